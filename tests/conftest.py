@@ -5,15 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from hypothesis import settings
 
+from again import pytest_sessionfinish, pytest_sessionstart
 from tracebed.orchestrator.testbeds import rates
+
+__all__ = ["pytest_sessionfinish", "pytest_sessionstart"]
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -61,6 +66,25 @@ def container_engine() -> Iterator[str]:
         pytest.skip(reason)
     with dockerd.engine() as address:
         yield address
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., Any]:
+    """Return a function that runs `tracebed` in an empty folder: (exit status, standard output, error)."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("STATE", "CONFIG"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        from tracebed.orchestrator import cli
+
+        monkeypatch.setattr(sys, "argv", ["tracebed", *arguments])
+        with pytest.raises(SystemExit) as end, pytest.MonkeyPatch.context():
+            cli.main()
+        captured = capsys.readouterr()
+        return int(end.value.code or 0), captured.out, captured.err
+
+    return run
 
 
 @pytest.fixture

@@ -153,3 +153,8 @@ DAMAGES = (
     *(_flip, _truncate, _truncated_gzip, _cut_line, _drop_line, _repeat_line, _header_only),
     *(_swap_fields, _replace_field, _replace_field, _other_delimiter, _rubbish),
 )
+
+if __name__ == "__main__":
+    import fuzz_harness
+
+    raise SystemExit(fuzz_harness.main())

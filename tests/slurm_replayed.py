@@ -6,16 +6,22 @@ import gzip
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import Provenance, System, Workload
+from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Planned, Running, backfill
 from tracebed.orchestrator.scheduling.policies.slurm_nodes import best_fit, mask_of
+from tracebed.orchestrator.scheduling.scheduler import Scheduler
+from tracebed.orchestrator.scheduling.state import Decision, Start, State
 
 FOLDER = Path(__file__).parent / "slurm_recordings"
 NODES = 8
@@ -37,6 +43,23 @@ class Pass:
     started: list[int] = field(default_factory=list)
     chosen: int = 0
     """Nodes of a start of the main loop."""
+
+
+Starts = dict[int, tuple[int, ...]]
+"""Job -> its nodes."""
+
+
+class Decided(NamedTuple):
+    """The starts of a recorded pass, and those that a policy decides in the same state."""
+
+    at: float
+    kind: str
+    """`main`, or `backfill`."""
+    waiting: list[int]
+    clear: bool
+    """Whether the state is known: see `Recording.clear`."""
+    recorded: Starts
+    policy: Starts
 
 
 class Agreement(NamedTuple):
@@ -142,6 +165,47 @@ class Recording:
                 same += here.started == [head] and here.chosen == best_fit(here.idle, self.nodes(head))
         return Agreement(passes, clear, equal, starts, same)
 
+    def policy(self, **parameters: Any) -> Slurm:
+        """Return the policy `slurm` with the recorded configuration, and other `parameters`."""
+        known = {each.name for each in fields(Slurm)}
+        own = {name: value for name, value in self.parameters.items() if name in known}
+        return Slurm(**{"epoch_s": self.zero, **own, **parameters})
+
+    def decided(self, policy: Slurm) -> list[Decided]:
+        """Return the decisions of `policy` in the recorded state before each pass, whatever it decided before."""
+        found: list[Decided] = []
+        recorded: list[Start] = []
+        scheduler = _forced(self.workload, recorded)
+        for number, (at, kind, *data) in enumerate(self.events):
+            if kind == "submit":
+                scheduler.submit(data[0] - 1, at)
+            elif kind == "end":
+                scheduler.end(data[0] - 1, at)
+            elif kind in ("main", "backfill"):
+                planned = data[0] if data and kind == "backfill" else []
+                starts: Starts = {job: tuple(nodes) for job, start, _, nodes in planned if start is None}
+                if kind == "main":
+                    starts = self._starts_of_main(number)
+                waiting = [job + 1 for job in scheduler.state.queue.jobs()]
+                clear = self.clear(Pass(at, 0, 0, [], [], []))
+                full = data == ["full"]
+                found.append(
+                    Decided(at, kind, waiting, clear, starts, _decided(policy, scheduler.state, at, kind, full))
+                )
+                recorded += [Start(job - 1, len(nodes), on=nodes) for job, nodes in starts.items()]
+                scheduler.decide(at)
+        return found
+
+    def _starts_of_main(self, number: int) -> Starts:
+        """Return the starts of the pass of the main loop that is event `number`."""
+        starts: Starts = {}
+        for _, kind, *data in self.events[number + 1 :]:
+            if kind in ("main", "backfill"):
+                break
+            if kind == "start":
+                starts[data[0]] = tuple(data[1])
+        return starts
+
     def modeled(self, here: Pass) -> list[Planned]:
         """Return what the model plans in the state of a pass; a start has no end."""
         age = self.parameters.get("bf_min_age_reserve", 0)
@@ -180,3 +244,44 @@ class Recording:
             }
         )
         return Workload(table, Provenance(system=System(NODES, 1)))
+
+
+def _decided(policy: Slurm, state: State, at: float, kind: str, full: bool) -> Starts:
+    """Return the starts that `policy` decides in a pass of a kind at `at`. The state remains as it is."""
+    found: Starts = {}
+    idle, due = state.idle, "sched" if kind == "main" else "bf"
+    state.now, state.freed = at, False
+    state.arrived.clear()
+    state.notes = {f"{due}_due": at, "full_last": -math.inf if full else at}
+    for decision in policy.decide(state):
+        if isinstance(decision, Start):
+            found[decision.job + 1] = tuple(sorted(decision.on))
+            state.idle -= decision.nodes
+    state.idle = idle
+    return found
+
+
+@dataclass(frozen=True)
+class _Forced:
+    """A policy that decides the starts of a list, which it empties."""
+
+    starts: list[Start]
+    malleable: ClassVar[bool] = False
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        """Decide the starts."""
+        yield from self.starts
+        self.starts.clear()
+
+
+class _Ignored:
+    """An executor of starts whose jobs end by the recorded events."""
+
+    def start(self, job: int, nodes: list[int]) -> None:
+        """Do nothing."""
+
+
+def _forced(workload: Workload, starts: list[Start]) -> Scheduler:
+    """Return a scheduler of a recorded workload that decides `starts` when it is called."""
+    jobs = Jobs.of(workload, cores_per_node=1, over_limit=OverLimit.NOW)
+    return Scheduler(jobs, Cluster([1] * NODES), _Forced(starts), _Ignored())  # type: ignore[arg-type]

@@ -116,7 +116,7 @@ class Sshd:
         )
 
     def start(self) -> None:
-        """Start the server, and wait until it answers."""
+        """Start the server, and wait until it listens. A connection for this test would be a session of its own."""
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd needs it for the separation of privileges
         config = {
@@ -140,22 +140,24 @@ class Sshd:
         if self.mounts:
             mount = "".join(f"{shlex.join(['mount', *map(str, each)])} && " for each in self.mounts)
             prefix += ["unshare", "--mount", "--propagation", "private", "sh", "-c", f'{mount}exec "$@"', "sh"]
-        with (self.folder / "sshd.log").open("ab") as log:
+        log = self.folder / "sshd.log"
+        log.unlink(missing_ok=True)
+        with log.open("ab") as output:
             self.process = subprocess.Popen(
                 [*prefix, program, "-D", "-e", "-f", str(file)],
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=output,
+                stderr=output,
                 env={**os.environ, "PATH": SEARCHED},
                 start_new_session=True,
             )
         until = time.monotonic() + START_S
         while time.monotonic() < until:
-            assert self.process.poll() is None, (self.folder / "sshd.log").read_text()
-            with contextlib.suppress(OSError), socket.create_connection((self.address, self.port), timeout=1.0):
+            assert self.process.poll() is None, log.read_text()
+            if b"Server listening on" in log.read_bytes():
                 return
             time.sleep(0.05)
-        raise AssertionError(f"sshd does not answer: {(self.folder / 'sshd.log').read_text()}")
+        raise AssertionError(f"sshd does not listen: {log.read_text()}")
 
     def stop(self) -> None:
         """End the server. Its sessions stay."""

@@ -228,6 +228,25 @@ def test_another_controller_replaces_a_connected_one(agent: Agent) -> None:
         assert other.hear("ended")["reason"] == "enough"
 
 
+def test_no_held_rank_works_before_it_may_continue(agent: Agent) -> None:
+    """A controller that takes over several agents lets all of their ranks continue at the same instant."""
+    agent.launch("a", SECOND)
+    agent.hear("started")
+    lose(agent)
+    with agent.attach(socket_of(agent)) as other:
+        hello = other.greet(seen=agent.heard[-1]["n"], hold=True)
+        assert hello["paused_s"] > 0.0 == hello["left_out_s"]
+        other.hang_up()  # the second controller is lost too
+    with agent.attach(socket_of(agent)) as other:
+        again = other.greet(hold=True)
+        assert again["paused_s"] > hello["paused_s"] and again["left_out_s"] == 0.0
+        [rank] = agent.children()
+        assert stopped(rank)
+        other.tell({"type": "continue", "left_out_s": again["paused_s"]})
+        ended = other.hear("ended")
+    assert (ended["state"], ended["units_done"]) == ("completed", 4_000_000)
+
+
 def test_a_connection_without_a_valid_hello_changes_nothing(agent: Agent) -> None:
     agent.launch("a")
     agent.hear("started")

@@ -225,7 +225,7 @@ def test_show_prints_errors_and_limits(exact: Validation, tmp_path: Path) -> Non
         ('{"schema": "tracebed-metrics/1"}', "contains no verdict"),
         ('{"simulators": []}', "contains no verdict"),
         ("{", "is not JSON"),
-        (None, "cannot be read"),
+        (None, "cannot read the verdict"),
     ],
 )
 def test_a_file_without_a_verdict_is_an_error(text: str | None, message: str, tmp_path: Path) -> None:
@@ -235,6 +235,31 @@ def test_a_file_without_a_verdict_is_an_error(text: str | None, message: str, tm
     for place in (path, tmp_path):
         with pytest.raises(InputError, match=message):
             verdicts_in(place)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("metrics", {}), ("cases", [7]), ("verdict", "good"), ("simulator", None), ("tolerances", [])]
+)
+def test_no_baseline_is_made_of_an_invalid_verdict(name: str, value: Any, exact: Validation, tmp_path: Path) -> None:
+    path = verdict_file(tmp_path / "verdict.json", exact)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
+    refused = call("baseline", "update", path, "-o", tmp_path / "baseline.yaml").exception
+    assert isinstance(refused, InputError)
+    assert name in str(refused)
+    assert not (tmp_path / "baseline.yaml").exists()
+
+
+@pytest.mark.parametrize("limits", [[], [1.0], [1.0, 2.0, 3.0]])
+def test_no_baseline_with_other_than_two_limits_is_shown(
+    limits: list[float], exact: Validation, tmp_path: Path
+) -> None:
+    path = tmp_path / "baseline.yaml"
+    document = baseline_of(exact).model_dump(mode="json", by_alias=True)
+    next(iter(document["simulators"]["mine"]["metrics"].values()))["cases"]["w1-fcfs"]["limits"] = limits
+    path.write_text(json.dumps(document))
+    refused = call("baseline", "show", path).exception
+    assert isinstance(refused, InputError)
+    assert "limits" in str(refused)
 
 
 def test_the_published_schema_is_that_of_the_files(exact: Validation) -> None:

@@ -20,9 +20,10 @@ from tracebed.orchestrator.batch.base import Observation, Phase, Request, System
 from tracebed.orchestrator.batch.past import SCHEMA
 from tracebed.orchestrator.batch.plan import Plan
 from tracebed.orchestrator.batch.session import BatchOptions
-from tracebed.orchestrator.replay.folder import WorkingFolder, working_folders
+from tracebed.orchestrator.replay.folder import WorkingFolder
 from tracebed.orchestrator.replay.journal import Entry, Journal, has_facts
 from tracebed.orchestrator.run import JOURNAL, NodeFacts, RunInfo
+from tracebed.orchestrator.working_folders import working_folders
 from tracebed.states import JobState
 
 PREFIX = "tracebed-1a2b3c4d-"

@@ -24,9 +24,9 @@ from tracebed.orchestrator.batch.base import Settings
 from tracebed.orchestrator.batch.session import BatchOptions
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.replay.folder import working_folders
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import JOURNAL
+from tracebed.orchestrator.working_folders import working_folders
 from tracebed.validation.metrics import metrics
 
 REASON = reason_to_skip(accounting=True)
@@ -100,7 +100,7 @@ def test_a_job_that_outlives_its_limit_is_killed(slurm: Slurm, tmp_path: Path) -
 def replay(jobs: Workload, output: Path, slurm: Slurm, *options: str) -> subprocess.Popen[str]:
     """Start a replay as a process of its own."""
     file = output.with_suffix(".parquet")
-    tb.write(jobs, file)
+    tb.write(jobs, file, replace=True)
     command = [Path(sys.executable).with_name("tracebed"), "replay", str(file), "--scheduler", "slurm"]
     return subprocess.Popen(
         [*command, "--scheduler-conf", str(slurm.conf), "-o", str(output), *options],

@@ -70,10 +70,10 @@ def test_a_folder_has_a_platform_with_a_master(tmp_path: Path) -> None:
     for end, cluster in (("src", nodes), ("dst", master)):
         assert route.get(end) == cluster.get("id")
         assert route.get(f"gw_{end}") == f"{cluster.get('prefix')}{cluster.get('id')}_router"
-    written(workload_of({}), tmp_path / "bat")  # replaces the earlier folder
+    written(workload_of({}), tmp_path / "bat", replace=True)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("x")
-    with pytest.raises(InputError, match="is not a folder of this kind"):
+    with pytest.raises(InputError, match="exists and is not a workload for batsim"):
         written(workload_of({}), tmp_path / "mine")
 
 

@@ -76,7 +76,7 @@ def test_the_github_job_passes_with_an_exact_simulator(repository: Path, tmp_pat
     summary = (folder / "step-summary.md").read_text()
     assert summary == (folder / "out" / "verdict.md").read_text()
     assert summary.startswith("## mine")
-    assert schema(json.loads((folder / "out" / "verdict.json").read_text())) == "tracebed-verdicts/1"
+    assert schema(json.loads((folder / "out" / "verdict.json").read_text())) == "tracebed-verdicts/2"
 
 
 def test_the_github_job_fails_and_annotates_if_the_simulator_gets_worse(repository: Path, tmp_path: Path) -> None:

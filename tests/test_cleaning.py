@@ -107,8 +107,15 @@ def test_the_audit_accounts_for_every_record(tmp_path: Path) -> None:
 
 def test_an_empty_result_is_an_error_that_names_the_step(tmp_path: Path) -> None:
     log = read_raw([write(tmp_path / "a.csv", CORI, CORI_ROWS)])
-    with pytest.raises(InputError, match="keep_partitions leaves no job"):
-        clean(log, [("keep_partitions", {"partitions": ["regular_hsw"]})])
+    with pytest.raises(InputError, match="drop_partitions leaves no job"):
+        clean(log, [("drop_partitions", {"partitions": ["regular_knl", "xfer", ""]})])
+
+
+def test_no_misspelled_partition_is_left_out_in_silence(tmp_path: Path) -> None:
+    log = read_raw([write(tmp_path / "a.csv", CORI, CORI_ROWS)])
+    with pytest.raises(InputError, match="no job has the partition 'regular_hsw'") as error:
+        clean(log, [("keep_partitions", {"partitions": ["regular_knl", "regular_hsw"]})])
+    assert "one of regular_knl, xfer" in str(error.value)
 
 
 @pytest.mark.parametrize(

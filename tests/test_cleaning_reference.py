@@ -200,8 +200,8 @@ def written(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> dic
     monkeypatch.chdir(folder)
     write(Path("raw.csv"), CORI_LONG, rows)
     Path("r.yaml").write_text(recipe)
-    explain = ["--explain", "touched.csv"]
-    calls = [["clean", "raw.csv", "--recipe", "r.yaml", *explain, "-o", f"clean.{end}"] for end in ("csv", "parquet")]
+    clean = ["clean", "raw.csv", "--recipe", "r.yaml"]
+    calls = [[*clean, "--explain", "touched.csv", "-o", "clean.csv"], [*clean, "-o", "clean.parquet"]]
     calls += [["convert", "raw.csv", "-o", f"w.{end}"] for end in ("swf", "csv", "parquet", "sh", "events")]
     calls += [["convert", "raw.csv", "--as-run", "-o", "run"], ["convert", "raw.csv", "--to", "batsim", "-o", "bat"]]
     calls += [["convert", "raw.csv", "--to", "elastisim", "-o", "es"]]

@@ -19,23 +19,6 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
-    """Return a function that runs `tracebed` in an empty folder: (exit status, standard output, error)."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("STATE", "CONFIG"):
-        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tracebed", *arguments])
-        with pytest.raises(SystemExit) as end, pytest.MonkeyPatch.context():
-            cli.main()
-        captured = capsys.readouterr()
-        return int(end.value.code or 0), captured.out, captured.err
-
-    return run
-
-
-@pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make `tracebed describe` raise an unexpected error."""
 
@@ -118,7 +101,7 @@ def test_the_nearest_name_is_suggested(call: Call, words: list[str], near: str) 
 @pytest.mark.parametrize("before", [True, False])
 def test_quiet_prints_results_and_errors_only(call: Call, before: bool) -> None:
     def simulate(*option: str, workload: str = "w.csv") -> tuple[int, str, str]:
-        words = ["simulate", workload, "--policy", "easy", "--nodes", "2", "-o", "sim"]
+        words = ["simulate", workload, "--policy", "easy", "--nodes", "2", "-o", "sim", "--replace"]
         return call(*option, *words) if before else call(*words, *option)
 
     assert "rejected" in simulate()[2]
@@ -158,7 +141,7 @@ def test_variables_and_files_set_options_and_the_command_line_wins(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def policy_of(*words: str) -> str:
-        status, out, err = call("simulate", "w.csv", "--nodes", "4", "-o", "sim", "--json", *words)
+        status, out, err = call("simulate", "w.csv", "--nodes", "4", "-o", "sim", "--replace", "--json", *words)
         assert status == ExitCode.OK, err
         return str(json.loads(out)["policy"])
 
@@ -204,7 +187,9 @@ def test_a_wrong_configuration_is_one_line(call: Call, tmp_path: Path, text: str
     assert status == ExitCode.USAGE
     assert message in err
     assert len(err.splitlines()) == 1
-    assert call("--config", "absent.toml", "describe", "w.csv")[2].startswith("tracebed: absent.toml: cannot be read")
+    assert call("--config", "absent.toml", "describe", "w.csv")[2].startswith(
+        "tracebed: absent.toml: cannot read the configuration"
+    )
 
 
 @pytest.mark.parametrize(

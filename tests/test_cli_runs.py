@@ -71,7 +71,7 @@ def test_simulate_takes_the_workloads_own_system(run: Tracebed, small: Path) -> 
 def test_simulate_on_a_size_or_an_inventory(run: Tracebed, small: Path, tmp_path: Path) -> None:
     (tmp_path / "i.yaml").write_text("nodes: [{name: 'n[1-3]', cores: 4, emulated: true}]\n")
     for size in (["--nodes", "3"], ["--inventory", "i.yaml"]):
-        result = run("simulate", "w.parquet", "--policy", "fcfs", *size, "-o", "runs/sim", "--json")
+        result = run("simulate", "w.parquet", "--policy", "fcfs", *size, "-o", "runs/sim", "--replace", "--json")
         assert json.loads(result.stdout)["nodes"] == 3
     both = run("simulate", "w.parquet", "--policy", "fcfs", "--nodes", "3", "--inventory", "i.yaml", "-o", "x")
     assert "one of them" in refused(both)
@@ -108,7 +108,7 @@ def test_calls_at_ticks_need_an_interval(run: Tracebed, small: Path) -> None:
         (["simulate", "w.parquet", "--policy", "pref", "-P", "count_idle", "-o", "x"], "write NAME=VALUE"),
         (["simulate", "w.parquet", "--policy", "easy", "-P", "depth=3", "-o", "x"], "parameters: none"),
         (["simulate", "w.parquet", "--policy", "easy", "--inventory", "no.yaml", "-o", "x"], "no.yaml"),
-        (["simulate", "w.parquet", "--policy", "easy", "-o", "w.parquet"], "exists and is not a run"),
+        (["simulate", "w.parquet", "--policy", "easy", "-o", "w.parquet"], "would replace what it is made from"),
         (["replay", "w.parquet", "--policy", "easy", "--inventory", "no.yaml", "-o", "x"], "no.yaml"),
         (["replay", "w.parquet", "--policy", "easy", "--inventory", "w.parquet", "-o", "x"], "w.parquet"),
     ],
@@ -175,7 +175,10 @@ def test_the_demo_runs_from_workload_to_report(
     verdict = document["simulators"][0]["verdict"]
     assert f"\n{verdict}: " in result.stdout
     assert "<svg" in (folder / "verdict/tracebed.html").read_text(encoding="utf-8")
-    again = run("demo", "--emulated", "--json")  # replaces its own earlier files
+    before = (folder / "verdict/verdict.json").read_bytes()
+    assert "add --replace" in refused(run("demo", "--emulated"))
+    assert (folder / "verdict/verdict.json").read_bytes() == before
+    again = run("demo", "--emulated", "--json", "--replace")
     assert again.return_value == ExitCode.OK
     assert json.loads(again.stdout)["simulators"][0]["verdict"] in set(Verdict)
 

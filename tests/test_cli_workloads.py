@@ -17,25 +17,9 @@ from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import ExitCode
-from tracebed.orchestrator import cli
 from tracebed.orchestrator.cli.charts import bars, columns, spell
 
 SWF = "; MaxNodes: 4\n; MaxProcs: 16\n; UnixStartTime: 86400\n1 0 5 100 4 -1 -1 8 200 -1 1 1 1 -1 1 1 -1 -1\n"
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., Any]:
-    """Return a function that runs `tracebed` in an empty folder: (exit status, standard output, error)."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tracebed", *arguments])
-        with pytest.raises(SystemExit) as end, pytest.MonkeyPatch.context():
-            cli.main()
-        captured = capsys.readouterr()
-        return int(end.value.code or 0), captured.out, captured.err
-
-    return run
 
 
 def test_a_workload_from_model_to_plot(call: Callable[..., Any]) -> None:
@@ -203,12 +187,12 @@ def test_no_command_writes_over_what_it_reads(arguments: str, what: str, call: C
 def test_a_name_of_any_kind_is_one_line(call: Callable[..., Any]) -> None:
     for name in ("two\nlines\x1b[1m.swf", os.fsdecode(b"latin\xfc.swf"), "ü [red].swf"):
         Path(name).write_text(SWF.replace(" 100 4 ", " 500 4 "))
-        status, out, err = call("convert", name, "-o", "w.csv")
+        status, out, err = call("convert", name, "-o", "w.csv", "--replace")
         assert status == ExitCode.OK, err
         assert err.splitlines()[0].endswith("jobs that ran longer than their limit (1 time)")
         assert len(err.splitlines()) == 2
         Path(name).write_text("; Version: 2.2\n1 2 3\n")
-        status, out, err = call("convert", name, "-o", "w.csv")
+        status, out, err = call("convert", name, "-o", "w.csv", "--replace")
         assert (status, out, err.count("\n")) == (ExitCode.USAGE, "", 1)
         assert "\x1b" not in err
     status, _, err = call("convert", "", "-o", "w.csv")
@@ -223,7 +207,7 @@ def test_a_pipe_is_read_and_a_device_is_not(call: Callable[..., Any]) -> None:
     assert status == ExitCode.OK, err
     assert len(read_workload("w.csv")) == 1
     for device in ("/dev/zero", "/dev/null"):
-        status, _, err = call("convert", device, "-o", "w.csv")
+        status, _, err = call("convert", device, "-o", "w.csv", "--replace")
         assert (status, "is a device, not a file" in err) == (ExitCode.USAGE, True)
 
 

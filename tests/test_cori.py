@@ -292,7 +292,7 @@ def test_the_machine_can_be_chosen_by_convert_by_clean_and_by_a_recipe(tmp_path:
     refused = (["convert", str(log)], ["clean", str(log), *plain])
     taken = (["convert", str(log), *machine], ["clean", str(log), *plain, *machine], ["clean", str(log), *gpu])
     for words in (*refused, *taken):
-        result = CliRunner().invoke(tracebed, [*words, "-o", out, "--json"])
+        result = CliRunner().invoke(tracebed, [*words, "-o", out, "--replace", "--json"])
         if words in refused:
             assert isinstance(result.exception, InputError)
         else:

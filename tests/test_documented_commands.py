@@ -253,7 +253,7 @@ def campaign(path: Path) -> None:
 def strangers(path: Path) -> None:
     """Write tables of jobs of a stranger: real.csv and sim.csv."""
     late = 5 if path.name == "real.csv" else 0
-    rows = [f"{job},{60 * job},{60 * job + late},{60 * job + 90 + late},{1 + job % 3}" for job in range(30)]
+    rows = [f"{job},{60 * job},{60 * job + late},{60 * job + 90 + late},{1 + job % 2}" for job in range(30)]
     path.write_text("\n".join(["id,submit,start,end,nodes", *rows]) + "\n")
 
 

@@ -242,6 +242,7 @@ def test_what_the_engine_does_not_implement_of_sharing_runs_in_python(monkeypatc
 def test_simulate_uses_the_requested_engine(tmp_path: Path) -> None:
     write_workload(small(), tmp_path / "w.parquet")
     command = ["simulate", str(tmp_path / "w.parquet"), "--policy", "easy", "--nodes", "2", "-o", str(tmp_path / "run")]
+    command.append("--replace")
     for name, made_by in (("auto", "compiled"), ("compiled", "compiled"), ("python", "python")):
         said = CliRunner().invoke(tracebed, [*command, "--engine", name])
         assert said.exit_code == 0, said.output

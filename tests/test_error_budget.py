@@ -6,13 +6,12 @@ import contextlib
 import json
 import math
 import os
+import re
 import shutil
 import signal
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,6 +22,7 @@ import psutil
 import pytest
 
 import tracebed.api as tb
+from journals import forge
 from redecided import complete_budget, emulated, workload
 from runs import fcfs_run
 from test_calibration import calibration
@@ -274,8 +274,7 @@ def altered(real: Path, folder: Path, statement: str) -> Path:
     """Return a copy of a run whose journal was changed by a statement."""
     shutil.copytree(real, folder)
     (folder / JOURNAL).chmod(0o600)
-    with closing(sqlite3.connect(folder / JOURNAL)) as database, database:
-        assert database.execute(statement).rowcount > 0
+    assert forge(folder / JOURNAL, statement) > 0
     return folder
 
 
@@ -340,6 +339,26 @@ def file(work: Workload, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("workload") / "w.parquet"
     tb.write(work, path)
     return path
+
+
+def test_no_infinity_of_run_json_is_explained(file: Path, real: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "real"
+    shutil.copytree(real, folder)
+    facts = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(facts | {"resolution_s": math.inf}))
+    refused = call("explain", file, "--real", folder).exception
+    assert isinstance(refused, InputError)
+    assert "run.json: is not JSON: Infinity is not a JSON number" in str(refused)
+
+
+@pytest.mark.parametrize(
+    "changed", ["time = 9e999 WHERE kind = 'call'", "data = '{\"at\": Infinity}' WHERE kind = 'launched'"]
+)
+def test_no_infinity_of_a_journal_is_explained(file: Path, real: Path, tmp_path: Path, changed: str) -> None:
+    folder = altered(real, tmp_path / "real", f"UPDATE entries SET {changed}")
+    refused = call("explain", file, "--real", folder).exception
+    assert isinstance(refused, InputError)
+    assert re.search(r"journal.sqlite: .*(inf|Infinity is not a JSON number)", str(refused))
 
 
 def test_explain_prints_the_shares(file: Path, real: Path, tmp_path: Path) -> None:
@@ -418,9 +437,10 @@ def of_slurm(run: Run, folder: Path) -> Path:
 
 def test_the_budget_of_a_batch_system_leaves_its_decisions(work: Workload, real: Path, tmp_path: Path) -> None:
     rigid = Workload(work.table.assign(nodes_min=work.table["nodes"], nodes_max=work.table["nodes"]), work.provenance)
-    parameters = {"bf_interval": 1, "bf_resolution": 1, "speed": SPEED}
+    parameters = {"bf_interval": 1, "bf_resolution": 1}
     slow = Overheads(launch_s=0.5, end_s=0.3)
-    made = predict(rigid, Run.load(real).info.nodes, "slurm", policy_parameters=parameters, overheads=slow, speed=SPEED)
+    options: dict[str, Any] = {"policy_parameters": parameters, "overheads": slow, "speed": SPEED}
+    made = predict(rigid, Run.load(real).info.nodes, "slurm", **options, dispatched=False)  # slow scripts, late ends
     budget = error_budget(rigid, of_slurm(made, tmp_path / "real"))
     assert budget.causes == ["submissions", "delays", "work", "remainder"]
     assert "slurm decided in the real run" in budget.headline

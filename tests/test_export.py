@@ -173,7 +173,7 @@ def test_evalys_has_a_row_for_each_allocation_of_a_job(tmp_path: Path) -> None:
     assert times["1"] == (0.0, 5.0)
     assert times["1#2"] == (25.0, 25.0)  # not counted in a queue
     assert {row["job_id"]: row["success"] for row in found}["2"] == "0"
-    notes = export(run, "evalys", tmp_path / "jobs.csv")
+    notes = export(run, "evalys", tmp_path / "jobs.csv", replace=True)
     assert notes == [
         "1 jobs that never ran have no allocation and no row",
         "1 rows more than jobs: a job whose nodes changed has a row for each of its allocations",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import time
@@ -168,7 +169,9 @@ def assert_unharmed(run: Run, folder: Path, *names: str, kind: str = "emulated")
     states = run.jobs.set_index("job_id")
     entries = list(journal.read(folder / "run" / JOURNAL)[1])
     for name in names:
-        assert (states["state"][name], states["reason"][name]) == ("completed", ""), name
+        late = r"(ran \S+ s, but its plan is \S+ s)?" if kind == "computing" else ""  # beside other load
+        assert states["state"][name] == "completed", name
+        assert re.fullmatch(late, states["reason"][name]), name
         units = sum(entry.data["units_done"] for entry in entries if (entry.kind, entry.job) == ("ended", name))
         assert units > 0
         if kind == "computing":

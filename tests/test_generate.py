@@ -87,7 +87,7 @@ def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Res
 
 
 def asked(call: Callable[[str], Result], words: str) -> str:
-    result = call(f"{words} -o w.parquet")
+    result = call(f"{words} -o w.parquet --replace")
     assert result.exit_code == 0, (result.output, result.exception)
     return str(read_workload("w.parquet").column("extra_asked")[0])
 
@@ -217,7 +217,7 @@ def test_estimates_and_kinds_for_any_model(call: Callable[[str], Result]) -> Non
     ],
 )
 def test_bad_input_is_an_error_and_writes_nothing(words: str, what: str, call: Callable[[str], Result]) -> None:
-    result = call(f"{words} -o w.parquet")
+    result = call(f"{words} -o w.parquet --replace")
     said = result.output if isinstance(result.exception, SystemExit) else str(result.exception)
     assert what in said
     assert isinstance(result.exception, (SystemExit, InputError))

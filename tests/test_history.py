@@ -53,10 +53,10 @@ def test_a_log_becomes_a_run(tmp_path: Path) -> None:
     assert metrics(run)["mean_wait_s"] == pytest.approx((0 + 4 + 38) / 3)
 
 
-def test_a_log_with_more_busy_nodes_than_its_system_gets_them_with_a_warning() -> None:
-    run = run_of_log(log(nodes=3))
-    assert run.total_nodes == 4
-    assert "up to 4 nodes are busy at once in the log, its system has 3 nodes" in run.info.warnings[0]
+def test_no_machine_grows_to_hold_the_jobs_of_a_log() -> None:
+    with pytest.raises(InputError, match="held up to 4 nodes at once, but the machine has 3") as error:
+        run_of_log(log(nodes=3))
+    assert "--system 4x8" in str(error.value)
 
 
 def test_a_scaled_log_is_refused_as_a_run() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -429,7 +430,7 @@ def test_the_command_prints_the_run_and_refuses_bad_options(tmp_path: Path) -> N
 def test_a_run_survives_export_and_import(tmp_path: Path, count: int, seed: int, match: Any) -> None:
     run = fcfs_run(count, seed=seed, real=False)
     path = tmp_path / "run.csv"
-    export(run, "csv", path)
+    export(run, "csv", path, replace=True)
     jobs = run.jobs
     back = tb.import_run(path, side="predicted", workload=run, match=match, nodes=run.total_nodes)
     np.testing.assert_allclose(back.jobs[["submit", "start", "end"]], jobs[["submit", "start", "end"]], atol=1e-6)
@@ -460,3 +461,50 @@ def test_a_log_is_its_own_workload(tmp_path: Path) -> None:
     tb.write(tb.generate("cirne", jobs=5, nodes=8, seed=1), tmp_path / "drawn.swf")
     with pytest.raises(InputError, match="the file in format swf has no starts of jobs"):
         tb.import_run(tmp_path / "drawn.swf", side="real", form="swf")
+
+
+LOGS = Path(__file__).parent / "operator_logs"
+
+
+@pytest.mark.parametrize("form", ["csv", "sacct"])
+def test_no_job_cancelled_before_its_start_is_started(form: str) -> None:
+    run = tb.import_run(LOGS / "cancelled.csv", side="real", form=form, nodes=4, time_zone="Europe/Berlin")
+    assert np.isfinite(run.jobs["start"]).tolist() == [True, False, False, False]
+    assert run.jobs["state"].tolist() == ["completed", "cancelled", "cancelled", "cancelled"]
+    assert run.allocations is not None
+    assert set(run.allocations["job_id"]) == {"1"}
+
+
+@pytest.mark.parametrize("form", ["csv", "sacct"])
+def test_no_time_zone_is_assumed_in_silence(form: str) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run = tb.import_run(LOGS / "cancelled.csv", side="real", form=form)
+    said = [str(warning.message) for warning in caught] + list(run.info.warnings)
+    assert sum("taken as UTC (--time-zone ZONE sets the zone)" in text for text in said) == 1
+    assert run.info.imported["time_zone"] == "UTC"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run = tb.import_run(LOGS / "cancelled.csv", side="real", form=form, time_zone="Europe/Berlin")
+    assert not any("UTC" in text for text in [*map(str, caught), *run.info.warnings])
+    assert run.info.imported["time_zone"] == "Europe/Berlin"
+
+
+@pytest.mark.parametrize("form", ["csv", "sacct"])
+@pytest.mark.parametrize("zone", ["abc", "/etc/passwd", "..", "Europe", "a\0b", "\udcff"])
+def test_no_unknown_time_zone_is_accepted(form: str, zone: str) -> None:
+    with pytest.raises(InputError, match="unknown time zone"):
+        tb.import_run(LOGS / "cancelled.csv", side="real", form=form, time_zone=zone)
+
+
+def test_no_time_zone_is_ignored_by_a_format_without_one(tmp_path: Path) -> None:
+    path = tmp_path / "log.swf"
+    path.write_text("1 0 0 10 1 -1 -1 1 20 -1 1 1 1 1 1 1 -1 -1\n")
+    with pytest.raises(InputError, match="time_zone"):
+        tb.import_run(path, side="real", time_zone="Europe/Berlin")
+
+
+def test_no_machine_of_nodes_grows_to_hold_a_real_run(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", "id,submit,start,end,nodes", "a,0,0,60,2", "b,5,30,90,1")
+    with pytest.raises(InputError, match="up to 3 nodes are busy at once, but the machine has 2"):
+        tb.import_run(path, side="real", nodes=2)

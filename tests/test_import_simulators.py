@@ -117,6 +117,16 @@ def test_figures_of_batsim_that_contradict_each_other_are_a_warning(tmp_path: Pa
     assert "node-seconds" in run.info.warnings[1]
 
 
+@pytest.mark.parametrize("content", ["1e308,1e308", "inf,0", "nan,0", "9" * 400 + ",0", "1,1\r", "x" * 200_000])
+def test_no_file_beside_the_jobs_of_batsim_is_an_internal_error(tmp_path: Path, content: str) -> None:
+    jobs = batsim(tmp_path / "out", FOUR)
+    header = "time,nb_sleeping,nb_switching_on,nb_switching_off,nb_idle,nb_computing"
+    (tmp_path / "out" / "out_machine_states.csv").write_text(f"{header}\n0,0,0,0,{content}\n", newline="")
+    refused = call("import", jobs, "--as", "real", "-o", tmp_path / "run").exception
+    assert refused is None or isinstance(refused, InputError), refused
+    assert (refused is None) == (content == "1,1\r")
+
+
 @pytest.mark.parametrize(
     ("header", "name", "content"),
     [
@@ -130,7 +140,7 @@ def test_a_damaged_schedule_of_batsim_is_an_error_with_its_file(
 ) -> None:
     jobs = batsim(tmp_path / "out", header)
     (tmp_path / "out" / name).write_text(content)
-    with pytest.raises(InputError, match=f"{name}: mean_waiting_time is missing or not a number"):
+    with pytest.raises(InputError, match=f"{name}: mean_waiting_time is missing or not a finite number"):
         tb.import_run(jobs, side="predicted", workload=workload(JOBS, nodes=2))
 
 

@@ -66,8 +66,8 @@ def test_the_profile_estimates_the_noise_that_made_the_runs() -> None:
 def test_the_floor_has_the_statistics_of_each_cell() -> None:
     floor = noise_floor(repetitions())
     waits = {item.cell: item for item in floor.cells if item.metric == "mean_wait_s"}
-    assert list(waits) == ["tiny-easy-1", "tiny-easy-2"]
-    found = waits["tiny-easy-2"]
+    assert list(waits) == ["tiny-easy (run 1)", "tiny-easy (run 5)"]
+    found = waits["tiny-easy (run 5)"]
     assert found.mean == pytest.approx(statistics.fmean(WAITS["b"]) / 2)
     assert found.sd == pytest.approx(statistics.stdev(WAITS["b"]) / 2)
     assert found.cv == pytest.approx(found.sd / found.mean)
@@ -158,7 +158,7 @@ def test_the_command_prints_the_floor_and_writes_the_profile(tmp_path: Path) -> 
         run.save(tmp_path / "campaign" / run.info.workload["sha256"][0] / f"rep-{number:02d}")
     path = tmp_path / "noise.yaml"
     done = call("noise", tmp_path / "campaign", "-o", path)
-    assert "tiny-easy-2" in done.stdout
+    assert f"tiny-easy ({tmp_path / 'campaign' / 'b' / 'rep-05'})" in done.stdout
     assert "repetitions needed" in done.stdout
     assert tb.NoiseProfile.load(path).metrics["mean_wait_s"].df == 5
     found = json.loads(call("noise", tmp_path / "campaign", "--json").stdout)

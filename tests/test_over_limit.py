@@ -90,7 +90,7 @@ def test_simulate_reports_the_number_of_jobs_over_their_limit(tmp_path: Path) ->
         (["--over-limit", "again"], "expected to run for another limit each time it has passed"),
         (["--over-limit", "now"], "expected to end at any moment after it"),
     ):
-        done = CliRunner().invoke(tracebed, [*command, *options, "--json"])
+        done = CliRunner().invoke(tracebed, [*command, *options, "--replace", "--json"])
         assert done.exit_code == 0, done.output
         assert f"tracebed: warning: 1 jobs exceed their limit: {says}\n" in done.stderr
         assert json.loads(done.stdout)["completed"] == (4 if "kill" in options else 5)

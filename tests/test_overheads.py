@@ -184,5 +184,5 @@ def test_the_command_takes_a_calibration(small: tb.Workload, tmp_path: Path) -> 
     done = CliRunner().invoke(tracebed, command, catch_exceptions=False)
     assert done.exit_code == 0
     assert Run.load(tmp_path / "run").info.calibration["sha256"] == made.sha256
-    done = CliRunner().invoke(tracebed, [*command, "--end-overhead", "1"])
+    done = CliRunner().invoke(tracebed, [*command, "--replace", "--end-overhead", "1"])
     assert "both a calibration and overheads are given" in str(done.exception)

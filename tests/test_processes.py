@@ -107,7 +107,7 @@ def test_the_command_simulates_processes(tmp_path: Path) -> None:
     figures = json.loads(tracebed("metrics", out, "--json").stdout)["runs"][0]["metrics"]
     assert 0.0 < figures["guarantee_rate"] <= 1.0
     assert figures["utilization"] is None
-    again = tracebed(*command, "--with", "elastisim")
+    again = tracebed(*command, "--replace", "--with", "elastisim")
     assert "processes is an option of tracebed's simulator" in str(again.exception or again.output)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sqlite3
 import stat
 import subprocess
 from pathlib import Path
@@ -13,22 +12,25 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from journals import change, forge
 from redecided import emulated, workload
 from runs import by_node
 from test_replay_sharing import MATE_AND_GUEST
 from test_replayer import GUARD_S, wait_for, working_folders, write_case
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
+from tracebed.orchestrator import working_folders as working_folders_module
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.replay import folder as folder_module
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.replay.folder import MARKER, WorkingFolder, output_of
+from tracebed.orchestrator.replay.folder import WorkingFolder
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.recovery import Retold, recover, recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, TABLES, Run, RunInfo
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.working_folders import MARKER, output_of
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
@@ -86,7 +88,7 @@ def test_files_of_a_user_in_an_earlier_run_move_to_its_successor(tmp_path: Path)
     (tmp_path / "run" / "report.html").write_text("a report")
     (tmp_path / "run" / "plots").mkdir()
     (tmp_path / "run" / "plots" / "one.svg").write_text("a plot")
-    replay(workload(4), emulated(4), "fcfs", tmp_path / "run", options=FAST)
+    replay(workload(4), emulated(4), "fcfs", tmp_path / "run", options=FAST, replace_run=True)
     assert len(Run.load(tmp_path / "run").jobs) == 4
     assert (tmp_path / "run" / "report.html").read_text() == "a report"
     assert (tmp_path / "run" / "plots" / "one.svg").read_text() == "a plot"
@@ -97,7 +99,7 @@ def test_an_output_that_is_a_link_to_a_run_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "scratch").mkdir()
     (tmp_path / "run").symlink_to(tmp_path / "scratch" / "real")
     for jobs in (3, 4):
-        replay(workload(jobs), emulated(4), "fcfs", tmp_path / "run", options=FAST)
+        replay(workload(jobs), emulated(4), "fcfs", tmp_path / "run", options=FAST, replace_run=True)
         assert (tmp_path / "run").is_symlink()
         assert [path.name for path in (tmp_path / "scratch").iterdir()] == ["real"]
         assert len(Run.load(tmp_path / "run").jobs) == jobs
@@ -269,20 +271,12 @@ def test_every_prefix_of_a_journal_makes_a_run(finished: Path, tmp_path: Path) -
     for last in rounds:
         path = tmp_path / f"{last}.sqlite"
         path.write_bytes((finished / JOURNAL).read_bytes())
-        change(path, f"DELETE FROM entries WHERE round > {last}", "DELETE FROM facts WHERE name = 'end'")
+        forge(path, f"DELETE FROM entries WHERE round > {last}", "DELETE FROM facts WHERE name = 'end'")
         run = recovered(path)
         assert (run.info.state == "completed") is (last >= ended)
         held = by_node(run).sort_values("start")
         for _, rows in held.groupby("node"):
             assert (rows["end"].to_numpy()[:-1] <= rows["start"].to_numpy()[1:]).all()
-
-
-def change(path: Path, *statements: str) -> None:
-    database = sqlite3.connect(path)
-    for statement in statements:
-        database.execute(statement)
-    database.commit()
-    database.close()
 
 
 DAMAGES = {
@@ -300,19 +294,28 @@ DAMAGES = {
     "an unknown state": 'UPDATE entries SET data = \'{"state": "zzz", "reason": ""}\' WHERE kind = \'end\'',
     "data of another type": "UPDATE entries SET data = '7' WHERE kind = 'start'",
     "a time of another type": "UPDATE entries SET time = 'noon'",
-    "two ends": "INSERT INTO entries (round, time, kind, job, node, data) "
-    "SELECT round, time, kind, job, node, data FROM entries WHERE kind = 'end'",
+    "two ends": "INSERT INTO entries (round, time, kind, job, node, data, chain) "
+    "SELECT round, time, kind, job, node, data, chain FROM entries WHERE kind = 'end'",
     "no table": "DROP TABLE entries",
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_journal_is_one_line(finished: Path, damage: str) -> None:
-    change(finished / JOURNAL, DAMAGES[damage])
+    if damage == "no table":
+        change(finished / JOURNAL, DAMAGES[damage])
+    else:  # an edit that also computes the checksums again
+        assert forge(finished / JOURNAL, DAMAGES[damage])
     result = CliRunner().invoke(tracebed, ["recover", str(finished), "-o", str(finished.parent / "again")])
     assert isinstance(result.exception, InputError), result.exception
     assert JOURNAL in str(result.exception) and "\n" not in str(result.exception)
     assert not (finished.parent / "again").exists()
+
+
+def test_no_finished_run_is_called_superfluous(finished: Path) -> None:
+    result = CliRunner().invoke(tracebed, ["recover", str(finished), "-o", str(finished.parent / "again")])
+    assert result.exit_code == 0
+    assert "needed" not in result.output
 
 
 def test_other_folders_than_working_folders_are_refused(tmp_path: Path, precious: Path, finished: Path) -> None:
@@ -372,10 +375,10 @@ def test_a_working_folder_that_is_removed_while_it_is_looked_at_is_not_listed(
         gone.remove()
         return found
 
-    monkeypatch.setattr(folder_module, "output_of", ends)
-    assert folder_module.working_folders(output) == []
-    assert not folder_module.is_running(gone.path)
-    assert folder_module.is_running(other.path)
+    monkeypatch.setattr(working_folders_module, "output_of", ends)
+    assert working_folders_module.working_folders(output) == []
+    assert not working_folders_module.is_running(gone.path)
+    assert working_folders_module.is_running(other.path)
     other.remove()
 
 

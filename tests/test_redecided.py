@@ -75,15 +75,18 @@ def twice(
     said: list[tuple[float, Decision]] = []
     again: list[tuple[float, Decision]] = []
 
+    def at_speed(policy: Policy) -> Policy:
+        return registry.resolve(policy, speed=options.speed)[1]
+
     def load(name: str, parameters: Mapping[str, Any] | None = None) -> Policy:
-        return noting(make(), said)
+        return noting(at_speed(make()), said)
 
     monkeypatch.setattr(registry, "load", load)
     run = replay(work, INVENTORY, "under test", folder / "run", options=options)
     path = folder / "run" / JOURNAL
     most = max(node.cores for node in INVENTORY.nodes)
     jobs = Jobs.of(work, cores_per_node=most, over_limit=options.over_limit)
-    done_again = decided_again(path, jobs, INVENTORY, noting(make(), again), options)
+    done_again = decided_again(path, jobs, INVENTORY, noting(at_speed(make()), again), options)
     complete_budget(work, folder / "run", make)
     return Twice(said, again, decided(path), done_again, run.jobs["state"].tolist())
 

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pandas as pd
@@ -17,7 +18,7 @@ import pytest
 
 from agents import agents_of
 from redecided import decided, decided_again, emulated, workload
-from runs import by_node
+from runs import by_node, make_run
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal
@@ -196,6 +197,55 @@ def test_an_interrupt_ends_all_jobs_and_leaves_a_readable_run(tmp_path: Path, nu
     assert working_folders(tmp_path) == []
 
 
+def test_an_interrupted_replay_never_replaces_a_finished_run(tmp_path: Path) -> None:
+    finished = content_of(make_run([(0.0, 0.0, 5.0, 1)], policy="fcfs").save(tmp_path / "run"))
+    command = write_case(tmp_path, 1e5)
+    refused = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (refused.returncode, "add --replace" in refused.stderr) == (2, True)
+    process = subprocess.Popen([*command, "--replace"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(tmp_path, "started", "long")
+        beside = ["simulate", "w.parquet", "--policy", "fcfs", "--nodes", "2", "-o", "run", "--replace"]
+        simulated = subprocess.run([*command[:3], *beside], cwd=tmp_path, capture_output=True, text=True, check=False)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=GUARD_S)
+    finally:
+        process.kill()
+    assert (simulated.returncode, "another replay is writing to it" in simulated.stderr) == (2, True)
+    assert process.returncode == 130, errors
+    assert content_of(tmp_path / "run") == finished
+    [saved] = tmp_path.glob("run.interrupted-*")
+    assert str(saved) in errors
+    assert Run.load(saved).info.interruptions == ["SIGINT"]
+    assert working_folders(tmp_path) == []
+
+
+def test_no_job_is_replayed_again_by_a_resume_of_a_finished_replay(tmp_path: Path) -> None:
+    options = Options(speed=2000)
+    replay(workload(2), emulated(4), "fcfs", tmp_path / "run", options=options)
+    finished = content_of(tmp_path / "run")
+    with pytest.warns(UserWarning, match="the replay is finished already"):
+        run = replay(workload(2), emulated(4), "fcfs", tmp_path / "run", options=options, resume=True)
+    assert len(run.jobs) == 2
+    assert content_of(tmp_path / "run") == finished
+    for other in (
+        lambda: replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=options, resume=True),
+        lambda: replay(workload(2), emulated(4), "easy", tmp_path / "run", options=options, resume=True),
+        lambda: make_run([(0.0, 0.0, 5.0, 1)]).save(tmp_path / "run"),
+        lambda: make_run([(0.0, 0.0, 5.0, 1)], real=False).save(tmp_path / "run", replace=True),
+        lambda: make_run([(0.0, 0.0, 5.0, 1)], state="interrupted").save(tmp_path / "run", replace=True),
+    ):
+        with warnings.catch_warnings(), pytest.raises(InputError, match="exists: a"):
+            warnings.simplefilter("ignore", UserWarning)
+            other()
+        assert content_of(tmp_path / "run") == finished
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    """Return the files of a run."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 def test_a_lost_agent_may_end_the_replay_as_unhealthy_and_its_events_are_kept(tmp_path: Path) -> None:
     command = [*write_case(tmp_path, 1e5), "--on-node-failure", "abort"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
@@ -217,7 +267,7 @@ def test_a_lost_agent_may_end_the_replay_as_unhealthy_and_its_events_are_kept(tm
 def test_a_killed_replayer_leaves_its_journal_and_the_earlier_run(tmp_path: Path) -> None:
     replay(workload(2), emulated(4), "fcfs", tmp_path / "run", options=Options(speed=2000))
     before = (tmp_path / "run" / "run.json").read_bytes()
-    command = write_case(tmp_path, 1e5)
+    command = [*write_case(tmp_path, 1e5), "--replace"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
     try:
         wait_for(tmp_path, "started", "long")
@@ -310,7 +360,7 @@ def test_a_replay_takes_at_least_the_announced_time(tmp_path: Path) -> None:
         (workload(8, nodes=6, malleable=0.0), Options(400.0)),  # jobs of more nodes than there are never run
     ):
         least = shortest_replay(work, inventory, options.speed)
-        run = replay(work, inventory, "pref", tmp_path / "run", options=options)
+        run = replay(work, inventory, "pref", tmp_path / "run", options=options, replace_run=True)
         took = (run.jobs["end"].max() - run.jobs["submit_planned"].min()) / options.speed
         assert 0.5 * took < least <= took
 

@@ -458,6 +458,7 @@ def test_an_interrupt_while_agents_start_leaves_nothing(tmp_path: Path, earlier:
     if earlier:
         subprocess.run([*command, "--speed", "100"], cwd=tmp_path, check=True, capture_output=True)
     before = {path: path.read_bytes() for path in (tmp_path / "run").glob("*")}
+    command += ["--replace"] if earlier else []
     dumb = f"local.AGENT = [{sys.executable!r}, '-c', 'import sys; sys.stdin.read()']"  # agents that never send hello
     command[2] = f"from tracebed.orchestrator.testbeds import local; {dumb}; {command[2]}"
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)

@@ -368,7 +368,7 @@ def test_the_first_divergences_are_in_the_report() -> None:
     easy = [*fcfs[:2], (20.0, 20.0, 50.0, 1)]
     page = rendered(make_run(fcfs), make_run(easy, real=False))
     parted = page[page.index('<section id="divergences"') :].partition("</section>")[0]
-    assert "The runs part at 1 job (3 starts and resizes were compared)." in parted
+    assert "The runs part at 1 job (3 decided starts and resizes were compared)." in parted
     assert "<td>nothing: still waiting; start on 1 node later, after start on 4 nodes of job 2</td>" in parted
     assert '<td class="predicted">start on 1 node</td>' in parted
     assert "2 / 2" in parted

@@ -80,7 +80,10 @@ def test_a_wrong_prediction_says_where_and_why() -> None:
     head = banner(found)
     assert head.verdict == "inaccurate"
     assert head.where[0].startswith("utilization in the window: +21")
-    assert head.why == ("62 % of the error of response, mean: jobs of 5 to 8 nodes",)
+    assert head.why == (
+        "utilization in the window: all run times 30 % longer in the prediction "
+        "(100 % of the differences of run times)",
+    )
     page = report.render(found)
     Outline(page)
     assert 'class="mark inaccurate"' in section(page, "forest")

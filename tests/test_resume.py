@@ -154,13 +154,17 @@ def test_a_replay_that_is_killed_while_it_is_resumed_is_resumed_again(case: Case
     assert run.jobs["restarts"].sum() == 0
 
 
-def test_what_happened_before_or_during_a_pause_is_at_the_pause() -> None:
+def test_no_time_before_a_pause_is_moved_by_it() -> None:
     """A rank may have started, and a job may have accepted a resize, before the replay was killed."""
-    timeline, killed = Timeline(Clock(), 10.0), time.monotonic()
-    for zero in (None, killed - 49.0):
-        timeline.resume(500.0, zero)
-        assert timeline.at(killed - 60.0) == timeline.trace(killed) == 500.0
-        assert timeline.trace(timeline.zero + 100.0) == pytest.approx(1000.0)
+    timeline = Timeline(Clock(), 10.0)
+    timeline.zero = 1000.0
+    timeline.pause(500.0, 1030.0)  # from 1050 s of the clock to 1080 s
+    timeline.pause(1500.0, 1035.0)  # from 1180 s to 1185 s
+    clock = [1000.0, 1049.0, 1050.0, 1079.0, 1080.0, 1179.0, 1180.0, 1184.0, 1185.0, 1200.0]
+    assert [timeline.trace(time) for time in clock] == [0.0, 490.0, 500.0, 500.0, 500.0, 1490.0] + [1500.0] * 3 + [
+        1650.0
+    ]
+    assert [timeline.clock_at(trace) for trace in (1500.0, 1650.0)] == [1185.0, 1200.0]
 
 
 @pytest.mark.slow
@@ -174,7 +178,7 @@ def test_the_pause_is_not_part_of_the_times(case: Case) -> None:
     assert_sound(case, run, 1)
     [pause] = run.info.pauses
     assert pause["wall_s"] >= 3.0
-    assert killed <= pause["at"] < killed + 0.1 * SPEED
+    assert pause["at"] >= killed
     assert pause["adopted"] > 0
     later = [entry.time for entry in entries_of(case.folder) if entry.time > pause["at"]]
     assert later[0] < pause["at"] + 2.0 * SPEED  # the clock went on from there, not after the pause
@@ -284,5 +288,5 @@ def test_a_resumed_replay_that_is_killed_can_be_recovered(case: Case) -> None:
 
 def test_without_a_killed_replay_resume_starts_from_the_beginning(case: Case) -> None:
     run = case.finish(case.start("--resume"))
-    assert "no replay to run was killed: the replay starts from the beginning" in case.errors
+    assert "no killed replay to run is found: the replay starts from the beginning" in case.errors
     assert run.info.pauses == []

@@ -137,7 +137,8 @@ def test_rows_become_jobs(log: Path) -> None:
     assert jobs.loc["1", "user"].startswith("user-") and jobs.loc["1", "user"] != jobs.loc["1", "group"]
     assert workload.provenance.system == System(name="blue")
     [read_step, *_] = workload.provenance.steps
-    assert read_step.counts == {"rows of job steps, left out": 2}
+    assumed = "records with times without a time zone, taken as UTC (--time-zone ZONE sets the zone)"
+    assert read_step.counts == {"rows of job steps, left out": 2, assumed: 10}
 
 
 def test_an_unknown_state_is_named(log: Path) -> None:
@@ -385,13 +386,13 @@ def test_the_shipped_recipe_makes_a_workload_of_any_sacct_log(tmp_path: Path) ->
     gone = row("9", start="10:01:00", end="10:01:00", Elapsed="00:00:00", State="CANCELLED by 17")
     (tmp_path / "a.txt").write_text(table([*ROWS, over, gone]))
     (tmp_path / "b.txt").write_text(table([over, row("10", submit="11:00:00", start="11:00:00", end="11:05:00")]))
-    words = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt"), "--recipe", "sacct", "--system", "64x128"]
+    words = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt"), "--recipe", "sacct", "--system", "1100x128"]
     result = CliRunner().invoke(tracebed, ["clean", *words, "-o", str(tmp_path / "w.parquet"), "--json"])
     assert result.exit_code == 0, (result.output, result.exception)
     audit = {step["step"]: step for step in json.loads(result.stdout)["audit"]}
     assert audit["drop_copies"]["dropped"] == 1
     workload = read_workload(tmp_path / "w.parquet")
-    assert workload.provenance.system == System(64, 128, "blue")
+    assert workload.provenance.system == System(1100, 128, "blue")
     assert set(workload.column("job_id")) == {"1", "2_7", "3+0", "3+1", "4", "6", "8", "4-2", "10"}
     assert np.isfinite(workload.floats("time_limit")).all()
     assert (workload.floats("time_limit") >= workload.floats("run_time")).all()

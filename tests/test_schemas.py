@@ -68,21 +68,35 @@ def test_what_metrics_compare_and_a_run_write_is_valid(pair: str, tmp_path: Path
     found = json.loads(call("metrics", tmp_path / "real", tmp_path / "sim", "--json").stdout)
     assert problems(found, "tracebed-metrics-1.json") == []
     found = json.loads(call("compare", "--real", tmp_path / "real", "--predicted", tmp_path / "sim", "--json").stdout)
-    assert problems(found, "tracebed-verdict-1.json") == []
+    assert problems(found, "tracebed-verdict-2.json") == []
     found["cases"][0]["repetitions"][0]["nodes"] = "many"
     del found["tau"]
-    assert len(problems(found, "tracebed-verdict-1.json")) == 2
+    assert len(problems(found, "tracebed-verdict-2.json")) == 2
 
 
 def test_a_suite_with_all_kinds_of_results_is_valid(tmp_path: Path) -> None:
     policies = ("fcfs", "easy")
-    real = {policy: [fcfs_run(40, stretch=s, policy=policy) for s in (1.0, 1.001, 0.999, 1.002)] for policy in policies}
-    unusual = [fcfs_run(40, stretch=1.5), fcfs_run(40, health=PAIRS["unhealthy"][0].info.health)]
+    unusual = (fcfs_run(40, stretch=1.5), fcfs_run(40, health=PAIRS["unhealthy"][0].info.health))
+
+    def run(number: int, policy: str, stretch: float = 1.0, **options: Any) -> Run:
+        """Return a run of one of eight workloads."""
+        facts = {"seed": number, "sha256": f"{number:064x}" if number else "a" * 64}
+        return fcfs_run(40, stretch=stretch, policy=policy, **facts, **options)
+
     cases = [
-        Case(f"w{n}-{policy}", f"w{n}", policy, (*real[policy], *(unusual if policy == "fcfs" else [])),
-             (fcfs_run(40, real=False, policy=policy),))
-        for n in range(8) for policy in policies
-    ]  # fmt: skip
+        Case(
+            f"w{n}-{policy}",
+            f"w{n}",
+            policy,
+            (
+                *(run(n, policy, s) for s in (1.0, 1.001, 0.999, 1.002)),
+                *(unusual if (n, policy) == (0, "fcfs") else []),
+            ),
+            (run(n, policy, real=False),),
+        )
+        for n in range(8)
+        for policy in policies
+    ]
     validation = validate(cases)
     assert validation.population
     assert validation.ranking
@@ -90,7 +104,7 @@ def test_a_suite_with_all_kinds_of_results_is_valid(tmp_path: Path) -> None:
     with (tmp_path / "verdict.json").open("w") as file:
         json.dump(validation.to_json(), file)
     document = json.loads((tmp_path / "verdict.json").read_text(), parse_constant=lambda _: None)
-    assert problems(document, "tracebed-verdict-1.json") == []
+    assert problems(document, "tracebed-verdict-2.json") == []
 
 
 def test_the_verdicts_of_a_suite_are_valid(tmp_path: Path) -> None:
@@ -102,14 +116,14 @@ def test_the_verdicts_of_a_suite_are_valid(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(text)
     found = json.loads(call("validate", tmp_path / "s.yaml", "-o", tmp_path / "out", "--json").stdout)
     assert (len(found["simulators"]), list(found["failed"])) == (1, ["gone"])
-    assert problems(found, "tracebed-verdicts-1.json") == []
-    assert problems(json.loads((tmp_path / "out/verdict.json").read_text()), "tracebed-verdicts-1.json") == []
+    assert problems(found, "tracebed-verdicts-2.json") == []
+    assert problems(json.loads((tmp_path / "out/verdict.json").read_text()), "tracebed-verdicts-2.json") == []
     found["simulators"][0]["verdict"] = "perhaps"
-    assert len(problems(found, "tracebed-verdicts-1.json")) == 1
+    assert len(problems(found, "tracebed-verdicts-2.json")) == 1
 
 
 def test_the_schema_names_every_verdict_and_reason() -> None:
-    properties = SCHEMAS["tracebed-verdict-1.json"]["properties"]
+    properties = SCHEMAS["tracebed-verdict-2.json"]["properties"]
     assert properties["verdict"]["enum"] == [verdict.value for verdict in Verdict]
     assert properties["reasons"]["items"]["enum"] == [reason.value for reason in Reason]
 

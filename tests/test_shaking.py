@@ -110,7 +110,7 @@ def test_the_command_prints_and_keeps_intervals(tmp_path: Path, monkeypatch: pyt
     assert side_by_side.count(" to ") == 2 and against.count(" to ") == 1
     [line] = [line for line in invoked("metrics", "easy", "--after", "60").output.splitlines() if "wait, mean" in line]
     assert " to " not in line  # the intervals are those of all jobs
-    invoked("simulate", "w.parquet", "--policy", "easy", "-o", "fcfs")
+    invoked("simulate", "w.parquet", "--policy", "easy", "-o", "fcfs", "--replace")
     assert kept(tmp_path / "fcfs") is None  # another run has other intervals
     (tmp_path / "easy" / SHAKEN).write_text("a\nb\n")
     with pytest.raises(InputError, match="not a table of metrics"):
@@ -243,7 +243,7 @@ def test_a_verdict_says_whether_the_error_may_be_an_accident(tmp_path: Path) -> 
     assert json.loads(invoked(*arguments, "--json").stdout)["accidents"] is None
     keep(figures(fcfs_run(60, stretch=1.1 + seed / 1000, real=False) for seed in range(6)), tmp_path / "sim")
     found = json.loads(invoked(*arguments, "--json").stdout)
-    assert problems(found, "tracebed-verdict-1.json") == []
+    assert problems(found, "tracebed-verdict-2.json") == []
     assert found["accidents"]["mean_run_s"]["differ"] is True
     assert found["accidents"]["mean_run_s"]["relative"] == pytest.approx(0.1, abs=0.01)
     keep(figures(fcfs_run(60, stretch=1 + seed / 50, real=False) for seed in range(6)), tmp_path / "sim")

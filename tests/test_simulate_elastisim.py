@@ -22,7 +22,7 @@ from click.testing import CliRunner
 import elastisim_programs as programs
 import tracebed.api as tb
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError, TracebedError
+from tracebed.errors import ExitCode, InputError, TracebedError
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import Run, nodes_of
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -208,7 +208,7 @@ def policy_of(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def register(policy: type) -> str:
         resolve = registry.resolve
-        monkeypatch.setattr(registry, "resolve", lambda name, given=None: resolve(policy, given))
+        monkeypatch.setattr(registry, "resolve", lambda name, given=None, **more: resolve(policy, given, **more))
         return "special"
 
     return register
@@ -330,11 +330,15 @@ def test_the_command_simulates_and_keeps_the_files(program: Path, tmp_path: Path
     tb.write(tb.generate("cirne", jobs=20, nodes=8, seed=1), tmp_path / "w.parquet")
     words = ["simulate", str(tmp_path / "w.parquet"), "--policy", "easy", "--nodes", "8"]
     kept = tmp_path / "kept"
-    for _ in range(2):  # the second run replaces the folder of the first
-        code, text = command(
-            *words, "--with", "elastisim", "--program", str(program), "--keep", str(kept), "-o", str(tmp_path / "es")
-        )
-        assert code == 0, text
+    words_of_elastisim = [*words, "--with", "elastisim", "--program", str(program), "--keep", str(kept)]
+    code, text = command(*words_of_elastisim, "-o", str(tmp_path / "es"))
+    assert code == 0, text
+    before = {path: path.read_bytes() for path in kept.iterdir()}
+    code, text = command(*words_of_elastisim, "-o", str(tmp_path / "again"))
+    assert (code, "kept: exists: a folder of ElastiSim" in text) == (ExitCode.USAGE, True)
+    assert {path: path.read_bytes() for path in kept.iterdir()} == before
+    code, text = command(*words_of_elastisim, "-o", str(tmp_path / "es"), "--replace")
+    assert code == 0, text
     assert {"job_statistics.csv", "jobs.json", "elastisim.log"} <= {path.name for path in kept.iterdir()}
     assert command(*words, "-o", str(tmp_path / "own"))[0] == 0
     theirs, ours = Run.load(tmp_path / "es"), Run.load(tmp_path / "own")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ import record_slurm
 import slurm_accuracy
 from reference_scheduler import RefJob
 from runs import by_node
-from slurm_replayed import FOLDER, NODES, Recording
+from slurm_replayed import FOLDER, NODES, Decided, Recording
 from slurmd import reason_to_skip
 from test_scheduling import workload_of
 from tracebed.converters.formats.writing import write_workload
@@ -28,6 +28,7 @@ from tracebed.orchestrator.cli.simulate import simulate
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Running, backfill
 from tracebed.orchestrator.scheduling.policies.slurm_nodes import best_fit, mask_of, nodes_of
@@ -42,16 +43,28 @@ LATE_S = 1.5
 """Largest difference between starts that count as the same: each of Slurm's two loops runs once a second."""
 
 
-def simulated(recording: Recording, **parameters: Any) -> Run:
-    """Return the simulation of a recorded run, with the clocks of that Slurm."""
+def clocked(recording: Recording, **parameters: Any) -> Slurm:
+    """Return the policy with the configuration and the clocks of a recorded Slurm."""
     first = {
         kind: next((event[0] for event in recording.events if event[1] == kind), 0.0) for kind in ("main", "backfill")
     }
     clocks = {"epoch_s": recording.zero, "sched_phase_s": first["main"] % 1.0, "bf_phase_s": first["backfill"]}
-    known = {field.name for field in fields(Slurm)}
-    own = {name: value for name, value in recording.parameters.items() if name in known}
-    policy = Slurm(**(own | clocks | parameters))
-    return predict(recording.workload, None, policy, over_limit=OverLimit.NOW)
+    return recording.policy(**clocks, **parameters)
+
+
+def simulated(recording: Recording, **parameters: Any) -> Run:
+    """Return the simulation of a recorded run, with the clocks of that Slurm."""
+    return predict(recording.workload, None, clocked(recording, **parameters), over_limit=OverLimit.NOW)
+
+
+def decided(recording: Recording, **parameters: Any) -> list[Decided]:
+    """Return the passes of a recording that have a queue, as the policy decides them in the recorded states."""
+    return [here for here in recording.decided(recording.policy(**parameters)) if here.waiting]
+
+
+def first(passes: list[Decided], job: int) -> float:
+    """Return the instant of the first pass in which the policy starts `job`, s; infinite if it starts it in none."""
+    return next((here.at for here in passes if job in here.policy), math.inf)
 
 
 # -- rules ------------------------------------------------------------------------------------------------------------
@@ -87,9 +100,26 @@ def _allocations(recording: Recording) -> Generator[tuple[Any, int, int], None, 
             yield here, job, here.idle & ~(planned.get(job) or starts[job])
 
 
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_no_decision_of_the_policy_differs_from_that_of_slurm_in_the_same_state(name: str) -> None:
+    passes = decided(Recording.load(name))
+    assert [here.policy for here in passes] == [here.recorded for here in passes]
+    assert sorted(job for here in passes for job in here.policy) == sorted(Recording.load(name).times("start"))
+
+
+def test_no_more_than_five_decisions_in_whole_runs_differ_from_those_of_slurm() -> None:
+    paths = sorted((FOLDER / "passes").glob("*.json.gz"))
+    runs = [Recording.load(path.name.partition(".json")[0], path.parent) for path in paths]
+    passes = [here for run in runs for here in decided(run) if here.clear]
+    differ = [here for here in passes if here.policy != here.recorded]
+    print(f"{len(passes) - len(differ):,} of {len(passes):,} passes have the same starts and nodes; not: {differ}")  # noqa: T201
+    assert len(passes) > 8500
+    # Slurm started one or two passes later: the nodes of an ended job were still completing. Once it started less.
+    assert len(differ) <= 5
+
+
 def test_a_job_gets_the_smallest_block_of_consecutive_nodes_that_is_large_enough() -> None:
-    recording = Recording.load("nodes")
-    where = {job: nodes_of(here.idle & ~after) for here, job, after in _allocations(recording)}
+    where = {job: nodes for here in decided(Recording.load("nodes")) for job, nodes in here.policy.items()}
     assert where[5] == (0,)  # idle: 0, 3, and 5 to 7
     assert where[6] == (5, 6)  # idle: 3, and 5 to 7
     assert where[7] == (3, 7)  # no block of two
@@ -111,24 +141,31 @@ def test_the_best_fit_is_a_subset_of_the_requested_size(nodes: set[int], data: s
 
 
 def test_the_main_loop_stops_at_the_first_job_that_does_not_fit() -> None:
-    starts = Recording.load("main-loop").times("start")
-    assert min(starts[3], starts[4]) >= starts[2]  # both would fit beside job 1
+    recording = Recording.load("main-loop")
+    blocked = [here for here in decided(recording) if 2 in here.waiting and here.at < recording.times("end")[1]]
+    assert [here.policy for here in blocked] == [{}] * 3
+    assert all(recording.nodes(job) <= NODES - recording.nodes(1) for job in (3, 4))  # they would fit beside job 1
+    assert [*decided(recording)[-1].policy] == [2, 3, 4]
 
 
 def test_a_submission_waits_for_the_next_pass() -> None:
     for name in RECORDINGS:
-        recording = Recording.load(name)
-        decided = {event[0] for event in recording.events if event[1] in ("main", "backfill", "start")}
-        assert set(recording.times("start").values()) <= decided
+        policy = clocked(recording := Recording.load(name))
+        starts = predict(recording.workload, None, policy, over_limit=OverLimit.NOW).jobs["start"].to_numpy()
+        late = starts[:, None] - np.array(_passes(policy, recording))
+        assert np.abs(late).min(axis=1).max() < 1e-5
+        assert (starts > recording.workload.table["submit_time"]).sum() >= len(starts) - 1  # a phase is that of job 1
 
 
 def test_backfill_starts_only_jobs_whose_limit_ends_before_the_reservation() -> None:
     recording = Recording.load("backfill")
-    starts = recording.times("start")
-    reserved = starts[1] + recording.limit(1)
-    assert [job for job in (3, 4, 5, 6) if starts[job] < starts[2]] == [4, 5, 6]
-    assert all(starts[job] + recording.limit(job) < reserved for job in (4, 5, 6))
-    assert starts[1] + 4 + recording.limit(3) > reserved  # job 3 would have fit on the idle nodes
+    passes = decided(recording)
+    reserved = first(passes, 1) + recording.limit(1)
+    assert [job for job in (3, 4, 5, 6) if first(passes, job) < first(passes, 2)] == [4, 5, 6]
+    assert all(first(passes, job) + recording.limit(job) < reserved for job in (4, 5, 6))
+    assert first(passes, 1) + 4 + recording.limit(3) > reserved  # job 3 would have fit on the idle nodes
+    recording.jobs[3][3] = recording.jobs[2][3]  # with the limit of job 3, job 4 waits for job 2, too
+    assert first(decided(recording), 4) > recording.times("end")[1]
 
 
 def test_a_job_that_would_end_when_a_reservation_begins_does_not_start() -> None:
@@ -168,7 +205,9 @@ def test_a_job_beyond_its_limit_is_expected_to_end_in_a_second() -> None:
     limit = recording.times("start")[1] + recording.limit(1)
     overdue = [here for here in recording.passes() if limit + 1 < here.at < recording.times("end")[1] and here.planned]
     assert overdue
-    assert {here.planned[0].start - here.second for here in overdue} == {1}
+    assert {recording.modeled(here)[0].start - here.second for here in overdue} == {1}
+    late = [here for here in decided(recording) if limit + 1 < here.at < recording.times("end")[1]]
+    assert {tuple(here.policy) for here in late} == {()}  # job 3 would end after a second
 
 
 def test_reservations_are_rounded_down_to_bf_resolution() -> None:
@@ -184,36 +223,75 @@ def test_reservations_are_rounded_down_to_bf_resolution() -> None:
 
 def test_by_default_the_loops_run_every_3_and_30_seconds() -> None:
     recording = Recording.load("defaults")
-    kinds = {kind: [event[0] for event in recording.events if event[1] == kind] for kind in ("main", "backfill")}
-    routine = [event[0] for event in recording.events if event[1:] == ["main", "default"]]
-    assert min(np.diff(routine)) > 2.0
-    assert all(29.5 < gap < 31.5 for gap in np.diff(kinds["backfill"]))
-    full = [event[0] for event in recording.events if event[1:] == ["main", "full"]]
-    assert all(59.0 < gap < 62.0 for gap in np.diff(full))
+    policy = clocked(recording)
+    for kind, gap in (("main", 2.9), ("backfill", 29.9)):
+        passes, recorded = _passes(policy, recording, kind), _instants(recording, kind)
+        assert min(np.diff(passes)) > gap
+        assert len(passes) >= len(recorded) > 1
+        assert max(min(abs(at - other) for other in passes) for at in recorded) < LATE_S
+    assert all(59.0 < gap < 62.0 for gap in np.diff(_instants(recording, "main", "full")))
 
 
 def test_bf_max_job_test_bounds_the_jobs_of_a_pass() -> None:
     recording = Recording.load("bf_max_job_test")
-    starts = recording.times("start")
-    assert starts[4] > starts[2]  # the third job of the queue would have fit
-    assert max(len(here.planned) for here in recording.passes()) == 2
+    passes = decided(recording)
+    assert first(passes, 4) > first(passes, 2)
+    assert first(decided(recording, bf_node_space_size=1000), 4) > first(passes, 2)  # a table of any size
+    assert first(decided(recording, bf_max_job_test=1000), 4) < first(passes, 2)  # the third job of the queue fits
 
 
 def test_bf_max_job_start_ends_a_pass() -> None:
     recording = Recording.load("bf_max_job_start")
-    assert max(len(here.started) for here in recording.passes() if here.planned) == 1
-    starts = sorted(at for job, at in recording.times("start").items() if job > 2)
-    assert min(np.diff(starts)) > 0.9
+    assert max(len(here.policy) for here in decided(recording)) == 1
+    assert [*map(list, (here.policy for here in decided(recording, bf_max_job_start=0) if len(here.policy) > 1))] == [
+        [3, 4, 5],
+        [4, 5],  # Slurm had started job 3 in the pass before
+    ]
 
 
 def test_bf_job_part_count_reserve_bounds_the_reservations() -> None:
     recording = Recording.load("bf_job_part_count_reserve")
-    assert recording.times("start")[4] < recording.times("start")[2]  # beside job 2, but on the nodes of job 3
+    passes = decided(recording)
+    assert first(passes, 4) < first(passes, 2)  # beside job 2, but on the nodes of job 3
+    assert first(decided(recording, bf_job_part_count_reserve=2), 4) == math.inf  # Slurm started it before
 
 
 def test_bf_min_age_reserve_delays_reservations() -> None:
-    starts = Recording.load("bf_min_age_reserve").times("start")
-    assert starts[3] < starts[2] < starts[4]  # job 2 has no reservation yet when job 3 starts
+    recording = Recording.load("bf_min_age_reserve")
+    passes = decided(recording)
+    assert first(passes, 3) < first(passes, 2) < first(passes, 4)  # job 2 has no reservation yet when job 3 starts
+    assert first(decided(recording, bf_min_age_reserve=0), 3) == math.inf  # Slurm started it before
+
+
+def _instants(recording: Recording, *kinds: str) -> list[float]:
+    """Return the instants of the recorded passes of a kind."""
+    return [event[0] for event in recording.events if event[1 : 1 + len(kinds)] == [*kinds]]
+
+
+def _passes(policy: Slurm, recording: Recording, kind: str = "") -> list[float]:
+    """Return the instants of the passes that the policy makes in a simulation of a recording; of all kinds, or one."""
+    noting = Noting(**registry.parameters(policy))
+    predict(recording.workload, None, noting, over_limit=OverLimit.NOW)
+    return sorted(at for each, at in noting.passes if kind in ("", each))
+
+
+@dataclass(frozen=True)
+class Noting(Slurm):
+    """Slurm that notes the kinds and the instants of its passes."""
+
+    passes: ClassVar[list[tuple[str, float]]] = []
+
+    def __post_init__(self) -> None:
+        """Begin without passes."""
+        self.passes.clear()
+
+    def _main(self, state: State, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
+        self.passes.append(("main", at))
+        return (yield from super()._main(state, at))
+
+    def _backfill(self, state: State, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
+        self.passes.append(("backfill", at))
+        return (yield from super()._backfill(state, at))
 
 
 def _plan(
@@ -260,9 +338,8 @@ def test_a_trace_at_another_speed_has_the_same_schedule() -> None:
     scaled = recording.workload.table.assign(
         **{name: recording.workload.table[name] * 8.0 for name in ("submit_time", "run_time", "time_limit")}
     )
-    fast = predict(
-        Workload(scaled, recording.workload.provenance), None, Slurm(bf_interval=1, bf_resolution=1, speed=8.0)
-    )
+    policy = Slurm(bf_interval=1, bf_resolution=1)
+    fast = predict(Workload(scaled, recording.workload.provenance), None, policy, speed=8.0)
     plain = predict(recording.workload, None, Slurm(bf_interval=1, bf_resolution=1))
     assert fast.jobs["start"].to_numpy() == pytest.approx(plain.jobs["start"].to_numpy() * 8.0, abs=1e-3)
 
@@ -312,15 +389,15 @@ def test_the_parameters_of_a_slurm_conf_are_read(tmp_path: Path) -> None:
     conf = read(path)
     assert conf.parameters == {"bf_interval": "5", "bf_window": "2880", "batch_sched_delay": "1"}
     assert conf.differences == (
-        "SchedulerParameters preempt_youngest_first is not modeled",
-        "selecttype=select/cons_tres is not modeled; select/linear is assumed",
+        "1 setting of the scheduler is not modeled: SchedulerParameters preempt_youngest_first",
+        "SelectType=select/cons_tres is not modeled; select/linear is assumed",
         "PriorityType is not set, and its default depends on the version of Slurm; priority/basic is assumed",
     )
     assigned = "SelectType=select/linear\nPriorityType=priority/basic\n"
-    path.write_text(f"{assigned}SchedulerType=sched/builtin\ninclude /etc/slurm/nodes.conf\n")
+    path.write_text(f"{assigned}SchedulerType=sched/builtin\n")
     assert read(path).parameters == {"bf_interval": "-1"}
-    assert read(path).differences == ("the included file /etc/slurm/nodes.conf is not read",)
-    with pytest.raises(InputError, match="cannot be read"):
+    assert read(path).differences == ()
+    with pytest.raises(InputError, match="cannot read the slurm"):
         read(tmp_path / "none")
 
 

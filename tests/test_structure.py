@@ -26,7 +26,21 @@ BUILD_HOOK = ROOT / "hatch_build.py"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
 PAGES += [path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts]
 
-GROUND = {"bounds", "errors", "display", "files", "yaml_file", "stored", "cpus", "ranges", "states", "registry"}
+GROUND = {
+    "bounds",
+    "errors",
+    "display",
+    "files",
+    "input_files",
+    "parquet_file",
+    "yaml_file",
+    "stored",
+    "outputs",
+    "cpus",
+    "ranges",
+    "states",
+    "registry",
+}
 """The ground floor: modules beside the four roots that any of them may import; they import only each other."""
 # part -> other parts it may import
 STANDS_ON = {

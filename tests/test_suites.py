@@ -286,7 +286,7 @@ def test_unhealthy_runs_end_with_4_and_one_line_per_case(recorded: Path) -> None
     health = {"state": "unhealthy", "causes": [cause], "signals": {}, "thresholds": "0" * 64}
     for number in range(1, 4):
         run = fcfs_run(40, stretch=1 + 0.001 * number, health=health)
-        run.save(recorded / f"real/tiny-fcfs/rep-0{number}")
+        run.save(recorded / f"real/tiny-fcfs/rep-0{number}", replace=True)
     result = validate("s.yaml", "-o", "out", "--inconclusive", "pass")
     assert result.return_value == ExitCode.UNHEALTHY
     lines = [line for line in result.stderr.splitlines() if "tiny-fcfs: " in line]
@@ -340,9 +340,9 @@ def test_the_json_document_is_that_of_the_file(recorded: Path) -> None:
     printed, kept = json.loads(result.stdout), json.loads((recorded / "out" / "verdict.json").read_text())
     assert printed == kept
     assert (kept["schema"], kept["suite"], kept["verdict"], kept["exit_code"]) == (
-        *("tracebed-verdicts/1", "s", "accurate", 0),
+        *("tracebed-verdicts/2", "s", "accurate", 0),
     )
-    assert kept["simulators"][0]["schema"] == "tracebed-verdict/1"
+    assert kept["simulators"][0]["schema"] == "tracebed-verdict/2"
 
 
 PROGRAM = """\

@@ -150,7 +150,7 @@ def test_cells_are_measured_as_single_simulations_are(study: Callable[..., Path]
     points = file.selected({})
     assert len(points) == 3 * 2 * 2
     folder = tmp_path / "out"
-    with locked_folder(folder, "sweep"), LocalPool(2) as pool:
+    with locked_folder(folder, "sweep", mark="cells"), LocalPool(2) as pool:
         planned = plan(file, points, folder, {})
         # For each seed: easy once, for all shares; tight for shares 0, 0.5 and 1.
         assert (planned.distinct, len(planned.todo), len(planned.variants)) == (8, 8, 4)
@@ -421,12 +421,12 @@ def test_a_damaged_workload_is_made_again(study: Callable[..., Path], tmp_path: 
 
 def test_two_concurrent_sweeps_do_not_share_a_folder(tmp_path: Path) -> None:
     with (
-        locked_folder(tmp_path, "sweep"),
+        locked_folder(tmp_path, "sweep", mark="cells"),
         pytest.raises(InputError, match="another sweep"),
-        locked_folder(tmp_path, "sweep"),
+        locked_folder(tmp_path, "sweep", mark="cells"),
     ):
         pass
-    with locked_folder(tmp_path, "sweep"):
+    with locked_folder(tmp_path, "sweep", mark="cells"):
         pass
 
 

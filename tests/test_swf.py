@@ -424,6 +424,7 @@ def test_an_edited_file_of_tracebed_is_not_misread(tmp_path: Path) -> None:
         read_workload(path)
     assert error.value.where == f"{path}:1"
     with pytest.warns(Tolerated):
+        path.unlink()
         write_workload(mixed(), path)
     with pytest.raises(InputError, match="already has nodes"):
         read_workload(path, by="core")

@@ -16,7 +16,7 @@ def test_job_lines_hold_whole_numbers_and_nothing_is_lost(tmp_path: Path) -> Non
     )
     path = tmp_path / "w.swf"
     for options, whole in (({}, False), ({"whole_seconds": True}, True)):
-        write_workload(workload, path, **options)
+        write_workload(workload, path, replace=True, **options)
         lines = [line.split() for line in path.read_text().splitlines() if not line.startswith(";")]
         assert all(re.fullmatch(r"-?\d+", field) for line in lines for field in line) == whole
     assert [line[1:4] for line in lines] == [["0", "-1", "0"], ["3", "-1", "7"]]

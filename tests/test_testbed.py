@@ -388,6 +388,13 @@ def release_locks(killed: AgentTestbed) -> None:
         use.release()
 
 
+def let_continue(resumed: AgentTestbed) -> None:
+    """Continue the ranks that agents hold for a testbed, which has taken them over."""
+    for number, node in enumerate(resumed.nodes):
+        if node.name in resumed.held:
+            resumed.send(number, {"type": "continue", "left_out_s": 0.0})
+
+
 class Unreliable(LocalProvider):
     """Nodes whose agents can be taken over only at the last attempt."""
 
@@ -440,6 +447,7 @@ def test_a_relayed_job_on_far_nodes_survives_the_loss_of_its_testbed(provider: N
             testbeds.append(AgentTestbed(nodes, tmp_path / "spool"))
             testbeds[-1].start(facts)
             assert testbeds[-1].adopted == {"far0": ["j"], "far1": ["j"]}
+            let_continue(testbeds[-1])
             testbeds[-1].receive(time.monotonic())
         ended = hear_ends(testbeds[-1], 2)
         assert {event["state"] for event in ended} == {"completed"}, ended
@@ -560,6 +568,7 @@ def test_bytes_that_a_killed_testbed_did_not_forward_arrive_after_its_resumption
         monkeypatch.setattr(Links, "_relay", note)
         resumed.start(killed.agents)
         assert resumed.adopted == {"n0": ["j"], "n1": ["j"]}
+        let_continue(resumed)
         assert [end["state"] for end in hear_ends(resumed, 2)] == ["completed", "completed"]
     finally:
         resumed.stop()
@@ -679,6 +688,7 @@ def test_the_agents_of_a_killed_controller_are_taken_over(tmp_path: Path) -> Non
         assert testbed.adopted == {"n0": ["j"]}
         assert testbed.agents["n0"]["pid"] == agents["n0"]["pid"] and testbed.agents["n1"]["pid"] != pid
         works(testbed, 1, "k")
+        let_continue(testbed)
         ended = hear(testbed, "ended", 0)
         assert (ended.message["job"], ended.message["state"]) == ("j", "completed")
     finally:

@@ -104,7 +104,7 @@ def check_written(workload: Workload, path: Path) -> None:
     """Check that a workload is read again unchanged, without a warning, from the file that is written of it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        write_workload(workload, path)
+        write_workload(workload, path, replace=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # files of tracebed have no defects
         again = read_workload(path)
@@ -280,7 +280,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     failing = [replace(one, write=fails) for one in registry.known()]
     monkeypatch.setattr(registry, "known", lambda: failing)
     with pytest.raises(InputError, match="No space left"):
-        write_workload(small(), path)
+        write_workload(small(), path, replace=True)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 

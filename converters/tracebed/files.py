@@ -8,12 +8,16 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from tracebed.errors import InputError
+
+LOCK = ".lock"
+Guard = Callable[[Path], None]
+"""Function that raises InputError if the existing file or folder may not be replaced."""
 
 
 def sha256_of(path: Path) -> str:
@@ -23,10 +27,15 @@ def sha256_of(path: Path) -> str:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path, guard: Guard | None = None) -> Iterator[BinaryIO]:
     """Open a file that replaces `path` when the block succeeds; compressed if the name ends in `.gz` or `.zst`.
 
     If the block fails, `path` is unchanged. Equal content gives equal bytes: the gzip header has no time stamp.
+
+    Args:
+        path: the file.
+        guard: called with a file that exists when the block has succeeded; None: any file is replaced. The outputs
+            that a user names are guarded by `outputs.Kind`.
 
     Raises:
         InputError: the folder is missing or not writable, or the disk is full.
@@ -46,11 +55,13 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             elif path.suffix == ".zst":
                 import pyarrow as pa
 
-                with pa.CompressedOutputStream(pa.PythonFile(file), "zstd") as zipped:
+                with pa.CompressedOutputStream(pa.PythonFile(file, mode="w"), "zstd") as zipped:
                     yield cast(BinaryIO, zipped)
             else:
                 yield file
-        if not special:
+        if not special and not (guard and _created(part, target)):
+            if guard:
+                guard(target)
             part.replace(target)
     except OSError as error:
         raise InputError(
@@ -61,7 +72,18 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             part.unlink(missing_ok=True)
 
 
-def check_folder(path: Path, ours: Collection[str], kind: str = "a folder of this kind") -> Path:
+def _created(part: Path, target: Path) -> bool:
+    """Give the complete file `part` the name `target`, unless a file has this name. Return whether `target` is new."""
+    try:
+        os.link(part, target)
+    except OSError:  # the file exists, or the file system has no hard links
+        return False
+    return True
+
+
+def check_folder(
+    path: Path, ours: Collection[str], kind: str = "a folder of this kind", guard: Guard | None = None
+) -> Path:
     """Return `path` with links resolved if it can be replaced, and create its parent folder.
 
     Args:
@@ -69,6 +91,7 @@ def check_folder(path: Path, ours: Collection[str], kind: str = "a folder of thi
         ours: names of the files in every folder of this kind. Only a folder with these files, or an empty folder, may
             be replaced.
         kind: description of such a folder, for messages.
+        guard: called with a folder that exists and is not empty.
 
     Raises:
         InputError: `path` is another file or folder, contains the current folder, or cannot be written.
@@ -81,6 +104,8 @@ def check_folder(path: Path, ours: Collection[str], kind: str = "a folder of thi
             raise InputError(what, where=str(path), hint=hint)
         if not _replaceable(target, ours):
             raise InputError(f"exists and is not {kind}", where=str(path), hint=hint)
+        if guard and target.exists() and any(target.iterdir()):
+            guard(target)
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", where=str(path), hint=hint) from error
@@ -90,13 +115,15 @@ def check_folder(path: Path, ours: Collection[str], kind: str = "a folder of thi
 
 
 @contextmanager
-def locked_folder(path: Path, process: str, *, mark: str = "") -> Iterator[None]:
+def locked_folder(path: Path, process: str, *, mark: str) -> Iterator[None]:
     """Create and lock an output folder that a process fills step by step, so that no other process fills it too.
+
+    The lock file has the name of the process. A folder of another process, or with other content, is refused.
 
     Args:
         path: the folder.
         process: what fills the folder, for messages: `campaign`.
-        mark: a file in every folder of this kind: only a folder with it, or an empty one, is used. Empty: any folder.
+        mark: an entry in each folder of this kind, for folders of earlier versions, whose lock file is empty.
 
     Raises:
         InputError: the folder has other content, another process has locked it, or it cannot be written.
@@ -104,9 +131,11 @@ def locked_folder(path: Path, process: str, *, mark: str = "") -> Iterator[None]
     hint = "name another folder with -o"
     try:
         path.mkdir(parents=True, exist_ok=True)
-        if mark and any(path.iterdir()) and not any((path / name).exists() for name in (mark, ".lock")):
+        owner = _owner(path)
+        ours = owner == process if owner else any((path / name).exists() for name in (mark, LOCK))
+        if not ours and any(path.iterdir()):
             raise InputError(f"exists and is not the folder of a {process}", where=str(path), hint=hint)
-        lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", where=str(path), hint=hint) from error
     try:
@@ -115,14 +144,25 @@ def locked_folder(path: Path, process: str, *, mark: str = "") -> Iterator[None]
         hint = f"wait, or {hint}"
         raise InputError(f"another {process} is running in this folder", where=str(path), hint=hint) from None
     else:
+        os.pwrite(lock, f"{process}\n".encode(), 0)
         yield
     finally:
         os.close(lock)
 
 
+def _owner(folder: Path) -> str:
+    """Return the process in the lock file of a folder; empty if the file is missing or empty."""
+    path = folder / LOCK
+    return path.read_text(encoding="utf-8", errors="replace")[:100].strip() if path.is_file() else ""
+
+
 @contextmanager
 def replacing_folder(
-    path: Path, ours: Collection[str], parts: Collection[str] = (), kind: str = "a folder of this kind"
+    path: Path,
+    ours: Collection[str],
+    parts: Collection[str] = (),
+    kind: str = "a folder of this kind",
+    guard: Guard | None = None,
 ) -> Iterator[Path]:
     """Create a folder that replaces `path` when the block succeeds.
 
@@ -135,11 +175,12 @@ def replacing_folder(
             replaced.
         parts: names of further files in such folders.
         kind: description of such a folder, for messages.
+        guard: called with a folder that exists and is not empty, before the block and after it.
 
     Raises:
         InputError: `path` is another file or folder, or cannot be written.
     """
-    target = check_folder(path, ours, kind)
+    target = check_folder(path, ours, kind, guard)
     unique = f".{target.name[:40]}.{secrets.token_hex(4)}"
     scratch, earlier = target.with_name(unique), target.with_name(f"{unique}.earlier")
     try:
@@ -150,6 +191,8 @@ def replacing_folder(
             try:
                 if not _replaceable(earlier, ours):  # created after the first check
                     raise InputError(f"exists and is not {kind}", where=str(path), hint="name another folder with -o")
+                if guard and any(earlier.iterdir()):
+                    guard(earlier)
                 scratch.replace(target)
             except BaseException:
                 earlier.replace(target)
@@ -162,6 +205,23 @@ def replacing_folder(
         raise InputError(f"cannot be written: {error.strerror or error}", where=str(path), hint=hint) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def set_aside(folder: Path) -> Iterator[None]:
+    """Rename an existing folder for the length of a block. Remove it if the block succeeds, otherwise restore it."""
+    if not folder.exists():
+        yield
+        return
+    earlier = folder.with_name(f".{folder.name[:40]}.{secrets.token_hex(4)}.earlier")
+    folder.replace(earlier)
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        earlier.replace(folder)
+        raise
+    shutil.rmtree(earlier, ignore_errors=True)
 
 
 def _replaceable(folder: Path, ours: Collection[str]) -> bool:

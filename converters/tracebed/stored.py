@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -11,7 +12,7 @@ from typing import Any, ClassVar, Self
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from tracebed.files import replacing
+from tracebed.outputs import OutputKind
 from tracebed.yaml_file import YamlFile
 
 
@@ -44,14 +45,20 @@ class StoredFile(Part):
             raise file.error(f"{found}, not {expected!r}", "schema")
         return file.checked(cls)
 
-    def save(self, path: Path | str) -> Path:
+    def save(self, path: Path | str, *, replace: bool = False) -> Path:
         """Write the file atomically and return its path: JSON if its name ends in .json, otherwise YAML.
 
+        Args:
+            path: the file.
+            replace: whether an existing file of this kind is replaced.
+
         Raises:
-            InputError: the file cannot be written.
+            InputError: the file exists and may not be replaced, or it cannot be written.
         """
         path = Path(path)
-        with replacing(path) as file:
+        family = str(type(self).model_fields["file_schema"].default).partition("/")[0]
+        kind = OutputKind(f"a {self.KIND}", rb"schema\W+" + re.escape(family).encode() + b"/")
+        with kind.file(path, replace=replace) as file:
             file.write((self.json_text if path.suffix == ".json" else self.text).encode())
         return path
 

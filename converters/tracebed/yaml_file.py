@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from reprlib import Repr
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from tracebed.errors import InputError
+from tracebed.input_files import read_text
 
 Model = TypeVar("Model", bound=BaseModel)
+FileName = Annotated[str, Field(min_length=1)]
+"""The name of a file in a model. The empty name would be that of a folder, or no file without a word."""
 MAX_CHARACTERS = 2**22
-"""Longest accepted text. A log or a device given by mistake must not fill the memory."""
+"""Longest accepted text. A log given by mistake must not fill the memory."""
+MAX_VALUES = 1_000_000
+"""Largest accepted number of keys and values, each alias counted as what it stands for: nested aliases grow
+exponentially in everything that walks over the values."""
 SAYS = {
     "extra_forbidden": "unknown key",
     "missing": "required key is missing",
@@ -52,25 +59,6 @@ _SHORT.maxlevel = 2  # nested aliases expand exponentially
 def shown(value: object) -> str:
     """Return a value as text for a message, bounded in length."""
     return _SHORT.repr(value)
-
-
-def read_text(file: Traversable, what: str, *, unreadable: str) -> str:
-    """Return the text of a file, at most one character more than `MAX_CHARACTERS`.
-
-    Args:
-        file: a path, or a package resource.
-        what: the kind of file, for messages.
-        unreadable: hint for a file that cannot be read.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
-    try:
-        with file.open(encoding="utf-8") as stream:
-            return stream.read(MAX_CHARACTERS + 1)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InputError(f"cannot read the {what}: {reason}", where=str(file), hint=unreadable) from error
 
 
 class _Loader(yaml.SafeLoader):
@@ -171,7 +159,7 @@ class YamlFile:
         Raises:
             InputError: the file cannot be read, is too long, is not YAML, or repeats a key.
         """
-        return cls.parse(read_text(file, what, unreadable=unreadable), str(file), hint=hint)
+        return cls.parse(read_text(file, what, hint=unreadable), str(file), hint=hint)
 
     @classmethod
     def parse(cls, text: str, where: str, *, hint: str) -> YamlFile:
@@ -184,6 +172,9 @@ class YamlFile:
             if key := next(_repeated(tree), None):
                 line = key.start_mark.line + 1
                 raise InputError(f"key {key.value!r} occurs twice", where=f"{where}:{line}", hint="remove one of them")
+            if tree is not None and _expanded(tree) > MAX_VALUES:
+                what = f"its aliases expand to more than {MAX_VALUES:,} values, or to themselves"
+                raise InputError(what, where=where, hint="write the values out")
             raw = loader.construct_document(tree) if tree is not None else None
         except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a number of 5,000 digits
             mark = getattr(error, "problem_mark", None)
@@ -253,3 +244,26 @@ def _repeated(tree: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
                     yield key
                 keys.add((key.tag, key.value) if isinstance(key, yaml.ScalarNode) else id(key))
                 todo.append(value)
+
+
+def _expanded(tree: yaml.Node) -> float:
+    """Return the number of nodes of a tree, each alias counted as a copy of its node; infinite if one holds itself."""
+    known: dict[int, float] = {}
+    todo: list[tuple[yaml.Node, bool]] = [(tree, False)]
+    while todo:
+        node, done = todo.pop()
+        inner = _inner(node)
+        if done:
+            known[id(node)] = 1 + sum(known[id(part)] for part in inner)
+        elif id(node) not in known:
+            known[id(node)] = math.inf  # what a node counts within itself
+            todo.append((node, True))
+            todo += [(part, False) for part in inner if id(part) not in known]
+    return known[id(tree)]
+
+
+def _inner(node: yaml.Node) -> list[yaml.Node]:
+    """Return the nodes directly in a sequence or mapping."""
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return node.value if isinstance(node, yaml.SequenceNode) else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from tracebed.converters.malleability import to_malleable
 from tracebed.converters.models import registry
 from tracebed.converters.scaling import scale
 from tracebed.converters.workload import Workload
+from tracebed.orchestrator.replay.journal import Entry, Journal, read
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import NodeFacts, nodes_of
@@ -148,3 +150,20 @@ def test_lateness_of_600_submissions_at_100x(benchmark: Any, tmp_path: Path) -> 
 
     benchmark.extra_info.update(benchmark.pedantic(run, rounds=1))
     assert benchmark.extra_info["count"] == 600
+
+
+def test_the_journal_of_20_000_events(benchmark: Any, tmp_path: Path) -> None:
+    """Write each event in a transaction of its own, and verify the whole journal."""
+    data = {"time": 1.5, "state": "completed", "reason": "", "units_done": 4_000_000, "cpu_s": 3.25}
+    entries = [Entry(number, number + 0.3, "ended", "job 1", "n1", data) for number in range(20_000)]
+
+    def write_and_read() -> None:
+        path = tmp_path / "journal.sqlite"
+        for file in tmp_path.iterdir():
+            file.unlink()
+        with contextlib.closing(Journal(path, {"schema": "x"})) as journal:
+            for entry in entries:
+                journal.write([entry])
+        assert len(read(path)[1]) == len(entries)
+
+    benchmark.pedantic(write_and_read, rounds=3)

@@ -39,6 +39,10 @@ class Pauses:
         """Add a pause. The ranks must be stopped."""
         self._total[0] += seconds
 
+    def set(self, total: float) -> None:
+        """Set the sum of all pauses, s. The ranks must be stopped."""
+        self._total[0] = total
+
 
 class Clock:
     """The monotonic clock of the machine without the pauses of the node."""

@@ -136,7 +136,7 @@ class Leader(BenchmarkRank):
         self.begun = self.clock.now()
         if self.data:
             self.data.open(self.launch.folder / self.name)
-        self.tell("started")
+        self.tell("started", begun=self.clock.stamp(self.begun))
         self._iterate()
 
     def _from_follower(self, rank: str, message: dict[str, Any], data: Data) -> None:

@@ -32,6 +32,8 @@ MOST_SIZES = 500
 """Largest number of distinct sizes in a cumulative distribution. More sizes are thinned out."""
 MIN_PLOTTED, MAX_PLOTTED = 1e-3, 1e12
 """Range of run times (s) on a logarithmic axis. Run times beyond it are clipped."""
+WHOLE = 0.99
+"""Smallest share of its nodes with which a job counts as using whole nodes."""
 LAST_INSTANT = 9.18e9
 """End of 2260, s since 1970. The 64-bit nanoseconds of pandas end soon after it."""
 
@@ -84,6 +86,9 @@ def describe(workload: Workload) -> dict[str, Any]:
         "arrivals_by_weekday_and_hour": None if by_weekday is None else by_weekday.tolist(),
         "kinds": _counts(workload, "kind"),
         "statuses": _counts(workload, "status"),
+        "partitions": partitions_of(workload),
+        "gpu_jobs": gpu_jobs(workload),
+        "jobs_on_parts_of_nodes": part_jobs(workload),
         "unknown": {
             "run_time": int(np.isnan(run).sum()),
             "time_limit": int(np.isnan(limit).sum()),
@@ -100,6 +105,28 @@ def describe(workload: Workload) -> dict[str, Any]:
         "sources": [asdict(source) for source in provenance.sources],
         "steps": steps_of(asdict(provenance)),
     }
+
+
+def partitions_of(workload: Workload) -> dict[str, int]:
+    """Return the number of jobs of each partition, most jobs first; empty if the workload names no partition."""
+    if "partition" not in workload.table:
+        return {}
+    counts = workload.table["partition"].value_counts()
+    return {str(name): int(jobs) for name, jobs in counts.items() if name and jobs}
+
+
+def gpu_jobs(workload: Workload) -> int:
+    """Return the number of jobs with GPUs."""
+    return int((workload.table["extra_gpus"] > 0).sum()) if "extra_gpus" in workload.table else 0
+
+
+def part_jobs(workload: Workload) -> int:
+    """Return the number of jobs that used a part of the cores of their nodes, as far as it is known."""
+    cores = workload.provenance.system.cores_per_node
+    part = workload.ints("cores_per_node") < (cores or 0)
+    if "extra_node_share" in workload.table:
+        part = part | (workload.table["extra_node_share"].to_numpy() < WHOLE)
+    return int((part & (workload.ints("nodes") > 0)).sum())
 
 
 def quantiles(values: FloatArray | IntArray) -> dict[str, float | None]:

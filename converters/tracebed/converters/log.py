@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.formats.tools.columns import relabel
+from tracebed.converters.formats.tools.columns import check_zone, relabel
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import MAX_SIZE, SCHEMA, BoolArray, IntArray, Provenance, Step, System
 from tracebed.errors import InputError, tolerate
@@ -80,9 +80,11 @@ def make_log(
             and are not shifted.
 
     Raises:
-        InputError: no record has a submit time.
+        InputError: no record has a submit time, or the time zone is unknown.
     """
     where = place_of(files)
+    if time_zone is not None:
+        check_zone(time_zone)
     found = {**columns, **(extras or {})}
     rows: IntArray | None = None
     if only is not None and not only.all():

@@ -16,7 +16,7 @@ import numpy as np
 from tracebed.converters.description import DAY, HOUR, MOST, POINTS_PER_DECADE, WEEKDAYS, local_time
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError
-from tracebed.files import replacing
+from tracebed.outputs import PICTURE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,9 +71,14 @@ def plot(facts: Facts, path: Path | str, *, before: Facts | None = None) -> None
     check_name(path)
     figure = _one(facts) if before is None else _pair(before, facts)
     form = path.suffix[1:].lower()
-    undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[form]
-    with replacing(path) as file, matplotlib.rc_context({"svg.hashsalt": "tracebed"}):
-        figure.savefig(file, format=form, metadata=undated)
+    with PICTURE.file(path) as file, matplotlib.rc_context({"svg.hashsalt": "tracebed"}):
+        figure.savefig(file, format=form, metadata=metadata(form))
+
+
+def metadata(form: str) -> dict[str, Any]:
+    """Return the metadata of pictures of the format `form`: no date, and the mark of `outputs.PICTURE`."""
+    undated: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    return {"Software" if form == "png" else "Creator": "tracebed"} | undated.get(form, {})
 
 
 def _figure(rows: int) -> Figure:

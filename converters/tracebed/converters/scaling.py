@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.log import TOO_LARGE
+from tracebed.converters.pooling import check_machine, crowded
 from tracebed.converters.requests import Request, format_requests, parse_requests
 from tracebed.converters.workload import FloatArray, IntArray, Provenance, RowError, Step, System, Workload
 from tracebed.errors import InputError, tolerate
@@ -182,8 +183,15 @@ def with_system(workload: Workload, system: System) -> Workload:
     """Set the system of a workload and record this as a step.
 
     Missing values of `system` keep the known values. Jobs larger than the system do not change, with a warning.
+
+    Raises:
+        InputError: the jobs of the log held more nodes at once than the system has.
     """
-    merged = _with_known(workload, system).provenance.system
+    known = _with_known(workload, system)
+    check_machine(known)
+    merged = known.provenance.system
+    if merged != workload.provenance.system:
+        tolerate(crowded(known))
     larger = 0 if merged.nodes is None else int((workload.ints("nodes") > merged.nodes).sum())
     tolerate({TOO_LARGE: larger})
     sizes = {"nodes": merged.nodes, "cores_per_node": merged.cores_per_node}

@@ -189,8 +189,8 @@ class Calibration(StoredFile):
     """Facts of the machine."""
     speed: Annotated[float, Field(ge=bounds.MIN_SPEED, le=bounds.MAX_SPEED)]
     """Trace seconds per wall second of the probes."""
-    grain_s: Annotated[float, Field(gt=0, le=60)]
-    """Target duration of an iteration."""
+    grain_s: Annotated[float, Field(ge=0, le=60)]
+    """Target duration of an iteration; 0: the jobs of a batch system have no iterations."""
     repetitions: Annotated[int, Field(ge=1)]
     units_per_core_second: RateEstimate | None = None
     """None: the nodes are emulated."""
@@ -218,6 +218,8 @@ class Calibration(StoredFile):
     """Measurements that were left out, and why."""
     workloads: list[Sha256]
     """SHA-256 of the workloads from which the calibration was made. No verdict may be based on them."""
+    batch: str = ""
+    """The batch system whose latencies the overheads are; empty: they are those of jobs that tracebed launches."""
     fit: FitRecord | None = None
     """None: the overheads were measured, not fitted. The intervals of fitted overheads are ranges over the cloud."""
     cloud: list[dict[Overhead, Number]] = Field(default_factory=list)
@@ -332,4 +334,4 @@ def store_rate(rate: StoredRate) -> Path:
     except OSError as error:
         what = f"cannot be written: {error.strerror}"
         raise InputError(what, where=str(path.parent), hint="set XDG_STATE_HOME to another folder") from error
-    return rate.save(path)
+    return rate.save(path, replace=True)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracebed.converters.pooling import check_machine
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, System, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run, RunInfo, nodes_of, workload_facts
@@ -18,7 +19,7 @@ def run_of_log(workload: Workload, *, name: str = "workload", where: str | None 
     """Return the run with the times `logged_start` and `logged_end` of a log, on the nodes of its system.
 
     Logs rarely list the nodes of a job. Nodes are assigned when jobs start and released when they end, so that no
-    node has two jobs. If more nodes are busy than the system has, nodes are added with a warning. Jobs without a
+    node has two jobs. If the number of nodes is unknown, the run has as many as were busy at once. Jobs without a
     start have no allocations; their state is the one in the log, or unknown.
 
     Args:
@@ -27,7 +28,8 @@ def run_of_log(workload: Workload, *, name: str = "workload", where: str | None 
         where: the file of the workload, for messages.
 
     Raises:
-        InputError: no job has a start, an end and nodes in the log.
+        InputError: no job has a start, an end and nodes in the log, or more nodes were busy at once than the system
+            has.
     """
     start, end = workload.floats("logged_start"), workload.floats("logged_end")
     nodes = workload.ints("nodes")
@@ -38,13 +40,13 @@ def run_of_log(workload: Workload, *, name: str = "workload", where: str | None 
     jobs = np.flatnonzero(ran)
     owner, node, count, busiest = assign_nodes(start[jobs], end[jobs], nodes[jobs])
     system = workload.provenance.system
+    check_machine(workload, where, most=busiest)
     total = max(system.nodes or 0, busiest)
     warnings = []
-    if system.nodes is None or busiest > system.nodes:
-        had = f"{system.nodes:,}" if system.nodes else "an unknown number of"
+    if system.nodes is None:
         warnings.append(
-            f"up to {busiest:,} nodes are busy at once in the log, its system has {had} nodes: nodes were added "
-            "(a job on a shared node counts as holding the whole node; an SWF can be read with --by core)"
+            f"the number of nodes is unknown: the run has the {busiest:,} nodes that are busy at once in the log "
+            "(--system NODESxCORES sets the machine)"
         )
     cores = system.cores_per_node or int(workload.ints("cores_per_node").max())
     ids = workload.column("job_id").astype(object)

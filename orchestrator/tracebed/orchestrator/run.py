@@ -7,7 +7,6 @@ seconds since time 0 of the workload (wall seconds times the speed); the facts o
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -22,16 +21,19 @@ from typing import Any, NamedTuple, Self, get_type_hints
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tracebed import bounds
 from tracebed.converters.provenance import fits
 from tracebed.converters.workload import MAX_SIZE, System, Workload
-from tracebed.errors import InputError, tolerate
-from tracebed.files import check_folder, replacing_folder
-from tracebed.orchestrator.run_checks import CLOCK_SKEW_S, ROUNDING_S, Facts, check
+from tracebed.display import json_values
+from tracebed.errors import InputError
+from tracebed.files import check_folder, replacing_folder, sha256_of
+from tracebed.input_files import MAX_RUN_JSON, read_json
+from tracebed.orchestrator.replacement import Successor
+from tracebed.orchestrator.run_checks import CLOCK_SKEW_S, ROUNDING_S, STAMP_SKEW_S, Facts, check
+from tracebed.orchestrator.run_files import check_sums, table_file, write_table
 from tracebed.orchestrator.run_schema import TABLES, conform
+from tracebed.parquet_file import read_frame
 
 JOURNAL = "journal.sqlite"
 SHAKEN = "shaken.csv"
@@ -144,7 +146,8 @@ class RunInfo:
     warnings: list[str] = field(default_factory=list)
     health: dict[str, Any] = field(default_factory=dict)
     """Health of a replay: `state` (healthy, degraded or unhealthy), `causes` (signal, value, limit, state, text),
-    `signals` (all figures), `thresholds` (hash). Empty for other runs and for replays of earlier versions."""
+    `signals` (all figures), `thresholds` (hash), and for limits wider than the defaults `wider` (texts) and `defaults`
+    (state and causes by the defaults). Empty for other runs and for replays of earlier versions."""
     calibration: dict[str, Any] = field(default_factory=dict)
     """Calibration used: name, sha256, `workloads` (hashes of the workloads it was made from), ... Empty without one."""
     imported: dict[str, Any] = field(default_factory=dict)
@@ -181,8 +184,9 @@ class RunInfo:
         return tuple(map(float, known)) or (0.0 if self.execution == "emulated" else 1.0,)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the content of `run.json`."""
-        return vars(self) | {"nodes": _ranges(self.nodes)}
+        """Return the content of `run.json`: JSON values. A figure that is NaN or infinite is undefined: None."""
+        facts: dict[str, Any] = json_values({name: value for name, value in vars(self).items() if name != "nodes"})
+        return facts | {"nodes": _ranges(self.nodes)}
 
     @classmethod
     def from_json(cls, raw: Any, *, where: str | None = None) -> RunInfo:
@@ -222,7 +226,7 @@ class RunInfo:
         if info.state not in ("completed", "interrupted"):
             raise damaged(f"state is {shown(info.state)}, not completed or interrupted")
         if info.health and not _is_health(info.health):
-            raise damaged(f"health is {shown(info.health)}, not a state with its causes")
+            raise damaged("health is not a state with its causes")
         if not fits(info.calibration.get("workloads", []), list[str]):
             raise damaged(f"workloads of the calibration is {shown(info.calibration['workloads'])}")
         for name in ("overlap_s", "gap_s"):
@@ -243,6 +247,9 @@ class RunInfo:
 class Run:
     """A run in memory: `info`, and the tables of `TABLES` as pandas frames with exactly these columns."""
 
+    folder: Path | None = None
+    """Folder in which the run was saved, or from which it was read."""
+
     def __init__(
         self,
         info: RunInfo,
@@ -250,8 +257,10 @@ class Run:
         allocations: pd.DataFrame | None = None,
         reconfigurations: pd.DataFrame | None = None,
         nodes: pd.DataFrame | None = None,
+        *,
+        folder: Path | None = None,
     ) -> None:
-        """Create a run from its tables. A table that is None is empty.
+        """Create a run from its tables, which were read from `folder`. A table that is None is empty.
 
         Raises:
             InputError: a column is missing or has the wrong type.
@@ -261,6 +270,7 @@ class Run:
         self.allocations = conform("allocations", allocations)
         self.reconfigurations = conform("reconfigurations", reconfigurations)
         self.nodes = conform("nodes", nodes)
+        self.folder = folder
 
     @cached_property
     def total_nodes(self) -> int:
@@ -301,27 +311,36 @@ class Run:
             f"{makespan}{interrupted}{health})"
         )
 
-    def save(self, folder: Path | str, *, journal: Path | None = None) -> Path:
-        """Write the run to `folder` atomically. An earlier run there is replaced when the new one is complete.
+    def save(
+        self, folder: Path | str, *, replace: bool = False, journal: Path | None = None, own: Path | None = None
+    ) -> Path:
+        """Write the run to `folder` atomically, and return `folder`.
 
         Args:
             folder: the target.
+            replace: whether an earlier run in `folder` is replaced when the new one is complete. A finished real run is
+                never replaced by a prediction or by an interrupted run.
             journal: the journal of a replay. It is moved into the folder.
+            own: the working folder of the replay whose run this is.
 
         Raises:
-            InputError: `folder` exists and is not a run, or cannot be written.
+            InputError: `folder` exists and may not be replaced, a replay writes to it, or it cannot be written.
         """
         folder = Path(folder)
-        with replacing_folder(folder, FILES, PARTS, "a run") as scratch:
+        successor = Successor(folder, replace, self.info.is_real, self.info.state == "completed", own)
+        with replacing_folder(folder, FILES, PARTS, "a run", successor.check) as scratch:
+            successor.check_idle()
             for name in TABLES:
-                _write_table(getattr(self, name), _table_file(scratch, name))
+                write_table(getattr(self, name), table_file(scratch, name))
             facts = self.info.as_dict()
-            facts["checksums"] = {name: _sha256(_table_file(scratch, name)) for name in TABLES}
+            facts["checksums"] = {name: sha256_of(table_file(scratch, name)) for name in TABLES}
             with (scratch / "run.json").open("w", encoding="utf-8") as file:  # streamed: a run may have a million nodes
                 json.dump(facts, file, indent=2, sort_keys=True)
                 file.write("\n")
             if journal is not None:
                 shutil.move(journal, scratch / JOURNAL)
+            successor.check_idle()
+        self.folder = folder
         return folder
 
     @classmethod
@@ -334,39 +353,44 @@ class Run:
         folder = Path(folder)
         path = folder / "run.json"
         if not path.is_file():
-            raise InputError(
-                "is not a run: run.json is missing",
-                where=str(folder),
-                hint="`tracebed simulate` and `tracebed replay` write runs",
-            )
-        raw = _read_json(path)
+            hint = "`tracebed simulate` and `tracebed replay` write runs"
+            raise InputError("is not a run: run.json is missing", where=str(folder), hint=hint)
+        raw = read_json(path, "run.json", hint="repeat the run", most=MAX_RUN_JSON)
         info = RunInfo.from_json(raw, where=str(path))
         tables = {}
         for name in TABLES:
-            table = _read_table(_table_file(folder, name))
+            table = read_frame(table_file(folder, name), hint="repeat the run")
             if name == "allocations" and info.format == 1:
                 table["count"] = 1
-            tables[name] = conform(name, table, str(_table_file(folder, name)))
+            tables[name] = conform(name, table, str(table_file(folder, name)))
         info.format = FORMAT
         facts = Facts(
             cores=np.array([node.cores for node in info.nodes], dtype=np.int64),
             counts=info.counts,
             tolerance_s=max(info.resolution_s, ROUNDING_S),
             skew_s=CLOCK_SKEW_S * info.speed if info.is_real else 0.0,
+            stamp_skew_s=STAMP_SKEW_S * info.speed if info.is_real else 0.0,
             logged=info.execution == "logged",
         )
         check(tables, facts, folder)
-        _check_sums(raw.get("checksums"), folder)
-        return cls(info, **tables)
+        check_sums(raw.get("checksums"), folder)
+        return cls(info, **tables, folder=folder)
 
 
-def check_target(folder: Path) -> None:
-    """Check that a run can be written to `folder`: it does not exist, is empty, or is an earlier run.
+def check_target(folder: Path, *, replace: bool = False, real: bool = True) -> None:
+    """Check that a run can be written to `folder`: it is missing or empty, or an earlier run that may be replaced.
+
+    Args:
+        folder: the target.
+        replace: whether an earlier run may be replaced.
+        real: whether the run is real. A prediction never replaces a finished real run.
 
     Raises:
-        InputError: `folder` has other content, or its parent is not writable.
+        InputError: `folder` exists and may not be replaced, a replay writes to it, or its parent is not writable.
     """
-    check_folder(folder, FILES, "a run")
+    successor = Successor(folder, replace, real)
+    successor.check_idle()
+    check_folder(folder, FILES, "a run", successor.check)
 
 
 def nodes_of(system: System) -> list[NodeFacts]:
@@ -399,52 +423,3 @@ def _is_health(raw: dict[str, Any]) -> bool:
         and all(isinstance(cause, dict) for cause in causes)
         and all(isinstance(cause.get("text"), str) and cause.get("state") in states for cause in causes)
     )
-
-
-def _table_file(folder: Path, name: str) -> Path:
-    return folder / f"{name}.parquet"
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError, OSError) as error:
-        what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise InputError(f"is damaged: {what}", where=str(path), hint="repeat the run") from error
-
-
-def _read_table(path: Path) -> pd.DataFrame:
-    try:
-        return pd.read_parquet(path)
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        KeyError,
-        NotImplementedError,
-        OverflowError,
-    ) as error:  # also raised by pyarrow
-        what = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"cannot be read: {what}", where=str(path), hint="repeat the run") from error
-
-
-def _write_table(table: pd.DataFrame, path: Path) -> None:
-    """Write a table. Only texts have a dictionary: times and ids have too many values, and trying takes time."""
-    words = [name for name, values in table.items() if values.dtype == "str" and name != "job_id"]
-    pq.write_table(pa.Table.from_pandas(table, preserve_index=False), path, use_dictionary=words)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _check_sums(sums: Any, folder: Path) -> None:
-    """Check the tables against the checksums in `run.json`. Warn if there are none, as in runs of earlier versions."""
-    known = sums if isinstance(sums, dict) else {}
-    for name in TABLES:
-        if name in known and known[name] != _sha256(_table_file(folder, name)):
-            what = "does not match its checksum in run.json: the file was changed after the run"
-            raise InputError(what, where=str(_table_file(folder, name)), hint="repeat the run")
-    missing = len(TABLES.keys() - known.keys())
-    tolerate({"tables without a checksum in run.json: changes cannot be detected": missing}, where=str(folder))

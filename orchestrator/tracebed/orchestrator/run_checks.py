@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,8 @@ ROUNDING_S = 1e-6
 """Tolerance of the comparison of times in a run without a resolution, trace s."""
 CLOCK_SKEW_S = 86_400.0
 """Largest time by which a job of a real run may start before its submission because of clock skew, wall s."""
+STAMP_SKEW_S = 1.0
+"""Largest accepted difference between the clocks that time one job of a real run, wall s."""
 
 BLOCK_NODES = 2**16
 BLOCK_ROWS = 2**22
@@ -42,6 +44,7 @@ class Facts:
         counts: number of jobs (`jobs`), and of jobs by state, from `run.json`.
         tolerance_s: tolerance of the comparison of times, trace s.
         skew_s: longest time by which a job may start before its submission, trace s.
+        stamp_skew_s: longest time by which the steps of one job may be out of order, trace s.
         logged: whether the run is a log, in which the start of a completed job may be missing.
     """
 
@@ -49,6 +52,7 @@ class Facts:
     counts: Mapping[str, int]
     tolerance_s: float
     skew_s: float
+    stamp_skew_s: float
     logged: bool
 
 
@@ -69,7 +73,9 @@ def check(tables: Mapping[str, pd.DataFrame], facts: Facts, folder: Path) -> Non
     _check_jobs(jobs, facts, _path(folder, "jobs"))
     _check_counts(jobs, facts.counts, folder)
     _check_allocations(tables["allocations"], jobs, facts, folder)
-    _check_reconfigurations(tables["reconfigurations"], jobs, facts.cores, _path(folder, "reconfigurations"))
+    where = _path(folder, "reconfigurations")
+    _check_reconfigurations(tables["reconfigurations"], jobs, facts.cores, where)
+    _check_steps(tables["reconfigurations"], jobs, facts, where)
     _check_samples(tables["nodes"], facts.cores, _path(folder, "nodes"))
 
 
@@ -102,7 +108,7 @@ def _check_jobs(jobs: pd.DataFrame, facts: Facts, where: str) -> None:
         _check_words(jobs, column, known, where)
     refuse((nodes < 0) | (nodes > MAX_SIZE), lambda row: f"{job(row)} requests {nodes[row]:,} nodes", where)
     refuse((jobs["restarts"] < 0).to_numpy(), lambda row: f"restarts of {job(row)} is negative", where)
-    for column in ("run_time", "time_limit"):
+    for column in ("run_time", "time_limit", "deadline"):
         times = jobs[column].to_numpy()
         refuse(times < 0, lambda row: f"{column} of {job(row)} is {times[row]:g} s", where)  # noqa: B023
     planned = jobs["submit_planned"].to_numpy()
@@ -115,6 +121,19 @@ def _check_jobs(jobs: pd.DataFrame, facts: Facts, where: str) -> None:
     refuse(
         end < start - tolerance,
         lambda row: f"{job(row)} ends at {end[row]:.15g} s, before its start at {start[row]:.15g} s",
+        where,
+    )
+    launched, skew = jobs["launched"].to_numpy(), tolerance + facts.stamp_skew_s
+    refuse(
+        ~np.isnan(launched) & ~began & (jobs["restarts"] == 0).to_numpy(),
+        lambda row: f"{job(row)} is launched, but its start is missing",
+        where,
+    )
+    refuse(
+        (launched < start - skew) | (launched > end + skew),
+        lambda row: (
+            f"{job(row)} is launched at {launched[row]:.15g} s, but runs from {start[row]:.15g} to {end[row]:.15g} s"
+        ),
         where,
     )
     refuse(
@@ -171,6 +190,7 @@ def _check_allocations(rows: pd.DataFrame, jobs: pd.DataFrame, facts: Facts, fol
     refuse(early | late, lambda row: f"{span(row)}, but runs from {begin[row]:.15g} to {end[row]:.15g} s", where)
     if len(rows):
         _check_all_hold_nodes(jobs, job, folder)
+        _check_held_throughout(rows, jobs, job, facts, folder)
     until = np.where(np.isnan(until), np.inf, until) - facts.tolerance_s
     _check_no_core_twice(rows, since, until, cores, where)
 
@@ -181,6 +201,58 @@ def _check_all_hold_nodes(jobs: pd.DataFrame, job: IntArray, folder: Path) -> No
     ran = (jobs["end"] > jobs["start"]).to_numpy()
     what = "job {!r} runs, but holds no nodes in allocations.parquet"
     refuse(ran & ~holds, lambda row: what.format(jobs["job_id"][row][:40]), _path(folder, "jobs"))
+
+
+def _check_held_throughout(rows: pd.DataFrame, jobs: pd.DataFrame, job: IntArray, facts: Facts, folder: Path) -> None:
+    """Check that the first allocation of each job begins with the job, and that the last one ends with it."""
+    start, end = (jobs[name].to_numpy() for name in ("start", "end"))
+    first, last = np.full(len(jobs), np.inf), np.full(len(jobs), -np.inf)
+    np.minimum.at(first, job, rows["start"].to_numpy())
+    np.maximum.at(last, job, rows["end"].fillna(np.inf).to_numpy())
+    once = jobs["restarts"].to_numpy() == 0  # else `start` is that of the last run
+    held = np.isfinite(first)
+    short = (held & once & (first > start + facts.tolerance_s)) | (held & (last < end - facts.tolerance_s))
+    refuse(
+        short,
+        lambda row: (
+            f"job {jobs['job_id'][row][:40]!r} runs from {start[row]:.15g} to {end[row]:.15g} s, but holds nodes "
+            f"from {first[row]:.15g} to {last[row]:.15g} s in allocations.parquet"
+        ),
+        _path(folder, "jobs"),
+    )
+
+
+def _check_steps(rows: pd.DataFrame, jobs: pd.DataFrame, facts: Facts, where: str) -> None:
+    """Check the order of the steps of each change, that they are within the job, and that no resize is there twice."""
+    skew = facts.tolerance_s + facts.stamp_skew_s
+    steps = ("asked", "decided", "applied", "ended")
+    for earlier, later in combinations(steps, 2):
+        before, after = rows[earlier].to_numpy(), rows[later].to_numpy()
+        refuse(
+            after < before - skew,
+            lambda row: f"{later} at {after[row]:.15g} s, before {earlier} at {before[row]:.15g} s",  # noqa: B023
+            where,
+        )
+    job = _rows_of(rows["job_id"], jobs, where)
+    begin, end = (jobs[name].to_numpy()[job] for name in ("start", "end"))
+    earlier_run = jobs["restarts"].to_numpy()[job] > 0
+    for step in steps:
+        at = rows[step].to_numpy()
+        refuse(
+            ((at < begin - skew) & ~earlier_run) | (at > end + skew),
+            lambda row: (
+                f"job {rows['job_id'][row][:40]!r}: {step} at {at[row]:.15g} s, but the job runs "  # noqa: B023
+                f"from {begin[row]:.15g} to {end[row]:.15g} s"
+            ),
+            where,
+        )
+    resizes = ((rows["node"] == -1) & (rows["state"] == "applied")).to_numpy().nonzero()[0]
+    sizes = rows[["nodes_from", "nodes_to", "applied"]].to_numpy()[resizes]
+    order = np.lexsort((sizes[:, 2], job[resizes]))  # stable: two resizes at one time stay in their order
+    twice = (job[resizes][order][1:] == job[resizes][order][:-1]) & (sizes[order][1:] == sizes[order][:-1]).all(axis=1)
+    again = np.zeros(len(rows), dtype=bool)
+    again[resizes[order][1:][twice]] = True
+    refuse(again, lambda row: f"the resize of job {rows['job_id'][row][:40]!r} is recorded twice", where)
 
 
 def _check_reconfigurations(rows: pd.DataFrame, jobs: pd.DataFrame, cores: IntArray, where: str) -> None:

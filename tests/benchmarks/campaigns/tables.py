@@ -16,7 +16,14 @@ import pandas as pd
 from tracebed.validation.repetitions.summary import Summary, summarize
 
 METRICS = {"makespan_s": "makespan", "mean_wait_s": "wait", "mean_response_s": "response"}
-KINDS = {"full": "duty 1", "most": "duty 0.8", "half": "duty 0.5", "third": "duty 0.3", "emulated": "emulated"}
+KINDS = {
+    "full": "duty 1",
+    "most": "duty 0.8",
+    "half": "duty 0.5",
+    "third": "duty 0.3",
+    "slow": "duty 0.3, long jobs",
+    "emulated": "emulated",
+}
 NEIGHBORS = {"quiet": "none", "one": "one busy loop", "two": "two busy loops"}
 MARGIN = 0.05
 """Margin of the mean response in a verdict."""

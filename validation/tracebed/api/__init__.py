@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     from tracebed.api.budgets import ErrorBudget, error_budget
     from tracebed.api.calibrations import calibrate, fit
     from tracebed.api.comparisons import Comparison, Validation
-    from tracebed.api.imports import import_run
+    from tracebed.api.imports import as_run, import_run
     from tracebed.api.nodes import nodes_check, nodes_down, nodes_facts, nodes_up
     from tracebed.api.noises import noise
     from tracebed.api.results import Run, Workload
     from tracebed.api.runs import (
-        as_run,
         inventory,
         metrics,
         policies,
@@ -113,11 +112,11 @@ _HOME = {
     "tracebed.api.budgets": ("ErrorBudget", "error_budget"),
     "tracebed.api.calibrations": ("calibrate", "fit"),
     "tracebed.api.comparisons": ("Comparison", "Validation"),
-    "tracebed.api.imports": ("import_run",),
+    "tracebed.api.imports": ("as_run", "import_run"),
     "tracebed.api.nodes": ("nodes_check", "nodes_down", "nodes_facts", "nodes_up"),
     "tracebed.api.noises": ("noise",),
     "tracebed.api.results": ("Run", "Workload"),
-    "tracebed.api.runs": (*("as_run", "inventory", "metrics", "policies", "replay", "simulate"),),
+    "tracebed.api.runs": (*("inventory", "metrics", "policies", "replay", "simulate"),),
     "tracebed.api.schedulers": ("replay_on",),
     "tracebed.api.studies": ("repeat", "sweep"),
     "tracebed.api.verdicts": ("compare", "validate"),

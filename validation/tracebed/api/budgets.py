@@ -71,7 +71,8 @@ class ErrorBudget(budgets.ErrorBudget):
         Raises:
             InputError: the name has another ending, or the file cannot be written.
         """
-        from tracebed.files import replacing
+        from tracebed.converters.pictures import metadata
+        from tracebed.outputs import PICTURE
         from tracebed.validation.budget.figure import section
         from tracebed.validation.report import html
         from tracebed.validation.verdict.cases import Case
@@ -83,8 +84,9 @@ class ErrorBudget(budgets.ErrorBudget):
             pair = self.comparison()
             validation = validate([Case.of([pair.real], [pair.predicted])], tau=self.tau)
             return html.write(validation, path, {"budget": section(self)})
-        with replacing(path) as file:
-            self.plot().savefig(file, format=path.suffix[1:].lower(), dpi=150, facecolor="white")
+        form = path.suffix[1:].lower()
+        with PICTURE.file(path) as file:
+            self.plot().savefig(file, format=form, dpi=150, facecolor="white", metadata=metadata(form))
         return path
 
 

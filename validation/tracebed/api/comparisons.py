@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 import pandas as pd
 
-from tracebed.files import replacing
+from tracebed.outputs import JUNIT, SUMMARY, OutputKind
 from tracebed.registry import one_of
 from tracebed.validation import verdict
 
@@ -137,7 +137,7 @@ class Validation(verdict.Validation):
         """
         from tracebed.validation.report.markdown import markdown
 
-        return _written(markdown([self]), path)
+        return _written(markdown([self]), path, SUMMARY)
 
     def to_junit(self, path: Path | str | None = None, *, inconclusive: OnInconclusiveName = "fail") -> str:
         """Return the verdict as JUnit XML, a test case per metric and case, after it was written to `path`, if given.
@@ -153,12 +153,12 @@ class Validation(verdict.Validation):
         from tracebed.validation.verdict.gate import OnInconclusive
 
         one_of("inconclusive", inconclusive, OnInconclusive)
-        return _written(junit([self], OnInconclusive(inconclusive)).decode(), path)
+        return _written(junit([self], OnInconclusive(inconclusive)).decode(), path, JUNIT)
 
 
-def _written(text: str, path: Path | str | None) -> str:
+def _written(text: str, path: Path | str | None, kind: OutputKind) -> str:
     """Return `text`, after it was written to `path`, if one is given."""
     if path is not None:
-        with replacing(Path(path)) as stream:
+        with kind.file(Path(path)) as stream:
             stream.write(text.encode())
     return text

@@ -87,3 +87,26 @@ def import_run(
         name=name or path.name,
     )
     return Run.of(import_file(path, options, given, form))
+
+
+def as_run(workload: Workload, *, name: str = "workload") -> Run:
+    """Return the run that a log describes: what the real machine did with each job.
+
+    Args:
+        workload: a workload with logged starts and ends.
+        name: name of the workload in reports.
+
+    Raises:
+        InputError: no job has a logged start and end.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> w = tb.generate("cirne", jobs=30, nodes=16, seed=3)
+        >>> jobs = tb.simulate(w, "fcfs").jobs
+        >>> logged = w.table.assign(logged_start=jobs["start"], logged_end=jobs["end"])
+        >>> tb.as_run(tb.Workload(logged, w.provenance)).info.execution
+        'logged'
+    """
+    from tracebed.orchestrator.history import run_of_log
+
+    return Run.of(run_of_log(workload, name=name))

@@ -93,19 +93,20 @@ class Run(orchestrator.Run):
         )  # without pyplot a notebook shows the figure's name only
         return figure
 
-    def export(self, to: str, path: Path | str) -> list[str]:
+    def export(self, to: str, path: Path | str, *, replace: bool = False) -> list[str]:
         """Write the run for another program, and return what the format cannot hold, a text each.
 
         Args:
             to: `perfetto`, `evalys`, `swf`, `csv`, or the name of another installed exporter.
             path: the file; compressed if its name ends in .gz.
+            replace: whether an earlier export to this format in `path` is replaced.
 
         Raises:
-            InputError: there is no such exporter, or the file cannot be written.
+            InputError: there is no such exporter, `path` exists and may not be replaced, or it cannot be written.
         """
         from tracebed.validation.export import export
 
-        return list(export(self, to, Path(path)))
+        return list(export(self, to, Path(path), replace=replace))
 
     def _repr_html_(self) -> str:
         from tracebed.validation.report.gantt import small_gantt_svg

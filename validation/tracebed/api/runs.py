@@ -18,6 +18,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator import run as orchestrator
 from tracebed.orchestrator.run import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.placement import on_grid
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.simulation.prediction import EngineChoice, calibrated, predict
@@ -65,6 +66,7 @@ def simulate(
     simulator_options: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
     keep: Path | str | None = None,
+    replace: bool = False,
     processes: Communication | None = None,
     processes_seed: int = 0,
     processes_options: Mapping[str, Any] | None = None,
@@ -100,6 +102,7 @@ def simulate(
         simulator_options: options of that simulator by name, for example `program`, the path of its program.
         timeout_s: time after which that simulator is stopped, wall s; by default an hour.
         keep: folder in which the files of that simulator are kept.
+        replace: whether an earlier folder `keep` is replaced.
         processes: communication of the processes of jobs, `asynchronous` or `synchronous`: each job is a program of its
             `behaviour`, whose run time follows from its nodes and from other jobs. None: a job takes its run time.
         processes_seed: seed of the programs.
@@ -148,6 +151,7 @@ def simulate(
             over_limit=OverLimit(over_limit),
             timeout_s=simulators.TIMEOUT_S if timeout_s is None else timeout_s,
             folder=None if keep is None else Path(keep),
+            replace=replace,
             interval_s=interval_s,
             malleability_interval_s=malleability_interval_s,
             overheads=(calibrated(chosen) if chosen else overheads).times(speed),
@@ -188,13 +192,12 @@ def simulate(
 
 def placed(placement: str, grid: str | None, workload: Workload, nodes: int | Inventory | Path | str | None) -> str:
     """Return the placement with the grid of the nodes; the arguments are those of `simulate`."""
-    if grid is None:
-        own = workload.provenance.system
-        if isinstance(nodes, Inventory | Path | str):
-            grid = inventory(nodes).grid
-        elif nodes in (None, own.nodes):
-            grid = own.grid
-    return f"{placement}@{grid}" if grid else placement
+    own, known = workload.provenance.system, None
+    if isinstance(nodes, Inventory | Path | str):
+        known = inventory(nodes).grid
+    elif nodes in (None, own.nodes):
+        known = own.grid
+    return on_grid(placement, grid, known)
 
 
 def machine(
@@ -255,6 +258,7 @@ def replay(
     drain: bool = False,
     allow_commands: Path | str | None = None,
     resume: bool = False,
+    replace: bool = False,
     name: str = "workload",
     on_progress: Callable[[int], None] | None = None,
     on_step: Callable[[str], None] | None = None,
@@ -287,6 +291,9 @@ def replay(
         drain: whether to run without the nodes whose agents do not start, unless no agent starts.
         allow_commands: file of the commands that jobs of the application `command` may run.
         resume: whether to continue the newest replay to `output` that was killed. The other arguments must be the same.
+            If the replay has finished, its run is returned, and nothing is replayed.
+        replace: whether an earlier run in `output` is replaced when the new one is complete. An interrupted run does
+            not replace a finished real one; it is then written beside it, and `Run.folder` has its place.
         name: name of the workload in reports.
         on_progress: called from time to time with the number of ended jobs.
         on_step: called with each long step of the preparation of nodes, such as an installation, from any thread.
@@ -342,6 +349,7 @@ def replay(
             calibration=chosen,
             thresholds=thresholds,
             resume=resume,
+            replace_run=replace,
             on_progress=on_progress,
             on_step=on_step,
         )
@@ -351,29 +359,6 @@ def replay(
         return carry_out(Path(output))
     with tempfile.TemporaryDirectory(prefix="tracebed-") as folder:
         return carry_out(Path(folder, "run"))
-
-
-def as_run(workload: Workload, *, name: str = "workload") -> Run:
-    """Return the run that a log describes: what the real machine did with each job.
-
-    Args:
-        workload: a workload with logged starts and ends.
-        name: name of the workload in reports.
-
-    Raises:
-        InputError: no job has a logged start and end.
-
-    Example:
-        >>> import tracebed.api as tb
-        >>> w = tb.generate("cirne", jobs=30, nodes=16, seed=3)
-        >>> jobs = tb.simulate(w, "fcfs").jobs
-        >>> logged = w.table.assign(logged_start=jobs["start"], logged_end=jobs["end"])
-        >>> tb.as_run(tb.Workload(logged, w.provenance)).info.execution
-        'logged'
-    """
-    from tracebed.orchestrator.history import run_of_log
-
-    return Run.of(run_of_log(workload, name=name))
 
 
 def metrics(

@@ -23,6 +23,7 @@ def replay_on(
     configuration: Path | str | None = None,
     health: Path | str | None = None,
     resume: bool = False,
+    replace: bool = False,
     name: str = "workload",
     on_progress: Callable[[int], None] | None = None,
 ) -> Run:
@@ -42,6 +43,8 @@ def replay_on(
         configuration: configuration file of the batch system (`slurm.conf`); by default that of the environment.
         health: file of the thresholds of health; by default those that tracebed provides.
         resume: whether to continue the newest replay to `output` that was killed, with the same arguments.
+            If the replay has finished, its run is returned, and nothing is replayed.
+        replace: whether an earlier run in `output` is replaced, as by `replay`.
         name: name of the workload in reports.
         on_progress: called from time to time with the number of ended jobs.
 
@@ -63,6 +66,13 @@ def replay_on(
     thresholds = Thresholds.read(Path(health)) if health is not None else None
     return Run.of(
         session.replay(
-            workload, Path(output), chosen, name=name, thresholds=thresholds, resume=resume, on_progress=on_progress
+            workload,
+            Path(output),
+            chosen,
+            name=name,
+            thresholds=thresholds,
+            resume=resume,
+            replace_run=replace,
+            on_progress=on_progress,
         )
     )

@@ -93,7 +93,7 @@ def sweep(
     file, folder = load_study(str(study)), Path(output)
     points = file.selected({key: list(values) for key, values in (only or {}).items()})
     paths = {name: Path(path) for name, path in (logs or {}).items()}
-    with locked_folder(folder, "sweep"), LocalPool(workers) as pool:
+    with locked_folder(folder, "sweep", mark="cells"), LocalPool(workers) as pool:
         plan = sweeping.plan(file, points, folder, paths)
         done = sweeping.sweep(file, plan, folder, pool, on_progress)
     for reason, failed in done.failed.items():

@@ -109,17 +109,26 @@ def read(path: Path | str, *, format: str | None = None, **options: Any) -> Work
     return Workload.of(read_workload(path, format, **options))
 
 
-def write(workload: converters.Workload, path: Path | str, *, format: str | None = None, **options: Any) -> Path:
+def write(
+    workload: converters.Workload,
+    path: Path | str,
+    *,
+    format: str | None = None,
+    replace: bool = False,
+    **options: Any,
+) -> Path:
     """Write a workload, whole or not at all, and return its path.
 
     Args:
         workload: the workload.
         path: the file, or the folder of a format that has several files. A name that ends in .gz is compressed.
         format: name of the format; by default the name of the file tells it.
+        replace: whether a workload that tracebed wrote to `path` earlier is replaced.
         options: options of the writer, such as `whole_seconds=True` for SWF.
 
     Raises:
-        InputError: the name tells no format that can be written, or the file cannot be written.
+        InputError: the name tells no format that can be written, `path` exists and may not be replaced, or it cannot be
+            written.
 
     Example:
         >>> import tracebed.api as tb
@@ -128,12 +137,18 @@ def write(workload: converters.Workload, path: Path | str, *, format: str | None
     """
     from tracebed.converters.formats.writing import write_workload
 
-    write_workload(workload, path, format, **options)
+    write_workload(workload, path, format, replace=replace, **options)
     return Path(path)
 
 
 def convert(
-    source: Path | str, target: Path | str, *, to: str | None = None, format: str | None = None, **options: Any
+    source: Path | str,
+    target: Path | str,
+    *,
+    to: str | None = None,
+    format: str | None = None,
+    replace: bool = False,
+    **options: Any,
 ) -> Workload:
     """Read the workload in `source`, write it to `target`, and return it.
 
@@ -142,6 +157,7 @@ def convert(
         target: the file or folder to write.
         to: name of the format to write; by default the name of `target` tells it.
         format: name of the format to read; by default the content of `source` tells it.
+        replace: whether a workload that tracebed wrote to `target` earlier is replaced.
         options: options of the writer.
 
     Raises:
@@ -149,12 +165,12 @@ def convert(
 
     Example:
         >>> import tracebed.api as tb
-        >>> _ = tb.write(tb.generate("cirne", jobs=30, nodes=16), "w.parquet")
-        >>> len(tb.convert("w.parquet", "w.swf", whole_seconds=True))
+        >>> _ = tb.write(tb.generate("cirne", jobs=30, nodes=16), "drawn.parquet")
+        >>> len(tb.convert("drawn.parquet", "w.swf", whole_seconds=True))
         30
     """
     workload = read(source, format=format)
-    write(workload, target, format=to, **options)
+    write(workload, target, format=to, replace=replace, **options)
     return workload
 
 
@@ -181,7 +197,7 @@ def clean(
     Example:
         >>> from pathlib import Path
         >>> import tracebed.api as tb
-        >>> _ = tb.write(tb.generate("cirne", jobs=30, nodes=16, seed=1), "raw.swf")
+        >>> _ = tb.write(tb.generate("cirne", jobs=30, nodes=16, seed=1), "raw.swf", replace=True)
         >>> _ = Path("recipe.yaml").write_text("steps: [{drop_short: {shorter: 60}}]")
         >>> bool(tb.clean("raw.swf", "recipe.yaml").table["run_time"].min() >= 60)
         True
@@ -217,7 +233,7 @@ def clean_with_audit(
     Example:
         >>> from pathlib import Path
         >>> import tracebed.api as tb
-        >>> _ = tb.write(tb.generate("cirne", jobs=30, nodes=16, seed=1), "raw.swf")
+        >>> _ = tb.write(tb.generate("cirne", jobs=30, nodes=16, seed=1), "raw.swf", replace=True)
         >>> _ = Path("recipe.yaml").write_text("steps: [{drop_short: {shorter: 60}}]")
         >>> done = tb.clean_with_audit("raw.swf", "recipe.yaml", explain=True)
         >>> done.audit[0].dropped == len(done.touched)
@@ -225,6 +241,7 @@ def clean_with_audit(
     """
     from tracebed.converters.cleaning.audit import clean as clean_log
     from tracebed.converters.cleaning.recipes import load_recipe
+    from tracebed.converters.pooling import check_machine, pooled
 
     chosen = load_recipe(str(recipe))
     for step in without:
@@ -234,8 +251,12 @@ def clean_with_audit(
     done = clean_log(  # without a name for the log, which would keep a large one in memory
         read_raw(paths, **(chosen.read | options)), chosen.steps, system=system or chosen.system, explain=explain
     )
+    tolerate(pooled(done.workload), where=str(paths[0]))
+    if system is not None:
+        check_machine(done.workload, str(paths[0]))
     expected = chosen.expect.get("jobs")
-    if expected not in (None, len(done.workload)) and chosen.expect.get("records") == done.audit[0].jobs_before:
+    records = done.audit[0].jobs_before if done.audit else len(done.workload)
+    if expected not in (None, len(done.workload)) and chosen.expect.get("records") == records:
         tolerate({f"{len(done.workload):,} jobs are left, where the recipe {chosen.name} expects {expected:,}": 1})
     return done
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.display import cell, effect
 from tracebed.errors import InputError
 from tracebed.files import replacing
+from tracebed.input_files import read_text
 from tracebed.orchestrator.run import SHAKEN, Run
 from tracebed.validation.metrics import all_metrics, metrics
 from tracebed.validation.metrics.jobs import TAU
@@ -198,7 +200,7 @@ def kept(folder: Path) -> pd.DataFrame | None:
     if not path.exists():
         return None
     try:
-        found = pd.read_csv(path, dtype={INPUT: str})
+        found = pd.read_csv(StringIO(read_text(path, "table of metrics", hint="simulate again")), dtype={INPUT: str})
         found = found.astype({name: np.float64 for name in found if name != INPUT})
     except ValueError as error:
         raise InputError(f"not a table of metrics: {error}", where=str(path), hint="simulate again") from error

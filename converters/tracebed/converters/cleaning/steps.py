@@ -116,6 +116,10 @@ def keep_partitions(
         partitions = [labels[int(np.argmax(work))]]
     for name, wanted in (("partition", partitions), ("queue", queues)):
         if wanted:
+            names = records.codes(name)[1]
+            if missing := [one for one in wanted if one not in names]:
+                shown = ", ".join(label[:40] for label in names[:20] if label)
+                raise InputError(f"keep_partitions: no job has the {name} {missing[0]!r}", hint=f"one of {shown}")
             drop |= ~records.is_in(name, wanted)
     return Effect(drop=drop, reason=lambda rows: [f"partition {labels[codes[row]]}" for row in rows])
 

@@ -7,14 +7,17 @@ value is an empty text or an unknown number.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.csv as pc
 
 from tracebed.converters.formats.format import Format, Marks
+from tracebed.converters.formats.tools.cast import short
 from tracebed.converters.formats.tools.columns import unreadable
 from tracebed.converters.formats.tools.files import MAX_LINE, PARQUET, Input
 from tracebed.converters.workload import SCHEMA, Provenance, RowError, Step, Workload, dtype_of
@@ -55,6 +58,7 @@ def read(file: Input) -> Workload:
     try:
         try:
             content = _content(file, above, types)
+            _refuse_hexadecimal(file, above, types)
         except pa.ArrowInvalid:
             content = _content(file, above, types, careful=True)
     except (pa.ArrowException, UnicodeDecodeError) as error:
@@ -104,6 +108,34 @@ def _content(file: Input, above: int, types: Mapping[str, pa.DataType], *, caref
             pc.ParseOptions(newlines_in_values=True),
             pc.ConvertOptions(column_types=types, null_values=["", "nan", "NaN"], strings_can_be_null=False),
         )
+
+
+def _refuse_hexadecimal(file: Input, above: int, types: Mapping[str, pa.DataType]) -> None:
+    """Raise InputError for a hexadecimal number, which Arrow reads as an integer.
+
+    The values are read as texts only if the file has the prefix of such a number anywhere.
+    """
+    if not _has_prefix(file):
+        return
+    texts = _content(file, above, dict.fromkeys(types, pa.string()), careful=True)
+    for name in texts.column_names:
+        if pa.types.is_integer(types.get(name, pa.string())):
+            found = pyarrow.compute.match_substring_regex(texts.column(name), r"^\s*[-+]?0[xX]")
+            row = found.index(pa.scalar(True)).as_py()
+            if row >= 0:
+                value = texts.column(name)[row].as_py()
+                what = f"{name} {short(value)} is not a whole number"
+                raise InputError(what, where=_place(file, above, row + 1), hint="write the number in decimal digits")
+
+
+def _has_prefix(file: Input) -> bool:
+    last = b""
+    with file.open() as stream:
+        while block := stream.read(2**22):
+            if re.search(b"0[xX]", last + block):
+                return True
+            last = block[-1:]
+    return False
 
 
 def _extras(line: str, where: str) -> dict[str, str]:

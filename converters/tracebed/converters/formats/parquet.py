@@ -11,7 +11,7 @@ from tracebed.converters.dictionary import meaning_of
 from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools.files import PARQUET, PROVENANCE, Input
 from tracebed.converters.workload import Provenance, Step, Workload
-from tracebed.errors import InputError
+from tracebed.parquet_file import read_table, refusing
 
 MEANING = b"meaning"
 """Key of the meaning and unit of a column in its metadata."""
@@ -25,14 +25,11 @@ def recognizes(file: Input) -> bool:
 
 
 def read(file: Input) -> Workload:
-    """Read a workload; raise InputError if the file is broken or is not a workload."""
-    try:
-        content = pq.ParquetFile(file.seekable()).read()  # without pyarrow.dataset, which takes 20 ms to import
-        content.validate(full=True)
-        table = _texts(content).to_pandas()
-    except (pa.ArrowException, OSError, ValueError) as error:
-        line = str(error).splitlines()[0].rstrip(".")
-        raise InputError(f"not a readable Parquet file: {line}", where=file.where, hint="rewrite the file") from None
+    """Read a workload; raise InputError if the file is broken, too large, or is not a workload."""
+    hint = "write the file again"
+    content = read_table(file.seekable(), where=file.where, hint=hint)
+    with refusing(file.where, hint):
+        table = _texts(content).to_pandas(ignore_metadata=True)
     kept = (content.schema.metadata or {}).get(PROVENANCE)
     provenance = (
         Provenance.from_json(kept, where=file.where)

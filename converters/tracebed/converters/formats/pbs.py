@@ -21,7 +21,7 @@ import pandas as pd
 
 from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools.amounts import span
-from tracebed.converters.formats.tools.columns import utc
+from tracebed.converters.formats.tools.columns import ASSUMED_UTC, utc
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.states import RecordState, pbs_exit
 from tracebed.converters.log import Log, make_log
@@ -217,7 +217,7 @@ def recognizes(file: Input) -> bool:
 
 
 def read_log(
-    files: Sequence[Input], *, keep_extra: bool = False, keep_names: bool = False, time_zone: str = "UTC"
+    files: Sequence[Input], *, keep_extra: bool = False, keep_names: bool = False, time_zone: str | None = None
 ) -> Log:
     """Read accounting files in the order of their names; a job may be submitted in one file and end in another.
 
@@ -225,7 +225,8 @@ def read_log(
         files: the accounting files of one server.
         keep_extra: keep the other values of the records as text columns `extra_...`.
         keep_names: keep the names of users and groups.
-        time_zone: the server's time zone, which the timestamps of the lines use.
+        time_zone: the server's time zone, which the timestamps of the lines use. None: UTC, with a warning if a
+            timestamp is used.
 
     Raises:
         InputError: a line is not a record, or a value is invalid. An incomplete last line is left out instead.
@@ -241,11 +242,12 @@ def read_log(
     with np.errstate(divide="ignore", invalid="ignore"):
         each = np.nan_to_num(np.ceil(cores / nodes), nan=1.0, posinf=1.0).clip(1.0, None)
     start = _numbers(jobs, "start")
-    ended = utc(np.array([job.ended for job in jobs]), time_zone)
+    zone = "UTC" if time_zone is None else time_zone
+    ended = utc(np.array([job.ended for job in jobs]), zone)
     end = np.where(np.isnan(ended), _numbers(jobs, "end"), ended)
-    submit = _first_known(
-        _numbers(jobs, "ctime"), _numbers(jobs, "qtime"), utc(np.array([job.stamp for job in jobs]), time_zone)
-    )
+    queued = _first_known(_numbers(jobs, "ctime"), _numbers(jobs, "qtime"))
+    submit = _first_known(queued, utc(np.array([job.stamp for job in jobs]), zone))
+    local = (np.isfinite(ended) | np.isnan(queued)) & (time_zone is None)
     eligible = _numbers(jobs, "etime")
     limit = np.array([job.limit() for job in jobs])
     memory = [np.array([job.memory(f"Resource_List.{name}") for job in jobs]) for name in ("mem", "pmem")]
@@ -270,9 +272,9 @@ def read_log(
             "extra_gpus": np.array([job.gpus() for job in jobs]),
         },
         system=System(name=min(servers)) if len(servers) == 1 else System(),
-        time_zone=time_zone,
-        parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names},
-        defects={"jobs of unknown size": nodes == 0},
+        time_zone=zone,
+        parameters={"time_zone": zone, "keep_extra": keep_extra, "keep_names": keep_names},
+        defects={"jobs of unknown size": nodes == 0, ASSUMED_UTC: local},
         counts=dict(records.counts),
         place=lambda row: jobs[row].place,
         names=("user", "group"),

@@ -19,7 +19,8 @@ def read_workload(path: Path | str, format: str | None = None, **options: Any) -
 
     A file written by tracebed contains its provenance and gives an identical workload. For any other file, the
     provenance is the file (name, SHA-256) and a step `read` with the tolerated defects. The records of a job in a
-    log are merged into one job with a unique id (see `cleaning.audit.jobs_of`).
+    log are merged into one job with a unique id (see `cleaning.audit.jobs_of`). What the jobs lose of the log
+    (partitions, GPUs, shared nodes) is counted in warnings.
 
     Args:
         path: the file, optionally compressed (gzip, zstd, bzip2, zip), or the folder with the files of a log.
@@ -33,8 +34,11 @@ def read_workload(path: Path | str, format: str | None = None, **options: Any) -
     found = read_raw([Path(path)], format, **options)
     if isinstance(found, Log):
         from tracebed.converters.cleaning.audit import jobs_of
+        from tracebed.converters.pooling import pooled
 
-        return jobs_of(found)
+        workload = jobs_of(found)
+        tolerate(pooled(workload), where=found.where)
+        return workload
     return found
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.amounts import amount, first_positive, parsed, span
-from tracebed.converters.formats.tools.columns import Columns, read_columns, relabel, want
+from tracebed.converters.formats.tools.columns import ASSUMED_UTC, Columns, read_columns, relabel, want
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.machines import one_machine
 from tracebed.converters.formats.tools.sacct_text import FIELDS, Header, one_line_each
@@ -69,8 +69,9 @@ def read_log(
     *,
     keep_extra: bool = False,
     keep_names: bool = False,
-    time_zone: str = "UTC",
+    time_zone: str | None = None,
     machine: str | None = None,
+    by: Literal["node", "core"] = "node",
 ) -> Log:
     """Read one or several tables.
 
@@ -78,8 +79,9 @@ def read_log(
         files: the output of sacct, with its header.
         keep_extra: keep every other column as `extra_...`.
         keep_names: keep the names of users and accounts.
-        time_zone: the time zone of ISO times; sacct uses that of the machine it runs on.
+        time_zone: the time zone of ISO times; sacct uses that of the machine it runs on. None: UTC, with a warning.
         machine: the cluster to read, if the files have several (sacct -M).
+        by: `node`: jobs hold whole nodes. `core`: a node of the workload is one core, for nodes shared by jobs.
 
     Raises:
         InputError: a column is missing, a value or line is invalid, or the files have several clusters and
@@ -94,7 +96,10 @@ def read_log(
         repaired += found
     quoted = any(Header.of(file).delimiter == b"," for file in files)
     c = read_columns(whole, WANTED, extras=keep_extra, quoted=quoted)
-    columns = _columns(c, time_zone)
+    zone = "UTC" if time_zone is None else time_zone
+    columns = _columns(c, zone)
+    if by == "core":
+        _count_cores(columns)
     steps = c["job"].str.contains(".", regex=False).to_numpy(dtype=bool)
     later = _join_segments(columns, c, ~steps)
     name, only = one_machine(c.labels("cluster"), machine, place_of(files))
@@ -104,12 +109,19 @@ def read_log(
         "sacct",
         {name: values[rows] for name, values in columns.items()},
         system=System(name=name),
-        time_zone=time_zone,
-        parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names, "machine": machine},
+        time_zone=zone,
+        parameters={
+            "time_zone": zone,
+            "keep_extra": keep_extra,
+            "keep_names": keep_names,
+            "machine": machine,
+            "by": by,
+        },
         counts={
             "rows of job steps, left out": int(steps.sum()),
             "rows of resized jobs, merged into one job": int(later.sum()),
             "rows of other clusters, left out": int((~only).sum()),
+            ASSUMED_UTC: min(c.local("submit"), len(rows)) if time_zone is None else 0,
             **repaired,
         },
         place=lambda row: c.place(int(rows[row])),
@@ -174,6 +186,14 @@ def _columns(c: Columns, zone: str) -> dict[str, Any]:
     }
 
 
+def _count_cores(columns: dict[str, Any]) -> None:
+    """Turn each core into a node of one core, in place."""
+    cores = columns["cores_per_node"]
+    columns["nodes"] = columns["nodes"] * cores
+    columns["memory_mib"] = columns["memory_mib"] / cores
+    columns["cores_per_node"] = np.ones(len(cores))
+
+
 def _het_jobs(job: pd.Series[str]) -> dict[str, Any]:
     """Return the job id of the whole heterogeneous job for each component (`123+1`), if there are any."""
     component = job.str.contains("+", regex=False).to_numpy(dtype=bool)
@@ -193,7 +213,10 @@ def _times(c: Columns, zone: str, status: Any) -> tuple[FloatArray, FloatArray, 
     nodes = c.labels("node list")
     nowhere = [code for code, name in enumerate(nodes.categories) if name == "None assigned"]
     # For jobs that did not start, older Slurm versions set the start to the end.
-    start = np.where(np.isin(nodes.codes, nowhere) & ~(elapsed > 0), np.nan, start)
+    never = np.isin(nodes.codes, nowhere)
+    if "node list" not in c:
+        never = (np.asarray(status) == "cancelled") & (start == end)
+    start = np.where(never & ~(elapsed > 0), np.nan, start)
     states = [code for code, name in enumerate(status.categories) if name in UNFINISHED]
     end = np.where(np.isin(status.codes, states), np.nan, end)
     run = np.where(np.isnan(elapsed), end - start, elapsed)

@@ -10,28 +10,52 @@ from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.registry import by_name, check_options, known, named
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.files import replacing, replacing_folder
+from tracebed.outputs import WORKLOAD, OutputKind
 
 
-def write_workload(workload: Workload, path: Path | str, format: str | None = None, **options: Any) -> None:
+def write_workload(
+    workload: Workload, path: Path | str, format: str | None = None, *, replace: bool = False, **options: Any
+) -> None:
     """Write a workload in `format`, or in the format given by the name of `path`; compressed if it ends in `.gz`.
 
-    The file (or folder, for a format with several files) is written atomically: an existing one is replaced only by a
-    complete one.
+    The file (or folder, for a format with several files) is written atomically.
+
+    Args:
+        workload: the workload.
+        path: the file or folder.
+        format: name of the format; None: that of the name of `path`.
+        replace: whether a workload that tracebed wrote to `path` earlier is replaced by the complete new one.
+        options: options of the writer.
 
     Raises:
-        InputError: the name has no format that can be written, the path is not writable, or the writer does not
-            accept an option.
+        InputError: `path` exists and may not be replaced or is not writable, its name has no format that can be
+            written, or the writer does not accept an option.
     """
     path = Path(path)
     chosen, writer = writer_for(path, format)
     check_options(writer, options, f"writing {chosen.name}", str(path))
     if writer is chosen.write_folder:
-        with replacing_folder(path, (chosen.written,)) as folder:
+        kind = folder_kind(chosen)
+        with kind.folder(path, kind.parts, replace=replace) as folder:
             writer(workload, folder, **options)
     else:
-        with replacing(path) as file:
+        with WORKLOAD.file(path, replace=replace) as file:
             writer(workload, file, **options)
+
+
+def check_output(path: Path, format: str | None = None, *, replace: bool = False) -> None:
+    """Check that `write_workload` can write to `path`, before a long log is read.
+
+    Raises:
+        InputError: as `write_workload`, except that the options of the writer are not checked.
+    """
+    chosen, writer = writer_for(path, format)
+    (folder_kind(chosen) if writer is chosen.write_folder else WORKLOAD).check(path, replace=replace)
+
+
+def folder_kind(format: Format) -> OutputKind:
+    """Return the kind of the folders that `format` writes."""
+    return OutputKind(f"a workload for {format.name}", WORKLOAD.mark + rb"|\Aid,job_id\b", parts=(format.written,))
 
 
 def writer_for(path: Path, name: str | None = None) -> tuple[Format, Callable[..., None]]:

@@ -12,7 +12,8 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.batch.loop import BatchReplayer
 from tracebed.orchestrator.batch.plan import Plan
 from tracebed.orchestrator.batch.retold import SCHEMA, Retold
-from tracebed.orchestrator.replay.journal import read
+from tracebed.orchestrator.replay.journal import MISSING, read
+from tracebed.orchestrator.replay.recovery import lost_rows
 from tracebed.orchestrator.run import JOURNAL, RunInfo
 
 SAME = ("source", "speed", "policy", "parameters")
@@ -43,6 +44,7 @@ class Past(Retold):
             raise InputError("the killed replay was not on a batch system", where=str(folder), hint=hint)
         try:
             super().__init__(self.facts, str(folder / JOURNAL))
+            self.info.warnings += lost_rows(self.facts)
             for entry in self.entries:
                 self.take_in(entry)
         except (LookupError, ValueError, TypeError) as error:
@@ -53,6 +55,11 @@ class Past(Retold):
     def last(self) -> float:
         """Trace time of the last entry."""
         return self.entries[-1].time if self.entries else self.plan.submit[0]
+
+    @property
+    def new_facts(self) -> dict[str, object]:
+        """The facts to write to the journal when the replay is resumed."""
+        return {"end": None} | {name: value for name, value in self.facts.items() if name == MISSING}
 
     def check(self, info: RunInfo, plan: Plan) -> None:
         """Raise InputError unless `info` and `plan`, of the replay that resumes, are those of the journal."""

@@ -25,7 +25,7 @@ from tracebed.orchestrator.batch.records import Records
 from tracebed.orchestrator.batch.retold import SCHEMA
 from tracebed.orchestrator.batch.wall import WallClock
 from tracebed.orchestrator.batch.watched import WatchedJob
-from tracebed.orchestrator.replay.ending import lateness, save
+from tracebed.orchestrator.replay.ending import finished_already, lateness, save
 from tracebed.orchestrator.replay.folder import WorkingFolder, folder_to_resume, working_folder
 from tracebed.orchestrator.replay.journal import Entry, Journal, has_facts
 from tracebed.orchestrator.replay.recovery import KILLED, NOTHING_BEGUN
@@ -78,6 +78,7 @@ def replay(
     name: str = "workload",
     thresholds: Thresholds | None = None,
     resume: bool = False,
+    replace_run: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> Run:
     """Replay `workload` under the scheduler of a batch system, write the run to `output`, and return the run.
@@ -91,7 +92,9 @@ def replay(
         name: the name of the workload, for reports.
         thresholds: the limits of the health of the run; None: those that tracebed provides.
         resume: whether to continue the newest replay to `output` that was killed, with the same arguments. Its jobs
-            continue in the meantime. If there is no such replay, the replay starts from the beginning.
+            continue in the meantime. If there is no such replay, the replay starts from the beginning, unless its
+            finished run is in `output`: then nothing is done.
+        replace_run: whether an earlier run in `output` is replaced, as for a replay on a testbed.
         on_progress: called periodically with the number of jobs that have ended so far.
 
     Raises:
@@ -103,8 +106,10 @@ def replay(
     system = options.system()
     facts = system.facts()
     plan = Plan.of(workload, speed=options.speed, limit_step_s=facts.limit_step_s)
-    check_target(output)
     info = _info(workload, name, options, facts)
+    if resume and (run := finished_already(output, info)):
+        return run
+    check_target(output, replace=replace_run)
     left = folder_to_resume(output) if resume else None
     with noted() as signals, working_folder(output, left, hint=NEXT) as folder:
         past = Past(folder.path) if left and has_facts(folder.path / JOURNAL) else None
@@ -114,7 +119,7 @@ def replay(
             past.check(info, plan)
             info = past.info
         run = _carry_out(plan, system, facts, info, options, folder, past, signals, thresholds, on_progress)
-        save(run, folder.path, output)
+        save(run, folder.path, output, replace=replace_run)
         folder.remove()
     return run
 
@@ -193,7 +198,7 @@ def _carry_out(
             "resolution_s": facts.resolution_s,
             "thresholds": [thresholds.text, thresholds.where],
         }
-    with contextlib.closing(Journal(folder.path / JOURNAL, known if past is None else {"end": None})) as journal:
+    with contextlib.closing(Journal(folder.path / JOURNAL, known if past is None else past.new_facts)) as journal:
         replayer = BatchReplayer(
             plan,
             system,

@@ -13,6 +13,7 @@ from tracebed.orchestrator.cli.console import print_json, print_table
 from tracebed.orchestrator.cli.groups import LazyGroup
 from tracebed.orchestrator.cli.messages import say, warn
 from tracebed.orchestrator.cli.options import PATH, json_option, output_option
+from tracebed.outputs import BASELINE
 
 if TYPE_CHECKING:
     from tracebed.validation.verdict.acceptance import SimulatorBaseline
@@ -53,7 +54,9 @@ def baseline() -> None:
 
 @click.command()
 @click.argument("verdict", type=PATH, metavar="VERDICT")
-@output_option("The baseline: YAML, or JSON if the name ends in .json. Other simulators in the file are kept.")
+@output_option(
+    "The baseline: YAML, or JSON if the name ends in .json. Other simulators in the file are kept.", BASELINE
+)
 @click.option("--accept-worse", is_flag=True, help="Write the baseline although a result is worse than before.")
 def update(verdict: Path, output: Path, accept_worse: bool) -> ExitCode:
     """Write the results in VERDICT to a baseline.
@@ -78,7 +81,7 @@ def update(verdict: Path, output: Path, accept_worse: bool) -> ExitCode:
         hint = "improve the simulator, or review the changes and give --accept-worse"
         click.echo(f"{output}: not written, {worse} results are worse ({hint})")
         return ExitCode.INACCURATE
-    old.updated(new).save(output)
+    old.updated(new).save(output, replace=True)
     click.echo(f"{output}: {', '.join(new.simulators)}")
     return ExitCode.OK
 

@@ -15,10 +15,10 @@ from tracebed.orchestrator.cli.options import (
     SPEED,
     inventory_option,
     json_option,
-    keep_inputs,
     output_option,
     seed_option,
 )
+from tracebed.outputs import CALIBRATION
 
 if TYPE_CHECKING:
     from tracebed.orchestrator.calibration import Calibration, Estimate
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     help="Number of sets of overheads to try in a fit.",
 )
 @seed_option
-@output_option("Calibration to write, a YAML file.")
+@output_option("Calibration to write, a YAML file.", CALIBRATION)
 @json_option
 def calibrate(
     runs: tuple[Path, ...],
@@ -78,6 +78,7 @@ def calibrate(
     budget: int,
     seed: int,
     output: Path,
+    replace: bool,
     as_json: bool,
 ) -> None:
     """Measure what replays on an inventory take time for, by replays of small workloads.
@@ -100,14 +101,13 @@ def calibrate(
         raise InputError(what, hint="give --inventory NAME, or --fit RUN... --workload FILE")
     if workloads and not fit:
         raise InputError("--workload is given without --fit", hint="add --fit RUN..., or leave it out")
-    from tracebed.files import replacing
-
     if fit:
         from tracebed.orchestrator.cli.fitting import fit_to_runs, show_fit
 
-        keep_inputs([*runs, *workloads], [output])
         name = output.name.partition(".")[0]
-        with replacing(output) as file:  # an output that cannot be written is reported before the fit
+        with CALIBRATION.file(
+            output, replace=replace
+        ) as file:  # an output that cannot be written is reported before the fit
             fitted = fit_to_runs(runs, workloads, loss=loss, budget=budget, seed=seed, name=name)
             file.write(fitted.text.encode())
         if as_json:
@@ -122,7 +122,9 @@ def calibrate(
     import tracebed.api as tb
 
     machine = tb.inventory(inventory)
-    with replacing(output) as file:  # an output that cannot be written is reported before the measurement
+    with CALIBRATION.file(
+        output, replace=replace
+    ) as file:  # an output that cannot be written is reported before the measurement
         with progress(f"calibrating {len(machine.nodes)} {machine.execution} nodes", total=1.0) as bar:
             made = tb.calibrate(machine, speed=speed, repetitions=repetitions, on_progress=bar.update)
         file.write(made.text.encode())

@@ -12,8 +12,9 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.cli.console import print_json, print_table
 from tracebed.orchestrator.cli.logs import log_options, raw_options, system_of, system_option
 from tracebed.orchestrator.cli.messages import progress, say
-from tracebed.orchestrator.cli.options import PATH, json_option, keep_inputs, output_option
+from tracebed.orchestrator.cli.options import PATH, WRITTEN_WORKLOAD, OutputPath, json_option, output_option
 from tracebed.orchestrator.cli.summary import finish, summarized
+from tracebed.outputs import TOUCHED
 
 if TYPE_CHECKING:
     from tracebed.converters.cleaning.audit import Audited, Cleaned
@@ -35,13 +36,13 @@ if TYPE_CHECKING:
 @click.option("--without", multiple=True, metavar="STEP", help="Leave out a step; may be repeated.")
 @click.option(
     "--explain",
-    type=PATH,
+    type=OutputPath(TOUCHED),
     metavar="FILE",
     help="Write every touched record with the reason to this file: .csv or .parquet, also with .gz.",
 )
 @system_option
 @log_options
-@output_option("The clean workload to write: .parquet, .csv or .swf.", required=False)
+@output_option("The clean workload to write: .parquet, .csv or .swf.", WRITTEN_WORKLOAD, required=False)
 @json_option
 def clean(
     raw: Sequence[Path],
@@ -53,6 +54,7 @@ def clean(
     explain: Path | None,
     system: str | None,
     output: Path | None,
+    replace: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -67,7 +69,6 @@ def clean(
     """
     import tracebed.api as tb
     from tracebed.converters.cleaning.recipes import load_recipe
-    from tracebed.converters.formats.writing import writer_for
 
     if listing:
         _list()
@@ -80,8 +81,6 @@ def clean(
         return
     if not raw or output is None:
         raise InputError("no log to clean" if not raw else "no place for the result", hint="RAW... -o FILE")
-    keep_inputs(raw, [output, explain])
-    writer_for(output)
     with progress(f"reading {raw[0].name} and cleaning"):
         done = tb.clean_with_audit(
             raw,
@@ -94,14 +93,14 @@ def clean(
         )
     if explain is not None:
         with progress(f"writing {explain.name}"):
-            _write_touched(done, explain)
+            _write_touched(done, explain, replace)
     if as_json:
-        tb.write(done.workload, output)
+        tb.write(done.workload, output, replace=replace)
         facts = {"output": str(output), "recipe": chosen.name, **summarized(done.workload), "audit": done.to_json()}
         print_json("tracebed-clean/1", facts)
         return
     _print_audit(chosen, done.audit)
-    finish(done.workload, output, as_json=False, quietly=True)
+    finish(done.workload, output, as_json=False, quietly=True, replace=replace)
     if explain is not None:
         say(f"touched records: {explain}")
 
@@ -121,13 +120,11 @@ def _settings(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
     return settings
 
 
-def _write_touched(done: Cleaned, path: Path) -> None:
-    from tracebed.files import replacing
-
+def _write_touched(done: Cleaned, path: Path, replace: bool) -> None:
     plain = path.with_suffix("") if path.suffix == ".gz" else path
     if plain.suffix not in (".csv", ".parquet"):
         raise InputError("is no name for a table", where=str(path), hint="end it in .csv, .csv.gz or .parquet")
-    with replacing(path) as file:
+    with TOUCHED.file(path, replace=replace) as file:
         if plain.suffix == ".csv":
             done.touched.to_csv(file, index=False)
         else:

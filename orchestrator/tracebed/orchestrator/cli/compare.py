@@ -12,8 +12,9 @@ from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.cli.console import load_workload, print_json
 from tracebed.orchestrator.cli.gate import gate_options
 from tracebed.orchestrator.cli.messages import progress, say
-from tracebed.orchestrator.cli.options import PATH, json_option, keep_inputs, tau_option
+from tracebed.orchestrator.cli.options import PATH, OutputPath, json_option, tau_option
 from tracebed.orchestrator.cli.shaking import UNKNOWN
+from tracebed.outputs import JUNIT, REPORT, SUMMARY
 
 if TYPE_CHECKING:
     from tracebed.api import ErrorBudget, Validation
@@ -46,9 +47,11 @@ if TYPE_CHECKING:
     help="Margin of one metric: `wait=15%`, `makespan=3%,60s`, `wait=off`.",
 )
 @click.option("--noise", type=PATH, metavar="FILE", help="Noise profile of the testbed, for few repetitions.")
-@click.option("--report", type=PATH, metavar="FILE.html", help="Write a report with figures.")
-@click.option("--markdown", type=PATH, metavar="FILE.md", help="Write a summary for the page of a CI job.")
-@click.option("--junit", type=PATH, metavar="FILE.xml", help="Write the verdicts as JUnit XML.")
+@click.option("--report", type=OutputPath(REPORT), metavar="FILE.html", help="Write a report with figures.")
+@click.option(
+    "--markdown", type=OutputPath(SUMMARY), metavar="FILE.md", help="Write a summary for the page of a CI job."
+)
+@click.option("--junit", type=OutputPath(JUNIT), metavar="FILE.xml", help="Write the verdicts as JUnit XML.")
 @click.option(
     "--workload",
     type=PATH,
@@ -96,7 +99,6 @@ def compare(
 
     if workload is not None and report is None:
         raise InputError("--workload adds to a report, and --report is missing", hint="name a file with --report")
-    keep_inputs([*real, *predicted], [report, markdown, junit])
     kept = Baseline.load(baseline) if baseline else None
     with progress("comparing"):
         validation = tb.compare(

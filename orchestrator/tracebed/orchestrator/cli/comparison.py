@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 SINGLE = ("real", "noise", "predicted", "error", "margin")
 """Columns for one case, between the metric and the verdict."""
-SEVERAL = ("noise", "error", "worst", "in margins", "margin")
-"""Columns for several cases."""
+SEVERAL = ("noise", "|error|", "worst", ">1, >2", "mean", "margin")
+"""Columns for several cases; errors are in margins."""
 
 
 def show(validation: Validation, said: Collection[str] = ()) -> None:
@@ -61,8 +61,8 @@ def _sides(validation: Validation) -> Iterator[str]:
         return
     simulator = validation.simulator
     yield f"simulator: {simulator.name} {simulator.version}, {_number(simulator.runs, 'run')}"
-    real = sum(len(case.case.real) for case in cases)
-    yield f"cases:     {len(cases)}, {_number(real, 'real run')}"
+    workloads = _number(validation.workloads, "workload")
+    yield f"cases:     {len(cases)}, {_number(validation.real_runs, 'real run')} of {workloads}"
     if marked := [case.case.name for case in cases if case.calibration]:
         yield f"           shown only, since they were used for calibration: {', '.join(marked)}"
 
@@ -84,6 +84,7 @@ def _row(item: MetricVerdict, single: bool) -> tuple[str, ...]:
     from tracebed.display import cell
 
     noise = max((case.noise_cv for case in item.cases if not math.isnan(case.noise_cv)), default=math.nan)
+    middle: tuple[str, ...]
     if single:
         (case,) = item.cases
         scale = case.margin / abs(case.real_mean) if case.real_mean else math.nan
@@ -95,11 +96,11 @@ def _row(item: MetricVerdict, single: bool) -> tuple[str, ...]:
             _percent(scale),
         )
     else:
-        errors = [case.relative_error for case in item.cases if not math.isnan(case.relative_error)]
         middle = (
             _percent(noise),
-            _percent(item.relative_error, "+"),
-            _percent(max(errors, key=abs, default=math.nan), "+"),
+            "-" if math.isnan(item.mean_absolute) else f"{item.mean_absolute:.2f}",
+            f"{item.worst.z:+.2f}" if item.worst else "-",
+            f"{item.beyond(1)}, {item.beyond(2)}/{len(item.deciding)}",
             _interval(item.z, (item.high - item.low) / 2),
             item.margin.text(item.metric.unit).partition(",")[0],
         )
@@ -112,9 +113,9 @@ def _name(item: MetricVerdict) -> str:
     return name if item.gate else f"{name}*" if item.evidence else f"{name}**"
 
 
-def _percent(share: float, sign: str = "") -> str:
+def _percent(share: float) -> str:
     """Return a share in percent with two significant digits; a dash if unknown."""
-    return "-" if math.isnan(share) else f"{100 * share:{sign}{'.0f' if abs(share) >= 0.995 else '.2g'}}%"
+    return "-" if math.isnan(share) else f"{100 * share:{'.0f' if abs(share) >= 0.995 else '.2g'}}%"
 
 
 def _interval(middle: float, half: float, unit: str = "") -> str:
@@ -132,9 +133,14 @@ def _notes(validation: Validation) -> Iterator[str]:
     if not all(item.gate or not item.evidence for item in validation.metrics):
         yield "* advisory: not part of the verdict"
     if not all(item.evidence for item in validation.metrics):
-        yield "** no evidence: the run times of the real runs were imposed"
+        yield "** no evidence: the run times were imposed or copied"
     if len(validation.cases) > 1:
-        yield "error: mean over the cases; in margins: the error divided by the margin, with its 95 % interval"
+        level = f"{100 * (1 - 2 * validation.tolerances.alpha):g} %"
+        yield (
+            "errors (predicted - real) in margins: mean of |error| over the cases, the worst case, numbers of cases "
+            f"beyond one and two margins, and the mean with its {level} interval"
+        )
+        yield from validation.dependence
     gated = validation.gated
     shared = set.intersection(*(set(item.reasons) for item in gated)) if gated else set()  # the headline has them
     for item in gated:
@@ -147,7 +153,7 @@ def _reasons(item: MetricVerdict, shared: set[Reason]) -> Iterator[str]:
     from tracebed.validation.verdict.rule import REASONS
 
     yield from (REASONS[reason] for reason in item.reasons if reason not in shared)
-    if math.isfinite(item.delta_needed):
+    if item.margin_needed != "-":
         yield f"smallest margin that passes: {item.margin_needed}"
     if item.repeats_needed is not None:
         yield f"repetitions needed: {item.repeats_needed}"
@@ -160,6 +166,8 @@ def _dependence(validation: Validation) -> Iterator[str]:
         yield f"with {', '.join(others)}"
     if validation.without_outliers is not None:
         yield f"without the repetitions with an unusual outcome: {validation.without_outliers}"
+    if validation.by_own_limits is not None:
+        yield f"by the limits of health of the runs themselves, wider than the defaults: {validation.by_own_limits}"
     if validation.ranking is not None:
         yield f"ranking: {validation.ranking.headline}"
         yield from (f"  wrong order: {pair.sentence}" for pair in validation.ranking.discordant)

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import click
 
 from tracebed.errors import InputError
+from tracebed.input_files import read_text
 
 LOCAL = Path("tracebed.toml")
 """The file of the working folder."""
@@ -61,11 +62,10 @@ def _parsed(path: Path) -> dict[str, Any]:
     import tomllib
 
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        hint = "name another file with --config"
-        raise InputError(f"cannot be read: {error.strerror}", where=str(path), hint=hint) from error
-    except ValueError as error:  # of TOML, or of UTF-8
+        return tomllib.loads(read_text(path, "configuration", hint="name another file with --config"))
+    except RecursionError:
+        raise InputError("is nested too deeply", where=str(path), hint="name another file with --config") from None
+    except ValueError as error:
         line = re.search(r" \(at line (\d+), column \d+\)$", str(error))
         where, what = (f"{path}:{line[1]}", str(error)[: line.start()]) if line else (str(path), str(error))
         raise InputError(

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +13,10 @@ from pathlib import Path
 import click
 
 from tracebed.errors import ExitCode, InputError
+from tracebed.files import set_aside
 from tracebed.orchestrator.cli.messages import say
-from tracebed.orchestrator.cli.options import json_option
+from tracebed.orchestrator.cli.options import STORE, OutputPath, json_option, replace_option
+from tracebed.outputs import REPLACE
 
 MOST_NODES = 8
 SPEED = 200
@@ -57,7 +58,7 @@ PLACES = {"local": "", "docker": "groups:\n  demo:\n    provider: docker\n    ba
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=OutputPath(STORE),
     default=Path("tracebed-demo"),
     show_default=True,
     metavar="FOLDER",
@@ -79,8 +80,9 @@ PLACES = {"local": "", "docker": "groups:\n  demo:\n    provider: docker\n    ba
     help="Image with Python 3.11 or newer, from which the image of the containers is built.",
 )
 @click.option("--emulated", is_flag=True, help="Use four emulated nodes even if this machine has CPUs for real ones.")
+@replace_option
 @json_option
-def demo(output: Path, place: str, base: str, emulated: bool, as_json: bool) -> ExitCode:
+def demo(output: Path, place: str, base: str, emulated: bool, replace: bool, as_json: bool) -> ExitCode:
     """Draw a small workload, calibrate this machine, replay the workload five times, predict it, and give a verdict.
 
     Each CPU (up to 8) is a node; jobs are processes that compute, shrink and expand. It takes about 80 seconds. Every
@@ -100,8 +102,8 @@ def demo(output: Path, place: str, base: str, emulated: bool, as_json: bool) -> 
         output.mkdir(parents=True, exist_ok=True)
         if any(output.iterdir()) and not (inventory.is_file() and b"\nname: demo\n" in inventory.read_bytes()):
             raise InputError("holds something else than a demo", where=str(output), hint="name another folder with -o")
-        if verdict.exists():
-            shutil.rmtree(verdict)  # the runs of an earlier demo had another calibration
+        if (verdict / "verdict.json").exists() and not replace:
+            raise InputError("exists: a demo with its verdict", where=str(output), hint=REPLACE)
         text = NODES["emulated" if emulated else "real"]
         where, indent = PLACES[place].format(base=json.dumps(base)), "    " if place != "local" else ""
         inventory.write_text(text.format(place=where, indent=indent, count=nodes), encoding="utf-8")
@@ -116,11 +118,12 @@ def demo(output: Path, place: str, base: str, emulated: bool, as_json: bool) -> 
         ("calibrate --inventory", inventory, f"--speed {SPEED} --repetitions 1 -o", output / "calibration.yaml"),
     )
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(), _ready(inventory):
-        for step in steps:
-            if status := _run(*step):
+        for *words, target in steps:
+            if status := _run(*words, target, *(["--replace"] if target.exists() else [])):
                 return status
-        if status := _validate(suite, verdict):
-            return status
+        with set_aside(verdict):  # its runs had another calibration
+            if status := _validate(suite, verdict):
+                raise click.exceptions.Exit(status)
     if as_json:
         click.echo((verdict / "verdict.json").read_text(encoding="utf-8"), nl=False)
     say(f"\nOpen {verdict / 'tracebed.html'} in a browser.")

@@ -16,8 +16,9 @@ from tracebed.orchestrator.cli.charts import area, bars, beside, columns, spell
 from tracebed.orchestrator.cli.console import UNBOUNDED, load_workload, print_json, print_table
 from tracebed.orchestrator.cli.logs import format_option, machine_option, raw_options
 from tracebed.orchestrator.cli.messages import progress, say
-from tracebed.orchestrator.cli.options import PATH, json_option, keep_inputs, workload_argument
+from tracebed.orchestrator.cli.options import PATH, OutputPath, json_option, workload_argument
 from tracebed.orchestrator.cli.summary import or_unknown
+from tracebed.outputs import PICTURE
 
 if TYPE_CHECKING:
     from tracebed.converters.workload import Workload
@@ -42,7 +43,7 @@ QUANTILES = {
     metavar="WORKLOAD",
     help="Workload or raw log before cleaning, to be shown side by side.",
 )
-@click.option("--plot", type=PATH, metavar="FILE", help="Write a plot to this file: .png, .svg or .pdf.")
+@click.option("--plot", type=OutputPath(PICTURE), metavar="FILE", help="Write a plot to this file: .png, .svg or .pdf.")
 @click.option(
     "--dictionary", is_flag=True, help="Print the meaning of each column, and the number of jobs for which it is known."
 )
@@ -71,7 +72,6 @@ def describe(
         return
     if plot is not None:
         pictures.check_name(plot)
-        keep_inputs([workload] if before is None else [workload, before], [plot])
     earlier = None if before is None else _facts(before, reading, records=True)
     facts = _facts(workload, reading if before is None else {})
     if plot is not None:
@@ -142,6 +142,14 @@ def _print_facts(path: Path, facts: Facts) -> None:
         ("kinds", _counted(facts["kinds"])),
         ("statuses", _counted(facts["statuses"])),
     ]
+    if len(facts["partitions"]) > 1:
+        rows.append(("partitions", f"{_counted(facts['partitions'])}; they count as one machine of equal nodes"))
+    if facts["gpu_jobs"]:
+        rows.append(("GPUs", f"{facts['gpu_jobs']:,} jobs; they count as jobs without GPUs"))
+    if facts["jobs_on_parts_of_nodes"]:
+        rows.append(
+            ("shared nodes", f"{facts['jobs_on_parts_of_nodes']:,} jobs on parts of nodes count as whole nodes")
+        )
     unknown = {name.replace("_", " "): count for name, count in facts["unknown"].items() if count}
     if unknown:
         rows.append(("not known", _counted(unknown)))

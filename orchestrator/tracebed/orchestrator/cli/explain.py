@@ -9,7 +9,8 @@ import click
 
 from tracebed.orchestrator.cli.console import load_workload, print_json, print_table
 from tracebed.orchestrator.cli.messages import progress, say, warn
-from tracebed.orchestrator.cli.options import PATH, json_option, tau_option, workload_argument
+from tracebed.orchestrator.cli.options import PATH, OutputPath, json_option, tau_option, workload_argument
+from tracebed.outputs import REPORT_OR_PICTURE
 
 if TYPE_CHECKING:
     from tracebed.api import Comparison, ErrorBudget
@@ -46,7 +47,7 @@ CLASSES = 10
 @tau_option
 @click.option(
     "--report",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=OutputPath(REPORT_OR_PICTURE),
     metavar="FILE",
     help="Write the report of the comparison with the waterfall (.html), or the waterfall only (.png, .svg, .pdf).",
 )

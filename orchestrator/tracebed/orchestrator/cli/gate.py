@@ -12,7 +12,8 @@ import click
 
 from tracebed.errors import ExitCode
 from tracebed.orchestrator.cli.messages import say, warn
-from tracebed.orchestrator.cli.options import PATH, Command
+from tracebed.orchestrator.cli.options import PATH, Command, OutputPath
+from tracebed.outputs import CODE_QUALITY, JUNIT, SUMMARY
 
 if TYPE_CHECKING:
     from tracebed.validation.verdict.baseline import Baseline
@@ -29,7 +30,7 @@ def gate_options(command: Command) -> Command:
     for option in (
         click.option(
             "--code-quality",
-            type=PATH,
+            type=OutputPath(CODE_QUALITY),
             metavar="FILE.json",
             help="Write the metrics that fail as a code-quality report of GitLab.",
         ),
@@ -74,15 +75,14 @@ class Gate:
 
     def write(self, validations: Sequence[Validation], markdown: Path | None, junit: Path | None) -> None:
         """Write the summary in Markdown and the verdicts as JUnit XML, to the files that are given."""
-        from tracebed.files import replacing
         from tracebed.validation.report import junit as as_junit
         from tracebed.validation.report import markdown as as_markdown
 
         if markdown is not None:
-            with replacing(markdown) as stream:
+            with SUMMARY.file(markdown) as stream:
                 stream.write(as_markdown.markdown(validations, self.findings).encode())
         if junit is not None:
-            with replacing(junit) as stream:
+            with JUNIT.file(junit) as stream:
                 stream.write(as_junit.junit(validations, self.inconclusive, self.findings))
 
     def status(
@@ -96,7 +96,6 @@ class Gate:
             code_quality: the file of a code-quality report of GitLab.
             files: files to annotate: the suite file, the tolerances.
         """
-        from tracebed.files import replacing
         from tracebed.validation.report import annotations
         from tracebed.validation.report.markdown import markdown
         from tracebed.validation.verdict.gate import OnInconclusive, gate
@@ -115,7 +114,7 @@ class Gate:
                 with Path(step).open("a", encoding="utf-8") as summary:
                     summary.write(markdown(validations, self.findings))
         if code_quality is not None:
-            with replacing(code_quality) as stream:
+            with CODE_QUALITY.file(code_quality) as stream:
                 entries = annotations.code_quality(validations, self.inconclusive, self.findings, files)
                 stream.write(entries.encode())
         undecided = any(validation.verdict is Verdict.INCONCLUSIVE for validation in validations)

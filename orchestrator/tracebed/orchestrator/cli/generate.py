@@ -16,7 +16,15 @@ import click
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli.groups import LazyGroup
 from tracebed.orchestrator.cli.messages import progress
-from tracebed.orchestrator.cli.options import PATH, SIZE, Number, json_option, keep_inputs, output_option, seed_option
+from tracebed.orchestrator.cli.options import (
+    PATH,
+    SIZE,
+    WRITTEN_WORKLOAD,
+    Number,
+    json_option,
+    output_option,
+    seed_option,
+)
 from tracebed.orchestrator.cli.summary import finish
 
 if TYPE_CHECKING:
@@ -101,6 +109,7 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
 
     def run(
         output: Path,
+        replace: bool,
         as_json: bool,
         load: float | None,
         estimates: str | None,
@@ -112,7 +121,6 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
         import tracebed.api as tb
         from tracebed.converters.models import tsafrir05
 
-        keep_inputs((value for value in options.values() if isinstance(value, Path)), [output])
         of_estimates = [text for text in constants if text.startswith(PREFIX)]
         own_constants = [text for text in constants if not text.startswith(PREFIX)]
         if of_estimates and estimates is None:
@@ -128,7 +136,7 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
                 applications=applications,
                 **options,
             )
-        finish(workload, output, as_json)
+        finish(workload, output, as_json, replace=replace)
 
     shared = [
         seed_option,
@@ -136,7 +144,7 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
         *KIND,
         APPLICATIONS,
         LOAD,
-        output_option("The workload to write: .parquet, .csv or .swf."),
+        output_option("The workload to write: .parquet, .csv or .swf.", WRITTEN_WORKLOAD),
         json_option,
     ]
     for decorate in reversed([*own, *([SET] if parameters else []), *shared]):

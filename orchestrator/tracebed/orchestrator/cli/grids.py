@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli.options import output_option
+from tracebed.orchestrator.cli.options import STORE, output_option
 
 if TYPE_CHECKING:
     from tracebed.validation.studies.pools import Pool
@@ -66,7 +66,9 @@ def grid_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Where simulations run: processes on this machine, or the workers of a Dask cluster.",
         ),
         click.option("--scheduler", metavar="ADDRESS", help="Address of the Dask scheduler: tcp://host:8786."),
-        output_option("The output folder; studies that share one share cells.  [default: sweeps]", required=False),
+        output_option(
+            "The output folder; studies that share one share cells.  [default: sweeps]", STORE, required=False
+        ),
     )
 
     @wraps(command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ import click
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli import config, messages
 from tracebed.orchestrator.cli.messages import Messages
-from tracebed.orchestrator.cli.options import PATH, Command
+from tracebed.orchestrator.cli.options import PATH, Command, OutputPath, check_outputs
+from tracebed.outputs import LOG
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -110,6 +112,20 @@ def _prepare(command: click.Command, path: list[str]) -> None:
         if names := config.names_of(option):
             option.envvar = "_".join(["TRACEBED", *path, names[0]]).replace("-", "_").upper()
     command.params += _COMMON
+    command.callback = _checked(command.callback)
+
+
+def _checked(callback: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    """Return the function of a command with a check of the outputs before it."""
+    if callback is None:
+        return None
+
+    @wraps(callback)
+    def run(*args: Any, **options: Any) -> Any:
+        check_outputs(click.get_current_context())
+        return callback(*args, **options)
+
+    return run
 
 
 def common_options(command: Command) -> Command:
@@ -117,7 +133,7 @@ def common_options(command: Command) -> Command:
     for option in (
         click.option(
             "--log-file",
-            type=PATH,
+            type=OutputPath(LOG),
             metavar="FILE",
             envvar="TRACEBED_LOG_FILE",
             expose_value=False,
@@ -202,5 +218,5 @@ def _hidden(*names: str, callback: Callable[..., None], **attributes: Any) -> cl
 _COMMON = [
     _hidden("-q", "--quiet", callback=_quiet, is_flag=True),
     _hidden("-v", "--verbose", callback=_verbose, is_flag=True),
-    _hidden("--log-file", callback=_log, type=PATH),
+    _hidden("--log-file", callback=_log, type=OutputPath(LOG)),
 ]

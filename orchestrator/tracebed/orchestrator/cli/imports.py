@@ -10,7 +10,7 @@ import click
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli.messages import progress
-from tracebed.orchestrator.cli.options import PATH, SIZE, Command, json_option, keep_inputs, output_option
+from tracebed.orchestrator.cli.options import PATH, RUN, SIZE, Command, json_option, output_option
 
 if TYPE_CHECKING:
     from tracebed.validation.simulators.simulator import MatchName, Side
@@ -75,7 +75,7 @@ def reading_options(command: Command) -> Command:
 @click.option("--nodes", type=SIZE, help="Number of nodes.  [default: as in FILE or the workload]")
 @click.option("--cores-per-node", type=SIZE, help="Cores of each node.  [default: as in FILE or the workload]")
 @reading_options
-@output_option("Folder of the run.")
+@output_option("Folder of the run.", RUN)
 @json_option
 def import_(
     file: Path,
@@ -91,6 +91,7 @@ def import_(
     match: MatchName,
     mapping: Path | None,
     output: Path,
+    replace: bool,
     as_json: bool,
 ) -> None:
     """Convert FILE, the output of a simulator or the log of a real system, to a run.
@@ -109,8 +110,7 @@ def import_(
     from tracebed.orchestrator.cli.runs import summary
     from tracebed.orchestrator.run import check_target
 
-    keep_inputs([file], [output])
-    check_target(output)
+    check_target(output, replace=replace, real=side == "real")
     with progress(f"reading {file.name}"):
         run = tb.import_run(
             file,
@@ -126,7 +126,7 @@ def import_(
             match=match,
             mapping=mapping,
         )
-    run.save(output)
+    run.save(output, replace=replace)
     summary(run, output, as_json)
 
 

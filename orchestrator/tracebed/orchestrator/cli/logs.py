@@ -39,7 +39,7 @@ def log_options(command: Command) -> Command:
         click.option(
             "--by",
             type=click.Choice(["node", "core"]),
-            help="Processors of an SWF become cores of whole nodes (default), or nodes of one core.",
+            help="Processors of an SWF or of sacct become cores of whole nodes (default), or nodes of one core.",
         ),
         click.option(
             "--time-zone", metavar="ZONE", help="Time zone of a log that does not name it, such as America/Denver."

@@ -48,7 +48,14 @@ class Messages:
         return Level.ERROR if self.quiet else Level.DETAIL if self.verbose else Level.NOTE
 
     def open_log(self, path: Path) -> None:
-        """Append messages to the file `path` from now on. Raises InputError if the file cannot be written."""
+        """Append messages to the file `path` from now on.
+
+        Raises:
+            InputError: the file cannot be written, or has other content than a log of tracebed.
+        """
+        from tracebed.outputs import LOG
+
+        LOG.check(path)
         try:
             with path.open("a", encoding="utf-8"):
                 self.log_file = path

@@ -12,7 +12,8 @@ from tracebed.errors import ExitCode, TestbedError
 from tracebed.orchestrator.cli.console import print_json, print_table
 from tracebed.orchestrator.cli.groups import LazyGroup
 from tracebed.orchestrator.cli.messages import Level, progress, say
-from tracebed.orchestrator.cli.options import PATH, Command, InventoryName, json_option
+from tracebed.orchestrator.cli.options import PATH, Command, InventoryName, OutputPath, json_option, replace_option
+from tracebed.outputs import INVENTORY
 
 if TYPE_CHECKING:
     from tracebed.orchestrator.testbeds.checking.survey import NodeReport
@@ -118,12 +119,13 @@ def down(inventory: Path, as_json: bool) -> None:
 @click.option(
     "--write",
     "target",
-    type=PATH,
+    type=OutputPath(INVENTORY),
     metavar="FILE",
     help="Write an inventory in which nodes without `cores` have the CPUs that were found.",
 )
+@replace_option
 @json_option
-def facts(inventory: Path, target: Path | None, as_json: bool) -> ExitCode:
+def facts(inventory: Path, target: Path | None, replace: bool, as_json: bool) -> ExitCode:
     """Print the facts of the nodes of INVENTORY: CPUs, memory, versions, limits, load, clock.
 
     The command starts an agent on each node. It brings up nodes that are not up, and takes them down at its end. The
@@ -144,7 +146,7 @@ def facts(inventory: Path, target: Path | None, as_json: bool) -> ExitCode:
     else:
         _print_facts(reports)
     if target is not None:
-        _write(known(load_inventory(inventory, facts_follow=True), reports), target)
+        _write(known(load_inventory(inventory, facts_follow=True), reports), target, replace)
     return ExitCode.UNHEALTHY if any(report.error for report in reports) else ExitCode.OK
 
 
@@ -152,13 +154,12 @@ def _detail(step: str) -> None:
     say(step, Level.DETAIL)
 
 
-def _write(inventory: Inventory, target: Path) -> None:
+def _write(inventory: Inventory, target: Path, replace: bool) -> None:
     """Write `inventory` to `target` as YAML."""
-    from tracebed.files import replacing
     from tracebed.orchestrator.testbeds.checking.written import as_yaml
 
-    with replacing(target) as file:
-        file.write(as_yaml(inventory).encode())
+    with INVENTORY.file(target, replace=replace) as file:
+        file.write(f"# Written by `tracebed nodes`\n{as_yaml(inventory)}".encode())
     say(f"inventory: {target}")
 
 
@@ -201,12 +202,15 @@ def _print_facts(reports: Sequence[NodeReport]) -> None:
 @click.option(
     "--write",
     "target",
-    type=PATH,
+    type=OutputPath(INVENTORY),
     metavar="FILE",
     help="Write an inventory without the unhealthy nodes.",
 )
+@replace_option
 @json_option
-def check(inventory: Path, health: Path | None, seconds: float, target: Path | None, as_json: bool) -> ExitCode:
+def check(
+    inventory: Path, health: Path | None, seconds: float, target: Path | None, replace: bool, as_json: bool
+) -> ExitCode:
     """Check the health of the nodes of INVENTORY by thresholds.
 
     An agent on each node reports load, pressure, free memory and disk, limits of the control group, the clock, and the
@@ -248,7 +252,7 @@ def check(inventory: Path, health: Path | None, seconds: float, target: Path | N
         if len(bad) == len(found):
             raise TestbedError("all nodes are unhealthy", where=str(inventory), hint="no inventory was written")
         own = load_inventory(inventory, facts_follow=True)
-        _write(own.with_nodes({node.name: node for node in own.nodes if node.name not in bad}), target)
+        _write(own.with_nodes({node.name: node for node in own.nodes if node.name not in bad}), target, replace)
     return ExitCode.UNHEALTHY if bad else ExitCode.OK
 
 

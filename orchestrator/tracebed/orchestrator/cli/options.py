@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
@@ -40,9 +40,82 @@ class FilePath(click.Path):
 PATH = FilePath()
 
 
-def output_option(what: str, *, required: bool = True) -> Callable[[Command], Command]:
-    """`-o/--output PATH`, the same everywhere."""
-    return click.option("-o", "--output", type=PATH, required=required, metavar="PATH", help=what)
+class OutputPath(FilePath):
+    """A click type: the path of a file or folder that the command writes.
+
+    `check_outputs` checks each value before the command begins, by the rule of `tracebed.outputs`.
+
+    Args:
+        kind: the kind of output.
+    """
+
+    def __init__(self, kind: Checked) -> None:
+        super().__init__()
+        self.kind = kind
+
+
+class Checked(Protocol):
+    """A kind of outputs."""
+
+    def check(self, path: Path, *, replace: bool = False) -> None:
+        """Check that an output of this kind can be written to `path`; raise InputError otherwise."""
+
+
+class RunFolder:
+    """The folder of a run."""
+
+    def __init__(self, *, real: bool = True) -> None:
+        """Take whether the run may be real. A prediction never replaces a finished real run."""
+        self.real = real
+
+    def check(self, path: Path, *, replace: bool = False) -> None:
+        """Check that a run can be written to `path`; raise InputError otherwise."""
+        from tracebed.orchestrator.run import check_target
+
+        check_target(path, replace=replace, real=self.real)
+
+
+class WorkloadPath:
+    """The file or folder of a workload, in the format of its name."""
+
+    def check(self, path: Path, *, replace: bool = False) -> None:
+        """Check that a workload can be written to `path`; raise InputError otherwise."""
+        from tracebed.converters.formats.writing import check_output
+
+        check_output(path, replace=replace)
+
+
+class CheckedLater:
+    """An output that the command itself checks at its start, since the check depends on other options."""
+
+    def check(self, path: Path, *, replace: bool = False) -> None:
+        """Check nothing."""
+
+
+class Store(CheckedLater):
+    """A folder in which a command continues, such as that of a sweep. The command locks it, and refuses other ones."""
+
+
+RUN, PREDICTION, WRITTEN_WORKLOAD = RunFolder(), RunFolder(real=False), WorkloadPath()
+LATER, STORE = CheckedLater(), Store()
+
+replace_option = click.option(
+    "--replace",
+    is_flag=True,
+    help="Replace an earlier output of the same kind. It stays until the new one is complete.",
+)
+
+
+def output_option(what: str, kind: Checked, *, required: bool = True) -> Callable[[Command], Command]:
+    """`-o/--output PATH`, the same everywhere, and `--replace` unless the command continues in its output."""
+
+    def add(command: Command) -> Command:
+        output = click.option("-o", "--output", type=OutputPath(kind), required=required, metavar="PATH", help=what)
+        return output(
+            command if isinstance(kind, Store) or getattr(kind, "renewed", False) else replace_option(command)
+        )
+
+    return add
 
 
 def json_option(command: Command) -> Command:
@@ -128,19 +201,44 @@ tau_option = click.option(
 )
 
 
-def keep_inputs(inputs: Iterable[Path], outputs: Iterable[Path | None]) -> None:
-    """Raise InputError if an output would replace an input (also inside a folder), or two outputs are the same."""
-    sources = [os.path.realpath(path) for path in inputs]
+def check_outputs(context: click.Context) -> None:
+    """Check the outputs of a command, before the command begins.
+
+    Raises:
+        InputError: an output exists and may not be replaced, would replace an input (also inside a folder), or two
+            outputs have the same name.
+    """
+    given = [
+        (option.type, path)
+        for option in context.command.params
+        for path in _paths(context.params.get(option.name or ""))
+        if isinstance(option.type, click.Path)
+    ]
+    sources = [os.path.realpath(path) for kind, path in given if not isinstance(kind, OutputPath) and path.exists()]
     taken: list[str] = []
-    for output in outputs:
-        if output is None or (output.exists() and not (output.is_file() or output.is_dir())):
+    for option_type, output in given:
+        if not isinstance(option_type, OutputPath) or (output.exists() and not (output.is_file() or output.is_dir())):
             continue  # a pipe or terminal is not replaced
-        target = os.path.realpath(output)
-        if any((_holds(source, target) and output.exists()) or _holds(target, source) for source in sources):
+        target, kind = os.path.realpath(output), option_type.kind
+        continued = isinstance(kind, Store) or getattr(kind, "renewed", False)
+        if any(target == source or (not continued and _overlap(target, source)) for source in sources):
             raise InputError("would replace what it is made from", where=str(output), hint="name another file")
         if target in taken:
             raise InputError("two results under one name", where=str(output), hint="name another file for one of them")
         taken.append(target)
+    for option_type, output in given:
+        if isinstance(option_type, OutputPath):
+            option_type.kind.check(output, replace=bool(context.params.get("replace")))
+
+
+def _paths(value: Any) -> list[Path]:
+    """Return the paths in the value of an option."""
+    return [path for path in (value if isinstance(value, tuple) else [value]) if isinstance(path, Path)]
+
+
+def _overlap(target: str, source: str) -> bool:
+    """Return whether an output is a file of the folder `source`, or contains `source`."""
+    return (_holds(source, target) and Path(target).exists()) or _holds(target, source)
 
 
 def _holds(folder: str, path: str) -> bool:

@@ -9,16 +9,21 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.cli.messages import warn
 
 
-def parsed(options: Sequence[str]) -> dict[str, str]:
+def parsed(options: Sequence[str], *, nodes: int | None = None) -> dict[str, str]:
     """Return the policy options, `name=value` or `@slurm.conf`, as a dictionary. The last value of a name counts.
 
+    Args:
+        options: the options.
+        nodes: nodes of the machine of the workload; None: unknown.
+
     Raises:
-        InputError: an option has another form, or a file cannot be read.
+        InputError: an option has another form, a file cannot be read or is not a slurm.conf, or the nodes in a file
+            contradict `nodes`.
     """
     parameters: dict[str, str] = {}
     for option in options:
         if option.startswith("@"):
-            parameters |= _of_slurm(Path(option[1:]))
+            parameters |= _of_slurm(Path(option[1:]), nodes)
             continue
         name, equals, value = option.partition("=")
         if not (name and equals):
@@ -27,11 +32,12 @@ def parsed(options: Sequence[str]) -> dict[str, str]:
     return parameters
 
 
-def _of_slurm(path: Path) -> dict[str, str]:
+def _of_slurm(path: Path, nodes: int | None) -> dict[str, str]:
     """Return the parameters of the policy `slurm` from a slurm.conf. Warn of settings that are not modeled."""
     from tracebed.orchestrator.slurm_conf import read
 
     conf = read(path)
+    conf.check_machine(nodes)
     for difference in conf.differences:
         warn(f"{path}: {difference}")
     return conf.parameters

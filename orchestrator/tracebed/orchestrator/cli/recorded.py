@@ -8,12 +8,12 @@ import click
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli.console import print_json, print_table
-from tracebed.orchestrator.cli.options import json_option, output_option
+from tracebed.orchestrator.cli.options import STORE, json_option, output_option
 
 
 @click.command()
 @click.argument("name", required=False, metavar="[NAME]")
-@output_option("Folder of the copy; it must not exist.", required=False)
+@output_option("Folder of the copy; it must not exist.", STORE, required=False)
 @json_option
 def recorded(name: str | None, output: Path | None, as_json: bool) -> None:
     """Copy the recorded suite NAME: real runs of small workloads, for validating simulators.

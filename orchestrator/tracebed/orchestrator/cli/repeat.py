@@ -10,7 +10,7 @@ import click
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.cli.console import print_json, print_table
 from tracebed.orchestrator.cli.messages import progress, say, warn
-from tracebed.orchestrator.cli.options import PATH, json_option, output_option
+from tracebed.orchestrator.cli.options import PATH, STORE, json_option, output_option
 
 if TYPE_CHECKING:
     from tracebed.validation.repetitions.campaign import Campaign
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("campaign", required=False, type=PATH, metavar="CAMPAIGN")
 @click.option("--summary", "only_summary", type=PATH, metavar="FOLDER", help="Print the statistics of a campaign only.")
-@output_option("Folder of the campaign, with a folder for each cell.", required=False)
+@output_option("Folder of the campaign, with a folder for each cell.", STORE, required=False)
 @json_option
 def repeat(campaign: Path | None, only_summary: Path | None, output: Path | None, as_json: bool) -> ExitCode:
     """Replay the cells of CAMPAIGN, a YAML file, several times each, in random order.

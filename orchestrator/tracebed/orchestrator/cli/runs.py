@@ -13,7 +13,9 @@ from tracebed.errors import ExitCode
 from tracebed.orchestrator.cli.console import load_workload, print_json, print_table
 from tracebed.orchestrator.cli.messages import say, warn
 from tracebed.orchestrator.cli.options import (
+    LATER,
     PATH,
+    RUN,
     SPEED,
     inventory_option,
     json_option,
@@ -69,7 +71,8 @@ SHOWN = ("makespan_s", "mean_wait_s", "mean_response_s", "utilization")
     "--health",
     type=PATH,
     metavar="FILE",
-    help="YAML file of the thresholds of the health of the run.  [default: those of tracebed]",
+    help="YAML file of the thresholds of the health of the run. Wider ones than the defaults are named, and do not "
+    "count in verdicts.  [default: those of tracebed]",
 )
 @click.option(
     "--on-node-failure",
@@ -87,7 +90,7 @@ SHOWN = ("makespan_s", "mean_wait_s", "mean_response_s", "utilization")
 )
 @click.option("--resume", is_flag=True, help="Continue the newest killed replay to the same output.")
 @watch_options
-@output_option("Folder of the run.")
+@output_option("Folder of the run.", LATER)
 @json_option
 def replay(
     workload: Path,
@@ -116,6 +119,7 @@ def replay(
     metrics_port: int | None,
     metrics_file: Path | None,
     output: Path,
+    replace: bool,
     as_json: bool,
 ) -> int:
     """Run WORKLOAD under a policy on a testbed, as real processes.
@@ -140,7 +144,7 @@ def replay(
         jobs = load_workload(workload)
         settings = (partition, scheduler_options, scheduler_conf)
         shown = (live, metrics_port, metrics_file)
-        run = replay_on(jobs, workload.name, scheduler, settings, speed, health, resume, output, shown)
+        run = replay_on(jobs, workload.name, scheduler, settings, speed, health, resume, replace, output, shown)
         return concluded(run, output, as_json)
     assert policy is not None and inventory is not None  # checked above
     import tracebed.api as tb
@@ -166,7 +170,7 @@ def replay(
             machine,
             speed=speed,
             output=output,
-            policy_parameters=parsed(policy_options),
+            policy_parameters=parsed(policy_options, nodes=jobs.provenance.system.nodes),
             priority=priority,
             placement=placement,
             grid=grid,
@@ -180,6 +184,7 @@ def replay(
             drain=drain,
             allow_commands=allow_commands,
             resume=resume,
+            replace=replace,
             name=workload.name,
             on_progress=bar.update,
             on_step=lambda step: say(f"tracebed: {step}"),
@@ -190,6 +195,7 @@ def replay(
 
 def concluded(run: Run, output: Path, as_json: bool) -> ExitCode:
     """Print the summary of a replay, and return the exit code."""
+    output = run.folder or output
     summary(run, output, as_json)
     if run.info.state != "interrupted":
         return ExitCode.OK
@@ -200,9 +206,9 @@ def concluded(run: Run, output: Path, as_json: bool) -> ExitCode:
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@output_option("The run's folder; default: the output of the replay, which must not exist.", required=False)
+@output_option("The run's folder; default: the output of the replay, which must not exist.", RUN, required=False)
 @json_option
-def recover(folder: Path, output: Path | None, as_json: bool) -> int:
+def recover(folder: Path, output: Path | None, replace: bool, as_json: bool) -> int:
     """Make the run of a replay that was killed, or could not write its run, from its journal.
 
     FOLDER is the working folder of the replay (runs/real.partial-1a2b3c4d for -o runs/real). The run is `interrupted`
@@ -213,13 +219,15 @@ def recover(folder: Path, output: Path | None, as_json: bool) -> int:
       tracebed recover runs/real.partial-1a2b3c4d
     """
     from tracebed.orchestrator.replay.recovery import recover as recover_run
+    from tracebed.orchestrator.working_folders import output_of
 
     on_batch_system = (folder / "jobs").is_dir()
     if on_batch_system:
         from tracebed.orchestrator.batch.session import recovered as make
-    run, output = recover_run(folder, output, make if on_batch_system else None)
+    run, output = recover_run(folder, output, make if on_batch_system else None, replace=replace)
     summary(run, output, as_json)
-    say(f"tracebed: {folder} is no longer needed, unless for the output of its jobs")
+    if output_of(folder) is not None:
+        say(f"tracebed: {folder} is only needed for the output of its jobs, and to resume the replay")
     return ExitCode.OK
 
 
@@ -273,6 +281,11 @@ def summary(run: Run, output: Path, as_json: bool, more: Mapping[str, Any] | Non
     }
     for cause in info.health.get("causes", []):
         warn(f"the run is {cause['state']}: {cause['text']}")
+    if wider := info.health.get("wider", []):
+        others = f" and {len(wider) - 1} more" if len(wider) > 1 else ""
+        warn(f"the limits of --health are wider than the defaults ({wider[0]}{others}), by which runs are judged")
+        for cause in info.health["defaults"]["causes"]:
+            warn(f"by the defaults the run is {cause['state']}: {cause['text']}")
     if as_json:
         print_json("tracebed-run/1", facts | ({"health": info.health} if info.health else {}) | dict(more or {}))
     else:

@@ -92,6 +92,7 @@ def replay_on(
     speed: float,
     health: Path | None,
     resume: bool,
+    replace: bool,
     output: Path,
     shown: tuple[bool | None, int | None, Path | None],
 ) -> Run:
@@ -105,6 +106,7 @@ def replay_on(
         speed: trace seconds per wall second.
         health: file of health thresholds.
         resume: whether to continue a replay that was killed.
+        replace: whether an earlier run in `output` is replaced.
         output: folder of the run.
         shown: values of the options of the live view.
     """
@@ -122,6 +124,7 @@ def replay_on(
             configuration=configuration,
             health=health,
             resume=resume,
+            replace=replace,
             name=name,
             on_progress=bar.update,
         )

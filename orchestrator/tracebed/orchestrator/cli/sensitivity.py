@@ -92,7 +92,7 @@ def sensitivity(
     shown = _known(figures) or spec.figures
     workers_of = grid.pool()
     folder = grid.folder
-    with locked_folder(folder, "sweep"):
+    with locked_folder(folder, "sweep", mark="cells"):
         with progress(f"preparing {file.name}"):
             asked = analyzing.analysis(file, base, wanted, shake, folder, logs_of(file, grid.logs))
         todo = len(asked.plan.todo)

@@ -13,12 +13,15 @@ from tracebed.orchestrator.cli.console import load_workload
 from tracebed.orchestrator.cli.messages import progress
 from tracebed.orchestrator.cli.options import (
     DURATION,
+    LATER,
     PATH,
+    PREDICTION,
     SECONDS,
     SIZE,
     SPEED,
     ExtensionName,
     ExtensionOption,
+    OutputPath,
     inventory_option,
     json_option,
     output_option,
@@ -151,9 +154,11 @@ if TYPE_CHECKING:
     help="Largest time to a multiple of which all limits are rounded up. 0 leaves them as they are.",
 )
 @click.option("--timeout", type=DURATION, metavar="S", help="Time limit of that simulator.  [default: 1h]")
-@click.option("--keep", type=PATH, metavar="FOLDER", help="Keep the files of that simulator in this folder.")
+@click.option(
+    "--keep", type=OutputPath(LATER), metavar="FOLDER", help="Keep the files of that simulator in this folder."
+)
 @click.option("--program", metavar="FILE", help="Program of that simulator.")
-@output_option("Folder of the run.")
+@output_option("Folder of the run.", PREDICTION)
 @json_option
 def simulate(
     workload: Path,
@@ -187,6 +192,7 @@ def simulate(
     keep: Path | None,
     program: str | None,
     output: Path,
+    replace: bool,
     as_json: bool,
 ) -> None:
     """Simulate WORKLOAD under a policy, in virtual time.
@@ -205,9 +211,7 @@ def simulate(
       tracebed simulate w.parquet --policy easy --nodes 64 --cores-per-node 48 -o runs/sim
     """
     import tracebed.api as tb
-    from tracebed.orchestrator.run import check_target
 
-    check_target(output)
     if simulator is None and (timeout is not None or keep or program):
         raise InputError("--timeout, --keep and --program are for the simulator of another project", hint="give --with")
     if simulator is not None:
@@ -222,6 +226,7 @@ def simulate(
 
         members = cloud_of(calibration)
     jobs = load_workload(workload)
+    parameters = parsed(policy_options, nodes=nodes or jobs.provenance.system.nodes)
 
     def predict(
         made: AnyCalibration | None, on_progress: Callable[[int], None] | None = None, of: Workload = jobs
@@ -231,7 +236,7 @@ def simulate(
             policy,
             inventory or nodes,
             cores_per_node=cores_per_node,
-            policy_parameters=parsed(policy_options),
+            policy_parameters=parameters,
             priority=priority,
             placement=placement,
             grid=grid,
@@ -249,6 +254,7 @@ def simulate(
             simulator_options={"program": program} if program else {},
             timeout_s=timeout,
             keep=keep,
+            replace=replace,
             processes=processes,
             processes_seed=processes_seed,
             processes_options=parsed(processes_options),
@@ -258,7 +264,7 @@ def simulate(
 
     with progress(f"simulating {policy}", total=len(jobs)) as bar:
         run = predict(calibration, bar.update)
-    run.save(output)
+    run.save(output, replace=replace)
     if not as_json:
         summary(run, output, False)
     if members:

@@ -9,7 +9,7 @@ import click
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli.console import print_json, print_table
 from tracebed.orchestrator.cli.messages import say
-from tracebed.orchestrator.cli.options import SPEED, ExtensionName, json_option, output_option
+from tracebed.orchestrator.cli.options import SPEED, STORE, ExtensionName, json_option, output_option
 
 
 @click.command()
@@ -20,7 +20,7 @@ from tracebed.orchestrator.cli.options import SPEED, ExtensionName, json_option,
     "--repetitions", type=click.IntRange(1, 1000), default=3, show_default=True, help="Replays of each scenario."
 )
 @click.option("--speed", type=SPEED, help="Trace seconds per wall second.")
-@output_option("The output folder.  [default: study-NAME]", required=False)
+@output_option("The output folder.  [default: study-NAME]", STORE, required=False)
 @json_option
 def study(
     name: str | None,
@@ -50,7 +50,7 @@ def study(
         raise InputError("no study", hint="`tracebed study --list` has the names")
     run = STUDIES.load(name)
     folder = output or Path(f"study-{name}")
-    with locked_folder(folder, "study"):
+    with locked_folder(folder, "study", mark="findings.md"):
         findings = run(Settings(folder, inventory, repetitions, speed, lambda step: say(f"tracebed: {step}")))
         page = findings.save(folder)
     if as_json:

@@ -25,6 +25,7 @@ def finish(
     before: Workload | None = None,
     quietly: bool = False,
     writing: Mapping[str, Any] | None = None,
+    replace: bool = False,
 ) -> None:
     """Write the workload and print a summary.
 
@@ -35,13 +36,14 @@ def finish(
         before: the workload before the step, for a table of both.
         quietly: do not print the counts of the last steps.
         writing: the format to write, and options of its writer.
+        replace: whether an earlier workload in `output` is replaced.
     """
     from dataclasses import asdict
 
     import tracebed.api as tb
 
     with progress(f"writing {output.name}"):
-        tb.write(workload, output, **(writing or {}))
+        tb.write(workload, output, replace=replace, **(writing or {}))
     step = asdict(workload.provenance.steps[-1]) if workload.provenance.steps else None
     if as_json:
         summary = {"output": str(output), **summarized(workload), "sha256": workload.sha256, "step": step}

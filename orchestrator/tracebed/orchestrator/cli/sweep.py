@@ -84,7 +84,7 @@ def sweep(
     from tracebed.files import locked_folder
     from tracebed.validation.studies import sweep as sweeping
 
-    with locked_folder(folder, "sweep"):
+    with locked_folder(folder, "sweep", mark="cells"):
         with progress(f"preparing {', '.join(file.study.workloads)}"):
             plan = sweeping.plan(file, points, folder, paths)
         say(f"{file.name}: {len(points):,} points, {plan.distinct:,} cells, {len(plan.todo):,} of them to compute")

@@ -11,7 +11,7 @@ from tracebed.errors import ExitCode
 from tracebed.orchestrator.cli.console import print_json
 from tracebed.orchestrator.cli.gate import gate_options
 from tracebed.orchestrator.cli.messages import progress, say, warn
-from tracebed.orchestrator.cli.options import PATH, json_option, output_option
+from tracebed.orchestrator.cli.options import PATH, STORE, json_option, output_option
 
 if TYPE_CHECKING:
     from tracebed.validation.repetitions.store import Attempt
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--case-pages/--no-case-pages", default=True, help="Write a report for each case too (some seconds a case)."
 )
-@output_option("Folder of the runs, the verdicts and the reports.")
+@output_option("Folder of the runs, the verdicts and the reports.", STORE)
 @gate_options
 @json_option
 def validate(

@@ -14,7 +14,8 @@ import click
 
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.cli.messages import Progress, current, progress, say
-from tracebed.orchestrator.cli.options import json_option
+from tracebed.orchestrator.cli.options import OutputPath, json_option
+from tracebed.outputs import METRICS
 
 if TYPE_CHECKING:
     from tracebed.orchestrator.watching.view import View
@@ -34,7 +35,7 @@ metrics_port_option = click.option(
 )
 metrics_file_option = click.option(
     "--metrics-file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=OutputPath(METRICS),
     metavar="FILE",
     help="Write OpenMetrics to this file every second, for the node exporter of Prometheus.",
 )
@@ -120,8 +121,8 @@ class _Follower:
 
     def read(self) -> bool:
         """Process the new entries of the journal. Return whether the replay is still running."""
-        from tracebed.orchestrator.replay.folder import is_running
         from tracebed.orchestrator.watching.source import view_of
+        from tracebed.orchestrator.working_folders import is_running
 
         going = self.source.running and is_running(self.source.folder)
         try:
@@ -138,7 +139,7 @@ class _Follower:
 
     def sleep(self, seconds: float) -> None:
         """Sleep until the next picture is due, or until the replay ends."""
-        from tracebed.orchestrator.replay.folder import is_running
+        from tracebed.orchestrator.working_folders import is_running
 
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and is_running(self.source.folder):

@@ -13,13 +13,14 @@ from tracebed.orchestrator.cli.logs import log_options, raw_options, system_of, 
 from tracebed.orchestrator.cli.messages import progress
 from tracebed.orchestrator.cli.options import (
     DURATION,
+    LATER,
     PATH,
     SIZE,
+    WRITTEN_WORKLOAD,
     Number,
     duration,
     inventory_option,
     json_option,
-    keep_inputs,
     output_option,
     seed_option,
     workload_argument,
@@ -34,13 +35,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("source", type=PATH, metavar="IN")
-@output_option("Workload to write: .parquet, .csv or .swf, also with .gz, or in the format of --to.")
+@output_option("Workload to write: .parquet, .csv or .swf, also with .gz, or in the format of --to.", LATER)
 @click.option("--as-run", is_flag=True, help="Write a run in place of a workload: what the real machine did.")
 @system_option
 @log_options
 @writer_options
 @json_option
-def convert(source: Path, output: Path, as_run: bool, system: str | None, as_json: bool, **options: Any) -> None:
+def convert(
+    source: Path, output: Path, replace: bool, as_run: bool, system: str | None, as_json: bool, **options: Any
+) -> None:
     """Convert a log or workload from one format to another.
 
     Defects of a log that are tolerated are counted in warnings and in the provenance of the workload. With --as-run
@@ -53,20 +56,30 @@ def convert(source: Path, output: Path, as_run: bool, system: str | None, as_jso
       tracebed convert knl.parquet --as-run -o runs/knl-real
       tracebed convert ricc.parquet --to elastisim -o ricc-elastisim
     """
+    from tracebed.converters.formats.writing import check_output
+    from tracebed.converters.pooling import pooled
     from tracebed.converters.scaling import with_system
+    from tracebed.errors import tolerate
+    from tracebed.orchestrator.run import check_target
 
     writing = writing_options(options)
     if as_run and writing:
         raise InputError("--as-run and an option of the formats that are written", hint="a run has one format only")
-    keep_inputs([source], [output])
+    if as_run:
+        check_target(output, replace=replace)
+    else:
+        check_output(output, writing.get("format"), replace=replace)
     machine = system_of(system)
     workload = load_workload(source, **raw_options(options))
+    last = workload.provenance.steps[-1:]
+    if last and last[0].name == "read" and last[0].parameters.get("format") == "swf":  # logs are counted by the reader
+        tolerate(pooled(workload), where=str(source))
     if machine is not None:
         workload = with_system(workload, machine)
     if as_run:
-        _finish_run(workload, source, output, as_json)
+        _finish_run(workload, source, output, replace, as_json)
     else:
-        finish(workload, output, as_json, writing=writing)
+        finish(workload, output, as_json, writing=writing, replace=replace)
 
 
 @click.command()
@@ -87,7 +100,7 @@ def convert(source: Path, output: Path, as_run: bool, system: str | None, as_jso
 )
 @click.option("--arrivals", type=Number(), metavar="FACTOR", help="Factor on the times between submissions.")
 @system_option
-@output_option("Workload to write: .parquet, .csv or .swf.")
+@output_option("Workload to write: .parquet, .csv or .swf.", WRITTEN_WORKLOAD)
 @json_option
 def scale(
     workload: Path,
@@ -100,6 +113,7 @@ def scale(
     arrivals: float | None,
     system: str | None,
     output: Path,
+    replace: bool,
     as_json: bool,
 ) -> None:
     """Map a workload onto fewer nodes, cut a window, compress its times.
@@ -114,7 +128,6 @@ def scale(
     """
     import tracebed.api as tb
 
-    keep_inputs([workload], [output])
     before = load_workload(workload)
     if inventory is not None:
         if nodes is not None or cores_per_node is not None:
@@ -133,7 +146,7 @@ def scale(
             arrivals=arrivals,
             system=system_of(system),
         )
-    finish(after, output, as_json, before=before)
+    finish(after, output, as_json, before=before, replace=replace)
 
 
 @click.command()
@@ -171,7 +184,7 @@ def scale(
     help="evolving: phases, in each of which a job asks for more nodes, then for fewer.  [default: 3]",
 )
 @seed_option
-@output_option("Workload to write: .parquet, .csv or .swf.")
+@output_option("Workload to write: .parquet, .csv or .swf.", WRITTEN_WORKLOAD)
 @json_option
 def malleable(
     workload: Path,
@@ -185,6 +198,7 @@ def malleable(
     phases: int | None,
     seed: int,
     output: Path,
+    replace: bool,
     as_json: bool,
 ) -> None:
     """Turn a share of the rigid jobs into malleable ones, by Amdahl's law and thresholds of efficiency.
@@ -197,7 +211,6 @@ def malleable(
     """
     import tracebed.api as tb
 
-    keep_inputs([workload], [output])
     before = load_workload(workload)
     with progress("choosing jobs"):
         after = tb.make_malleable(
@@ -212,18 +225,16 @@ def malleable(
             least=least,
             phases=phases,
         )
-    finish(after, output, as_json)
+    finish(after, output, as_json, replace=replace)
 
 
-def _finish_run(workload: Workload, source: Path, output: Path, as_json: bool) -> None:
+def _finish_run(workload: Workload, source: Path, output: Path, replace: bool, as_json: bool) -> None:
     from tracebed.orchestrator.cli.runs import summary
     from tracebed.orchestrator.history import run_of_log
-    from tracebed.orchestrator.run import check_target
 
-    check_target(output)
     with progress("dealing out nodes"):
         run = run_of_log(workload, name=source.name.partition(".")[0], where=str(source))
-        run.save(output)
+        run.save(output, replace=replace)
     summary(run, output, as_json)
 
 

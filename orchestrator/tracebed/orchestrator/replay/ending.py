@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from tracebed.orchestrator.replay.health import health
-from tracebed.orchestrator.replay.journal import copy
-from tracebed.orchestrator.replay.thresholds import Thresholds
+from tracebed.orchestrator.replacement import is_finished_real
+from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.folder import WorkingFolder
+from tracebed.orchestrator.replay.health import execution_kind, health, times_of
+from tracebed.orchestrator.replay.run_times import mark, run_times
+from tracebed.orchestrator.replay.thresholds import Limits, Thresholds
 from tracebed.orchestrator.replay.witness import Witness
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.tables import make_run
+from tracebed.orchestrator.working_folders import working_folders
 from tracebed.states import JobState
 
 
@@ -52,6 +60,10 @@ def ended_run(
     info.handovers = witness.handovers.worst(info.speed, [node.name for node in info.nodes])
     info.strays = len(witness.strays)
     info.health = health(witness, info, record, thresholds)
+    limit = thresholds.limits[execution_kind(info)].get("run_time_off_s", Limits()).degraded
+    if limit is not None:
+        limit_s = limit.at(times_of(record.jobs.run_time, record.jobs.submit, info.speed))
+        mark(record, run_times(witness, record), limit_s, info.speed)
     info.warnings += _mishaps(witness)
     return make_run(record, cluster, info, cpus=cpus, samples=witness.table())
 
@@ -89,12 +101,51 @@ def lateness(seconds: Sequence[float]) -> dict[str, float]:
     }
 
 
-def save(run: Run, folder: Path, output: Path) -> None:
+def save(run: Run, folder: Path, output: Path, *, replace: bool = False) -> None:
     """Write a run to `output`, with a copy of the journal in the working folder `folder`.
+
+    An interrupted run does not replace a finished one. It is written beside `output`, with a warning, and `run.folder`
+    has its name: `real.interrupted-1a2b3c4d` for `real`.
 
     Raises:
         InputError: the journal cannot be read, or the run cannot be written.
     """
     scratch = folder / f"copy-{JOURNAL}"
     scratch.unlink(missing_ok=True)  # the replay may have been killed while it saved its run
-    run.save(output, journal=copy(folder / JOURNAL, scratch))
+    target = output
+    if run.info.state == "interrupted" and is_finished_real(output):
+        target = Path(os.path.realpath(output)).with_name(folder.name.replace(".partial-", ".interrupted-"))
+        warnings.warn(f"{output} keeps its finished run: the interrupted run is in {target}", stacklevel=2)
+    run.save(target, replace=replace, journal=journal.copy(folder / JOURNAL, scratch), own=folder)
+
+
+def finished_already(output: Path, info: RunInfo) -> Run | None:
+    """Return the run in `output` if it is the finished replay that `info` describes, otherwise None.
+
+    A replay may be killed between the saving of its run and the removal of its working folder, which is then removed.
+    A working folder of another replay to `output` is to be resumed: then the replay is not finished.
+
+    Raises:
+        InputError: the run is damaged.
+    """
+    if not is_finished_real(output):
+        return None
+    run = Run.load(output)
+    parameters = json.loads(json.dumps(info.policy_parameters))
+    expected = (info.source, info.workload["sha256"], info.policy, parameters, info.speed)
+    found = run.info
+    if (found.source, found.workload.get("sha256"), found.policy, found.policy_parameters, found.speed) != expected:
+        return None
+    left = working_folders(output)
+    if any(facts_in(folder).get("info", {}).get("created") != found.created for folder in left):
+        return None
+    for folder in left:
+        WorkingFolder(output, left=folder).remove()
+    warnings.warn(f"{output}: the replay is finished already", stacklevel=3)
+    return run
+
+
+def facts_in(folder: Path) -> dict[str, Any]:
+    """Return the facts of the journal in a working folder; empty if they are missing."""
+    path = folder / JOURNAL
+    return journal.read(path)[0] if journal.has_facts(path) else {}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import glob
 import json
 import os
 import secrets
@@ -21,11 +20,11 @@ from pathlib import Path
 from typing import IO
 
 from tracebed.errors import InputError, TracebedError
+from tracebed.orchestrator.working_folders import MAGIC, MARKER, check_idle, working_folders
 
-MARKER = "tracebed-replay.json"
-MAGIC = "tracebed-replay/1"
 SECRET = "secret"
 """File with the secret of a replay. It is deleted with the folder, and not part of the run."""
+SECRET_BYTES = 32
 
 
 class WorkingFolder:
@@ -57,14 +56,10 @@ class WorkingFolder:
             raise InputError(what, where=str(self.path), hint="choose another folder with -o") from error
         try:
             # If two replays start at the same time, at least one of them sees the lock of the other.
+            check_idle(output, own=self.path)
             for other in working_folders(output):
-                if other == self.path:
-                    continue
-                if is_running(other):
-                    hint = "choose another folder with -o"
-                    raise InputError("another replay is writing to it", where=str(output), hint=hint)
-                if not other.exists():
-                    continue  # the other replay has ended since
+                if other == self.path or not other.exists():
+                    continue  # or the other replay has ended since
                 todo = f"make a run of it with `tracebed recover {other}`, or delete it"
                 warnings.warn(f"{other} remains from an earlier replay: {todo}", stacklevel=2)
         except BaseException:
@@ -77,7 +72,7 @@ class WorkingFolder:
         self.path.mkdir(mode=0o700)
         self._made = self.path.lstat()
         with _create_private(self.path / SECRET) as file:
-            file.write(secrets.token_hex(32) + "\n")
+            file.write(secrets.token_hex(SECRET_BYTES) + "\n")
         unlocked = self.path / f".{MARKER}"
         self._marker = _create_private(unlocked)
         self._marker.write(json.dumps({"schema": MAGIC, "output": output.name}) + "\n")
@@ -93,8 +88,20 @@ class WorkingFolder:
 
     @property
     def secret(self) -> bytes:
-        """The secret of the replay, from which the keys of the connections between its ranks are derived."""
-        return bytes.fromhex((self.path / SECRET).read_text(encoding="ascii"))
+        """The secret of the replay, from which the keys of the connections between its ranks are derived.
+
+        Raises:
+            InputError: the file of the secret is missing or damaged. Ranks that still run have the keys.
+        """
+        path = self.path / SECRET
+        try:
+            secret = bytes.fromhex(path.read_text(encoding="ascii"))
+            if len(secret) != SECRET_BYTES:
+                raise ValueError(f"it has {len(secret)} bytes instead of {SECRET_BYTES}")
+            return secret
+        except (OSError, ValueError) as error:
+            what = f"the secret of the replay cannot be read: {getattr(error, 'strerror', None) or error}"
+            raise InputError(what, where=str(path)) from error
 
     def remove(self) -> None:
         """Remove the folder and its content, unless the folder has been replaced by another one."""
@@ -141,44 +148,8 @@ def folder_to_resume(output: Path) -> Path | None:
     """Return the working folder of the newest replay to `output` that was killed. Warn if there is no such folder."""
     if left := working_folders(output):
         return left[-1]
-    warnings.warn(f"no replay to {output} was killed: the replay starts from the beginning", stacklevel=3)
+    warnings.warn(f"no killed replay to {output} is found: the replay starts from the beginning", stacklevel=3)
     return None
-
-
-def working_folders(output: Path) -> list[Path]:
-    """Return the working folders of replays to `output`, the newest last."""
-    output = Path(os.path.realpath(output))
-    found = []
-    for path in output.parent.glob(f"{glob.escape(output.name)}.partial-*"):
-        if output_of(path) == output:
-            with contextlib.suppress(FileNotFoundError):  # the replay has ended since
-                found.append((path.stat().st_mtime_ns, path))
-    return [path for _, path in sorted(found)]
-
-
-def output_of(folder: Path) -> Path | None:
-    """Return the output of the working folder `folder`, or None if `folder` is not a working folder."""
-    try:
-        if folder.is_symlink():
-            return None
-        marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
-        if marker["schema"] != MAGIC:
-            return None
-        return Path(os.path.realpath(folder)).with_name(marker["output"])
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-
-
-def is_running(folder: Path) -> bool:
-    """Return whether the replay of the working folder `folder` is still running. It is not if the folder is gone."""
-    try:
-        with (folder / MARKER).open() as marker:
-            fcntl.flock(marker, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except FileNotFoundError:
-        return False
-    return False
 
 
 def _create_private(path: Path) -> IO[str]:

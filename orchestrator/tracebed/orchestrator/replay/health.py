@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracebed.orchestrator.replay.thresholds import SIGNALS, Limit, Signal, Thresholds, Times
+from tracebed.orchestrator.replay.run_times import run_times
+from tracebed.orchestrator.replay.thresholds import SEVERE, SIGNALS, Limit, Signal, Thresholds, Times, shown_value
 from tracebed.orchestrator.replay.witness import Witness
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.states import JobState
 
-SEVERE = ("unhealthy", "degraded")
-"""The states of causes, the worst first."""
 FEW = 3
 UNUSUAL_S = 1.0
 """Upper bound of twice the usual time of a launch or an end if fewer than `FEW` jobs have a similar size, wall s."""
@@ -47,11 +46,13 @@ def health(witness: Witness, info: RunInfo, record: Record, thresholds: Threshol
     Returns:
         `state`: `healthy`, `degraded` or `unhealthy`. `causes`: the values above a limit, the worst first, each with
         `signal`, `value`, `limit`, `state` and `text`. `signals`: all values; None: unknown. `thresholds`: the SHA-256
-        of the file of limits.
+        of the file of limits. If limits are wider than the defaults, also `wider`: these limits as text, and
+        `defaults`: `state` and `causes` by the defaults.
     """
     kind, times = execution_kind(info), times_of(record.jobs.run_time, record.jobs.submit, info.speed)
     values = {name: function(witness, info, record) for name, function in _FIGURES.items()}
-    return judged(values | _overheads(witness, info, record), thresholds, kind, times)
+    values |= _overheads(witness, info, record) | _run_times(witness, record)
+    return judged(values, thresholds, kind, times)
 
 
 def judged(values: Mapping[str, Value], thresholds: Thresholds, kind: str, times: Times) -> dict[str, Any]:
@@ -64,6 +65,17 @@ def judged(values: Mapping[str, Value], thresholds: Thresholds, kind: str, times
         times: the times to which limits are relative.
     """
     values = {name: values.get(name, Value(None)) for name in SIGNALS}
+    found = _state(values, thresholds, kind, times) | {
+        "signals": {name: value.value for name, value in values.items()},
+        "thresholds": thresholds.sha256,
+    }
+    if wider := thresholds.wider(kind, times):
+        found |= {"wider": wider, "defaults": _state(values, Thresholds.read(), kind, times)}
+    return found
+
+
+def _state(values: Mapping[str, Value], thresholds: Thresholds, kind: str, times: Times) -> dict[str, Any]:
+    """Return `state` and `causes` by the limits of `thresholds`."""
     causes = []
     for name, limits in thresholds.limits[kind].items():
         found = values[name]
@@ -74,12 +86,7 @@ def judged(values: Mapping[str, Value], thresholds: Thresholds, kind: str, times
                 causes.append({"signal": name, "value": found.value, "limit": most, "state": state, "text": text})
                 break
     causes.sort(key=lambda cause: SEVERE.index(cause["state"]))
-    return {
-        "state": causes[0]["state"] if causes else "healthy",
-        "causes": causes,
-        "signals": {name: found.value for name, found in values.items()},
-        "thresholds": thresholds.sha256,
-    }
+    return {"state": causes[0]["state"] if causes else "healthy", "causes": causes}
 
 
 def execution_kind(info: RunInfo) -> str:
@@ -114,11 +121,7 @@ def _text(signal: Signal, found: Value, limit: float) -> str:
     if signal.unit == "" and limit == 0 and found.value == 1:
         return signal.meaning if not found.place else f"{signal.meaning} ({found.place})"
     place = f", {found.place}" if found.place else ""
-    return f"{signal.meaning}: {_shown(found.value, signal.unit)}{place} (limit {_shown(limit, signal.unit)})"
-
-
-def _shown(value: float, unit: str) -> str:
-    return {"%": f"{100 * value:.3g} %", "s": f"{value:.3g} s"}.get(unit, f"{value:g}")
+    return f"{signal.meaning}: {shown_value(found.value, signal.unit)}{place} (limit {shown_value(limit, signal.unit)})"
 
 
 # -- the figures -------------------------------------------------------------------------------------------------------
@@ -191,6 +194,18 @@ def _overheads(witness: Witness, info: RunInfo, record: Record) -> dict[str, Val
     return {
         "overhead_late_s": Value(rounded(seconds), f"job {job}" if job else ""),
         "overhead_excess": Value(rounded(excess / planned) if planned else None),
+    }
+
+
+def _run_times(witness: Witness, record: Record) -> dict[str, Value]:
+    """Return the largest difference of a recorded run time from its plan, and their sum relative to the plans."""
+    found = run_times(witness, record)
+    if not found:
+        return {}
+    worst, planned = max(found, key=lambda one: one.off), sum(one.planned for one in found)
+    return {
+        "run_time_off_s": Value(rounded(worst.off), f"job {record.jobs.ids[worst.job]}" if worst.off else ""),
+        "run_time_off": Value(rounded(sum(one.off for one in found) / planned) if planned else None),
     }
 
 

@@ -61,7 +61,9 @@ class Hearing:
             self.ranks.launch(job)
         elif kind == "started":
             active.started = True
-            launched = min(self.rounds.now, self.timeline.at(event.time))  # the job may end in this round
+            begun = message.get("begun")  # programs of other projects have no clock of the replay
+            at = self.timeline.at(message.get("time", event.time)) if begun is None else self.timeline.trace(begun)
+            launched = max(self.orders.record.start[job], min(self.rounds.now, at))  # the job may end in this round
             self.orders.record.launched[job] = launched
             self.rounds.note("launched", job, at=launched)
             for node in [node for node, mask in active.masks.items() if mask is None]:

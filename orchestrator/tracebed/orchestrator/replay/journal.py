@@ -4,12 +4,16 @@ Each event is written before it is processed, and each decision before it is car
 in WAL mode, so a reader sees complete rounds, both during the replay and after the replay was killed. A round is the
 input of the scheduler at one instant and the resulting decisions. The run can be made from the facts and the entries
 alone (`recovery.py`).
+
+The rows of both tables have consecutive numbers, and each row has a checksum of itself and of the checksum before
+(`chain.py`). A reader verifies every row, so a journal that was damaged or edited is refused.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,9 +21,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tracebed.errors import InputError
+from tracebed.orchestrator.replay.chain import Chain, Head, written
 
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS facts (
+    number INTEGER PRIMARY KEY,  -- one sequence for the rows of both tables
+    name TEXT NOT NULL,          -- the last row of a name counts
+    value TEXT NOT NULL,         -- JSON
+    chain BLOB NOT NULL          -- checksum of this row and of the checksum before (`chain.py`)
+);
 CREATE TABLE IF NOT EXISTS entries (
     number INTEGER PRIMARY KEY,
     round INTEGER NOT NULL,
@@ -28,9 +38,26 @@ CREATE TABLE IF NOT EXISTS entries (
                              -- kill, clock (steady and monotonic seconds), loop, pause, mask, or an agent event
     job TEXT,
     node TEXT,
-    data TEXT NOT NULL       -- JSON
+    data TEXT NOT NULL,      -- JSON
+    chain BLOB NOT NULL
 );
 """
+ROWS = """
+SELECT number, round, time, kind, job, node, data, chain FROM entries WHERE number > :last
+UNION ALL
+SELECT number, NULL, NULL, NULL, name, NULL, value, chain FROM facts WHERE number > :last
+ORDER BY number
+"""
+"""The rows of both tables after the row `:last`, in the form that their checksums cover. A fact has no kind."""
+LAST = "SELECT number, chain FROM (SELECT * FROM ({} UNION ALL {})) ORDER BY number DESC LIMIT 1".format(
+    *(
+        f"SELECT number, chain FROM {table} WHERE number = (SELECT MAX(number) FROM {table})"
+        for table in ("entries", "facts")
+    )
+)
+"""The number and the checksum of the last row."""
+MISSING = "missing"
+"""The fact that has the number of rows that power failures have lost."""
 
 
 class Entry(NamedTuple):
@@ -61,28 +88,36 @@ class Journal:
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=NORMAL")  # a power failure may lose the last rounds, SIGKILL not
             self._database.executescript(SCHEMA)
+            last = self._database.execute(LAST).fetchone()
+            self._chain = Chain(*last) if last else Chain()
+            self._head = Head(path)
         self.add_facts(facts)
 
     def add_facts(self, facts: Mapping[str, Any]) -> None:
         """Write facts in one transaction. They replace earlier facts of the same names."""
-        rows = [(name, json.dumps(value)) for name, value in facts.items()]
-        self._insert("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
+        rows = [(None, None, None, name, None, json.dumps(value)) for name, value in facts.items()]
+        self._insert("INSERT INTO facts (number, name, value, chain) VALUES (?1, ?5, ?7, ?8)", rows)
 
     def write(self, entries: Iterable[Entry]) -> None:
         """Write `entries` in one transaction, which is committed when this method returns."""
         rows = [(*entry[:5], json.dumps(entry.data, separators=(",", ":"))) for entry in entries]
-        if rows:
-            self._insert("INSERT INTO entries (round, time, kind, job, node, data) VALUES (?, ?, ?, ?, ?, ?)", rows)
+        self._insert("INSERT INTO entries VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)", rows)
 
     def _insert(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        if not rows:
+            return
+        chain = Chain(self._chain.number, self._chain.digest)
         with _writing(self.path):
             self._database.execute("BEGIN")
-            self._database.executemany(statement, rows)
+            self._database.executemany(statement, map(chain.extended, rows))
             self._database.execute("COMMIT")
+            self._chain = chain
+            self._head.write(chain)
 
     def close(self) -> None:
         """Close the journal; may be called again."""
         self._database.close()
+        self._head.close()
 
 
 def _create_private(path: Path) -> None:
@@ -102,13 +137,16 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 class Reader:
-    """A reader of a journal, which may still be written to.
+    """A reader of a journal, which may still be written to. Each row is verified when it is read.
+
+    The last rows may be missing after a power failure. If they are missing and the machine has not restarted since they
+    were written, the journal is damaged.
 
     Args:
         path: the journal.
 
     Raises:
-        InputError: the journal is missing or cannot be read. All methods raise this error.
+        InputError: the journal is missing or damaged, or cannot be read. All methods raise this error.
     """
 
     def __init__(self, path: Path) -> None:
@@ -116,7 +154,10 @@ class Reader:
         if not path.is_file():
             raise InputError("the journal is missing", where=str(path), hint="give the working folder of a replay")
         self.path = path
-        self._read = 0
+        self._missing = 0
+        self._chain = Chain()
+        self._facts: dict[str, Any] = {}
+        self._entries: list[Entry] = []
         with _reading(path):
             self._database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
 
@@ -126,27 +167,51 @@ class Reader:
             return bool(self._database.execute("SELECT 1 FROM sqlite_master WHERE name = 'entries'").fetchall())
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts written so far."""
-        with _reading(self.path):
-            rows = self._database.execute("SELECT name, value FROM facts")
-            return {name: json.loads(value) for name, value in rows}
+        """Return the facts written so far. The fact `missing` is the number of rows that power failures have lost."""
+        self._read()
+        return self._facts | ({MISSING: self._facts.get(MISSING, 0) + self._missing} if self._missing else {})
 
     def entries(self) -> list[Entry]:
         """Return the entries that have been written since the last call."""
+        self._read()
+        entries, self._entries = self._entries, []
+        return entries
+
+    def _read(self) -> None:
+        """Read and verify the rows that have been written since the last call."""
         with _reading(self.path):
-            rows = self._database.execute(
-                "SELECT number, round, time, kind, job, node, data FROM entries WHERE number > ? ORDER BY number",
-                [self._read],
-            )
-            entries = []
-            for number, round, time, kind, job, node, data in rows:
-                entries.append(Entry(round, time, kind, job, node, json.loads(data)))
-                self._read = number
-            return entries
+            head = written(self.path)  # before the rows, which it must not exceed
+            for number, *row, chain in self._database.execute(ROWS, {"last": self._chain.number}):
+                if self._chain.extended(row) != (number, *row, chain):
+                    raise _damaged(self.path, f"row {self._chain.number:,} is not the row that was written")
+                if head is not None and number == head.number and chain != head.digest:
+                    raise _damaged(self.path, f"row {number:,} is not the last row that was written")
+                round, time, kind, name, node, data = row
+                if kind is None:
+                    self._facts[name] = json.loads(data)  # a job without a limit or deadline has NaN
+                elif math.isfinite(time):
+                    value = json.loads(data, parse_constant=_nan)
+                    self._entries.append(Entry(round, time, kind, name, node, value))
+                else:
+                    raise _damaged(self.path, f"the time of row {number:,} is {time}")
+            self._missing = 0 if head is None else max(0, head.number - self._chain.number)
+            if head is not None and self._missing and head.same_boot:
+                raise _damaged(self.path, f"the last {self._missing:,} of {head.number:,} rows are missing")
 
     def close(self) -> None:
         """Close the journal; may be called again."""
         self._database.close()
+
+
+def _nan(name: str) -> float:
+    """Return NaN, an unknown figure of an entry. Raise ValueError for Infinity, which no writer of entries has."""
+    if name != "NaN":
+        raise ValueError(f"{name} is not a JSON number")
+    return math.nan
+
+
+def _damaged(path: Path, what: str) -> InputError:
+    return InputError(f"the journal is damaged: {what}", where=str(path), hint="replay again")
 
 
 def has_facts(path: Path) -> bool:
@@ -155,19 +220,22 @@ def has_facts(path: Path) -> bool:
     A replay that was killed before that transaction has done nothing.
 
     Raises:
-        InputError: the journal cannot be read.
+        InputError: the journal is damaged, or cannot be read.
     """
-    if not path.is_file() or not path.stat().st_size:
-        return False
-    with contextlib.closing(Reader(path)) as reader:
-        return reader.has_tables() and bool(reader.facts())
+    if path.is_file() and path.stat().st_size:
+        with contextlib.closing(Reader(path)) as reader:
+            if reader.has_tables() and reader.facts():
+                return True
+    if (head := written(path)) and head.same_boot:
+        raise _damaged(path, f"all of its {head.number:,} rows are missing")
+    return False
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[Entry]]:
     """Return the facts and the entries of a journal, complete or not.
 
     Raises:
-        InputError: the journal is missing or cannot be read.
+        InputError: the journal is missing or damaged, or cannot be read.
     """
     with contextlib.closing(Reader(path)) as reader:
         return reader.facts(), reader.entries()
@@ -179,7 +247,8 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, ValueError, TypeError, RecursionError) as error:
-        raise InputError(f"the journal cannot be read: {error}", where=str(path)) from error
+        hint = "the journal is damaged, or of another version of tracebed"
+        raise InputError(f"the journal cannot be read: {error}", where=str(path), hint=hint) from error
 
 
 def copy(path: Path, target: Path) -> Path:

@@ -146,13 +146,16 @@ class Replayer:
         Args:
             events: the events that have arrived.
             due: time at which the round was to begin at the latest, monotonic s.
-            pause: the data of the journal entry of a pause that ends with this round; None: there was no pause.
+            pause: the data of the journal entry of a pause that ends with this round (`Resumption`); None: there was
+                no pause. The ranks that were held continue when the entry is written.
         """
         before, self._wall = self._wall, time.monotonic()
         self.rounds.advance(self.timeline.now())
         if pause is not None:
             self.rounds.write([self.rounds.entry("pause", None, None, dict(pause))])
-            self.record.paused(self.rounds.now, pause)
+            self.record.paused(pause)
+            for name, left_out_s in pause["left_out"].items():
+                self.testbed.send(self.number_of[name], {"type": "continue", "left_out_s": left_out_s})
         submitted = self._due_submissions()
         if (times := self.pace.note()) is not None:  # may end the replay: before any event of the round counts
             self.rounds.note("clock", None, **times)

@@ -18,6 +18,9 @@ BALANCES = ("static", "dynamic")
 NODE_FAILURES = ("requeue", "fail", "abort")
 """Treatment of the jobs of a lost node: return them to the queue, fail them, or end the replay."""
 
+OF_REPETITIONS = ("interval_s", "over_limit", "balance", "priority", "placement")
+"""Parameters of a run that its repetitions share, besides the policy, the nodes and the speed."""
+
 
 @dataclass
 class Options:

@@ -29,7 +29,8 @@ def make_clock(kind: str, inventory: Inventory, folder: Path) -> Clock:
         folder: where the file of a steady clock is created.
 
     Raises:
-        InputError: the clock is steady, and the nodes may be on several machines, which share no memory.
+        InputError: the clock is steady, and the nodes may be on several machines, which share no memory. Or the file of
+            a steady clock is damaged.
     """
     if kind == "wall":
         return Clock()
@@ -38,7 +39,12 @@ def make_clock(kind: str, inventory: Inventory, folder: Path) -> Clock:
         raise InputError(what, where=inventory.where, hint="use --clock wall")
     path = folder / "clock"
     if path.exists():  # the replay is resumed
-        return SteadyClock.reopen(path)
+        try:
+            return SteadyClock.reopen(path)
+        except (OSError, ValueError, TypeError) as error:
+            raise InputError(
+                f"the steady clock of the killed replay cannot be read: {error}", where=str(path)
+            ) from error
     return SteadyClock.create(path, RANKS_PER_NODE * len(inventory.nodes))
 
 

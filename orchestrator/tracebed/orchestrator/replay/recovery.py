@@ -13,20 +13,20 @@ from tracebed.cpus import parse_cpus
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.ending import ended_run
-from tracebed.orchestrator.replay.folder import is_running, output_of
 from tracebed.orchestrator.replay.hearing import mask_changed
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.replay.witness import Witness
-from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
+from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.core_changes import CoreChange
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import Record, cut_short
 from tracebed.orchestrator.testbeds.nodes import Inventory
+from tracebed.orchestrator.working_folders import is_running, output_of
 from tracebed.states import JobState
 
-SCHEMA = "tracebed-journal/1"
+SCHEMA = "tracebed-journal/2"
 KILLED = "the replay was killed"
 """The reason of interrupted jobs in a recovered run, unless the journal has another reason."""
 NOTHING_BEGUN = "the replay to {} was killed before its first job: the replay starts from the beginning"
@@ -46,7 +46,13 @@ def facts_of(info: RunInfo, jobs: Jobs, inventory: Inventory, thresholds: Thresh
     }
 
 
-def recover(folder: Path, output: Path | None = None, make: Callable[[Path], Run] | None = None) -> tuple[Run, Path]:
+def recover(
+    folder: Path,
+    output: Path | None = None,
+    make: Callable[[Path], Run] | None = None,
+    *,
+    replace: bool = False,
+) -> tuple[Run, Path]:
     """Make a run from the working folder of a killed replay, save it, and return the run and its folder.
 
     `folder` is not changed.
@@ -55,6 +61,7 @@ def recover(folder: Path, output: Path | None = None, make: Callable[[Path], Run
         folder: the working folder of a replay.
         output: the folder of the run; None: the output of the replay, which must not exist.
         make: function that makes the run from the folder; None: that for replays on a testbed.
+        replace: whether an earlier run in `output` is replaced, as by `Run.save`.
 
     Raises:
         InputError: the journal is missing or damaged, the replay is still running, or the run cannot be written.
@@ -62,6 +69,8 @@ def recover(folder: Path, output: Path | None = None, make: Callable[[Path], Run
     target = output_of(folder)
     if target is not None and is_running(folder):
         raise InputError("the replay is still running", where=str(folder), hint="interrupt it, or wait until it ends")
+    if output is not None:
+        check_target(output, replace=replace)
     run = make(folder) if make is not None else recovered(folder / JOURNAL)
     if output is None and (target is None or target.exists()):
         what = f"{target} exists" if target else "the output of the replay is unknown"
@@ -69,7 +78,7 @@ def recover(folder: Path, output: Path | None = None, make: Callable[[Path], Run
     chosen = output or target
     assert chosen is not None
     with tempfile.TemporaryDirectory() as scratch:
-        run.save(chosen, journal=journal.copy(folder / JOURNAL, Path(scratch) / JOURNAL))
+        run.save(chosen, replace=replace, journal=journal.copy(folder / JOURNAL, Path(scratch) / JOURNAL))
     return run, chosen
 
 
@@ -89,6 +98,7 @@ def recovered(path: Path) -> Run:
         info = RunInfo.from_json(facts["info"])
         info.hosts = facts.get("hosts", [])
         info.calibration = facts.get("calibration", {})
+        info.warnings += lost_rows(facts)
         retold = Retold(Jobs(**facts["jobs"], speedup=[None] * len(facts["jobs"]["ids"])), info)
         thresholds = Thresholds.parse(*facts["thresholds"]) if "thresholds" in facts else Thresholds.read()
         witness = Witness(retold.jobs, info.nodes, info.speed)
@@ -103,6 +113,12 @@ def recovered(path: Path) -> Run:
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, InputError) as error:
         what = f"the journal is damaged: {type(error).__name__}: {error}"
         raise InputError(what, where=str(path), hint="the run cannot be recovered") from error
+
+
+def lost_rows(facts: Mapping[str, Any]) -> list[str]:
+    """Return the warning of a run whose journal, with these facts, lost rows in a power failure; empty: it has not."""
+    lost = facts.get(journal.MISSING, 0)
+    return [f"the journal lacks {lost:,} rows that were written before a power failure"] if lost else []
 
 
 class Retold:
@@ -128,7 +144,7 @@ class Retold:
         if entry.kind in ("down", "up"):
             (self._down if entry.kind == "down" else self._up)(self._nodes[entry.node or ""], entry.time, entry.data)
         if entry.kind == "pause":
-            self.record.paused(entry.time, entry.data)
+            self.record.paused(entry.data)
         if entry.kind == "mask":
             mask_changed(self.record, self._numbers[entry.job or ""], self._nodes[entry.node or ""], entry.data)
         handlers = {

@@ -101,13 +101,13 @@ class Resumption:
         replayer.outages.drop = drop
 
     def _retell_round(self, replayer: Replayer, number: int, entries: Sequence[Entry], *, last: bool) -> None:
-        rounds, now = replayer.rounds, entries[0].time
-        before, rounds.number, rounds.now = rounds.now, number, now
+        rounds = replayer.rounds
+        rounds.number, rounds.now = number, entries[0].time
         for entry in entries:
             replayer.witness.take_in(entry)
             if entry.kind == "pause":
-                replayer.timeline.resume(before, entry.data["zero"])
-                replayer.record.paused(now, entry.data)
+                replayer.timeline.pause(entry.data["at"], entry.data["zero"])
+                replayer.record.paused(entry.data)
         replayer.hear([event for entry in entries if (event := _event(entry, replayer.number_of))])
         for entry in entries:
             job = replayer.hearing.numbers.get(entry.job or "")
@@ -120,7 +120,10 @@ class Resumption:
         decided = [_comparable(entry) for entry in rounds.entries if entry.kind not in OWN]
         known = [_comparable(entry) for entry in entries if _is_decision(entry)]
         if decided == known:
-            rounds.entries.clear()
+            there = {(entry.kind, entry.job, entry.node) for entry in entries}
+            lost = [entry for entry in rounds.entries if (entry.kind, entry.job, entry.node) not in there]
+            rounds.entries[:] = lost if last else []  # what followed from the last events may not have been written
+            rounds.end()
         elif last and not known:
             rounds.end()  # the replayer was killed between the events and the decisions
         else:
@@ -135,7 +138,9 @@ class Resumption:
         """Return the agents that may still run: node name -> facts, and the number of the last recorded event."""
         seen: dict[str, int] = {}
         for entry in self.entries:
-            if entry.node is not None and entry.kind in ("lost", "back"):
+            if entry.kind == "pause":  # other agents that ran then have been replaced
+                seen = {name: number for name, number in seen.items() if name in entry.data["left_out"]}
+            elif entry.node is not None and entry.kind in ("lost", "back"):
                 seen[entry.node] = 0
             elif entry.node is not None and "n" in entry.data:
                 seen[entry.node] = max(seen.get(entry.node, 0), entry.data["n"])
@@ -144,7 +149,10 @@ class Resumption:
         return {name: {**facts, "seen": seen.get(name, 0)} for name, facts in there.items()}
 
     def carry_on(self, replayer: Replayer) -> None:
-        """Continue the replay on the testbed, which has started. The pause is not part of the time of the replay."""
+        """Continue the replay on the testbed, which has started. The pause is not part of the time of the replay.
+
+        The ranks that were taken over are stopped until the pause is in the journal.
+        """
         testbed, ranks = replayer.testbed, replayer.ranks
         adopted = {replayer.number_of[name]: set(jobs) for name, jobs in testbed.adopted.items()}
         events = [*self._absent(replayer, adopted), *_settle(replayer, adopted)]
@@ -156,10 +164,8 @@ class Resumption:
             if node in adopted and replayer.jobs.ids[job] not in adopted[node]
         ]
         gone = [job for job, active in running if not active.alive.keys() <= adopted.keys()]
-        replayer.timeline.resume(replayer.rounds.now)
         replayer.journal.add_facts({"agents": testbed.agents})
-        counts = {"adopted": len(running) - len(gone), "lost": len(gone)}
-        pause = {"zero": replayer.timeline.zero, "wall_s": self._wall_s(), **counts}
+        pause = self._pause(replayer) | {"adopted": len(running) - len(gone), "lost": len(gone)}
         replayer.play(events, time.monotonic(), pause)
         never = []
         for job, active, node in missing:
@@ -187,8 +193,48 @@ class Resumption:
             elif was_lost and node not in out:
                 yield Event(node, {"type": "back"}, time.monotonic())
 
+    def _pause(self, replayer: Replayer) -> dict[str, Any]:
+        """End the pause of the timeline now, and return its data.
+
+        The pause begins when the agents have stopped their ranks, since the ranks worked until then. It is as long for
+        the clocks of the ranks as for the timeline, so what a rank worked is the trace time that passed. If no agent
+        was taken over, no job goes on, and trace time continues where the journal ends.
+
+        Returns:
+            `at`: the trace time. `zero`: that of the timeline, from now on. `since` (monotonic s) and `wall_s`: the
+            beginning and the duration of the pause; None: unknown. `left_out`: node that was taken over -> the sum of
+            its pauses, wall s.
+        """
+        timeline, testbed, last = replayer.timeline, replayer.testbed, replayer.rounds.now
+        held: Mapping[str, float] = testbed.held if testbed.adopted else {}  # testbeds of other packages may lack it
+        before, now = self._pauses_left_out(), time.monotonic()
+        at, since, wall_s = last, max(held.values(), default=None), self._wall_s()
+        if since is None:
+            timeline.pause(at)
+        elif replayer.clock.path is None:
+            since = max(since, timeline.clock_at(last))
+            at, wall_s = max(last, timeline.trace(since)), max(0.0, now - since)
+            timeline.pause(at, timeline.zero + wall_s)
+        elif any(testbed.adopted.values()):  # the stopped ranks have held the steady clock
+            at = max(last, timeline.now())
+            timeline.pause(at, timeline.zero)
+        else:
+            timeline.pause(at)
+        left_out = {name: before.get(name, 0.0) + (wall_s or 0.0) for name in held}
+        return {"at": at, "zero": timeline.zero, "since": since, "wall_s": wall_s, "left_out": left_out}
+
+    def _pauses_left_out(self) -> dict[str, float]:
+        """Return the sum of the pauses of each agent that was taken over before, wall s, by node name."""
+        sums: dict[str, float] = {}
+        for entry in self.entries:
+            if entry.kind == "pause":
+                sums = dict(entry.data["left_out"])
+            elif entry.kind in ("lost", "back") and entry.node is not None:
+                sums.pop(entry.node, None)
+        return sums
+
     def _wall_s(self) -> float | None:
-        """Return the duration of the pause; None: unknown, since the machine was restarted."""
+        """Return the duration of the pause as the journal tells it; None: unknown, since the machine was restarted."""
         last = next((entry.data["time"] for entry in reversed(self.entries) if entry.kind == "loop"), None)
         now = time.monotonic()
         return None if last is None or last > now else round(now - last, 3)

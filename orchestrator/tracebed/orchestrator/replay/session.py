@@ -14,14 +14,14 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.replay.commands import check_commands
-from tracebed.orchestrator.replay.ending import ended_run, save
+from tracebed.orchestrator.replay.ending import ended_run, finished_already, save
 from tracebed.orchestrator.replay.folder import WorkingFolder, folder_to_resume, working_folder
-from tracebed.orchestrator.replay.journal import Journal, has_facts
+from tracebed.orchestrator.replay.journal import MISSING, Journal, has_facts
 from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.pace import make_clock
 from tracebed.orchestrator.replay.programs import check_programs, kernels_of, shortest_replay
-from tracebed.orchestrator.replay.recovery import NOTHING_BEGUN, facts_of, recovered
+from tracebed.orchestrator.replay.recovery import NOTHING_BEGUN, facts_of, lost_rows, recovered
 from tracebed.orchestrator.replay.resumption import Resumption
 from tracebed.orchestrator.replay.signals import Signals, noted
 from tracebed.orchestrator.replay.thresholds import Thresholds
@@ -50,6 +50,7 @@ def replay(
     calibration: Calibration | None = None,
     thresholds: Thresholds | None = None,
     resume: bool = False,
+    replace_run: bool = False,
     on_progress: Callable[[int], None] | None = None,
     on_step: Callable[[str], None] | None = None,
 ) -> Run:
@@ -71,7 +72,10 @@ def replay(
             rate of this machine, which the first replay measures.
         thresholds: the limits of the health of the run; None: those that tracebed provides.
         resume: whether to continue the newest replay to `output` that was killed, with the same arguments. If there is
-            no such replay, the replay starts from the beginning.
+            no such replay, the replay starts from the beginning, unless its finished run is in `output`: then nothing
+            is done.
+        replace_run: whether an earlier run in `output` is replaced. A finished real run is replaced only by a run that
+            was not interrupted; an interrupted run is then written beside it.
         on_progress: called periodically with the number of jobs that have ended so far.
         on_step: called with each long step of the preparation of nodes, from any thread.
 
@@ -85,7 +89,7 @@ def replay(
     thresholds = thresholds or Thresholds.read()
     if calibration is not None:
         options = replace(options, proposed_duty=calibration.duty or None)
-    policy_name, chosen = registry.resolve(policy, policy_parameters)
+    policy_name, chosen = registry.resolve(policy, policy_parameters, speed=options.speed)
     registry.check(chosen, options.interval_s, options.over_limit)
     chooser(options.placement, len(inventory.nodes))
     make_testbed = TESTBEDS.load(inventory.testbed)
@@ -96,7 +100,6 @@ def replay(
     jobs = Jobs.of(workload, cores_per_node=most, over_limit=options.over_limit, evolving=hears(chosen))
     check_programs(jobs, inventory)
     check_commands(jobs, options.commands)
-    check_target(output)
     info = RunInfo(
         source="replay",
         execution=inventory.execution,
@@ -122,12 +125,15 @@ def replay(
         calibration=calibration.facts() if calibration else {},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+    if resume and (run := finished_already(output, info)):
+        return run
+    check_target(output, replace=replace_run)
     left = folder_to_resume(output) if resume else None
     with noted() as signals, working_folder(output, left, hint=NEXT) as folder:
         facts = facts_of(info, jobs, inventory, thresholds)
         past = _resumption(folder, facts) if left else None
         if past and past.ended:
-            return _save_ended(folder, output)
+            return _save_ended(folder, output, replace_run)
         with (
             contextlib.closing(Journal(folder.path / JOURNAL, {} if past else facts)) as journal,
             contextlib.closing(make_clock(options.clock, inventory, folder.path)) as clock,
@@ -148,7 +154,7 @@ def replay(
             least_s = shortest_replay(workload, inventory, options.speed, over_limit=options.over_limit)
             least_s = 0.0 if past else least_s  # the replay may be nearly complete
             run = _carry_out(replayer, info, thresholds, folder, signals, past, on_progress, least_s)
-            save(run, folder.path, output)
+            save(run, folder.path, output, replace=replace_run)
         folder.remove()
     if signals.came and info.state == "completed":
         raise KeyboardInterrupt
@@ -169,10 +175,10 @@ def _resumption(folder: WorkingFolder, facts: Mapping[str, Any]) -> Resumption |
     return past
 
 
-def _save_ended(folder: WorkingFolder, output: Path) -> Run:
+def _save_ended(folder: WorkingFolder, output: Path, replace_run: bool) -> Run:
     """Save the run of a replay that had ended when it was killed, and return the run."""
     run = recovered(folder.path / JOURNAL)
-    save(run, folder.path, output)
+    save(run, folder.path, output, replace=replace_run)
     folder.remove()
     return run
 
@@ -181,6 +187,8 @@ def _restore(replayer: Replayer, info: RunInfo, past: Resumption) -> None:
     """Restore the state of the killed replay in `replayer` and `info`."""
     info.created = past.facts["info"]["created"]
     info.calibration = past.facts.get("calibration", info.calibration)
+    info.warnings += lost_rows(past.facts)
+    replayer.journal.add_facts({name: value for name, value in past.facts.items() if name == MISSING})
     replayer.orders.rates |= info.calibration.get("rates", {})
     replayer.witness.rates = replayer.orders.rates
     past.retell(replayer)

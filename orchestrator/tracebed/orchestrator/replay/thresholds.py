@@ -37,6 +37,8 @@ SIGNALS = {
     "rank_late_s": Signal("a rank was stopped or late", "s"),
     "residual_s": Signal("a job was behind its plan when it ended", "s"),
     "lost_time": Signal("difference between planned and real run times, over planned run times", "%"),
+    "run_time_off_s": Signal("the recorded run time of a job differs from its plan, by", "s"),
+    "run_time_off": Signal("sum of such differences of run times, over planned run times", "%"),
     "overhead_late_s": Signal("a launch or an end took more than twice the usual time, by", "s"),
     "overhead_excess": Signal("sum of such delays of launches and ends, over planned run times", "%"),
     "loop_late_s": Signal("the replayer was late", "s"),
@@ -58,7 +60,15 @@ SIGNALS = {
 }
 """Signal -> its meaning and unit."""
 
+SEVERE = ("unhealthy", "degraded")
+"""The states of causes, the worst first."""
+
 Positive = Annotated[float, Field(ge=0)]
+
+
+def shown_value(value: float, unit: str) -> str:
+    """Return the value of a signal with its unit as text."""
+    return {"%": f"{100 * value:.3g} %", "s": f"{value:.3g} s"}.get(unit, f"{value:g}")
 
 
 @dataclass(frozen=True)
@@ -136,6 +146,25 @@ class Thresholds:
     def sha256(self) -> str:
         """The SHA-256 of the text."""
         return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def wider(self, kind: str, times: Times) -> list[str]:
+        """Return the limits that are wider than the defaults for a replay, as text: `agents_lost: 5 instead of 0`.
+
+        Args:
+            kind: kind of execution, one of `limits.KINDS`.
+            times: the times of the replay.
+        """
+        own, found = self.limits[kind], []
+        for name, usual in Thresholds.read().limits[kind].items():
+            for state in SEVERE:
+                limit: Limit | None = getattr(usual, state)
+                mine: Limit | None = getattr(own.get(name, Limits()), state)
+                if limit is None or (mine is not None and mine.at(times) <= limit.at(times)):
+                    continue
+                most = "no limit" if mine is None else shown_value(mine.at(times), SIGNALS[name].unit)
+                usually = shown_value(limit.at(times), SIGNALS[name].unit)
+                found.append(f"{name}: {state} above {most} instead of {usually}".replace("above no limit", "never"))
+        return found
 
     @classmethod
     def read(cls, path: Path = SHIPPED) -> Thresholds:

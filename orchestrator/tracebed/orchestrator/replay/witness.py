@@ -145,6 +145,7 @@ class Witness:
         agent_late: largest lateness of the heartbeat of an agent.
         overruns: number of parts of iterations that ended after their deadline.
         residuals: job -> its delay behind its plan when it ended.
+        planned: completed job -> the time that its leader planned for its last run.
         launches: job -> time from its start to its first work, for jobs that share no node at their start.
         ends: job -> time from the last iteration of its leader to the end of the process.
         broken: the jobs of which a rank was killed from outside.
@@ -165,6 +166,7 @@ class Witness:
         self.late, self.halt, self.loop_late, self.agent_late = Largest(), Largest(), Largest(), Largest()
         self.overruns = 0
         self.residuals: dict[str, float] = {}
+        self.planned: dict[str, float] = {}
         self.launches: dict[str, float] = {}
         self.ends: dict[str, float] = {}
         self.broken: set[str] = set()
@@ -183,6 +185,7 @@ class Witness:
         self._begun: dict[tuple[str, int], float] = {}  # (job, node) of the leader -> start of its current iteration
         self._worked: set[tuple[str, int]] = set()  # of these, the ones that have ended an iteration
         self._shared: set[str] = set()  # jobs that have shared a node
+        self._pauses: dict[int, list[tuple[float, float]]] = {}  # node -> the beginnings of its pauses, and their sums
         self._clocks: list[Mapping[str, float]] = []  # the first and the last record
         self._loop: list[Mapping[str, Any]] = []  # the last sample before the first submission, and the last one
         self._rows = array("d")  # row by row; a long replay has millions
@@ -202,6 +205,7 @@ class Witness:
             "stray": self._stray,
             "halted": self._halted,
             "warning": self._warning,
+            "pause": self._pause,
         }
 
     def take_in(self, entry: Entry) -> None:
@@ -325,6 +329,7 @@ class Witness:
             self._late(node, late_s, place)
             self.halt.see((wall_s - cpu_s) / cores, place)
             if (leader := (job, number)) in self._begun:
+                ended = self._running(number, ended)
                 if job not in self._shared:  # such a job may have fewer cores
                     self.halt.see(ended - self._begun[leader] - wall_s / cores, place)
                 self._begun[leader] = ended
@@ -360,13 +365,14 @@ class Witness:
             self.launches[job] = (entry.data["at"] - self._starts.pop(job)) / self.speed
 
     def _started(self, entry: Entry) -> None:
-        self._begun[entry.job or "", self._numbers[entry.node or ""]] = entry.data["time"]
+        number = self._numbers[entry.node or ""]
+        self._begun[entry.job or "", number] = self._running(number, entry.data["time"])
 
     def _ended(self, entry: Entry) -> None:
         job, number, data = entry.job or "", self._numbers[entry.node or ""], entry.data
         last = self._begun.pop((job, number), None)
         if last is not None and (job, number) in self._worked and data["state"] == "completed":
-            self.ends[job] = data["time"] - last
+            self.ends[job] = self._running(number, data["time"]) - last
         self._worked.discard((job, number))
         if data["state"] == "failed" and (data.get("exit_code") or 0) < 0:
             self.broken.add(job)  # a rank that fails by itself may have joined a job that was ending
@@ -375,11 +381,14 @@ class Witness:
             self._late(self.nodes[number], data["late_s"], f"job {job} on {entry.node}")
         if data["state"] == "completed" and data.get("residual_s") is not None:
             self.residuals[job] = data["residual_s"]
+        if data["state"] == "completed" and data.get("planned_s") is not None:
+            self.planned[job] = data["planned_s"]
 
     def _lost(self, entry: Entry) -> None:
         """Forget the leaders on the node: their jobs may run again, and have other ranks there."""
         number = self._numbers[entry.node or ""]
         self.lost.add(number)
+        self._pauses.pop(number, None)  # those of the agent
         self.handovers.lose(number)
         for leader in [leader for leader in self._begun if leader[1] == number]:
             del self._begun[leader]
@@ -410,6 +419,18 @@ class Witness:
         before, after = (None if mask is None else parse_cpus(mask) for mask in masks)
         number, at, since = self._numbers[entry.node or ""], entry.data["applied"], entry.data["since"]
         self.handovers.change(number, entry.job or "", before, after, at, since=since)
+
+    def _pause(self, entry: Entry) -> None:
+        """Note the pause that ends, of the nodes whose agents were taken over. Other nodes have other agents now."""
+        data, before = entry.data, self._pauses
+        since = data["since"]
+        numbers = {self._numbers[name]: total for name, total in data["left_out"].items()}
+        self._pauses = {number: [*before.get(number, []), (since, total)] for number, total in numbers.items()}
+
+    def _running(self, number: int, monotonic: float) -> float:
+        """Return the `monotonic` time of a rank on a node without the pauses of the replay."""
+        past = [total for since, total in self._pauses.get(number, []) if monotonic >= since]
+        return monotonic - (past[-1] if past else 0.0)
 
     def _clock(self, entry: Entry) -> None:
         self._clocks[1:] = [entry.data]

@@ -106,9 +106,9 @@ class Record:
         """Record that the lost `node` is back."""
         next(outage for outage in reversed(self.outages) if outage.node == node).end = now
 
-    def paused(self, at: float, data: Mapping[str, Any]) -> None:
-        """Record a pause of the executor at the time `at`, with the fields of its journal entry."""
-        self.pauses.append({"at": at, **{name: data[name] for name in ("wall_s", "adopted", "lost")}})
+    def paused(self, data: Mapping[str, Any]) -> None:
+        """Record a pause of the executor, with the fields of its journal entry."""
+        self.pauses.append({name: data[name] for name in ("at", "wall_s", "adopted", "lost")})
 
     def close(self, state: JobState, reason: str) -> None:
         """Record `state` and `reason` for every job whose state is still unknown."""

@@ -126,7 +126,7 @@ class Policy(Protocol):
 
     malleable: ClassVar[bool]
     """Whether the policy decides the sizes of jobs. If not, it sees every job as rigid, with the requested size."""
-    # Optional: `shares: ClassVar[bool]` and `evolving: ClassVar[bool]`, see the functions `shares` and `hears`.
+    # Optional: `shares`, `evolving` and `dispatches`, each a `ClassVar[bool]`, see `shares`, `hears` and `dispatches`.
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield decisions. The scheduler executes each decision and updates `state` before the generator continues."""
@@ -153,6 +153,28 @@ def hears(policy: Policy) -> bool:
     Under any other policy, evolving jobs are rigid.
     """
     return bool(getattr(policy, "evolving", False))
+
+
+@runtime_checkable
+class HasWallTimes(Protocol):
+    """A policy with parameters in wall seconds, which the speed of the run converts to trace seconds."""
+
+    def at_speed(self, speed: float) -> Policy:
+        """Return the policy in a run at `speed`, trace seconds per wall second.
+
+        Raises:
+            InputError: a parameter of the policy is another speed.
+        """
+        ...
+
+
+def dispatches(policy: Policy) -> bool:
+    """Return whether `policy` models a batch system, with its latencies: its `dispatches: ClassVar[bool]`.
+
+    A batch system counts a job from its first instruction to its last. The latency before the first instruction delays
+    the start, and that after the last instruction delays the next job on the nodes.
+    """
+    return bool(getattr(policy, "dispatches", False))
 
 
 def seen_by(policy: Policy, jobs: Jobs) -> Jobs:

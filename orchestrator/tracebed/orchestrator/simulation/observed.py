@@ -104,6 +104,8 @@ class ObservedSimulator(Simulator):
         observed: the times of the real run.
         causes: the causes to remove. `WORK` without `CALLS` requires `observed.work`.
         names: the names of the nodes, for `log`.
+        dispatched: whether the overheads are latencies of a batch system (`count_dispatched`). A real run does not have
+            them, so that no cause replaces them.
         arguments: the arguments of `Simulator`.
 
     Attributes:
@@ -111,10 +113,12 @@ class ObservedSimulator(Simulator):
         work_done: work of each job until its end, s, shape (jobs,); NaN: not started.
     """
 
-    def __init__(self, observed: Observed, causes: Cause, names: Sequence[str], **arguments: Any) -> None:
+    def __init__(
+        self, observed: Observed, causes: Cause, names: Sequence[str], *, dispatched: bool = False, **arguments: Any
+    ) -> None:
         """Start at time 0 with an idle cluster."""
         super().__init__(**arguments)
-        self.observed, self.causes = observed, causes
+        self.observed, self.causes, self.dispatched = observed, causes, dispatched
         self.log = DecisionLog(self.jobs, self.cluster, names)
         self.work_done = [math.nan] * len(self.jobs)
         self.until = observed.until
@@ -124,7 +128,8 @@ class ObservedSimulator(Simulator):
         if Cause.SUBMISSIONS in causes:
             self.submissions = [*observed.submit]
         if Cause.WORK in causes:
-            self.overheads = replace(self.overheads, end_s=0.0, end_rank_s=0.0)  # the observed work includes them
+            if not dispatched:
+                self.overheads = replace(self.overheads, end_s=0.0, end_rank_s=0.0)  # the observed work includes them
             self._work = [*map(self._observed_work, range(len(self.jobs)))]
 
     def _observed_work(self, job: int) -> float:
@@ -214,7 +219,8 @@ class ObservedSimulator(Simulator):
         begin = self.record.launched[job]  # NaN: the job waits for its cores
         if Cause.DELAYS in self.causes and seen.started(job):
             if not math.isnan(seen.launched[job]):
-                begin = self.record.launched[job] = seen.launched[job] + (now - seen.start[job])
+                latency = self.overheads.launch(len(nodes)) if self.dispatched else 0.0
+                begin = self.record.launched[job] = seen.launched[job] + (now - seen.start[job]) + latency
             elif Cause.WORK in self.causes:  # the job ended before its work began
                 begin, self.record.launched[job] = seen.end[job] + (now - seen.start[job]), math.nan
         if math.isnan(begin):

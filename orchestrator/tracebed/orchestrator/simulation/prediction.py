@@ -20,7 +20,8 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.placement import FIRST, grid_of
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.priorities import FCFS
-from tracebed.orchestrator.scheduling.state import Policy, hears
+from tracebed.orchestrator.scheduling.state import Policy, dispatches, hears
+from tracebed.orchestrator.simulation.dispatch import count_dispatched
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, obstacle
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
@@ -48,6 +49,7 @@ def predict(
     runtime_model: RuntimeModel = RuntimeModel.IDEAL,
     overheads: Overheads | None = None,
     calibration: Calibration | None = None,
+    dispatched: bool | None = None,
     speed: float = 1.0,
     interval_s: float = 0.0,
     malleability_interval_s: float = 0.0,
@@ -68,7 +70,10 @@ def predict(
         runtime_model: run-time model for jobs that hold fewer cores than requested.
         overheads: overheads in **wall** seconds of a replay at `speed`; None: those of `calibration`, or none.
         calibration: the calibration of the overheads and of the interference, which the run names.
-        speed: trace seconds per wall second; only converts the overheads to trace seconds.
+        dispatched: whether the overheads of launches and ends are latencies of a batch system, before the start of a
+            job and after its end (`count_dispatched`). None: under a policy that models a batch system (`dispatches`),
+            unless they are those of a calibration of jobs that tracebed launches.
+        speed: trace seconds per wall second; converts the overheads, and the wall times of a policy, to trace seconds.
         interval_s: > 0: the policy is called only at multiples of it, trace seconds.
         malleability_interval_s: > 0: resizes take effect only at multiples of it since the start of a job.
         over_limit: treatment of jobs that exceed their time limit.
@@ -81,10 +86,12 @@ def predict(
         InputError: no job has a run time and a size; the policy, a parameter, the priority or the engine is unknown;
             the engine does not support the simulation; or a number is out of bounds (`tracebed.bounds`).
     """
-    policy_name, chosen = registry.resolve(policy, policy_parameters)
-    machine = machine_of(workload, nodes)
-    overheads = overheads or calibrated(calibration)
     bounds.check("speed", speed, bounds.MIN_SPEED, bounds.MAX_SPEED)
+    policy_name, chosen = registry.resolve(policy, policy_parameters, speed=speed)
+    machine = machine_of(workload, nodes)
+    if dispatched is None:
+        dispatched = dispatches(chosen) and (calibration is None or bool(calibration.batch))
+    overheads = overheads or calibrated(calibration)
     for key, value in {"interval_s": interval_s, "malleability_interval_s": malleability_interval_s}.items():
         bounds.check(key, value, 0, bounds.MAX_SECONDS)
     registry.check(chosen, interval_s, over_limit)
@@ -116,6 +123,8 @@ def predict(
     with _no_collection(), ThreadPoolExecutor(1) as thread:
         facts = thread.submit(workload_facts, workload, name)  # hashes while the compiled engine simulates
         record = simulator.run(on_progress)
+    if dispatched:
+        count_dispatched(record, simulator.cluster, overheads.times(speed))
     if (np.asarray(record.end) > MAX_EXACT).any():
         raise InputError(f"the jobs end later than {MAX_EXACT:.3g} s", hint="use shorter run times or overheads")
     info = RunInfo(
@@ -134,6 +143,7 @@ def predict(
             "priority": priority,
             "placement": placement,
             **{f"overhead_{key}": value for key, value in asdict(overheads).items()},
+            **({"dispatched": True} if dispatched else {}),
         },
         speed=speed,
         calibration=calibration.facts() if calibration else {},

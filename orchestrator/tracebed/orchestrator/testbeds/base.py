@@ -64,6 +64,13 @@ class Testbed(Protocol):
     def adopted(self) -> Mapping[str, Sequence[str]]:
         """The jobs with a rank on each agent that was taken over at the start, by node name."""
 
+    @property
+    def held(self) -> Mapping[str, float]:
+        """Since when these agents hold their ranks stopped, by node name; monotonic s.
+
+        The ranks continue at the message `continue`. A testbed that takes over no agents needs no such property.
+        """
+
     def start(self, adopt: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         """Start the agents. If that fails, end all processes and raise TestbedError with the node and the reason.
 

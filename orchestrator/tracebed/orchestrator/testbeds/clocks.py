@@ -14,7 +14,7 @@ from typing import Any
 
 DRIFT = 50e-6
 """Largest assumed drift between two clocks, seconds per second. Crystals of computers are better than this."""
-TIMES = ("time", "asked", "seen", "decided", "applied", "done")
+TIMES = ("time", "begun", "asked", "seen", "decided", "applied", "done")
 """The fields of an event that have times of the node. The first field of each sample in `samples` is one too."""
 
 

@@ -64,6 +64,8 @@ OPTIONAL: dict[str, Types] = {
     "cpus": (str,),
     "asked": (*NUMBER, NOTHING),
     "seen": (*NUMBER, NOTHING),
+    "begun": (*NUMBER, NOTHING),
+    "paused_s": NUMBER,
     "stages": (dict,),
     "checksum": (str, NOTHING),
     **dict.fromkeys(FIGURES, (*NUMBER, NOTHING)),

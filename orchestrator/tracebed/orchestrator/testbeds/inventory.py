@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from tracebed.errors import InputError
+from tracebed.input_files import read_text
 from tracebed.orchestrator.testbeds import ansible, ssh_config
 from tracebed.orchestrator.testbeds.distinct import Distinct
 from tracebed.orchestrator.testbeds.inventory_keys import FileKeys, GroupKeys, NodeItem, NodeKeys, settings_of
@@ -38,7 +39,7 @@ from tracebed.orchestrator.testbeds.variables import Keys, Place, refuse_credent
 from tracebed.ranges import parse_names
 from tracebed.registry import one_of, unknown
 from tracebed.topology import Grid
-from tracebed.yaml_file import YamlFile, read_text, shown
+from tracebed.yaml_file import YamlFile, shown
 
 FIELDS = f"keys: {', '.join(FileKeys.model_fields)}"
 ONLY_GROUP = "nodes"
@@ -60,7 +61,7 @@ def load_inventory(source: Path | str, *, facts_follow: bool = False) -> Invento
         if path.name not in shipped():
             raise unknown("inventory", path.name, [*shipped(), "or a file"])
         path = SHIPPED / f"{path.name}.yaml"
-    text = read_text(path, "inventory", unreadable=f"give a file, or one of {', '.join(shipped())}")
+    text = read_text(path, "inventory", hint=f"give a file, or one of {', '.join(shipped())}")
     if re.match(r"(\s*[#;].*\n|\s*\n)*\s*\[[^\]\n]*\]\s*(\n|$)", text):
         hint = f"convert it with: ansible-inventory -i {path} --list --yaml > hosts.yaml"
         raise InputError("is an Ansible inventory in INI format, not in YAML", where=str(path), hint=hint)

@@ -139,6 +139,7 @@ class Link:
             "silence_s": max(SILENCE_S, 10 * inventory.heartbeat_s) if far else None,  # here, no connection is cut
             "linger_s": inventory.linger_s,
             "seen": self.seen,
+            "hold": self.attached,  # until all agents have been taken over
         }
 
     def greeted(self, hello: dict[str, Any]) -> None:

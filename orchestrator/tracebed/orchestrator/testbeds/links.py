@@ -53,6 +53,7 @@ class Links:
     Attributes:
         events: the events that the testbed has not returned yet.
         adopted: the jobs with a rank on the agents that were taken over from another testbed, by node name.
+        held: since when these agents hold their ranks stopped, until the message `continue`, by node name; monotonic.
         out: the nodes that were left out at the start, with the reason, by name.
         restarting: whether an agent that is lost, or does not start, is started again.
     """
@@ -62,6 +63,7 @@ class Links:
         self.inventory = inventory
         self.events: list[Event] = []
         self.adopted: dict[str, list[str]] = {}
+        self.held: dict[str, float] = {}
         self.out: dict[str, str] = {}
         self.restarting = self._stopping = False
         self._links: list[Link] = []
@@ -313,6 +315,7 @@ class Links:
         self._idle.discard(link)
         if link.attached:
             self.adopted[name] = link.hello["adopted"]
+            self.held[name] = link.hello["time"] - link.clock.offset_s - link.hello.get("paused_s", 0.0)
         if link.reported:
             link.reported = False
             self.out.pop(name, None)

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tracebed.errors import InputError
+from tracebed.input_files import read_text
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
 from tracebed.ranges import parse_names
-from tracebed.yaml_file import MAX_CHARACTERS, read_text, shown
+from tracebed.yaml_file import MAX_CHARACTERS, shown
 
 USER_FILE = Path("~/.ssh/config")
 """The configuration of the user. SSH reads it by default."""
@@ -60,7 +61,7 @@ def lines_of(path: Path, *, depth: int = 0) -> Iterator[Line]:
     Raises:
         InputError: a file cannot be read or is invalid.
     """
-    text = read_text(path, "SSH configuration", unreadable=HINT)
+    text = read_text(path, "SSH configuration", hint=HINT)
     if len(text) > MAX_CHARACTERS:
         raise InputError("is too long for an SSH configuration", where=str(path), hint="check the path")
     block: Line | None = None

@@ -189,6 +189,14 @@ class AgentTestbed:
         return self._links.adopted
 
     @property
+    def held(self) -> dict[str, float]:
+        """Since when the agents that were taken over hold their ranks stopped, by node name; monotonic s.
+
+        The ranks continue at the message `continue`.
+        """
+        return self._links.held
+
+    @property
     def hosts(self) -> list[dict[str, Any]]:
         """The facts of each machine with agents, and the rates and the clocks of its nodes, by name."""
         machines: dict[str, dict[str, Any]] = {}

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tracebed.errors import InputError
-from tracebed.files import replacing
 from tracebed.orchestrator.watching.view import View
+from tracebed.outputs import METRICS
 
 ADDRESS = "127.0.0.1"
 """The loopback address: the metrics are served only to this machine."""
@@ -105,7 +105,7 @@ class Metrics:
             return
         from prometheus_client import generate_latest
 
-        with replacing(self._file) as file:
+        with METRICS.file(self._file) as file:
             file.write(generate_latest(self._registry))
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def line(view: View) -> str:
         parts.append(f"submissions late by {late['p99']:.3g} ms (p99)")
     if view.nodes_out:
         parts.append(f"{len(view.nodes_out):,} nodes out")
-    parts.append(view.health()["state"])
+    parts.append(_state(view.health()))
     parts.append(_left(view))
     return ", ".join(parts)
 
@@ -121,12 +122,18 @@ def _worst(view: View) -> str:
     return ", ".join(f"{name} {1e3 * worst[f'{name}_s']:.3g} ms" for name in ("overlap", "gap")) if worst else "-"
 
 
+def _state(health: Mapping[str, Any]) -> str:
+    """Return the state of health, with that by the default limits if those of the replay are wider."""
+    usual = health.get("defaults", {}).get("state", health["state"])
+    return f"{health['state']} (by the default limits {usual})" if usual != health["state"] else str(health["state"])
+
+
 def _health(view: View) -> Text:
     """Return the health so far, with its worst causes, on one line."""
     state = view.health()
     causes = "; ".join(cause["text"] for cause in state["causes"][:2])
     text = Text("health ", overflow="ellipsis", no_wrap=True)
-    text.append(state["state"], style=HEALTH_COLORS[state["state"]])
+    text.append(_state(state), style=HEALTH_COLORS[state["state"]])
     return text.append(f" ({causes})" if causes else "")
 
 

@@ -16,7 +16,8 @@ import pandas as pd
 from tracebed.converters.workload import Workload
 from tracebed.display import cell
 from tracebed.errors import InputError
-from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.replay.options import OF_REPETITIONS
+from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.simulation.interference import Interference
@@ -187,7 +188,7 @@ def error_budget(
 
     Raises:
         InputError: a folder is not a replay, a journal is missing, a replay has another workload, the repetitions have
-            different policies, nodes or speeds, or the policy is unknown.
+            different policies, nodes, speeds or other parameters, or the policy is unknown.
     """
     folders = [real] if isinstance(real, Path) else list(real)
     if not folders:
@@ -197,7 +198,7 @@ def error_budget(
         chosen = RealRun.load(folder)
         info = chosen.run.info
         _check_alike(chosen.run, found[0].real if found else chosen.run, folder)
-        make = make_policy or partial(registry.load, info.policy, policy_parameters(info))
+        make = partial(_policy_of, info, make_policy)
         found.append(
             repeat(
                 workload,
@@ -209,6 +210,13 @@ def error_budget(
             )
         )
     return budget_of(found, tau)
+
+
+def _policy_of(info: RunInfo, make_policy: Callable[[], Policy] | None) -> Policy:
+    """Return the policy of a real run, with its parameters and its speed."""
+    if make_policy is None:
+        return registry.load(info.policy, policy_parameters(info))
+    return registry.resolve(make_policy(), speed=info.speed)[1]
 
 
 def budget_of(runs: list[Repeated], tau: float = TAU) -> ErrorBudget:
@@ -269,6 +277,7 @@ def _check_alike(run: Run, first: Run, folder: Path) -> None:
         ("policy", (ours.policy, ours.policy_parameters), (theirs.policy, theirs.policy_parameters)),
         ("nodes", [node.cores for node in ours.nodes], [node.cores for node in theirs.nodes]),
         ("speed", ours.speed, theirs.speed),
+        *((key, ours.parameters.get(key), theirs.parameters.get(key)) for key in OF_REPETITIONS),
     ):
         if here != there:
             hint = "give repetitions of one run"

@@ -18,6 +18,7 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.placement import FIRST
 from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.state import Policy, hears, shares
+from tracebed.orchestrator.simulation.dispatch import count_dispatched
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.observed import ALL, Cause, Observed, ObservedSimulator
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
@@ -170,8 +171,11 @@ class Simulations:
             placement=self.placement,
             sockets=[node.sockets for node in info.nodes],
             interference=None if step.name in (NOMINAL, OVERHEADS) else self.interference,
+            dispatched=bool(info.batch),
         )
         record = simulator.run()
+        if info.batch:
+            count_dispatched(record, simulator.cluster, simulator.overheads)
         facts = replace(
             info,
             source="simulator",

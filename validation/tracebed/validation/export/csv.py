@@ -58,4 +58,4 @@ def write(run: Run, file: BinaryIO) -> list[str]:
     return []
 
 
-CSV = Exporter("table of the jobs: requests, times, slowdowns, nodes", write)
+CSV = Exporter("table of the jobs: requests, times, slowdowns, nodes", write, rb"\Ajob_id,kind,state,reason,")

@@ -24,6 +24,8 @@ COLUMNS = (
     "allocated_resources",
 )
 
+MARK = rb"\Ajob_id,workload_name,submission_time,"
+
 
 def write(run: Run, file: BinaryIO) -> list[str]:
     """Write the table, and return what it lacks."""
@@ -80,4 +82,4 @@ def _notes(run: Run, jobs: pd.DataFrame, rows: pd.DataFrame, part: pd.Series[int
     return notes
 
 
-EVALYS = Exporter("jobs.csv of evalys and Batsim: times of each job, and its nodes as an interval set", write)
+EVALYS = Exporter("jobs.csv of evalys and Batsim: times of each job, and its nodes as an interval set", write, MARK)

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tracebed.errors import InputError
-from tracebed.files import replacing
 from tracebed.orchestrator.run import Run
+from tracebed.outputs import OutputKind
 from tracebed.registry import Registry
+
+NO_MARK = rb"(?!)"
+"""Regular expression that no file has."""
 
 
 @dataclass(frozen=True)
@@ -21,28 +24,41 @@ class Exporter:
     """What the format is for, in a line."""
     write: Callable[[Run, BinaryIO], list[str]]
     """Write the run to an open file, and return what the file lacks, a sentence each."""
+    mark: bytes = NO_MARK
+    """Regular expression of the beginning or the end of each file that `write` writes. An existing file is replaced
+    only if it has this mark; without a mark, no file is replaced."""
 
 
 EXPORTERS: Registry[Exporter] = Registry("tracebed.exporters", "export format")
 
 
-def export(run: Run, to: str, path: Path | str) -> list[str]:
+def kind_of(to: str) -> OutputKind:
+    """Return the kind of the files in the format `to`. Raises InputError if the format is unknown."""
+    return OutputKind(f"an export to {to}", _exporter(to).mark)
+
+
+def export(run: Run, to: str, path: Path | str, *, replace: bool = False) -> list[str]:
     """Write a run to a file in the format of another program; compressed if the name ends in `.gz` or `.zst`.
 
     Args:
         run: the run.
         to: name of the format: perfetto, evalys, swf, csv, or one of an installed package.
-        path: the file. A file of this name is replaced once the new one is complete.
+        path: the file.
+        replace: whether an earlier export to this format in `path` is replaced once the new one is complete.
 
     Returns:
         What the file lacks, a sentence each.
 
     Raises:
-        InputError: the format is unknown, or the file cannot be written.
+        InputError: the format is unknown, `path` exists and may not be replaced, or the file cannot be written.
     """
+    with kind_of(to).file(Path(path), replace=replace) as file:
+        return _exporter(to).write(run, file)
+
+
+def _exporter(to: str) -> Exporter:
     exporter = EXPORTERS.load(to)
     if not isinstance(exporter, Exporter):
         what = f"is not an exporter: {type(exporter).__name__}"
         raise InputError(what, where=EXPORTERS.entries[to].value, hint="the entry point names an Exporter")
-    with replacing(Path(path)) as file:
-        return exporter.write(run, file)
+    return exporter

@@ -28,6 +28,8 @@ SCHEDULER, NODES = 1, 2
 """Process ids of the two groups of tracks."""
 MICROSECONDS = 1e6
 
+MARK = rb'\A\{"displayTimeUnit": "ms", "otherData": \{"source": '
+
 
 def write(run: Run, file: BinaryIO) -> list[str]:
     """Write the trace, an event a line, and return what the trace lacks."""
@@ -146,4 +148,4 @@ def _counter(name: str, unit: str, steps: Steps) -> Iterator[dict[str, Any]]:
         }
 
 
-PERFETTO = Exporter("trace for ui.perfetto.dev: a track per node, a slice per allocation, counters", write)
+PERFETTO = Exporter("trace for ui.perfetto.dev: a track per node, a slice per allocation, counters", write, MARK)

@@ -26,6 +26,8 @@ STATUS = {
 }
 """States that SWF has no code for, and what stands for them."""
 
+MARK = rb"^; Note: wait and run times are those of a run"
+
 
 def write(run: Run, file: BinaryIO) -> list[str]:
     """Write the jobs of the run, and return what the file lacks."""
@@ -81,4 +83,4 @@ def workload_of(run: Run) -> Workload:
     return Workload(table, provenance)
 
 
-SWF = Exporter("Standard Workload Format: wait and run times of the run, the rest in comments", write)
+SWF = Exporter("Standard Workload Format: wait and run times of the run, the rest in comments", write, MARK)

@@ -8,18 +8,19 @@ from typing import Any
 
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
+from tracebed.orchestrator.replay.options import OF_REPETITIONS
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.placement import FIRST
 from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.orchestrator.slurm_conf import policy_parameters
+from tracebed.validation.verdict.health import UNHEALTHY, Health
 
 SETTINGS = ("grain_s",)
 """Fields of `Overheads` that are settings of a testbed, not overheads. The runs record them."""
-OF_REPETITIONS = ("interval_s", "malleability_interval_s", "over_limit", "priority", "balance", "runtime_model")
-"""Parameters of a run that the repetitions of a case share."""
 OF_TESTBED = ("testbed", "inventory", "grain_s", "duty", "clock")
 """Parameters of a run that all runs of a fit share: overheads are properties of one testbed."""
 
@@ -60,11 +61,13 @@ class Case:
             policy_parameters=policy_parameters(info),
             runtime_model=RuntimeModel(info.parameters.get("runtime_model", RuntimeModel.IDEAL)),
             overheads=replace(overheads, **settings),
+            dispatched=bool(info.batch),
             speed=info.speed,
             interval_s=info.parameters.get("interval_s", 0.0),
             malleability_interval_s=info.parameters.get("malleability_interval_s", 0.0),
             over_limit=OverLimit(info.parameters.get("over_limit", OverLimit.EXTEND)),
             priority=info.parameters.get("priority", FCFS),
+            placement=info.parameters.get("placement", FIRST),
         )
 
 
@@ -118,9 +121,8 @@ def _check_real(name: str, run: Run) -> None:
         raise InputError(f"the run is {what}", where=name, hint="overheads are fitted to replays")
     if info.state != "completed":
         raise InputError(f"the run is {info.state}", where=name, hint="fit to completed runs")
-    if info.health.get("state") == "unhealthy":
-        causes = "; ".join(cause["text"] for cause in info.health.get("causes", []) if cause["state"] == "unhealthy")
-        raise InputError(f"the run is unhealthy: {causes}", where=name, hint="fit to healthy runs")
+    if (health := Health.of(run, 0)).state == UNHEALTHY:
+        raise InputError(f"the run is unhealthy: {health.why}", where=name, hint="fit to healthy runs")
 
 
 def _testbed(info: RunInfo) -> dict[str, Any]:

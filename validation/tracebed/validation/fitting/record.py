@@ -40,6 +40,7 @@ def calibration_of(fit: Fit, name: str) -> Calibration:
         duty=min(info.duties),
         overheads=fitted | given,
         workloads=sorted({case.workload.sha256 for case in fit.cases}),
+        batch=str(info.batch.get("system", "")),
         fit=FitRecord(
             loss=fit.loss_name,
             value=fit.best.loss,

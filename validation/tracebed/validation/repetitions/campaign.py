@@ -32,16 +32,19 @@ from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.programs import shortest_replay
 from tracebed.orchestrator.run import nodes_of
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.placement import chooser, on_grid
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.testbeds.inventory import FIELDS, inventory_of, load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.validation.studies.specs import STRICT, Name, Part
-from tracebed.yaml_file import YamlFile
+from tracebed.yaml_file import FileName, YamlFile
 
 HINT = "keys: repetitions, sessions, seed, settle_s, defaults, cells"
 REQUIRED = ("workload", "policy", "inventory")
 """Keys that each cell needs, in the cell or in `defaults`. A cell with a `scheduler` needs no inventory."""
-OF_TESTBEDS = {"inventory", "priority", "placement", "interval_s", "over_limit", "balance", "clock", "calibration"}
+OF_TESTBEDS = {
+    *("inventory", "priority", "placement", "grid", "interval_s", "over_limit", "balance", "clock", "calibration"),
+}
 """Keys that a replay on a batch system does not accept."""
 MOST_REPETITIONS = 10_000
 
@@ -49,16 +52,18 @@ MOST_REPETITIONS = 10_000
 class ReplaySpec(Part):
     """The options of a replay, each optional."""
 
-    inventory: str | dict[str, Any] | None = None
+    inventory: FileName | dict[str, Any] | None = None
     """Name, file or content of an inventory."""
     speed: Annotated[float, Field(ge=bounds.MIN_SPEED, le=bounds.MAX_SPEED)] = Options.speed
     priority: str = Options.priority
     placement: str = Options.placement
+    grid: str | None = None
+    """Grid of the network between the nodes; None: that of the inventory."""
     interval_s: Annotated[float, Field(ge=0, le=bounds.MAX_SECONDS)] = Options.interval_s
     over_limit: Annotated[OverLimit, Field(strict=False)] = Options.over_limit
     balance: str = Options.balance
     clock: str = "wall"
-    calibration: str | None = None
+    calibration: FileName | None = None
     """File of a calibration, relative to the file that has the options."""
     beside: str = ""
     """Command that runs beside each repetition."""
@@ -67,7 +72,7 @@ class ReplaySpec(Part):
     partition: str | None = None
     scheduler_options: list[str] = Field(default_factory=list)
     """Additional options of each submission, `KEY=VALUE` or `KEY`."""
-    scheduler_conf: str | None = None
+    scheduler_conf: FileName | None = None
     """Configuration of the batch system, relative to the file that has the options; None: that of the environment."""
 
     @model_validator(mode="after")
@@ -81,7 +86,7 @@ class ReplaySpec(Part):
 class CellSpec(ReplaySpec):
     """A cell as written in the file, each key optional."""
 
-    workload: str | None = None
+    workload: FileName | None = None
     policy: str | None = None
     policy_parameters: dict[str, Any] = Field(default_factory=dict)
     predict: bool | str = False
@@ -278,15 +283,17 @@ def cell_of(name: str, spec: CellSpec, workload: Workload, inventory: Inventory,
     """Return a validated cell, whose paths are relative to the file `source`.
 
     Raises:
-        InputError: the policy, an option, a calibration or a CPU of the inventory is invalid.
+        InputError: the policy, an option, the placement, a calibration or a CPU of the inventory is invalid.
     """
     assert spec.workload and spec.policy
     folder = Path(source.where).parent
-    _, policy = registry.resolve(spec.policy, spec.policy_parameters)
+    _, policy = registry.resolve(spec.policy, spec.policy_parameters, speed=spec.speed)
     inventory.check_here()
     calibration = Calibration.load(folder / spec.calibration) if spec.calibration is not None else None
     by_file = Calibration.load(folder / spec.predict) if isinstance(spec.predict, str) else None
     chosen = {key: getattr(spec, key) for key in Options.__dataclass_fields__ if key in CellSpec.model_fields}
+    chosen["placement"] = on_grid(spec.placement, spec.grid, inventory.grid)
+    chooser(chosen["placement"], len(inventory.nodes))  # checks the placement and the grid
     scheduler = None
     if spec.scheduler is not None:
         conf = folder / spec.scheduler_conf if spec.scheduler_conf is not None else None

@@ -43,7 +43,7 @@ def plan(campaign: Campaign, folder: Path) -> Plan:
     store.keep_plan(campaign, folder)
     for cell in campaign.cells.values():
         if cell.predict:
-            _predict(cell).save(folder / cell.name / store.PREDICTION)
+            _predict(cell).save(folder / cell.name / store.PREDICTION, replace=True)
     return remaining(campaign, folder)
 
 
@@ -121,7 +121,14 @@ def _replay(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float]
 
     def replay() -> Run:
         if cell.scheduler is not None:
-            return batch.replay(cell.workload, output, cell.scheduler, name=cell.workload_name, on_progress=progress)
+            return batch.replay(
+                cell.workload,
+                output,
+                cell.scheduler,
+                name=cell.workload_name,
+                replace_run=True,  # an interrupted attempt
+                on_progress=progress,
+            )
         return session.replay(
             cell.workload,
             cell.inventory,
@@ -131,6 +138,7 @@ def _replay(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float]
             policy_parameters=cell.policy_parameters,
             options=cell.options,
             calibration=cell.calibration,
+            replace_run=True,  # an interrupted attempt
             on_progress=progress,
         )
 

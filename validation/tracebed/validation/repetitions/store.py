@@ -21,9 +21,10 @@ from typing import Any
 
 from tracebed.errors import InputError
 from tracebed.files import locked_folder, replacing
-from tracebed.orchestrator.replay.folder import is_running, working_folders
+from tracebed.input_files import MAX_RUN_JSON, read_file, read_json
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.working_folders import is_running, working_folders
 from tracebed.validation.repetitions.campaign import Campaign, Slot
 
 SCHEMA = "tracebed-campaign/1"
@@ -110,15 +111,15 @@ def _shown(value: Any) -> str:
 def read_plan(folder: Path) -> dict[str, Any]:
     """Return the plan of the campaign in `folder`. Raises InputError if there is none, or it is damaged."""
     path = folder / PLAN
+    hint = "`tracebed repeat CAMPAIGN.yaml -o FOLDER` writes such folders"
+    if not path.is_file():
+        raise InputError(f"is not a campaign: {PLAN} is missing", where=str(folder), hint=hint)
+    plan: dict[str, Any] = read_json(path, "plan of a campaign", hint=hint, most=MAX_RUN_JSON)
     try:
-        plan: dict[str, Any] = json.loads(path.read_bytes())
         if plan["schema"] != SCHEMA:
             raise ValueError(f"schema {plan['schema']!r}")
         plan["order"] = [Slot(**slot) for slot in plan["order"]]
-    except OSError as error:
-        hint = "`tracebed repeat CAMPAIGN.yaml -o FOLDER` writes such folders"
-        raise InputError(f"is not a campaign: {PLAN}: {error.strerror}", where=str(folder), hint=hint) from error
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"is damaged: {error}", where=str(path), hint="repeat the campaign") from error
     return plan
 
@@ -140,14 +141,12 @@ def _ends_a_line(path: Path) -> bool:
 def attempts(folder: Path) -> list[Attempt]:
     """Return the attempts in the order of execution. A line that was cut off (a killed campaign) is ignored."""
     found = []
-    try:
-        lines = (folder / LOG).read_bytes().splitlines()
-    except FileNotFoundError:
+    if not (folder / LOG).exists():
         return []
-    for line in lines:
+    for line in read_file(folder / LOG, "log of a campaign", most=MAX_RUN_JSON).splitlines():
         try:
             found.append(Attempt(**json.loads(line)))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             continue
     return found
 

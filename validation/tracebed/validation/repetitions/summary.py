@@ -17,6 +17,7 @@ from tracebed.validation.repetitions import outcomes, store
 from tracebed.validation.repetitions.campaign import Slot
 from tracebed.validation.repetitions.dependence import Dependence, dependence
 from tracebed.validation.repetitions.store import Attempt
+from tracebed.validation.verdict.health import Health
 
 METRICS = ("makespan_s", "mean_wait_s", "mean_response_s", "mean_bounded_slowdown", "utilization")
 SIGNALS = ("mean_run_s", "loss_of_capacity")
@@ -130,13 +131,12 @@ _COLUMNS = ["cell", "repetition", "session", "started", "seconds", "state", "hea
 
 def _row(attempt: Attempt, run: Run) -> list[Any]:
     """Return the row of a repetition, with the columns `_COLUMNS`."""
-    health = run.info.health
-    causes = "; ".join(str(cause["text"]) for cause in health.get("causes", []))
+    health = Health.of(run, 0)
+    causes = "; ".join(str(cause["text"]) for cause in health.causes)
     complete = run.info.state == "completed"
     measured = metrics(run) if complete else dict.fromkeys((*METRICS, *SIGNALS), float("nan"))
     about = [attempt.cell, attempt.number, attempt.session, attempt.started, attempt.seconds, run.info.state]
-    state = health.get("state", "unknown")
-    return [*about, state, causes, *(measured[name] for name in (*METRICS, *SIGNALS))]
+    return [*about, health.state, causes, *(measured[name] for name in (*METRICS, *SIGNALS))]
 
 
 def _prediction(folder: Path, cell: str) -> dict[str, Any]:

@@ -110,9 +110,9 @@ def _level(metric: MetricVerdict, inconclusive: OnInconclusive) -> str:
 def _text(metric: MetricVerdict) -> str:
     """Return the error of a metric, its worst case and the reasons as a sentence."""
     text = f"error {number(metric.z)} margins, interval {number(metric.low)} to {number(metric.high)}"
-    text += f", margin {metric.margin.words(metric.metric.unit)}"
-    if (worst := metric.worst) is not None:
-        text += f"; worst case {worst.case} ({number(worst.z)})"
+    if len(metric.deciding) > 1:
+        text = f"{metric.spread}; mean {text}"
+    text += f"; margin {metric.margin.words(metric.metric.unit)}"
     return text + (f"; {why(metric)}" if metric.reasons else "")
 
 

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from tracebed.validation.report.words import error, margin, real_side
-from tracebed.validation.verdict.breakdown import QUANTITIES, breakdown
+from tracebed.validation.report.words import error, extent, real_side, size
+from tracebed.validation.verdict.breakdown import QUANTITIES
+from tracebed.validation.verdict.causes import causes, uniform_bias
 from tracebed.validation.verdict.rule import Verdict
 from tracebed.validation.verdict.validation import CaseMetric, MetricVerdict, Validation
 
 SYMBOLS = {Verdict.ACCURATE: "✓", Verdict.INACCURATE: "✗", Verdict.INCONCLUSIVE: "?"}
-CLASSES = {
-    "size": "jobs of {} nodes",
-    "run time": "jobs with run times of {}",
-    "user": "jobs of user {}",
-    "hour": "jobs submitted in hour {}",
-    "kind": "{} jobs",
-    "behaviour": "jobs of behavior {}",
-}
-"""Classification of `breakdown` -> text for a class."""
 FAR = 3
 """Largest number of places in the head."""
-LEAST_SHARE = 0.5
-"""Smallest share of a difference for which a class of jobs is named."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +21,9 @@ class Tile:
 
     label: str
     error: str
-    """Error, without its interval."""
+    """Size of the error, without an interval."""
     margin: str
+    """The margin; over several cases with the worst case."""
     state: str
     """Verdict on the metric."""
 
@@ -69,7 +59,7 @@ def banner(validation: Validation) -> Banner:
 
 
 def _tile(item: MetricVerdict) -> Tile:
-    return Tile(item.metric.label, error(item).partition(" [")[0], margin(item), item.verdict.value)
+    return Tile(item.metric.label, size(item), extent(item), item.verdict.value)
 
 
 def _where(gated: list[MetricVerdict]) -> tuple[str, ...]:
@@ -87,34 +77,33 @@ def _place(item: MetricVerdict, case: CaseMetric) -> str:
 
 
 def _why(validation: Validation, gated: list[MetricVerdict]) -> tuple[str, ...]:
-    """Return the classes of jobs that cause most of the largest error of a mean, in the case with this error."""
-    results = {result.case.name: result for result in validation.cases}
-    far = [(abs(case.z), item, case) for item in gated for case in item.cases if abs(case.z) > 1]
-    far = [each for each in far if each[1].metric.mean_of in QUANTITIES]
-    if not far:
-        return ()
-    _, item, case = max(far, key=lambda each: each[0])
-    pair = results[case.case].pair
-    if not len(pair.jobs):
-        return ()
-    table = breakdown(pair.jobs, pair.real)
-    table = table[(table["quantity"] == item.metric.mean_of) & (table["by"] != "hour")]
-    table = table[table.groupby("by")["class"].transform("size") > 1].nlargest(1, "share")
-    texts = [
-        f"{100 * min(share, 1.0):.0f} % of the error of {_place(item, case)}: {CLASSES[by].format(name)}"
-        for by, name, share in zip(table["by"], table["class"], table["share"], strict=True)
-        if math.isfinite(share) and share >= LEAST_SHARE
-    ]
-    return tuple(texts)
+    """Return the cause of the largest error of a metric that is not accurate, in the case with this error.
+
+    A uniform bias of the run times concerns every metric. Classes of jobs have a part in the error of a mean only.
+    """
+    results = {result.case.name: result.pair for result in validation.cases}
+    off = [item for item in gated if item.verdict is not Verdict.ACCURATE]
+    far = [(abs(case.z), item, case) for item in off for case in item.deciding if abs(case.z) > 1]
+    far.sort(key=lambda each: -each[0])
+    for _, item, case in far[:1]:
+        if (bias := uniform_bias(results[case.case].jobs)) is not None:
+            return (f"{_place(item, case)}: {bias.sentence}",)
+    for _, item, case in [each for each in far if each[1].metric.mean_of in QUANTITIES][:1]:
+        pair = results[case.case]
+        return tuple(f"{_place(item, case)}: {cause}" for cause in causes(pair.jobs, pair.real, item.metric.mean_of))
+    return ()
 
 
 def _facts(validation: Validation) -> str:
     """Return how much the verdict is based on: cases, repetitions, predictions."""
     repetitions = [one for result in validation.cases for one in result.repetitions]
     included = sum(not one.excluded for one in repetitions)
-    parts = [_count(len(validation.cases), "case")] if len(validation.cases) > 1 else []
+    several = len(validation.cases) > 1
+    cases = f"{_count(len(validation.cases), 'case')} of {_count(validation.workloads, 'workload')}"
+    parts = [cases] if several else []
     left = f" ({len(repetitions) - included} more excluded)" if included < len(repetitions) else ""
-    parts += [_count(included, "real repetition") + left]
+    shared = f" of {_count(validation.real_runs, 'real run')}" if validation.real_runs < included else ""
+    parts += [_count(included, "real repetition") + left + shared]
     parts += [_count(sum(len(result.case.predicted) for result in validation.cases), "prediction")]
     sides = sorted({real_side(one.run.info) for one in repetitions})
     return f"{', '.join(parts)}; {' and '.join(sides)}"

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from tracebed.validation.accidents import Difference
 from tracebed.validation.report.sections import Section
 from tracebed.validation.report.templates import fill
-from tracebed.validation.report.words import error, margin
+from tracebed.validation.report.words import error, margin, size
 from tracebed.validation.verdict.rule import Verdict
 from tracebed.validation.verdict.validation import CaseMetric, MetricVerdict, Validation
 
@@ -71,7 +71,7 @@ def metric_row(item: MetricVerdict, accident: Difference | None = None) -> Row:
     several = len(item.cases) > 1
     return Row(
         label=item.metric.label,
-        note="" if item.evidence else "run times imposed: no evidence",
+        note="" if item.evidence else "run times not tested: no evidence",
         z=_shown(item.z),
         interval=_interval(item.low, item.high),
         shaken=_with_shaken_input(item, accident),
@@ -100,6 +100,8 @@ def _case(item: MetricVerdict, case: CaseMetric) -> Row:
 
 
 def _text(item: MetricVerdict, case: CaseMetric | None) -> str:
+    if case is None and len(item.cases) > 1:
+        return f"mean |error| {size(item)}, {margin(item)}"
     return ", ".join(filter(None, (error(item, case), margin(item, case))))
 
 

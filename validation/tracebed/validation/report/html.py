@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tracebed.errors import InputError
-from tracebed.files import replacing
+from tracebed.outputs import REPORT
 from tracebed.validation.report.banner import banner
 from tracebed.validation.report.interactive import POLICY, charts
 from tracebed.validation.report.sections import Section, shown
@@ -110,5 +110,5 @@ def _write(text: str, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", where=str(path), hint="name another file") from error
-    with replacing(path) as file:
+    with REPORT.file(path) as file:
         file.write(text.encode())

@@ -83,6 +83,7 @@ def _case(
         "gate": str(metric.gate).lower(),
         "metric_verdict": metric.verdict.value,
         "metric_z": f"{metric.z:.6g}",
+        "metric_mean_absolute_z": f"{metric.mean_absolute:.6g}",
     }
     case.append(_properties(figures))
     kind = _outcome(metric, item, calibration, inconclusive)

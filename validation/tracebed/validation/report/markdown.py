@@ -14,6 +14,13 @@ from tracebed.validation.verdict.validation import MetricVerdict, Validation
 LIMIT = 1000 * 1024
 """Largest size, bytes. GitHub rejects a step summary above 1024 KiB; other commands of the step may add to it."""
 
+MARK = "\n<!-- tracebed -->\n"
+"""Last line of a summary, by which `outputs.SUMMARY` recognizes the file."""
+SINGLE = ("error [interval]", "error / margin")
+"""Columns for one case, between the verdict and the margin."""
+SEVERAL = ("mean abs. error / margin", "worst case", "cases beyond 1, 2 margins", "mean error / margin [interval]")
+"""Columns for several cases."""
+
 
 def markdown(validations: Sequence[Validation], findings: Iterable[Finding] = ()) -> str:
     """Return the summary of the validations of one or several simulators, at most `LIMIT` bytes of UTF-8.
@@ -34,7 +41,7 @@ def markdown(validations: Sequence[Validation], findings: Iterable[Finding] = ()
             else:
                 text += block
     note = f"\nToo long for this summary: {left_out} tables. The report and the JSON document have them.\n"
-    return text + (note if left_out else "")
+    return text + (note if left_out else "") + MARK
 
 
 def number(z: float) -> str:
@@ -54,19 +61,31 @@ def _overview(validation: Validation, findings: Sequence[Finding]) -> str:
     lines = [f"## {_plain(name)}: {validation.verdict}", "", _plain(validation.headline), ""]
     lines += [f"- {'**worse than the baseline**: ' if f.failed else ''}{_plain(f.text)}" for f in findings]
     lines += [""] if findings else []
-    columns = ("metric", "verdict", "error, mean [interval]", "error / margin", "margin", "margin needed", "reason")
-    lines += table(columns, [_row(metric) for metric in validation.metrics])
+    several = len(validation.cases) > 1
+    columns = ("metric", "verdict", *(SEVERAL if several else SINGLE), "margin", "margin needed", "reason")
+    lines += table(columns, [_row(metric, several) for metric in validation.metrics])
+    if validation.dependence:
+        lines += ["", *(f"- {_plain(text)}" for text in validation.dependence)]
     return "\n".join([*lines, ""])
 
 
-def _row(metric: MetricVerdict) -> tuple[str, ...]:
+def _row(metric: MetricVerdict, several: bool) -> tuple[str, ...]:
+    """Return the row of a metric for one case, or for several."""
+    worst, cases = metric.worst, len(metric.deciding)
+    middle: tuple[str, ...] = (metric.error, number(metric.z))
+    if several:
+        middle = (
+            "-" if math.isnan(metric.mean_absolute) else f"{metric.mean_absolute:.2f}",
+            f"{number(worst.z)} ({worst.case})" if worst else "-",
+            f"{metric.beyond(1)}, {metric.beyond(2)} of {cases}",
+            f"{number(metric.z)} [{number(metric.low)}, {number(metric.high)}]",
+        )
     verdict = metric.verdict.value
     return (
         metric.metric.title,
         f"**{verdict}**" if metric.gate and metric.verdict is not Verdict.ACCURATE else verdict,
-        metric.error,
-        number(metric.z),
-        metric.margin.words(metric.metric.unit) + ("" if metric.evidence else ", run times imposed"),
+        *middle,
+        metric.margin.words(metric.metric.unit) + ("" if metric.evidence else ", run times not tested"),
         metric.margin_needed,
         why(metric),
     )

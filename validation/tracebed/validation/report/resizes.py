@@ -38,16 +38,22 @@ def _drawn(comparison: Comparison, unit: str, caption: str) -> Picture | None:
     sides = []
     for run in (comparison.real, comparison.predicted):
         table = run.resizes if unit == "nodes" else run.core_changes
-        table = table[((table["state"] == "applied") & table["applied"].notna()).to_numpy()]
+        applied = ((table["state"] == "applied") & table["applied"].notna()).to_numpy()
+        unapplied = len(table) - int(applied.sum())
+        table = table[applied]
         x = (table["applied"] - origin(run)).to_numpy(dtype=np.float64) / time.unit
-        sides.append((x, (table[f"{unit}_to"] - table[f"{unit}_from"]).to_numpy(dtype=np.float64)))
-    if not any(len(x) for x, _ in sides):
+        y = (table[f"{unit}_to"] - table[f"{unit}_from"]).to_numpy(dtype=np.float64)
+        more = f", {unapplied:,} decided and not applied" if unapplied else ""
+        sides.append((x, y, f"{int((y > 0).sum()):,} expanded, {int((y < 0).sum()):,} shrunk{more}"))
+    if not any(len(x) for x, _, _ in sides):
         return None
-    reach = max(float(np.abs(y).max(initial=1.0)) for _, y in sides) * 1.15
+    reach = max(float(np.abs(y).max(initial=1.0)) for _, y, _ in sides) * 1.15
 
     def draw(width: float) -> Figure:
         figure, both = panels(2, 1.1, width)
-        for axes, (x, y), name, color in zip(both, sides, ("real", "predicted"), (REAL, PREDICTED), strict=True):
+        for axes, (x, y, counts), name, color in zip(
+            both, sides, ("real", "predicted"), (REAL, PREDICTED), strict=True
+        ):
             many = len(x) > MARKS
             axes.axhline(0.0, color=SOFT, linewidth=0.7)
             axes.vlines(x, 0.0, y, color=color, linewidth=0.8, alpha=0.35 if many else 0.8, rasterized=many)
@@ -55,7 +61,7 @@ def _drawn(comparison: Comparison, unit: str, caption: str) -> Picture | None:
             axes.set_ylim(-reach, reach)
             axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
             axes.set_ylabel(unit)
-            heading(axes, f"{name}: {int((y > 0).sum()):,} expanded, {int((y < 0).sum()):,} shrunk", color)
+            heading(axes, f"{name}: {counts}", color)
             time.apply(axes, label=axes is both[-1])
         return figure
 

@@ -35,6 +35,8 @@ def _evidence(validation: Validation) -> Markup:
     verdicts = [(FACTORS.get(factor, f"margins x {factor:g}"), by_factor[factor].value) for factor in sorted(by_factor)]
     if validation.without_outliers is not None:
         verdicts.append(("without the repetitions with signals H4 or H5", validation.without_outliers.value))
+    if validation.by_own_limits is not None:
+        verdicts.append(("by the limits of health of the runs themselves", validation.by_own_limits.value))
     tolerances, simulator = validation.tolerances, validation.simulator
     facts = [
         ("simulator", " ".join(filter(None, (simulator.name, simulator.version)))),
@@ -42,7 +44,6 @@ def _evidence(validation: Validation) -> Markup:
         ("decision", f"alpha {tolerances.alpha:g}, kappa {tolerances.kappa:g}, tau {cell(validation.tau)} s"),
     ]
     labels = {item.metric.name: item.metric.label for item in validation.metrics}
-    population = validation.population
     return fill(
         "evidence",
         verdicts=verdicts,
@@ -51,10 +52,11 @@ def _evidence(validation: Validation) -> Markup:
         same_scheduler=validation.same_scheduler,
         facts=facts,
         hashes=[("tolerances", tolerances.sha256), ("arguments of the simulator", simulator.arguments_sha256)],
-        population=population,
+        dependence=validation.dependence,
+        workloads=validation.workloads,
         intervals=[
             f"{labels.get(name, name)} {signed(low)} to {signed(high)}"
-            for name, (low, high) in (population.intervals if population else {}).items()
+            for name, (low, high) in validation.population.items()
         ],
     )
 

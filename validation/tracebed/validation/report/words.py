@@ -15,12 +15,12 @@ EXECUTION = {
     "computed": "computed: real processes that used CPU time",
     "emulated": "emulated: real processes that slept for the duration of their work, without CPU load",
     "simulated": "simulated: virtual time, no processes",
-    "logged": "logged: read from a public log",
+    "logged": "logged: read from a log",
 }
 SHORT = {
     "computed": "jobs computed",
     "emulated": "jobs emulated, not computed",
-    "logged": "jobs of a public log",
+    "logged": "jobs of a log",
 }
 
 LEAST = 0.0005
@@ -58,8 +58,8 @@ def reason_text(reason: Reason) -> str:
 def error(item: MetricVerdict, case: CaseMetric | None = None) -> str:
     """Return the error of a metric, predicted - real mean, with its interval: `+1.2 % [+0.8, +1.6]`.
 
-    The unit is percent of the real mean. It is the unit of the metric if the absolute amount of the margin applies to
-    a single case, and the margin if a real mean is 0.
+    The unit is percent of the real mean, or the unit of the metric if the absolute amount of the margin applies. The
+    unit of the mean over several cases is the margin, since their margins differ.
 
     Args:
         item: the verdict on the metric.
@@ -71,9 +71,6 @@ def error(item: MetricVerdict, case: CaseMetric | None = None) -> str:
         scale, unit = _scale(item, case)
         values = [scale * z for z in (case.z, case.low, case.high)]
         least = LEAST * scale
-    elif math.isfinite(item.relative_error):
-        values = [100 * share for share in (item.relative_error, item.relative_low, item.relative_high)]
-        unit, least = " %", LEAST
     else:
         values, unit, least = [item.z, item.low, item.high], " margins", LEAST
     mean, low, high = values
@@ -82,6 +79,20 @@ def error(item: MetricVerdict, case: CaseMetric | None = None) -> str:
     return f"{signed(mean, least)}{unit}" + (
         "" if math.isnan(low) else f" [{signed(low, least)}, {signed(high, least)}]"
     )
+
+
+def size(item: MetricVerdict) -> str:
+    """Return the size of the error of a metric: of one case the error, of several the mean of |error| in margins."""
+    if len(item.cases) == 1:
+        return error(item).partition(" [")[0]
+    return "not defined" if math.isnan(item.mean_absolute) else f"{item.mean_absolute:.2g} margins"
+
+
+def extent(item: MetricVerdict) -> str:
+    """Return the margin of a metric; over several cases, what `size` is, the worst case and the margin."""
+    if len(item.cases) == 1 or item.worst is None:
+        return margin(item)
+    return f"mean |error|, worst {signed(item.worst.z)}; margin {margin(item)}"
 
 
 def margin(item: MetricVerdict, case: CaseMetric | None = None) -> str:

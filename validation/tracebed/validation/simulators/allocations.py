@@ -78,7 +78,7 @@ def _assigned(
     Rounded times of two jobs may overlap by the resolution, so that nodes are released that much earlier.
 
     Raises:
-        InputError: a simulator uses more nodes than there are.
+        InputError: a simulator uses more nodes than there are, or a real system more than `options.nodes`.
     """
     jobs = np.flatnonzero(ran)
     start = times.start[jobs]
@@ -89,8 +89,8 @@ def _assigned(
     warnings = []
     if busiest > len(nodes):
         what = f"up to {busiest:,} nodes are busy at once, but the machine has {len(nodes):,}"
-        if options.side == "predicted":
-            hint = "check --nodes, the sizes of the jobs (nodes or cores?) and the times"
+        if options.side == "predicted" or options.nodes is not None:
+            hint = "check --nodes, the sizes of the jobs (nodes or cores? nodes shared by jobs?) and the times"
             raise InputError(what, where=observed.where, hint=hint)
         warnings.append(f"{what}: nodes were added")
         nodes = nodes_of(System(busiest, nodes[0].cores))
@@ -127,7 +127,10 @@ def _recorded(
     end = rows["end"].to_numpy(dtype=np.float64) - pairing.offset_s if "end" in rows else until
     tolerance = max(observed.resolution, ROUNDING_S)
     outside = (start < begin - tolerance) | (end > until + tolerance)
-    high = rows["node"].to_numpy() + rows["count"].to_numpy()
+    first = rows["node"].to_numpy()
+    high = first + rows["count"].to_numpy()
+    if len(rows) and first.min() >= 1 and high.max() == len(nodes) + 1:  # numbers of nodes from 1, as those of OAR
+        first, high = first - 1, high - 1
     hint = "check --nodes and the files of the simulation"
     if (high > len(nodes)).any():
         at = int((high > len(nodes)).argmax())
@@ -141,11 +144,11 @@ def _recorded(
     table = pd.DataFrame(
         {
             "job_id": workload.column("job_id").astype(object)[job],
-            "node": rows["node"].to_numpy(),
+            "node": first,
             "count": rows["count"].to_numpy(),
             "start": np.clip(start, begin, None),
             "end": np.fmin(end, until),
-            "cores": rows["cores"].to_numpy() if "cores" in rows else cores[rows["node"].to_numpy()],
+            "cores": rows["cores"].to_numpy() if "cores" in rows else cores[first],
             "cpus": "",
         }
     )

@@ -7,9 +7,10 @@ Format: the documentation of Batsim (batsim.readthedocs.io). Columns are found b
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
-import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +21,9 @@ import pandas as pd
 
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.provenance import System
-from tracebed.converters.workload import Workload
+from tracebed.converters.workload import MAX_SIZE, Workload
 from tracebed.errors import InputError
+from tracebed.input_files import parse_json
 from tracebed.orchestrator.run import Run, nodes_of
 from tracebed.validation.simulators.assembly import run_of
 from tracebed.validation.simulators.csv import observed_of
@@ -117,10 +119,7 @@ class _Beside:
     def _schedule(self) -> dict[str, Any]:
         """Return the figures of the schedule; empty without it."""
         if file := self.files.get("schedule.json"):
-            try:
-                found = json.loads(Input.at(file).data)
-            except ValueError as error:
-                raise InputError(f"is not JSON: {error}", where=str(file), hint="run Batsim again") from error
+            found = parse_json(Input.at(file).text.decode(errors="replace"), where=str(file), hint="run Batsim again")
             return found if isinstance(found, dict) else {}
         if file := self.files.get("schedule.csv"):
             return dict(next(_rows(file), {}))
@@ -130,7 +129,13 @@ class _Beside:
         """Return the number of machines, or None without machine states."""
         file = self.files.get("machine_states.csv")
         first = next(_rows(file), None) if file else None
-        return None if first is None else int(sum(_number(first, name, file) for name in STATES)) or None
+        if first is None:
+            return None
+        machines = sum(_number(first, name, file) for name in STATES)
+        if not 0 <= machines <= MAX_SIZE:
+            what = f"the number of machines is {machines:g}, not from 0 to {MAX_SIZE:,}"
+            raise InputError(what, where=str(file), hint="run Batsim again")
+        return int(machines) or None
 
     def disagreements(self, table: Table) -> Iterator[str]:
         """Yield a sentence for each value of the other files that contradicts `jobs.csv`."""
@@ -139,9 +144,9 @@ class _Beside:
             for name in ("start", "end", "nodes", "wait")
         )
         ran = np.isfinite(start) & np.isfinite(end)
-        if "mean_waiting_time" in (schedule := self._schedule()):
+        if ran.any() and "mean_waiting_time" in (schedule := self._schedule()):  # without jobs, Batsim divides by 0
             file = self.files.get("schedule.json") or self.files.get("schedule.csv")
-            theirs, ours = _number(schedule, "mean_waiting_time", file), float(np.nanmean(wait)) if ran.any() else 0.0
+            theirs, ours = _number(schedule, "mean_waiting_time", file), float(np.nanmean(wait))
             if abs(theirs - ours) > AGREES * max(abs(theirs), 1.0):
                 yield f"the schedule of Batsim has a mean waiting time of {theirs:g} s, jobs.csv of {ours:g} s"
         if file := self.files.get("machine_states.csv"):
@@ -154,15 +159,18 @@ class _Beside:
 
 
 def _rows(path: Path) -> Iterator[dict[str, str]]:
-    """Yield the rows of a small CSV file."""
-    yield from csv.DictReader(io.StringIO(Input.at(path).data.decode("utf-8", "replace")))
+    """Yield the rows of a small CSV file. Raises InputError if the file is not CSV."""
+    try:
+        yield from csv.DictReader(io.StringIO(Input.at(path).data.decode("utf-8", "replace"), newline=""))
+    except csv.Error as error:
+        raise InputError(f"is not CSV: {error}", where=str(path), hint="run Batsim again") from None
 
 
 def _number(row: Mapping[str, Any], name: str, path: Path | None) -> float:
-    try:
-        return float(row[name])
-    except (KeyError, ValueError, TypeError):
-        raise InputError(f"{name} is missing or not a number", where=str(path), hint="run Batsim again") from None
+    with contextlib.suppress(KeyError, ValueError, TypeError, OverflowError):
+        if math.isfinite(value := float(row[name])):
+            return value
+    raise InputError(f"{name} is missing or not a finite number", where=str(path), hint="run Batsim again")
 
 
 SIMULATOR = Simulator(name="batsim", title="output of Batsim: jobs.csv", read=read, recognizes=recognizes)

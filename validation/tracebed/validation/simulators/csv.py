@@ -25,10 +25,13 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
 
 def observed_of(table: Table, format: str, **facts: object) -> Observed:
     """Return the jobs of a table; `facts` are further attributes of `Observed`."""
-    recorded = {
+    recorded: dict[str, object] = {
         "columns": {field: column.name for field, column in table.found.items()},
         "units": {field: column.unit for field, column in table.found.items() if column.unit},
     }
+    if table.time_zone is not None:
+        recorded["time_zone"] = table.time_zone
+    assumed = ["dates without an offset were taken as UTC (--time-zone ZONE sets the zone)"] if table.assumed else []
     attributes: dict[str, object] = {
         "jobs": table.jobs,
         "source": table.file.source,
@@ -37,6 +40,7 @@ def observed_of(table: Table, format: str, **facts: object) -> Observed:
         "format": format,
         "unix": table.unix,
         "facts": recorded,
+        "warnings": assumed,
         "allocations": None if table.held is None else allocations_of(table),
     }
     return Observed(**(attributes | facts))  # type: ignore[arg-type]

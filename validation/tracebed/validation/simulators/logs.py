@@ -26,7 +26,8 @@ def read(path: Path, form: str, workload: Workload | None, options: ReadOptions)
     if options.columns or options.unit:
         given = "--columns" if options.columns else "--unit"
         raise InputError(f"{given} is for tables, and {path.name} is in format {form}", hint="use --from csv")
-    log = read_workload(path, form)
+    zone = {"time_zone": options.time_zone} if options.time_zone else {}
+    log = read_workload(path, form, **zone)
     if not np.isfinite(log.floats("logged_start")).any():
         hint = "use a format with starts and ends, or --from csv with --columns"
         raise InputError(f"the file in format {form} has no starts of jobs", where=str(path), hint=hint)
@@ -56,5 +57,9 @@ def _observed(path: Path, form: str, log: Workload, options: ReadOptions) -> Obs
         place=lambda row: f"{path}, job {jobs['job_id'].iloc[row]}",
         format=form,
         nodes=nodes_of(system) if system.nodes and options.nodes is None else None,
-        facts={"files": len(inputs), "unix_start": log.provenance.unix_start},
+        facts={
+            "files": len(inputs),
+            "unix_start": log.provenance.unix_start,
+            "time_zone": log.provenance.time_zone,
+        },
     )

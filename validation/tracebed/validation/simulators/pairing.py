@@ -11,6 +11,7 @@ import pandas as pd
 
 from tracebed.converters.workload import REQUESTED, FloatArray, IntArray, Kind, Workload
 from tracebed.errors import InputError
+from tracebed.input_files import MAX_RUN_JSON, read_text
 from tracebed.validation.simulators.observed import Observed
 from tracebed.validation.simulators.simulator import ReadOptions
 
@@ -116,10 +117,7 @@ def read_mapping(path: Path) -> dict[str, str]:
     Raises:
         InputError: the file cannot be read, a line does not have two values, or an id occurs twice in a column.
     """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read: {error}", where=str(path), hint="check the path of --map") from error
+    lines = read_text(path, "mapping", hint="check the path of --map", most=MAX_RUN_JSON).splitlines()
     found: dict[str, str] = {}
     taken: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
@@ -145,8 +143,8 @@ def _by_id(observed: Observed, workload: Workload, names: pd.Series[str]) -> Int
         first = int((names == names.iloc[row]).to_numpy().argmax())
         what = f"occurs twice: its first row is {observed.place(first)}, and {int(twice.sum()):,} rows are repeated"
         raise observed.error(row, what, "remove the repeated rows, or keep only the last run of each job")
-    known = pd.Index(names)
-    return np.asarray(known.get_indexer(pd.Index(workload.column("job_id").astype(str))), dtype=np.int64)
+    rows = {name: row for row, name in enumerate(names) if name}  # rows that are not in the mapping have no name
+    return np.array([rows.get(str(name), -1) for name in workload.column("job_id")], dtype=np.int64)
 
 
 # -- by order

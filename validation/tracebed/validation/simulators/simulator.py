@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from tracebed.converters.formats.tools.columns import check_zone
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import NodeFacts, Run
@@ -59,6 +60,11 @@ class ReadOptions:
     workload_facts: Mapping[str, Any] | None = None
     """Facts of the workload for `run.json`. None: those of the workload."""
 
+    def __post_init__(self) -> None:
+        """Raise InputError if the time zone is unknown, also for a file without date-times."""
+        if self.time_zone:
+            check_zone(self.time_zone)
+
 
 @dataclass(frozen=True, kw_only=True)
 class SimulateOptions:
@@ -76,6 +82,8 @@ class SimulateOptions:
     """Time after which the simulator is stopped and the simulation fails, wall s."""
     folder: Path | None = None
     """Folder in which the input and output files of the simulator are kept. None: a temporary folder."""
+    replace: bool = False
+    """Whether an earlier folder of this kind is replaced."""
     seed: int = 0
     """Seed of a stochastic simulator."""
     interval_s: float = 0.0

@@ -25,6 +25,7 @@ CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d+)(?::(\d+(?:\.\d+)?))?")
 """A duration as Slurm prints it: `1-02:03:04`, `02:03:04`, `03:04`."""
 NEVER = -1.0
 """An unknown time, or the time of an event that never came, as several simulators write it."""
+UTC = "UTC"
 EPOCH = 5e8
 """Numbers above this, in s, are taken as times since 1970 (1985-11-05)."""
 
@@ -42,6 +43,10 @@ class Table:
     found: Mapping[str, Found]
     unix: bool
     """Whether submit, start and end are s since 1970."""
+    time_zone: str | None = None
+    """Time zone in which date-times without an offset were read; None if there are none."""
+    assumed: bool = False
+    """Whether the time zone was not given."""
 
     def place(self, row: int) -> str:
         """Return `file:line` of a row."""
@@ -74,6 +79,7 @@ def read_table(path: Path, options: ReadOptions) -> Table:
     wanted = {field: Want("text", (column.name.lower(),)) for field, column in found.items()}
     columns = read_columns([file], wanted)
     jobs: dict[str, pd.Series[str] | FloatArray] = {}
+    local = False
     for field, column in found.items():
         texts = pd.Series(columns[field], dtype="str").str.strip()
         if field in TEXTS:
@@ -81,7 +87,8 @@ def read_table(path: Path, options: ReadOptions) -> Table:
         elif field in NUMBERS:
             numbers = _Numbers(file, columns, column.name, texts)
             if field in INSTANTS and numbers.are_dates:
-                jobs[field] = numbers.dates(options.time_zone)
+                jobs[field], zoned = numbers.dates(options.time_zone)
+                local = local or not zoned
             else:
                 unit = column.unit or options.unit
                 guessed = field in INSTANTS and not unit
@@ -92,7 +99,8 @@ def read_table(path: Path, options: ReadOptions) -> Table:
     known = [values[np.isfinite(values)] for values in instants]
     unix = any(map(len, known)) and all(values.min() > EPOCH for values in known if len(values))
     held = pd.Series(columns["held"], dtype="str") if "held" in found else None
-    return Table(file, pd.DataFrame(jobs), held, columns, found, unix)
+    zone = (options.time_zone or UTC) if local else None
+    return Table(file, pd.DataFrame(jobs), held, columns, found, unix, zone, local and not options.time_zone)
 
 
 class _Numbers:
@@ -133,15 +141,15 @@ class _Numbers:
         power = 1.0 if largest < FAR else 1e3 if largest < FAR * 1e3 else 1e6 if largest < FAR * 1e6 else 1e9
         return values / power
 
-    def dates(self, zone: str) -> FloatArray:
-        """Return date-times, s since 1970 UTC. Date-times without an offset are in `zone`, by default UTC.
+    def dates(self, zone: str) -> tuple[FloatArray, bool]:
+        """Return date-times, s since 1970 UTC, and whether they have an offset. Without one, they are in `zone` or UTC.
 
         Raises:
             InputError: a value is not a date-time, or the time zone is unknown.
         """
         column, zoned = cast(pa.chunked_array([pa.array(self.texts, pa.string())]), "time", self.file, self.name)
         seconds = column.to_numpy().astype(np.float64)
-        return seconds if zoned else utc(seconds, zone or "UTC")
+        return (seconds if zoned else utc(seconds, zone or UTC)), zoned
 
 
 def _clock(text: str) -> float:

@@ -27,6 +27,7 @@ from tracebed.orchestrator.evolving.programs import Programs
 from tracebed.orchestrator.evolving.simulation import programs_of
 from tracebed.orchestrator.run import Run, nodes_of
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.placement import on_grid
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import shares
 from tracebed.orchestrator.simulation.prediction import predict
@@ -55,6 +56,8 @@ class Cell:
     over_limit: str
     placement: str
     """Placement with the grid of the machine, as `hilbert@8x16`."""
+    speed: float
+    """Trace seconds per wall second."""
     processes: str
     """Fields of `Processes` as JSON, including defaults; `none`: jobs take their run times."""
     processes_seed: int
@@ -85,7 +88,7 @@ def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[
     If all or none of the jobs become malleable, the seed has no effect. Random changes apply to every policy.
     """
     spec = study.policy(point)
-    policy = registry.load(spec.policy, spec.parameters)
+    _, policy = registry.resolve(spec.policy, spec.parameters, speed=study.speed)
     processes = study.processes_of(point)
     share, seed = 0.0, 0
     if point.share and (policy.malleable or shares(policy)):
@@ -102,7 +105,8 @@ def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[
         "interval_s": point.interval_s,
         "malleability_interval_s": point.malleability_interval_s,
         "over_limit": str(study.over_limit),
-        "placement": f"{spec.placement}@{base.system.grid}" if base.system.grid else spec.placement,
+        "placement": on_grid(spec.placement, None, base.system.grid),
+        "speed": study.speed,
         "processes": json.dumps(asdict(processes), sort_keys=True) if processes else NO_PROCESSES,
         "processes_seed": point.seed if processes else 0,
         "tau": study.tau,
@@ -144,6 +148,7 @@ def compute(cell: Cell) -> Measured:
             malleability_interval_s=cell.malleability_interval_s,
             over_limit=OverLimit(cell.over_limit),
             placement=cell.placement,
+            speed=cell.speed,
         )
         if cell.processes != NO_PROCESSES:
             run = _as_processes(run, workload, cell)

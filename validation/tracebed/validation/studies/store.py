@@ -15,6 +15,8 @@ import pandas as pd
 
 from tracebed.errors import InputError, tolerate
 from tracebed.files import replacing, sha256_of
+from tracebed.input_files import MAX_RUN_JSON, read_file
+from tracebed.parquet_file import read_frame
 from tracebed.validation.studies.cells import Cell, Measured
 
 SCHEMA = "tracebed-cell/1"
@@ -83,13 +85,12 @@ def read(cell: Cell, folder: Path) -> Kept:
     def damaged(what: str) -> InputError:
         return InputError(what, where=str(path), hint="run the sweep again to compute the cell again")
 
+    data = read_file(path, "cell", hint="run the sweep again to compute the cell again", most=MAX_RUN_JSON)
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(data)  # undefined figures are NaN
         expected = content.pop("sha256")
         kept = Kept(content["rows"], content["seconds"], content["warnings"], content["jobs_sha256"])
         identity = content["cell"]["identity"]
-    except OSError as error:
-        raise damaged(f"cannot be read: {error.strerror}") from error
     except KeyError as error:
         raise damaged(f"the key {error} is missing") from error
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
@@ -109,10 +110,7 @@ def has_jobs(cell: Cell, folder: Path) -> bool:
 def jobs_of(cell: Cell, folder: Path) -> pd.DataFrame:
     """Return the kept jobs of a cell. Raises InputError if the file is damaged."""
     path = _jobs_path(cell, folder)
-    try:
-        return pd.read_parquet(path)
-    except (OSError, ValueError) as error:  # errors of pyarrow are ValueErrors
-        raise InputError(f"is damaged: {error}", where=str(path), hint="run the sweep again") from error
+    return read_frame(path, hint="run the sweep again")
 
 
 def _path(cell: Cell, folder: Path) -> Path:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
+from tracebed import bounds
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.priorities import NAMES as PRIORITIES
 from tracebed.orchestrator.simulation.processes import Processes
@@ -86,6 +87,8 @@ class Study(BaseModel):
     ] = [ProcessesSpec(communication="none")]
     shaking: ShakingSpec = ShakingSpec()
     over_limit: Annotated[OverLimit, Field(strict=False)] = OverLimit.EXTEND
+    speed: Annotated[float, Field(ge=bounds.MIN_SPEED, le=bounds.MAX_SPEED)] = 1.0
+    """Trace seconds per wall second, for policies with wall times (`slurm`)."""
     tau: Annotated[float, Field(gt=0, allow_inf_nan=False)] = TAU
     windows: Annotated[dict[Name, WindowSpec], Field(min_length=1)] = {"all": WindowSpec()}
     exclude: list[Where] = []

@@ -67,7 +67,7 @@ class StudyFile:
         for index, policy in enumerate(self.study.policies):
             if policy.name in labels:
                 try:
-                    registry.load(policy.policy, policy.parameters)
+                    registry.resolve(policy.policy, policy.parameters, speed=self.study.speed)
                 except InputError as error:
                     hint = error.hint or HINT
                     raise InputError(

@@ -163,7 +163,7 @@ def is_kept(path: Path) -> bool:
 def _keep(workload: Workload, path: Path) -> None:
     """Write a workload, then its checksum, which marks the workload as complete."""
     _checksum_path(path).unlink(missing_ok=True)
-    write_workload(workload, path)
+    write_workload(workload, path, replace=True)
     with replacing(_checksum_path(path)) as stream:
         stream.write(_checksum_line(path))
 

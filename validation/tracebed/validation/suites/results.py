@@ -25,7 +25,7 @@ from tracebed.validation.verdict.gate import Finding, OnInconclusive, gate
 from tracebed.validation.verdict.rule import Verdict, combine
 from tracebed.validation.verdict.validation import Validation
 
-SCHEMA = "tracebed-verdicts/1"
+SCHEMA = "tracebed-verdicts/2"
 
 
 def write(

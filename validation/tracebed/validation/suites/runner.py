@@ -134,6 +134,7 @@ def validations(suite: Suite, predictions: Predictions, folder: Path) -> dict[st
                 predicted[case.name],
                 case.calibration,
                 tuple(real[case.name]),
+                case.cluster,
             )
             for case in suite.cases.values()
         ]

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from tracebed.display import time_text
 from tracebed.errors import InputError
 from tracebed.files import replacing, sha256_of
+from tracebed.input_files import read_json
 from tracebed.orchestrator import scheduling, simulation
 from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.run import Run
@@ -89,7 +90,7 @@ class Maker(SuiteSimulator):
             if not self._is_kept(path, task, seed):
                 _record(path).unlink(missing_ok=True)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self.predict(task, seed, path.with_name(f"{path.name}.log")).save(path)
+                self.predict(task, seed, path.with_name(f"{path.name}.log")).save(path, replace=True)
                 with replacing(_record(path)) as stream:
                     stream.write(json.dumps(self._inputs(task, seed), indent=1).encode() + b"\n")
             found.append(Run.load(path))
@@ -109,8 +110,8 @@ class Maker(SuiteSimulator):
     def _is_kept(self, path: Path, task: Task, seed: int) -> bool:
         """Return whether a prediction is kept and complete, and all its inputs are the same."""
         try:
-            kept = json.loads(_record(path).read_bytes())["sha256"]
-        except (OSError, ValueError, TypeError, KeyError):
+            kept = read_json(_record(path), "record of a prediction")["sha256"]
+        except (InputError, TypeError, KeyError):
             return False
         return bool(kept == self._inputs(task, seed)["sha256"]) and (path / "run.json").is_file()
 

@@ -13,6 +13,7 @@ from tracebed.validation.repetitions.campaign import MOST_REPETITIONS, OrderSpec
 from tracebed.validation.simulators.reading import forms
 from tracebed.validation.simulators.simulator import SIMULATORS, TIMEOUT_S, MatchName
 from tracebed.validation.studies.specs import Name, Part
+from tracebed.yaml_file import FileName
 
 TRACEBED = "tracebed"
 """Name of the built-in simulator."""
@@ -63,10 +64,12 @@ def check_placeholders(text: str, known: tuple[str, ...]) -> str:
 class WorkloadSpec(Part):
     """A workload of the suite."""
 
-    file: str | None = None
+    file: FileName | None = None
     """File of the workload, relative to the suite file. Not needed for recorded runs and recorded predictions."""
     calibration: bool = False
     """Whether a simulator was calibrated with the workload: its cases are shown, and never gated."""
+    cluster: str = ""
+    """Name of the cluster of dependent workloads to which the workload belongs; empty: found from the runs."""
 
 
 class PolicySpec(Part):
@@ -105,7 +108,7 @@ class ReadSpec(Part):
 class RecordedSpec(ReadSpec):
     """Recorded real runs: those of a case match a pattern of paths."""
 
-    runs: str
+    runs: FileName
     """Pattern of paths, relative to the suite file, with the placeholders {workload} and {policy}."""
 
     @field_validator("runs")
@@ -119,11 +122,11 @@ class SimulatorSpec(ReadSpec):
 
     driver: str | None = Field(None, alias="with")
     """Name of a simulator of the registry, or `tracebed`."""
-    runs: str | None = None
+    runs: FileName | None = None
     """Pattern of the paths of recorded predictions, as in `RecordedSpec`."""
     command: str | None = None
     """Command line with placeholders. Its output is a run, or is read by the importer."""
-    calibration: str | None = None
+    calibration: FileName | None = None
     """File of a calibration of the testbed, for the built-in simulator and for those of the registry."""
     runtime_model: str = "ideal"
     """Run time of jobs that hold fewer cores than requested, for the built-in simulator."""
@@ -210,11 +213,11 @@ class SuiteSpec(OrderSpec):
     repetitions: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)] = 5
     """Number of repetitions of each case."""
     simulators: Annotated[dict[Name, Annotated[SimulatorSpec, BeforeValidator(_empty)]], Field(min_length=1)]
-    tolerances: str | None = None
+    tolerances: FileName | None = None
     """File of the margins, relative to the suite file."""
-    noise: str | None = None
+    noise: FileName | None = None
     """File of the noise profile of the testbed."""
-    baseline: str | None = None
+    baseline: FileName | None = None
     """File of the baseline."""
     tau: Annotated[float, Field(gt=0, le=bounds.MAX_SECONDS)] = 10.0
     """Threshold of the bounded slowdown, s."""

@@ -25,6 +25,7 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.slurm_conf import policy_parameters
 from tracebed.registry import one_of
 from tracebed.validation.repetitions.campaign import Campaign, Cell, CellSpec, cell_of, inventory_at, machine_of
 from tracebed.validation.suites.recorded import paths_at, read_run
@@ -47,6 +48,8 @@ class SuiteCase:
     """The task of the simulators."""
     calibration: bool
     """Whether a simulator was calibrated with the workload."""
+    cluster: str
+    """Name of the cluster of dependent workloads; empty: found from the runs."""
     recorded: Mapping[str, Run]
     """Name -> recorded run; empty with a testbed."""
 
@@ -117,9 +120,9 @@ class _Loader:
             if spec.testbed is not None:
                 cells[name] = self._cell(name, workloads[workload], parameters[policy])
                 task = Task.of_cell(cells[name], self._names(name), self._file(workload))
-                cases[name] = SuiteCase(name, task, spec.workloads[workload].calibration, {})
+                cases[name] = self._case(name, task, {})
             else:
-                cases[name] = self._recorded(name, workloads[workload], parameters[policy])
+                cases[name] = self._recorded(name, workloads[workload])
         campaign = Campaign(spec, self.source, cells) if cells else None
         return Suite(spec, self.source, cases, campaign, simulators, tolerances, noise)
 
@@ -141,10 +144,11 @@ class _Loader:
                 raise InputError("the file of the workload is missing", hint=f"write {name}: FILE")
             return read_workload(file) if file is not None else None
 
-    def _parameters(self, name: str) -> dict[str, Any]:
-        """Return all parameters of a policy, with their defaults."""
+    def _parameters(self, name: str, defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return all parameters of a policy; `defaults` are those that the suite does not set."""
+        given = {**(defaults or {}), **self.spec.policies[name].parameters}
         with self._at("policies", name):
-            return registry.parameters(registry.resolve(self._policy(name), self.spec.policies[name].parameters)[1])
+            return registry.parameters(registry.resolve(self._policy(name), given)[1])
 
     def _policy(self, name: str) -> str:
         return self.spec.policies[name].policy or name
@@ -171,8 +175,8 @@ class _Loader:
         with self._at("testbed", what=f"case {name}: "):
             return cell_of(name, spec, workload, inventory, self.source)
 
-    def _recorded(self, name: str, workload: Workload | None, parameters: dict[str, Any]) -> SuiteCase:
-        """Return a case with its recorded runs."""
+    def _recorded(self, name: str, workload: Workload | None) -> SuiteCase:
+        """Return a case with its recorded runs. The first run has the parameters that the suite does not set."""
         spec, (workload_name, policy) = self.spec.recorded, self.spec.cases[name]
         assert spec is not None
         names, file = self._names(name), self._file(workload_name)
@@ -183,11 +187,18 @@ class _Loader:
                 read_run(path, spec, "real", workload=workload, policy=self._policy(policy), title=title)
                 for path in paths
             ]
-            task = Task.of_run(runs[0], names, file, workload, self._policy(policy), parameters)
-        own = {path.name for path in paths}
-        shown = [path.name if len(own) == len(paths) else os.path.relpath(path, self.folder) for path in paths]
+            info = runs[0].info
+            own = policy_parameters(info) if info.policy == self._policy(policy) else {}
+            task = Task.of_run(runs[0], names, file, workload, self._policy(policy), self._parameters(policy, own))
+        distinct = len({path.name for path in paths}) == len(paths)
+        shown = [path.name if distinct else os.path.relpath(path, self.folder) for path in paths]
         recorded = dict(zip(shown, runs, strict=True))
-        return SuiteCase(name, task, self.spec.workloads[workload_name].calibration, recorded)
+        return self._case(name, task, recorded)
+
+    def _case(self, name: str, task: Task, recorded: Mapping[str, Run]) -> SuiteCase:
+        """Return a case with what the suite file says about its workload."""
+        workload = self.spec.workloads[self.spec.cases[name][0]]
+        return SuiteCase(name, task, workload.calibration, workload.cluster, recorded)
 
     @contextmanager
     def _at(self, *place: str, what: str = "") -> Iterator[None]:

@@ -43,7 +43,7 @@ class CaseBaseline(Part):
     """Margin, unit of the metric."""
     z: Number | None
     """(predicted - real) / margin."""
-    limits: list[Number] | None
+    limits: Annotated[list[Number], Field(min_length=2, max_length=2)] | None
     """Lowest and highest predicted value with which the metric is accurate, the values of the other cases unchanged.
     Null: no value."""
 
@@ -162,7 +162,9 @@ def _metric(
     """Return the baseline of one metric in these cases."""
     unmatched = {case["name"]: case["matching"]["unmatched_share"] for case in cases}
     found = [case for case in item["cases"] if case["case"] in unmatched]
-    needed = tolerances["repeats_many" if len(found) >= MANY else "repeats_few"]
+    of_case = {case["name"]: case["real_run"] for case in cases}
+    real_runs = len({of_case[case["case"]] for case in found})  # cases with the same real runs are one observation
+    needed = tolerances["repeats_many" if real_runs >= MANY else "repeats_few"]
     decidable = item["profile_based"] or min((case["repeats"] for case in found), default=0) >= needed
     decidable &= all(unmatched[case["case"]] <= tolerances["unmatched"] for case in found)
     half = (_number(item["high"]) - _number(item["low"])) / 2

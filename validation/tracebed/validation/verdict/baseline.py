@@ -6,7 +6,6 @@ A baseline makes the gate of a CI job deterministic: see `tracebed.validation.ve
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -15,8 +14,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from tracebed.errors import InputError
+from tracebed.input_files import MAX_RUN_JSON, read_json
 from tracebed.stored import StoredFile
 from tracebed.validation.verdict.acceptance import SimulatorBaseline, simulator_baseline, title
+from tracebed.validation.verdict.document import check_document
 from tracebed.validation.verdict.gate import Finding
 from tracebed.validation.verdict.ratchet import changed_tolerances, compare
 from tracebed.validation.verdict.validation import SCHEMA, Validation
@@ -100,18 +101,15 @@ def verdicts_in(path: Path) -> list[dict[str, Any]]:
         path: the output of `tracebed compare --json`, the file `verdict.json` of `tracebed validate`, or its folder.
 
     Raises:
-        InputError: the file cannot be read, or contains no verdict.
+        InputError: the file cannot be read, contains no verdict, or a value in it is invalid.
     """
     file = path / "verdict.json" if path.is_dir() else path
     hint = "give verdict.json, which `tracebed validate` writes, or its folder"
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=str(file), hint=hint) from error
-    except ValueError as error:
-        raise InputError("is not JSON", where=str(file), hint=hint) from error
+    document = read_json(file, "verdict", hint=hint, most=MAX_RUN_JSON)
     documents = document.get("simulators", [document]) if isinstance(document, dict) else []
     found = [item for item in documents if isinstance(item, dict) and item.get("schema") == SCHEMA]
     if not found or len(found) < len(documents):
         raise InputError("contains no verdict", where=str(file), hint=hint)
+    for item in found:
+        check_document(item, where=str(file), hint=hint)
     return found

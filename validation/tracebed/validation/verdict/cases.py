@@ -25,6 +25,8 @@ class Case:
     """Whether the simulator was calibrated on this workload. Such a case is shown, but not part of the verdict."""
     names: tuple[str, ...] = ()
     """Names of the repetitions, in messages and reports; by default `rep-01`, `rep-02`, ..."""
+    cluster: str = ""
+    """Name of the cluster of dependent workloads; empty: found from the contents of the runs (`clusters`)."""
 
     def __post_init__(self) -> None:
         for side, runs in (("real", self.real), ("predicted", self.predicted)):

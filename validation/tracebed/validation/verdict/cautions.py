@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from tracebed.validation.metrics import all_metrics
 from tracebed.validation.verdict.evidence import Evidence
+from tracebed.validation.verdict.health import counted_notes
 from tracebed.validation.verdict.rule import Verdict
 from tracebed.validation.verdict.screening import Repetition, most_frequent
 from tracebed.validation.verdict.tolerances import Tolerances
@@ -25,13 +26,16 @@ def cautions(
     tolerances: Tolerances,
     found: Evidence,
     without_outliers: Verdict | None,
+    by_own_limits: Verdict | None,
     verdict: Verdict,
 ) -> list[str]:
     """Return the warnings about a validation, one sentence each."""
     return [
         *_repetitions(cases, without_outliers, verdict),
+        *_recomputed(cases, by_own_limits, verdict),
         *_comparability(cases),
         *_calibration(cases),
+        *_shared_contents(cases),
         *_gates(metrics, tolerances),
         *_undefined(cases, metrics),
         *_cancellation(metrics),
@@ -73,6 +77,21 @@ def _repetitions(cases: Sequence[CaseResult], without: Verdict | None, verdict: 
         yield f"the health of {what} is unknown: the replay has no record of it; repeat the replay"
 
 
+def _recomputed(cases: Sequence[CaseResult], by_own_limits: Verdict | None, verdict: Verdict) -> Iterable[str]:
+    """Yield how the health of the real runs differs from their records, and the verdict by their own limits."""
+    alone = len(cases) == 1
+    names = {len(each.repetitions) > 1 for each in cases}
+    runs = [
+        (("the real run" if names == {False} else run.name) if alone else f"{each.case.name} {run.name}", run)
+        for each in cases
+        for run in each.repetitions
+    ]
+    yield from counted_notes([(name, note) for name, run in runs for note in run.notes], len(runs))
+    if by_own_limits is not None:
+        change = "is the same" if by_own_limits is verdict else f"is {by_own_limits} instead of {verdict}"
+        yield f"by the limits of health of the runs themselves, the verdict {change}"
+
+
 def _counted(what: str, found: Sequence[tuple[Repetition, str]], total: int) -> str:
     """Return how many repetitions are `what`, with the most frequent kind of cause."""
     verb = "is" if len(found) == 1 else "are"
@@ -102,6 +121,35 @@ def _calibration(cases: Sequence[CaseResult]) -> Iterable[str]:
     names = [each.case.name for each in cases if each.calibration]
     if names:
         yield f"{_names(names)}: not part of the verdict, since the predictions were calibrated on this workload"
+
+
+def _shared_contents(cases: Sequence[CaseResult]) -> Iterable[str]:
+    """Yield that cases have the same real run, or the same jobs under different names: they count once."""
+    deciding = [each for each in cases if not each.calibration]
+    for what, units, names in (
+        ("real run", [each.member.real_run for each in deciding], [each.case.name for each in deciding]),
+        ("workload", [each.member.workload for each in deciding], [each.case.workload for each in deciding]),
+    ):
+        unit = next((unit for unit in units if len(_of(unit, units, names)) > 1), None)
+        if unit is None or (what == "workload" and any(each.case.cluster for each in deciding)):
+            continue
+        same = _names(_of(unit, units, names))
+        number = len(set(units))
+        yield (
+            f"{len(deciding)} cases have {number} different {what}{'s' * (number > 1)}, and each counts once: the same "
+            f"{what} is that of {same}"
+        )
+    by_run: dict[str, set[str]] = {}
+    for each in deciding:
+        by_run.setdefault(each.member.real_run, set()).add(each.member.workload)
+    for run, clusters in by_run.items():
+        if len(clusters) > 1:
+            yield f"the clusters {_names(sorted(clusters))} have the real run of {run} in common: they are dependent"
+
+
+def _of(unit: str, units: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the different names of one unit, in their order."""
+    return list(dict.fromkeys(name for each, name in zip(units, names, strict=True) if each == unit))
 
 
 def _gates(metrics: Sequence[MetricVerdict], tolerances: Tolerances) -> Iterable[str]:

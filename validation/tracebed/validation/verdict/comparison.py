@@ -14,7 +14,7 @@ from tracebed.validation.metrics import TAU, MeasuredRun, summarize
 from tracebed.validation.statistics import Differences, differences
 from tracebed.validation.verdict.comparability import comparability_warnings
 from tracebed.validation.verdict.health import Health
-from tracebed.validation.verdict.matching import Matching, match
+from tracebed.validation.verdict.matching import Matching, check_same_plan, match
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,13 +65,17 @@ def compare(real: Run, predicted: Run, tau: float = TAU, *, allow_different_work
 
 
 def compare_measured(
-    real: MeasuredRun, predicted: MeasuredRun, figures: tuple[dict[str, Any], dict[str, Any]]
+    real: MeasuredRun,
+    predicted: MeasuredRun,
+    figures: tuple[dict[str, Any], dict[str, Any]],
+    health: Health | None = None,
 ) -> Comparison:
     """Compare two measured runs.
 
     Args:
         real, predicted: the runs, measured with the same tau.
         figures: the metrics of both.
+        health: the health of the real run, if it is known; else it is computed from the journal of the run.
 
     Raises:
         InputError: the runs have no job in common.
@@ -89,7 +93,7 @@ def compare_measured(
             for name in ("wait", "run", "response")
         },
         matching=matching,
-        health=Health.of(real.run, figures[0]["clock_skew_jobs"]),
+        health=health or Health.of(real.run, figures[0]["clock_skew_jobs"]),
         warnings=comparability_warnings(real.run, predicted.run, figures, matching, same_workload),
         tau=real.tau,
         compression=time_compression(real.run.info),
@@ -123,3 +127,5 @@ def check_sides(real: Run, predicted: Run, allow_different_workloads: bool) -> N
             f"the runs have different workloads: the hashes of {names[0]} (real) and {names[1]} (predicted) differ",
             hint="simulate the replayed workload, or match jobs by id with --allow-different-workloads",
         )
+    if same:
+        check_same_plan(real, predicted)

@@ -3,7 +3,7 @@
 The error of a prediction in case w, in margins, is z_w = (S_w - Y_w) / M_w: Y_w is the mean over R_w repetitions of the
 real run, S_w the mean over the predictions, M_w the margin. The error of the suite is the mean of z_w over the cases.
 Its interval has the standard error and the degrees of freedom of Welch and Satterthwaite, because each case has its own
-noise. A prediction is
+noise. The noise of real runs that several cases share counts once. A prediction is
 
 - inaccurate if the interval lies outside [-1, 1], or if a single case is proved to be off by more than kappa margins.
   Holm's procedure limits the probability of any false rejection over all gated metrics;
@@ -26,12 +26,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from tracebed.converters.workload import FloatArray
+from tracebed.converters.workload import BoolArray, FloatArray, IntArray
 from tracebed.validation.verdict.rule import Reason, Verdict
-
-BoolArray = NDArray[np.bool_]
 
 ROUNDING = 1e-9
 """Smallest margin, as a share of the values: a margin of 0 accepts rounding errors only."""
@@ -65,6 +63,9 @@ class Samples:
     """Number of predictions."""
     resolution: FloatArray | float = 0.0
     """Resolution q of the metric, its unit. `sd` is at least that of a rounding error, q / sqrt(12)."""
+    real_run: IntArray | None = None
+    """Number of the real runs of each case, shape (cases,). Cases with one number have the same real runs, so that the
+    noise of their real means is the same. None: each case has its own real runs."""
 
     @classmethod
     def of(cls, real: FloatArray, predicted: ArrayLike, margin: ArrayLike, **more: Any) -> Samples:
@@ -77,7 +78,8 @@ class Samples:
 
     def first(self, cases: int) -> Samples:
         """Return the samples of the first cases."""
-        return replace(self, **{name: np.asarray(value)[..., :cases] for name, value in vars(self).items()})
+        fields = {name: value for name, value in vars(self).items() if value is not None}
+        return replace(self, **{name: np.asarray(value)[..., :cases] for name, value in fields.items()})
 
 
 @dataclass(frozen=True)
@@ -131,12 +133,6 @@ class Estimate:
         """Whether the interval lies inside (-1, 1), and no case exceeds kappa margins."""
         return self.inside & ~self.outlier
 
-    @property
-    def factor_needed(self) -> FloatArray:
-        """Factor on the margin with which the prediction would just be accurate."""
-        farthest = np.maximum(np.abs(self.low), np.abs(self.high))
-        return np.maximum(farthest, self.worst / self.kappa)
-
 
 def estimate(samples: Samples, alpha: float, kappa: float) -> Estimate:
     """Return the error of a metric in margins.
@@ -154,10 +150,16 @@ def estimate(samples: Samples, alpha: float, kappa: float) -> Estimate:
     sd = np.maximum(samples.sd, samples.resolution / np.sqrt(12))
     real_v = (sd / margin) ** 2 / samples.repeats
     predicted_v = (samples.predicted_sd / margin) ** 2 / samples.runs
-    v, case_df = _sum(np.stack((real_v, predicted_v)), np.stack(np.broadcast_arrays(samples.df, samples.runs - 1.0)))
-    v = np.broadcast_to(v, z.shape)
+    real_v, predicted_v, real_df, predicted_df = (
+        np.broadcast_to(each, z.shape) for each in (real_v, predicted_v, samples.df, samples.runs - 1.0)
+    )
+    v, case_df = _sum(np.stack((real_v, predicted_v)), np.stack((real_df, predicted_df)))
     cases = z.shape[-1]
-    variance, df = _sum(np.moveaxis(v, -1, 0), np.moveaxis(np.broadcast_to(case_df, z.shape), -1, 0))
+    shared_v, shared_df = _by_real_run(real_v, real_df, samples.real_run)
+    variance, df = _sum(
+        np.concatenate((shared_v, np.moveaxis(predicted_v, -1, 0))),
+        np.concatenate((shared_df, np.moveaxis(predicted_df, -1, 0))),
+    )
     mean, se = z.mean(axis=-1), np.sqrt(variance) / cases
     worst = np.abs(z).max(axis=-1)
     beyond = _tail(np.abs(z) - kappa, np.sqrt(v), case_df).min(axis=-1)
@@ -174,6 +176,27 @@ def estimate(samples: Samples, alpha: float, kappa: float) -> Estimate:
         worst=worst,
         kappa=kappa,
     )
+
+
+def _by_real_run(v: FloatArray, df: FloatArray, real_run: IntArray | None) -> tuple[FloatArray, FloatArray]:
+    """Return the variance of the sum of the real means over the cases with the same real runs, and its df.
+
+    The noise of the same real runs is the same in each of their cases, apart from the unit: standard deviations add up.
+    Cases that share some of their real runs only are treated alike, for which this sum is an upper bound.
+
+    Args:
+        v: variance of the real mean of each case, in squared margins, shape (..., cases).
+        df: degrees of freedom of `v`.
+        real_run: number of the real runs of each case; None: no case shares them.
+
+    Returns:
+        Two arrays of shape (real runs, ...).
+    """
+    if real_run is None:
+        return np.moveaxis(v, -1, 0), np.moveaxis(df, -1, 0)
+    members = [np.flatnonzero(real_run == number) for number in np.unique(real_run)]
+    total = np.stack([np.sqrt(v[..., own]).sum(axis=-1) ** 2 for own in members])
+    return total, np.stack([df[..., own].min(axis=-1) for own in members])
 
 
 def _sum(variances: FloatArray, df: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -285,7 +308,7 @@ def repeats_needed(samples: Samples, found: Estimate, alpha: float, least: int) 
     cases = len(each)
 
     def enough(repeats: int) -> bool:
-        v, df = _sum(each / repeats, np.full(cases, repeats - 1.0))
+        v, df = _sum(*_by_real_run(each / repeats, np.full(cases, repeats - 1.0), samples.real_run))
         return tost_power(error, float(np.sqrt(v)) / cases, float(df), alpha) >= POWER
 
     if not enough(MOST_REPEATS):

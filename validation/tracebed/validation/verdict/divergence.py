@@ -57,6 +57,8 @@ class Divergences:
     """Number of jobs with a divergent decision."""
     tolerance_s: float
     """Largest difference of times that counts as explained, s."""
+    unapplied: tuple[int, int]
+    """Resizes that were decided and not applied, since the job ended first: in the real run, in the prediction."""
 
 
 def default_tolerance(real: Run, predicted: Run) -> float:
@@ -85,7 +87,14 @@ def divergences(real: Run, predicted: Run, *, tolerance_s: float | None = None, 
     parted = parted[parted["parting"] != ""].sort_values(["number", "earlier"], kind="stable")
     parted = parted.drop_duplicates("job_id").sort_values("earlier", kind="stable")
     rows = [both.describe(row) for row in parted.head(count).to_dict("records")]
-    return Divergences(pd.DataFrame(rows, columns=COLUMNS), len(both.decisions), len(parted), tolerance)
+    return Divergences(
+        pd.DataFrame(rows, columns=COLUMNS), len(both.decisions), len(parted), tolerance, _unapplied(real, predicted)
+    )
+
+
+def _unapplied(real: Run, predicted: Run) -> tuple[int, int]:
+    ours, theirs = (int((run.resizes["state"] != "applied").sum()) for run in (real, predicted))
+    return ours, theirs
 
 
 @dataclass(frozen=True)

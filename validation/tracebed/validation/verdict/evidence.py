@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pandas as pd
+
 from tracebed.orchestrator.run import RunInfo
+
+COPIES = 0.99
+"""Smallest share of the jobs with the observed run time for which the predicted run times are copies."""
+ROUNDING_S = 0.01
+"""Difference of run times that is rounding, s: simulators print times with few digits."""
 
 
 def imposed(info: RunInfo) -> str:
@@ -23,6 +30,19 @@ def imposed(info: RunInfo) -> str:
     return ", ".join(kinds)
 
 
+def copied_run_times(jobs: pd.DataFrame, resolution_s: float) -> bool:
+    """Return whether the predicted run times are copies of the observed ones, not predictions of them.
+
+    Args:
+        jobs: table of matched jobs, as in `Comparison.jobs`.
+        resolution_s: resolution of the times of both runs, s: smaller differences are rounding.
+    """
+    if not len(jobs):
+        return False
+    difference = (jobs["run_predicted"] - jobs["run_real"]).abs()
+    return bool((difference <= max(resolution_s, ROUNDING_S)).mean() >= COPIES)
+
+
 @dataclass(frozen=True)
 class Evidence:
     """Parts of a prediction that the real runs test, and parts that they do not test."""
@@ -37,8 +57,13 @@ class Evidence:
     """Parts that are imposed, or the same on both sides."""
 
 
-def evidence(real: Sequence[RunInfo], predicted: Sequence[RunInfo]) -> Evidence:
-    """Return which parts of the predictions `predicted` the runs `real` test."""
+def evidence(real: Sequence[RunInfo], predicted: Sequence[RunInfo], copied: Sequence[bool]) -> Evidence:
+    """Return which parts of predictions real runs test.
+
+    Args:
+        real, predicted: the runs of all cases.
+        copied: for each case, whether the predicted run times are copies of the observed ones.
+    """
     replayed = all(info.source == "replay" for info in real)
     own = replayed and not any(info.batch for info in real)
     shared = own and all(_decided_by_tracebed(info) for info in predicted)
@@ -46,8 +71,14 @@ def evidence(real: Sequence[RunInfo], predicted: Sequence[RunInfo]) -> Evidence:
     delays = "delays of launches, ends and resizes" if replayed else "delays of the real system"
     could = [f"{delays}, and the schedule that follows from them"]
     could_not = []
+    copies = "the predicted run times are copies of the observed ones"
     if by:
         could_not.append(f"run times: they were imposed ({by})")
+    elif copied and all(copied):
+        could_not.append(f"run times: {copies}")
+    elif any(copied):
+        could.append(f"run times of {len(copied) - sum(copied)} of {len(copied)} cases")
+        could_not.append(f"run times of {sum(copied)} of {len(copied)} cases: {copies}")
     else:
         could.append("run times")
     if shared:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tracebed.orchestrator.rejudging import Rejudged, rejudged
 from tracebed.orchestrator.run import Run
+from tracebed.validation.verdict.capacity import unused_nodes
 
 HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = "healthy", "degraded", "unhealthy", "unknown"
+FACTS = ("interrupted", "clock_skew_jobs", "nodes_unused")
+"""Signals without a limit that a run could widen."""
+LOGGED = "it is a log without a record of its machine: the health was judged by nodes, states and times only"
+NOT_JUDGED = Rejudged("", [], [LOGGED], lenient=False)
+"""The health of a log."""
 
 
 @dataclass(frozen=True)
@@ -18,27 +26,37 @@ class Health:
     """`healthy`, `degraded`, `unhealthy`, or `unknown` for a log or a replay that recorded no health."""
     causes: tuple[dict[str, Any], ...]
     """Causes: signal, value, limit, state (degraded or unhealthy) and text."""
+    notes: tuple[str, ...] = ()
+    """How the health differs from the record of the run, and what could not be recomputed; a sentence each."""
+    lenient: bool = False
+    """Whether the run is unhealthy by the default limits only, and not by its own ones."""
 
     @classmethod
     def of(cls, run: Run, skewed_jobs: int) -> Health:
-        """Return the health of the real run `run`.
+        """Return the health of the real run `run`. The health of a replay is judged again (`rejudging`).
 
         Args:
             run: the real run.
             skewed_jobs: number of jobs with contradicting times.
         """
-        recorded = run.info.health
-        causes = list(recorded.get("causes", []))
-        state = recorded.get("state", UNKNOWN)
-        if run.info.state == "interrupted" and state != UNHEALTHY:
+        state, causes, notes, lenient = rejudged(run) if run.info.source == "replay" else NOT_JUDGED
+        causes = [*causes]
+        known = {cause.get("signal") for cause in causes}
+        if run.info.state == "interrupted" and state != UNHEALTHY and "interrupted" not in known:
             why = "; ".join(filter(None, run.info.interruptions)) or "cause unknown"
             causes.append(_cause("interrupted", 1, 0, f"the run was interrupted: {why}"))
         if skewed_jobs:
             text = f"{skewed_jobs:,} jobs start before their submission or end before their start"
             causes.append(_cause("clock_skew_jobs", skewed_jobs, 0, text))
-        if any(cause["state"] == UNHEALTHY for cause in causes):
-            state = UNHEALTHY
-        return cls(state, tuple(causes))
+        if (unused := unused_nodes(run)) is not None:
+            causes.append(_cause("nodes_unused", len(unused.nodes), 0, unused.text))
+        of_limits = [cause for cause in causes if cause["state"] == UNHEALTHY]
+        return cls(
+            UNHEALTHY if of_limits else state or UNKNOWN,
+            tuple(causes),
+            tuple(notes),
+            lenient and all(cause.get("signal") not in FACTS for cause in of_limits),
+        )
 
     @property
     def decisive(self) -> list[dict[str, Any]]:
@@ -49,6 +67,22 @@ class Health:
     def why(self) -> str:
         """Texts of the decisive causes."""
         return "; ".join(cause["text"] for cause in self.decisive) or "cause unknown"
+
+
+def counted_notes(notes: Sequence[tuple[str, str]], total: int) -> list[str]:
+    """Return notes about runs as text, each different note once.
+
+    Args:
+        notes: name of a run and its note.
+        total: number of runs.
+    """
+    by_text: dict[str, list[str]] = {}
+    for name, note in notes:
+        by_text.setdefault(note, []).append(name)
+    return [
+        f"{names[0]}: {note}" if len(names) == 1 else f"{len(names)} of {total} runs ({names[0]}, and others): {note}"
+        for note, names in by_text.items()
+    ]
 
 
 def _cause(signal: str, value: float, limit: float, text: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -55,6 +55,10 @@ class Judgment:
     samples: Samples
     """The values of the cases on which the verdict depends."""
     estimate: Estimate
+    compression: FloatArray
+    """Factor on the absolute amount of the margin in each case of `samples`."""
+    decidable: bool
+    """Whether some margin makes the metric accurate: no reason other than error and noise forbids it."""
     profile_based: bool
     """Whether the noise of a case comes from a noise profile."""
     verdict: Verdict
@@ -92,7 +96,7 @@ def common_reasons(cases: Sequence[MeasuredCase], tolerances: Tolerances, *, pro
         tolerances: the numbers of repetitions and the share of unmatched jobs.
         profile_based: whether a noise profile replaces missing repetitions.
     """
-    needed = tolerances.repeats(len(cases))
+    needed = tolerances.repeats(real_runs(cases))
     total = [each.healthy + each.unfit for each in cases]
     applies = {
         Reason.CALIBRATION_WORKLOAD: all(each.calibration for each in cases),
@@ -101,6 +105,11 @@ def common_reasons(cases: Sequence[MeasuredCase], tolerances: Tolerances, *, pro
         Reason.UNHEALTHY: any(each.unfit and each.healthy < (1 if profile_based else needed) for each in cases),
     }
     return {reason for reason, holds in applies.items() if holds}
+
+
+def real_runs(cases: Iterable[MeasuredCase]) -> int:
+    """Return the number of cases, where cases with the same real runs count once."""
+    return len({each.member.real_run for each in cases})
 
 
 def _with_verdict(item: Judgment, inaccurate: bool) -> Judgment:
@@ -130,11 +139,13 @@ def _judged(
     defined.sort(key=lambda each: each.calibration)
     deciding = [each for each in defined if not each.calibration] or defined
     noise = profile.noise(metric.name) if profile is not None else None
-    needed = tolerances.repeats(len(deciding))
+    needed = tolerances.repeats(real_runs(deciding))
     columns = [_values(metric, margin, each, noise, needed, flagged) for each in defined]
-    shown = Samples(*(np.array(column) for column in zip(*columns, strict=True)))
+    fields = (np.array(column) for column in zip(*columns, strict=True))
+    numbers = np.unique([each.member.real_run for each in defined], return_inverse=True)[1]
+    shown = replace(Samples(*fields), real_run=numbers)
     samples = shown.first(len(deciding))
-    measured = not any(imposed(run.info) for each in deciding for run in each.case.real)
+    measured = not any(each.copied or any(imposed(run.info) for run in each.case.real) for each in deciding)
     evidence = measured or not metric.of_run_times
     profile_based = noise is not None and any(each.healthy < needed for each in deciding)
     reasons = common_reasons(deciding, tolerances, profile_based=profile_based)
@@ -149,6 +160,8 @@ def _judged(
         shown=shown,
         samples=samples,
         estimate=estimate(samples, tolerances.alpha, tolerances.kappa),
+        compression=np.array([each.compression if metric.unit == "s" else 1.0 for each in deciding]),
+        decidable=not reasons,
         profile_based=profile_based,
         verdict=Verdict.INCONCLUSIVE,
         reasons=tuple(reasons),

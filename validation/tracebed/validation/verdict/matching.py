@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from tracebed.errors import InputError
+from tracebed.orchestrator.run import Run
 from tracebed.states import JobState
 
+SAME = 1e-6
+"""Accepted difference of equal numbers, relative and absolute."""
 MEASURES = ("submit", "wait", "run", "response", "bounded_slowdown")
 """Columns of `per_job` that the table of matched jobs has for each run."""
 
@@ -39,6 +43,38 @@ class Matching:
     def unmatched_share(self) -> float:
         """Share of the jobs of both runs that have no counterpart."""
         return self.unmatched / max(self.matched + self.ended_in_neither + self.unmatched, 1)
+
+
+PLAN = ("submit_planned", "nodes", "run_time")
+"""Columns of the jobs of a run that come from the workload."""
+
+
+def check_same_plan(real: Run, predicted: Run) -> None:
+    """Check that the ids of the jobs are not permuted in one of two runs of one workload.
+
+    A column of the plan is checked if both runs have the same values in it, in any order: a run of another program may
+    have other values.
+
+    Raises:
+        InputError: jobs have other submit times, sizes or run times, so the ids of one run were changed.
+    """
+    both = real.jobs.merge(predicted.jobs, on="job_id", suffixes=("_real", "_predicted"))
+    differ = np.zeros(len(both), dtype=bool)
+    for name in PLAN:
+        ours, theirs = (both[f"{name}_{side}"].to_numpy(dtype=np.float64) for side in ("real", "predicted"))
+        if np.allclose(np.sort(ours), np.sort(theirs), rtol=SAME, atol=SAME, equal_nan=True):
+            differ |= ~np.isclose(ours, theirs, rtol=SAME, atol=SAME, equal_nan=True)
+    if differ.any():
+        job = both.iloc[int(differ.argmax())]
+        plans = [
+            f"{job[f'nodes_{side}']} nodes for {job[f'run_time_{side}']:g} s at {job[f'submit_planned_{side}']:g} s"
+            for side in ("real", "predicted")
+        ]
+        raise InputError(
+            f"{int(differ.sum()):,} jobs of the same workload differ in their plan, "
+            f"first job {job['job_id']}: {plans[1]} in the prediction, {plans[0]} in the real run",
+            hint="the job ids of one run were changed: repeat the prediction",
+        )
 
 
 def match(real: pd.DataFrame, predicted: pd.DataFrame) -> tuple[pd.DataFrame, Matching]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,9 @@ from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError
 from tracebed.validation.metrics import MeasuredRun, summarize
 from tracebed.validation.verdict.cases import Case
+from tracebed.validation.verdict.clusters import Membership, memberships
 from tracebed.validation.verdict.comparison import check_sides, time_compression
+from tracebed.validation.verdict.evidence import copied_run_times
 from tracebed.validation.verdict.matching import match
 from tracebed.validation.verdict.screening import Repetition, screen
 from tracebed.validation.verdict.tolerances import Tolerances
@@ -35,10 +37,24 @@ class MeasuredCase:
     repetitions: tuple[Repetition, ...]
     unmatched: float
     """Largest share of the jobs of a pair of runs without a counterpart."""
+    copied: bool
+    """Whether the run times of each prediction are copies of those that a repetition observed."""
     compression: float
     """Factor on absolute margins in seconds: the compression of the run times of the workload."""
     calibration: bool
     """Whether the predictions use a calibration that was made from the workload of this case."""
+    member: Membership
+    """The real run and the workload of the case, which other cases may share."""
+
+    @classmethod
+    def of_all(
+        cls, cases: Sequence[Case], tolerances: Tolerances, tau: float, allow_different_workloads: bool
+    ) -> list[MeasuredCase]:
+        """Measure the runs of `cases`, and find what the cases share. Raises InputError as `of`."""
+        found = [cls.of(case, tolerances, tau, allow_different_workloads) for case in cases]
+        logs = [[each.repetitions[index].sha256 for index in each.selected()] for each in found]
+        members = memberships(cases, logs)
+        return [replace(each, member=member) for each, member in zip(found, members, strict=True)]
 
     @classmethod
     def of(cls, case: Case, tolerances: Tolerances, tau: float, allow_different_workloads: bool) -> MeasuredCase:
@@ -48,6 +64,7 @@ class MeasuredCase:
         figures = tuple(map(summarize, real))
         repetitions = screen(case, figures, tolerances.unmatched)
         included = [side for side, each in zip(real, repetitions, strict=True) if not each.excluded] or real
+        pairs = [[_paired(a, b) for a in included] for b in predicted]
         calibrated = {sha for run in case.predicted for sha in run.info.calibration.get("workloads", [])}
         hashes = {run.info.workload.get("sha256") for run in (*case.real, *case.predicted)}
         return cls(
@@ -57,10 +74,17 @@ class MeasuredCase:
             figures=figures,
             predicted_figures=tuple(map(summarize, predicted)),
             repetitions=repetitions,
-            unmatched=max(match(a.jobs, b.jobs)[1].unmatched_share for a in included for b in predicted),
+            unmatched=max(unmatched for row in pairs for unmatched, _ in row),
+            copied=all(any(copied for _, copied in row) for row in pairs),
             compression=time_compression(case.real[0].info),
             calibration=case.calibration or not calibrated.isdisjoint(hashes),
+            member=Membership(case.name, case.cluster or case.workload),
         )
+
+    def by_own_limits(self) -> MeasuredCase:
+        """Return the case with the repetitions that are excluded by the default limits of health only."""
+        included = tuple(replace(each, excluded="") if each.lenient else each for each in self.repetitions)
+        return replace(self, repetitions=included)
 
     @property
     def healthy(self) -> int:
@@ -104,6 +128,13 @@ def _nearest(table: list[list[float]]) -> int:
     values[:, ~np.isfinite(values).all(axis=0)] = 0.0
     middle = np.median(values, axis=0)
     return int(np.argmin((np.abs(values - middle) / np.where(middle, np.abs(middle), 1.0)).sum(axis=1)))
+
+
+def _paired(real: MeasuredRun, predicted: MeasuredRun) -> tuple[float, bool]:
+    """Return the share of jobs without a counterpart, and whether the predicted run times are copies."""
+    jobs, matching = match(real.jobs, predicted.jobs)
+    resolution_s = max(side.run.info.resolution_s for side in (real, predicted))
+    return matching.unmatched_share, copied_run_times(jobs, resolution_s)
 
 
 def _check(case: Case, allow_different_workloads: bool) -> None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
+import pandas as pd
 from pydantic import Field
 
 from tracebed.errors import InputError
@@ -24,14 +25,17 @@ from tracebed.orchestrator.calibration import Instant, Number, Sha256
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.stored import Part, StoredFile
 from tracebed.validation.metrics import TAU, Margin, MeasuredRun, all_metrics, summarize
+from tracebed.validation.repetitions import outcomes
 from tracebed.validation.verdict.comparison import time_compression
+from tracebed.validation.verdict.copies import copied, log_sha256
 from tracebed.validation.verdict.decision import Samples, estimate, repeats_needed
-from tracebed.validation.verdict.health import UNHEALTHY, Health
-from tracebed.validation.verdict.screening import log_sha256
+from tracebed.validation.verdict.health import UNHEALTHY, Health, counted_notes
 from tracebed.validation.verdict.tolerances import Tolerances
 
 LEAST_DF = 4
 """Smallest number of degrees of freedom of a profile: those of five repetitions of one cell."""
+UNKNOWN_POLICY = "not known"
+"""The policy of an imported run without `--policy`."""
 
 
 class TestbedClass(Part):
@@ -168,12 +172,18 @@ class NoiseFloor:
     """None if the repetitions are too few for a profile."""
     left_out: tuple[str, ...]
     """Runs that are not used, with the reason."""
+    unusual: tuple[str, ...] = ()
+    """Runs that are used although their outcome is unusual (H4, H5), with the signals."""
+    notes: tuple[str, ...] = ()
+    """How the health of runs differs from their record, and what could not be recomputed; a sentence each."""
+    selections: Mapping[str, Mapping[str, MetricNoise]] = field(default_factory=dict)
+    """Other selections of runs -> metric -> pooled noise: `with excluded` and `without unusual`, if they differ."""
 
 
 def noise_floor(runs: Mapping[str, Run] | Sequence[Run], tau: float = TAU) -> NoiseFloor:
     """Return the noise of repetitions of one or several cells on one testbed.
 
-    Unhealthy runs, interrupted runs, and runs with the same times as an earlier run are excluded.
+    Unhealthy runs, interrupted runs, and copies of an earlier run (up to a shift and to rounding) are excluded.
 
     Args:
         runs: the real runs, by name or in a sequence. The workload, the policy and its parameters make the cell.
@@ -186,24 +196,78 @@ def noise_floor(runs: Mapping[str, Run] | Sequence[Run], tau: float = TAU) -> No
     if not named:
         raise InputError("no runs are given", hint="name the repetitions of a real run")
     _check_class(named)
-    cells: dict[tuple[str, ...], _Cell] = {}
-    left_out: list[str] = []
-    seen: dict[str, str] = {}
-    for name, run in named.items():
+    repetitions, left_out = _screened(named, tau)
+    used = [each for each in repetitions if not each.excluded]
+    if not used:
+        raise InputError(f"no run is usable: {left_out[0]}", hint="repeat the runs on an idle machine")
+    flags = _unusual(used)
+    cells = _cells(used)
+    found = [item for label, cell in zip(_labels(cells), cells, strict=True) for item in cell.noise(label)]
+    others = {
+        "with excluded": repetitions if len(repetitions) > len(used) else [],
+        "without unusual": [each for each in used if each.name not in flags] if flags else [],
+    }
+    return NoiseFloor(
+        cells=tuple(found),
+        profile=_profile(cells, tau),
+        left_out=tuple(left_out),
+        unusual=tuple(f"{name}: {text}" for name, text in flags.items()),
+        notes=tuple(
+            counted_notes([(each.name, note) for each in repetitions for note in each.notes], len(repetitions))
+        ),
+        selections={name: _pooled_metrics(_cells(runs)) for name, runs in others.items() if runs},
+    )
+
+
+@dataclass(frozen=True)
+class _Repetition:
+    """A real run with its figures."""
+
+    name: str
+    info: RunInfo
+    figures: Mapping[str, Any]
+    digest: str
+    excluded: bool
+    notes: tuple[str, ...]
+
+
+def _screened(runs: Mapping[str, Run], tau: float) -> tuple[list[_Repetition], list[str]]:
+    """Return the runs without copies, and a text for each run that is not used."""
+    found, left_out = [], []
+    earlier: dict[str, Run] = {}
+    for name, run in runs.items():
         figures = summarize(MeasuredRun(run, tau))
-        health, digest = Health.of(run, figures["clock_skew_jobs"]), log_sha256(run)
+        health = Health.of(run, figures["clock_skew_jobs"])
         if health.state == UNHEALTHY:
             left_out.append(f"{name}: unhealthy: {health.why}")
-        elif digest in seen:
-            left_out.append(f"{name}: the same times as {seen[digest]}")
+        elif original := copied(run, earlier):
+            left_out.append(f"{name}: the same times as {original}")
+            continue
         else:
-            seen[digest] = name
-            cells.setdefault(_key(run.info), _Cell(run.info, [], [])).add(figures, digest)
-    if not cells:
-        raise InputError(f"no run is usable: {left_out[0]}", hint="repeat the runs on an idle machine")
-    labels = _labels([cell.info for cell in cells.values()])
-    found = [item for label, cell in zip(labels, cells.values(), strict=True) for item in cell.noise(label)]
-    return NoiseFloor(tuple(found), _profile(list(cells.values()), tau), tuple(left_out))
+            earlier[name] = run
+        unhealthy = health.state == UNHEALTHY
+        found.append(_Repetition(name, run.info, figures, log_sha256(run), unhealthy, health.notes))
+    return found, left_out
+
+
+def _unusual(runs: Sequence[_Repetition]) -> dict[str, str]:
+    """Return the signals H4 and H5 of the runs that have some, by name."""
+    columns = ["mean_run_s", "makespan_s", "loss_of_capacity"]
+    found: dict[str, str] = {}
+    for key in dict.fromkeys(_key(each.info) for each in runs):
+        own = [each for each in runs if _key(each.info) == key]
+        table = pd.DataFrame([[each.figures[name] for name in columns] for each in own], columns=columns, dtype=float)
+        found |= {each.name: text for each, text in zip(own, outcomes.signals(table), strict=True) if text}
+    return found
+
+
+def _cells(runs: Sequence[_Repetition]) -> list[_Cell]:
+    """Return the runs by workload, policy and its parameters."""
+    cells: dict[tuple[str, ...], _Cell] = {}
+    for each in runs:
+        cell = cells.setdefault(_key(each.info), _Cell(each.info, each.name, [], []))
+        cell.add(each.figures, each.digest)
+    return list(cells.values())
 
 
 @dataclass
@@ -211,6 +275,8 @@ class _Cell:
     """The figures of the repetitions of a cell."""
 
     info: RunInfo
+    first: str
+    """Name of its first run."""
     figures: list[Mapping[str, Any]]
     hashes: list[str]
 
@@ -250,19 +316,20 @@ def _key(info: RunInfo) -> tuple[str, ...]:
     return str(info.workload.get("sha256")), info.policy, parameters
 
 
-def _labels(infos: Sequence[RunInfo]) -> list[str]:
-    """Return `workload-policy` for each cell, numbered where this is ambiguous."""
-    names = [f"{Path(str(info.workload.get('name') or 'workload')).stem}-{info.policy}" for info in infos]
+def _labels(cells: Sequence[_Cell]) -> list[str]:
+    """Return `workload-policy` for each cell, with the first run where this is ambiguous, without an unknown policy."""
+    names = []
+    for cell in cells:
+        workload = Path(str(cell.info.workload.get("name") or "workload")).stem
+        names.append(workload if cell.info.policy == UNKNOWN_POLICY else f"{workload}-{cell.info.policy}")
     return [
-        f"{name}-{names[: index + 1].count(name)}" if names.count(name) > 1 else name
-        for index, name in enumerate(names)
+        f"{name} ({cell.first})" if names.count(name) > 1 else name for name, cell in zip(names, cells, strict=True)
     ]
 
 
 def _profile(cells: Sequence[_Cell], tau: float) -> NoiseProfile | None:
     """Return the profile of the cells, or None if no metric has `LEAST_DF` degrees of freedom."""
-    pooled = {name: _pooled([cell.values(name) for cell in cells]) for name in all_metrics()}
-    metrics = {name: noise for name, noise in pooled.items() if noise is not None and noise.df >= LEAST_DF}
+    metrics = {name: noise for name, noise in _pooled_metrics(cells).items() if noise.df >= LEAST_DF}
     if not metrics:
         return None
     return NoiseProfile(
@@ -276,6 +343,12 @@ def _profile(cells: Sequence[_Cell], tau: float) -> NoiseProfile | None:
             for cell in cells
         ],
     )
+
+
+def _pooled_metrics(cells: Sequence[_Cell]) -> dict[str, MetricNoise]:
+    """Return the pooled noise of each metric for which it is known."""
+    pooled = {name: _pooled([cell.values(name) for cell in cells]) for name in all_metrics()}
+    return {name: noise for name, noise in pooled.items() if noise is not None}
 
 
 def _pooled(samples: Sequence[np.ndarray[Any, np.dtype[np.float64]]]) -> MetricNoise | None:

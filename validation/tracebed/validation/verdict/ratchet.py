@@ -43,6 +43,8 @@ def _real_side(inputs: CaseInputs) -> tuple[str, list[str]]:
 def worse(before: MetricBaseline, after: MetricBaseline, kappa: float, growth: float, other: Sequence[str] = ()) -> str:
     """Return in which way a metric is worse than before, as text; empty if it is not worse.
 
+    The mean of |z| counts beside the mean error, in which errors of opposite sign cancel.
+
     Args:
         before, after: the metric in the baseline, and now with the same cases.
         kappa: largest accepted error of one case, in margins.
@@ -55,12 +57,14 @@ def worse(before: MetricBaseline, after: MetricBaseline, kappa: float, growth: f
     if any(z is None for z in now):
         return "was defined in the baseline, but is undefined"
     mean = float(np.mean([z for z in now if z is not None]))
+    sizes = [float(np.mean([abs(each.cases[case].z or 0.0) for case in before.cases])) for each in (before, after)]
+    grown = [(before.z, mean, "error", "+.2f"), (sizes[0], sizes[1], "mean absolute error", ".2f")]
     texts = []
-    if abs(mean) > abs(before.z) + growth:
+    for old, new, what, form in [each for each in grown if abs(each[1]) > abs(each[0]) + growth][:1]:
         case = max(before.cases, key=lambda name: abs(after.cases[name].z or 0) - abs(before.cases[name].z or 0))
         was, found = before.cases[case].z or 0.0, after.cases[case].z or 0.0
         texts.append(
-            f"the error grew from {before.z:+.2f} to {mean:+.2f} margins (accepted growth: {growth:g}); "
+            f"the {what} grew from {old:{form}} to {new:{form}} margins (accepted growth: {growth:g}); "
             f"most in the case {case}, from {was:+.2f} to {found:+.2f}"
         )
     if before.verdict == Verdict.ACCURATE and not before.cases.keys() & set(other):

@@ -3,24 +3,25 @@
 A repetition is excluded only for causes that are measured independently of its metrics, with limits fixed before the
 runs. Excluding runs by their outcome would bias the sample, so unusual outcomes (H4, H5) are warnings.
 
-    H1      another number of nodes than most repetitions
+    H1      another number of nodes than most repetitions, or nodes that were never used while the first job of the
+            queue lacked exactly these nodes (tracebed.validation.verdict.capacity)
     H2      more than 1 % of the jobs ended in another state than in most repetitions
     H3      submissions too far from the planned times
     H4, H5  unusual run time, makespan or loss of capacity: a warning (tracebed.validation.repetitions.outcomes)
     H6      contradicting times: jobs start before their submission or end before their start
-    H7      the same log as an earlier repetition: counted once
-    health  the replay recorded that it is unhealthy, or was interrupted
+    H7      the log of an earlier repetition, up to a shift of all times and to rounding: counted once
+    health  the replay is unhealthy by its journal and the default limits, or was interrupted
 
-The recorded health of a replay contains stricter forms of H1, H2 and H3 (docs/reference/health.md).
+The health of a replay contains stricter forms of H1, H2 and H3 (docs/reference/health.md).
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ import pandas as pd
 from tracebed.orchestrator.run import Run
 from tracebed.validation.repetitions import outcomes
 from tracebed.validation.verdict.cases import Case
+from tracebed.validation.verdict.copies import copied, log_sha256
 from tracebed.validation.verdict.health import UNHEALTHY, Health
 
 MAJORITY = 3
@@ -37,6 +39,8 @@ LATE_S = 5.0
 """H3: accepted deviation of a submission from its planned time, trace s."""
 LATE_SHARE = 0.01
 """H3: the same, as a share of the mean time between two submissions."""
+OF_FACTS = {"clock_skew_jobs": "H6", "nodes_unused": "H1"}
+"""Signal -> the rule that an unhealthy run breaks if the signal is its only cause."""
 
 Figures = Mapping[str, Any]
 """The dictionary of `metrics` of a run."""
@@ -54,10 +58,14 @@ class Repetition:
     """Causes of the state, as in `RunInfo.health`."""
     excluded: str = ""
     """Why the repetition is excluded, as text that begins with H1, H2, H3, H6, H7 or `health`; empty: included."""
+    notes: tuple[str, ...] = ()
+    """How the health differs from the record of the run, and what could not be recomputed; a sentence each."""
+    lenient: bool = False
+    """Whether the run is excluded by the default limits of health only, and not by its own ones."""
     flags: str = ""
     """Signals H4 and H5 of an unusual outcome, as text: a warning, never a reason to exclude."""
 
-    @property
+    @cached_property
     def sha256(self) -> str:
         """Hash of the times and states of the jobs."""
         return log_sha256(self.run)
@@ -78,6 +86,7 @@ class Repetition:
             "sha256": self.sha256,
             "health": {"state": self.state, "causes": list(self.causes)},
             "excluded": self.excluded or None,
+            "notes": list(self.notes),
             "flags": self.flags or None,
         } | identity(self.run)
 
@@ -114,22 +123,26 @@ def screen(case: Case, figures: Sequence[Figures], unmatched: float) -> tuple[Re
     usual_nodes = _most_common([run.total_nodes for run in runs])
     different = _different_states(runs)
     found: list[Repetition] = []
-    seen: dict[str, str] = {}
+    earlier: dict[str, Run] = {}
     for index, (run, measured) in enumerate(zip(runs, figures, strict=True)):
         name, health = case.name_of(index), Health.of(run, measured["clock_skew_jobs"])
-        log = log_sha256(run)
+        original = copied(run, earlier)
         late = lateness(run, measured)
+        nodes = f"H1: {run.total_nodes} nodes, most repetitions have {usual_nodes}"
+        unhealthy = _of_health(health)
         reasons = {
-            _of_health(health, measured["clock_skew_jobs"]): health.state == UNHEALTHY,
-            f"H1: {run.total_nodes} nodes, most repetitions have {usual_nodes}": run.total_nodes != usual_nodes,
+            nodes: run.total_nodes != usual_nodes,
+            unhealthy: health.state == UNHEALTHY,
             f"H2: {different[index]:.1%} of the jobs ended in another state than in most repetitions": different[index]
             > unmatched,
             f"H3: {late}": bool(late) and not run.info.health,
-            f"H7: the same log as {seen.get(log)}": log in seen,
+            f"H7: the same log as {original}": bool(original),
         }
-        excluded = next((reason for reason, holds in reasons.items() if holds), "")
-        seen.setdefault(log, name)
-        found.append(Repetition(run, name, health.state, health.causes, excluded))
+        held = [reason for reason, holds in reasons.items() if holds]
+        if not original:
+            earlier[name] = run
+        lenient = health.lenient and held == [unhealthy]
+        found.append(Repetition(run, name, health.state, health.causes, "".join(held[:1]), health.notes, lenient))
     return _flagged(found, figures)
 
 
@@ -143,9 +156,10 @@ def lateness(run: Run, figures: Figures) -> str:
     return f"submissions deviate up to {off:,.1f} trace seconds from their planned times"
 
 
-def _of_health(health: Health, skewed: int) -> str:
-    by_clock = skewed and all(cause["signal"] == "clock_skew_jobs" for cause in health.decisive)
-    return f"{'H6' if by_clock else 'health'}: {health.why}"
+def _of_health(health: Health) -> str:
+    signals = {cause.get("signal", "") for cause in health.decisive}
+    rule = OF_FACTS.get(signals.pop(), "health") if len(signals) == 1 else "health"
+    return f"{rule}: {health.why}"
 
 
 def _most_common(values: Sequence[int]) -> int:
@@ -169,17 +183,6 @@ def _different_states(runs: Sequence[Run]) -> list[float]:
     counts = np.stack([(table == code).sum(axis=1) for code in range(len(names))])
     usual = counts.argmax(axis=0)
     return [float(share) for share in (table != usual[:, None]).mean(axis=0)]
-
-
-def log_sha256(run: Run) -> str:
-    """Return a hash of the times and states of the jobs, in any order of rows: equal on all machines."""
-    rows = run.jobs.sort_values("job_id")
-    digest = hashlib.sha256()
-    for column in ("job_id", "state"):
-        digest.update("\n".join(map(str, rows[column])).encode())
-    for column in ("submit", "start", "end"):
-        digest.update(rows[column].to_numpy(dtype="<f8").tobytes())
-    return digest.hexdigest()
 
 
 def _flagged(repetitions: Sequence[Repetition], figures: Sequence[Figures]) -> tuple[Repetition, ...]:

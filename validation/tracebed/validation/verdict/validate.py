@@ -15,30 +15,30 @@ from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import TAU
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.cautions import cautions
+from tracebed.validation.verdict.clusters import Level, interval
 from tracebed.validation.verdict.comparison import compare_measured
 from tracebed.validation.verdict.decision import estimate, repeats_needed
 from tracebed.validation.verdict.evidence import evidence
-from tracebed.validation.verdict.judging import Judgment, Noises, common_reasons, judge
+from tracebed.validation.verdict.headline import headline
+from tracebed.validation.verdict.health import Health
+from tracebed.validation.verdict.judging import Judgment, Noises, common_reasons, judge, real_runs
 from tracebed.validation.verdict.measuring import MeasuredCase
+from tracebed.validation.verdict.needed import Needed, needed
 from tracebed.validation.verdict.per_job import per_job
 from tracebed.validation.verdict.ranking import Observation, Ranking, rank
 from tracebed.validation.verdict.rates import paired_rates
-from tracebed.validation.verdict.rule import REASONS, Reason, Verdict, combine
-from tracebed.validation.verdict.screening import most_frequent
+from tracebed.validation.verdict.rule import Reason, Verdict, combine
 from tracebed.validation.verdict.tolerances import Tolerances
 from tracebed.validation.verdict.validation import (
     CaseMetric,
     CaseResult,
     MetricVerdict,
-    Population,
     SimulatorFacts,
     Validation,
 )
 
 SENSITIVITY = (0.5, 2.0)
 """Factors on all margins for which the verdict is shown, too."""
-POPULATION = 8
-"""Smallest number of workloads for a claim about the population of workloads."""
 
 
 def validate(
@@ -69,7 +69,7 @@ def validate(
     if len({case.name for case in cases}) < len(cases):
         raise InputError("two cases have the same name", hint="name each case differently")
     tolerances = tolerances or Tolerances.default()
-    measured = [MeasuredCase.of(case, tolerances, tau, allow_different_workloads) for case in cases]
+    measured = MeasuredCase.of_all(cases, tolerances, tau, allow_different_workloads)
     if profile is not None:
         for each in measured:
             profile.require(each.case.real[0].info, tau)
@@ -77,17 +77,23 @@ def validate(
     metrics = tuple(_metric(item, tolerances) for item in judged)
     results = tuple(_result(each, tolerances) for each in measured)
     verdict, reasons = _overall(judged, measured, tolerances)
-    deciding = [each.case for each in measured if not each.calibration] or list(cases)
+    deciding = [each for each in measured if not each.calibration] or measured
     found = evidence(
-        [run.info for case in deciding for run in case.real], [run.info for case in deciding for run in case.predicted]
+        [run.info for each in deciding for run in each.case.real],
+        [run.info for each in deciding for run in each.case.predicted],
+        [each.copied for each in deciding],
     )
     flagged = any(repetition.flags for each in measured for repetition in each.repetitions)
 
-    def again(factor: float = 1.0, *, flagged: bool = True) -> Verdict:
+    def again(
+        factor: float = 1.0, *, flagged: bool = True, measured: Sequence[MeasuredCase] = tuple(measured)
+    ) -> Verdict:
         changed = tolerances.scaled(factor)
         return _overall(judge(measured, changed, profile, flagged=flagged), measured, changed)[0]
 
     without = again(flagged=False) if flagged else None
+    lenient = any(repetition.lenient for each in measured for repetition in each.repetitions)
+    by_own = again(measured=[each.by_own_limits() for each in measured]) if lenient else None
     ranking = _ranking(judged, measured, tolerances)
     discordant = ranking.discordant if ranking else ()
     return Validation(
@@ -96,14 +102,15 @@ def validate(
         metrics=metrics,
         verdict=verdict,
         reasons=reasons,
-        headline=_headline(metrics, results, verdict, reasons),
-        warnings=cautions(results, metrics, tolerances, found, without, verdict)
+        headline=headline(metrics, results, verdict, reasons),
+        warnings=cautions(results, metrics, tolerances, found, without, by_own, verdict)
         + [f"policies in the wrong order: {pair.sentence}" for pair in discordant],
         tolerances=tolerances,
         tau=tau,
         sensitivity={factor: again(factor) for factor in SENSITIVITY},
         without_outliers=without,
-        population=_population(judged, tolerances),
+        by_own_limits=by_own,
+        levels=_levels(judged, tolerances),
         ranking=ranking,
         could_fail=list(found.could_fail),
         could_not_fail=list(found.could_not_fail),
@@ -129,7 +136,10 @@ def _metric(item: Judgment, tolerances: Tolerances) -> MetricVerdict:
     found = item.estimate
     relative = estimate(replace(item.samples, margin=np.abs(item.samples.real)), alpha, kappa)
     known = bool((item.samples.real != 0).all())
-    least = tolerances.repeats(len(found.z))
+    least = tolerances.repeats(real_runs(item.cases[: len(found.z)]))
+    smallest = (
+        needed(item.samples, item.margin.absolute, item.compression, alpha, kappa) if item.decidable else Needed()
+    )
     return MetricVerdict(
         metric=item.metric,
         margin=item.margin,
@@ -144,7 +154,7 @@ def _metric(item: Judgment, tolerances: Tolerances) -> MetricVerdict:
         relative_error=float(relative.mean) if known else math.nan,
         relative_low=float(relative.low) if known else math.nan,
         relative_high=float(relative.high) if known else math.nan,
-        delta_needed=(item.margin.relative or item.margin.absolute) * float(found.factor_needed),
+        needed=smallest,
         repeats_needed=repeats_needed(item.samples, found, alpha, least),
         profile_based=item.profile_based,
         verdict=item.verdict,
@@ -181,11 +191,16 @@ def _result(each: MeasuredCase, tolerances: Tolerances) -> CaseResult:
     """Return the result of a case: repetitions, a typical pair of runs, and differences job by job."""
     gated = [name for name, margin in tolerances.margins.items() if margin.gate and name in each.figures[0]]
     real, predicted = each.central(gated)
+    typical = each.repetitions[real]
     return CaseResult(
         case=each.case,
+        member=each.member,
         repetitions=each.repetitions,
         pair=compare_measured(
-            each.real[real], each.predicted[predicted], (each.figures[real], each.predicted_figures[predicted])
+            each.real[real],
+            each.predicted[predicted],
+            (each.figures[real], each.predicted_figures[predicted]),
+            Health(typical.state, typical.causes, typical.notes, typical.lenient),
         ),
         calibration=each.calibration,
         unmatched=each.unmatched,
@@ -203,86 +218,30 @@ def _ranking(judged: Sequence[Judgment], cases: Sequence[MeasuredCase], toleranc
     return rank(observations, alpha=tolerances.alpha)
 
 
-def _headline(
-    metrics: Sequence[MetricVerdict],
-    cases: Sequence[CaseResult],
-    verdict: Verdict,
-    reasons: Sequence[Reason],
-) -> str:
-    """Return the reason for the verdict, and the largest error, in one or two sentences."""
-    gated = [item for item in metrics if item.gate]
-    known = [item for item in gated if not math.isnan(item.z)]
-    worst = max(known, key=lambda item: abs(item.z), default=None)
-    largest = f"largest error: {worst.metric.label}, {worst.error}, {_z(worst)}" if worst else ""
-    if verdict is Verdict.ACCURATE:
-        count = len([each for each in cases if not each.calibration])
-        where = f" in the mean over {count} cases" if count > 1 else ""
-        return f"all {len(gated)} gated metrics are within their margins{where}; {largest}."
-    if verdict is Verdict.INACCURATE:
-        wrong = [item for item in gated if item.verdict is Verdict.INACCURATE]
-        return "; ".join(f"{item.metric.label} is off {_off(item)}" for item in wrong) + "."
-    inside = sum(abs(item.z) <= 1 for item in known)
-    seen = f"{inside} of {len(known)} gated metrics lie within their margins" if known else "no gated metric is defined"
-    why = "; ".join(_because(reason, gated, cases) for reason in reasons)
-    return f"{why}. Observation: {seen}{f'; {largest}' if largest else ''}."
+def _levels(judged: Sequence[Judgment], tolerances: Tolerances) -> tuple[Level, ...]:
+    """Return the intervals of the gated metrics over the cases, over shared real runs, and over the workloads.
 
-
-def _z(item: MetricVerdict) -> str:
-    return f"{abs(item.z):.2g} of the margin" if abs(item.z) < 10 else f"{abs(item.z):,.0f} times the margin"
-
-
-def _off(item: MetricVerdict) -> str:
-    """Return the error of an inaccurate metric as text: the mean, and the worst case if the mean does not show it."""
-    mean = "" if math.isnan(item.z) else f"by {item.error}, {_z(item)}"
-    if abs(item.z) > 1 or item.worst is None:
-        return mean
-    return ", ".join(filter(None, (mean, f"in {item.worst.case} by {item.worst.z:+.2g} margins")))
-
-
-def _because(reason: Reason, gated: Sequence[MetricVerdict], cases: Sequence[CaseResult]) -> str:
-    """Return a reason with the causes or the metrics concerned."""
-    if reason is Reason.UNHEALTHY:
-        return _unhealthy(cases)
-    if reason is Reason.TOO_FEW_REPEATS and all(len(each.repetitions) == 1 for each in cases):
-        return "one real run: no accuracy claim"
-    concerned = [item.metric.label for item in gated if reason in item.reasons]
-    some = f" ({', '.join(concerned)})" if 0 < len(concerned) < len(gated) else ""
-    return REASONS[reason] + some
-
-
-def _unhealthy(cases: Sequence[CaseResult]) -> str:
-    """Return the causes for which repetitions are excluded, as text."""
-    runs = [each for case in cases for each in case.repetitions]
-    unfit = [each for each in runs if each.unfit]
-    _, text = most_frequent([(each, each.excluded) for each in unfit])
-    cause = text.partition(": ")[2]
-    if len(runs) == 1:
-        return f"the real run is unhealthy: {cause}"
-    if len(unfit) == 1:
-        return f"1 of {len(runs)} real runs is unhealthy: {cause}"
-    return f"{len(unfit)} of {len(runs)} real runs are unhealthy, most often: {cause}"
-
-
-def _population(judged: Sequence[Judgment], tolerances: Tolerances) -> Population | None:
-    """Return the intervals of the gated metrics over the population of workloads.
-
-    The cases of one workload under several policies are one observation, their mean. Student's t over the workloads
-    holds for a sample of workloads of the same kind.
+    Cases with the same real run, or of the same workload, are one observation, their mean. Student's t over the
+    workloads holds for a sample of workloads of the same kind.
     """
-    from scipy import stats
-
-    intervals = {}
-    number = 0
-    for item in judged:
-        names = [each.case.workload for each in item.cases[: len(item.estimate.z)]]
-        workloads = list(dict.fromkeys(names))
-        if not item.gate or len(workloads) < POPULATION:
-            continue
-        means = np.array([item.estimate.z[[name == workload for name in names]].mean() for workload in workloads])
-        number = len(means)
-        half = float(stats.t.isf(tolerances.alpha, number - 1) * means.std(ddof=1) / np.sqrt(number))
-        intervals[item.metric.name] = (float(means.mean()) - half, float(means.mean()) + half)
-    return Population(number, intervals) if intervals else None
+    found = []
+    for unit in ("cases", "real runs", "workloads"):
+        intervals, numbers = {}, {}
+        for item in judged:
+            deciding = item.cases[: len(item.estimate.z)]
+            names = {
+                "cases": [each.case.name for each in deciding],
+                "real runs": [each.member.real_run for each in deciding],
+                "workloads": [each.member.workload for each in deciding],
+            }[unit]
+            if unit == "real runs" and len(set(names)) == len(names):  # each case has real runs of its own
+                continue
+            if item.gate and len(set(names)) > 1:
+                intervals[item.metric.name] = interval(item.estimate.z, names, tolerances.alpha)
+                numbers[item.metric.name] = len(set(names))
+        if intervals:
+            found.append(Level(unit, numbers, intervals))
+    return tuple(found)
 
 
 def _simulator(runs: Iterable[Run]) -> SimulatorFacts:

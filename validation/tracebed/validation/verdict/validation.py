@@ -8,14 +8,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
+from statistics import fmean
 from typing import Any
 
-from tracebed.display import cell
 from tracebed.errors import ExitCode
 from tracebed.validation.accidents import Difference
 from tracebed.validation.metrics import Margin, Metric
 from tracebed.validation.verdict.cases import Case
+from tracebed.validation.verdict.clusters import Level, Membership
 from tracebed.validation.verdict.comparison import Comparison
+from tracebed.validation.verdict.needed import Needed, rounded_up
 from tracebed.validation.verdict.per_job import PerJob
 from tracebed.validation.verdict.ranking import Ranking
 from tracebed.validation.verdict.rates import PairedRate
@@ -23,7 +25,9 @@ from tracebed.validation.verdict.rule import Reason, Verdict
 from tracebed.validation.verdict.screening import Repetition, identity
 from tracebed.validation.verdict.tolerances import Tolerances
 
-SCHEMA = "tracebed-verdict/1"
+SCHEMA = "tracebed-verdict/2"
+POPULATION = 8
+"""Smallest number of workloads for a claim about the population of workloads."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +99,8 @@ class MetricVerdict:
     relative_low: float
     """Lower end of the confidence interval of `relative_error`."""
     relative_high: float
-    delta_needed: float
-    """Smallest relative margin with which the metric would be accurate; an absolute margin grows by the same factor.
-    The smallest absolute margin, unit of the metric, if there is no relative one."""
+    needed: Needed
+    """Smallest margins with which the metric would be accurate."""
     repeats_needed: int | None
     """Repetitions of each case for a decision with 80 % power at this error and noise; None: unknown, or no number."""
     profile_based: bool
@@ -120,46 +123,79 @@ class MetricVerdict:
     @property
     def worst(self) -> CaseMetric | None:
         """The case with the largest error of those on which the verdict depends; None if all errors are undefined."""
-        known = [case for case in self.deciding if not math.isnan(case.z)]
-        return max(known, key=lambda case: abs(case.z), default=None)
+        return max(self._known, key=lambda case: abs(case.z), default=None)
+
+    @property
+    def mean_absolute(self) -> float:
+        """Mean of |z| over the cases on which the verdict depends: the size of the error in margins; NaN if unknown."""
+        return fmean(abs(case.z) for case in self._known) if self._known else math.nan
+
+    @property
+    def _known(self) -> list[CaseMetric]:
+        """The deciding cases whose error is defined."""
+        return [case for case in self.deciding if not math.isnan(case.z)]
+
+    def beyond(self, margins: float) -> int:
+        """Return the number of deciding cases whose error exceeds this number of margins."""
+        return sum(abs(case.z) > margins for case in self.deciding)
 
     @property
     def margin_needed(self) -> str:
-        """`delta_needed` as text, in percent or in the unit of the metric; a dash if unknown."""
-        if not math.isfinite(self.delta_needed):
-            return "-"
+        """`needed` as text, rounded up: `22.7 %`, `11 s`, or `12.4 % with 10 s, 22.7 % without`; a dash if unknown."""
+        unit = f" {self.metric.unit}".rstrip()
         if not self.margin.relative:
-            return f"{cell(self.delta_needed)} {self.metric.unit}".rstrip()
-        return "0 %" if self.delta_needed < 5e-6 else f"{100 * self.delta_needed:.3g} %"
+            return _rounded_up(self.needed.absolute, unit)
+        alone = _rounded_up(100 * self.needed.alone, " %")
+        if not self.margin.absolute or alone == "-":
+            return alone
+        return f"{_rounded_up(100 * self.needed.relative, ' %')} with {self.margin.absolute:g}{unit}, {alone} without"
 
     @property
     def part(self) -> str:
-        """Role of the metric in the verdict: `gate`, `advisory`, or `advisory, run times imposed`."""
+        """Role of the metric in the verdict: `gate`, `advisory`, or `advisory, run times not tested`."""
         if not self.evidence:
-            return "advisory, run times imposed"
+            return "advisory, run times not tested"
         return "gate" if self.gate else "advisory"
 
     @property
     def error(self) -> str:
-        """The error and its interval as text: `+2.1 % [+1.8, +2.4]`, or in margins if a real mean is 0."""
+        """The error and its interval as text: `+2.1 % [+1.8, +2.4]`.
+
+        The unit is margins over several cases, whose margins differ, and if a real mean is 0.
+        """
         shares = (self.relative_error, self.relative_low, self.relative_high)
-        percent = not math.isnan(self.relative_error)
+        percent = len(self.deciding) == 1 and not math.isnan(self.relative_error)
         mean, low, high = (100 * each for each in shares) if percent else (self.z, self.low, self.high)
         text = f"{mean:+.3g} {'%' if percent else 'margins'}"
         return text if math.isnan(low) else f"{text} [{low:+.3g}, {high:+.3g}]"
 
     @property
+    def spread(self) -> str:
+        """The size of the error as text; of several cases the mean of |z|, the worst case, and cases beyond margins."""
+        if len(self.deciding) == 1:
+            unit = f", {self.z:+.2g} margins" if "margins" not in self.error else ""
+            return self.error + unit
+        if self.worst is None:
+            return "undefined"
+        worst = f"worst case {self.worst.z:+.2g} ({self.worst.case})"
+        return (
+            f"mean absolute error {self.mean_absolute:.2g} margins, {worst}, "
+            f"{self.beyond(1)} of {len(self._known)} cases beyond one margin, {self.beyond(2)} beyond two"
+        )
+
+    @property
     def sentence(self) -> str:
         """The metric in one line: `wait, mean (s): +2.1 % [+1.8, +2.4], margin 10 %, at least 10 s, gate: accurate`."""
         why = f" ({', '.join(reason.value for reason in self.reasons)})" if self.reasons else ""
-        imposed = "" if self.evidence else ", run times imposed"
+        imposed = "" if self.evidence else ", run times not tested"
         allowed = self.margin.words(self.metric.unit)
-        return f"{self.metric.title}: {self.error}, margin {allowed}{imposed}: {self.verdict}{why}"
+        error = self.error if len(self.deciding) == 1 else f"{self.spread}, mean {self.error}"
+        return f"{self.metric.title}: {error}, margin {allowed}{imposed}: {self.verdict}{why}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the verdict on the metric as JSON values."""
         names = ["gate", "evidence", "profile_based", "z", "low", "high", "se", "df", "relative_error"]
-        names += ["relative_low", "relative_high", "delta_needed", "repeats_needed"]
+        names += ["relative_low", "relative_high", "repeats_needed"]
         return {
             "name": self.name,
             "label": self.metric.label,
@@ -170,6 +206,14 @@ class MetricVerdict:
             "verdict": self.verdict.value,
             "reasons": [reason.value for reason in self.reasons],
             "cases": [case.to_json() for case in self.cases],
+            "mean_absolute_z": self.mean_absolute,
+            "worst_case": self.worst.case if self.worst else None,
+            "worst_z": self.worst.z if self.worst else None,
+            "beyond_one_margin": self.beyond(1),
+            "beyond_two_margins": self.beyond(2),
+            "delta_needed": self.needed.relative,
+            "delta_alone_needed": self.needed.alone,
+            "delta_abs_needed": self.needed.absolute,
         } | {name: getattr(self, name) for name in names}
 
 
@@ -178,6 +222,8 @@ class CaseResult:
     """One case: its repetitions, and the comparison of a typical pair of runs."""
 
     case: Case
+    member: Membership
+    """The real run and the workload of the case, which other cases may share."""
     repetitions: tuple[Repetition, ...]
     pair: Comparison
     """The most central prediction against the most central of the included repetitions."""
@@ -196,6 +242,8 @@ class CaseResult:
         return {
             "name": self.case.name,
             "workload": self.case.workload,
+            "real_run": self.member.real_run,
+            "cluster": self.member.workload,
             "workload_sha256": info.workload.get("sha256"),
             "policy": self.case.policy,
             "policy_parameters": info.policy_parameters,
@@ -208,15 +256,6 @@ class CaseResult:
             "per_job": self.per_job.to_json() if self.per_job else None,
             "rates": [asdict(rate) for rate in self.rates],
         }
-
-
-@dataclass(frozen=True)
-class Population:
-    """Interval of the error over the population of workloads of which those of the suite are a sample."""
-
-    workloads: int
-    intervals: dict[str, tuple[float, float]]
-    """Metric -> interval of z (Student's t over the workloads)."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -238,8 +277,11 @@ class Validation:
     """Factor on all margins (0.5, 2) -> verdict."""
     without_outliers: Verdict | None
     """Verdict without the repetitions flagged by H4 or H5; None if no repetition is flagged."""
-    population: Population | None
-    """None for fewer than eight workloads."""
+    by_own_limits: Verdict | None
+    """Verdict by the limits of health of the real runs, where these are wider than the defaults and change which runs
+    count; None elsewhere."""
+    levels: tuple[Level, ...]
+    """Intervals of the gated metrics over the cases, the real runs and the workloads, as far as there are two."""
     ranking: Ranking | None
     """Order of the policies on each workload; None if no workload has several policies."""
     could_fail: list[str]
@@ -261,6 +303,46 @@ class Validation:
         return self.verdict.exit_code
 
     @property
+    def real_runs(self) -> int:
+        """Number of different real runs: a run in several cases, or twice in one case, counts once."""
+        return len({repetition.sha256 for each in self.cases for repetition in each.repetitions})
+
+    @property
+    def workloads(self) -> int:
+        """Number of independent workloads."""
+        return len({each.member.workload for each in self.cases})
+
+    @property
+    def population(self) -> dict[str, tuple[float, float]]:
+        """Metric -> interval of the error over the population of workloads, of which those of the suite are a sample.
+
+        Only metrics that are defined for at least `POPULATION` workloads.
+        """
+        found = [level for level in self.levels if level.unit == "workloads"]
+        return {
+            name: interval
+            for level in found
+            for name, interval in level.intervals.items()
+            if level.numbers[name] >= POPULATION
+        }
+
+    @property
+    def dependence(self) -> list[str]:
+        """A sentence per gated metric with its intervals over cases, real runs and workloads, where these differ."""
+        if len({level.number for level in self.levels}) < 2:
+            return []
+        return [
+            f"{item.metric.label}: mean error in margins "
+            + ", ".join(
+                f"over {level.numbers[item.name]} {level.unit} {low:+.2f} to {high:+.2f}"
+                for level in self.levels
+                if item.name in level.intervals
+                for low, high in [level.intervals[item.name]]
+            )
+            for item in self.gated
+        ]
+
+    @property
     def pair(self) -> Comparison:
         """The pair of runs of the first case."""
         return self.cases[0].pair
@@ -274,7 +356,7 @@ class Validation:
     def title(self) -> str:
         """The simulator and the cases: `tracebed 1.0: 10 cases, 50 real runs`."""
         name = " ".join(filter(None, (self.simulator.name, self.simulator.version)))
-        runs = sum(len(each.repetitions) for each in self.cases)
+        runs = self.real_runs
         about = self.cases[0].case.name if len(self.cases) == 1 else f"{len(self.cases)} cases"
         return f"{name}: {about}, {runs:,} real {'run' if runs == 1 else 'runs'}"
 
@@ -303,7 +385,7 @@ class Validation:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the validation as JSON values (schema `tracebed-verdict/1`), without the tables of the runs."""
+        """Return the validation as JSON values (schema `tracebed-verdict/2`), without the tables of the runs."""
         without = self.without_outliers
         return {
             "schema": SCHEMA,
@@ -320,7 +402,11 @@ class Validation:
             "cases": [each.to_json() for each in self.cases],
             "sensitivity": {f"{factor:g}": verdict.value for factor, verdict in self.sensitivity.items()},
             "without_outliers": without.value if without else None,
-            "population": asdict(self.population) if self.population else None,
+            "by_own_limits": self.by_own_limits.value if self.by_own_limits else None,
+            "real_runs": self.real_runs,
+            "workloads": self.workloads,
+            "levels": [asdict(level) | {"number": level.number} for level in self.levels],
+            "population": {"workloads": self.workloads, "intervals": self.population} if self.population else None,
             "ranking": self.ranking.to_json() if self.ranking else None,
             "could_fail": self.could_fail,
             "could_not_fail": self.could_not_fail,
@@ -328,3 +414,8 @@ class Validation:
             "accidents": {name: each.to_json() for name, each in self.accidents.items()} if self.accidents else None,
             "warnings": self.warnings,
         }
+
+
+def _rounded_up(value: float, unit: str) -> str:
+    """Return a margin as text, rounded up; a dash if unknown."""
+    return f"{rounded_up(value):.12g}{unit}" if math.isfinite(value) else "-"

@@ -11,8 +11,7 @@ A reader lists the columns that it needs, each with all its possible names and i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
@@ -28,7 +27,11 @@ from tracebed.converters.formats.tools.cast import NOTHING, cast, place_in, plai
 from tracebed.converters.formats.tools.files import MAX_LINE, PARQUET, Input, delimiter_of
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError
+from tracebed.parquet_file import read_table, refusing
 
+PARQUET_HINT = "download it again"
+
+ASSUMED_UTC = "records with times without a time zone, taken as UTC (--time-zone ZONE sets the zone)"
 CSV_TYPES = {
     "number": pa.float64(),
     "time": pa.timestamp("us"),
@@ -92,6 +95,11 @@ class Columns:
         files = zip(pieces, self.absolute, strict=True)
         return np.concatenate([piece if name in zoned else utc(piece, zone) for piece, zoned in files])
 
+    def local(self, name: str) -> int:
+        """Return the number of records whose time has no time zone, in a column of times."""
+        counts = zip(self.rows, self.absolute, strict=True)
+        return sum(rows for rows, zoned in counts if name in self.values and name not in zoned)
+
     def place(self, row: int) -> str:
         """Return `file:line` of a record (`file, row N` for Parquet)."""
         for file, count in zip(self.files, self.rows, strict=True):
@@ -101,16 +109,21 @@ class Columns:
         return str(self.files[-1].where)
 
 
+def check_zone(zone: str) -> None:
+    """Raise InputError if a time zone is unknown."""
+    try:
+        ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):
+        raise InputError(f"unknown time zone {zone!r}", hint="use a name such as America/Denver") from None
+
+
 def utc(seconds: FloatArray, zone: str) -> FloatArray:
     """Convert wall-clock times, in s since 1970 local time, to s since 1970 UTC.
 
     Raises:
         InputError: the time zone is unknown.
     """
-    try:
-        ZoneInfo(zone)
-    except (KeyError, ValueError, OSError):
-        raise InputError(f"unknown time zone {zone!r}", hint="use a name such as America/Denver") from None
+    check_zone(zone)
     if zone == "UTC" or not len(seconds):
         return seconds
     known = np.isfinite(seconds)
@@ -168,7 +181,7 @@ def read_columns(
 def _spelt(file: Input) -> list[str]:
     """Return the names of a file's columns in the spelling of the file."""
     if file.head.startswith(PARQUET):
-        with _parquet(file):
+        with refusing(file.where, PARQUET_HINT):
             return list(pq.read_schema(file.seekable()).names)
     return [name.strip().strip('"') for name in file.header.split(delimiter_of(file.header))]
 
@@ -200,7 +213,8 @@ def _read(
 ) -> tuple[pa.Table, set[str]]:
     """Return the columns of one file, renamed and converted to their kinds, and the time columns that hold instants."""
     if file.head.startswith(PARQUET):
-        table = _read_parquet(file, [*found.values(), *others])
+        names = list(dict.fromkeys([*found.values(), *others]))
+        table = read_table(file.seekable(), where=file.where, hint=PARQUET_HINT, columns=names)
     else:
         kinds = {theirs: wanted[ours].kind for ours, theirs in found.items()}
         table = _read_csv(file, kinds, others, quoted)
@@ -212,24 +226,6 @@ def _read(
     for name in others:
         columns[f"extra_{name}"] = plain(table.column(name))
     return pa.table(columns), absolute
-
-
-def _read_parquet(file: Input, names: Sequence[str]) -> pa.Table:
-    with _parquet(file):
-        table = pq.read_table(file.seekable(), columns=list(dict.fromkeys(names)))
-        table.validate(full=True)  # invalid UTF-8 would fail later, at an unpredictable place
-        return table
-    raise AssertionError("unreachable")
-
-
-@contextmanager
-def _parquet(file: Input) -> Iterator[None]:
-    """Raise InputError if the block fails on a broken Parquet file."""
-    try:
-        yield
-    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
-        line = (str(error).splitlines() or [type(error).__name__])[0][:200].rstrip(".")
-        raise InputError(f"not a readable Parquet file: {line}", where=file.where, hint="download it again") from None
 
 
 def _read_csv(file: Input, kinds: Mapping[str, str], others: Sequence[str], quoted: bool) -> pa.Table:

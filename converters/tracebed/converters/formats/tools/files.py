@@ -19,8 +19,10 @@ from typing import Any, BinaryIO, NoReturn, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tracebed.converters.formats.tools.expansion import Bounded
 from tracebed.converters.workload import Source
 from tracebed.errors import InputError, tolerate
+from tracebed.input_files import open_file
 
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"PK\x03\x04": "zip"}
 PARQUET = b"PAR1"
@@ -32,6 +34,8 @@ HEAD_BYTES = 65_536
 """Bytes of a file that are examined to recognize its format."""
 MAX_LINE = 16 * 2**20
 """Largest accepted line in bytes, so that a file without line breaks cannot exhaust the memory."""
+MAX_PIPE = 2**29
+"""Largest accepted content of a pipe in bytes. It is kept in memory, because it can be read only once."""
 BROKEN = (EOFError, OSError, zlib.error, zipfile.BadZipFile, RuntimeError)
 """Exceptions raised by the decompressors."""
 
@@ -57,18 +61,17 @@ class Input:
         where, key = str(path), hashlib.blake2b(digest_size=32)
         digest, size, pieces = hashlib.sha256(), 0, []
         try:
-            with path.open("rb") as file:
-                once = not path.is_file()
-                if once and not (path.is_fifo() or file.isatty()):
-                    raise InputError("is a device, not a file", where=where, hint="give a file or a pipe")
+            with open_file(path) as file:
+                once = not file.seekable()
                 while block := file.read(2**20):
                     digest.update(block)
                     key.update(block)
                     size += len(block)
                     if once:
                         pieces.append(block)
-        except FileNotFoundError:
-            raise InputError("no such file", where=where, hint="check the path") from None
+                    if once and size > MAX_PIPE:
+                        what = f"is a pipe with more than {MAX_PIPE // 2**20} MiB"
+                        raise InputError(what, where=where, hint="write the data to a file, and give the file")
         except OSError as error:
             raise InputError(f"cannot be read: {error.strerror}", where=where, hint="check permissions") from None
         raw = b"".join(pieces) if once else None
@@ -106,12 +109,12 @@ class Input:
                 if compression == "zip":
                     with (
                         zipfile.ZipFile(io.BytesIO(self.raw) if self.raw is not None else self.path) as archive,
-                        archive.open(_only(archive)) as file,
+                        archive.open(only := _only(archive)) as file,
                     ):
-                        yield cast(BinaryIO, file)
+                        yield cast(BinaryIO, Bounded(file, lambda: only.compress_size, self.where))
                 elif compression:
                     with pa.CompressedInputStream(stream, compression) as file:
-                        yield cast(BinaryIO, file)
+                        yield cast(BinaryIO, Bounded(file, stream.tell, self.where))
                 else:
                     yield cast(BinaryIO, stream)
         except InputError:
@@ -259,8 +262,8 @@ def _walk(folder: Path) -> Iterator[Path]:
     tolerate({"symbolic links to folders, not followed": links}, where=str(folder))
 
 
-def _only(archive: zipfile.ZipFile) -> str:
-    names = [info.filename for info in archive.infolist() if not info.is_dir()]
-    if len(names) != 1:
-        raise zipfile.BadZipFile(f"the archive has {len(names)} files instead of one")
-    return names[0]
+def _only(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
+    found = [info for info in archive.infolist() if not info.is_dir()]
+    if len(found) != 1:
+        raise zipfile.BadZipFile(f"the archive has {len(found)} files instead of one")
+    return found[0]

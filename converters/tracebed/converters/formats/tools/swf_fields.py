@@ -133,14 +133,16 @@ def _read_one_by_one(file: Input) -> FieldLines:
 
 def _numbers(values: list[str], name: str, lines: list[int], where: str) -> np.ndarray[Any, Any]:
     """Return a field of all lines as int64 if every value is whole, otherwise as float64."""
+    plain = all(value.isascii() and "_" not in value for value in values)  # Python reads 1_0 as 10
     try:
-        return np.array([int(value) for value in values], dtype=np.int64)
+        if plain:
+            return np.array([int(value) for value in values], dtype=np.int64)
     except (ValueError, OverflowError):
         pass  # some values are not integers
     result = np.empty(len(values))
     for row, value in enumerate(values):
         try:
-            result[row] = float(value)
+            result[row] = float(value) if value.isascii() and "_" not in value else np.nan
         except ValueError:
             result[row] = np.nan
         if not np.isfinite(result[row]):

@@ -8,7 +8,7 @@ from typing import Any
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.scheduling.state import HasWallTimes, Policy
 from tracebed.parameters import with_parameters
 from tracebed.registry import Registry
 
@@ -32,7 +32,9 @@ def load(name: str, parameters: Mapping[str, Any] | None = None) -> Policy:
     return _made(name, factory, parameters)
 
 
-def resolve(policy: str | type[Policy] | Policy, parameters: Mapping[str, Any] | None = None) -> tuple[str, Policy]:
+def resolve(
+    policy: str | type[Policy] | Policy, parameters: Mapping[str, Any] | None = None, *, speed: float | None = None
+) -> tuple[str, Policy]:
     """Return name and instance of `policy`: a registered name, a policy class, or a policy instance.
 
     The name of a class is its registered name, or its class name if it is not registered.
@@ -40,10 +42,18 @@ def resolve(policy: str | type[Policy] | Policy, parameters: Mapping[str, Any] |
     Args:
         policy: a name, a class or an instance.
         parameters: the parameters if `policy` is a name or a class.
+        speed: trace seconds per wall second of the run, for a policy with wall times. None: the speed is not known yet.
 
     Raises:
-        InputError: as for `load`, or `policy` is not a policy, or parameters are given for an instance.
+        InputError: as for `load`, or `policy` is not a policy, or parameters are given for an instance, or a parameter
+            is another speed than that of the run.
     """
+    name, chosen = _resolved(policy, parameters)
+    return name, chosen.at_speed(speed) if speed is not None and isinstance(chosen, HasWallTimes) else chosen
+
+
+def _resolved(policy: str | type[Policy] | Policy, parameters: Mapping[str, Any] | None) -> tuple[str, Policy]:
+    """Return name and instance of `policy`; the arguments and errors are those of `resolve`."""
     if isinstance(policy, str):
         return policy, load(policy, parameters)
     factory: Any = policy if isinstance(policy, type) else type(policy)

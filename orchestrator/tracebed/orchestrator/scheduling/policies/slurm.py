@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 from tracebed.errors import InputError
@@ -17,6 +17,8 @@ from tracebed.orchestrator.scheduling.ticks import next_multiple
 MINUTE_S = 60
 ROUNDING_S = 1e-6
 """Times this close below a whole second count as the whole second, since sums of times are rounded."""
+CLOCKS = ("speed", "epoch_s", "sched_loop_s", "sched_phase_s", "bf_loop_s", "bf_phase_s")
+"""Parameters that describe the clocks of slurmctld and are not parameters of slurm.conf."""
 LEAST = {
     **dict.fromkeys(("sched_interval", "bf_interval"), -1),
     **dict.fromkeys(("bf_resolution", "bf_window", "bf_max_job_test", "default_queue_depth"), 1),
@@ -45,7 +47,7 @@ class Slurm(Shown):
         bf_node_space_size: largest number of slots of the plan; 0: `bf_max_job_test`.
         bf_min_age_reserve: a job that waits for less time has no reservation and does not block the main loop, s.
         bf_job_part_count_reserve: number of jobs with a reservation; 0: any number.
-        speed: trace seconds per wall second.
+        speed: trace seconds per wall second; 0: that of the run. Another speed than that of the run is an error.
         epoch_s: Unix time of second 0 of the trace, which sets the phase of whole seconds and of `bf_resolution`.
         sched_loop_s: period of the loop of slurmctld that starts the passes of the main loop.
         sched_phase_s: first instant of that loop.
@@ -54,6 +56,7 @@ class Slurm(Shown):
     """
 
     malleable: ClassVar[bool] = False
+    dispatches: ClassVar[bool] = True
 
     sched_interval: int = 60
     batch_sched_delay: int = 3
@@ -68,7 +71,7 @@ class Slurm(Shown):
     bf_node_space_size: int = 0
     bf_min_age_reserve: int = 0
     bf_job_part_count_reserve: int = 0
-    speed: float = 1.0
+    speed: float = 0.0
     epoch_s: float = 0.0
     sched_loop_s: float = 1.0027
     sched_phase_s: float = 0.0
@@ -79,12 +82,19 @@ class Slurm(Shown):
         """Raise InputError if a parameter is out of range."""
         for name in (field.name for field in fields(self)):
             value, least = getattr(self, name), LEAST.get(name, 0)
-            if not least <= value < math.inf or (value == 0 and (name == "speed" or name.endswith("loop_s"))):
+            if not least <= value < math.inf or (value == 0 and name.endswith("loop_s")):
                 raise InputError(f"slurm.{name} is {value:g}", hint=f"use a number from {least} on")
+
+    def at_speed(self, speed: float) -> Slurm:
+        """Return the policy in a run at `speed`. Raise InputError if its own speed is another one."""
+        if self.speed not in (0.0, speed):
+            what = f"slurm.speed is {self.speed:g}, but the speed of the run is {speed:g}"
+            raise InputError(what, hint="leave slurm.speed out: the speed is that of the run")
+        return self if self.speed == speed else replace(self, speed=speed)
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Make the passes that are due, and request the next one."""
-        now = state.now / self.speed
+        now = state.now / self._speed
         due = {"sched": math.inf, "bf": math.inf} | {
             name: state.notes[f"{name}_due"] for name in ("sched", "bf") if f"{name}_due" in state.notes
         }
@@ -107,7 +117,7 @@ class Slurm(Shown):
         for name, at in due.items():
             yield Note(f"{name}_due", at)
         if min(due.values()) < math.inf:
-            yield Wake(min(due.values()) * self.speed)
+            yield Wake(min(due.values()) * self._speed)
 
     # -- the instants of the passes ---------------------------------------------------------------------------------
 
@@ -148,6 +158,11 @@ class Slurm(Shown):
         if last is None:
             return next_multiple(self.bf_loop_s, now, origin=self.bf_phase_s, first=0)
         return next_multiple(self.bf_loop_s, now, origin=last + self._interval, first=0)
+
+    @property
+    def _speed(self) -> float:
+        """Trace seconds per wall second; 1 in a scheduler without a speed."""
+        return self.speed or 1.0
 
     @property
     def _interval(self) -> float:
@@ -221,13 +236,13 @@ class Slurm(Shown):
 
     def _young(self, state: State, job: int) -> bool:
         """Return whether `job` has waited for less than `bf_min_age_reserve`."""
-        return (state.now - state.jobs.submit[job]) / self.speed < self.bf_min_age_reserve
+        return (state.now - state.jobs.submit[job]) / self._speed < self.bf_min_age_reserve
 
     def _limit(self, state: State, job: int) -> int:
         """Return the time limit of `job` in whole minutes, s."""
-        return max(1, math.ceil(state.jobs.limit[job] / self.speed / MINUTE_S - ROUNDING_S)) * MINUTE_S
+        return max(1, math.ceil(state.jobs.limit[job] / self._speed / MINUTE_S - ROUNDING_S)) * MINUTE_S
 
     def _end(self, state: State, job: int) -> int:
         """Return the second at which the running `job` is expected to end."""
-        start = (state.expected_end[job] - state.jobs.limit[job]) / self.speed
+        start = (state.expected_end[job] - state.jobs.limit[job]) / self._speed
         return self._second(start) + self._limit(state, job)

@@ -174,6 +174,7 @@ class Agent:
             "launch": jobs.launch,
             "resize": jobs.resize,
             "kill": jobs.kill,
+            "continue": jobs.proceed,
             "relay": jobs.relays.receive,
             "sample": self.node.sample,
             "measure": self.node.measure,
@@ -203,6 +204,7 @@ class Agent:
         silence_s = fields.number("silence_s", 0.001, LONGEST_S) if "silence_s" in fields else NEVER
         linger_s = fields.number("linger_s", 0.0, LONGEST_S) if "linger_s" in fields else 0.0
         seen = fields.whole("seen", 0) if "seen" in fields else 0
+        hold = fields.flag("hold") if "hold" in fields else False
         if self.node is None:
             self.node = Node(fields, self.selector, self.outbox, self.sockets)
             self.tidies = "host" not in fields or fields.flag("host")  # one agent of each machine
@@ -218,6 +220,12 @@ class Agent:
         if linger_s and not self.listening:
             self._take_controllers()
         self.outbox.seen(seen)
+        jobs = self.node.jobs
+        if hold and jobs.launches:
+            jobs.stop()
+        paused_s, left_out_s = jobs.stopped_s, jobs.pauses.total
+        if not hold:
+            jobs.resume()
         self.outbox.tell_now(
             "hello",
             protocol=PROTOCOL,
@@ -225,13 +233,14 @@ class Agent:
             pid=os.getpid(),
             sockets=str(self.sockets),
             attach=str(self.sockets / NAME) if self.listening else None,
-            adopted=list(self.node.jobs.ranks),
-            paused_s=self.node.jobs.resume(),
+            adopted=list(jobs.ranks),
+            paused_s=paused_s,
+            left_out_s=left_out_s,
             host=self.node.host,
             units_per_core_second=self.node.rate,
         )
         self.outbox.repeat()
-        self.node.jobs.relays.repeat()
+        jobs.relays.repeat()
         self.node.set_heartbeat(heartbeat_s)
 
     def _ping(self, message: dict[str, Any]) -> None:

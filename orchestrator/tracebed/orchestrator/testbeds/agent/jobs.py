@@ -19,7 +19,7 @@ from tracebed.errors import InputError, TracebedError
 from tracebed.orchestrator.testbeds.agent.binding import Binding
 from tracebed.orchestrator.testbeds.agent.launching import RELAYED, Here, read_launch
 from tracebed.orchestrator.testbeds.agent.masks import Masks
-from tracebed.orchestrator.testbeds.agent.messages import Fields
+from tracebed.orchestrator.testbeds.agent.messages import LONGEST_S, Fields
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
 from tracebed.orchestrator.testbeds.agent.processes import RankProcess, any_changed, fork_rank
 from tracebed.orchestrator.testbeds.agent.relay import Relays
@@ -128,22 +128,35 @@ class Jobs:
 
     # Pauses.
 
-    def stop(self) -> None:
-        """Stop the processes of all ranks."""
-        self.stopped_at = time.monotonic()
-        for rank in self.ranks.values():
-            rank.signal(signal.SIGSTOP)
+    @property
+    def stopped_s(self) -> float:
+        """The time for which the ranks have been stopped, s; 0: they run."""
+        return 0.0 if self.stopped_at is None else time.monotonic() - self.stopped_at
 
-    def resume(self) -> float:
-        """Continue the processes of all ranks, whose clocks leave out the pause. Return the pause, s."""
+    def stop(self) -> None:
+        """Stop the processes of all ranks, unless they are stopped."""
         if self.stopped_at is None:
-            return 0.0
-        pause = time.monotonic() - self.stopped_at
+            self.stopped_at = time.monotonic()
+            for rank in self.ranks.values():
+                rank.signal(signal.SIGSTOP)
+
+    def proceed(self, message: dict[str, Any]) -> None:
+        """Continue the ranks that were held for a controller, which sets the pauses that their clocks leave out."""
+        total = Fields(message).number("left_out_s", 0.0, LONGEST_S)
+        if self.stopped_at is not None:
+            self.pauses.set(total)
+            self._continue()
+
+    def resume(self) -> None:
+        """Continue the processes of all ranks, whose clocks leave out the pause."""
+        if self.stopped_at is not None:
+            self.pauses.add(self.stopped_s)
+            self._continue()
+
+    def _continue(self) -> None:
         self.stopped_at = None
-        self.pauses.add(pause)
         for rank in self.ranks.values():
             rank.signal(signal.SIGCONT)
-        return pause
 
     # Processes.
 

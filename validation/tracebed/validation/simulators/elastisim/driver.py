@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -15,13 +14,14 @@ import pandas as pd
 
 from tracebed.converters.workload import Kind, Provenance, System, Workload
 from tracebed.errors import InputError
-from tracebed.files import check_folder
+from tracebed.files import check_folder, set_aside
 from tracebed.orchestrator.run import NodeFacts, Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Policy, shares
 from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.orchestrator.tables import make_run
+from tracebed.outputs import OutputKind
 from tracebed.states import JobState
 from tracebed.validation.simulators.elastisim import outputs, program
 from tracebed.validation.simulators.elastisim.executor import INSTANT_S, ElastisimExecutor
@@ -61,12 +61,12 @@ def simulate(workload: Workload, nodes: Sequence[NodeFacts], policy: str, option
     if unknown := set(options.options) - {*OWN}:
         raise InputError(f"elastisim has no option {min(unknown)!r}", hint=f"options: {', '.join(OWN)}")
     path = program.find(options.options.get("program"))
-    policy_name, chosen = registry.resolve(policy, options.policy_parameters)
+    policy_name, chosen = registry.resolve(policy, options.policy_parameters, speed=options.speed)
     registry.check(chosen, options.interval_s, options.over_limit)
     executor = _executor(workload, nodes, chosen, policy_name, options)
     count = _whole(options.options.get("iterations", str(ITERATIONS)))
     iterations = _iterations(executor, options.overheads.grain_s or options.malleability_interval_s, count)
-    with _scratch(options.folder) as folder:
+    with _scratch(options.folder, options.replace) as folder:
         if executor.sent:
             _run(path, folder, workload, executor, iterations, options)
             _check(folder, executor)
@@ -143,17 +143,17 @@ def _warnings(overheads: Overheads) -> list[str]:
 
 
 @contextmanager
-def _scratch(kept: Path | None) -> Iterator[Path]:
+def _scratch(kept: Path | None, replace: bool) -> Iterator[Path]:
     """Create the folder of ElastiSim's files: `kept`, or a temporary one."""
     if kept is None:
         with tempfile.TemporaryDirectory(prefix="tracebed-elastisim-") as scratch:
             yield Path(scratch)
         return
-    folder = check_folder(kept, FILES, "a folder of ElastiSim")
-    if folder.exists():
-        shutil.rmtree(folder)
-    folder.mkdir()
-    yield folder
+    kind = OutputKind("a folder of ElastiSim", rb"(?s).", parts=FILES)
+    folder = check_folder(kept, FILES, kind.noun, kind.guard(kept, replace))
+    with set_aside(folder):
+        folder.mkdir()
+        yield folder
 
 
 def exported(workload: Workload, executor: ElastisimExecutor, total: int) -> Workload:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import MAX_EXACT, FloatArray
 from tracebed.errors import InputError
 
@@ -83,13 +85,14 @@ def unit(values: FloatArray) -> FloatArray:
 def _table(path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
     """Read the columns of a table, numbers as float64 and ids as int64."""
     hint = f"the file is ElastiSim's {path.name}, complete, as ElastiSim wrote it"
+    if path.is_file() and not path.stat().st_size:
+        what = "is empty: ElastiSim did not finish (it ends with status 0 even after a deadlock)"
+        raise InputError(what, where=str(path), hint="its log names the reason")
+    content = io.BytesIO(Input.at(path).text)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # rows with more values than the header
-            raw = pd.read_csv(path, dtype=str, keep_default_na=False, encoding_errors="replace", index_col=False)
-    except pd.errors.EmptyDataError as error:
-        what = "is empty: ElastiSim did not finish (it ends with status 0 even after a deadlock)"
-        raise InputError(what, where=str(path), hint="its log names the reason") from error
+            raw = pd.read_csv(content, dtype=str, keep_default_na=False, encoding_errors="replace", index_col=False)
     except (OSError, ValueError, pd.errors.ParserWarning) as error:
         what = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise InputError(f"cannot be read: {what}", where=str(path), hint=hint) from error

@@ -16,6 +16,7 @@ import pandas as pd
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import FloatArray, Workload
 from tracebed.errors import InputError
+from tracebed.input_files import MAX_RUN_JSON, read_text
 from tracebed.orchestrator.run import NodeFacts, Run
 from tracebed.validation.simulators.assembly import run_of
 from tracebed.validation.simulators.elastisim import outputs, staircase
@@ -120,8 +121,8 @@ def _ids(table: pd.DataFrame, file: Path, workload: Workload | None, options: Re
 
 def _exported(path: Path) -> dict[str, str]:
     """Return the content of the mapping of an export: number in ElastiSim -> job id."""
-    with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        return {row[0]: row[1] for row in csv.reader(file) if len(row) == 2}
+    text = read_text(path, "mapping", hint="export the workload again", most=MAX_RUN_JSON)
+    return {row[0]: row[1] for row in csv.reader(text.splitlines(keepends=True)) if len(row) == 2}
 
 
 def _submits(table: pd.DataFrame, ids: list[str], workload: Workload | None, file: Path) -> tuple[FloatArray, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,8 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import FloatArray
+from tracebed.errors import InputError
+from tracebed.input_files import MAX_RUN_JSON, read_json
 from tracebed.validation.simulators.elastisim import outputs
 
 LAUNCH = ("on_init",)
@@ -78,8 +79,8 @@ def _models(folder: Path) -> Iterator[dict[str, Any]]:
 def _json(path: Path) -> dict[str, Any]:
     """Return the object in a file; empty if there is no such file."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        content = read_json(path, "file of ElastiSim", most=MAX_RUN_JSON)
+    except InputError:
         return {}
     return content if isinstance(content, dict) else {}
 

@@ -38,9 +38,21 @@ def replayed(
         options: options of the replay.
     """
     path = settings.folder / "runs" / folder
-    if path.exists():
-        return Run.load(path)
-    return replay(workload, inventory, policy, path, name=name, policy_parameters=parameters, options=options)
+    if path.exists() and not (run := Run.load(path)).info.stopped_by_signal:
+        return run
+    run = replay(
+        workload,
+        inventory,
+        policy,
+        path,
+        name=name,
+        policy_parameters=parameters,
+        options=options,
+        replace_run=True,  # an interrupted attempt
+    )
+    if run.info.stopped_by_signal:
+        raise KeyboardInterrupt
+    return run
 
 
 def inventory_of(settings: Settings, otherwise: Callable[[], Inventory]) -> Inventory:

@@ -1,0 +1,90 @@
+"""Pooling: what a workload of whole, equal nodes loses of a log with partitions, GPUs and shared nodes.
+
+A workload has one machine of equal nodes, and each job holds whole nodes. The functions count the jobs of a log that
+differ, and refuse a machine that is smaller than the number of nodes held at once.
+"""
+
+from __future__ import annotations
+
+from tracebed.converters.description import gpu_jobs, occupied_nodes, part_jobs, partitions_of
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+
+MOST_NAMED = 6
+BY_CORE = ("sacct", "swf")
+"""Formats whose readers have the option `by`."""
+
+
+def highest(workload: Workload) -> int:
+    """Return the largest number of nodes that the jobs of a log held at once; 0 if unknown."""
+    return int(occupied_nodes(workload)[1].max(initial=0))
+
+
+def pooled(workload: Workload) -> dict[str, int]:
+    """Return what differs from jobs of whole nodes of one partition without GPUs -> number of jobs."""
+    found: dict[str, int] = {}
+    partitions, gpus = partitions_of(workload), gpu_jobs(workload)
+    if len(partitions) > 1:
+        what = f"jobs in {len(partitions)} partitions ({_named(partitions)}), which count as jobs of one machine of "
+        found[f"{what}equal nodes (clean --set keep_partitions.partitions=NAME)"] = sum(partitions.values())
+    found["jobs with GPUs, which count as jobs of nodes without GPUs (clean: drop_gpu, keep_partitions)"] = gpus
+    return found | crowded(workload)
+
+
+def crowded(workload: Workload) -> dict[str, int]:
+    """Return what differs from jobs of whole nodes of the machine -> number of jobs, as far as the machine is known."""
+    found: dict[str, int] = {}
+    system = workload.provenance.system
+    shares = "extra_node_share" in workload.table
+    remedy = " (clean: drop_shared)" if shares else " (--by core)" if _has_cores(workload) else ""
+    if system.cores_per_node is not None:
+        wide = int((workload.ints("cores_per_node") > system.cores_per_node).sum())
+        found[f"jobs with more than the {system.cores_per_node:,} cores per node of the machine"] = wide
+    found[f"jobs on a part of a node, which count as jobs of the whole node{remedy}"] = part_jobs(workload)
+    if system.nodes is not None and (most := highest(workload)) > system.nodes:
+        found[f"up to {most:,} nodes held at once, more than the {system.nodes:,} nodes of the machine"] = 1
+    return found
+
+
+def _has_cores(workload: Workload) -> bool:
+    """Return whether the log can be read with a node for each core."""
+    steps = workload.provenance.steps
+    return bool(steps) and steps[0].parameters.get("format") in BY_CORE
+
+
+def check_machine(workload: Workload, where: str | None = None, *, most: int | None = None) -> None:
+    """Raise InputError if the jobs of a log held more nodes at once than the machine has, with causes and remedies.
+
+    Args:
+        workload: the log, with its machine.
+        where: the file.
+        most: nodes held at once, if known.
+    """
+    system = workload.provenance.system
+    most = highest(workload) if most is None else most
+    if system.nodes is None or most <= system.nodes:
+        return
+    partitions, gpus, parts = partitions_of(workload), gpu_jobs(workload), part_jobs(workload)
+    causes, remedies = [], []
+    if len(partitions) > 1:
+        causes.append(f"jobs of {len(partitions)} partitions ({_named(partitions)})")
+        remedies.append("keep a partition (clean --recipe sacct --set keep_partitions.partitions=NAME)")
+    if gpus:
+        causes.append(f"{gpus:,} jobs with GPUs")
+    if parts:
+        causes.append(f"{parts:,} jobs on a part of a node, which count as jobs of the whole node")
+    if _has_cores(workload) and system.cores_per_node not in (None, 1):
+        remedies.append(f"read cores in place of nodes (--by core --system {system.nodes * system.cores_per_node}x1)")
+    cores = "" if system.cores_per_node is None else f"x{system.cores_per_node}"
+    remedies.append(f"state a machine for all jobs (--system {most}{cores})")
+    raise InputError(
+        f"the jobs held up to {most:,} nodes at once, but the machine has {system.nodes:,}"
+        + (f": the log has {', '.join(causes)}" if causes else ""),
+        where=where,
+        hint=", or ".join(remedies),
+    )
+
+
+def _named(partitions: dict[str, int]) -> str:
+    names = [f"{name[:40]} {jobs:,}" for name, jobs in partitions.items()]
+    return ", ".join(names[:MOST_NAMED]) + (f", {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")

@@ -1,0 +1,51 @@
+"""Recorded run times against their plans: a run time that does not agree with what its ranks did is no evidence.
+
+The run time of a job follows from the timeline of the replay: from the first iteration to the round in which the job
+ended. Its plan is what its leader planned for the nodes and cores that the job really had, part by part. The two are
+independent, so a timeline that lost or gained time shows in their difference, as after a kill and a resumption.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import NamedTuple
+
+from tracebed.orchestrator.replay.witness import Witness
+from tracebed.orchestrator.scheduling.record import Record
+from tracebed.states import JobState
+
+USUAL_S = 0.05
+"""Upper bound of the usual time from the last iteration of a job to its recorded end, wall s. It is in no plan."""
+
+
+class RunTime(NamedTuple):
+    """The run time of a completed job, wall s."""
+
+    job: int
+    recorded: float
+    planned: float
+    off: float
+    """How much shorter than its plan the run time is, or how much longer, beyond twice the usual end."""
+
+
+def run_times(witness: Witness, record: Record) -> list[RunTime]:
+    """Return the run times of the completed jobs that have a plan. Programs of other projects have none."""
+    found = []
+    for job, name in enumerate(record.jobs.ids):
+        recorded = (record.end[job] - record.launched[job]) / witness.speed
+        if record.state[job] == JobState.COMPLETED and name in witness.planned and not math.isnan(recorded):
+            found.append((job, recorded, witness.planned[name]))
+    late = [max(0.0, recorded - planned) for _, recorded, planned in found]
+    usual = min(USUAL_S, 2 * statistics.median(late)) if late else 0.0
+    return [
+        RunTime(job, recorded, planned, max(planned - recorded, recorded - planned - usual, 0.0))
+        for job, recorded, planned in found
+    ]
+
+
+def mark(record: Record, found: list[RunTime], limit_s: float, speed: float) -> None:
+    """Let the reason of each job whose run time is off by more than `limit_s` (wall s) say so."""
+    for job, recorded, planned, off in found:
+        if off > limit_s and not record.reason[job]:
+            record.reason[job] = f"ran {recorded * speed:.6g} s, but its plan is {planned * speed:.6g} s"

@@ -1,0 +1,37 @@
+"""The times that a batch system counts: from the first instruction of a job to its last."""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy as np
+
+from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.simulation.simulator import Overheads
+from tracebed.states import JobState
+
+
+def count_dispatched(record: Record, cluster: Cluster, overheads: Overheads) -> None:
+    """Change the times of a simulation to those that a batch system counts; its jobs have one size.
+
+    In a simulation, a job holds its nodes from the decision to start it until they are idle again. A batch system needs
+    the overheads of a launch before the job, and those of an end after it. They belong neither to the run time of the
+    job nor to its allocation, as in the run of a real batch system.
+
+    Args:
+        record: the times and states of the jobs.
+        cluster: the nodes and their ledger.
+        overheads: the overheads of the simulation, trace s.
+    """
+    nodes, count = record.jobs.nodes, range(len(record.jobs))
+    ended = {JobState.COMPLETED, JobState.KILLED}  # a job that was cut short has ended at the recorded instant
+    for job in count:
+        if record.state[job] in ended:
+            record.end[job] -= overheads.end(nodes[job])
+        record.start[job] = min(record.start[job] + overheads.launch(nodes[job]), record.end[job])
+    ledger = cluster.ledger
+    held = np.asarray(ledger.jobs)
+    start, end = (np.asarray(times, dtype=np.float64)[held] for times in (record.start, record.end))
+    ledger.starts = array("d", np.fmax(ledger.starts, start).tobytes())
+    ledger.ends = array("d", np.fmin(ledger.ends, end).tobytes())

@@ -1,0 +1,70 @@
+"""The working folders of replays beside their output, and the locks that say which replays are running.
+
+`replay/folder.py` creates and locks the folders.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import glob
+import os
+from pathlib import Path
+
+from tracebed.errors import InputError
+from tracebed.input_files import read_json
+
+MARKER = "tracebed-replay.json"
+MAGIC = "tracebed-replay/1"
+
+
+def check_idle(output: Path, own: Path | None = None) -> None:
+    """Check that no replay to `output` is running.
+
+    Args:
+        output: the output.
+        own: the working folder of the replay that saves its run; it is not considered.
+
+    Raises:
+        InputError: a replay to `output` is running.
+    """
+    for folder in working_folders(output):
+        if folder != own and is_running(folder):
+            hint = "choose another folder with -o, or wait until the replay ends"
+            raise InputError("another replay is writing to it", where=str(output), hint=hint)
+
+
+def working_folders(output: Path) -> list[Path]:
+    """Return the working folders of replays to `output`, the newest last."""
+    output = Path(os.path.realpath(output))
+    found = []
+    for path in output.parent.glob(f"{glob.escape(output.name)}.partial-*"):
+        if output_of(path) == output:
+            with contextlib.suppress(FileNotFoundError):  # the replay has ended since
+                found.append((path.stat().st_mtime_ns, path))
+    return [path for _, path in sorted(found)]
+
+
+def output_of(folder: Path) -> Path | None:
+    """Return the output of the working folder `folder`, or None if `folder` is not a working folder."""
+    try:
+        if folder.is_symlink():
+            return None
+        marker = read_json(folder / MARKER, "marker of a replay")
+        if marker["schema"] != MAGIC:
+            return None
+        return Path(os.path.realpath(folder)).with_name(marker["output"])
+    except (InputError, OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def is_running(folder: Path) -> bool:
+    """Return whether the replay of the working folder `folder` is still running. It is not if the folder is gone."""
+    try:
+        with (folder / MARKER).open() as marker:
+            fcntl.flock(marker, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False

@@ -1,0 +1,192 @@
+"""The checksums of a journal: what was damaged, edited or lost is refused or marked, and never another run."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from journals import change
+from redecided import emulated, workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.cli import tracebed
+from tracebed.orchestrator.replay import chain, journal
+from tracebed.orchestrator.replay.chain import head_path
+from tracebed.orchestrator.replay.folder import SECRET, WorkingFolder
+from tracebed.orchestrator.replay.journal import Entry, Journal
+from tracebed.orchestrator.replay.options import Options
+from tracebed.orchestrator.replay.recovery import recovered
+from tracebed.orchestrator.replay.session import replay
+from tracebed.orchestrator.run import JOURNAL, TABLES, Run
+from tracebed.validation.budget import error_budget
+
+pytestmark = pytest.mark.usefixtures("no_process_is_left")
+
+WAL = "-wal"
+CHANGES = 60
+"""Number of bytes that are changed in each file of a journal."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the run of a replay of three jobs."""
+    folder = tmp_path_factory.mktemp("made") / "run"
+    replay(workload(3), emulated(4), "fcfs", folder, options=Options(2000.0))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def killed(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the working folder of that replay, as if it had been killed at its end: rows are in the write-ahead log.
+
+    The replay with the facts of its journal has no `end`, so it can be resumed.
+    """
+    facts, entries = journal.read(made / JOURNAL)
+    home = tmp_path_factory.mktemp("killed")
+    folder = WorkingFolder(home / "run")
+    folder.close()
+    writing = home / "writing"
+    writing.mkdir()
+    facts.pop("end")
+    half = len(entries) // 2
+    with contextlib.closing(Journal(writing / JOURNAL, facts)) as written:
+        written.write(entries[:half])
+        written._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        for entry in entries[half:]:
+            written.write([entry])
+        for file in writing.iterdir():  # the writer has not closed its files
+            if not file.name.endswith("-shm"):
+                shutil.copy(file, folder.path / file.name)
+    return folder.path
+
+
+def copied(killed: Path, home: Path) -> Path:
+    """Return a copy of a working folder."""
+    return Path(shutil.copytree(killed, home / killed.name))
+
+
+def same(run: Run, other: Run) -> bool:
+    return vars(run.info) == vars(other.info) and all(
+        getattr(run, table).equals(getattr(other, table)) for table in TABLES
+    )
+
+
+@pytest.mark.parametrize("file", ["", WAL, chain.SUFFIX])
+def test_no_changed_byte_makes_another_run(killed: Path, tmp_path: Path, file: str) -> None:
+    draw, truth, refused = random.Random(f"bytes {file}"), recovered(copied(killed, tmp_path) / JOURNAL), 0
+    content = (killed / (JOURNAL + file)).read_bytes()
+    for number in range(CHANGES):
+        folder = tmp_path / str(number)
+        shutil.copytree(killed, folder)
+        at = draw.randrange(len(content))
+        other = bytes([content[at] ^ draw.randrange(1, 256)])
+        (folder / (JOURNAL + file)).write_bytes(content[:at] + other + content[at + 1 :])
+        try:
+            assert same(recovered(folder / JOURNAL), truth), f"byte {at:,} of {len(content):,}"
+        except InputError as error:
+            refused += 1
+            assert JOURNAL in str(error)
+        shutil.rmtree(folder)
+    assert refused > CHANGES / 30  # most bytes of a database are in no row
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "recover": lambda folder: CliRunner().invoke(
+        tracebed, ["recover", str(folder), "-o", str(folder.parent / "again")], catch_exceptions=False
+    ),
+    "resume": lambda folder: replay(
+        workload(3), emulated(4), "fcfs", folder.parent / "run", options=Options(2000.0), resume=True
+    ),
+    "watch": lambda folder: CliRunner().invoke(tracebed, ["watch", str(folder), "--once"], catch_exceptions=False),
+}
+EDITS = {
+    "a time": "UPDATE entries SET time = time + 1 WHERE number = (SELECT MIN(number) FROM entries WHERE kind = 'end')",
+    "all times": "UPDATE entries SET time = time + 1000",
+    "a state": "UPDATE entries SET data = replace(data, 'completed', 'failed') WHERE kind = 'end'",
+    "an entry that is removed": "DELETE FROM entries WHERE number = (SELECT MIN(number) FROM entries "
+    "WHERE kind = 'sample')",
+    "the last entries": "DELETE FROM entries WHERE number > (SELECT MAX(number) FROM entries) - 3",
+    "a fact": "UPDATE facts SET value = replace(value, '2000', '1000') WHERE name = 'info'",
+    "a fact that is removed": "DELETE FROM facts WHERE name = 'hosts'",
+    "a number": "UPDATE entries SET number = number + 1000 WHERE number = (SELECT MAX(number) FROM entries)",
+    "a checksum": "UPDATE entries SET chain = x'00' WHERE number = (SELECT MAX(number) FROM entries)",
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("edit", EDITS)
+def test_no_edited_journal_is_accepted(killed: Path, tmp_path: Path, edit: str, reader: str) -> None:
+    folder = copied(killed, tmp_path)
+    assert change(folder / JOURNAL, EDITS[edit])
+    with pytest.raises(InputError, match=r"journal is damaged: (row|the last) .* (was written|are missing)"):
+        READERS[reader](folder)
+    assert folder.exists() and not (tmp_path / "again").exists() and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("edit", [edit for edit in EDITS if edit != "the last entries"])
+def test_no_error_budget_is_made_of_an_edited_journal(made: Path, tmp_path: Path, edit: str) -> None:
+    """The journal of a saved run has no head. Its last row is a fact, so lost entries leave a gap."""
+    run = Path(shutil.copytree(made, tmp_path / "run"))
+    (run / JOURNAL).chmod(0o600)
+    assert change(run / JOURNAL, EDITS[edit])
+    with pytest.raises(InputError, match="journal is damaged: row"):
+        error_budget(workload(3), run)
+
+
+@pytest.mark.parametrize("lost", [WAL, ""])
+def test_no_lost_rows_are_taken_for_the_end(killed: Path, tmp_path: Path, lost: str) -> None:
+    folder = copied(killed, tmp_path)
+    (folder / (JOURNAL + lost)).write_bytes(b"")
+    with pytest.raises(InputError, match=r"rows are missing|cannot be read"):
+        replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=Options(2000.0), resume=True)
+    with pytest.raises(InputError, match=r"rows are missing|cannot be read"):
+        recovered(folder / JOURNAL)
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_rows_that_a_power_failure_lost_are_unmarked(killed: Path, tmp_path: Path) -> None:
+    """The machine has restarted since: rows that were not on the disk are lost, and the rows before are a replay."""
+    folder = copied(killed, tmp_path)
+    (folder / (JOURNAL + WAL)).unlink()
+    head = head_path(folder / JOURNAL)
+    head.write_text(head.read_text().replace(chain.boot_id() or "", "0" * 36))
+    run = recovered(folder / JOURNAL)
+    assert run.info.state == "interrupted"
+    assert any("rows that were written before a power failure" in warning for warning in run.info.warnings)
+
+
+def test_a_journal_whose_writer_was_killed_before_its_head_is_complete(tmp_path: Path) -> None:
+    with contextlib.closing(Journal(tmp_path / JOURNAL, {"a": 1})) as written:
+        head = head_path(tmp_path / JOURNAL).read_bytes()
+        written.write([Entry(0, 1.0, "call", None, None, {})])
+    head_path(tmp_path / JOURNAL).write_bytes(head)
+    facts, entries = journal.read(tmp_path / JOURNAL)
+    assert facts == {"a": 1} and len(entries) == 1
+
+
+def test_a_journal_is_continued_and_its_facts_are_replaced(tmp_path: Path) -> None:
+    for value in (1, 2):
+        with contextlib.closing(Journal(tmp_path / JOURNAL, {"a": value})) as written:
+            written.write([Entry(value, float(value), "call", None, None, {})])
+    facts, entries = journal.read(tmp_path / JOURNAL)
+    assert facts == {"a": 2} and [entry.round for entry in entries] == [1, 2]
+    assert journal.read(journal.copy(tmp_path / JOURNAL, tmp_path / "copy")) == (facts, entries)
+
+
+@pytest.mark.parametrize("secret", [None, "", "no hex", "ab", "ab" * 100, b"\xff"])
+def test_no_secret_is_an_internal_error(killed: Path, tmp_path: Path, secret: str | bytes | None) -> None:
+    folder = copied(killed, tmp_path)
+    path = folder / SECRET
+    path.unlink()
+    if secret is not None:
+        path.write_bytes(secret if isinstance(secret, bytes) else secret.encode())
+    with pytest.raises(InputError, match="the secret of the replay cannot be read") as raised:
+        replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=Options(2000.0), resume=True)
+    assert "tracebed recover" in str(raised.value)
+    pd.testing.assert_frame_equal(recovered(folder / JOURNAL).jobs, recovered(killed / JOURNAL).jobs)

@@ -1,0 +1,127 @@
+"""Logs with partitions, GPUs and shared nodes, as an operator exports them: what is counted, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tracebed.converters.formats.reading import read_workload
+from tracebed.errors import ExitCode
+from tracebed.orchestrator.run import Run
+
+LOG = str(Path(__file__).parent / "operator_logs" / "sacct.txt")
+POOLED = (
+    "jobs in 3 partitions (cpu 5, gpu 2, debug 1), which count as jobs of one machine of equal nodes "
+    "(clean --set keep_partitions.partitions=NAME) (8 times)",
+    "jobs with GPUs, which count as jobs of nodes without GPUs (clean: drop_gpu, keep_partitions) (2 times)",
+    "jobs on a part of a node, which count as jobs of the whole node (--by core) (4 times)",
+    "jobs with more than the 48 cores per node of the machine (1 time)",
+)
+
+
+def test_no_partitions_gpus_or_shared_nodes_are_pooled_in_silence(call: Callable[..., Any]) -> None:
+    status, _, error = call("clean", LOG, "--recipe", "sacct", "--system", "71x48", "-o", "w.parquet")
+    assert status == ExitCode.OK
+    for warning in POOLED:
+        assert warning in error
+    status, out, _ = call("describe", "w.parquet")
+    assert status == ExitCode.OK
+    for row in ("cpu 5, gpu 2, debug 1; they count as one machine", "2 jobs; they count as jobs without GPUs"):
+        assert row in out
+    assert "4 jobs on parts of nodes count as whole nodes" in out
+    status, _, error = call("convert", LOG, "-o", "c.parquet")
+    assert "jobs in 3 partitions (cpu 7, gpu 2, debug 1)" in error
+    assert "jobs with GPUs" in error
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["clean", LOG, "--recipe", "sacct", "--system", "64x48"],
+        ["convert", LOG, "--system", "64x48"],
+        ["convert", LOG, "--system", "64x48", "--as-run"],
+    ],
+)
+def test_no_machine_is_smaller_than_the_nodes_held_at_once(command: list[str], call: Callable[..., Any]) -> None:
+    status, _, error = call(*command, "-o", "out.parquet")
+    assert status == ExitCode.USAGE
+    assert not Path("out.parquet").exists()
+    last = error.splitlines()[-1]
+    assert "held up to 71 nodes at once, but the machine has 64: the log has jobs of 3 partitions" in last
+    for remedy in ("keep_partitions.partitions=NAME", "--by core --system 3072x1", "--system 71x48"):
+        assert remedy in last
+
+
+@pytest.mark.parametrize(
+    ("remedy", "jobs"),
+    [
+        (["--set", "keep_partitions.partitions=cpu", "--system", "64x48"], 5),
+        (["--by", "core", "--system", "3072x1"], 8),
+        (["--system", "71x48"], 8),
+    ],
+)
+def test_no_remedy_is_named_that_does_not_work(remedy: list[str], jobs: int, call: Callable[..., Any]) -> None:
+    status, _, error = call("clean", LOG, "--recipe", "sacct", *remedy, "-o", "w.parquet")
+    assert status == ExitCode.OK, error
+    assert "nodes held at once" not in error
+    assert len(read_workload("w.parquet")) == jobs
+    status, _, error = call("convert", "w.parquet", "--as-run", "-o", "run")
+    assert status == ExitCode.OK, error
+    assert Run.load(Path("run")).total_nodes == int(remedy[-1].split("x")[0])
+
+
+def test_no_shared_node_is_a_whole_one_by_core(call: Callable[..., Any]) -> None:
+    status, _, _ = call("convert", LOG, "--by", "core", "-o", "w.parquet")
+    assert status == ExitCode.OK
+    cores, nodes = read_workload("w.parquet"), read_workload(LOG)
+    assert set(cores.ints("cores_per_node")) == {1}
+    np.testing.assert_array_equal(cores.ints("nodes"), nodes.ints("nodes") * nodes.ints("cores_per_node"))
+    memory = nodes.floats("memory_mib") * nodes.ints("nodes")
+    np.testing.assert_allclose(cores.floats("memory_mib") * cores.ints("nodes"), memory)
+
+
+def test_an_swf_is_not_pooled_in_silence(call: Callable[..., Any]) -> None:
+    line = "{} {} 0 100 2 -1 -1 2 200 -1 1 1 1 1 1 {} -1 -1\n"
+    text = "; MaxNodes: 4\n; MaxProcs: 16\n" + "".join(line.format(i, i, 1 + i % 2) for i in range(1, 7))
+    Path("w.swf").write_text(text)
+    status, _, error = call("convert", "w.swf", "-o", "w.parquet")
+    assert status == ExitCode.OK
+    for warning in ("jobs in 2 partitions (", "up to 6 nodes held at once, more than the 4", "part of a node"):
+        assert warning in error
+    status, _, error = call("convert", "w.swf", "--as-run", "-o", "run")
+    assert status == ExitCode.USAGE
+    assert "--by core --system 16x1" in error
+    assert call("convert", "w.swf", "--by", "core", "--as-run", "-o", "run")[0] == ExitCode.OK
+
+
+@pytest.mark.parametrize("number", ["0x10", "0X10", " 0x1F", "-0x1"])
+def test_no_hexadecimal_number_is_read(number: str, call: Callable[..., Any]) -> None:
+    Path("w.csv").write_text(f"job_id,submit_time,run_time,nodes\n0x1,0,5,1\n\n2,0,5,{number}\n")
+    status, _, error = call("convert", "w.csv", "-o", "w.parquet")
+    assert status == ExitCode.USAGE
+    assert "w.csv:4: nodes" in error
+    Path("w.csv").write_text("job_id,submit_time,run_time,nodes\n0x1,0,5,1\n")
+    assert call("convert", "w.csv", "-o", "w.parquet")[0] == ExitCode.OK
+    assert list(read_workload("w.parquet").column("job_id")) == ["0x1"]
+
+
+@pytest.mark.parametrize("number", ["1_0", "٤"])
+def test_no_number_of_python_alone_is_read_from_an_swf(number: str, call: Callable[..., Any]) -> None:
+    Path("w.swf").write_text(f"1 0 0 {number} 1 -1 -1 1 20 -1 1 1 1 1 1 1 -1 -1\n", encoding="utf-8")
+    status, _, error = call("convert", "w.swf", "-o", "w.parquet")
+    assert status == ExitCode.USAGE
+    assert "w.swf:1: field 4" in error
+
+
+def test_no_time_zone_of_a_log_is_assumed_in_silence(call: Callable[..., Any]) -> None:
+    says = "records with times without a time zone, taken as UTC (--time-zone ZONE sets the zone) (10 times)"
+    assert says in call("convert", LOG, "-o", "w.parquet")[2]
+    assert read_workload("w.parquet").provenance.time_zone == "UTC"
+    assert "UTC" not in call("convert", LOG, "--time-zone", "Europe/Berlin", "--replace", "-o", "w.parquet")[2]
+    assert read_workload("w.parquet").provenance.time_zone == "Europe/Berlin"
+    status, _, error = call("convert", LOG, "--time-zone", "abc", "--replace", "-o", "w.parquet")
+    assert (status, "unknown time zone 'abc'" in error) == (ExitCode.USAGE, True)

@@ -1,0 +1,177 @@
+"""Reading of a slurm.conf: what the policy `slurm` takes, what it does not model, and which files are refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from tracebed.converters.formats.writing import write_workload
+from tracebed.converters.workload import Provenance, System, Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.cli import tracebed
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.slurm_conf import SlurmConf, read
+from tracebed.orchestrator.slurm_conf_lines import MAX_BYTES, hosts
+
+OPERATOR = Path(__file__).parent / "operator_logs" / "slurm.conf"
+CONF = """# a cluster
+ClusterName=c
+SchedulerType=sched/backfill
+schedulerparameters=bf_interval=5,BF_window=2880,defer,\\
+batch_sched_delay=1,preempt_youngest_first,speed=7 # not by age
+SelectType=select/cons_tres
+"""
+
+
+def conf_of(tmp_path: Path, text: str) -> SlurmConf:
+    path = tmp_path / "slurm.conf"
+    path.write_text(text)
+    return read(path)
+
+
+def workload_of(nodes: int, path: Path) -> Path:
+    table = pd.DataFrame(
+        {"job_id": ["1", "2"], "submit_time": [0.0, 1.0], "run_time": [10.0, 10.0], "time_limit": [60.0, 60.0]}
+    ).assign(nodes=np.array([1, 2]))
+    write_workload(Workload(table, Provenance(system=System(nodes, 48))), path)
+    return path
+
+
+def test_no_parameter_of_the_simulated_clock_is_taken_from_a_slurm_conf(tmp_path: Path) -> None:
+    conf = conf_of(tmp_path, CONF)
+    assert conf.parameters == {"bf_interval": "5", "bf_window": "2880", "batch_sched_delay": "1"}
+    says = "2 settings of the scheduler are not modeled: SchedulerParameters preempt_youngest_first, "
+    assert conf.differences[0] == f"{says}SchedulerParameters speed=7"
+
+
+def test_no_included_file_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "c.nodes").write_text("NodeName=n[1-8] CPUs=4\n")
+    conf = conf_of(tmp_path, f"{CONF}Include %c.nodes\n")
+    assert conf.sizes == {4: 8}
+
+
+def test_no_setting_of_an_operators_slurm_conf_is_ignored_without_a_warning() -> None:
+    conf = read(OPERATOR)
+    said = "\n".join(conf.differences)
+    for setting in (
+        *("SelectType=select/cons_tres", "SelectTypeParameters=CR_Core_Memory", "PriorityType=priority/multifactor"),
+        *("PriorityWeightAge=1000", "PriorityWeightFairshare=10000", "PriorityWeightJobSize=500"),
+        *("PriorityWeightPartition=2000", "3 partitions (cpu, gpu, debug)", "PriorityTier=100 (debug)"),
+        *("MaxTime=2-00:00:00 (cpu)", "MaxTime=1-00:00:00 (gpu)", "MaxTime=00:30:00 (debug)", "bf_max_job_part=50"),
+        *("48 nodes of 48 CPUs, 16 nodes of 64 CPUs", "Gres=gpu:a100:4", "OverSubscribe=YES (debug)", "GresTypes=gpu"),
+        *("AccountingStorageEnforce=limits", "KillWait=30", "Weight=10", "keep_partitions"),
+    ):
+        assert setting in said
+    for without_effect in ("PriorityWeightQOS", "bf_continue", "AccountingStorageType", "MaxTime=INFINITE"):
+        assert without_effect not in said
+    assert len(conf.differences) == len(set(conf.differences)) == 14
+
+
+def test_no_key_of_a_newer_slurm_is_ignored_without_a_warning(tmp_path: Path) -> None:
+    conf = conf_of(tmp_path, f"{CONF}NodeName=n1 CPUs=4 Colour=red\nFuture=yes\n")
+    assert "2 settings of an unknown kind are not modeled: Colour=red, Future=yes" in conf.differences
+
+
+def test_weights_without_effect_give_no_warning(tmp_path: Path) -> None:
+    text = "SelectType=select/linear\nPriorityWeightAge=5\nPriorityType=priority/{}\n"
+    assert conf_of(tmp_path, text.format("basic")).differences == ()
+    assert "PriorityWeightAge=5" in "".join(conf_of(tmp_path, text.format("multifactor")).differences)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"\x7fELF\0\0\1" * 100, "slurm.conf: binary data, not a slurm.conf"),
+        (b"<!DOCTYPE html>\n<html><body>Slurm</body></html>\n", "slurm.conf:1: '<!DOCTYPE html>' is not KEY=VALUE"),
+        (b"# log\n\nname = value\n", "slurm.conf:3: unknown key, such as 'name=value': not a slurm.conf"),
+        (b"ClusterName=a\nname=b\nNodeName=n1\nkind=c\n", "slurm.conf:2: unknown keys, such as 'name=b'"),
+        (b"PriorityWeightAge=1 PriorityWeightQOS=2\n", "slurm.conf:1: 'PriorityWeightQOS' is a second setting"),
+        (b"SlurmUser=\n", "slurm.conf:1: 'SlurmUser=' is not KEY=VALUE"),
+        (b"ClusterName=a\\\n\nhello\n", "slurm.conf:3: 'hello' is not KEY=VALUE"),
+        (b"# nothing but a comment\n", "slurm.conf: contains no settings"),
+        (b"Include slurm.conf\n", "slurm.conf:1: more than 200 files are included"),
+        (b"ClusterName=a\ninclude nodes.conf\n", "slurm.conf:2: the included file"),
+        (b"#" * (MAX_BYTES + 1), "slurm.conf: is larger than 4 MiB"),
+    ],
+)
+def test_no_other_file_is_taken_for_a_slurm_conf(content: bytes, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "slurm.conf"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as error:
+        read(path)
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom", "/dev/null"])
+def test_no_device_is_read_to_its_end(device: str) -> None:
+    with pytest.raises(InputError):
+        read(Path(device))
+
+
+def test_no_machine_mixes_nodes_of_two_sizes(tmp_path: Path) -> None:
+    for nodes, fits in ((64, False), (48, True), (16, True)):
+        workload = workload_of(nodes, tmp_path / f"{nodes}.parquet")
+        arguments = ["simulate", str(workload), "--policy", "slurm", "-P", f"@{OPERATOR}"]
+        result = CliRunner().invoke(tracebed, [*arguments, "-o", str(tmp_path / f"run-{nodes}")])
+        if fits:
+            assert result.exit_code == 0, result.output
+            continue
+        assert isinstance(result.exception, InputError)
+        says = str(result.exception)
+        assert "64 equal nodes, but the file has 48 nodes of 48 CPUs, 16 nodes of 64 CPUs" in says
+        assert "keep_partitions.partitions=NAME" in says
+
+
+def test_no_later_option_is_lost_and_no_warning_is_repeated(tmp_path: Path) -> None:
+    workload, output = workload_of(4, tmp_path / "w.parquet"), tmp_path / "run"
+    conf_of(tmp_path, CONF)
+    options = ["-P", f"@{tmp_path / 'slurm.conf'}", "-P", "bf_resolution=1", "--shake", "2", "-o", str(output)]
+    result = CliRunner().invoke(tracebed, ["simulate", str(workload), "--policy", "slurm", *options])
+    assert result.exit_code == 0, result.output
+    assert result.output.count("select/linear is assumed") == 1
+    parameters = Run.load(output).info.policy_parameters
+    assert (parameters["bf_interval"], parameters["bf_resolution"], parameters["batch_sched_delay"]) == (5, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("names", "count"),
+    [("n1", 1), ("n[01-16,20],login", 18), ("r[1-2]n[1-3]", 6), ("a,b,c", 3), ("n[3-1]", 0), ("n[x]", 0), ("", 0)],
+)
+def test_names_of_hosts_are_counted(names: str, count: int) -> None:
+    assert hosts(names) == count
+
+
+@pytest.mark.skipif(shutil.which("scontrol") is None, reason="needs scontrol")
+def test_no_line_is_read_that_slurm_rejects_and_none_is_rejected_that_slurm_reads(tmp_path: Path) -> None:
+    base = "ClusterName=c\nSlurmctldHost=localhost\nNodeName=n1\nPartitionName=p Nodes=ALL\n"
+
+    def accepted(number: int, text: str) -> bool:
+        path = tmp_path / f"{number}.conf"
+        path.write_text(base + text)
+        environment = {**os.environ, "SLURM_CONF": str(path)}
+        done = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, env=environment)
+        return "Unable to process configuration file" not in done.stderr + done.stdout
+
+    (tmp_path / "more.conf").write_text("TmpFS=/x\n")
+    texts = (
+        *("TmpFS=/x # a \\\nhello\n", "TmpFS = /x\n", "tmpfs=/x\n", "TmpFS=/x\\\n/y\n", "TmpFS=/x \\ \ny\n"),
+        *('JobCompLoc="a b"\n', "JobCompLoc=a b\n", "include more.conf\n", "  include more.conf\n", "TmpFS=\n"),
+        *("NodeName = n2 CPUs = 2\n", "NodeName=n2 CPUs=2 Foo=1\n", "PriorityWeightAge=1\nPriorityWeightAge=2\n"),
+        *("TmpFS=a\\#b\n", "Foo=1\n", "hello\n", "PartitionName=q Nodes=n1 \\\n MaxTime=5\n", "TmpFS+=/x\n"),
+    )
+    with ThreadPoolExecutor(len(texts)) as pool:  # each call waits 5 s for a controller
+        slurm_reads = [*pool.map(accepted, range(len(texts)), texts)]
+    for text, expected in zip(texts, slurm_reads, strict=True):
+        try:
+            read_is = "unknown" not in "".join(conf_of(tmp_path, base + text).differences)
+        except InputError:
+            read_is = False
+        assert read_is == expected, text

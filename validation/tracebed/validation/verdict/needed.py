@@ -1,0 +1,96 @@
+"""The smallest margin with which a prediction is accurate.
+
+The margin of a case is max(share * |real value|, amount). If a wider share widens the margins of some cases only, the
+errors of the others keep their weight in the mean, so that no factor on the margins gives the answer. The margin is
+found by judging the prediction again with other margins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tracebed.converters.workload import BoolArray, FloatArray
+from tracebed.validation.verdict.decision import ROUNDING, Samples, estimate
+
+WIDEST = 1e6
+"""Largest margin that is tried, as a share of the real value."""
+STEPS = 300
+"""Number of margins between `ROUNDING` and `WIDEST` that are tried before the bisection."""
+DIGITS = 3
+"""Significant digits of a margin as text."""
+
+
+@dataclass(frozen=True)
+class Needed:
+    """The smallest margins with which a metric is accurate: with these and with all wider ones. NaN: no such margin."""
+
+    relative: float = math.nan
+    """Smallest share of the real value, with the absolute amount of the margin as it is; 0 if the amount suffices."""
+    alone: float = math.nan
+    """Smallest share of the real value without an absolute amount."""
+    absolute: float = math.nan
+    """Smallest absolute amount without a share, unit of the metric."""
+
+
+def needed(samples: Samples, amount: float, compression: FloatArray, alpha: float, kappa: float) -> Needed:
+    """Return the smallest margins with which a metric is accurate.
+
+    Args:
+        samples: the values of both sides, shape (cases,).
+        amount: absolute amount of the margin, unit of the metric.
+        compression: factor on the amount in each case, shape (cases,).
+        alpha, kappa: constants of the decision.
+    """
+    real = np.abs(samples.real)
+    size = max(float(np.max(real)), float(np.max(np.abs(samples.predicted))))
+
+    def accurate(margins: FloatArray) -> BoolArray:
+        """Return whether the metric is accurate with margins of the shape (trials, cases)."""
+        fields = {name: value for name, value in vars(samples).items() if name != "real_run"}
+        wide: dict[str, Any] = {name: np.broadcast_to(value, margins.shape) for name, value in fields.items()}
+        return estimate(replace(samples, **(wide | {"margin": margins})), alpha, kappa).accurate
+
+    def of_share(share: FloatArray, least: float) -> BoolArray:
+        return accurate(np.maximum(share[:, None] * real, least * compression))
+
+    alone = _smallest(lambda share: of_share(share, 0.0), 1.0)
+    return Needed(
+        relative=_smallest(lambda share: of_share(share, amount), 1.0) if amount else alone,
+        alone=alone,
+        absolute=_smallest(lambda amounts: accurate(amounts[:, None] * compression), size or 1.0),
+    )
+
+
+def rounded_up(value: float) -> float:
+    """Return a positive margin with `DIGITS` significant digits that is not smaller."""
+    if value <= 0:
+        return 0.0
+    digits = DIGITS - 1 - math.floor(math.log10(value))
+    text = f"{value:.{DIGITS}g}"
+    return float(text) if float(text) >= value else round(float(text) + 10.0**-digits, max(digits, 0) + 1)
+
+
+def _smallest(passes: Callable[[FloatArray], BoolArray], unit: float) -> float:
+    """Return the smallest value that passes, and from which all larger ones pass; 0 if all pass, NaN if there is none.
+
+    Args:
+        passes: whether each of several values passes.
+        unit: scale of the values.
+    """
+    grid = unit * np.geomspace(ROUNDING, WIDEST, STEPS)
+    failing = np.flatnonzero(~passes(grid))
+    if not len(failing):
+        return 0.0
+    if failing[-1] == len(grid) - 1:
+        return math.nan
+    low, high = grid[failing[-1]], grid[failing[-1] + 1]
+    while high - low > 1e-12 * high:
+        values = np.linspace(low, high, 33)
+        beyond = int(np.flatnonzero(~passes(values[:-1]))[-1])
+        low, high = values[beyond], values[beyond + 1]
+    return float(high)
