@@ -6,6 +6,7 @@ import os
 import selectors
 import signal
 from collections.abc import Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 from tracebed.benchmarks.affinity import set_affinity, signal_descendants
@@ -89,7 +90,7 @@ class CommandRank(BenchmarkRank):
         set_affinity(keeper.pid, self.workers.cpus)
         self.workers.keeper = keeper if moves else None
         self.selector.register(keeper.link, selectors.EVENT_READ, self._from_keeper)
-        signal.signal(signal.SIGTERM, lambda number, frame: self.mailbox.post(self._terminate))
+        signal.signal(signal.SIGTERM, self._terminate)
 
     def start_part(self, shares: Sequence[range] | None, behind: float) -> None:
         """Start the command."""
@@ -113,8 +114,12 @@ class CommandRank(BenchmarkRank):
             }
         )
 
-    def _terminate(self) -> None:
+    def _terminate(self, number: int, frame: FrameType | None) -> None:
+        # At once: the same signal ends the command, whose end the selector may report before a call in the mailbox.
         self.terminated = True
+        self.mailbox.post(self._fail_unless_running)
+
+    def _fail_unless_running(self) -> None:
         if not self.running:
             self.fail("was terminated")
 
