@@ -226,6 +226,7 @@ def test_several_jobs_on_a_node_are_held_apart(write: Callable[..., Path]) -> No
         ({"job_statistics": ""}, "is empty: ElastiSim did not finish"),
         ({"job_statistics": STATISTICS.partition("\n")[0]}, "has no rows: ElastiSim did not finish"),
         ({"job_statistics": "a,b\n1,2\n"}, "lacks column 'ID'"),
+        ({"mapping": "0," + 2**18 * "a" + "\n"}, "mapping.csv: is not CSV: field larger than field limit"),
         ({"job_statistics": STATISTICS.replace("151.25", "1e")}, "job_statistics.csv:4: wait is '1e', not a number"),
         (
             {"job_statistics": STATISTICS.replace("1,rigid", "7,rigid")},

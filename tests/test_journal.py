@@ -16,6 +16,7 @@ from journals import change
 from redecided import emulated, workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
+from tracebed.orchestrator.rejudging import rejudged
 from tracebed.orchestrator.replay import chain, journal
 from tracebed.orchestrator.replay.chain import head_path
 from tracebed.orchestrator.replay.folder import SECRET, WorkingFolder
@@ -131,12 +132,23 @@ def test_no_edited_journal_is_accepted(killed: Path, tmp_path: Path, edit: str, 
 
 @pytest.mark.parametrize("edit", [edit for edit in EDITS if edit != "the last entries"])
 def test_no_error_budget_is_made_of_an_edited_journal(made: Path, tmp_path: Path, edit: str) -> None:
-    """The journal of a saved run has no head. Its last row is a fact, so lost entries leave a gap."""
     run = Path(shutil.copytree(made, tmp_path / "run"))
-    (run / JOURNAL).chmod(0o600)
     assert change(run / JOURNAL, EDITS[edit])
     with pytest.raises(InputError, match="journal is damaged: row"):
         error_budget(workload(3), run)
+
+
+@pytest.mark.parametrize("lost", [1, 2, 10])
+def test_no_saved_journal_without_its_last_rows_is_accepted(made: Path, tmp_path: Path, lost: int) -> None:
+    """The journal of a saved run has no head. Its last row says that the journal is complete."""
+    run = Path(shutil.copytree(made, tmp_path / "run"))
+    cut = [
+        f"DELETE FROM {table} WHERE number > (SELECT MAX(number) FROM facts) - {lost}" for table in ("entries", "facts")
+    ]
+    assert change(run / JOURNAL, *cut) == lost
+    with pytest.raises(InputError, match=r"journal is damaged: the rows after row \d+ are missing"):
+        error_budget(workload(3), run)
+    assert "its journal cannot be used (the journal is damaged" in " ".join(rejudged(Run.load(run)).notes)
 
 
 @pytest.mark.parametrize("lost", [WAL, ""])

@@ -93,7 +93,7 @@ def head_path(journal: Path) -> Path:
 
 
 def written(journal: Path) -> LastRow | None:
-    """Return the last row that was written to `journal`; None: the journal has no head, as that of a saved run.
+    """Return the last row that was written to `journal`; None: it has no head, as in the folder of a run.
 
     Raises:
         InputError: the file of the head is damaged.

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay.chain import Chain, Head, written
+from tracebed.orchestrator.run import FILES
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (
@@ -56,8 +57,11 @@ LAST = "SELECT number, chain FROM (SELECT * FROM ({} UNION ALL {})) ORDER BY num
     )
 )
 """The number and the checksum of the last row."""
+ADD_FACT = "INSERT INTO facts (number, name, value, chain) VALUES (?1, ?5, ?7, ?8)"
 MISSING = "missing"
 """The fact that has the number of rows that power failures have lost."""
+SAVED = "saved"
+"""The fact that is the last row of the journal in the folder of a run. Readers do not return the fact."""
 
 
 class Entry(NamedTuple):
@@ -88,15 +92,13 @@ class Journal:
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=NORMAL")  # a power failure may lose the last rounds, SIGKILL not
             self._database.executescript(SCHEMA)
-            last = self._database.execute(LAST).fetchone()
-            self._chain = Chain(*last) if last else Chain()
+            self._chain = _chain_of(self._database)
             self._head = Head(path)
         self.add_facts(facts)
 
     def add_facts(self, facts: Mapping[str, Any]) -> None:
         """Write facts in one transaction. They replace earlier facts of the same names."""
-        rows = [(None, None, None, name, None, json.dumps(value)) for name, value in facts.items()]
-        self._insert("INSERT INTO facts (number, name, value, chain) VALUES (?1, ?5, ?7, ?8)", rows)
+        self._insert(ADD_FACT, [_fact(name, value) for name, value in facts.items()])
 
     def write(self, entries: Iterable[Entry]) -> None:
         """Write `entries` in one transaction, which is committed when this method returns."""
@@ -120,6 +122,17 @@ class Journal:
         self._head.close()
 
 
+def _chain_of(database: sqlite3.Connection) -> Chain:
+    """Return the chain of the rows that were written to a journal."""
+    last = database.execute(LAST).fetchone()
+    return Chain(*last) if last else Chain()
+
+
+def _fact(name: str, value: Any) -> tuple[Any, ...]:
+    """Return the row of a fact, in the form of `ROWS` without its number and checksum."""
+    return (None, None, None, name, None, json.dumps(value))
+
+
 def _create_private(path: Path) -> None:
     """Create an empty file that only its owner can read. SQLite gives its other files the same permissions."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -140,7 +153,7 @@ class Reader:
     """A reader of a journal, which may still be written to. Each row is verified when it is read.
 
     The last rows may be missing after a power failure. If they are missing and the machine has not restarted since they
-    were written, the journal is damaged.
+    were written, or if the journal is that of a saved run, the journal is damaged.
 
     Args:
         path: the journal.
@@ -155,6 +168,7 @@ class Reader:
             raise InputError("the journal is missing", where=str(path), hint="give the working folder of a replay")
         self.path = path
         self._missing = 0
+        self._complete = not path.with_name(FILES[0]).is_file()
         self._chain = Chain()
         self._facts: dict[str, Any] = {}
         self._entries: list[Entry] = []
@@ -187,7 +201,9 @@ class Reader:
                 if head is not None and number == head.number and chain != head.digest:
                     raise _damaged(self.path, f"row {number:,} is not the last row that was written")
                 round, time, kind, name, node, data = row
-                if kind is None:
+                if kind is None and name == SAVED:
+                    self._complete = True
+                elif kind is None:
                     self._facts[name] = json.loads(data)  # a job without a limit or deadline has NaN
                 elif math.isfinite(time):
                     value = json.loads(data, parse_constant=_nan)
@@ -197,6 +213,8 @@ class Reader:
             self._missing = 0 if head is None else max(0, head.number - self._chain.number)
             if head is not None and self._missing and head.same_boot:
                 raise _damaged(self.path, f"the last {self._missing:,} of {head.number:,} rows are missing")
+            if not self._complete:
+                raise _damaged(self.path, f"the rows after row {self._chain.number:,} are missing")
 
     def close(self) -> None:
         """Close the journal; may be called again."""
@@ -254,6 +272,8 @@ def _reading(path: Path) -> Iterator[None]:
 def copy(path: Path, target: Path) -> Path:
     """Copy the journal at `path`, which may still be written to, to the new file `target`, and return `target`.
 
+    The last row of the copy says that the copy is complete: rows that it loses later are missed.
+
     Raises:
         InputError: the journal cannot be read, or `target` cannot be written.
     """
@@ -261,4 +281,6 @@ def copy(path: Path, target: Path) -> Path:
         _create_private(target)  # SQLite accepts an empty file
         with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
             database.execute("VACUUM INTO ?", [str(target)])
+        with contextlib.closing(sqlite3.connect(target, isolation_level=None)) as database:
+            database.execute(ADD_FACT, _chain_of(database).extended(_fact(SAVED, value=True)))
     return target

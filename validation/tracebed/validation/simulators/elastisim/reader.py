@@ -121,8 +121,12 @@ def _ids(table: pd.DataFrame, file: Path, workload: Workload | None, options: Re
 
 def _exported(path: Path) -> dict[str, str]:
     """Return the content of the mapping of an export: number in ElastiSim -> job id."""
-    text = read_text(path, "mapping", hint="export the workload again", most=MAX_RUN_JSON)
-    return {row[0]: row[1] for row in csv.reader(text.splitlines(keepends=True)) if len(row) == 2}
+    again = "export the workload again"
+    text = read_text(path, "mapping", hint=again, most=MAX_RUN_JSON)
+    try:
+        return {row[0]: row[1] for row in csv.reader(text.splitlines(keepends=True)) if len(row) == 2}
+    except csv.Error as error:
+        raise InputError(f"is not CSV: {error}", where=str(path), hint=again) from None
 
 
 def _submits(table: pd.DataFrame, ids: list[str], workload: Workload | None, file: Path) -> tuple[FloatArray, float]:
