@@ -25,8 +25,10 @@ ROOT = Path(__file__).resolve().parents[1]
 os.environ["TRACEBED_CLAIMS"] = f"test-{os.getpid()}"  # replays of parallel tests may share CPUs
 settings.register_profile("tracebed", deadline=None)  # the speed of the machine decides no test
 settings.load_profile("tracebed")
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; child processes would inherit it
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A background job of a shell ignores SIGINT, and a command under nohup SIGHUP. Child processes would inherit that.
+for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 
 
 @pytest.fixture(scope="session", autouse=True)
