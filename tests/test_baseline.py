@@ -15,6 +15,7 @@ from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.cli import tracebed
 from tracebed.validation.verdict import Tolerances, Validation, Verdict
 from tracebed.validation.verdict.baseline import Baseline, verdicts_in
+from tracebed.validation.verdict.validation import SUITE_SCHEMA
 from validations import make_validation
 
 CASES = {"w1-fcfs": 1.0, "w2-fcfs": 1.0}
@@ -168,7 +169,8 @@ def call(*words: object) -> Result:
 
 def verdict_file(path: Path, *validations: Validation) -> Path:
     documents = [json_values(validation.to_json()) for validation in validations]
-    path.write_text(json.dumps({"simulators": documents} if len(documents) > 1 else documents[0]))
+    several = {"schema": SUITE_SCHEMA, "simulators": documents}
+    path.write_text(json.dumps(several if len(documents) > 1 else documents[0]))
     return path
 
 
@@ -223,7 +225,9 @@ def test_show_prints_errors_and_limits(exact: Validation, tmp_path: Path) -> Non
     [
         ("[1, 2]", "contains no verdict"),
         ('{"schema": "tracebed-metrics/1"}', "contains no verdict"),
-        ('{"simulators": []}', "contains no verdict"),
+        ('{"schema": "tracebed-verdicts/2", "simulators": []}', "contains no verdict"),
+        ('{"schema": "tracebed-verdicts/2", "simulators": 7}', "contains no verdict"),
+        ('{"schema": "another/2", "simulators": [{"schema": "tracebed-verdict/2"}]}', "contains no verdict"),
         ("{", "is not JSON"),
         (None, "cannot read the verdict"),
     ],

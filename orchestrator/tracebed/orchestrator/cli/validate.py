@@ -93,7 +93,7 @@ def validate(
         say(f"tracebed: the finished runs are in {output}; the same command continues the validation")
         raise
     if as_json:
-        print_json(results.SCHEMA, document)
+        print_json(document["schema"], document)
     else:
         _show(validations, output)
     files = [suite, *([loaded.folder / loaded.spec.tolerances] if loaded.spec.tolerances else [])]

@@ -23,9 +23,7 @@ from tracebed.validation.report.markdown import markdown
 from tracebed.validation.suites.suite import Suite
 from tracebed.validation.verdict.gate import Finding, OnInconclusive, gate
 from tracebed.validation.verdict.rule import Verdict, combine
-from tracebed.validation.verdict.validation import Validation
-
-SCHEMA = "tracebed-verdicts/2"
+from tracebed.validation.verdict.validation import SUITE_SCHEMA, Validation
 
 
 def write(
@@ -51,7 +49,7 @@ def write(
     """
     found = list(validations.values())
     document = {
-        "schema": SCHEMA,
+        "schema": SUITE_SCHEMA,
         "suite": suite.name,
         "verdict": combine([*(item.verdict for item in found), *(Verdict.INCONCLUSIVE for _ in failed)]).value,
         "exit_code": int(ExitCode.USAGE if failed else gate(found, inconclusive, findings)),

@@ -20,7 +20,7 @@ from tracebed.validation.verdict.acceptance import SimulatorBaseline, simulator_
 from tracebed.validation.verdict.document import check_document
 from tracebed.validation.verdict.gate import Finding
 from tracebed.validation.verdict.ratchet import changed_tolerances, compare
-from tracebed.validation.verdict.validation import SCHEMA, Validation
+from tracebed.validation.verdict.validation import SCHEMA, SUITE_SCHEMA, Validation
 
 LEAST_SEEDS = 5
 """Smallest number of runs of a stochastic simulator in each case."""
@@ -106,7 +106,9 @@ def verdicts_in(path: Path) -> list[dict[str, Any]]:
     file = path / "verdict.json" if path.is_dir() else path
     hint = "give verdict.json, which `tracebed validate` writes, or its folder"
     document = read_json(file, "verdict", hint=hint, most=MAX_RUN_JSON)
-    documents = document.get("simulators", [document]) if isinstance(document, dict) else []
+    of_suite = isinstance(document, dict) and document.get("schema") == SUITE_SCHEMA
+    documents = document.get("simulators") if of_suite else [document]
+    documents = documents if isinstance(documents, list) else []
     found = [item for item in documents if isinstance(item, dict) and item.get("schema") == SCHEMA]
     if not found or len(found) < len(documents):
         raise InputError("contains no verdict", where=str(file), hint=hint)

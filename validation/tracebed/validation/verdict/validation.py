@@ -26,6 +26,8 @@ from tracebed.validation.verdict.screening import Repetition, identity
 from tracebed.validation.verdict.tolerances import Tolerances
 
 SCHEMA = "tracebed-verdict/2"
+SUITE_SCHEMA = "tracebed-verdicts/2"
+"""Schema of the verdicts of a suite, one per simulator."""
 POPULATION = 8
 """Smallest number of workloads for a claim about the population of workloads."""
 
