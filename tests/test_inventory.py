@@ -63,12 +63,30 @@ def test_shipped_inventories() -> None:
     assert (local.nodes[0].name, local.execution) == ("n1", "computed")
     small = load_inventory(ROOT / "inventory" / "emulated-4.yaml")
     assert small.nodes == tuple(Node(f"n{i}", 8, 1, None, True) for i in range(1, 5))
-    large = load_inventory(ROOT / "inventory" / "emulated-64x48.yaml")
-    assert (len(large.nodes), large.nodes[63], large.execution) == (
-        64,
-        Node("n64", 48, 2, None, True),
-        "emulated",
-    )
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "last", "providers"),
+    [
+        ("emulated-64x48", 64, Node("n64", 48, 2, None, True), ["local"]),
+        ("mn4-49x48", 49, Node("n49", 48, 2, None, True), ["local"]),
+        ("mn3-2x16", 2, Node("n2", 16, 2, None, True), ["local"]),
+        ("mixed", 6, Node("n6", 8, 1, None, True), ["local", "docker", "ssh"]),
+        ("ssh", 16, Node("node16", 48, 2, tuple(range(48)), False, 1.0), ["ssh"]),
+        ("slurm", 4, Node("n4", 48, 2, tuple(range(48)), False, 1.0), ["slurm"]),
+    ],
+)
+def test_shipped_inventories_of_clusters(name: str, count: int, last: Node, providers: list[str]) -> None:
+    found = load_inventory(name)
+    assert (len(found.nodes), found.nodes[-1]) == (count, last)
+    assert [group.provider for group in found.groups] == providers
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_the_shipped_inventory_of_containers_has_all_pairs_of_cpus() -> None:
+    found = load_inventory("docker")
+    assert {node.cores for node in found.nodes} == {2} and found.groups[0].provider == "docker"
+    assert len(found.nodes) == len(os.sched_getaffinity(0)) // 2
 
 
 def test_names_of_nodes_are_one_name_or_a_range() -> None:
