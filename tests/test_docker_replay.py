@@ -178,8 +178,9 @@ def test_the_demo_in_containers(container_engine: str, tmp_path: Path, monkeypat
     group = load_inventory(tmp_path / "demo/inventory.yaml").groups[0]
     assert not [name for name in names if containers.testbed_label(group) in name]
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
-    result = CliRunner().invoke(tracebed, command)
+    result = CliRunner().invoke(tracebed, [*command, "--replace"])
     assert isinstance(result.exception, TestbedError) and "start Docker" in str(result.exception)
+    assert (tmp_path / "demo/verdict/tracebed.html").is_file()
 
 
 def await_event(testbed: AgentTestbed, node: int, kind: str, meanwhile: Callable[[], None] = lambda: None) -> Event:

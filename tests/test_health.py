@@ -239,6 +239,13 @@ def test_busy_loops_beside_ranks_that_compute_all_the_time_are_found(tmp_path: P
         assert state_of(run, name) in {"degraded", "unhealthy"}, run.info.health  # how much of each, the kernel decides
 
 
+@pytest.mark.slow
+def test_no_replay_beside_busy_loops_counts_at_a_duty_below_one(tmp_path: Path) -> None:
+    with busy_loops(2, CPUS[0]):
+        run = replay(jobs_of(2, 100.0), computing(0.3), "fcfs", tmp_path / "run", options=Options(100))
+    assert state_of(run, "cpu_wait") == run.info.health["state"] == "unhealthy", run.info.health
+
+
 # -- the judgment ------------------------------------------------------------------------------------------------------
 
 TIMES = Times(speed=100.0, run_time_s=2.0, interarrival_s=8.0)
