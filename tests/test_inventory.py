@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tracebed.api as tb
 from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.errors import InputError
 from tracebed.orchestrator.testbeds import inventory_keys
@@ -52,7 +53,7 @@ def test_inventories_of_tracebed_are_found_by_name_anywhere(tmp_path: Path, monk
     assert set(shipped()) == {path.stem for path in (ROOT / "inventory").glob("*.yaml")} >= {"local", "emulated-4"}
     (tmp_path / "local").write_text("nodes:\n  - {name: own, cores: 1, emulated: true}\n")
     assert [node.name for node in load_inventory("local").nodes] == ["own"]  # a file of the user takes precedence
-    with pytest.raises(InputError, match=r"unknown inventory 'emulated-5'.*did you mean emulated-4.*local, or a file"):
+    with pytest.raises(InputError, match=r"unknown inventory 'emulated-5'.*did you mean emulated-4.*, or a file"):
         load_inventory("emulated-5")
 
 
@@ -66,20 +67,24 @@ def test_shipped_inventories() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "count", "last", "providers"),
+    ("name", "nodes", "cores", "sockets", "providers"),
     [
-        ("emulated-64x48", 64, Node("n64", 48, 2, None, True), ["local"]),
-        ("mn4-49x48", 49, Node("n49", 48, 2, None, True), ["local"]),
-        ("mn3-2x16", 2, Node("n2", 16, 2, None, True), ["local"]),
-        ("mixed", 6, Node("n6", 8, 1, None, True), ["local", "docker", "ssh"]),
-        ("ssh", 16, Node("node16", 48, 2, tuple(range(48)), False, 1.0), ["ssh"]),
-        ("slurm", 4, Node("n4", 48, 2, tuple(range(48)), False, 1.0), ["slurm"]),
+        ("emulated-64x48", 64, 48, 2, ["local"]),
+        ("mn4-49x48", 49, 48, 2, ["local"]),
+        ("mn3-2x16", 2, 16, 2, ["local"]),
+        ("mixed", 6, 8, 1, ["local", "docker", "ssh"]),
+        ("ssh", 16, 48, 2, ["ssh"]),
+        ("slurm", 4, 48, 2, ["slurm"]),
     ],
 )
-def test_shipped_inventories_of_clusters(name: str, count: int, last: Node, providers: list[str]) -> None:
+def test_shipped_inventories_of_clusters(name: str, nodes: int, cores: int, sockets: int, providers: list[str]) -> None:
     found = load_inventory(name)
-    assert (len(found.nodes), found.nodes[-1]) == (count, last)
+    assert len(found.nodes) == nodes
+    assert {(node.cores, node.sockets, node.emulated) for node in found.nodes} == {
+        (cores, sockets, name not in ("ssh", "slurm"))
+    }
     assert [group.provider for group in found.groups] == providers
+    assert tb.simulate(tb.generate("cirne", jobs=5, nodes=2, seed=1), "easy", name).total_nodes == nodes
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
