@@ -1,4 +1,4 @@
-"""The backends of an administrator: programs that poll the table, programs that are bound from outside, and DLB."""
+"""The administrator of programs that do not know tracebed, beside programs that follow the table of the node."""
 
 from __future__ import annotations
 
@@ -13,19 +13,13 @@ import pytest
 
 from agents import stopped, until
 from tracebed.benchmarks.affinity import processes_of, strays
-from tracebed.benchmarks.backends import dlb
-from tracebed.benchmarks.backends.affinity import AffinityBackend
-from tracebed.benchmarks.backends.base import Backend
-from tracebed.benchmarks.backends.choice import backend
-from tracebed.benchmarks.backends.native import NativeBackend
-from tracebed.benchmarks.drom import Application
+from tracebed.benchmarks.drom import Administrator, Application
+from tracebed.benchmarks.external import ExternalAdministrator
 from tracebed.benchmarks.node_table import Table
 from tracebed.benchmarks.ownership import Flags, Result
-from tracebed.errors import InputError, TestbedError
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))[:2]
 needs_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
-needs_dlb = pytest.mark.skipif(dlb.find_library() is None, reason="libdlb.so is not installed (or set DLB_LIBRARY)")
 SPAWNING = """
 import subprocess, sys, threading, time
 for _ in range(3):
@@ -74,14 +68,14 @@ def test_programs_that_do_not_know_us_are_bound_with_all_threads_and_children(
 ) -> None:
     low, high = CPUS
     first, second = programs
-    administrator = backend("affinity", table)
-    assert administrator.attach(first, CPUS) == (Result.SUCCESS, {})
-    assert administrator.attach(first, CPUS)[0] is Result.REGISTERED
+    administrator = ExternalAdministrator(table)
+    assert administrator.attach(first, CPUS) is Result.SUCCESS
+    assert administrator.attach(first, CPUS) is Result.REGISTERED
     assert bound(first, CPUS)
-    assert administrator.attach(second, [high])[0] is Result.PERMISSION
+    assert administrator.attach(second, [high]) is Result.PERMISSION
     assert administrator.set(second, [high]) is Result.NO_PROCESS
     assert bound(first, CPUS)
-    assert administrator.attach(second, [high], Flags.STEAL)[0] is Result.SUCCESS
+    assert administrator.attach(second, [high], Flags.STEAL) is Result.SUCCESS
     assert bound(first, (low,)) and bound(second, (high,))
     assert administrator.get(first) == (Result.SUCCESS, (low,))
     assert administrator.set(first, CPUS) is Result.PERMISSION
@@ -94,7 +88,7 @@ def test_programs_that_do_not_know_us_are_bound_with_all_threads_and_children(
 
 def test_a_program_without_a_cpu_is_stopped(table: Table, programs: list[int]) -> None:
     first, second = programs
-    administrator = backend("affinity", table)
+    administrator = ExternalAdministrator(table)
     administrator.attach(first, CPUS)
     administrator.attach(second, CPUS, Flags.STEAL)
     assert administrator.get(first) == (Result.SUCCESS, ())
@@ -110,93 +104,40 @@ def test_a_program_without_a_cpu_is_stopped(table: Table, programs: list[int]) -
 
 
 @needs_cpus
-def test_the_backend_is_chosen_for_each_program_of_a_node(table: Table, programs: list[int]) -> None:
+def test_programs_of_both_kinds_share_a_node(table: Table, programs: list[int]) -> None:
     low, high = CPUS
-    polling, outside = backend("native", table), backend("affinity", table)
-    assert isinstance(polling, NativeBackend) and isinstance(outside, AffinityBackend)
+    polling, outside = Administrator(table), ExternalAdministrator(table)
     with Application(table, CPUS) as own:
-        assert outside.attach(programs[0], [high], Flags.STEAL)[0] is Result.SUCCESS  # its administrator polls for us
+        assert outside.attach(programs[0], [high], Flags.STEAL) is Result.SUCCESS
         own.poll()
         assert own.cpus == (low,)
         assert outside.get(programs[0]) == (Result.SUCCESS, (high,))
         assert bound(programs[0], (high,))
         assert outside.set(programs[0], CPUS) is Result.PERMISSION
-        assert polling.set(os.getpid(), CPUS, Flags.STEAL) is Result.SUCCESS
+        assert polling.set_mask(os.getpid(), CPUS, Flags.STEAL) is Result.SUCCESS
         assert outside.get(programs[0]) == (Result.SUCCESS, ())
-        assert polling.get(os.getpid()) == (Result.SUCCESS, CPUS)
+        assert polling.mask(os.getpid()) == (Result.SUCCESS, CPUS)
 
 
 def test_a_program_that_polls_gets_its_table(table: Table) -> None:
     code = "from tracebed import malleable\nwith malleable.attach() as m: print(m.malleable, *m.cpus)"
-    polling = backend("native", table)
+    polling = Administrator(table)
     command = ["sh", "-c", 'read line; exec "$@"', "sh", sys.executable, "-c", code]
-    result, variables = polling.attach(os.getpid(), CPUS[:1])
+    result, variables = polling.prepare(os.getpid(), CPUS[:1])
     assert result is Result.SUCCESS
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **variables}
     )
     assert process.communicate("\n")[0].split() == ["True", str(CPUS[0])]
-    assert polling.get(os.getpid())[0] is Result.NO_PROCESS
-    assert polling.detach(process.pid) is Result.NO_PROCESS
+    assert polling.mask(os.getpid())[0] is Result.NO_PROCESS
+    assert polling.finalize(process.pid) is Result.NO_PROCESS
 
 
 def test_a_process_that_has_ended_is_unknown(table: Table) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
-    for name in ("native", "affinity"):
-        administrator: Backend = backend(name, table)  # type: ignore[arg-type]
-        assert administrator.attach(ended.pid, CPUS)[0] is Result.NO_PROCESS
-        assert administrator.set(ended.pid, CPUS) is Result.NO_PROCESS
-        assert administrator.get(ended.pid) == (Result.NO_PROCESS, ())
-        assert administrator.detach(ended.pid) is Result.NO_PROCESS
-
-
-def test_an_unknown_backend_is_refused(table: Table) -> None:
-    with pytest.raises(InputError, match="unknown backend 'cgroup'"):
-        backend("cgroup", table)  # type: ignore[arg-type]
-
-
-def test_dlb_that_is_missing_or_unusable_is_an_error(
-    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(dlb.ARGUMENTS, "")
-    monkeypatch.setenv("DLB_LIBRARY", str(tmp_path / "libdlb.so"))
-    with pytest.raises(TestbedError, match="cannot be used") as refused:
-        backend("dlb", table)
-    assert "install DLB" in str(refused.value.hint)
-
-
-@needs_dlb
-@needs_cpus
-def test_dlb_changes_the_cpus_of_its_programs(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program of DLB in C: it polls at each line of its input, and prints its CPUs."""
-    monkeypatch.setenv(dlb.ARGUMENTS, "")
-    administrator = backend("dlb", table)
-    code = f"""
-import ctypes, os, sys
-library = ctypes.CDLL({dlb.find_library()!r})
-mask = ctypes.create_string_buffer(128)
-assert library.DLB_Init(0, None, None) in (0, 1)
-for line in sys.stdin:
-    print(library.DLB_PollDROM(None, mask), int.from_bytes(mask.raw, "little"), flush=True)
-library.DLB_Finalize()
-"""
-    command = ["sh", "-c", 'read line; exec "$@"', "sh", sys.executable, "-c", code]
-    environment = {**os.environ, dlb.ARGUMENTS: dlb.options(f"tracebed-{table.path.name}")}
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment
-    )
-    assert process.stdin is not None and process.stdout is not None
-    try:
-        assert administrator.set(process.pid, CPUS) is Result.NO_PROCESS
-        assert administrator.attach(process.pid, CPUS)[0] is Result.SUCCESS
-        process.stdin.write("\n")
-        assert until(lambda: administrator.set(process.pid, CPUS[:1]) is Result.SUCCESS)
-        assert administrator.set(process.pid, CPUS) is Result.PENDING
-        process.stdin.write("\n")
-        assert process.stdout.readline().split() == ["0", str(1 << CPUS[0])]
-        assert administrator.get(process.pid) == (Result.SUCCESS, CPUS[:1])
-    finally:
-        process.communicate()
-        administrator.detach(process.pid)
-        administrator.close()
+    administrator = ExternalAdministrator(table)
+    assert administrator.attach(ended.pid, CPUS) is Result.NO_PROCESS
+    assert administrator.set(ended.pid, CPUS) is Result.NO_PROCESS
+    assert administrator.get(ended.pid) == (Result.NO_PROCESS, ())
+    assert administrator.detach(ended.pid) is Result.NO_PROCESS

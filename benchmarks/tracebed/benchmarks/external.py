@@ -1,4 +1,4 @@
-"""The backend for programs that do not know tracebed: all their threads are bound to their CPUs, from outside.
+"""An administrator for programs that do not know tracebed: all their threads are bound to their CPUs, from outside.
 
 The CPUs of these programs are in the table of the node, as CPUs reserved for a process that never registers: it gives
 them up at once. A program without a CPU is stopped (SIGSTOP) until it has one.
@@ -9,17 +9,18 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from tracebed.benchmarks.affinity import processes_of, set_affinity
-from tracebed.benchmarks.backends.base import Backend
 from tracebed.benchmarks.drom import Administrator
 from tracebed.benchmarks.node_table import Table
 from tracebed.benchmarks.ownership import Flags, Result
 
 
-class AffinityBackend(Backend):
-    """Programs that are bound from outside, with their child processes.
+class ExternalAdministrator:
+    """Programs that are bound from outside, with their child processes. The flags and results are those of DROM.
+
+    Programs that follow the table of the node (`drom.Administrator`) may share its CPUs.
 
     Args:
         table: the table of the node.
@@ -30,18 +31,30 @@ class AffinityBackend(Backend):
         self._bound: dict[int, tuple[int, ...]] = {}
         """Attached process -> the CPUs to which it was last bound."""
 
-    def attach(self, pid: int, cpus: Iterable[int], flags: Flags = Flags.NONE) -> tuple[Result, Mapping[str, str]]:
-        """Bind a program to CPUs. It needs no environment variables."""
+    def attach(self, pid: int, cpus: Iterable[int], flags: Flags = Flags.NONE) -> Result:
+        """Bind a program to its first CPUs.
+
+        Args:
+            pid: a process that is going to execute the program, or that runs it.
+            cpus: its CPUs.
+            flags: STEAL.
+
+        Returns:
+            SUCCESS; NOTED: other processes must release CPUs first; REGISTERED: attached already; an error.
+        """
         wanted = tuple(cpus)
         self._release(wanted, flags)
         result, _ = self.administrator.prepare(pid, wanted, flags)
         if not result.error:
             self._bound[pid] = ()
         self.refresh()
-        return result, {}
+        return result
 
     def set(self, pid: int, cpus: Iterable[int], flags: Flags = Flags.NONE) -> Result:
-        """Change the CPUs of a program, and bind the program to those that no other process holds."""
+        """Change the CPUs of a program, and bind the program to those that no other process holds.
+
+        The result is that of `Administrator.set_mask`.
+        """
         if pid not in self._bound:
             return Result.NO_PROCESS
         wanted = tuple(cpus)
@@ -51,12 +64,12 @@ class AffinityBackend(Backend):
         return result
 
     def get(self, pid: int) -> tuple[Result, tuple[int, ...]]:
-        """Return the CPUs of the program, after it was bound to them."""
+        """Return SUCCESS, or NOTED if a change is pending, or an error; then the CPUs to which the program is bound."""
         self.refresh()
         return self.administrator.mask(pid) if pid in self._bound else (Result.NO_PROCESS, ())
 
     def detach(self, pid: int, flags: Flags = Flags.NONE) -> Result:
-        """Release the CPUs of a program that has ended."""
+        """Release the CPUs of a program that has ended. `flags`: RETURN_STOLEN."""
         if self._bound.pop(pid, None) is None:
             return Result.NO_PROCESS
         result = self.administrator.finalize(pid, flags)
