@@ -34,7 +34,7 @@ from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.policies.kassel import Pref
 from tracebed.orchestrator.scheduling.queue import Queue
-from tracebed.orchestrator.scheduling.scheduler import PolicyError, Scheduler
+from tracebed.orchestrator.scheduling.scheduler import PolicyError
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Note, Reject, Resize, Start, State, Wake
 from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
@@ -547,19 +547,6 @@ def test_a_policy_may_reject_and_cancel() -> None:
     assert record.state == ["cancelled", "rejected", "unknown"]
     assert record.reason == ["no patience", "no money", "the policy never started it"]
     assert record.end[0] == 0.0
-
-
-def test_the_scheduler_forgets_a_job_that_leaves_unstarted() -> None:
-    jobs = [RefJob(0, 0.0, 50.0, 50.0, 1), RefJob(1, 0.0, 5.0, 5.0, 2)]
-    simulator = Simulator(Jobs.of(workload_of(jobs)), [1, 1], Easy())
-    scheduler: Scheduler = simulator.scheduler
-    scheduler.submit(0, 0.0)
-    scheduler.submit(1, 0.0)
-    scheduler.decide(0.0)
-    assert scheduler.state.queue.jobs() == [1]
-    scheduler.unstarted(1, 1.0)
-    assert scheduler.state.queue.head is None
-    assert scheduler.state.idle == 1
 
 
 def test_a_policy_that_never_settles_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,17 +179,6 @@ class Scheduler:
             state.asked[job] = nodes
         return job in state.asked
 
-    def unstarted(self, job: int, now: float) -> None:
-        """Handle the end of the waiting or promised `job` before its start."""
-        state = self.state
-        state.now = now
-        state.reservations.remove(job)
-        if job in state.queue:
-            self._leave_queue(job)
-        elif self._promises.drop(job):
-            state.releases.remove(job, state.expected_end.pop(job))
-        self._came_free()
-
     def limit_end(self, job: int, now: float) -> float:
         """Return the time at which the limit of the running `job` ends, s. Overdue guests may delay it."""
         end = self.state.expected_end[job]
