@@ -388,7 +388,8 @@ def test_jobs_of_any_name_and_of_zero_length(tmp_path: Path, execution: str, bal
     work = Workload(pd.DataFrame(table | {"nodes": len(nodes.nodes)}))
     run = replay(work, nodes, "fcfs", tmp_path / "run", options=Options(100.0, balance=balance))
     assert run.jobs["job_id"].tolist() == NAMES
-    assert run.jobs["reason"].tolist() == [""] * len(NAMES)
+    late = r"(ran \S+ s, but its plan is \S+ s)?" if execution == "computed" else ""  # beside other load
+    assert run.jobs["reason"].str.fullmatch(late).all()
     assert set(run.jobs["state"]) == {"completed"}
     assert Run.load(tmp_path / "run").jobs["job_id"].tolist() == NAMES
 
