@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -81,3 +82,27 @@ def test_no_run_that_was_cut_short_counts_as_repeated(repeat: Repeat) -> None:
 def test_passed_runs_need_no_repetition(repeat: Repeat) -> None:
     done = repeat(PASSING)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("made", "status", "repeated"), [(["py311"], 0, "py311\n"), ([], 1, ""), (["py312"], 1, "py312\n")]
+)
+def test_only_pythons_that_are_installed_are_repeated(
+    tmp_path: Path, made: list[str], status: int, repeated: str
+) -> None:
+    """`.ci/run`: tox makes a folder for a missing Python, too. In this test, the repetition fails under Python 3.12."""
+    (text,) = re.findall(
+        r"^again\(\) \{\n.*?^\}\n", (ROOT.parent / ".ci" / "run").read_text(), re.MULTILINE | re.DOTALL
+    )
+    tox = tmp_path / ".venv" / "bin" / "tox"
+    tox.parent.mkdir(parents=True)
+    tox.write_text('#!/bin/sh\necho "$3"; test "$3" != py312\n')
+    tox.chmod(0o700)
+    for environment in ("py311", "py312", "py313"):
+        (tmp_path / ".tox" / environment / "log").mkdir(parents=True)
+    for environment in made:
+        (tmp_path / ".tox" / environment / "bin").mkdir()
+        (tmp_path / ".tox" / environment / "bin" / "python").touch()
+    command = f"set -euo pipefail\n{text}\nagain py311 py312 py313"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (status, repeated)
