@@ -13,6 +13,8 @@ from tracebed.orchestrator.run import NodeFacts, Run, RunInfo
 from tracebed.orchestrator.scheduling.record import Record
 
 NAN = float("nan")
+COMPLETED_REASON = r"(ran \S+ s, but its plan is \S+ s)?"
+"""Regular expression of the reasons of completed jobs of a replay: beside other load a job may be off its plan."""
 Staircase = Sequence[tuple[float, float, int]]
 
 
