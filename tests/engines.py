@@ -21,9 +21,9 @@ from reference_scheduler import RefJob
 from test_scheduling import POLICY_PARAMETERS, workload_of
 from tracebed.orchestrator.run import TABLES, NodeFacts, Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
-from tracebed.orchestrator.simulation.simulator import Overheads
 
 SHARING = ("sd", "drom-share")
 RIGID = ("fcfs", "firstfit", "easy", "conservative")

@@ -23,8 +23,8 @@ import pandas as pd
 
 from slurm_replayed import Agreement, Recording
 from tracebed.converters.workload import Provenance, System, Workload
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.simulation.simulator import Overheads
 
 NODES = 8
 NEAR_S = 1.5

@@ -17,8 +17,8 @@ from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import NodeFacts, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 
 SPEED = 100.0

@@ -24,7 +24,7 @@ from tracebed.orchestrator.calibration import (
 )
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.run import JOURNAL, Run
-from tracebed.orchestrator.simulation.simulator import Overheads
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.testbeds import rates
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.rates import median_interval, rate_of

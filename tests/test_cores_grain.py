@@ -17,8 +17,9 @@ from tracebed.orchestrator.scheduling.policies.drom import DromShare
 from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
-from tracebed.orchestrator.simulation.simulator import Overheads, Simulator
+from tracebed.orchestrator.simulation.simulator import Simulator
 
 
 def simulated(

@@ -30,8 +30,9 @@ from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.policies.deadline import Deadline
 from tracebed.orchestrator.scheduling.reservations import Hold, Reservations, nodes_of
 from tracebed.orchestrator.scheduling.state import Decision, Reject, Reserve, Start
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.simulation.simulator import Overheads, Simulator
+from tracebed.orchestrator.simulation.simulator import Simulator
 from tracebed.testing import check_policy
 from tracebed.topology import Grid
 

@@ -29,8 +29,8 @@ from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
 from tracebed.orchestrator.simulation import engine
 from tracebed.orchestrator.simulation.engine.library import DescriptionError, Library
 from tracebed.orchestrator.simulation.interference import Interference
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.simulation.simulator import Overheads
 
 pytestmark = pytest.mark.skipif(not engine.LIBRARY.exists(), reason="there was no C compiler")
 SOURCE = re.sub(

@@ -39,9 +39,10 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Start, State
 from tracebed.orchestrator.simulation.observed import ALL, Observed, ObservedResize, ObservedSimulator
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
-from tracebed.orchestrator.simulation.simulator import Overheads, Simulator
+from tracebed.orchestrator.simulation.simulator import Simulator
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.states import JobState
 from tracebed.validation.budget import error_budget

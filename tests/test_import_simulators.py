@@ -18,7 +18,7 @@ from test_import import times, workload
 from tracebed.converters.workload import System
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run, nodes_of
-from tracebed.orchestrator.simulation.simulator import Overheads
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.validation.metrics import metrics
 from tracebed.validation.simulators import accasim
 from tracebed.validation.simulators.reading import form_of

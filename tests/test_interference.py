@@ -23,9 +23,9 @@ from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import NodeFacts, Run
 from tracebed.orchestrator.simulation.interference import Interference, kernel_of
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
-from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.orchestrator.testbeds.agent.measuring import core_rates
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.registry import TESTBEDS

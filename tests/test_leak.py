@@ -25,8 +25,8 @@ from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.policies.leak import Leak
 from tracebed.orchestrator.scheduling.shapes import flow
 from tracebed.orchestrator.scheduling.state import Decision, State
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.testing import check_policy
 from tracebed.topology import Grid
 

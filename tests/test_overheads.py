@@ -21,8 +21,8 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.state import Decision, Resize, Start, State, Wake
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
-from tracebed.orchestrator.simulation.simulator import Overheads
 
 ENGINES: list[EngineChoice] = ["python", "compiled"]
 

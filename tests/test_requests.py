@@ -24,8 +24,8 @@ from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies.leak import Leak
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.validation.budget.observation import RealRun
 from tracebed.validation.metrics import MeasuredRun, metrics
 from tracebed.validation.verdict.rates import paired_rates

@@ -23,8 +23,8 @@ from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.validation.budget.budget import error_budget
 from tracebed.validation.fitting import cases as fitted
 from tracebed.validation.fitting import cases_of

@@ -29,8 +29,8 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.scheduler import PolicyError
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Reject, Resize, Start, State
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.validation.simulators.elastisim.protocol import Invocation, Occasion, Orders, decoded
 from tracebed.validation.simulators.simulator import SimulateOptions, simulate
 

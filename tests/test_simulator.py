@@ -36,9 +36,10 @@ from tracebed.orchestrator.scheduling.policies.kassel import Pref
 from tracebed.orchestrator.scheduling.queue import Queue
 from tracebed.orchestrator.scheduling.scheduler import PolicyError
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Note, Reject, Resize, Start, State, Wake
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
-from tracebed.orchestrator.simulation.simulator import Overheads, Simulator
+from tracebed.orchestrator.simulation.simulator import Simulator
 from tracebed.orchestrator.tables import allocations_table
 
 POLICIES = st.sampled_from(["fcfs", "easy", "pref"])

@@ -25,8 +25,8 @@ from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.orchestrator.run import Run, nodes_of
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
-from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.validation.simulators.elastisim import outputs
 from tracebed.validation.simulators.simulator import SimulateOptions, simulate
 

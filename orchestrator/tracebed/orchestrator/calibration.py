@@ -24,7 +24,7 @@ OVERHEADS = (
     *("launch_s", "launch_join_s", "launch_rank_s", "end_s", "end_rank_s"),
     *("reconfiguration_s", "expand_s", "expand_rank_s", "release_s"),
 )
-"""The overheads of a calibration: arguments of `simulation.simulator.Overheads`, wall seconds."""
+"""The overheads of a calibration: arguments of `simulation.overheads.Overheads`, wall seconds."""
 
 
 def _instant(text: str) -> str:
@@ -227,7 +227,7 @@ class Calibration(StoredFile):
 
     @property
     def constants(self) -> dict[str, float]:
-        """The overheads as arguments of `simulation.simulator.Overheads`, wall seconds."""
+        """The overheads as arguments of `simulation.overheads.Overheads`, wall seconds."""
         return {name: max(0.0, estimate.value) for name, estimate in self.overheads.items()} | {"grain_s": self.grain_s}
 
     @property

@@ -86,7 +86,6 @@ def run_of_log(workload: Workload, *, name: str = "workload", where: str | None 
         execution="logged",
         nodes=nodes_of(System(total, cores, system.name)),
         workload=workload_facts(workload, name),
-        policy="not known",
         counts={"jobs": len(workload), **Counter(states.tolist())},
         warnings=warnings,
     )

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple, Self, get_type_hints
 import numpy as np
 import pandas as pd
 
-from tracebed import bounds
 from tracebed.converters.provenance import fits
 from tracebed.converters.workload import MAX_SIZE, System, Workload
 from tracebed.display import json_values
@@ -33,6 +32,7 @@ from tracebed.orchestrator.replacement import Successor
 from tracebed.orchestrator.run_checks import CLOCK_SKEW_S, ROUNDING_S, STAMP_SKEW_S, Facts, check
 from tracebed.orchestrator.run_files import check_sums, table_file, write_table
 from tracebed.orchestrator.run_schema import TABLES, conform
+from tracebed.orchestrator.setup import ROOMS, Setup
 from tracebed.parquet_file import read_frame
 
 JOURNAL = "journal.sqlite"
@@ -42,9 +42,8 @@ FILES = ("run.json", "jobs.parquet")
 """The files by which a folder is recognized as a run."""
 PARTS = (*(f"{name}.parquet" for name in TABLES), JOURNAL, SHAKEN)
 """Further files of a run."""
-FORMAT = 3
-"""Version of the folder layout; newer ones are rejected. Version 1 has one row per node in the allocations, and no
-count; versions 1 and 2 list each node."""
+FORMAT = 4
+"""Version of the folder layout; other ones are rejected."""
 DIGITS = re.compile("[0-9]{1,18}")
 MANY = 100
 """Smallest number of consecutive nodes that are written as a range."""
@@ -116,15 +115,13 @@ class RunInfo:
     nodes: list[NodeFacts]
     workload: dict[str, Any]
     """`name`, `sha256`, `jobs` and `provenance`."""
-    policy: str
-    policy_parameters: dict[str, Any] = field(default_factory=dict)
+    setup: Setup = field(default_factory=Setup)
+    """How the jobs were scheduled and time was modeled. `settings` has what the source of the run states of it."""
     parameters: dict[str, Any] = field(default_factory=dict)
-    """All other parameters of the run: runtime model, overheads, interval, grain, ..."""
+    """What only the executor of the run has: inventory, grain, balance, duty, ..."""
     engine: str = ""
     """Simulator of a prediction: `compiled` or `python`. The results of both are identical."""
     seed: int = 0
-    speed: float = 1.0
-    """Trace seconds per wall second. In a prediction, it converts the overheads."""
     resolution_s: float = 0.0
     """Resolution of the times, trace seconds (0: exact)."""
     state: str = "completed"
@@ -147,7 +144,7 @@ class RunInfo:
     health: dict[str, Any] = field(default_factory=dict)
     """Health of a replay: `state` (healthy, degraded or unhealthy), `causes` (signal, value, limit, state, text),
     `signals` (all figures), `thresholds` (hash), and for limits wider than the defaults `wider` (texts) and `defaults`
-    (state and causes by the defaults). Empty for other runs and for replays of earlier versions."""
+    (state and causes by the defaults). Empty for other runs."""
     calibration: dict[str, Any] = field(default_factory=dict)
     """Calibration used: name, sha256, `workloads` (hashes of the workloads it was made from), ... Empty without one."""
     imported: dict[str, Any] = field(default_factory=dict)
@@ -167,6 +164,46 @@ class RunInfo:
     format: int = FORMAT
 
     @property
+    def policy(self) -> str:
+        """Name of the policy; `setup.NOT_KNOWN` if the source does not record it."""
+        return self.setup.scheduling.policy
+
+    @property
+    def policy_parameters(self) -> dict[str, Any]:
+        """Parameters of the policy, with their defaults."""
+        return dict(self.setup.scheduling.policy_parameters)
+
+    @property
+    def speed(self) -> float:
+        """Trace seconds per wall second. In a prediction, it converts the overheads."""
+        return self.setup.timing.speed
+
+    @property
+    def stated(self) -> dict[str, tuple[str, ...]]:
+        """The settings that the source of the run states, by part of the setup.
+
+        A batch system states its own policy and what it does at time limits. A log or a file of another program states
+        the policy at most. The time of a real run is not modeled.
+        """
+        if self.source == "log" or self.imported:
+            return {"scheduling": ("policy", "policy_parameters"), "timing": ("speed",)}
+        if self.batch:
+            return {"scheduling": ("policy", "policy_parameters", "over_limit"), "timing": ("speed",)}
+        return ROOMS | ({"timing": ("speed",)} if self.source == "replay" else {})
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the run states besides policy and speed: settings, each overhead on its own, and `parameters`."""
+        parts = self.setup.as_dict()
+        found = {name: parts[room][name] for room, names in self.stated.items() for name in names}
+        for name in ("policy", "policy_parameters", "speed", "calibration"):
+            found.pop(name, None)
+        if not found.get("dispatched"):
+            found.pop("dispatched", None)
+        found |= {f"overhead_{name}": value for name, value in found.pop("overheads", {}).items()}
+        return found | self.parameters
+
+    @property
     def is_real(self) -> bool:
         """Whether the run was observed on a real system: a replay or a log, not a prediction."""
         return self.source == "replay" or self.execution == "logged"
@@ -178,15 +215,19 @@ class RunInfo:
 
     @property
     def duties(self) -> tuple[float, ...]:
-        """Duty of the ranks of a replay, one for all nodes or one per node. Runs of earlier versions have 0 or 1."""
+        """Duty of the ranks of a replay, one for all nodes or one per node; 0 or 1 for other runs."""
         duty = self.parameters.get("duty")
         known = [each for each in (duty if isinstance(duty, list) else [duty]) if isinstance(each, (int, float))]
         return tuple(map(float, known)) or (0.0 if self.execution == "emulated" else 1.0,)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content of `run.json`: JSON values. A figure that is NaN or infinite is undefined: None."""
-        facts: dict[str, Any] = json_values({name: value for name, value in vars(self).items() if name != "nodes"})
-        return facts | {"nodes": _ranges(self.nodes)}
+        apart = ("nodes", "setup")
+        facts: dict[str, Any] = json_values({name: value for name, value in vars(self).items() if name not in apart})
+        parts = self.setup.as_dict()
+        stated = self.stated.items()
+        setup = {room: {name: parts[room][name] for name in names if name != "calibration"} for room, names in stated}
+        return facts | {"nodes": _ranges(self.nodes), "setup": setup}
 
     @classmethod
     def from_json(cls, raw: Any, *, where: str | None = None) -> RunInfo:
@@ -205,22 +246,28 @@ class RunInfo:
 
         if not isinstance(raw, dict):
             raise damaged("is not a JSON object")
-        number = raw.get("format", 0)
-        if isinstance(number, int) and number > FORMAT:
-            raise InputError(f"run format {number} is newer than this tracebed", where=where, hint="update tracebed")
+        number = raw.get("format")
+        if isinstance(number, int) and number != FORMAT:
+            hint = "update tracebed" if number > FORMAT else "repeat the run"
+            raise InputError(f"the run has format {number}, and this tracebed reads {FORMAT}", where=where, hint=hint)
         for item in fields(cls):
             if item.name not in raw and item.default is MISSING and item.default_factory is MISSING:
                 raise damaged(f"{item.name} is missing")
         nodes = raw["nodes"]
         if not isinstance(nodes, list):
             raise damaged("nodes is not a list")
-        kinds = {name: kind for name, kind in get_type_hints(cls).items() if name in raw and name != "nodes"}
+        if not isinstance(raw.get("setup"), dict):
+            raise damaged("setup is missing or not an object")
+        apart = ("nodes", "setup")
+        kinds = {name: kind for name, kind in get_type_hints(cls).items() if name in raw and name not in apart}
         for name, kind in kinds.items():
             if not fits(raw[name], kind):
                 raise damaged(f"{name} is {shown(raw[name])}, not of type {getattr(kind, '__name__', kind)}")
-        info = cls(**{name: raw[name] for name in kinds}, nodes=[])
-        if not bounds.MIN_SPEED <= info.speed <= bounds.MAX_SPEED:
-            raise damaged(f"speed is {info.speed:g}, not from {bounds.MIN_SPEED} to {bounds.MAX_SPEED:,.0f}")
+        try:
+            setup = Setup.from_dict(raw["setup"])
+        except InputError as error:
+            raise damaged(f"setup: {error.what}") from error
+        info = cls(**{name: raw[name] for name in kinds}, nodes=[], setup=setup)
         if info.resolution_s < 0:
             raise damaged(f"resolution_s is {info.resolution_s:g}, below 0")
         if info.state not in ("completed", "interrupted"):
@@ -360,10 +407,7 @@ class Run:
         tables = {}
         for name in TABLES:
             table = read_frame(table_file(folder, name), hint="repeat the run")
-            if name == "allocations" and info.format == 1:
-                table["count"] = 1
             tables[name] = conform(name, table, str(table_file(folder, name)))
-        info.format = FORMAT
         facts = Facts(
             cores=np.array([node.cores for node in info.nodes], dtype=np.int64),
             counts=info.counts,

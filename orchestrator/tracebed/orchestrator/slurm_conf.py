@@ -11,6 +11,7 @@ from typing import Any
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.slurm import CLOCKS, Slurm
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.slurm_conf_keys import (
     ACCESS,
     GROUPS,
@@ -132,11 +133,14 @@ def of_config(config: Mapping[str, str]) -> SlurmConf:
     return SlurmConf(parameters, tuple(differences), {})
 
 
-def policy_parameters(info: RunInfo) -> dict[str, Any]:
-    """Return the parameters with which a policy simulates a run; for a run of Slurm, those of its configuration."""
-    if not info.batch or info.policy != "slurm":
-        return dict(info.policy_parameters)
-    return {**of_config(info.policy_parameters).parameters, "speed": info.speed}
+def predicted_setup(info: RunInfo, **settings: Any) -> Setup:
+    """Return the setup with which a run is predicted: its own, with `settings` in place of some of its settings.
+
+    For a run of Slurm, the parameters of the policy are those of the configuration.
+    """
+    if info.batch and info.policy == "slurm":
+        settings = {"policy_parameters": of_config(info.policy_parameters).parameters} | settings
+    return Setup.of(info.setup, **settings)
 
 
 def _entries(lines: Sequence[Line], key: str) -> list[Line]:

@@ -18,10 +18,10 @@ from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.setup import calibrated
 from tracebed.orchestrator.simulation.interference import Interference
-from tracebed.orchestrator.simulation.prediction import calibrated
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
-from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.registry import one_of
 from tracebed.validation import budget as budgets
 from tracebed.validation import verdict
@@ -29,7 +29,6 @@ from tracebed.validation import verdict
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from tracebed.api.runs import RuntimeModelName
 
 PICTURES = (".png", ".svg", ".pdf")
 """File types of the waterfall."""
@@ -106,7 +105,7 @@ def error_budget(
     predicted: orchestrator.Run | None = None,
     policy: type[Policy] | Policy | None = None,
     policy_parameters: Mapping[str, Any] | None = None,
-    runtime_model: RuntimeModelName = "ideal",
+    runtime_model: RuntimeModel | str = "ideal",
     tau: float = 10.0,
 ) -> ErrorBudget:
     """Explain the error of a prediction: repeat it with one cause after another taken from the real run.
@@ -146,8 +145,9 @@ def error_budget(
         raise InputError("both a calibration and a prediction are given", hint="give one of them")
     overheads, facts = calibrated(chosen) if chosen else None, chosen.facts() if chosen else {}
     if predicted is not None:
-        overheads, facts = _overheads(predicted.info), predicted.info.calibration
-        runtime_model = predicted.info.parameters.get("runtime_model", runtime_model)
+        timing = predicted.info.setup.timing
+        overheads, facts = timing.overheads if timing.overheads != Overheads() else None, predicted.info.calibration
+        runtime_model = timing.runtime_model.value
     one_of("runtime_model", runtime_model, RuntimeModel)
     found = budgets.error_budget(
         workload,
@@ -160,13 +160,6 @@ def error_budget(
     )
     notes = [*found.notes, *_notes(chosen, found.runs[0].real.info)] if chosen else found.notes
     return ErrorBudget.of(replace(found, notes=notes))
-
-
-def _overheads(info: RunInfo) -> Overheads | None:
-    """Return the overheads of a prediction, wall s, or None if it has none."""
-    names = (field.name for field in fields(Overheads))
-    found = Overheads(**{name: float(info.parameters.get(f"overhead_{name}", 0.0)) for name in names})
-    return None if found == Overheads() else found
 
 
 def _notes(calibration: Calibration, info: RunInfo) -> list[str]:

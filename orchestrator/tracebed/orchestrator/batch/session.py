@@ -32,6 +32,8 @@ from tracebed.orchestrator.replay.recovery import KILLED, NOTHING_BEGUN
 from tracebed.orchestrator.replay.signals import Signals, noted
 from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workload_facts
+from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.agent.facts import host_facts
 from tracebed.states import JobState
 
@@ -155,18 +157,15 @@ def _info(workload: Workload, name: str, options: BatchOptions, facts: SystemFac
         execution="emulated",
         nodes=list(facts.nodes),
         workload=workload_facts(workload, name),
-        policy=facts.name,
-        policy_parameters=dict(facts.parameters),
+        setup=Setup.of(facts.name, policy_parameters=facts.parameters, over_limit=OverLimit.KILL, speed=options.speed),
         parameters={
             "scheduler": facts.name,
             "testbed": facts.name,
             "inventory": str(facts.details.get("cluster", "")),
-            "over_limit": "kill",
             "duty": 0.0,
             "clock": "wall",
             "grain_s": 0.0,
         },
-        speed=options.speed,
         batch={"system": facts.name, "version": facts.version, **facts.details},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         hosts=[host_facts()],

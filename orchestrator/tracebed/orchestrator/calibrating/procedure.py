@@ -27,6 +27,7 @@ from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.policies.kassel import Pref
 from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds import rates
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.orchestrator.testbeds.registry import TESTBEDS
@@ -105,7 +106,7 @@ def calibrate(
             parts = []
             for number, (workload, policy) in enumerate(plan):
                 target = Path(folder, f"probe-{repetition}-{number}")
-                run = _replayed(workload, inventory, policy, target, Options(speed=speed, proposed_duty=duty or None))
+                run = _replayed(workload, inventory, Setup.of(policy, speed=speed), target, duty or None)
                 if number < 2:
                     _, entries = journal.read(target / JOURNAL)
                     parts.append(samples_of(run, workload, entries, inventory.grain_s))
@@ -173,8 +174,8 @@ def _slowdown(alone: FloatArray, beside: FloatArray) -> FloatArray:
     return slowdown
 
 
-def _replayed(workload: Workload, inventory: Inventory, policy: Policy, target: Path, options: Options) -> Run:
-    run = replay(workload, inventory, policy, target, name=target.name, options=options)
+def _replayed(workload: Workload, inventory: Inventory, setup: Setup, target: Path, duty: float | None) -> Run:
+    run = replay(workload, inventory, setup, target, name=target.name, options=Options(proposed_duty=duty))
     if run.info.state == "interrupted":
         (reason,) = run.info.interruptions
         if run.info.stopped_by_signal:

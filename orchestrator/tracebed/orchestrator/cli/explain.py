@@ -14,7 +14,6 @@ from tracebed.outputs import REPORT_OR_PICTURE
 
 if TYPE_CHECKING:
     from tracebed.api import Comparison, ErrorBudget
-    from tracebed.api.runs import RuntimeModelName
 
 CLASSES = 10
 """Number of classes of jobs that are printed: those with the largest contributions."""
@@ -56,7 +55,7 @@ def explain(
     workload: Path,
     runs: tuple[Path, ...],
     calibration: Path | None,
-    runtime_model: RuntimeModelName,
+    runtime_model: str,
     tau: float,
     report: Path | None,
     as_json: bool,

@@ -281,68 +281,6 @@ class ExtensionOption(click.Option):
         return super().get_help_record(ctx)
 
 
-def policy_options(command: Command, *, required: bool = True) -> Command:
-    """Add the options of all executors: `--policy`, `--policy-option`, `--placement`, `--grid`, `--priority`, ..."""
-    for option in (
-        click.option(
-            "--over-limit",
-            type=click.Choice(["extend", "kill", "again", "now"]),
-            default="extend",
-            show_default=True,
-            help="Jobs that outlive their time limit: extend the limit to the run time, kill the job, or expect it to "
-            "take the limit again, or to end now.",
-        ),
-        click.option(
-            "--interval",
-            type=DURATION,
-            default=0.0,
-            metavar="S",
-            help="Scheduling interval in trace seconds. 0 (default) schedules on every event.",
-        ),
-        click.option(
-            "--priority",
-            type=click.Choice(["fcfs", "largest-slowdown-first", "shortest-first", "aging"]),
-            default="fcfs",
-            show_default=True,
-            help="Order in which the policy considers waiting jobs.",
-        ),
-        click.option(
-            "--grid",
-            metavar="GRID",
-            help="Grid of the network between the nodes: 8x16, 4x4x8, torus:8x16.  [default: that of the inventory or "
-            "of the workload's system]",
-        ),
-        click.option(
-            "--placement",
-            cls=ExtensionOption,
-            type=ExtensionName("tracebed.placements"),
-            default="first",
-            show_default=True,
-            metavar="NAME",
-            help="Which of the idle nodes a job gets: {names}.",
-        ),
-        click.option(
-            "-P",
-            "--policy-option",
-            "policy_options",
-            multiple=True,
-            metavar="NAME=VALUE|@FILE",
-            help="Set a parameter of the policy; may be repeated. An unknown name lists the parameters. "
-            "@FILE reads the parameters of the policy slurm from a slurm.conf.",
-        ),
-        click.option(
-            "--policy",
-            cls=ExtensionOption,
-            type=ExtensionName("tracebed.policies"),
-            required=required,
-            metavar="NAME",
-            help="Scheduling policy: {names}.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
 class InventoryName(FilePath):
     """A click type: the name of an inventory that is part of tracebed, or the path of a file."""
 

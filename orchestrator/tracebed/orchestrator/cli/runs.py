@@ -16,19 +16,16 @@ from tracebed.orchestrator.cli.options import (
     LATER,
     PATH,
     RUN,
-    SPEED,
     inventory_option,
     json_option,
     output_option,
-    policy_options,
     workload_argument,
 )
-from tracebed.orchestrator.cli.policy_options import parsed
 from tracebed.orchestrator.cli.schedulers import check_scheduler_options, replay_on, scheduler_options
+from tracebed.orchestrator.cli.setup_options import OF_REPLAYS, settings_of, setup_options
 from tracebed.orchestrator.cli.watch import shown_live, watch_options
 
 if TYPE_CHECKING:
-    from tracebed.api.runs import Balance, ClockName, NodeFailureName, OverLimitName
     from tracebed.orchestrator.run import Run
 
 SHOWN = ("makespan_s", "mean_wait_s", "mean_response_s", "utilization")
@@ -37,16 +34,9 @@ SHOWN = ("makespan_s", "mean_wait_s", "mean_response_s", "utilization")
 
 @click.command()
 @workload_argument
-@partial(policy_options, required=False)
+@setup_options(OF_REPLAYS, required=False)
 @inventory_option()
 @scheduler_options
-@click.option(
-    "--speed",
-    type=SPEED,
-    default=1.0,
-    show_default=True,
-    help="Trace seconds per wall second.",
-)
 @click.option(
     "--balance",
     type=click.Choice(["static", "dynamic"]),
@@ -55,7 +45,7 @@ SHOWN = ("makespan_s", "mean_wait_s", "mean_response_s", "utilization")
     help="Work of the ranks of a job: equal shares, or chunks from a common pool.",
 )
 @click.option(
-    "--calibration",
+    "--work-rate",
     type=PATH,
     metavar="FILE",
     help="Take the work rate, and the duty of nodes that have none, from this file of `tracebed calibrate`.",
@@ -84,6 +74,7 @@ SHOWN = ("makespan_s", "mean_wait_s", "mean_response_s", "utilization")
 @click.option("--drain", is_flag=True, help="Run without the nodes whose agents do not start.")
 @click.option(
     "--allow-commands",
+    "commands",
     type=PATH,
     metavar="FILE",
     help="YAML file of the commands that jobs of the application `command` may run.",
@@ -95,25 +86,14 @@ SHOWN = ("makespan_s", "mean_wait_s", "mean_response_s", "utilization")
 def replay(
     workload: Path,
     policy: str | None,
-    policy_options: Sequence[str],
-    placement: str,
-    grid: str | None,
-    priority: str,
-    interval: float,
-    over_limit: OverLimitName,
+    speed: float,
     inventory: Path | None,
     scheduler: str | None,
     partition: str | None,
     scheduler_options: Sequence[str],
     scheduler_conf: Path | None,
-    speed: float,
-    balance: Balance,
-    calibration: Path | None,
-    clock: ClockName,
+    work_rate: Path | None,
     health: Path | None,
-    on_node_failure: NodeFailureName,
-    drain: bool,
-    allow_commands: Path | None,
     resume: bool,
     live: bool | None,
     metrics_port: int | None,
@@ -121,6 +101,7 @@ def replay(
     output: Path,
     replace: bool,
     as_json: bool,
+    **values: Any,
 ) -> int:
     """Run WORKLOAD under a policy on a testbed, as real processes.
 
@@ -154,7 +135,7 @@ def replay(
 
     jobs = load_workload(workload)
     machine = tb.inventory(inventory)
-    least = shortest_replay(jobs, machine, speed, over_limit=OverLimit(over_limit))
+    least = shortest_replay(jobs, machine, speed, over_limit=OverLimit(values["over_limit"]))
     say(f"tracebed: at {speed:g}x this takes at least {time_text(least)}")
     with shown_live(
         output,
@@ -168,26 +149,17 @@ def replay(
             jobs,
             policy,
             machine,
-            speed=speed,
             output=output,
-            policy_parameters=parsed(policy_options, nodes=jobs.provenance.system.nodes),
-            priority=priority,
-            placement=placement,
-            grid=grid,
-            interval_s=interval,
-            over_limit=over_limit,
-            balance=balance,
-            calibration=calibration,
-            clock=clock,
-            health=health,
-            on_node_failure=on_node_failure,
-            drain=drain,
-            allow_commands=allow_commands,
+            work_rate=work_rate,
             resume=resume,
             replace=replace,
             name=workload.name,
             on_progress=bar.update,
             on_step=lambda step: say(f"tracebed: {step}"),
+            speed=speed,
+            health=health,
+            **settings_of(values, nodes=jobs.provenance.system.nodes),
+            **{name: values[name] for name in ("balance", "clock", "on_node_failure", "drain", "commands")},
         )
     _name_rate(run.info.calibration)
     return concluded(run, output, as_json)

@@ -13,6 +13,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.cli.messages import say
 from tracebed.orchestrator.cli.options import PATH, Command, ExtensionName, ExtensionOption
 from tracebed.orchestrator.cli.watch import shown_live
+from tracebed.orchestrator.setup import ROOMS
 
 if TYPE_CHECKING:
     from tracebed.api.results import Run
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 OF_SCHEDULERS = ("partition", "scheduler_options", "scheduler_conf")
 """Parameters that need `--scheduler`."""
 OF_TESTBEDS = (
-    *("policy", "policy_options", "placement", "grid", "priority", "interval", "over_limit", "inventory"),
-    *("balance", "calibration", "clock", "on_node_failure", "drain", "allow_commands"),
+    *ROOMS["scheduling"],
+    *("inventory", "balance", "work_rate", "clock", "on_node_failure", "drain", "commands"),
 )
 """Parameters that a replay with `--scheduler` does not accept."""
 

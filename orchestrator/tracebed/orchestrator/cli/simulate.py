@@ -14,26 +14,22 @@ from tracebed.orchestrator.cli.messages import progress
 from tracebed.orchestrator.cli.options import (
     DURATION,
     LATER,
-    PATH,
     PREDICTION,
-    SECONDS,
     SIZE,
-    SPEED,
     ExtensionName,
     ExtensionOption,
     OutputPath,
     inventory_option,
     json_option,
     output_option,
-    policy_options,
     workload_argument,
 )
 from tracebed.orchestrator.cli.policy_options import parsed
 from tracebed.orchestrator.cli.runs import end_on_signals, summary
+from tracebed.orchestrator.cli.setup_options import OF_PREDICTIONS, settings_of, setup_options
 
 if TYPE_CHECKING:
     from tracebed.api.calibration_files import AnyCalibration
-    from tracebed.api.runs import OverLimitName, RuntimeModelName
     from tracebed.converters.workload import Workload
     from tracebed.orchestrator.evolving.programs import Communication
     from tracebed.orchestrator.run import Run
@@ -42,64 +38,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @workload_argument
-@policy_options
+@setup_options(OF_PREDICTIONS)
 @inventory_option(required=False)
 @click.option("--nodes", type=SIZE, help="Number of nodes, in place of an inventory.")
 @click.option("--cores-per-node", type=SIZE, help="Cores of each node.  [default: the workload's system]")
-@click.option(
-    "--runtime-model",
-    type=click.Choice(["ideal", "worst-case"]),
-    default="ideal",
-    show_default=True,
-    help="Run-time model for jobs that hold fewer cores than requested.",
-)
-@click.option(
-    "--launch-overhead",
-    type=SECONDS,
-    default=0.0,
-    metavar="S",
-    help="Wall time from the start of a job to its first work.",
-)
-@click.option(
-    "--end-overhead",
-    type=SECONDS,
-    default=0.0,
-    metavar="S",
-    help="Wall time from the last work of a job until its nodes are idle.",
-)
-@click.option(
-    "--reconfiguration-overhead",
-    type=SECONDS,
-    default=0.0,
-    metavar="S",
-    help="Wall time that a job stands still at a resize.",
-)
-@click.option(
-    "--speed",
-    type=SPEED,
-    default=1.0,
-    show_default=True,
-    help="Trace seconds per wall second; converts the overhead options from wall to trace time.",
-)
-@click.option(
-    "--malleability-interval",
-    type=DURATION,
-    default=0.0,
-    metavar="S",
-    help="Time between malleability points of a job, in trace seconds. 0 (default) resizes jobs at once.",
-)
 @click.option(
     "--engine",
     type=click.Choice(["auto", "compiled", "python"]),
     default="auto",
     show_default=True,
     help="Simulator. auto uses the compiled one where it can; the results are the same.",
-)
-@click.option(
-    "--calibration",
-    type=PATH,
-    metavar="FILE",
-    help="Take all overheads and the distance of malleability points from this file of `tracebed calibrate`.",
 )
 @click.option(
     "--cloud", is_flag=True, help="Print the range of each gated metric over the cloud of a fitted --calibration."
@@ -162,24 +110,10 @@ if TYPE_CHECKING:
 @json_option
 def simulate(
     workload: Path,
-    policy: str,
-    policy_options: Sequence[str],
-    placement: str,
-    grid: str | None,
-    priority: str,
-    interval: float,
-    over_limit: OverLimitName,
     inventory: Path | None,
     nodes: int | None,
     cores_per_node: int | None,
-    runtime_model: RuntimeModelName,
-    launch_overhead: float,
-    end_overhead: float,
-    reconfiguration_overhead: float,
-    speed: float,
-    malleability_interval: float,
     engine: EngineChoice,
-    calibration: Path | None,
     cloud: bool,
     processes: Communication | None,
     processes_seed: int,
@@ -194,6 +128,7 @@ def simulate(
     output: Path,
     replace: bool,
     as_json: bool,
+    **values: Any,
 ) -> None:
     """Simulate WORKLOAD under a policy, in virtual time.
 
@@ -218,6 +153,7 @@ def simulate(
         end_on_signals()
     if inventory and (nodes or cores_per_node):
         raise InputError("both --inventory and a size are given", hint="give one of them")
+    calibration: Path | None = values["calibration"]
     if cloud and (calibration is None or as_json):
         raise InputError("--cloud prints a table for a --calibration", hint="give --calibration FILE, and not --json")
     members: Sequence[AnyCalibration] = ()
@@ -226,43 +162,33 @@ def simulate(
 
         members = cloud_of(calibration)
     jobs = load_workload(workload)
-    parameters = parsed(policy_options, nodes=nodes or jobs.provenance.system.nodes)
+    settings = settings_of(values, nodes=nodes or jobs.provenance.system.nodes)
+    external: dict[str, Any] = {}
+    if simulator is not None:
+        program_options = {"program": program} if program else {}
+        external = {"timeout_s": timeout, "keep": keep, "replace": replace, "simulator_options": program_options}
 
     def predict(
         made: AnyCalibration | None, on_progress: Callable[[int], None] | None = None, of: Workload = jobs
     ) -> Run:
         return tb.simulate(
             of,
-            policy,
+            settings["policy"],
             inventory or nodes,
             cores_per_node=cores_per_node,
-            policy_parameters=parameters,
-            priority=priority,
-            placement=placement,
-            grid=grid,
-            interval_s=interval,
-            over_limit=over_limit,
-            malleability_interval_s=malleability_interval,
-            runtime_model=runtime_model,
-            launch_overhead_s=launch_overhead,
-            end_overhead_s=end_overhead,
-            reconfiguration_overhead_s=reconfiguration_overhead,
-            calibration=made,
-            speed=speed,
             engine=engine,
             simulator=simulator or "tracebed",
-            simulator_options={"program": program} if program else {},
-            timeout_s=timeout,
-            keep=keep,
-            replace=replace,
             processes=processes,
             processes_seed=processes_seed,
             processes_options=parsed(processes_options),
             name=workload.name,
             on_progress=on_progress,
+            **{name: value for name, value in settings.items() if name not in ("policy", "calibration")},
+            **external,
+            calibration=made,
         )
 
-    with progress(f"simulating {policy}", total=len(jobs)) as bar:
+    with progress(f"simulating {settings['policy']}", total=len(jobs)) as bar:
         run = predict(calibration, bar.update)
     run.save(output, replace=replace)
     if not as_json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Sequence
@@ -131,10 +130,9 @@ def finished_already(output: Path, info: RunInfo) -> Run | None:
     if not is_finished_real(output):
         return None
     run = Run.load(output)
-    parameters = json.loads(json.dumps(info.policy_parameters))
-    expected = (info.source, info.workload["sha256"], info.policy, parameters, info.speed)
+    expected = (info.source, info.workload["sha256"], info.as_dict()["setup"])
     found = run.info
-    if (found.source, found.workload.get("sha256"), found.policy, found.policy_parameters, found.speed) != expected:
+    if (found.source, found.workload.get("sha256"), found.as_dict()["setup"]) != expected:
         return None
     left = working_folders(output)
     if any(facts_in(folder).get("info", {}).get("created") != found.created for folder in left):

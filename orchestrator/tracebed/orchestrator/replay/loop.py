@@ -30,6 +30,7 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.record import Record, cut_short
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.base import Event, Testbed
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.states import JobState
@@ -49,7 +50,8 @@ class Replayer:
         jobs: the workload.
         testbed: the nodes.
         inventory: the description of the nodes.
-        policy: the scheduling policy.
+        policy: the scheduling policy, with the parameters of the setup.
+        setup: the setup of the run.
         options: the options of the replay.
         journal: the journal of the replay.
         clock: the clock of the replay and of its jobs.
@@ -67,6 +69,7 @@ class Replayer:
         testbed: Testbed,
         inventory: Inventory,
         policy: Policy,
+        setup: Setup,
         options: Options,
         journal: Journal,
         clock: Clock | None = None,
@@ -79,20 +82,20 @@ class Replayer:
         self.options = options
         self.journal = journal
         self.clock = clock or Clock()
-        nodes = testbed.nodes
+        nodes, scheduling, speed = testbed.nodes, setup.scheduling, setup.timing.speed
         self.number_of = {node.name: number for number, node in enumerate(nodes)}
-        self.cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], options.placement)
+        self.cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], scheduling.placed)
         self.record = Record(jobs)
-        self.witness = Witness(jobs, nodes, options.speed)
+        self.witness = Witness(jobs, nodes, speed)
         self.rounds = Rounds(journal, self.witness, jobs.ids, [node.name for node in nodes])
-        self.timeline = Timeline(self.clock, options.speed)
+        self.timeline = Timeline(self.clock, speed)
         self.ranks = Ranks(jobs, testbed, self.cluster, self.clock, options.proposed_duty)
         key = secret or secrets.token_bytes(32)
-        self.orders = Orders(jobs, testbed, inventory, options, self.ranks, self.record, self.rounds, key)
+        self.orders = Orders(jobs, testbed, inventory, speed, options, self.ranks, self.record, self.rounds, key)
         self.hearing = Hearing(self.orders, self.timeline)
         self.outages = Outages(testbed, inventory.heartbeat_s, options.on_node_failure)
         self.scheduler = Scheduler(
-            jobs, self.cluster, policy, self.orders, interval_s=options.interval_s, priority=options.priority
+            jobs, self.cluster, policy, self.orders, interval_s=scheduling.interval_s, priority=scheduling.priority
         )
         self.interrupted: str | None = None
         self._watch = LoopWatch(inventory.heartbeat_s)

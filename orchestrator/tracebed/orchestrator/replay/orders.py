@@ -41,6 +41,7 @@ class Orders:
         jobs: Jobs,
         testbed: Testbed,
         inventory: Inventory,
+        speed: float,
         options: Options,
         ranks: Ranks,
         record: Record,
@@ -48,7 +49,8 @@ class Orders:
         secret: bytes,
     ) -> None:
         """Start without running jobs."""
-        self.jobs, self.testbed, self.inventory, self.options = jobs, testbed, inventory, options
+        self.jobs, self.testbed, self.inventory = jobs, testbed, inventory
+        self.speed, self.options = speed, options
         self.ranks, self.record, self.rounds = ranks, record, rounds
         self._secret = secret
         self.rates: dict[str, float] = {}
@@ -63,7 +65,7 @@ class Orders:
             self.jobs,
             job,
             dict.fromkeys(kernels, EMULATED_RATE) if emulated else measured | self.rates,
-            speed=self.options.speed,
+            speed=self.speed,
             grain_s=self.inventory.grain_s,
             balance=self.options.balance,
         )._replace(command=command_of(self.jobs, job, self.options.commands))

@@ -29,7 +29,7 @@ SETTLE_S = 5.0
 """Time in which the agents that were taken over must answer, wall s."""
 OWN = ("loop", "clock", "launched", "mask")
 """Kinds of entries that a replayer computes from its own clock, in addition to the decisions."""
-SAME = ("execution", "nodes", "policy", "policy_parameters", "parameters", "speed")
+SAME = ("execution", "nodes", "setup", "parameters")
 """Facts of the run that must not change between a replay and its resumption."""
 
 

@@ -27,9 +27,8 @@ from tracebed.orchestrator.replay.signals import Signals, noted
 from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.placement import chooser
-from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.scheduling.state import Policy, hears
+from tracebed.orchestrator.scheduling.state import hears
+from tracebed.orchestrator.setup import AnyPolicy, Setup
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory
 from tracebed.orchestrator.testbeds.rates import rate_of
 from tracebed.orchestrator.testbeds.registry import TESTBEDS
@@ -41,20 +40,19 @@ NEXT = "`tracebed recover {}` makes a run of the replay so far"
 def replay(
     workload: Workload,
     inventory: Inventory,
-    policy: str | type[Policy] | Policy,
+    setup: AnyPolicy | Setup,
     output: Path,
     *,
     name: str = "workload",
-    policy_parameters: Mapping[str, Any] | None = None,
     options: Options | None = None,
-    calibration: Calibration | None = None,
-    thresholds: Thresholds | None = None,
+    work_rate: Calibration | None = None,
     resume: bool = False,
     replace_run: bool = False,
     on_progress: Callable[[int], None] | None = None,
     on_step: Callable[[str], None] | None = None,
+    **settings: Any,
 ) -> Run:
-    """Replay `workload` on the nodes of `inventory` under `policy`; write the run to `output` and return it.
+    """Replay `workload` on the nodes of `inventory` under `setup`; write the run to `output` and return it.
 
     During the replay, its journal and the output of its jobs are in a folder next to `output` (see `folder.py`). An
     earlier run in `output` is replaced only at the end. SIGINT, SIGTERM and SIGHUP end all jobs; then the run is saved
@@ -63,14 +61,13 @@ def replay(
     Args:
         workload: the submission list.
         inventory: the nodes.
-        policy: a name of `policies.registry`, a policy class or an instance.
+        setup: the setup, or its policy: the name of an installed one, a class, or an instance. A replay measures the
+            time that a prediction models: of `Timing`, it takes the speed only.
         output: the folder of the run.
         name: the name of the workload, for reports.
-        policy_parameters: the parameters of the policy; values may be strings.
-        options: the options of the replay.
-        calibration: the calibration with the work rate, and with the duty of nodes that have none. None: the stored
+        options: what only a replay has.
+        work_rate: the calibration with the work rate, and with the duty of nodes that have none. None: the stored
             rate of this machine, which the first replay measures.
-        thresholds: the limits of the health of the run; None: those that tracebed provides.
         resume: whether to continue the newest replay to `output` that was killed, with the same arguments. If there is
             no such replay, the replay starts from the beginning, unless its finished run is in `output`: then nothing
             is done.
@@ -78,26 +75,26 @@ def replay(
             was not interrupted; an interrupted run is then written beside it.
         on_progress: called periodically with the number of jobs that have ended so far.
         on_step: called with each long step of the preparation of nodes, from any thread.
+        settings: settings by name, as for `Setup.of`.
 
     Raises:
-        InputError: the workload cannot be replayed, the replay to resume had other arguments, or the run cannot be
-            written (then the working folder is kept).
+        InputError: the workload cannot be replayed, a setting is unknown or invalid, the replay to resume had other
+            arguments, or the run cannot be written (then the working folder is kept).
         TestbedError: an agent does not start. If an agent is lost later, the run is returned as interrupted instead.
         KeyboardInterrupt: a signal arrived before the run began, or after all jobs had ended (the run is complete).
     """
     options = options or Options()
-    thresholds = thresholds or Thresholds.read()
-    if calibration is not None:
-        options = replace(options, proposed_duty=calibration.duty or None)
-    policy_name, chosen = registry.resolve(policy, policy_parameters, speed=options.speed)
-    registry.check(chosen, options.interval_s, options.over_limit)
-    chooser(options.placement, len(inventory.nodes))
+    thresholds = options.health or Thresholds.read()
+    if work_rate is not None:
+        options = replace(options, proposed_duty=work_rate.duty or None)
+    chosen, policy = Setup.of(setup, **settings).measured().resolved(len(inventory.nodes))
+    over_limit, speed = chosen.scheduling.over_limit, chosen.timing.speed
     make_testbed = TESTBEDS.load(inventory.testbed)
     if "+" in inventory.execution:
         what, hint = "the inventory mixes computing and emulated nodes", "replay on one kind of node"
         raise InputError(what, where=inventory.where, hint=hint)
     most = max(node.cores for node in inventory.nodes)
-    jobs = Jobs.of(workload, cores_per_node=most, over_limit=options.over_limit, evolving=hears(chosen))
+    jobs = Jobs.of(workload, cores_per_node=most, over_limit=over_limit, evolving=hears(policy))
     check_programs(jobs, inventory)
     check_commands(jobs, options.commands)
     info = RunInfo(
@@ -105,24 +102,18 @@ def replay(
         execution=inventory.execution,
         nodes=inventory.facts,
         workload=workload_facts(workload, name),
-        policy=policy_name,
-        policy_parameters=registry.parameters(chosen),
+        setup=chosen,
         parameters={
             "inventory": inventory.name,
             "testbed": inventory.kind,
             "grain_s": inventory.grain_s,
-            "interval_s": options.interval_s,
-            "over_limit": str(options.over_limit),
-            "priority": options.priority,
-            "placement": options.placement,
             "balance": options.balance,
             "duty": inventory.duty(options.proposed_duty),
             "clock": options.clock,
             "on_node_failure": options.on_node_failure,
             **({"allowed_commands": options.commands.sha256} if options.commands else {}),
         },
-        speed=options.speed,
-        calibration=calibration.facts() if calibration else {},
+        calibration=work_rate.facts() if work_rate else {},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     if resume and (run := finished_already(output, info)):
@@ -142,16 +133,16 @@ def replay(
             if on_step is not None and inventory.testbed == AGENTS:
                 extras["say"] = on_step
             testbed = make_testbed(inventory, folder.path / "spool", **extras)
-            replayer = Replayer(jobs, testbed, inventory, chosen, options, journal, clock, folder.secret)
+            replayer = Replayer(jobs, testbed, inventory, policy, chosen, options, journal, clock, folder.secret)
             signals.notify(replayer.interrupt)
-            if calibration is not None and calibration.units_per_core_second:
-                replayer.orders.rates = {"pils": calibration.units_per_core_second.median}
+            if work_rate is not None and work_rate.units_per_core_second:
+                replayer.orders.rates = {"pils": work_rate.units_per_core_second.median}
             past = past if past and past.begun else None
             if past:
                 _restore(replayer, info, past)
             elif left:
                 warnings.warn(NOTHING_BEGUN.format(output), stacklevel=2)
-            least_s = shortest_replay(workload, inventory, options.speed, over_limit=options.over_limit)
+            least_s = shortest_replay(workload, inventory, speed, over_limit=over_limit)
             least_s = 0.0 if past else least_s  # the replay may be nearly complete
             run = _carry_out(replayer, info, thresholds, folder, signals, past, on_progress, least_s)
             save(run, folder.path, output, replace=replace_run)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.record import Record
-from tracebed.orchestrator.simulation.simulator import Overheads
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.states import JobState
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -16,105 +15,64 @@ from tracebed.converters.workload import MAX_EXACT, System, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import NodeFacts, Run, RunInfo, nodes_of, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.scheduling.placement import FIRST, grid_of
-from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.scheduling.priorities import FCFS
-from tracebed.orchestrator.scheduling.state import Policy, dispatches, hears
+from tracebed.orchestrator.scheduling.state import hears
+from tracebed.orchestrator.setup import AnyPolicy, Setup
 from tracebed.orchestrator.simulation.dispatch import count_dispatched
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, obstacle
 from tracebed.orchestrator.simulation.interference import Interference
-from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
-from tracebed.orchestrator.simulation.simulator import Overheads, Simulator
+from tracebed.orchestrator.simulation.simulator import Simulator
 from tracebed.orchestrator.tables import make_run
 from tracebed.registry import unknown
 
-if TYPE_CHECKING:
-    from tracebed.orchestrator.calibration import Calibration
-
 EngineChoice: TypeAlias = Literal["auto", "compiled", "python"]
 """The simulator to use. `auto`: the compiled engine if it supports the simulation, else the Python simulator."""
-
-SHORTEST_GRAIN_S = 1e-6
-"""Shortest grain, wall seconds. A replay cannot have a shorter one either."""
 
 
 def predict(
     workload: Workload,
     nodes: int | Sequence[NodeFacts] | None,
-    policy: str | type[Policy] | Policy,
+    setup: AnyPolicy | Setup,
     *,
     name: str = "workload",
-    policy_parameters: Mapping[str, Any] | None = None,
-    runtime_model: RuntimeModel = RuntimeModel.IDEAL,
-    overheads: Overheads | None = None,
-    calibration: Calibration | None = None,
-    dispatched: bool | None = None,
-    speed: float = 1.0,
-    interval_s: float = 0.0,
-    malleability_interval_s: float = 0.0,
-    over_limit: OverLimit = OverLimit.EXTEND,
-    priority: str = FCFS,
-    placement: str = FIRST,
     engine: EngineChoice = "auto",
     on_progress: Callable[[int], None] | None = None,
+    **settings: Any,
 ) -> Run:
-    """Simulate `workload` on `nodes` under `policy` and return the run.
+    """Simulate `workload` on `nodes` under `setup` and return the run.
 
     Args:
         workload: the submission list.
         nodes: the nodes, or the number of nodes like those of the workload's system. None: the nodes of that system.
-        policy: the name of an installed policy, a policy class, or a policy.
+        setup: the setup, or its policy: the name of an installed one, a class, or an instance.
         name: the name of the workload, for reports.
-        policy_parameters: parameters if `policy` is a name or a class; values may be strings.
-        runtime_model: run-time model for jobs that hold fewer cores than requested.
-        overheads: overheads in **wall** seconds of a replay at `speed`; None: those of `calibration`, or none.
-        calibration: the calibration of the overheads and of the interference, which the run names.
-        dispatched: whether the overheads of launches and ends are latencies of a batch system, before the start of a
-            job and after its end (`count_dispatched`). None: under a policy that models a batch system (`dispatches`),
-            unless they are those of a calibration of jobs that tracebed launches.
-        speed: trace seconds per wall second; converts the overheads, and the wall times of a policy, to trace seconds.
-        interval_s: > 0: the policy is called only at multiples of it, trace seconds.
-        malleability_interval_s: > 0: resizes take effect only at multiples of it since the start of a job.
-        over_limit: treatment of jobs that exceed their time limit.
-        priority: the order in which waiting jobs are considered, a name of `priorities`.
-        placement: the choice of the nodes of jobs and the grid of the machine, as `hilbert@8x16`.
         engine: the simulator. The results of both are identical.
         on_progress: called periodically with the number of jobs submitted so far.
+        settings: settings by name, as for `Setup.of`.
 
     Raises:
-        InputError: no job has a run time and a size; the policy, a parameter, the priority or the engine is unknown;
-            the engine does not support the simulation; or a number is out of bounds (`tracebed.bounds`).
+        InputError: no job has a run time and a size; a setting or the engine is unknown or invalid; or the engine does
+            not support the simulation.
     """
-    bounds.check("speed", speed, bounds.MIN_SPEED, bounds.MAX_SPEED)
-    policy_name, chosen = registry.resolve(policy, policy_parameters, speed=speed)
     machine = machine_of(workload, nodes)
-    if dispatched is None:
-        dispatched = dispatches(chosen) and (calibration is None or bool(calibration.batch))
-    overheads = overheads or calibrated(calibration)
-    for key, value in {"interval_s": interval_s, "malleability_interval_s": malleability_interval_s}.items():
-        bounds.check(key, value, 0, bounds.MAX_SECONDS)
-    registry.check(chosen, interval_s, over_limit)
-    for key, value in asdict(overheads).items():
-        bounds.check(f"overhead {key}", value, 0, bounds.MAX_SECONDS / speed)
-    if overheads.grain_s and malleability_interval_s:
-        raise InputError("both a grain and a malleability interval are given", hint="give one of them")
-    if 0 < overheads.grain_s < SHORTEST_GRAIN_S:
-        raise InputError(f"grain_s is {overheads.grain_s:g}", hint=f"use 0, or at least {SHORTEST_GRAIN_S:g} s")
-    grid_of(placement, len(machine))
+    chosen, policy = Setup.of(setup, **settings).resolved(len(machine))
+    scheduling, timing = chosen.scheduling, chosen.timing
+    overheads = timing.overheads.times(timing.speed)
     most = max(node.cores for node in machine)
-    jobs = Jobs.of(workload, cores_per_node=most, over_limit=over_limit, evolving=hears(chosen))
-    interference = Interference.of(calibration.facts()) if calibration else None
-    reason = obstacle(jobs, chosen, len(machine), priority, placement, overheads=overheads, interference=interference)
+    jobs = Jobs.of(workload, cores_per_node=most, over_limit=scheduling.over_limit, evolving=hears(policy))
+    interference = Interference.of(timing.calibration.facts()) if timing.calibration else None
+    priority, placement = scheduling.priority, scheduling.placed
+    reason = obstacle(
+        jobs, policy, len(machine), priority, placement, overheads=timing.overheads, interference=interference
+    )
     simulator_class = _simulator(engine, reason)
     simulator = simulator_class(
         jobs,
         [node.cores for node in machine],
-        chosen,
-        runtime_model=runtime_model,
-        overheads=overheads.times(speed),
-        interval_s=interval_s,
-        malleability_interval_s=malleability_interval_s,
+        policy,
+        runtime_model=timing.runtime_model,
+        overheads=overheads,
+        interval_s=scheduling.interval_s,
+        malleability_interval_s=timing.malleability_interval_s,
         priority=priority,
         placement=placement,
         sockets=[node.sockets for node in machine],
@@ -123,8 +81,8 @@ def predict(
     with _no_collection(), ThreadPoolExecutor(1) as thread:
         facts = thread.submit(workload_facts, workload, name)  # hashes while the compiled engine simulates
         record = simulator.run(on_progress)
-    if dispatched:
-        count_dispatched(record, simulator.cluster, overheads.times(speed))
+    if timing.dispatched:
+        count_dispatched(record, simulator.cluster, overheads)
     if (np.asarray(record.end) > MAX_EXACT).any():
         raise InputError(f"the jobs end later than {MAX_EXACT:.3g} s", hint="use shorter run times or overheads")
     info = RunInfo(
@@ -133,27 +91,10 @@ def predict(
         execution="simulated",
         nodes=machine,
         workload=facts.result(),
-        policy=policy_name,
-        policy_parameters=registry.parameters(chosen),
-        parameters={
-            "runtime_model": str(runtime_model),
-            "interval_s": interval_s,
-            "malleability_interval_s": malleability_interval_s,
-            "over_limit": str(over_limit),
-            "priority": priority,
-            "placement": placement,
-            **{f"overhead_{key}": value for key, value in asdict(overheads).items()},
-            **({"dispatched": True} if dispatched else {}),
-        },
-        speed=speed,
-        calibration=calibration.facts() if calibration else {},
+        setup=chosen,
+        calibration=timing.calibration.facts() if timing.calibration else {},
     )
     return make_run(record, simulator.cluster, info)
-
-
-def calibrated(calibration: Calibration | None) -> Overheads:
-    """Return the overheads of a calibration, wall s; all are 0 without one."""
-    return Overheads(**calibration.constants) if calibration else Overheads()
 
 
 def machine_of(workload: Workload, nodes: int | Sequence[NodeFacts] | None) -> list[NodeFacts]:

@@ -79,7 +79,7 @@ def machine_of(run: Run, grid: str = "") -> Machine:
         InputError: the grid is invalid, or the nodes differ.
     """
     total = run.total_nodes
-    known = grid_of(str(run.info.parameters.get("placement", "")), total)
+    known = grid_of(run.info.setup.scheduling.placed, total)
     cores = {node.cores for node in run.info.nodes}
     if len(cores) != 1:
         raise InputError("processes are simulated on nodes that are alike only", hint="give --nodes in place of them")

@@ -16,14 +16,13 @@ import pandas as pd
 from tracebed.converters.workload import Workload
 from tracebed.display import cell
 from tracebed.errors import InputError
-from tracebed.orchestrator.replay.options import OF_REPETITIONS
 from tracebed.orchestrator.run import Run, RunInfo
-from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.interference import Interference
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
-from tracebed.orchestrator.simulation.simulator import Overheads
-from tracebed.orchestrator.slurm_conf import policy_parameters
+from tracebed.orchestrator.slurm_conf import predicted_setup
 from tracebed.validation.budget.observation import RealRun
 from tracebed.validation.budget.steps import REMAINDER, STEPS, Repeated, repeat
 from tracebed.validation.metrics import TAU, Margin, Metric, all_metrics, metrics
@@ -214,9 +213,8 @@ def error_budget(
 
 def _policy_of(info: RunInfo, make_policy: Callable[[], Policy] | None) -> Policy:
     """Return the policy of a real run, with its parameters and its speed."""
-    if make_policy is None:
-        return registry.load(info.policy, policy_parameters(info))
-    return registry.resolve(make_policy(), speed=info.speed)[1]
+    setup = predicted_setup(info) if make_policy is None else Setup.of(make_policy(), speed=info.speed)
+    return setup.policy()
 
 
 def budget_of(runs: list[Repeated], tau: float = TAU) -> ErrorBudget:
@@ -273,11 +271,12 @@ def _margin(metric: Metric) -> Margin:
 def _check_alike(run: Run, first: Run, folder: Path) -> None:
     """Raise InputError if `run` is not a repetition of `first`."""
     ours, theirs = run.info, first.info
+    scheduling = ours.setup.as_dict()["scheduling"]
     for what, here, there in (
-        ("policy", (ours.policy, ours.policy_parameters), (theirs.policy, theirs.policy_parameters)),
         ("nodes", [node.cores for node in ours.nodes], [node.cores for node in theirs.nodes]),
+        *((name, value, theirs.setup.as_dict()["scheduling"][name]) for name, value in scheduling.items()),
         ("speed", ours.speed, theirs.speed),
-        *((key, ours.parameters.get(key), theirs.parameters.get(key)) for key in OF_REPETITIONS),
+        ("balance", ours.parameters.get("balance"), theirs.parameters.get("balance")),
     ):
         if here != there:
             hint = "give repetitions of one run"

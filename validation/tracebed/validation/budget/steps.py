@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -14,15 +14,13 @@ from tracebed.orchestrator.replay.redecide import redecide
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.decided import Decided
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.scheduling.placement import FIRST
-from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.state import Policy, hears, shares
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.dispatch import count_dispatched
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.observed import ALL, Cause, Observed, ObservedSimulator
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
-from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.orchestrator.tables import make_run
 from tracebed.validation.budget.observation import RealRun
 
@@ -145,10 +143,8 @@ class Simulations:
             raise InputError("the real run has a different workload (the hashes differ)", hint=hint)
         self.real, self.make_policy, self.runtime_model = real, make_policy, runtime_model
         self.interference = interference if shares(make_policy()) else None
-        self.interval_s = float(info.parameters.get("interval_s", 0.0))
-        self.priority = str(info.parameters.get("priority", FCFS))
-        self.placement = str(info.parameters.get("placement", FIRST))
-        over_limit = OverLimit(info.parameters.get("over_limit", OverLimit.EXTEND))
+        self.scheduling = info.setup.scheduling
+        over_limit = self.scheduling.over_limit
         self.cores = [node.cores for node in info.nodes]
         evolving = hears(make_policy())
         self.jobs = Jobs.of(workload, cores_per_node=max(self.cores), over_limit=over_limit, evolving=evolving)
@@ -166,9 +162,9 @@ class Simulations:
             policy=self.make_policy(),
             runtime_model=self.runtime_model,
             overheads=chosen.times(info.speed),
-            interval_s=self.interval_s,
-            priority=self.priority,
-            placement=self.placement,
+            interval_s=self.scheduling.interval_s,
+            priority=self.scheduling.priority,
+            placement=self.scheduling.placed,
             sockets=[node.sockets for node in info.nodes],
             interference=None if step.name in (NOMINAL, OVERHEADS) else self.interference,
             dispatched=bool(info.batch),
@@ -182,14 +178,8 @@ class Simulations:
             execution="simulated",
             engine="python",
             state="interrupted" if observed.interrupted else "completed",
-            parameters={
-                "runtime_model": str(self.runtime_model),
-                "interval_s": self.interval_s,
-                "over_limit": str(self.jobs.over_limit),
-                "priority": self.priority,
-                "placement": self.placement,
-                **{f"overhead_{key}": value for key, value in asdict(chosen).items()},
-            },
+            setup=Setup.of(info.setup, runtime_model=self.runtime_model, overheads=chosen),
+            parameters={},
             counts={},
             warnings=[],
             lateness_ms={},
@@ -235,9 +225,9 @@ class Simulations:
             self.jobs,
             self.real.run.info.nodes,
             self.make_policy(),
-            interval_s=self.interval_s,
-            priority=self.priority,
-            placement=self.placement,
+            interval_s=self.scheduling.interval_s,
+            priority=self.scheduling.priority,
+            placement=self.scheduling.placed,
         )
 
 

@@ -72,7 +72,7 @@ def workload_of(run: Run) -> Workload:
         "execution": info.execution,
         "policy": info.policy,
         "policy parameters": info.policy_parameters,
-        "other parameters": info.parameters,
+        "other parameters": info.settings,
     }
     notes = [f"{name}: {value if isinstance(value, str) else json.dumps(value)}" for name, value in facts.items()]
     provenance = Provenance(

@@ -8,15 +8,10 @@ from typing import Any
 
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.replay.options import OF_REPETITIONS
 from tracebed.orchestrator.run import Run, RunInfo
-from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.scheduling.placement import FIRST
-from tracebed.orchestrator.scheduling.priorities import FCFS
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
-from tracebed.orchestrator.simulation.simulator import Overheads
-from tracebed.orchestrator.slurm_conf import policy_parameters
+from tracebed.orchestrator.slurm_conf import predicted_setup
 from tracebed.validation.verdict.health import UNHEALTHY, Health
 
 SETTINGS = ("grain_s",)
@@ -53,22 +48,8 @@ class Case:
         """Simulate the workload with the options and `SETTINGS` of the runs, and with `overheads` in wall s."""
         info = self.info
         settings = {name: info.parameters[name] for name in SETTINGS}
-        return predict(
-            self.workload,
-            info.nodes,
-            info.policy,
-            name=self.name,
-            policy_parameters=policy_parameters(info),
-            runtime_model=RuntimeModel(info.parameters.get("runtime_model", RuntimeModel.IDEAL)),
-            overheads=replace(overheads, **settings),
-            dispatched=bool(info.batch),
-            speed=info.speed,
-            interval_s=info.parameters.get("interval_s", 0.0),
-            malleability_interval_s=info.parameters.get("malleability_interval_s", 0.0),
-            over_limit=OverLimit(info.parameters.get("over_limit", OverLimit.EXTEND)),
-            priority=info.parameters.get("priority", FCFS),
-            placement=info.parameters.get("placement", FIRST),
-        )
+        setup = predicted_setup(info, overheads=replace(overheads, **settings), dispatched=bool(info.batch))
+        return predict(self.workload, info.nodes, setup, name=self.name)
 
 
 def cases_of(workloads: Mapping[str, Workload], runs: Mapping[str, Run]) -> list[Case]:
@@ -133,7 +114,8 @@ def _testbed(info: RunInfo) -> dict[str, Any]:
 
 def _repetition(info: RunInfo) -> dict[str, Any]:
     """Return the facts that all repetitions of a case share."""
-    return {"speed": info.speed} | {key: info.parameters.get(key) for key in OF_REPETITIONS}
+    parts = info.setup.as_dict()
+    return parts["scheduling"] | {"speed": info.speed, "balance": info.parameters.get("balance")}
 
 
 def _check_alike(one: tuple[str, Run], other: tuple[str, Run], facts: Any, hint: str) -> None:

@@ -13,7 +13,7 @@ from tracebed import bounds
 from tracebed.converters.workload import BoolArray, FloatArray
 from tracebed.errors import InputError
 from tracebed.orchestrator.calibration import OVERHEADS
-from tracebed.orchestrator.simulation.simulator import Overheads
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.registry import unknown
 from tracebed.validation.fitting.cases import Case
 from tracebed.validation.fitting.loss import LossName, Target

@@ -176,8 +176,8 @@ class MeasuredRun:
 
 def _grid(run: Run) -> Grid | None:
     """Return the grid of a replay or prediction, or that of the system of a log."""
-    if "placement" in run.info.parameters:
-        return grid_of(str(run.info.parameters["placement"]), run.total_nodes)
+    if "placement" in run.info.stated["scheduling"]:
+        return grid_of(run.info.setup.scheduling.placed, run.total_nodes)
     system = (run.info.workload.get("provenance") or {}).get("system") or {}
     own = run.info.source == "log" and system.get("grid")
     return Grid.parse(own, run.total_nodes) if own else None

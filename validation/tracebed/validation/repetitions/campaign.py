@@ -21,7 +21,6 @@ from typing import Annotated, Any, Self
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
-from tracebed import bounds
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
@@ -32,39 +31,34 @@ from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.programs import shortest_replay
 from tracebed.orchestrator.run import nodes_of
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.scheduling.placement import chooser, on_grid
-from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.inventory import FIELDS, inventory_of, load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.validation.setups import OF_REPLAYS, given, model_of
 from tracebed.validation.studies.specs import STRICT, Name, Part
 from tracebed.yaml_file import FileName, YamlFile
 
 HINT = "keys: repetitions, sessions, seed, settle_s, defaults, cells"
 REQUIRED = ("workload", "policy", "inventory")
 """Keys that each cell needs, in the cell or in `defaults`. A cell with a `scheduler` needs no inventory."""
-OF_TESTBEDS = {
-    *("inventory", "priority", "placement", "grid", "interval_s", "over_limit", "balance", "clock", "calibration"),
-}
+OF_TESTBEDS = {"inventory", "balance", "clock", "work_rate", *OF_REPLAYS} - {"speed"}
 """Keys that a replay on a batch system does not accept."""
 MOST_REPETITIONS = 10_000
 
 
-class ReplaySpec(Part):
-    """The options of a replay, each optional."""
+SetupSpec = model_of("SetupSpec", Part, OF_REPLAYS)
+"""The settings of a replay."""
+
+
+class ReplaySpec(SetupSpec):  # type: ignore[misc, valid-type]
+    """The settings and the options of a replay, each optional."""
 
     inventory: FileName | dict[str, Any] | None = None
     """Name, file or content of an inventory."""
-    speed: Annotated[float, Field(ge=bounds.MIN_SPEED, le=bounds.MAX_SPEED)] = Options.speed
-    priority: str = Options.priority
-    placement: str = Options.placement
-    grid: str | None = None
-    """Grid of the network between the nodes; None: that of the inventory."""
-    interval_s: Annotated[float, Field(ge=0, le=bounds.MAX_SECONDS)] = Options.interval_s
-    over_limit: Annotated[OverLimit, Field(strict=False)] = Options.over_limit
     balance: str = Options.balance
-    clock: str = "wall"
-    calibration: FileName | None = None
-    """File of a calibration, relative to the file that has the options."""
+    clock: str = Options.clock
+    work_rate: FileName | None = None
+    """File of a calibration with the work rate, relative to the file that has the options."""
     beside: str = ""
     """Command that runs beside each repetition."""
     scheduler: str | None = None
@@ -160,10 +154,10 @@ class Cell:
     workload: Workload
     workload_name: str
     inventory: Inventory
-    policy: str
-    policy_parameters: dict[str, Any]
+    setup: Setup
     options: Options
-    calibration: Calibration | None
+    work_rate: Calibration | None
+    """Calibration with the work rate, and the duty of nodes that have none."""
     beside: str
     scheduler: BatchOptions | None
     """The batch system that decides in place of the policy. Its nodes are simulated as those of `inventory`."""
@@ -178,10 +172,9 @@ class Cell:
         facts = {
             "workload": self.workload.sha256,
             "inventory": self.inventory.as_dict(),
-            "policy": self.policy,
-            "policy_parameters": self.policy_parameters,
+            **self.setup.as_dict(),
             **asdict(self.options),
-            "calibration": self.calibration.sha256 if self.calibration else None,
+            "work_rate": self.work_rate.sha256 if self.work_rate else None,
             "beside": self.beside,
             **(self.scheduler.as_dict() if self.scheduler is not None else {}),
         }
@@ -191,8 +184,8 @@ class Cell:
     @property
     def shortest_s(self) -> float:
         """Lower bound of the wall time of a repetition, s."""
-        options = self.options
-        return shortest_replay(self.workload, self.inventory, options.speed, over_limit=options.over_limit)
+        speed, over_limit = self.setup.timing.speed, self.setup.scheduling.over_limit
+        return shortest_replay(self.workload, self.inventory, speed, over_limit=over_limit)
 
 
 @dataclass(frozen=True)
@@ -287,34 +280,30 @@ def cell_of(name: str, spec: CellSpec, workload: Workload, inventory: Inventory,
     """
     assert spec.workload and spec.policy
     folder = Path(source.where).parent
-    _, policy = registry.resolve(spec.policy, spec.policy_parameters, speed=spec.speed)
+    setup = Setup.of(spec.policy, policy_parameters=spec.policy_parameters, **given(spec, OF_REPLAYS))
     inventory.check_here()
-    calibration = Calibration.load(folder / spec.calibration) if spec.calibration is not None else None
+    work_rate = Calibration.load(folder / spec.work_rate) if spec.work_rate is not None else None
     by_file = Calibration.load(folder / spec.predict) if isinstance(spec.predict, str) else None
-    chosen = {key: getattr(spec, key) for key in Options.__dataclass_fields__ if key in CellSpec.model_fields}
-    chosen["placement"] = on_grid(spec.placement, spec.grid, inventory.grid)
-    chooser(chosen["placement"], len(inventory.nodes))  # checks the placement and the grid
     scheduler = None
     if spec.scheduler is not None:
         conf = folder / spec.scheduler_conf if spec.scheduler_conf is not None else None
         scheduler = BatchOptions(
-            spec.speed, spec.scheduler, Settings(spec.partition, tuple(spec.scheduler_options), conf)
+            setup.timing.speed, spec.scheduler, Settings(spec.partition, tuple(spec.scheduler_options), conf)
         )
         scheduler.system()  # checks the options
-        chosen["over_limit"] = OverLimit.KILL
+        setup = Setup.of(setup, over_limit=OverLimit.KILL)
     cell = Cell(
         name,
         workload,
         Path(spec.workload).name,
         inventory,
-        spec.policy,
-        registry.parameters(policy),
-        Options(**chosen),
-        calibration,
+        setup.on(inventory.grid).resolved(len(inventory.nodes))[0],
+        Options(balance=spec.balance, clock=spec.clock),
+        work_rate,
         spec.beside,
         scheduler,
         bool(spec.predict),
-        by_file or calibration,
+        by_file or work_rate,
     )
     if not 0 <= cell.shortest_s < float("inf"):  # computing it checks that the workload can be replayed
         raise InputError("no job of the workload can be replayed")

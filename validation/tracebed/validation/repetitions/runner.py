@@ -14,6 +14,7 @@ from tracebed.orchestrator.batch import session as batch
 from tracebed.orchestrator.batch.abandoned import cancel_left
 from tracebed.orchestrator.replay import session
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.repetitions import store
 from tracebed.validation.repetitions.beside import Beside
@@ -132,12 +133,11 @@ def _replay(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float]
         return session.replay(
             cell.workload,
             cell.inventory,
-            cell.policy,
+            cell.setup,
             output,
             name=cell.workload_name,
-            policy_parameters=cell.policy_parameters,
             options=cell.options,
-            calibration=cell.calibration,
+            work_rate=cell.work_rate,
             replace_run=True,  # an interrupted attempt
             on_progress=progress,
         )
@@ -159,17 +159,5 @@ def _replay(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float]
 
 def _predict(cell: Cell) -> Run:
     """Simulate the workload of a cell with the overheads of its calibration."""
-    options = cell.options
-    return predict(
-        cell.workload,
-        cell.inventory.facts,
-        cell.policy,
-        name=cell.workload_name,
-        policy_parameters=cell.policy_parameters,
-        calibration=cell.predicted_by,
-        speed=options.speed,
-        interval_s=options.interval_s,
-        over_limit=options.over_limit,
-        priority=options.priority,
-        placement=options.placement,
-    )
+    setup = Setup.of(cell.setup, calibration=cell.predicted_by)
+    return predict(cell.workload, cell.inventory.facts, setup, name=cell.workload_name)

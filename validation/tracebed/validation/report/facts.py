@@ -33,7 +33,7 @@ def _sides(comparison: Comparison) -> Markup:
         both("source", lambda run: run.info.source),
         both("execution", lambda run: execution(run.info)),
         both("policy", lambda run: " ".join([run.info.policy, *_pairs(run.info.policy_parameters)])),
-        both("other parameters", lambda run: ", ".join(_pairs(_without_zero_overheads(run.info.parameters))) or "-"),
+        both("other parameters", lambda run: ", ".join(_pairs(_without_zero_overheads(run.info.settings))) or "-"),
         both("machine", _machine),
         both("speed", lambda run: f"{run.info.speed:g} trace seconds per wall second"),
         both("lateness of submissions", _lateness),

@@ -30,6 +30,7 @@ from tracebed.converters.workload import FloatArray, Kind, Workload
 from tracebed.errors import InputError, tolerate
 from tracebed.orchestrator.run import NodeFacts, Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.setup import Setup
 from tracebed.states import JobState
 from tracebed.validation.simulators.assembly import run_of
 from tracebed.validation.simulators.observed import Observed
@@ -130,7 +131,7 @@ def _dates(texts: pd.Series[str], file: Input, places: Sequence[int], zone: str)
 # -- driving
 
 
-def simulate(workload: Workload, nodes: Sequence[NodeFacts], policy: str, options: SimulateOptions) -> Run:
+def simulate(workload: Workload, nodes: Sequence[NodeFacts], setup: Setup, options: SimulateOptions) -> Run:
     """Run AccaSim on `workload` in a separate process.
 
     Times are rounded to whole seconds. Jobs that are not rigid are simulated at their requested size.
@@ -138,12 +139,14 @@ def simulate(workload: Workload, nodes: Sequence[NodeFacts], policy: str, option
     Raises:
         InputError: AccaSim is not installed, lacks the policy, exceeds the time-out, or fails.
     """
+    scheduling = setup.scheduling
+    policy, over_limit = scheduling.policy, scheduling.over_limit
     if policy not in POLICIES:
         known = ", ".join(POLICIES)
         raise InputError(f"AccaSim has no policy {policy!r}", hint=f"use {known}, or another simulator")
-    if options.policy_parameters:
+    if scheduling.policy_parameters:
         raise InputError("policies of AccaSim have no parameters", hint="remove --policy-option")
-    if options.over_limit not in (OverLimit.EXTEND, OverLimit.NOW):
+    if over_limit not in (OverLimit.EXTEND, OverLimit.NOW):
         raise InputError("AccaSim does not end jobs at their limit", hint="use --over-limit extend")
     if find_spec("accasim") is None:
         raise InputError("AccaSim is not installed", hint="pip install 'tracebed[accasim]'")
@@ -151,11 +154,11 @@ def simulate(workload: Workload, nodes: Sequence[NodeFacts], policy: str, option
     if not len(jobs):
         raise InputError("no job has a run time and a size", hint="check the workload")
     with ExitStack() as stack:
-        folder = options.folder
+        folder = options.keep
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tracebed-accasim-")))
         folder.mkdir(parents=True, exist_ok=True)
-        changes = _write_input(jobs, len(nodes), folder, options.over_limit)
+        changes = _write_input(jobs, len(nodes), folder, over_limit)
         tolerate({**counts, **changes}, where="AccaSim")
         _start(folder, POLICIES[policy], options)
         plan = folder / "output" / "sched-workload.swf"
@@ -165,7 +168,7 @@ def simulate(workload: Workload, nodes: Sequence[NodeFacts], policy: str, option
             found = 0 if seen is None else len(seen.jobs)
             what = f"AccaSim ended {found:,} of the {fitting:,} jobs that fit on the machine"
             raise InputError(what, where=str(folder), hint="give --keep FOLDER to see its files")
-        return _run(seen, jobs, nodes, policy, options)
+        return _run(seen, jobs, nodes, setup, options)
 
 
 def _write_input(jobs: Workload, nodes: int, folder: Path, over_limit: OverLimit) -> dict[str, int]:
@@ -228,7 +231,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _run(seen: Observed, jobs: Workload, nodes: Sequence[NodeFacts], policy: str, options: SimulateOptions) -> Run:
+def _run(seen: Observed, jobs: Workload, nodes: Sequence[NodeFacts], setup: Setup, options: SimulateOptions) -> Run:
     """Return the run of a plan whose job ids are the numbers of `jobs`, from 1."""
     numbers = pd.to_numeric(seen.jobs["job_id"]).to_numpy() - 1
     named = seen.jobs.assign(
@@ -238,6 +241,7 @@ def _run(seen: Observed, jobs: Workload, nodes: Sequence[NodeFacts], policy: str
         end=seen.jobs["end"] + jobs.floats("submit_time")[0],
         cores=np.nan,
     )
+    policy = setup.scheduling.policy
     reading = ReadOptions(policy=policy, name=options.name)
     run = run_of(replace(seen, jobs=named, nodes=nodes, version=installed(), match="id", unix=False), jobs, reading)
     large = (run.jobs["nodes"] > len(nodes)).to_numpy()
@@ -250,7 +254,7 @@ def _run(seen: Observed, jobs: Workload, nodes: Sequence[NodeFacts], policy: str
         info.warnings.append(CAUTION[policy])
     if large.any():
         info.warnings.append(f"{int(large.sum()):,} jobs rejected: they need more than {len(nodes):,} nodes")
-    info.parameters = {"over_limit": str(options.over_limit)}
+    info.setup = setup
     info.imported = {}
     return run
 

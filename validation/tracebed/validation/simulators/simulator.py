@@ -17,10 +17,7 @@ from tracebed.converters.formats.tools.columns import check_zone
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import NodeFacts, Run
-from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.scheduling.placement import FIRST
-from tracebed.orchestrator.scheduling.priorities import FCFS
-from tracebed.orchestrator.simulation.simulator import Overheads
+from tracebed.orchestrator.setup import Setup
 from tracebed.registry import Registry
 
 Side: TypeAlias = Literal["predicted", "real"]
@@ -68,39 +65,21 @@ class ReadOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulateOptions:
-    """Options of a simulation by the simulator of another project."""
+    """What only a simulation by the simulator of another project has."""
 
-    policy_parameters: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters of the policy, values may be texts."""
-    priority: str = FCFS
-    """Order in which waiting jobs are considered, a name of `scheduling.priorities`."""
-    placement: str = FIRST
-    """Choice of the nodes of jobs, and the grid of the machine, as `scheduling.placement.chooser` reads it."""
-    over_limit: OverLimit = OverLimit.EXTEND
-    """Treatment of jobs that exceed their time limit."""
     timeout_s: float = TIMEOUT_S
     """Time after which the simulator is stopped and the simulation fails, wall s."""
-    folder: Path | None = None
+    keep: Path | None = None
     """Folder in which the input and output files of the simulator are kept. None: a temporary folder."""
     replace: bool = False
     """Whether an earlier folder of this kind is replaced."""
     seed: int = 0
     """Seed of a stochastic simulator."""
-    interval_s: float = 0.0
-    """Scheduling interval, trace s. 0: the policy is called on every event."""
-    malleability_interval_s: float = 0.0
-    """Time between malleability points of a job, trace s. 0: as usual in the simulator."""
-    overheads: Overheads = field(default_factory=Overheads)
-    """Overheads of the predicted system, trace s."""
-    calibration: Mapping[str, Any] = field(default_factory=dict)
-    """Facts of the calibration that the overheads are from, for the metadata of the run. Empty: without one."""
-    speed: float = 1.0
-    """Trace seconds per wall second of the predicted replay, for the metadata of the run."""
     on_progress: Callable[[int], None] | None = None
     """Called periodically with the number of jobs submitted so far."""
     name: str = "workload"
     """Name of the workload in reports."""
-    options: Mapping[str, str] = field(default_factory=dict)
+    simulator_options: Mapping[str, str] = field(default_factory=dict)
     """Further options that only this simulator has, by name."""
 
 
@@ -119,22 +98,22 @@ class Simulator:
     """
     recognizes: Callable[[Path], bool] | None = None
     """Return whether a file or folder is output of the simulator."""
-    simulate: Callable[[Workload, Sequence[NodeFacts], str, SimulateOptions], Run] | None = None
-    """Run the simulator: `simulate(workload, nodes, policy, options)`.
+    simulate: Callable[[Workload, Sequence[NodeFacts], Setup, SimulateOptions], Run] | None = None
+    """Run the simulator: `simulate(workload, nodes, setup, options)`. The overheads of a setup are wall s.
 
     Raises InputError if the simulator is not installed, lacks the policy or an option, or fails.
     """
     version: Callable[[Mapping[str, str]], str] | None = None
-    """Return the version, or a hash, of the installed program with `SimulateOptions.options`; empty if it is missing.
+    """Return the version, or a hash, of the installed program with its `simulator_options`; empty if it is missing.
 
     Predictions that `tracebed validate` keeps are made again with another version.
     """
     supports: frozenset[str] = frozenset()
-    """Fields of `SimulateOptions` that `simulate` uses, of those in `OPTIONAL`."""
+    """Settings of a setup that `simulate` uses besides `EVERY_SIMULATOR`, and `seed`. Other settings are refused."""
 
 
-OPTIONAL = ("priority", "placement", "over_limit", "seed", "interval_s", "malleability_interval_s", "overheads")
-"""Fields of `SimulateOptions` that a simulator may lack. Other values than the default are then refused."""
+EVERY_SIMULATOR = frozenset({"policy", "policy_parameters", "speed", "grid"})
+"""Settings that each simulator accepts. The grid is that of the machine."""
 
 SIMULATORS: Registry[Simulator] = Registry("tracebed.simulators", "simulator")
 
@@ -153,7 +132,12 @@ def simulator(name: str) -> Simulator:
 
 
 def simulate(
-    name: str, workload: Workload, nodes: Sequence[NodeFacts], policy: str, options: SimulateOptions | None = None
+    name: str,
+    workload: Workload,
+    nodes: Sequence[NodeFacts],
+    setup: str | Setup,
+    options: SimulateOptions | None = None,
+    **settings: Any,
 ) -> Run:
     """Run the simulator `name`.
 
@@ -161,19 +145,23 @@ def simulate(
         name: an installed simulator with a driver.
         workload: the submission list.
         nodes: the nodes.
-        policy: name of the policy.
+        setup: the setup, or the name of its policy.
         options: the options; None: the defaults.
+        settings: settings by name, as for `Setup.of`.
 
     Raises:
-        InputError: there is no such simulator, it has no driver, it does not support an option, or it fails.
+        InputError: there is no such simulator, it has no driver, it does not support a setting, or it fails.
     """
     chosen, options = simulator(name), options or SimulateOptions()
     if chosen.simulate is None:
         drivers = [other for other, found in SIMULATORS.all() if isinstance(found, Simulator) and found.simulate]
         hint = f"`tracebed import --from {name}` reads its output; simulators with a driver: {', '.join(drivers)}"
         raise InputError(f"simulator {name} has no driver", hint=hint)
-    usual = SimulateOptions()
-    for option in OPTIONAL:
-        if option not in chosen.supports and getattr(options, option) != getattr(usual, option):
-            raise InputError(f"simulator {name} does not support {option}", hint="leave the option out")
-    return chosen.simulate(workload, nodes, policy, options)
+    made = Setup.of(setup, **settings)
+    if made.scheduling.instance is not None:
+        raise InputError(f"{name} needs a policy that is given by name", hint="give the name of the policy")
+    given = [*made.given, *(["seed"] if options.seed else [])]
+    for setting in given:
+        if setting not in EVERY_SIMULATOR | chosen.supports:
+            raise InputError(f"simulator {name} does not support {setting}", hint="leave the option out")
+    return chosen.simulate(workload, nodes, made, options)

@@ -26,13 +26,11 @@ from tracebed.orchestrator.evolving.machine import Machine
 from tracebed.orchestrator.evolving.programs import Programs
 from tracebed.orchestrator.evolving.simulation import programs_of
 from tracebed.orchestrator.run import Run, nodes_of
-from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.scheduling.placement import on_grid
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import shares
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.processes import Processes, carried_out, machine_of
-from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.validation.metrics import all_metrics, metrics, per_job
 from tracebed.validation.metrics.registry import REGISTRY as METRICS
 from tracebed.validation.studies.specs import NO_PROCESSES, WindowSpec
@@ -46,18 +44,7 @@ class Cell:
 
     workload: Path
     system: System
-    policy: str
-    parameters: str
-    """Parameters of the policy as JSON, including defaults."""
-    priority: str
-    runtime_model: str
-    interval_s: float
-    malleability_interval_s: float
-    over_limit: str
-    placement: str
-    """Placement with the grid of the machine, as `hilbert@8x16`."""
-    speed: float
-    """Trace seconds per wall second."""
+    setup: Setup
     processes: str
     """Fields of `Processes` as JSON, including defaults; `none`: jobs take their run times."""
     processes_seed: int
@@ -87,8 +74,7 @@ def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[
     A policy that neither resizes jobs nor shares nodes treats all jobs as rigid, so its cells use the workload itself.
     If all or none of the jobs become malleable, the seed has no effect. Random changes apply to every policy.
     """
-    spec = study.policy(point)
-    _, policy = registry.resolve(spec.policy, spec.parameters, speed=study.speed)
+    setup, policy = study.setup(point).on(base.system.grid).complete()
     processes = study.processes_of(point)
     share, seed = 0.0, 0
     if point.share and (policy.malleable or shares(policy)):
@@ -98,32 +84,26 @@ def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[
         thresholds = study.malleable.thresholds if study.malleable else Thresholds()
         wanted = variant(base, share, seed, thresholds, point.shake, study.shaking.shaking)
     facts: dict[str, Any] = {
-        "policy": spec.policy,
-        "parameters": json.dumps(registry.parameters(policy), sort_keys=True),
-        "priority": point.priority,
-        "runtime_model": point.runtime_model,
-        "interval_s": point.interval_s,
-        "malleability_interval_s": point.malleability_interval_s,
-        "over_limit": str(study.over_limit),
-        "placement": on_grid(spec.placement, None, base.system.grid),
-        "speed": study.speed,
         "processes": json.dumps(asdict(processes), sort_keys=True) if processes else NO_PROCESSES,
         "processes_seed": point.seed if processes else 0,
         "tau": study.tau,
     }
     identity = {
         **facts,
+        "setup": setup.as_dict(),
         "windows": {name: window.model_dump() for name, window in study.windows.items()},
         "workload": base.sha256,
         "system": asdict(base.system),
         "malleable": wanted.path.stem if wanted else None,
         "tracebed": [version_of_tracebed(), *(code_of(Path(room.__path__[0])) for room in _code(processes))],
-        "by": maker_of(registry.POLICIES.entries[spec.policy]),
+        "by": maker_of(registry.POLICIES.entries[setup.scheduling.policy]),
         "metrics": [maker_of(entry) for entry in METRICS.entries.values()],
     }
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
     path = wanted.path if wanted else base.path
-    return Cell(path, base.system, **facts, windows=tuple(study.windows.items()), identity=name, jobs=jobs), wanted
+    return Cell(
+        path, base.system, setup, **facts, windows=tuple(study.windows.items()), identity=name, jobs=jobs
+    ), wanted
 
 
 def _code(processes: Processes | None) -> list[ModuleType]:
@@ -137,19 +117,7 @@ def compute(cell: Cell) -> Measured:
     with warnings.catch_warnings(record=True) as tolerated:
         warnings.simplefilter("always", Tolerated)
         workload = _workload(cell.workload)
-        run = predict(
-            workload,
-            nodes_of(cell.system),
-            cell.policy,
-            policy_parameters=json.loads(cell.parameters),
-            priority=cell.priority,
-            runtime_model=RuntimeModel(cell.runtime_model),
-            interval_s=cell.interval_s,
-            malleability_interval_s=cell.malleability_interval_s,
-            over_limit=OverLimit(cell.over_limit),
-            placement=cell.placement,
-            speed=cell.speed,
-        )
+        run = predict(workload, nodes_of(cell.system), cell.setup)
         if cell.processes != NO_PROCESSES:
             run = _as_processes(run, workload, cell)
         rows = [{"window": name, **_row(run, cell.tau, window)} for name, window in cell.windows]

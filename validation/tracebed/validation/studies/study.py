@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, Field, field_validator
 from tracebed import bounds
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.priorities import NAMES as PRIORITIES
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.processes import Processes
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.validation.metrics import TAU
@@ -141,6 +142,21 @@ class Study(BaseModel):
             "shake": self.shake,
             "processes": [processes.name for processes in self.processes],
         }
+
+    def setup(self, point: Point) -> Setup:
+        """Return the setup of a point."""
+        spec = self.policy(point)
+        return Setup.of(
+            spec.policy,
+            policy_parameters=spec.parameters,
+            placement=spec.placement,
+            priority=point.priority,
+            runtime_model=point.runtime_model,
+            interval_s=point.interval_s,
+            malleability_interval_s=point.malleability_interval_s,
+            over_limit=self.over_limit,
+            speed=self.speed,
+        )
 
     def policy(self, point: Point) -> PolicySpec:
         """Return the policy of a point."""

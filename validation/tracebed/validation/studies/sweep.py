@@ -10,6 +10,7 @@ Studies with the same OUTPUT share cells. An interrupted sweep keeps its cells, 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -153,7 +154,12 @@ def gathered(plan: Plan, folder: Path, failed: Collection[str]) -> tuple[pd.Data
         if cell.identity not in kept:
             kept[cell.identity] = store.read(cell, folder)
         found = kept[cell.identity]
-        about = {**vars(point), "parameters": cell.parameters, "cell": cell.identity, "seconds": found.seconds}
+        about = {
+            **vars(point),
+            "parameters": json.dumps(dict(cell.setup.scheduling.policy_parameters), sort_keys=True),
+            "cell": cell.identity,
+            "seconds": found.seconds,
+        }
         rows += [{**about, **row} for row in found.rows]
     return pd.DataFrame(rows), dict(Counter(warning for found in kept.values() for warning in found.warnings))
 

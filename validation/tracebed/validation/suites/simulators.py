@@ -22,7 +22,8 @@ from tracebed.orchestrator import scheduling, simulation
 from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.simulation.prediction import calibrated, predict
+from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.registry import one_of
 from tracebed.validation.repetitions.beside import Beside
@@ -131,7 +132,10 @@ class Calibrated(Maker):
 
     def scheduler(self, task: Task) -> list[Any]:
         """Return the hash of the scheduler, and package and code of the policy."""
-        return [code_of(Path(scheduling.__path__[0])), maker_of(registry.POLICIES.entries[task.policy])]
+        return [
+            code_of(Path(scheduling.__path__[0])),
+            maker_of(registry.POLICIES.entries[task.setup.scheduling.policy]),
+        ]
 
 
 class BuiltIn(Calibrated):
@@ -162,26 +166,15 @@ class BuiltIn(Calibrated):
         """Return the task with the policy of the simulator, if it has one."""
         if self.spec.policy is None:
             return task
-        return replace(task, policy=self.spec.policy, policy_parameters=self.parameters)
+        setup = Setup.of(task.setup, policy=self.spec.policy, policy_parameters=self.parameters)
+        return replace(task, setup=setup)
 
     def predict(self, task: Task, seed: int, log: Path) -> Run:
         """Simulate the workload of the task."""
         task = self._own(task)
         assert task.workload is not None
-        return predict(
-            task.workload,
-            task.nodes,
-            task.policy,
-            name=task.title,
-            policy_parameters=task.policy_parameters,
-            runtime_model=RuntimeModel(self.spec.runtime_model),
-            calibration=self.calibration,
-            speed=task.speed,
-            interval_s=task.interval_s,
-            over_limit=task.over_limit,
-            priority=task.priority,
-            placement=task.placement,
-        )
+        setup = Setup.of(task.setup, calibration=self.calibration, runtime_model=self.spec.runtime_model)
+        return predict(task.workload, task.nodes, setup, name=task.title)
 
 
 class Driven(Calibrated):
@@ -203,21 +196,11 @@ class Driven(Calibrated):
     def predict(self, task: Task, seed: int, log: Path) -> Run:
         """Run the simulator."""
         assert self.spec.driver is not None and task.workload is not None
+        setup = Setup.of(task.setup, calibration=self.calibration)
         options = SimulateOptions(
-            policy_parameters=task.policy_parameters,
-            priority=task.priority,
-            placement=task.placement,
-            over_limit=task.over_limit,
-            timeout_s=self.spec.timeout_s,
-            seed=seed,
-            interval_s=task.interval_s,
-            overheads=calibrated(self.calibration).times(task.speed),
-            calibration=self.calibration.facts() if self.calibration else {},
-            speed=task.speed,
-            name=task.title,
-            options=self.spec.options,
+            timeout_s=self.spec.timeout_s, seed=seed, name=task.title, simulator_options=self.spec.options
         )
-        return simulate(self.spec.driver, task.workload, task.nodes, task.policy, options)
+        return simulate(self.spec.driver, task.workload, task.nodes, setup, options)
 
 
 class Commanded(Maker):

@@ -25,7 +25,7 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.slurm_conf import policy_parameters
+from tracebed.orchestrator.slurm_conf import predicted_setup
 from tracebed.registry import one_of
 from tracebed.validation.repetitions.campaign import Campaign, Cell, CellSpec, cell_of, inventory_at, machine_of
 from tracebed.validation.suites.recorded import paths_at, read_run
@@ -188,8 +188,12 @@ class _Loader:
                 for path in paths
             ]
             info = runs[0].info
-            own = policy_parameters(info) if info.policy == self._policy(policy) else {}
-            task = Task.of_run(runs[0], names, file, workload, self._policy(policy), self._parameters(policy, own))
+            same = info.policy == self._policy(policy)
+            own = predicted_setup(info).scheduling.policy_parameters if same else {}
+            parameters = self._parameters(policy, own)
+            task = Task.of_run(
+                runs[0], names, file, workload, policy=self._policy(policy), policy_parameters=parameters
+            )
         distinct = len({path.name for path in paths}) == len(paths)
         shown = [path.name if distinct else os.path.relpath(path, self.folder) for path in paths]
         recorded = dict(zip(shown, runs, strict=True))

@@ -10,9 +10,7 @@ from typing import Any, Self
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import NodeFacts, Run
-from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.scheduling.placement import FIRST
-from tracebed.orchestrator.scheduling.priorities import FCFS
+from tracebed.orchestrator.setup import Setup
 from tracebed.validation.repetitions.campaign import Cell
 
 
@@ -26,44 +24,26 @@ class Task:
     """The file of the workload; None: the workload is not known, only its runs."""
     workload: Workload | None
     nodes: list[NodeFacts]
-    policy: str
-    policy_parameters: Mapping[str, Any]
-    speed: float
-    """Trace seconds per wall second of the real runs. It converts overheads."""
-    interval_s: float
-    over_limit: OverLimit
-    priority: str
-    placement: str
+    setup: Setup
+    """The setup of the real runs; of the timing, the speed only."""
 
     @classmethod
     def of_cell(cls, cell: Cell, names: Mapping[str, str], file: Path | None) -> Self:
         """Return the task of a cell whose replays are predicted."""
-        options = cell.options
-        return cls(
-            names,
-            file,
-            cell.workload,
-            cell.inventory.facts,
-            cell.policy,
-            cell.policy_parameters,
-            options.speed,
-            options.interval_s,
-            options.over_limit,
-            options.priority,
-            options.placement,
-        )
+        return cls(names, file, cell.workload, cell.inventory.facts, cell.setup)
 
     @classmethod
     def of_run(
-        cls,
-        run: Run,
-        names: Mapping[str, str],
-        file: Path | None,
-        workload: Workload | None,
-        policy: str,
-        policy_parameters: Mapping[str, Any],
+        cls, run: Run, names: Mapping[str, str], file: Path | None, workload: Workload | None, **policy: Any
     ) -> Self:
-        """Return the task of predicting a recorded run, whose options are those of the run.
+        """Return the task of predicting a recorded run, whose setup is that of the run.
+
+        Args:
+            run: the run.
+            names: names of the workload and of the policy in the suite.
+            file: file of the workload.
+            workload: the workload.
+            policy: policy and parameters of the task.
 
         Raises:
             InputError: the run is of another workload.
@@ -71,19 +51,7 @@ class Task:
         info = run.info
         if workload is not None and info.workload.get("sha256") != workload.sha256:
             raise InputError(f"the recorded run is not of the workload {file}", hint="the hashes of the jobs differ")
-        return cls(
-            names,
-            file,
-            workload,
-            info.nodes,
-            policy,
-            policy_parameters,
-            info.speed,
-            float(info.parameters.get("interval_s", 0.0)),
-            OverLimit(info.parameters.get("over_limit", OverLimit.EXTEND)),
-            str(info.parameters.get("priority", FCFS)),
-            str(info.parameters.get("placement", FIRST)),
-        )
+        return cls(names, file, workload, info.nodes, Setup.of(info.setup, **policy))
 
     @property
     def title(self) -> str:
@@ -93,7 +61,7 @@ class Task:
     @property
     def reading(self) -> dict[str, Any]:
         """Arguments of `read_run` for runs of the task."""
-        return {"workload": self.workload, "policy": self.policy, "title": self.title}
+        return {"workload": self.workload, "policy": self.setup.scheduling.policy, "title": self.title}
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -101,13 +69,5 @@ class Task:
         return {
             "workload": self.workload.sha256 if self.workload else None,
             "nodes": [list(node) for node in self.nodes],
-            "policy": self.policy,
-            "policy_parameters": dict(self.policy_parameters),
-            "speed": self.speed,
-            "interval_s": self.interval_s,
-            "over_limit": str(self.over_limit),
-            "priority": self.priority,
-            **(
-                {"placement": self.placement} if self.placement != FIRST else {}
-            ),  # predictions that are kept stay valid
+            "setup": self.setup.as_dict(),
         }

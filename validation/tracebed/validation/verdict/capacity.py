@@ -73,7 +73,7 @@ def unused_nodes(run: Run) -> UnusedNodes | None:
     limit = max(
         WAIT_S,
         RESOLUTIONS * info.resolution_s,
-        PERIODS * float(info.parameters.get("interval_s") or 0.0),
+        PERIODS * info.setup.scheduling.interval_s,
         WAIT_WALL_S * info.speed if info.source == "replay" else 0.0,
     )
     job, waited = _longest_wait(run, int(spare.sum()), lost, limit)

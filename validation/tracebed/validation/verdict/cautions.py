@@ -110,7 +110,7 @@ def _comparability(cases: Sequence[CaseResult]) -> Iterable[str]:
     for each in cases:
         for what, values in (
             ("speeds", [run.info.speed for run in each.case.real]),
-            ("parameters", [str(sorted(run.info.parameters.items())) for run in each.case.real]),
+            ("parameters", [str(sorted(run.info.settings.items())) for run in each.case.real]),
             ("versions of tracebed", [run.info.versions.get("tracebed") for run in each.case.real]),
         ):
             if len(set(values)) > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.validation.metrics import total_cores
 from tracebed.validation.verdict.evidence import imposed
 from tracebed.validation.verdict.matching import Matching
@@ -68,6 +69,7 @@ def _facts(real: Run, predicted: Run) -> list[tuple[str, Any, Any]]:
         ("number of nodes", len(a.nodes), len(b.nodes)),
         ("number of cores", total_cores(real), total_cores(predicted)),
     ]
-    if any(value for key, value in b.parameters.items() if key.startswith("overhead_")):
+    if b.setup.timing.overheads != Overheads():
         facts.append(("speed", a.speed, b.speed))  # the speed matters only with overheads
-    return facts + [(key, a.parameters[key], b.parameters[key]) for key in sorted(a.parameters.keys() & b.parameters)]
+    ours, theirs = a.settings, b.settings
+    return facts + [(key, ours[key], theirs[key]) for key in sorted(ours.keys() & theirs)]

@@ -68,7 +68,7 @@ def default_tolerance(real: Run, predicted: Run) -> float:
     the larger scheduling interval.
     """
     late = real.info.lateness_ms.get("max", 0.0) * real.info.speed / 1000
-    intervals = [run.info.parameters.get("interval_s", 0.0) for run in (real, predicted)]
+    intervals = [run.info.setup.scheduling.interval_s for run in (real, predicted)]
     interval = max(each for each in [0.0, *intervals] if isinstance(each, (int, float)))
     return max(real.info.resolution_s + predicted.info.resolution_s + late + interval, ROUNDING_S)
 

@@ -254,7 +254,7 @@ def _simulator(runs: Iterable[Run]) -> SimulatorFacts:
             [
                 info.policy,
                 info.policy_parameters,
-                info.parameters,
+                info.settings,
                 info.speed,
                 info.seed,
                 info.calibration.get("sha256"),

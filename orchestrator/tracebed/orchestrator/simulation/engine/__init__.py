@@ -36,8 +36,8 @@ from tracebed.orchestrator.scheduling.state import Policy, seen_by, shares
 from tracebed.orchestrator.simulation.cores_in_use import is_divided
 from tracebed.orchestrator.simulation.engine.library import DescriptionError, Library, Results
 from tracebed.orchestrator.simulation.interference import Interference
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
-from tracebed.orchestrator.simulation.simulator import Overheads
 from tracebed.states import ChangeCause, JobState
 
 LIBRARY = Path(__file__).with_name("libtracebed_engine.so")

@@ -6,7 +6,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +16,9 @@ from tracebed.errors import InputError
 from tracebed.files import check_folder, set_aside
 from tracebed.orchestrator.run import NodeFacts, Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Policy, shares
-from tracebed.orchestrator.simulation.simulator import Overheads
+from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.tables import make_run
 from tracebed.outputs import OutputKind
 from tracebed.states import JobState
@@ -28,19 +27,21 @@ from tracebed.validation.simulators.elastisim.executor import INSTANT_S, Elastis
 from tracebed.validation.simulators.elastisim.protocol import Connection, Silent
 from tracebed.validation.simulators.simulator import SimulateOptions
 
-SUPPORTED = frozenset({"priority", "placement", "over_limit", "interval_s", "malleability_interval_s", "overheads"})
+SUPPORTED = frozenset(
+    {"priority", "placement", "over_limit", "interval_s", "malleability_interval_s", "overheads", "calibration"}
+)
 """Options that ElastiSim supports; `release_s` of the overheads has no effect, with a warning."""
 ITERATIONS = 10
 """Number of iterations of a malleable job, if neither a grain nor a malleability interval is given."""
 OWN = ("program", "iterations")
-"""Names of `SimulateOptions.options`: the path of the program, and the number of iterations of malleable jobs."""
+"""Names of `SimulateOptions.simulator_options`: the program, and the number of iterations of malleable jobs."""
 GRACE_S = 30.0
 """Time within which the program must end after its last message, s."""
 FILES = ("configuration.json", "jobs.json")
 """Files by which a kept folder is recognized, so that it may be replaced."""
 
 
-def simulate(workload: Workload, nodes: Sequence[NodeFacts], policy: str, options: SimulateOptions) -> Run:
+def simulate(workload: Workload, nodes: Sequence[NodeFacts], setup: Setup, options: SimulateOptions) -> Run:
     """Simulate `workload` by ElastiSim under a policy of tracebed.
 
     ElastiSim simulates the jobs; the scheduler of tracebed receives its events and decides. The times of the run are
@@ -49,8 +50,8 @@ def simulate(workload: Workload, nodes: Sequence[NodeFacts], policy: str, option
     Args:
         workload: the submission list.
         nodes: the nodes, all with the cores that the jobs request.
-        policy: the name of a policy whose jobs do not share nodes.
-        options: the options. `options.options` may have `program` and `iterations`. Resizes take effect between
+        setup: the setup. The jobs of its policy do not share nodes.
+        options: the options. `simulator_options` may have `program` and `iterations`. Resizes take effect between
             iterations: of `overheads.grain_s` or `malleability_interval_s` seconds on the requested nodes, or else
             `iterations` (10) in each job.
 
@@ -58,15 +59,14 @@ def simulate(workload: Workload, nodes: Sequence[NodeFacts], policy: str, option
         InputError: the program or pyzmq is not installed, an option is invalid, or ElastiSim fails or takes too long.
         PolicyError: a decision of the policy is impossible.
     """
-    if unknown := set(options.options) - {*OWN}:
+    if unknown := set(options.simulator_options) - {*OWN}:
         raise InputError(f"elastisim has no option {min(unknown)!r}", hint=f"options: {', '.join(OWN)}")
-    path = program.find(options.options.get("program"))
-    policy_name, chosen = registry.resolve(policy, options.policy_parameters, speed=options.speed)
-    registry.check(chosen, options.interval_s, options.over_limit)
-    executor = _executor(workload, nodes, chosen, policy_name, options)
-    count = _whole(options.options.get("iterations", str(ITERATIONS)))
-    iterations = _iterations(executor, options.overheads.grain_s or options.malleability_interval_s, count)
-    with _scratch(options.folder, options.replace) as folder:
+    path = program.find(options.simulator_options.get("program"))
+    setup, policy = Setup.of(setup, dispatched=False).resolved(len(nodes))
+    executor = _executor(workload, nodes, policy, setup)
+    count = _whole(options.simulator_options.get("iterations", str(ITERATIONS)))
+    iterations = _iterations(executor, executor.overheads.grain_s or setup.timing.malleability_interval_s, count)
+    with _scratch(options.keep, options.replace) as folder:
         if executor.sent:
             _run(path, folder, workload, executor, iterations, options)
             _check(folder, executor)
@@ -76,37 +76,27 @@ def simulate(workload: Workload, nodes: Sequence[NodeFacts], policy: str, option
         execution="simulated",
         nodes=list(nodes),
         workload=workload_facts(workload, options.name),
-        policy=policy_name,
-        policy_parameters=registry.parameters(chosen),
-        parameters={
-            "scheduler": "tracebed",
-            "interval_s": options.interval_s,
-            "malleability_interval_s": options.malleability_interval_s,
-            "iterations": count,
-            "over_limit": str(options.over_limit),
-            "priority": options.priority,
-            "placement": options.placement,
-            **{f"overhead_{key}": value / options.speed for key, value in asdict(options.overheads).items()},
-        },
-        speed=options.speed,
-        calibration=dict(options.calibration),
-        warnings=_warnings(options.overheads),
+        setup=setup,
+        parameters={"scheduler": "tracebed", "iterations": count},
+        calibration=setup.timing.calibration.facts() if setup.timing.calibration else {},
+        warnings=_warnings(setup.timing.overheads),
     )
-    info.versions["elastisim"] = program.version(options.options)
+    info.versions["elastisim"] = program.version(options.simulator_options)
     return make_run(executor.record, executor.cluster, info)
 
 
-def _executor(
-    workload: Workload, nodes: Sequence[NodeFacts], policy: Policy, name: str, options: SimulateOptions
-) -> ElastisimExecutor:
+def _executor(workload: Workload, nodes: Sequence[NodeFacts], policy: Policy, setup: Setup) -> ElastisimExecutor:
     """Return the executor.
 
     Raises:
         InputError: the policy or the nodes need what ElastiSim does not have, or no job can be run.
     """
     if shares(policy):
-        raise InputError(f"policy {name} lets jobs share nodes, which ElastiSim cannot do", hint="use another policy")
-    jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in nodes), over_limit=options.over_limit)
+        raise InputError(
+            f"policy {setup.scheduling.policy} lets jobs share nodes, which ElastiSim cannot do",
+            hint="use another policy",
+        )
+    jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in nodes), over_limit=setup.scheduling.over_limit)
     if min(node.cores for node in nodes) < max(jobs.cores):
         what = "some nodes have fewer cores than jobs request, and ElastiSim has no run-time model for them"
         raise InputError(what, hint="use nodes with equal cores")
@@ -114,10 +104,10 @@ def _executor(
         jobs,
         nodes,
         policy,
-        overheads=options.overheads,
-        interval_s=options.interval_s,
-        priority=options.priority,
-        placement=options.placement,
+        overheads=setup.timing.overheads.times(setup.timing.speed),
+        interval_s=setup.scheduling.interval_s,
+        priority=setup.scheduling.priority,
+        placement=setup.scheduling.placed,
     )
 
 
@@ -202,9 +192,9 @@ def _run(
                 folder,
                 address=connection.address,
                 iterations=iterations,
-                overheads=options.overheads,
+                overheads=executor.overheads,
                 shift_s=executor.jobs.submit[executor.sent[0]] - executor.origin,
-                interval_s=options.interval_s,
+                interval_s=executor.interval_s,
             )
             process = program.Process(path, folder)
             while (message := connection.receive()) is not None:

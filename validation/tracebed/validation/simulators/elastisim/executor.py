@@ -20,7 +20,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy
-from tracebed.orchestrator.simulation.simulator import Overheads
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.states import JobState
 from tracebed.validation.simulators.elastisim.protocol import Invocation, Occasion, Orders
 

@@ -18,7 +18,7 @@ from tracebed.converters.formats.tools.elastisim_models import NANO
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, Tolerated
 from tracebed.files import sha256_of
-from tracebed.orchestrator.simulation.simulator import Overheads
+from tracebed.orchestrator.simulation.overheads import Overheads
 
 VARIABLE = "TRACEBED_ELASTISIM"
 """Environment variable with the path of the program."""

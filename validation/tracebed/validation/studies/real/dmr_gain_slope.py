@@ -16,7 +16,6 @@ from tracebed.converters.gain_slope import gain_slopes, sizes_by_gain_slope
 from tracebed.converters.models.papers import HPG_ALIGNER
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.validation.studies.real.base import Findings, FindingsTable, Settings
@@ -52,7 +51,8 @@ def run(settings: Settings) -> Findings:
         inventory,
         "dmr",
         name="dmr-gain-slope",
-        options=Options(speed=speed, balance="dynamic"),
+        speed=speed,
+        balance="dynamic",
     )
     return findings(_times(found, order, speed), _notes(inventory, settings, found))
 

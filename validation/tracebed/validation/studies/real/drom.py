@@ -12,7 +12,6 @@ import pandas as pd
 from tracebed.converters.provenance import Provenance, System
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.validation.studies.real.base import Findings, FindingsTable, Settings, percent
@@ -130,7 +129,7 @@ def _compared(settings: Settings, inventory: Inventory, name: str, pair: tuple[J
                 "drom-share",
                 {"mode": mode, "split": split},
                 name=name,
-                options=Options(speed=settings.speed or SPEED),
+                speed=settings.speed or SPEED,
             )
             runs[mode].append(run)
     serial, shared = (_outcome(found, name) for found in runs.values())

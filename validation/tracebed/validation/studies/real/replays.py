@@ -23,7 +23,8 @@ def replayed(
     parameters: Mapping[str, Any] | None = None,
     *,
     name: str,
-    options: Options,
+    speed: float,
+    balance: str = "static",
 ) -> Run:
     """Return the run in `folder` of the study. Replay the workload unless the run is complete already.
 
@@ -35,7 +36,8 @@ def replayed(
         policy: name of the policy.
         parameters: parameters of the policy.
         name: name of the workload, for reports.
-        options: options of the replay.
+        speed: trace seconds per wall second.
+        balance: balance of the replay.
     """
     path = settings.folder / "runs" / folder
     if path.exists() and not (run := Run.load(path)).info.stopped_by_signal:
@@ -46,8 +48,9 @@ def replayed(
         policy,
         path,
         name=name,
+        options=Options(balance=balance),
         policy_parameters=parameters,
-        options=options,
+        speed=speed,
         replace_run=True,  # an interrupted attempt
     )
     if run.info.stopped_by_signal:

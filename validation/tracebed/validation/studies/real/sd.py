@@ -8,7 +8,6 @@ from typing import Any
 
 from tracebed.converters.malleability import to_malleable
 from tracebed.converters.models.papers import sd_5
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.metrics.summary import metrics
 from tracebed.validation.studies.real.base import Findings, FindingsTable, Settings, percent
@@ -36,7 +35,7 @@ def sd_5_real(settings: Settings) -> Findings:
     inventory = inventory_of(settings, lambda: emulated(NODES, CORES, SOCKETS, GRAIN_S))
     nodes, cores = len(inventory.nodes), min(node.cores for node in inventory.nodes)
     workload = to_malleable(sd_5(nodes=nodes, cores_per_node=cores), 1.0, nodes=nodes)
-    options = Options(speed=settings.speed or SPEED)
+    speed = settings.speed or SPEED
     real: dict[str, list[dict[str, Any]]] = {}
     shared: dict[str, list[int]] = {}
     simulated: dict[str, dict[str, Any]] = {}
@@ -46,7 +45,7 @@ def sd_5_real(settings: Settings) -> Findings:
         for repetition in range(1, settings.repetitions + 1):
             settings.say(f"{label}: {repetition} of {settings.repetitions}")
             folder = f"{label}-{repetition}"
-            run = replayed(settings, folder, workload, inventory, policy, parameters, name="sd-5", options=options)
+            run = replayed(settings, folder, workload, inventory, policy, parameters, name="sd-5", speed=speed)
             real[label].append(metrics(run))
             shared[label].append(run.jobs_on_shared_nodes)
     rows = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from tracebed.converters.models.papers import dmr
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.metrics.summary import metrics
 from tracebed.validation.studies.real.base import Findings, FindingsTable, Settings, percent
@@ -73,7 +72,7 @@ def _window(settings: Settings) -> list[list[str]]:
                 inventory,
                 policy,
                 name=f"dmr-{label}",
-                options=Options(speed=settings.speed or SPEED),
+                speed=settings.speed or SPEED,
             )
             found[rigid].append(metrics(run))
     rows = []

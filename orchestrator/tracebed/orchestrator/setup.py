@@ -1,0 +1,297 @@
+"""The setup of a run: how its jobs are scheduled, and how its time is modeled.
+
+A run is a workload on a machine under a setup: `execute(workload, machine, setup)`, whether a simulator, a testbed or
+the program of another project executes it. Each setting is a field of `Scheduling` or of `Timing` and nowhere else: the
+options of the command line, the keywords of the api, the keys of YAML files and the metadata of runs are made from
+these fields. What only one executor has, such as the balance of a replay, is not part of the setup.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, get_type_hints
+
+from tracebed import bounds
+from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.placement import FIRST, chooser
+from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.scheduling.priorities import FCFS
+from tracebed.orchestrator.scheduling.priorities import NAMES as PRIORITIES
+from tracebed.orchestrator.scheduling.state import Policy, dispatches
+from tracebed.orchestrator.simulation.overheads import Overheads
+from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
+from tracebed.registry import one_of, unknown
+
+if TYPE_CHECKING:
+    from tracebed.orchestrator.calibration import Calibration
+
+AnyPolicy: TypeAlias = str | type[Policy] | Policy
+"""A policy: the name of an installed one, a class, or an instance."""
+NOT_KNOWN = "not known"
+"""The policy of a run whose source does not record it."""
+SHORTEST_GRAIN_S = 1e-6
+"""Shortest grain, wall seconds. A replay cannot have a shorter one either."""
+
+
+def about(text: str) -> dict[str, str]:
+    """Return the metadata of a setting: its text in `--help` and in the docs."""
+    return {"about": text}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheduling:
+    """How the jobs of a run are scheduled."""
+
+    policy: str = field(default=NOT_KNOWN, metadata=about("Scheduling policy."))
+    policy_parameters: Mapping[str, Any] = field(
+        default_factory=dict, metadata=about("Parameters of the policy, by name; values may be texts.")
+    )
+    priority: str = field(default=FCFS, metadata=about("Order in which the policy considers waiting jobs."))
+    placement: str = field(default=FIRST, metadata=about("Which of the idle nodes a job gets."))
+    grid: str = field(
+        default="",
+        metadata=about(
+            "Grid of the network between the nodes: 8x16, 4x4x8, torus:8x16.  [default: that of the inventory or of "
+            "the workload's system]"
+        ),
+    )
+    interval_s: float = field(
+        default=0.0, metadata=about("Scheduling interval in trace seconds. 0 (default) schedules on every event.")
+    )
+    over_limit: OverLimit = field(
+        default=OverLimit.EXTEND,
+        metadata=about(
+            "Jobs that outlive their time limit: extend the limit to the run time, kill the job, or expect it to take "
+            "the limit again, or to end now."
+        ),
+    )
+    instance: Policy | None = field(default=None, compare=False, repr=False)
+    """The policy, if it is given as a class or an instance. It is not recorded."""
+
+    def __post_init__(self) -> None:
+        """Raise InputError if a name is unknown or a number is out of its range (`tracebed.bounds`)."""
+        one_of("priority", self.priority, PRIORITIES)
+        one_of("over_limit", self.over_limit, OverLimit)
+        object.__setattr__(self, "over_limit", OverLimit(self.over_limit))
+        bounds.check("interval_s", self.interval_s, 0, bounds.MAX_SECONDS)
+        if "@" in self.placement:
+            name, _, grid = self.placement.partition("@")
+            raise InputError(f"placement is {self.placement!r}", hint=f"give placement {name} and grid {grid}")
+
+    @property
+    def placed(self) -> str:
+        """The placement and the grid in the notation of `placement.chooser`: `hilbert@8x16`."""
+        return f"{self.placement}@{self.grid}" if self.grid else self.placement
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """How the time of a run is modeled. A replay has only the speed: the rest belongs to predictions."""
+
+    speed: float = field(default=1.0, metadata=about("Trace seconds per wall second."))
+    runtime_model: RuntimeModel = field(
+        default=RuntimeModel.IDEAL, metadata=about("Run-time model for jobs that hold fewer cores than requested.")
+    )
+    malleability_interval_s: float = field(
+        default=0.0,
+        metadata=about(
+            "Time between malleability points of a job, in trace seconds. 0 (default) resizes jobs at once."
+        ),
+    )
+    overheads: Overheads = field(
+        default_factory=Overheads,
+        metadata=about("Overheads of the predicted system, wall s, by name; may be repeated."),
+    )
+    calibration: Calibration | None = field(
+        default=None,
+        metadata=about("Calibration of the predicted testbed: all overheads, and the distance of resizes."),
+    )
+    dispatched: bool | None = field(
+        default=None,
+        metadata=about(
+            "Whether the overheads of launches and ends are latencies of a batch system, before the start of "
+            "a job and after its end.  [default: for a policy that models one]"
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        """Take the overheads of the calibration. Raise InputError for an unknown name or a number out of its range."""
+        bounds.check("speed", self.speed, bounds.MIN_SPEED, bounds.MAX_SPEED)
+        one_of("runtime_model", self.runtime_model, RuntimeModel)
+        object.__setattr__(self, "runtime_model", RuntimeModel(self.runtime_model))
+        bounds.check("malleability_interval_s", self.malleability_interval_s, 0, bounds.MAX_SECONDS)
+        if isinstance(self.overheads, Mapping):
+            object.__setattr__(self, "overheads", overheads_of(self.overheads))
+        if self.calibration is not None:
+            made = calibrated(self.calibration)
+            if self.overheads not in (Overheads(), made) or self.malleability_interval_s:
+                given = "a malleability interval" if self.malleability_interval_s else "overheads"
+                raise InputError(f"both a calibration and {given} are given", hint="give one of them")
+            object.__setattr__(self, "overheads", made)
+        for name, value in asdict(self.overheads).items():
+            bounds.check(f"overhead {name}", value, 0, bounds.MAX_SECONDS / self.speed)
+        grain = self.overheads.grain_s
+        if grain and self.malleability_interval_s:
+            raise InputError("both a grain and a malleability interval are given", hint="give one of them")
+        if 0 < grain < SHORTEST_GRAIN_S:
+            raise InputError(f"grain_s is {grain:g}", hint=f"use 0, or at least {SHORTEST_GRAIN_S:g} s")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The setup of a run."""
+
+    scheduling: Scheduling = Scheduling()
+    timing: Timing = Timing()
+
+    @classmethod
+    def of(cls, policy: AnyPolicy | Setup, /, **settings: Any) -> Setup:
+        """Return the setup of a policy with settings by the names of the fields of `Scheduling` and `Timing`.
+
+        Args:
+            policy: the name of an installed policy, a policy class or an instance; or a setup, whose settings are
+                replaced.
+            settings: the settings. None stands for the default, or for the setting of the setup.
+
+        Raises:
+            InputError: a setting is unknown or invalid.
+        """
+        given = {name: value for name, value in settings.items() if value is not None}
+        for name in given:
+            if name not in SETTINGS:
+                raise unknown("setting", name, [*SETTINGS])
+        if isinstance(policy, Setup):
+            start = policy
+        elif isinstance(policy, str):
+            start = cls(Scheduling(policy=policy))
+        else:
+            name, made = registry.resolve(policy, given.pop("policy_parameters", None))
+            start = cls(Scheduling(policy=name, policy_parameters=registry.parameters(made), instance=made))
+        parts = {room: {name: given[name] for name in names if name in given} for room, names in ROOMS.items()}
+        return cls(
+            replace(start.scheduling, **parts["scheduling"]) if parts["scheduling"] else start.scheduling,
+            replace(start.timing, **parts["timing"]) if parts["timing"] else start.timing,
+        )
+
+    def policy(self) -> Policy:
+        """Return the policy at the speed of the run.
+
+        Raises:
+            InputError: the policy or a parameter is unknown, or a parameter is another speed.
+        """
+        scheduling = self.scheduling
+        if scheduling.instance is not None:
+            return registry.resolve(scheduling.instance, speed=self.timing.speed)[1]
+        return registry.resolve(scheduling.policy, scheduling.policy_parameters, speed=self.timing.speed)[1]
+
+    def complete(self) -> tuple[Setup, Policy]:
+        """Return the setup with all parameters of its policy, and the policy at the speed of the run.
+
+        Raises:
+            InputError: the policy or a parameter is unknown, or a parameter contradicts another setting.
+        """
+        scheduling, timing, policy = self.scheduling, self.timing, self.policy()
+        registry.check(policy, scheduling.interval_s, scheduling.over_limit)
+        if timing.dispatched is None:
+            batch = timing.calibration is None or bool(timing.calibration.batch)
+            timing = replace(timing, dispatched=dispatches(policy) and batch)
+        return Setup(replace(scheduling, policy_parameters=registry.parameters(policy)), timing), policy
+
+    def resolved(self, nodes: int) -> tuple[Setup, Policy]:
+        """Return the result of `complete` for a machine of `nodes` nodes.
+
+        Raises:
+            InputError: as for `complete`, or the placement is unknown, or the grid does not have `nodes` nodes.
+        """
+        chooser(self.scheduling.placed, nodes)
+        return self.complete()
+
+    def measured(self) -> Setup:
+        """Return the setup of a replay, which measures the time that a prediction models.
+
+        Raises:
+            InputError: a setting of the timing other than the speed is given.
+        """
+        for name in self.given.keys() & {*ROOMS["timing"]} - {"speed"}:
+            raise InputError(f"{name} is a setting of predictions, not of replays", hint="leave the setting out")
+        return self
+
+    def on(self, grid: str | None) -> Setup:
+        """Return the setup with the grid of a machine, unless the setup has a grid. None or empty: no grid is known."""
+        if self.scheduling.grid or not grid:
+            return self
+        return replace(self, scheduling=replace(self.scheduling, grid=grid))
+
+    def as_dict(self) -> dict[str, dict[str, Any]]:
+        """Return all settings as JSON values. A calibration is its hash."""
+        calibration = self.timing.calibration
+        own = {"overheads": asdict(self.timing.overheads), "calibration": calibration.sha256 if calibration else None}
+        parts = {room: {name: getattr(getattr(self, room), name) for name in names} for room, names in ROOMS.items()}
+        parts["timing"] |= own
+        plain: dict[str, dict[str, Any]] = json.loads(json.dumps(parts, default=str))
+        return plain
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The settings that differ from their defaults, by name."""
+        plain = Setup()
+        both = [(name, getattr(self, room), getattr(plain, room)) for room, names in ROOMS.items() for name in names]
+        return {name: getattr(own, name) for name, own, usual in both if getattr(own, name) != getattr(usual, name)}
+
+    @property
+    def digest(self) -> str:
+        """Hash of all settings."""
+        return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
+
+    @classmethod
+    def from_dict(cls, parts: Mapping[str, Any]) -> Self:
+        """Return the setup in JSON values of `as_dict`, without its calibration. Missing settings have their defaults.
+
+        Raises:
+            InputError: a setting is unknown or invalid.
+        """
+        found = {}
+        for room, names in ROOMS.items():
+            values = parts.get(room, {})
+            if not isinstance(values, dict):
+                raise InputError(f"{room} is not an object")
+            for name in values:
+                if name not in names:
+                    raise unknown("setting", name, [*names])
+            found[room] = {name: value for name, value in values.items() if name != "calibration"}
+            for name, kind in KINDS.items():
+                if name in found[room] and not isinstance(found[room][name], kind):
+                    raise InputError(f"{name} is {found[room][name]!r}")
+        return cls(Scheduling(**found["scheduling"]), Timing(**found["timing"]))
+
+
+ROOMS = {
+    "scheduling": tuple(each.name for each in fields(Scheduling) if each.metadata),
+    "timing": tuple(each.name for each in fields(Timing)),
+}
+"""Part of a setup -> the names of its settings."""
+SETTINGS = {each.name: each for kind in (Scheduling, Timing) for each in fields(kind) if each.metadata}
+"""Name of a setting -> its field."""
+TYPES = get_type_hints(Scheduling) | get_type_hints(Timing, localns={"Calibration": object})
+"""Name of a setting -> its type."""
+KINDS = {"policy": str, "policy_parameters": dict, "placement": str, "grid": str, "overheads": dict}
+"""Types of settings in JSON that no other check compares."""
+
+
+def overheads_of(values: Mapping[str, Any]) -> Overheads:
+    """Return overheads from their names and values, wall s. Raises InputError if one is unknown or not a number."""
+    known = {each.name for each in fields(Overheads)}
+    for name, value in values.items():
+        if name not in known:
+            raise unknown("overhead", name, sorted(known))
+        bounds.check(f"overhead {name}", value, 0, bounds.MAX_SECONDS)
+    return Overheads(**{name: float(value) for name, value in values.items()})
+
+
+def calibrated(calibration: Calibration | None) -> Overheads:
+    """Return the overheads of a calibration, wall s; all are 0 without one."""
+    return Overheads(**calibration.constants) if calibration else Overheads()

@@ -1,0 +1,46 @@
+"""The settings of a setup as keys of YAML files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, Field, create_model
+
+from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.setup import NOT_KNOWN, ROOMS, TYPES, Setup
+from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
+
+LENIENT: dict[Any, Any] = {
+    OverLimit: Annotated[OverLimit, Field(strict=False)],
+    RuntimeModel: Annotated[RuntimeModel, Field(strict=False)],
+}
+"""Type of a setting -> its type in a strict model, where it differs."""
+OF_REPLAYS = (*(name for name in ROOMS["scheduling"] if not name.startswith("policy")), "speed")
+"""Settings of a replay, besides its policy."""
+
+
+def model_of(name: str, base: type[BaseModel], settings: Iterable[str]) -> Any:
+    """Return a pydantic model with a key for each of `settings`. None: the key is not given."""
+    fields: dict[str, Any] = {}
+    for setting in settings:
+        kind: Any = Annotated[LENIENT.get(TYPES[setting], TYPES[setting]), AfterValidator(partial(_checked, setting))]
+        fields[setting] = (kind | None, None)
+    return create_model(name, __base__=base, **fields)
+
+
+def given(spec: BaseModel, settings: Iterable[str]) -> dict[str, Any]:
+    """Return the settings that are given in a model of `model_of`."""
+    found = {name: getattr(spec, name) for name in settings if name in type(spec).model_fields}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _checked(name: str, value: Any) -> Any:
+    """Return the value of a setting. Raises ValueError if it is invalid."""
+    try:
+        Setup.of(NOT_KNOWN, **{name: value})
+    except InputError as error:
+        raise ValueError(f"{error.what}; {error.hint}" if error.hint else error.what) from error
+    return value
