@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay import journal, redecide
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.scheduling.decided import Decided
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import MEASURED
 from tracebed.orchestrator.scheduling.state import Decision, Policy, State
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.validation.budget import ErrorBudget, error_budget
 
@@ -55,19 +56,18 @@ def decided(path: Path) -> list[Decided]:
 
 
 def decided_again(
-    path: Path, jobs: Jobs, inventory: Inventory, policy: Policy, options: Options | None = None
+    path: Path, jobs: Jobs, inventory: Inventory, policy: Policy, options: dict[str, Any] | None = None
 ) -> list[Decided]:
     """Return the calls and decisions of the policy for the events of a journal."""
-    options = options or Options()
+    settings = {name: value for name, value in (options or {}).items() if name != "options"}
+    scheduling = Setup.of(policy, **settings).scheduling
     _, entries = journal.read(path)
     found = redecide.redecide(
         entries,
         jobs,
         inventory.facts,
         policy,
-        interval_s=options.interval_s,
-        priority=options.priority,
-        placement=options.placement,
+        scheduling,
     )
     return list(found)
 

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.run import NodeFacts, Run, RunInfo
 from tracebed.orchestrator.scheduling.record import Record
 
 NAN = float("nan")
 COMPLETED_REASON = r"(ran \S+ s, but its plan is \S+ s)?"
 """Regular expression of the reasons of completed jobs of a replay: beside other load a job may be off its plan."""
+
+
+def replaying(speed: float = 1.0, **named: Any) -> dict[str, Any]:
+    """Return the keywords of `replay`: settings of the setup, and the options that only a replay has."""
+    own = {field.name: named.pop(field.name) for field in fields(Options) if field.name in named}
+    return {"speed": speed, **named, "options": Options(**own)}
+
+
 Staircase = Sequence[tuple[float, float, int]]
 
 

@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from agents import Agent, until
+from runs import replaying
 from tracebed.benchmarks.affinity import strays, threads_of
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay.commands import AllowedCommand, AllowedCommands
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
@@ -83,7 +83,7 @@ def test_the_run_names_the_jobs_that_left_their_cpus(tmp_path: Path) -> None:
     table |= {"application_parameters": "name=strays"}
     workload = Workload(pd.DataFrame({name: [value] for name, value in table.items()}))
     inventory = Inventory("one", "agents", (Node("n1", 1, 1, (CPUS[0],), False, 1.0),))
-    run = replay(workload, inventory, "fcfs", tmp_path / "run", options=Options(commands=allowed))
+    run = replay(workload, inventory, "fcfs", tmp_path / "run", **replaying(commands=allowed))
     what = f"job a on n1: a process allowed itself other CPUs ({CPUS[1]} instead of {CPUS[0]})"
     assert what in run.info.warnings
     assert list(run.jobs["state"]) == ["completed"]

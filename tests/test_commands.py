@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from agents import Agent, gone, until
+from runs import replaying
 from tracebed.benchmarks.affinity import processes_of, strays
 from tracebed.benchmarks.program import Program
 from tracebed.converters.formats.writing import write_workload
@@ -25,7 +26,6 @@ from tracebed.cpus import format_cpus
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.replay.commands import AllowedCommands
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
@@ -338,9 +338,9 @@ def allowed(tmp_path: Path) -> AllowedCommands:
 def test_a_command_that_cannot_run_is_refused_before_the_replay(
     tmp_path: Path, allowed: AllowedCommands, columns: dict[str, object], allow: bool, what: str
 ) -> None:
-    options = Options(commands=allowed if allow else None)
+    options = replaying(commands=allowed if allow else None)
     with pytest.raises(InputError) as refused:
-        replay(jobs(**columns), computing(1), "fcfs", tmp_path / "run", options=options)
+        replay(jobs(**columns), computing(1), "fcfs", tmp_path / "run", **options)
     assert str(refused.value).startswith(what) and refused.value.hint
     assert not (tmp_path / "run").exists()
 
@@ -349,7 +349,7 @@ def test_a_command_that_cannot_run_is_refused_before_the_replay(
 @pytest.mark.parametrize("name", ["succeed", "fail"])
 def test_a_command_of_two_nodes_has_a_copy_on_each(tmp_path: Path, allowed: AllowedCommands, name: str) -> None:
     workload = jobs(nodes=2, application_parameters=f"name={name}")
-    run = replay(workload, computing(2), "fcfs", tmp_path / "run", options=Options(commands=allowed))
+    run = replay(workload, computing(2), "fcfs", tmp_path / "run", **replaying(commands=allowed))
     (job,) = run.jobs.to_dict("records")
     assert job["state"] == (JobState.COMPLETED if name == "succeed" else JobState.FAILED)
     if name == "fail":  # the copies of the other nodes are ended at once

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 import tracebed.api as tb
 from redecided import decided, decided_again, emulated, noting
+from runs import replaying
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -360,8 +360,8 @@ def test_a_replay_accepts_the_jobs_of_its_simulation_at_the_same_times_on_the_sa
     ]
     work, nodes, placement = jobs_with_deadlines(rows), emulated(4, cores=1), "hilbert@2x2"
     said: dict[str, list[tuple[float, Decision]]] = {"real": [], "simulated": []}
-    options = Options(400.0, placement=placement)
-    real = replay(work, nodes, noting(Deadline(20.0), said["real"]), tmp_path / "run", options=options)
+    options = replaying(400.0, placement=placement)
+    real = replay(work, nodes, noting(Deadline(20.0), said["real"]), tmp_path / "run", **options)
     simulated = predict(work, 4, noting(Deadline(20.0), said["simulated"]), placement=placement)
     plans: dict[str, dict[int, Decision]] = {"real": {}, "simulated": {}}
     for name, decisions in said.items():

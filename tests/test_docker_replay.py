@@ -21,13 +21,13 @@ from click.testing import CliRunner
 import dockerd
 from ports import free_ports
 from redecided import workload
+from runs import replaying
 from sshd import Sshd
 from survival import Case
 from tracebed.converters.formats.writing import write_workload
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.cli import demo as demo_module
 from tracebed.orchestrator.cli import tracebed
-from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.testbeds.base import Event
 from tracebed.orchestrator.testbeds.docker import containers
@@ -87,7 +87,7 @@ def boxes(container_engine: str, tmp_path: Path) -> Iterator[Boxes]:
 @pytest.mark.parametrize(("network", "family"), [("auto", "AF_INET"), ("agents", "agents")])
 def test_malleable_jobs_over_containers(boxes: Boxes, tmp_path: Path, network: str, family: str) -> None:
     inventory = boxes.inventory(["n1", "n2", "n3", "n4"], network=network)
-    run = replay(workload(), inventory, "pref", tmp_path / "run", options=Options(speed=100))
+    run = replay(workload(), inventory, "pref", tmp_path / "run", **replaying(speed=100))
     assert set(run.jobs["state"]) == {"completed"}, run.jobs["reason"].tolist()
     done = run.reconfigurations[run.reconfigurations["state"] == "applied"]
     assert set(done["kind"]) == {"expand", "shrink"}
@@ -101,7 +101,7 @@ def test_a_replay_leaves_containers_that_were_up_before(boxes: Boxes, tmp_path: 
     with closing(boxes.provider()) as provider:
         provider.up()
     before = {name: container.id for name, container in boxes.containers().items()}
-    run = replay(workload(4, nodes=2), inventory, "easy", tmp_path / "run", options=Options(speed=400))
+    run = replay(workload(4, nodes=2), inventory, "easy", tmp_path / "run", **replaying(speed=400))
     assert set(run.jobs["state"]) == {"completed"}
     assert {name: container.id for name, container in boxes.containers().items()} == before
     for container in boxes.containers().values():
@@ -113,7 +113,7 @@ def test_groups_on_separate_networks_use_the_channels_of_their_agents(boxes: Box
     inventory = boxes.inventory(["n3", "n4"], name="second")
     with AgentTestbed(inventory, tmp_path / "spool") as testbed:
         assert testbed.family == "agents"
-    run = replay(workload(6), inventory, "pref", tmp_path / "run", options=Options(speed=200))
+    run = replay(workload(6), inventory, "pref", tmp_path / "run", **replaying(speed=200))
     assert set(run.jobs["state"]) == {"completed"}
 
 
@@ -155,7 +155,7 @@ def test_a_replay_in_containers_of_compose(boxes: Boxes, tmp_path: Path) -> None
         nodes = tuple(Node(name, 2, emulated=True, provider="docker") for name in COMPOSE["services"])
         groups = (Group("compose", "docker", settings, nodes, "mark"),)
         inventory = Inventory("compose", "agents", nodes, grain_s=0.02, groups=groups)
-        run = replay(workload(6, nodes=2), inventory, "pref", tmp_path / "run", options=Options(speed=200))
+        run = replay(workload(6, nodes=2), inventory, "pref", tmp_path / "run", **replaying(speed=200))
         assert set(run.jobs["state"]) == {"completed"}
         for container in made:
             container.reload()

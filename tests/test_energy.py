@@ -14,12 +14,11 @@ import pytest
 
 import tracebed.api as tb
 from redecided import emulated
-from runs import by_node, lending_run, make_run
+from runs import by_node, lending_run, make_run, replaying
 from test_cli_verdicts import call
 from test_replay_sharing import MATE_AND_GUEST
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay.journal import Entry
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.replay.witness import Witness
 from tracebed.orchestrator.run import NodeFacts, Run
@@ -216,7 +215,7 @@ def test_modelled_energy_has_the_changes_of_cores_within_a_node() -> None:
 def test_modelled_energy_of_shared_nodes_is_that_of_a_slow_reference(tmp_path: Path) -> None:
     """A replay of a job that lends a core to a guest, and its simulation."""
     work, endless = tb.Workload(pd.DataFrame(MATE_AND_GUEST)), {"max_slowdown": "inf"}
-    real = replay(work, emulated(1), "sd", tmp_path / "run", policy_parameters=endless, options=Options(speed=400))
+    real = replay(work, emulated(1), "sd", tmp_path / "run", policy_parameters=endless, **replaying(speed=400))
     simulated = tb.simulate(work, "sd", emulated(1), policy_parameters=endless)
     for run in (real, simulated):
         assert {*run.core_changes["cause"]} == {"lend", "return"}

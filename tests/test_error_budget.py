@@ -24,14 +24,13 @@ import pytest
 import tracebed.api as tb
 from journals import forge
 from redecided import complete_budget, emulated, workload
-from runs import fcfs_run
+from runs import fcfs_run, replaying
 from test_calibration import calibration
 from test_cli_verdicts import call
 from test_schemas import problems
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -60,7 +59,7 @@ def work() -> Workload:
 @pytest.fixture(scope="module")
 def real(work: Workload, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("budget") / "real"
-    replay(work, emulated(4), "pref", folder, options=Options(SPEED))
+    replay(work, emulated(4), "pref", folder, **replaying(SPEED))
     return folder
 
 
@@ -90,7 +89,7 @@ def test_each_step_takes_its_cause_from_the_real_run(work: Workload, real: Path)
 
 
 def test_rigid_jobs_keep_the_observed_durations_in_another_schedule(tmp_path: Path, work: Workload) -> None:
-    replay(work, emulated(4), "easy", tmp_path / "run", options=Options(SPEED, interval_s=60.0))
+    replay(work, emulated(4), "easy", tmp_path / "run", **replaying(SPEED, interval_s=60.0))
     budget = complete_budget(work, tmp_path / "run")
     jobs, before = budget.runs[0].real.jobs, budget.runs[0].steps["work"].jobs
     assert not before["start"].equals(jobs["start"])  # the policy was called late
@@ -129,7 +128,7 @@ def disturbed_replay(
 ) -> Run:
     disturbance = Disturbance(disturb)
     disturbance.start()
-    run = replay(work, emulated(4), policy, folder, options=Options(SPEED, clock=clock))
+    run = replay(work, emulated(4), policy, folder, **replaying(SPEED, clock=clock))
     disturbance.join()
     assert disturbance.found
     return run
@@ -169,8 +168,8 @@ class Cancelling:
 def test_canceled_and_killed_jobs_end_as_observed(tmp_path: Path) -> None:
     work = workload(14, seed=7)
     work.table["time_limit"] *= [0.4, 1.0] * 7  # the limits were 1.5 run times
-    options = Options(SPEED, over_limit=OverLimit.KILL)
-    replay(work, emulated(4), Cancelling, tmp_path / "run", options=options)
+    options = replaying(SPEED, over_limit=OverLimit.KILL)
+    replay(work, emulated(4), Cancelling, tmp_path / "run", **options)
     budget = complete_budget(work, tmp_path / "run", Cancelling)
     states = set(budget.runs[0].real.jobs["state"])
     assert states == {"completed", "killed", "cancelled"}
@@ -193,7 +192,7 @@ def test_an_interrupted_run_is_explained_until_its_interruption(tmp_path: Path, 
             ended = count
             os.kill(os.getpid(), signal.SIGINT)
 
-    run = replay(work, emulated(4), policy, tmp_path / "run", options=Options(SPEED), on_progress=interrupt)
+    run = replay(work, emulated(4), policy, tmp_path / "run", **replaying(SPEED), on_progress=interrupt)
     assert run.info.state == "interrupted"
     budget = complete_budget(work, tmp_path / "run")
     assert "interrupted" in set(budget.runs[0].steps["nominal"].jobs["state"])
@@ -240,7 +239,7 @@ def test_a_resize_that_the_interruption_prevented_does_not_take_effect_at_its_in
 
 def test_uneven_nodes(tmp_path: Path, work: Workload) -> None:
     nodes = tuple(Node(f"n{number}", cores, 1, None, True) for number, cores in enumerate((1, 2, 2, 1)))
-    replay(work, Inventory("uneven", "agents", nodes, grain_s=0.02), "pref", tmp_path / "run", options=Options(SPEED))
+    replay(work, Inventory("uneven", "agents", nodes, grain_s=0.02), "pref", tmp_path / "run", **replaying(SPEED))
     complete_budget(work, tmp_path / "run")
 
 
@@ -263,7 +262,7 @@ class Moody:
 
 
 def test_a_policy_that_is_not_deterministic_leaves_a_remainder(tmp_path: Path, work: Workload) -> None:
-    replay(work, emulated(4), Moody, tmp_path / "run", options=Options(SPEED))
+    replay(work, emulated(4), Moody, tmp_path / "run", **replaying(SPEED))
     budget = error_budget(work, tmp_path / "run", make_policy=Moody)
     assert budget.decisions > 0
     assert "it is not deterministic" in budget.headline
@@ -305,7 +304,7 @@ def test_a_wrong_simulator_is_told_from_a_wrong_policy(
 
 
 def test_repetitions_are_averaged_and_their_spread_is_shown(tmp_path: Path, work: Workload, real: Path) -> None:
-    replay(work, emulated(4), "pref", tmp_path / "again", options=Options(SPEED))
+    replay(work, emulated(4), "pref", tmp_path / "again", **replaying(SPEED))
     one, other = (error_budget(work, folder).frame for folder in (real, tmp_path / "again"))
     both = error_budget(work, [real, tmp_path / "again"])
     np.testing.assert_allclose(both.frame[both.causes], (one[both.causes] + other[both.causes]) / 2, atol=1e-9)
@@ -324,10 +323,10 @@ def test_runs_that_have_no_budget(tmp_path: Path, work: Workload, real: Path) ->
     fcfs_run(20, real=False).save(tmp_path / "sim")
     with pytest.raises(InputError, match="not a replay"):
         error_budget(work, tmp_path / "sim")
-    replay(work, emulated(4), "easy", tmp_path / "easy", options=Options(1e5))
+    replay(work, emulated(4), "easy", tmp_path / "easy", **replaying(1e5))
     with pytest.raises(InputError, match="another policy"):
         error_budget(work, [real, tmp_path / "easy"])
-    replay(work, emulated(4), "pref", tmp_path / "fast", options=Options(2 * SPEED))
+    replay(work, emulated(4), "pref", tmp_path / "fast", **replaying(2 * SPEED))
     with pytest.raises(InputError, match="another speed"):
         error_budget(work, [real, tmp_path / "fast"])
     (tmp_path / "easy" / JOURNAL).unlink()

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from agents import agents_of, gone, until
-from runs import COMPLETED_REASON
+from runs import COMPLETED_REASON, replaying
 from survival import shared_memory
 from tracebed.benchmarks.drom import Administrator
 from tracebed.benchmarks.kernels import compute
@@ -28,7 +28,6 @@ from tracebed.benchmarks.node_table import Table
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.commands import AllowedCommand, AllowedCommands
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
@@ -155,7 +154,7 @@ def carry_out(folder: Path, work: Workload, fault: Fault | None = None, kind: st
         "sd",
         path,
         policy_parameters={"max_slowdown": "inf"},
-        options=Options(SPEED, **options),
+        **replaying(SPEED, **options),
         on_progress=disturb,
     )
     assert disturb is None or disturb.done

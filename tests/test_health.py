@@ -19,6 +19,7 @@ import yaml
 
 from agents import agents_of
 from redecided import emulated, workload
+from runs import replaying
 from test_replayer import CPUS, GUARD_S, wait_for, write_case
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
@@ -26,7 +27,6 @@ from tracebed.orchestrator.limits import KINDS
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.health import execution_kind, health
 from tracebed.orchestrator.replay.journal import Entry
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.replay.thresholds import SHIPPED, SIGNALS, Limit, Limits, Thresholds, Times
@@ -92,15 +92,15 @@ def stopping(seconds: float, folder: Path | None = None) -> Callable[[int], None
 
 
 def carry_out(folder: Path, work: Workload, nodes: Inventory, speed: float, on_progress: Callable[[int], None]) -> Run:
-    options = Options(speed, on_node_failure="abort")
-    return replay(work, nodes, "fcfs", folder / "run", options=options, on_progress=on_progress)
+    options = replaying(speed, on_node_failure="abort")
+    return replay(work, nodes, "fcfs", folder / "run", **options, on_progress=on_progress)
 
 
 # -- disturbances ------------------------------------------------------------------------------------------------------
 
 
 def test_an_undisturbed_replay_is_complete_and_its_machine_known(tmp_path: Path) -> None:
-    run = replay(workload(12), emulated(4), "pref", tmp_path / "run", options=Options(400))
+    run = replay(workload(12), emulated(4), "pref", tmp_path / "run", **replaying(400))
     found = run.info.health
     assert not COMPLETENESS & {cause["signal"] for cause in found["causes"]}, found["causes"]
     assert found["signals"].keys() == SIGNALS.keys()
@@ -118,7 +118,7 @@ def test_a_stopped_rank_is_found(tmp_path: Path) -> None:
         emulated(1),
         "fcfs",
         tmp_path / "run",
-        options=Options(100),
+        **replaying(100),
         on_progress=stopping(3.0, tmp_path),
     )
     assert run.info.health["state"] == "unhealthy"
@@ -143,7 +143,7 @@ def test_a_rank_stopped_for_10_s_is_found_at_low_speed(tmp_path: Path) -> None:
         emulated(1),
         "fcfs",
         tmp_path / "run",
-        options=Options(100),
+        **replaying(100),
         on_progress=stopping(10.0, tmp_path),
     )
     assert run.info.health["state"] == "unhealthy"
@@ -157,7 +157,7 @@ def test_a_stopped_rank_that_computes_all_the_time_is_found(tmp_path: Path) -> N
         computing(1.0),
         "fcfs",
         tmp_path / "run",
-        options=Options(200),
+        **replaying(200),
         on_progress=stopping(2.0, tmp_path),
     )
     assert state_of(run, "rank_late_s") == "unhealthy"
@@ -233,7 +233,7 @@ def busy_loops(count: int, cpu: int) -> Iterator[None]:
 @pytest.mark.slow
 def test_busy_loops_beside_ranks_that_compute_all_the_time_are_found(tmp_path: Path) -> None:
     with busy_loops(4, CPUS[0]):
-        run = replay(jobs_of(2, 100.0), computing(1.0), "fcfs", tmp_path / "run", options=Options(100))
+        run = replay(jobs_of(2, 100.0), computing(1.0), "fcfs", tmp_path / "run", **replaying(100))
     assert run.info.health["state"] == "unhealthy"
     for name in ("outside_load", "cpu_wait", "lost_time"):
         assert state_of(run, name) in {"degraded", "unhealthy"}, run.info.health  # how much of each, the kernel decides
@@ -242,7 +242,7 @@ def test_busy_loops_beside_ranks_that_compute_all_the_time_are_found(tmp_path: P
 @pytest.mark.slow
 def test_no_replay_beside_busy_loops_counts_at_a_duty_below_one(tmp_path: Path) -> None:
     with busy_loops(2, CPUS[0]):
-        run = replay(jobs_of(2, 100.0), computing(0.3), "fcfs", tmp_path / "run", options=Options(100))
+        run = replay(jobs_of(2, 100.0), computing(0.3), "fcfs", tmp_path / "run", **replaying(100))
     assert state_of(run, "cpu_wait") == run.info.health["state"] == "unhealthy", run.info.health
 
 
@@ -371,7 +371,7 @@ def test_launches_are_compared_with_those_of_jobs_of_similar_size() -> None:
 def test_other_thresholds_are_used_and_their_hash_is_recorded(tmp_path: Path) -> None:
     (tmp_path / "strict.yaml").write_text("emulated: {submission_late_s: {unhealthy: 0}}\n")
     strict = Thresholds.read(tmp_path / "strict.yaml")
-    run = replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=Options(2000), thresholds=strict)
+    run = replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **replaying(2000), thresholds=strict)
     assert [cause["signal"] for cause in run.info.health["causes"]] == ["submission_late_s"]
     assert run.info.health["thresholds"] == strict.sha256 != Thresholds.read().sha256
     assert recovered(tmp_path / "run" / JOURNAL).info.health == run.info.health

@@ -14,12 +14,12 @@ import pytest
 import tracebed.api as tb
 from agents import Agent
 from redecided import emulated
+from runs import replaying
 from test_calibration import calibration, estimate
 from test_cores import case, workload_of
 from tracebed.benchmarks.kernels import compute
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.calibrating.interference import interference
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import NodeFacts, Run
 from tracebed.orchestrator.simulation.interference import Interference, kernel_of
@@ -229,7 +229,7 @@ def test_factors_of_one_change_nothing_to_the_bit(policy: str, table: str) -> No
 @pytest.mark.usefixtures("no_process_is_left")
 def test_the_budget_has_a_step_of_the_interference_of_shared_nodes(tmp_path: Path) -> None:
     work = pair("pils", "stream")
-    replay(work, emulated(1, 4), "drom-share", tmp_path / "shared", options=Options(1000.0))
+    replay(work, emulated(1, 4), "drom-share", tmp_path / "shared", **replaying(1000.0))
     found = tb.error_budget(work, tmp_path / "shared", calibration=calibrated(TABLE))
     assert found.causes == ["overheads", "interference", "submissions", "delays", "work", "calls", "remainder"]
     assert found.decisions == 0
@@ -247,5 +247,5 @@ def test_the_budget_has_a_step_of_the_interference_of_shared_nodes(tmp_path: Pat
 @pytest.mark.usefixtures("no_process_is_left")
 def test_the_budget_of_a_policy_that_shares_no_nodes_has_no_such_step(tmp_path: Path) -> None:
     work = pair("pils", "stream")
-    replay(work, emulated(1, 4), "fcfs", tmp_path / "alone", options=Options(1000.0))
+    replay(work, emulated(1, 4), "fcfs", tmp_path / "alone", **replaying(1000.0))
     assert "interference" not in tb.error_budget(work, tmp_path / "alone", calibration=calibrated(TABLE)).causes

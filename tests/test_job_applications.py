@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents import Agent, launch_message
+from runs import replaying
 from tracebed.benchmarks.applications import registry
 from tracebed.benchmarks.applications.base import memory
 from tracebed.benchmarks.kernels import compute, stream
@@ -19,7 +20,6 @@ from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
@@ -157,7 +157,7 @@ def test_a_replay_sizes_each_job_by_the_rate_of_its_kernel(tmp_path: Path) -> No
     table = {"job_id": ["cache", "memory"], "submit_time": [0.0, 0.0], "run_time": [40.0, 40.0], "nodes": 1}
     workload = Workload(pd.DataFrame(table | {"application": ["pils", "nest"], "application_parameters": ["", ONE]}))
     nodes = (Node("n1", 1, 1, (CPU,), False, 0.3),)
-    run = replay(workload, Inventory("one", "agents", nodes), "fcfs", tmp_path / "run", options=Options(speed=100))
+    run = replay(workload, Inventory("one", "agents", nodes), "fcfs", tmp_path / "run", **replaying(speed=100))
     assert set(run.jobs["state"]) == {"completed"}
     assert set(run.info.calibration["rates"]) == {"pils", "stream"}
     _, entries = journal.read(tmp_path / "run" / JOURNAL)

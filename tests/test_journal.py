@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from journals import change
 from redecided import emulated, workload
+from runs import replaying
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.rejudging import rejudged
@@ -21,7 +22,6 @@ from tracebed.orchestrator.replay import chain, journal
 from tracebed.orchestrator.replay.chain import head_path
 from tracebed.orchestrator.replay.folder import SECRET, WorkingFolder
 from tracebed.orchestrator.replay.journal import Entry, Journal
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, TABLES, Run
@@ -38,7 +38,7 @@ CHANGES = 60
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the run of a replay of three jobs."""
     folder = tmp_path_factory.mktemp("made") / "run"
-    replay(workload(3), emulated(4), "fcfs", folder, options=Options(2000.0))
+    replay(workload(3), emulated(4), "fcfs", folder, **replaying(2000.0))
     return folder
 
 
@@ -102,7 +102,7 @@ READERS: dict[str, Callable[[Path], object]] = {
         tracebed, ["recover", str(folder), "-o", str(folder.parent / "again")], catch_exceptions=False
     ),
     "resume": lambda folder: replay(
-        workload(3), emulated(4), "fcfs", folder.parent / "run", options=Options(2000.0), resume=True
+        workload(3), emulated(4), "fcfs", folder.parent / "run", **replaying(2000.0), resume=True
     ),
     "watch": lambda folder: CliRunner().invoke(tracebed, ["watch", str(folder), "--once"], catch_exceptions=False),
 }
@@ -156,7 +156,7 @@ def test_no_lost_rows_are_taken_for_the_end(killed: Path, tmp_path: Path, lost: 
     folder = copied(killed, tmp_path)
     (folder / (JOURNAL + lost)).write_bytes(b"")
     with pytest.raises(InputError, match=r"rows are missing|cannot be read"):
-        replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=Options(2000.0), resume=True)
+        replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **replaying(2000.0), resume=True)
     with pytest.raises(InputError, match=r"rows are missing|cannot be read"):
         recovered(folder / JOURNAL)
     assert not (tmp_path / "run").exists()
@@ -199,6 +199,6 @@ def test_no_secret_is_an_internal_error(killed: Path, tmp_path: Path, secret: st
     if secret is not None:
         path.write_bytes(secret if isinstance(secret, bytes) else secret.encode())
     with pytest.raises(InputError, match="the secret of the replay cannot be read") as raised:
-        replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=Options(2000.0), resume=True)
+        replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **replaying(2000.0), resume=True)
     assert "tracebed recover" in str(raised.value)
     pd.testing.assert_frame_equal(recovered(folder / JOURNAL).jobs, recovered(killed / JOURNAL).jobs)

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redecided import decided, decided_again, emulated
+from runs import replaying
 from tracebed.converters.workload import Workload
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -314,8 +314,8 @@ def test_the_journal_of_a_replay_gives_the_same_decisions_again(tmp_path: Path) 
     sizes, times = rng.integers(2, 5, 10), rng.integers(40, 160, 10)
     rows = [(15.0 * job, times[job], sizes[job], 1, 15.0 * job + 2.0 * times[job]) for job in range(10)]
     work, nodes = jobs_that_leak(rows), emulated(4, cores=1)
-    options = Options(300.0, placement="leak@2x2")
-    run = replay(work, nodes, "leak", tmp_path / "run", options=options)
+    options = replaying(300.0, placement="leak@2x2")
+    run = replay(work, nodes, "leak", tmp_path / "run", **options)
     path = tmp_path / "run" / JOURNAL
     assert decided_again(path, Jobs.of(work), nodes, Leak(), options) == decided(path)
     assert set(run.jobs["state"]) <= {"completed", "cancelled", "rejected"}

@@ -16,11 +16,11 @@ import pandas as pd
 import pytest
 
 from redecided import decided, decided_again, emulated, workload
+from runs import replaying
 from survival import KEEP, Case, assert_every_job_ended_once, assert_no_rank_ran_twice, count
 from test_replayer_mishaps import STARTED, Said, Scripted, carry_out, ended, until_sent
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -56,7 +56,7 @@ def assert_told(case: Case, run: Run, policy: str) -> None:
     pd.testing.assert_frame_equal(again.jobs, run.jobs)
     assert (again.info.outages, again.info.health) == (run.info.outages, run.info.health)
     jobs = Jobs.of(workload(12), cores_per_node=2)
-    assert decided_again(path, jobs, emulated(4), registry.load(policy), Options(SPEED)) == decided(path)
+    assert decided_again(path, jobs, emulated(4), registry.load(policy), replaying(SPEED)) == decided(path)
 
 
 @pytest.mark.parametrize("policy", ["pref", "drom-share"])
@@ -112,7 +112,7 @@ def test_a_leader_that_notices_the_loss_of_a_node_does_not_change_what_happens_t
 
     work = two_jobs({"nodes": 2}, {"submit_time": 0.1})
     work = Workload(work.table.iloc[:1])
-    options = Options(1.0, on_node_failure=treatment)
+    options = replaying(1.0, on_node_failure=treatment)
     run = carry_out(work, registry.load("fcfs"), tmp_path, emulated(2), options, Scripted(script))
     if treatment == "requeue":
         assert (run.jobs["state"][0], run.jobs["restarts"][0]) == ("completed", 1)
@@ -351,7 +351,7 @@ def test_cores_are_not_free_before_the_old_ranks_are_gone(tmp_path: Path) -> Non
 
     work = two_jobs({"nodes": 2}, {"submit_time": 0.1})
     testbed = Scripted(script)
-    run = carry_out(work, registry.load("firstfit"), tmp_path, emulated(2), Options(1.0), testbed)
+    run = carry_out(work, registry.load("firstfit"), tmp_path, emulated(2), replaying(1.0), testbed)
     assert at_end == [[], [0]]
     assert [message["type"] for node, message in testbed.sent if node == 1] == ["launch", "launch"]  # no kill
     assert run.jobs["state"].tolist() == ["completed", "completed"]
@@ -395,7 +395,7 @@ def test_a_shrink_wakes_the_queue(tmp_path: Path) -> None:
     malleable = {"kind": "malleable", "nodes_min": 1, "nodes_max": 2, "speedup": "linear", "speedup_parameters": ""}
     rigid = {"nodes_min": 1, "nodes_max": 1, "speedup": "", "speedup_parameters": ""}
     work = two_jobs({"nodes": 2, **malleable}, {"submit_time": 0.1, **rigid})
-    run = carry_out(work, Shrinker(), tmp_path, emulated(2), Options(1.0), Scripted(script))
+    run = carry_out(work, Shrinker(), tmp_path, emulated(2), replaying(1.0), Scripted(script))
     assert waited == [[], [1]]
     assert run.jobs["state"].tolist() == ["completed", "completed"]
     assert run.jobs["restarts"].tolist() == [0, 0]
@@ -418,7 +418,7 @@ def test_a_job_that_is_cancelled_after_it_lost_a_node_does_not_return_to_the_que
         yield [ended(0, "killed")]
 
     work = Workload(two_jobs({"nodes": 2}, {}).table.head(1))
-    run = carry_out(work, Canceller(), tmp_path, emulated(2), Options(1.0), Scripted(script))
+    run = carry_out(work, Canceller(), tmp_path, emulated(2), replaying(1.0), Scripted(script))
     assert run.jobs[["state", "reason", "restarts"]].to_numpy().tolist() == [["cancelled", "incomplete", 0]]
 
 

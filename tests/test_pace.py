@@ -8,17 +8,18 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from redecided import decided, decided_again, emulated, workload
+from runs import replaying
 from tracebed.benchmarks.clock import SteadyClock
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.replay import journal, pace
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
@@ -54,12 +55,12 @@ def test_a_node_has_its_own_duty_else_the_proposed_one_else_the_default() -> Non
 
 @pytest.mark.parametrize(
     ("duty", "options", "found"),
-    [(None, Options(100), DEFAULT_DUTY), (None, Options(100, proposed_duty=0.2), 0.2), (1.0, Options(100), 1.0)],
+    [(None, replaying(100), DEFAULT_DUTY), (None, replaying(100, proposed_duty=0.2), 0.2), (1.0, replaying(100), 1.0)],
 )
 def test_a_run_names_its_duty_and_its_ranks_compute_that_much(
-    tmp_path: Path, duty: float | None, options: Options, found: float
+    tmp_path: Path, duty: float | None, options: dict[str, Any], found: float
 ) -> None:
-    run = replay(jobs_in_a_row(1, 20.0), computing(duty), "fcfs", tmp_path / "run", options=options)
+    run = replay(jobs_in_a_row(1, 20.0), computing(duty), "fcfs", tmp_path / "run", **options)
     assert run.jobs["state"].tolist() == ["completed"]
     assert (run.info.parameters["duty"], run.info.parameters["clock"]) == (found, "wall")
     assert "clock_factor" not in run.info.parameters
@@ -73,7 +74,7 @@ def test_a_run_names_its_duty_and_its_ranks_compute_that_much(
 @pytest.mark.parametrize("policy", ["easy", "pref"])
 def test_a_replay_by_the_steady_clock_decides_like_any_other(tmp_path: Path, policy: str) -> None:
     work, inventory, out = workload(), emulated(4), tmp_path / "run"
-    run = replay(work, inventory, policy, out, options=Options(400, clock="steady"))
+    run = replay(work, inventory, policy, out, **replaying(400, clock="steady"))
     assert set(run.jobs["state"]) == {"completed"}
     assert (run.jobs["launched"] <= run.jobs["end"]).all()
     done = run.reconfigurations[run.reconfigurations["state"] == "applied"]
@@ -98,12 +99,12 @@ def test_by_the_steady_clock_a_job_does_not_begin_after_its_end(
 ) -> None:
     """A short job may begin and end in one round, and the clock goes on while the round is processed."""
     monkeypatch.setattr(SteadyClock, "at", lambda self, monotonic: self.now() + 100.0)
-    run = replay(workload(4), emulated(4), "fcfs", tmp_path / "run", options=Options(400, clock="steady"))
+    run = replay(workload(4), emulated(4), "fcfs", tmp_path / "run", **replaying(400, clock="steady"))
     assert (run.jobs["launched"] <= run.jobs["end"]).all()
 
 
 def test_a_replay_closes_its_clock_and_its_journal(tmp_path: Path) -> None:
-    replay(workload(2), emulated(4), "fcfs", tmp_path / "run", options=Options(2000, clock="steady"))
+    replay(workload(2), emulated(4), "fcfs", tmp_path / "run", **replaying(2000, clock="steady"))
     opened = []
     for descriptor in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # the descriptor by which the folder was read
@@ -138,11 +139,11 @@ class Stopper(threading.Thread):
 def test_a_rank_that_is_stopped_does_not_change_the_schedule(tmp_path: Path, kind: str) -> None:
     """A pause of two seconds is 200 trace seconds by the wall clock. The jobs need 150."""
     inventory = Inventory("test", "agents", emulated(1).nodes, grain_s=1.0) if kind == "emulated" else computing(1.0)
-    options = Options(100, clock="steady")
+    options = replaying(100, clock="steady")
     stopper = Stopper(tmp_path, 2.0)
     stopper.start()
     begun = time.monotonic()
-    run = replay(jobs_in_a_row(3, 50.0), inventory, "fcfs", tmp_path / "run", options=options)
+    run = replay(jobs_in_a_row(3, 50.0), inventory, "fcfs", tmp_path / "run", **options)
     wall = time.monotonic() - begun
     stopper.join()
     assert stopper.stopped and wall >= 2.0
@@ -159,7 +160,7 @@ def test_a_steady_clock_that_stands_still_for_too_long_ends_the_replay(
     stopper = Stopper(tmp_path, 20.0)
     stopper.start()
     inventory = Inventory("test", "agents", emulated(1).nodes, grain_s=0.1)
-    run = replay(jobs_in_a_row(), inventory, "fcfs", tmp_path / "run", options=Options(10, clock="steady"))
+    run = replay(jobs_in_a_row(), inventory, "fcfs", tmp_path / "run", **replaying(10, clock="steady"))
     assert run.info.state == "interrupted"
     [reason] = run.info.interruptions
     locked = "a process has kept the lock of the steady clock"  # the rank was stopped while it held the lock
@@ -183,7 +184,7 @@ def test_a_replay_that_a_standing_clock_ends_has_the_decisions_of_its_journal(
 
     monkeypatch.setattr(journal.Journal, "write", seen)
     monkeypatch.setattr(pace.Pace, "note", note)
-    run = replay(jobs_in_a_row(2), emulated(1), "fcfs", tmp_path / "run", options=Options(10))
+    run = replay(jobs_in_a_row(2), emulated(1), "fcfs", tmp_path / "run", **replaying(10))
     assert run.info.interruptions == ["the clock stands still"]
     assert run.jobs["start"].notna().tolist() == [True, False]
     pd.testing.assert_frame_equal(recovered(tmp_path / "run" / JOURNAL).jobs, run.jobs)
@@ -192,7 +193,7 @@ def test_a_replay_that_a_standing_clock_ends_has_the_decisions_of_its_journal(
 def test_a_rank_that_dies_lets_the_steady_clock_go_on(tmp_path: Path) -> None:
     Stopper(tmp_path, 0.1, signal.SIGKILL).start()
     inventory = Inventory("test", "agents", emulated(1).nodes, grain_s=0.5)
-    run = replay(jobs_in_a_row(2), inventory, "fcfs", tmp_path / "run", options=Options(10, clock="steady"))
+    run = replay(jobs_in_a_row(2), inventory, "fcfs", tmp_path / "run", **replaying(10, clock="steady"))
     assert run.jobs["state"].tolist() == ["failed", "completed"]
     assert run.jobs["reason"][0].startswith("was killed by signal 9")
 
@@ -202,4 +203,4 @@ def test_processes_of_several_machines_share_no_clock(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"rack\.yaml: a steady clock needs the testbed local.*--clock wall"):
         pace.make_clock("steady", inventory, tmp_path)
     with pytest.raises(InputError, match="clock"):
-        Options(clock="sundial")
+        replaying(clock="sundial")

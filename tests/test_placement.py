@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 import tracebed.api as tb
 from drawn import POLICIES, draw
 from redecided import decided, decided_again, workload
-from runs import make_run
+from runs import make_run, replaying
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.provenance import Provenance, System
 from tracebed.errors import InputError
 from tracebed.orchestrator.cli import tracebed
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -250,13 +249,13 @@ def test_a_replay_places_jobs_as_its_simulation(tmp_path: Path) -> None:
     """Also its journal gives the same decisions and nodes again."""
     nodes = Inventory("grid", "agents", tuple(Node(f"n{number}", 2, 1, None, True) for number in range(6)), grid="2x3")
     work = workload(8, nodes=3)
-    options = Options(2000.0, placement="hilbert@2x3")
-    run = replay(work, nodes, "easy", tmp_path / "run", options=options)
+    options = replaying(2000.0, placement="hilbert@2x3")
+    run = replay(work, nodes, "easy", tmp_path / "run", **options)
     assert run.info.parameters["placement"] == "hilbert@2x3"
     jobs = Jobs.of(work, cores_per_node=2)
     path = tmp_path / "run" / JOURNAL
     assert decided_again(path, jobs, nodes, registry.load("easy"), options) == decided(path)
-    usual = decided_again(path, jobs, nodes, registry.load("easy"), Options(2000.0))
+    usual = decided_again(path, jobs, nodes, registry.load("easy"), replaying(2000.0))
     assert [each.nodes for each in usual] != [each.nodes for each in decided(path)]
 
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from journals import change, forge
 from redecided import emulated, workload
-from runs import by_node
+from runs import by_node, replaying
 from test_replay_sharing import MATE_AND_GUEST
 from test_replayer import GUARD_S, wait_for, working_folders, write_case
 from tracebed.converters.workload import Workload
@@ -25,7 +25,6 @@ from tracebed.orchestrator.replay import folder as folder_module
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.folder import WorkingFolder
 from tracebed.orchestrator.replay.journal import Entry
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.recovery import Retold, recover, recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, TABLES, Run, RunInfo
@@ -34,7 +33,7 @@ from tracebed.orchestrator.working_folders import MARKER, output_of
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
-FAST = Options(2000.0)
+FAST = replaying(2000.0)
 
 
 @pytest.fixture
@@ -57,7 +56,7 @@ def content(folder: Path) -> dict[str, str]:
 def test_a_folder_of_a_users_own_named_partial_survives(tmp_path: Path, precious: Path) -> None:
     before = content(precious)
     own = precious.rename(tmp_path / "run.partial")
-    replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=FAST)
+    replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **FAST)
     assert content(own) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "run.partial"]
 
@@ -66,7 +65,7 @@ def test_a_folder_of_a_users_own_named_partial_survives(tmp_path: Path, precious
 def test_a_link_named_partial_is_not_followed(tmp_path: Path, precious: Path, name: str) -> None:
     before = content(precious)
     (tmp_path / name).symlink_to(precious)
-    replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=FAST)
+    replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **FAST)
     assert content(precious) == before and (tmp_path / name).is_symlink()
 
 
@@ -78,17 +77,17 @@ def test_an_output_that_is_not_a_run_is_refused(tmp_path: Path, precious: Path, 
     if kind == "link":
         output.symlink_to(precious)
     with pytest.raises(InputError, match="exists and is not a run"):
-        replay(workload(3), emulated(4), "fcfs", output, options=FAST)
+        replay(workload(3), emulated(4), "fcfs", output, **FAST)
     assert content(precious) == before | {"run.json": "{}"}
     assert working_folders(tmp_path) == []
 
 
 def test_files_of_a_user_in_an_earlier_run_move_to_its_successor(tmp_path: Path) -> None:
-    replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=FAST)
+    replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **FAST)
     (tmp_path / "run" / "report.html").write_text("a report")
     (tmp_path / "run" / "plots").mkdir()
     (tmp_path / "run" / "plots" / "one.svg").write_text("a plot")
-    replay(workload(4), emulated(4), "fcfs", tmp_path / "run", options=FAST, replace_run=True)
+    replay(workload(4), emulated(4), "fcfs", tmp_path / "run", **FAST, replace_run=True)
     assert len(Run.load(tmp_path / "run").jobs) == 4
     assert (tmp_path / "run" / "report.html").read_text() == "a report"
     assert (tmp_path / "run" / "plots" / "one.svg").read_text() == "a plot"
@@ -99,7 +98,7 @@ def test_an_output_that_is_a_link_to_a_run_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "scratch").mkdir()
     (tmp_path / "run").symlink_to(tmp_path / "scratch" / "real")
     for jobs in (3, 4):
-        replay(workload(jobs), emulated(4), "fcfs", tmp_path / "run", options=FAST, replace_run=True)
+        replay(workload(jobs), emulated(4), "fcfs", tmp_path / "run", **FAST, replace_run=True)
         assert (tmp_path / "run").is_symlink()
         assert [path.name for path in (tmp_path / "scratch").iterdir()] == ["real"]
         assert len(Run.load(tmp_path / "run").jobs) == jobs
@@ -109,7 +108,7 @@ def test_an_output_that_is_a_link_to_a_run_stays_a_link(tmp_path: Path) -> None:
 def test_the_current_folder_is_refused_as_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="is the current folder, one of its parents, or a mount point"):
-        replay(workload(3), emulated(4), "fcfs", Path(output), options=FAST)
+        replay(workload(3), emulated(4), "fcfs", Path(output), **FAST)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -129,7 +128,7 @@ def test_two_replays_do_not_write_to_one_output(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="the replay is still running"):
             recover(*working_folders(tmp_path))
 
-    run = replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=FAST, on_progress=second)
+    run = replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **FAST, on_progress=second)
     assert run.info.state == "completed"
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -142,7 +141,7 @@ def test_only_their_user_can_read_spool_and_journal(tmp_path: Path) -> None:
             for path in (folder, *folder.rglob("*")):
                 modes[path.name] = stat.S_IMODE(path.stat().st_mode) | path.is_dir() << 12
 
-    replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=FAST, on_progress=look)
+    replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **FAST, on_progress=look)
     assert {JOURNAL, "spool", "agents", "n1.log", "n1.out", MARKER} <= modes.keys()
     assert {name: oct(mode) for name, mode in modes.items() if mode not in (0o600, 0o10700)} == {}
     assert stat.S_IMODE((tmp_path / "run" / JOURNAL).stat().st_mode) == 0o600
@@ -205,7 +204,7 @@ def test_a_folder_left_by_a_killed_replay_is_kept_and_named(killed: Path) -> Non
     [left] = working_folders(killed)
     before = content(left / "spool")
     with pytest.warns(UserWarning, match=f"{left.name} remains from an earlier replay: .*`tracebed recover"):
-        replay(workload(3), emulated(4), "fcfs", killed / "run", options=FAST)
+        replay(workload(3), emulated(4), "fcfs", killed / "run", **FAST)
     assert content(left / "spool") == before
     with pytest.raises(InputError, match="run exists"):  # newer than the run to recover
         recover(left)
@@ -223,15 +222,15 @@ def test_a_folder_that_cannot_be_resumed_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("policy", "speed"), [("fcfs", 1000.0), ("pref", 400.0)])
 def test_a_run_is_equal_to_the_one_recovered_from_its_journal(tmp_path: Path, policy: str, speed: float) -> None:
-    run = replay(workload(12), emulated(4), policy, tmp_path / "run", options=Options(speed))
+    run = replay(workload(12), emulated(4), policy, tmp_path / "run", **replaying(speed))
     assert_equal(recovered(tmp_path / "run" / JOURNAL), run)
 
 
 @pytest.mark.parametrize("policy", ["sd", "drom-share"])
 def test_shared_nodes_are_recovered(tmp_path: Path, policy: str) -> None:
     work, parameters = Workload(pd.DataFrame(MATE_AND_GUEST)), {"max_slowdown": "inf"} if policy == "sd" else {}
-    options = Options(200.0)
-    run = replay(work, emulated(1), policy, tmp_path / "run", policy_parameters=parameters, options=options)
+    options = replaying(200.0)
+    run = replay(work, emulated(1), policy, tmp_path / "run", policy_parameters=parameters, **options)
     assert run.jobs_on_shared_nodes
     assert_equal(recovered(tmp_path / "run" / JOURNAL), run)
 
@@ -259,7 +258,7 @@ def assert_equal(run: Run, other: Run) -> None:
 
 @pytest.fixture
 def finished(tmp_path: Path) -> Path:
-    replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=FAST)
+    replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **FAST)
     return tmp_path / "run"
 
 

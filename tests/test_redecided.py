@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import pytest
 
 from redecided import complete_budget, decided, decided_again, emulated, noting, workload
+from runs import replaying
 from tracebed.converters.workload import Workload
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.scheduling.decided import Decided
@@ -26,32 +26,32 @@ SPEED = 800.0
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
-CASES: list[tuple[str, dict[str, Any], Options]] = [
-    ("fcfs", {}, Options(SPEED)),
-    ("firstfit", {}, Options(SPEED)),
-    ("easy", {}, Options(SPEED)),
-    ("conservative", {}, Options(SPEED)),
-    ("conservative", {"backfill_depth": 3, "backfill_interval_s": 50.0}, Options(SPEED)),
-    ("deadline", {}, Options(SPEED)),
-    ("leak", {}, Options(SPEED)),
-    ("slurm", {}, Options(SPEED)),
-    ("slurm", {"bf_interval": 1, "bf_resolution": 1, "batch_sched_delay": 0}, Options(SPEED)),
-    ("avg", {}, Options(SPEED)),
-    ("min", {}, Options(SPEED)),
-    ("pref", {}, Options(SPEED)),
-    ("pref", {"promise": "direct"}, Options(SPEED)),
-    ("pref", {"promise": "steal"}, Options(SPEED)),
-    ("keep-pref", {"grow_at_start": True}, Options(SPEED)),
-    ("dmr", {}, Options(SPEED)),
-    ("sd", {}, Options(SPEED)),
-    ("sd", {"max_slowdown": "inf", "include_free_nodes": True}, Options(SPEED, balance="dynamic")),
-    ("drom-share", {}, Options(SPEED)),
-    ("easy", {}, Options(SPEED, priority="aging")),
-    ("easy", {}, Options(SPEED, priority="largest-slowdown-first")),
-    ("pref", {}, Options(SPEED, priority="shortest-first", interval_s=40.0)),
-    ("pref", {"calls": "tick"}, Options(SPEED, interval_s=40.0)),
-    ("pref", {"calls": "event", "count_idle": "head"}, Options(SPEED)),
-    ("conservative", {}, Options(SPEED, interval_s=40.0)),
+CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("fcfs", {}, replaying(SPEED)),
+    ("firstfit", {}, replaying(SPEED)),
+    ("easy", {}, replaying(SPEED)),
+    ("conservative", {}, replaying(SPEED)),
+    ("conservative", {"backfill_depth": 3, "backfill_interval_s": 50.0}, replaying(SPEED)),
+    ("deadline", {}, replaying(SPEED)),
+    ("leak", {}, replaying(SPEED)),
+    ("slurm", {}, replaying(SPEED)),
+    ("slurm", {"bf_interval": 1, "bf_resolution": 1, "batch_sched_delay": 0}, replaying(SPEED)),
+    ("avg", {}, replaying(SPEED)),
+    ("min", {}, replaying(SPEED)),
+    ("pref", {}, replaying(SPEED)),
+    ("pref", {"promise": "direct"}, replaying(SPEED)),
+    ("pref", {"promise": "steal"}, replaying(SPEED)),
+    ("keep-pref", {"grow_at_start": True}, replaying(SPEED)),
+    ("dmr", {}, replaying(SPEED)),
+    ("sd", {}, replaying(SPEED)),
+    ("sd", {"max_slowdown": "inf", "include_free_nodes": True}, replaying(SPEED, balance="dynamic")),
+    ("drom-share", {}, replaying(SPEED)),
+    ("easy", {}, replaying(SPEED, priority="aging")),
+    ("easy", {}, replaying(SPEED, priority="largest-slowdown-first")),
+    ("pref", {}, replaying(SPEED, priority="shortest-first", interval_s=40.0)),
+    ("pref", {"calls": "tick"}, replaying(SPEED, interval_s=40.0)),
+    ("pref", {"calls": "event", "count_idle": "head"}, replaying(SPEED)),
+    ("conservative", {}, replaying(SPEED, interval_s=40.0)),
 ]
 KASSEL = ("avg", "min", "pref", "keep-pref")
 MALLEABLE = (*KASSEL, "dmr", "leak")
@@ -70,7 +70,7 @@ class Twice:
 
 
 def twice(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, make: Callable[[], Policy], options: Options, work: Workload
+    monkeypatch: pytest.MonkeyPatch, folder: Path, make: Callable[[], Policy], options: dict[str, Any], work: Workload
 ) -> Twice:
     said: list[tuple[float, Decision]] = []
     again: list[tuple[float, Decision]] = []
@@ -82,24 +82,26 @@ def twice(
         return noting(at_speed(make()), said)
 
     monkeypatch.setattr(registry, "load", load)
-    run = replay(work, INVENTORY, "under test", folder / "run", options=options)
+    run = replay(work, INVENTORY, "under test", folder / "run", **options)
     path = folder / "run" / JOURNAL
     most = max(node.cores for node in INVENTORY.nodes)
-    jobs = Jobs.of(work, cores_per_node=most, over_limit=options.over_limit)
+    jobs = Jobs.of(work, cores_per_node=most, over_limit=OverLimit(options.get("over_limit", "extend")))
     done_again = decided_again(path, jobs, INVENTORY, noting(at_speed(make()), again), options)
     complete_budget(work, folder / "run", make)
     return Twice(said, again, decided(path), done_again, run.jobs["state"].tolist())
 
 
 def label(case: object) -> str | None:
+    if isinstance(case, dict) and "options" in case:
+        return f"{case.get('priority', 'fcfs')},{case.get('interval_s', 0):g}s"
     if isinstance(case, dict):
         return ",".join(f"{key}={value}" for key, value in case.items()) or "defaults"
-    return f"{case.priority},{case.interval_s:g}s" if isinstance(case, Options) else None
+    return None
 
 
 @pytest.mark.parametrize(("policy", "parameters", "options"), CASES, ids=label)
 def test_fed_the_events_of_a_replay_a_policy_decides_as_it_did(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, parameters: dict[str, Any], options: Options
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, parameters: dict[str, Any], options: dict[str, Any]
 ) -> None:
     load: Callable[..., Policy] = registry.load
     result = twice(monkeypatch, tmp_path, lambda: load(policy, parameters), options, workload(14, seed=7))
@@ -125,7 +127,7 @@ def test_policies_decide_the_same_if_jobs_exceed_their_limits(
 ) -> None:
     work = workload(14, seed=7)
     work.table["time_limit"] *= [0.4, 1.0] * 7  # the limits were 1.5 run times
-    options = Options(SPEED, over_limit=over_limit)
+    options = replaying(SPEED, over_limit=over_limit)
     load = registry.load
     result = twice(monkeypatch, tmp_path, lambda: load(policy), options, work)
     assert result.said_again == result.said
@@ -155,7 +157,7 @@ class Picky:
 
 
 def test_a_policy_refuses_and_cancels_again_as_it_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = twice(monkeypatch, tmp_path, Picky, Options(SPEED), workload(14, seed=7))
+    result = twice(monkeypatch, tmp_path, Picky, replaying(SPEED), workload(14, seed=7))
     assert result.said_again == result.said
     assert result.done_again == result.done
     kinds = Counter(decision.kind for decision in result.done)

@@ -10,13 +10,13 @@ import psutil
 import pytest
 
 from redecided import emulated
+from runs import replaying
 from test_cli_verdicts import call
 from test_health import agents, jobs_of, ranks
 from test_validation import predicted, repetitions, validated
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.rejudging import rejudged
 from tracebed.orchestrator.replay.health import Value, judged
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.replay.thresholds import SIGNALS, Thresholds, Times
 from tracebed.orchestrator.run import JOURNAL, Run
@@ -103,7 +103,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
         emulated(2),
         "fcfs",
         folder / "run",
-        options=Options(100),
+        **replaying(100),
         on_progress=kill,
         thresholds=wide,
     )

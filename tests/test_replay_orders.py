@@ -17,13 +17,12 @@ from typing import Any, ClassVar
 import pytest
 
 from redecided import decided, decided_again, emulated
-from runs import by_node
+from runs import by_node, replaying
 from test_replay_sharing import Crowding, assert_no_core_has_two_jobs, crowd
 from test_replayer_mishaps import carry_out
 from tracebed.benchmarks import clock
 from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.orchestrator.replay import hearing, journal, loop, outages, rounds
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -308,7 +307,7 @@ def replayed(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Counte
     inventory = emulated(4, cores=4)
     work = crowd(draw.randint(5, 50), seed, resizes=resizes)
     policy = Resizing if resizes else Crowding
-    options = Options(1000.0, over_limit=draw.choice([*OverLimit]), interval_s=draw.choice([0.0, 0.0, 20.0]))
+    options = replaying(1000.0, over_limit=draw.choice([*OverLimit]), interval_s=draw.choice([0.0, 0.0, 20.0]))
     testbed = Modelled(inventory, draw, deaths)
     for module in (clock, hearing, loop, outages, rounds):
         monkeypatch.setattr(module, "time", testbed)

@@ -17,13 +17,13 @@ import psutil
 import pytest
 
 from redecided import decided, decided_again, emulated
+from runs import replaying
 from test_replayer import CPUS, GUARD_S, workload
 from test_replayer_mishaps import LISTENING, STARTED, Said, Scripted, carry_out, ended, outlived_leader, until_sent
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.cpus import parse_cpus
 from tracebed.orchestrator.replay import journal, loop
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -178,7 +178,7 @@ def test_jobs_crowded_onto_nodes_never_share_a_core_and_lose_no_work(
     nodes = tuple(Node(f"n{number}", 4, 2, None, True) for number in range(4))
     inventory = Inventory("test", "agents", nodes, grain_s=0.004)
     testbed = (Deadly if hostile else Watched)(inventory, tmp_path / "spool")
-    options = Options(1000.0, balance=balance)
+    options = replaying(1000.0, balance=balance)
     run = carry_out(work, Crowding(5, cancels), tmp_path, inventory, options, testbed)
     states = Counter(run.jobs["state"])
     assert states.keys() == ({"completed", "cancelled", "failed"} if hostile else {"completed"})
@@ -219,7 +219,7 @@ MATE_AND_GUEST = {
 def test_a_guest_computes_on_the_highest_cpu_while_its_mate_keeps_the_other(tmp_path: Path) -> None:
     inventory = Inventory("test", "agents", (Node("n1", 2, 1, tuple(CPUS[:2])),), grain_s=0.02)
     work, parameters = Workload(pd.DataFrame(MATE_AND_GUEST)), {"max_slowdown": "inf"}
-    run = replay(work, inventory, "sd", tmp_path / "run", policy_parameters=parameters, options=Options(speed=200))
+    run = replay(work, inventory, "sd", tmp_path / "run", policy_parameters=parameters, **replaying(speed=200))
     low, high = (str(cpu) for cpu in CPUS[:2])
     both = f"{low},{high}" if CPUS[1] > CPUS[0] + 1 else f"{low}-{high}"
     assert run.info.counts == {"jobs": 2, "completed": 2}
@@ -277,7 +277,7 @@ def test_a_guest_that_is_cancelled_before_its_core_is_free_never_runs(
     inventory = Inventory("test", "agents", (Node("n1", 2, 1, None, True),), grain_s=60.0, heartbeat_s=GUARD_S)
     testbed = Watched(inventory, tmp_path / "spool")
     work = Workload(pd.DataFrame(MATE_AND_GUEST))
-    run = carry_out(work, Impatient(), tmp_path, inventory, Options(speed=100.0), testbed)
+    run = carry_out(work, Impatient(), tmp_path, inventory, replaying(speed=100.0), testbed)
     assert run.jobs.set_index("job_id")["state"].to_dict() == {"mate": "completed", "guest": "cancelled"}
     assert testbed.guests == 1
     entries = list(journal.read(tmp_path / JOURNAL)[1])
@@ -310,7 +310,7 @@ def test_a_guest_that_inherited_its_leaders_node_last_can_still_shrink(tmp_path:
     table |= {"time_limit": 1e3, "nodes": [1, 1, 2], "nodes_min": 1, "nodes_max": 2, "cores_per_node": 2}
     work = Workload(pd.DataFrame(table | {"kind": "malleable", "speedup": "amdahl", "speedup_parameters": "0.9"}))
     testbed = Watched(emulated(2), tmp_path / "spool")
-    run = carry_out(work, Heirs(), tmp_path, emulated(2), Options(100.0), testbed)
+    run = carry_out(work, Heirs(), tmp_path, emulated(2), replaying(100.0), testbed)
     assert run.jobs.sort_values("end")["job_id"].tolist() == ["short", "long", "guest"]
     assert run.resizes[["nodes_from", "nodes_to", "state"]].values.tolist() == [[2, 1, "applied"]]
     changes = run.core_changes[["job_id", "node", "cores_from", "cores_to", "cause"]].values.tolist()
@@ -358,7 +358,7 @@ def test_a_limit_accounts_for_the_cores_of_an_overdue_guest(tmp_path: Path) -> N
         yield [(0, {**ended(0, "killed")[1], "job": name, "time": time.monotonic()}) for name in ("mate", "guest")]
 
     table = MATE_AND_GUEST | {"submit_time": 0.0, "run_time": [1e3, 1.0], "time_limit": [10.0, np.nan]}
-    options = Options(100.0, over_limit=OverLimit.KILL)
+    options = replaying(100.0, over_limit=OverLimit.KILL)
     run = carry_out(Workload(pd.DataFrame(table)), Generous(), tmp_path, emulated(1), options, Scripted(script))
     assert run.jobs["state"].tolist() == ["killed", "killed"]
     killed = next(entry.time for entry in journal.read(tmp_path / JOURNAL)[1] if entry.kind == "kill")
@@ -381,7 +381,7 @@ def test_a_job_that_has_done_its_work_can_no_longer_be_cancelled(tmp_path: Path)
     """Its leader has ended; the end of the other rank has not been reported yet."""
     script = outlived_leader("completed")
     table = {"job_id": ["a", "b"], "submit_time": [0.0, 20.0], "run_time": 1.0, "time_limit": 10.0, "nodes": [2, 1]}
-    run = carry_out(Workload(pd.DataFrame(table)), Late(), tmp_path, emulated(2), Options(100.0), Scripted(script))
+    run = carry_out(Workload(pd.DataFrame(table)), Late(), tmp_path, emulated(2), replaying(100.0), Scripted(script))
     assert run.jobs["state"].tolist() == ["completed", "rejected"]
 
 
@@ -389,8 +389,8 @@ def test_a_job_that_has_done_its_work_can_no_longer_be_cancelled(tmp_path: Path)
 def test_limits_of_guests_and_mates_use_their_intended_speed(tmp_path: Path, policy: str) -> None:
     work = workload(12)
     inventory = Inventory("test", "agents", tuple(Node(f"n{n}", 2, 1, None, True) for n in range(4)), grain_s=0.02)
-    options = Options(speed=1000, over_limit=OverLimit.KILL)
-    run = replay(work, inventory, policy, tmp_path / "run", options=options)
+    options = replaying(speed=1000, over_limit=OverLimit.KILL)
+    run = replay(work, inventory, policy, tmp_path / "run", **options)
     assert set(run.jobs["state"]) <= {"completed", "killed"}
     assert_no_core_has_two_jobs(run.allocations, [2] * 4)
     jobs = Jobs.of(work, cores_per_node=2, over_limit=OverLimit.KILL)
@@ -407,7 +407,7 @@ def test_jobs_that_lend_cores_take_the_time_that_the_simulator_models(
     table |= {"time_limit": [400.0, 40.0], "nodes_min": 2, "nodes_max": 2, "cores_per_node": 8, "kind": "malleable"}
     work = Workload(pd.DataFrame(table | {"speedup": speedup, "speedup_parameters": parameters}))
     choice, model, out = {"max_slowdown": "inf"}, RuntimeModel.WORST_CASE, tmp_path / "run"
-    run = replay(work, emulated(2, 8), "sd", out, policy_parameters=choice, options=Options(speed=100))
+    run = replay(work, emulated(2, 8), "sd", out, policy_parameters=choice, **replaying(speed=100))
     assert run.jobs_on_shared_nodes == 2
     entries = list(journal.read(out / JOURNAL)[1])
     ends = [entry for entry in entries if entry.kind == "ended" and entry.data["leader"]]

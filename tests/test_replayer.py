@@ -18,12 +18,11 @@ import pytest
 
 from agents import agents_of
 from redecided import decided, decided_again, emulated, workload
-from runs import by_node, make_run
+from runs import by_node, make_run, replaying
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.ending import lateness
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.programs import shortest_replay, sized
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
@@ -54,7 +53,7 @@ def test_a_replay_on_emulated_nodes(tmp_path: Path, policy: str) -> None:
     work = workload()
     inventory = emulated(4)
     out = tmp_path / "runs" / "real"
-    run = replay(work, inventory, policy, out, options=Options(speed=400))
+    run = replay(work, inventory, policy, out, **replaying(speed=400))
     assert_sound(run)
     assert run.info.execution == "emulated"
     assert set(run.jobs["state"]) == {"completed"}
@@ -81,7 +80,7 @@ def test_a_replay_on_emulated_nodes(tmp_path: Path, policy: str) -> None:
 
 
 def test_the_journal_has_every_event_before_it_is_acted_on(tmp_path: Path) -> None:
-    replay(workload(5), emulated(4), "easy", tmp_path / "run", options=Options(speed=1000))
+    replay(workload(5), emulated(4), "easy", tmp_path / "run", **replaying(speed=1000))
     facts, entries = journal.read(tmp_path / "run" / JOURNAL)
     assert facts["info"]["policy"] == "easy"
     seen: dict[str, list[str]] = {}
@@ -113,7 +112,7 @@ def test_a_replay_that_computes_shrinks_and_expands_on_real_cpus(tmp_path: Path)
         Inventory("test", "agents", nodes, grain_s=0.02),
         "pref",
         tmp_path / "run",
-        options=Options(speed=100, balance="dynamic"),
+        **replaying(speed=100, balance="dynamic"),
     )
     assert_sound(run)
     assert run.info.execution == "computed"
@@ -130,14 +129,14 @@ def test_a_replay_that_computes_shrinks_and_expands_on_real_cpus(tmp_path: Path)
 def test_a_job_is_killed_at_its_limit_with_the_option(tmp_path: Path) -> None:
     table = {"job_id": ["long", "short"], "submit_time": [0.0, 1.0], "run_time": [9000.0, 5.0], "nodes": 2}
     work = Workload(pd.DataFrame(table | {"time_limit": [30.0, 3000.0]}))  # 30 s of wall time suffice for any launch
-    run = replay(work, emulated(2), "fcfs", tmp_path / "run", options=Options(speed=100, over_limit=OverLimit.KILL))
+    run = replay(work, emulated(2), "fcfs", tmp_path / "run", **replaying(speed=100, over_limit=OverLimit.KILL))
     assert run.jobs["state"].tolist() == ["killed", "completed"]
     assert run.jobs["reason"].tolist() == ["time limit", ""]
     assert 30.0 <= run.jobs["end"][0] < 9000.0
 
 
 def test_jobs_that_can_never_run_are_rejected_and_others_run(tmp_path: Path) -> None:
-    run = replay(workload(8, nodes=6, malleable=0.0), emulated(2), "easy", tmp_path / "run", options=Options(400))
+    run = replay(workload(8, nodes=6, malleable=0.0), emulated(2), "easy", tmp_path / "run", **replaying(400))
     fits = run.jobs["nodes"] <= 2
     assert fits.any() and not fits.all()
     assert (run.jobs.loc[fits, "state"] == "completed").all()
@@ -221,16 +220,16 @@ def test_an_interrupted_replay_never_replaces_a_finished_run(tmp_path: Path) -> 
 
 
 def test_no_job_is_replayed_again_by_a_resume_of_a_finished_replay(tmp_path: Path) -> None:
-    options = Options(speed=2000)
-    replay(workload(2), emulated(4), "fcfs", tmp_path / "run", options=options)
+    options = replaying(speed=2000)
+    replay(workload(2), emulated(4), "fcfs", tmp_path / "run", **options)
     finished = content_of(tmp_path / "run")
     with pytest.warns(UserWarning, match="the replay is finished already"):
-        run = replay(workload(2), emulated(4), "fcfs", tmp_path / "run", options=options, resume=True)
+        run = replay(workload(2), emulated(4), "fcfs", tmp_path / "run", **options, resume=True)
     assert len(run.jobs) == 2
     assert content_of(tmp_path / "run") == finished
     for other in (
-        lambda: replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=options, resume=True),
-        lambda: replay(workload(2), emulated(4), "easy", tmp_path / "run", options=options, resume=True),
+        lambda: replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **options, resume=True),
+        lambda: replay(workload(2), emulated(4), "easy", tmp_path / "run", **options, resume=True),
         lambda: make_run([(0.0, 0.0, 5.0, 1)]).save(tmp_path / "run"),
         lambda: make_run([(0.0, 0.0, 5.0, 1)], real=False).save(tmp_path / "run", replace=True),
         lambda: make_run([(0.0, 0.0, 5.0, 1)], state="interrupted").save(tmp_path / "run", replace=True),
@@ -265,7 +264,7 @@ def test_a_lost_agent_may_end_the_replay_as_unhealthy_and_its_events_are_kept(tm
 
 
 def test_a_killed_replayer_leaves_its_journal_and_the_earlier_run(tmp_path: Path) -> None:
-    replay(workload(2), emulated(4), "fcfs", tmp_path / "run", options=Options(speed=2000))
+    replay(workload(2), emulated(4), "fcfs", tmp_path / "run", **replaying(speed=2000))
     before = (tmp_path / "run" / "run.json").read_bytes()
     command = [*write_case(tmp_path, 1e5), "--replace"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
@@ -355,12 +354,12 @@ def test_a_replay_takes_at_least_the_announced_time(tmp_path: Path) -> None:
     inventory = emulated(4)
     pair = {"job_id": ["a", "b"], "submit_time": 0.0, "run_time": 200.0, "nodes": 4, "cores_per_node": 2}
     for work, options in (
-        (workload(12), Options(400.0)),
-        (Workload(pd.DataFrame(pair)), Options(200.0)),
-        (workload(8, nodes=6, malleable=0.0), Options(400.0)),  # jobs of more nodes than there are never run
+        (workload(12), replaying(400.0)),
+        (Workload(pd.DataFrame(pair)), replaying(200.0)),
+        (workload(8, nodes=6, malleable=0.0), replaying(400.0)),  # jobs of more nodes than there are never run
     ):
         least = shortest_replay(work, inventory, options.speed)
-        run = replay(work, inventory, "pref", tmp_path / "run", options=options, replace_run=True)
+        run = replay(work, inventory, "pref", tmp_path / "run", **options, replace_run=True)
         took = (run.jobs["end"].max() - run.jobs["submit_planned"].min()) / options.speed
         assert 0.5 * took < least <= took
 

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from agents import agents_of
-from runs import COMPLETED_REASON, by_node
+from runs import COMPLETED_REASON, by_node, replaying
 from test_replayer import (
     CPUS,
     GUARD_S,
@@ -37,7 +37,6 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import hearing, journal, loop, outages
 from tracebed.orchestrator.replay.loop import Replayer
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.recovery import recover
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
@@ -45,6 +44,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Policy, Resize, Start, State
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.tables import make_run
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
@@ -86,18 +86,19 @@ def one_job(run_time: float = 100.0, **columns: Any) -> Workload:
 
 
 def carry_out(
-    work: Workload, policy: Policy, folder: Path, inventory: Inventory, options: Options, testbed: Any = None
+    work: Workload, policy: Policy, folder: Path, inventory: Inventory, options: dict[str, Any], testbed: Any = None
 ) -> Run:
     """Replay with `policy` on real agents or on `testbed`; journal and spool are in `folder`."""
-    jobs = Jobs.of(work, over_limit=options.over_limit)
+    setup = Setup.of(policy, **{name: value for name, value in options.items() if name != "options"})
+    jobs = Jobs.of(work, over_limit=setup.scheduling.over_limit)
     testbed = testbed or AgentTestbed(inventory, folder / "spool")
     log = journal.Journal(folder / JOURNAL, {"jobs": jobs.ids})
-    own = Replayer(jobs, testbed, inventory, policy, options, log)
+    own = Replayer(jobs, testbed, inventory, policy, setup, options["options"], log)
     with testbed:
         own.run()
     own.close()
     log.close()
-    info = RunInfo("replay", "emulated", [], {}, "test")
+    info = RunInfo("replay", "emulated", [], {}, setup)
     return make_run(own.record, own.cluster, info)
 
 
@@ -137,7 +138,7 @@ def test_hundreds_of_jobs_under_a_restless_policy(tmp_path: Path, balance: str, 
     work = Workload(pd.DataFrame(table))
     nodes = tuple(Node(f"n{number}", 2, 1, None, True) for number in range(6))
     inventory = Inventory("test", "agents", nodes, grain_s=0.002)
-    options = Options(2000.0, balance=balance)
+    options = replaying(2000.0, balance=balance)
     run = carry_out(work, Restless(5, cancels=cancels), tmp_path, inventory, options)
     assert_sound(run)
     states = Counter(run.jobs["state"])
@@ -165,7 +166,7 @@ def test_hundreds_of_jobs_under_a_restless_policy(tmp_path: Path, balance: str, 
 def test_a_new_rank_that_cannot_join_fails_its_job(tmp_path: Path) -> None:
     """Otherwise the leader would continue without the rank, and its node would stay allocated but unused."""
     (tmp_path / "spool" / "job-a" / "n2.out").mkdir(parents=True)  # where the rank's output should go
-    run = carry_out(one_job(1000.0), GROWING, tmp_path, emulated(2), Options(100.0))
+    run = carry_out(one_job(1000.0), GROWING, tmp_path, emulated(2), replaying(100.0))
     assert run.reconfigurations["kind"].tolist() == ["expand"]
     assert run.jobs["state"].tolist() == ["failed"]
     assert run.jobs["reason"][0].startswith("on n2: ended with status 1")
@@ -188,7 +189,7 @@ def test_a_rank_that_is_killed_fails_its_job_and_frees_its_nodes(tmp_path: Path,
     testbed.receive = kill_one  # type: ignore[method-assign]
     table = {"job_id": ["a", "b"], "submit_time": 0.0, "run_time": [1e6, 1.0], "time_limit": 1e6, "nodes": 2}
     work = Workload(pd.DataFrame(table))
-    run = carry_out(work, registry.load("fcfs"), tmp_path, nodes, Options(100.0), testbed)
+    run = carry_out(work, registry.load("fcfs"), tmp_path, nodes, replaying(100.0), testbed)
     assert run.jobs["state"].tolist() == ["failed", "completed"]
     assert run.jobs["reason"][0] == ("was killed by signal 9 (Killed)" if kind == "leader" else "lost rank 'n2'")
     assert_each_rank_ended_within_its_allocation(run, tmp_path / JOURNAL, ["n1", "n2"])
@@ -203,8 +204,8 @@ def test_a_stopped_agent_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         for agent in agents_of(psutil.Process())[:1]:
             agent.suspend()
 
-    options = Options(0.1, on_node_failure="abort")
-    run = replay(workload(3, nodes=2), nodes, "fcfs", tmp_path / "run", options=options, on_progress=stop_one)
+    options = replaying(0.1, on_node_failure="abort")
+    run = replay(workload(3, nodes=2), nodes, "fcfs", tmp_path / "run", **options, on_progress=stop_one)
     assert run.info.state == "interrupted"
     [reason] = run.info.interruptions
     assert re.fullmatch(r"node n[12]: its agent has been silent for 1 s \(the run so far is kept\)", reason)
@@ -292,7 +293,7 @@ def scripted(
     tmp_path: Path, work: Workload, script: Callable[[Said], Iterator[Said]], **options: Any
 ) -> tuple[Run, Said]:
     testbed = Scripted(script)
-    run = carry_out(work, GROWING, tmp_path, emulated(2), Options(100.0, **options), testbed)
+    run = carry_out(work, GROWING, tmp_path, emulated(2), replaying(100.0, **options), testbed)
     return run, testbed.sent
 
 
@@ -386,7 +387,7 @@ def test_jobs_of_any_name_and_of_zero_length(tmp_path: Path, execution: str, bal
     table = {"job_id": NAMES, "submit_time": 0.0, "run_time": [0.0, 1e-9, 1e-4, 0.01, 1.0] * 2, "time_limit": 10.0}
     nodes = emulated(2) if execution == "emulated" else Inventory("test", "agents", (Node("c", 1, 1, (CPUS[0],)),))
     work = Workload(pd.DataFrame(table | {"nodes": len(nodes.nodes)}))
-    run = replay(work, nodes, "fcfs", tmp_path / "run", options=Options(100.0, balance=balance))
+    run = replay(work, nodes, "fcfs", tmp_path / "run", **replaying(100.0, balance=balance))
     assert run.jobs["job_id"].tolist() == NAMES
     assert run.jobs["reason"].str.fullmatch(COMPLETED_REASON).all()
     assert set(run.jobs["state"]) == {"completed"}
@@ -396,8 +397,8 @@ def test_jobs_of_any_name_and_of_zero_length(tmp_path: Path, execution: str, bal
 def test_only_a_given_limit_kills_a_job(tmp_path: Path) -> None:
     """A job without a limit is planned with its run time, which is shorter here than its launch."""
     table = {"job_id": ["none", "own"], "submit_time": 0.0, "run_time": [50.0, 1e4], "time_limit": [np.nan, 20.0]}
-    options = Options(500.0, over_limit=OverLimit.KILL)
-    run = replay(Workload(pd.DataFrame(table | {"nodes": 1})), emulated(2), "fcfs", tmp_path / "run", options=options)
+    options = replaying(500.0, over_limit=OverLimit.KILL)
+    run = replay(Workload(pd.DataFrame(table | {"nodes": 1})), emulated(2), "fcfs", tmp_path / "run", **options)
     assert run.jobs["state"].tolist() == ["completed", "killed"]
 
 
@@ -407,7 +408,7 @@ def test_the_limit_of_a_malleable_job_scales_with_its_speed(tmp_path: Path) -> N
     The limit is 10 s of wall time, because the new rank may need seconds to join on a busy machine.
     """
     work = one_job(1e5, time_limit=1000.0, speedup_parameters="1.0")
-    run = carry_out(work, GROWING, tmp_path, emulated(2), Options(100.0, over_limit=OverLimit.KILL))
+    run = carry_out(work, GROWING, tmp_path, emulated(2), replaying(100.0, over_limit=OverLimit.KILL))
     assert run.reconfigurations["state"].tolist() == ["applied"]
     grown = run.reconfigurations["ended"][0]
     assert run.jobs["state"].tolist() == ["killed"]
@@ -419,8 +420,8 @@ def test_the_limit_of_a_malleable_job_scales_with_its_speed(tmp_path: Path) -> N
 
 
 def test_with_an_interval_the_policy_is_called_once_per_tick(tmp_path: Path) -> None:
-    options = Options(400.0, interval_s=20.0)
-    run = replay(workload(5), emulated(4), "easy", tmp_path / "run", options=options)
+    options = replaying(400.0, interval_s=20.0)
+    run = replay(workload(5), emulated(4), "easy", tmp_path / "run", **options)
     assert set(run.jobs["state"]) == {"completed"}
     _, entries = journal.read(tmp_path / "run" / JOURNAL)
     rows = list(entries)
@@ -438,7 +439,7 @@ def test_jobs_that_the_policy_never_starts_do_not_interrupt(tmp_path: Path) -> N
         def decide(self, state: State) -> Iterator[Decision]:
             yield from ()
 
-    run = carry_out(one_job(), Idle(), tmp_path, emulated(1), Options(100.0))
+    run = carry_out(one_job(), Idle(), tmp_path, emulated(1), replaying(100.0))
     assert run.jobs[["state", "reason"]].to_numpy().tolist() == [["unknown", "the policy never started it"]]
 
 
@@ -497,7 +498,7 @@ def test_an_interrupt_while_ranks_are_launched(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(AgentTestbed, "send", send_and_interrupt)
     work = one_job(1e6, nodes=4, kind="rigid", nodes_max=4)
-    run = replay(work, emulated(4), "fcfs", tmp_path / "run", options=Options(100.0))
+    run = replay(work, emulated(4), "fcfs", tmp_path / "run", **replaying(100.0))
     assert run.jobs["state"].tolist() == ["interrupted"]
     assert by_node(run)["node"].tolist() == [0, 1, 2, 3]
     assert Run.load(tmp_path / "run").info.interruptions == ["SIGINT"]
@@ -514,7 +515,7 @@ def test_an_interrupt_while_a_complete_run_is_saved_keeps_the_run(
 
     monkeypatch.setattr(Run, "save", interrupt_and_save)
     with pytest.raises(KeyboardInterrupt):
-        replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=Options(2000.0))
+        replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **replaying(2000.0))
     run = Run.load(tmp_path / "run")
     assert run.info.state == "completed" and set(run.jobs["state"]) == {"completed"}
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
@@ -553,7 +554,7 @@ def test_a_run_that_cannot_be_saved_keeps_its_journal(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr("pyarrow.parquet.write_table", full)
     with pytest.raises(InputError, match=r"error while writing: no space left.*`tracebed recover .*run\.partial-"):
-        replay(workload(3), emulated(4), "fcfs", tmp_path / "run", options=Options(2000.0))
+        replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **replaying(2000.0))
     [left] = working_folders(tmp_path)
     assert list(tmp_path.iterdir()) == [left]
     monkeypatch.undo()

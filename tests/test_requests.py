@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redecided import complete_budget, decided, decided_again, emulated
+from runs import replaying
 from survival import KEEP, Case, assert_every_job_ended_once, count
 from tracebed.converters.malleability import to_malleable
 from tracebed.converters.requests import Request, format_requests, parse_requests
 from tracebed.converters.workload import Kind, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -247,8 +247,8 @@ def evolving_workload(jobs: int) -> Workload:
 
 def test_a_replay_of_evolving_jobs_agrees_with_its_simulation(tmp_path: Path) -> None:
     """16 jobs on 2 x 3 emulated nodes: requests are granted and denied, and the journal gives the same decisions."""
-    work, nodes, options = evolving_workload(16), emulated(6, cores=1), Options(200.0, placement="leak@2x3")
-    real = replay(work, nodes, "leak", tmp_path / "run", options=options)
+    work, nodes, options = evolving_workload(16), emulated(6, cores=1), replaying(200.0, placement="leak@2x3")
+    real = replay(work, nodes, "leak", tmp_path / "run", **options)
     rows = real.requests
     assert {"applied", "denied"} <= set(rows["state"])
     assert (rows["nodes_asked"] >= 1).all()
@@ -268,7 +268,7 @@ def test_a_replay_of_evolving_jobs_agrees_with_its_simulation(tmp_path: Path) ->
 
 def test_a_replay_under_another_policy_lets_evolving_jobs_run_as_rigid(tmp_path: Path) -> None:
     work = evolving_workload(4)
-    run = replay(work, emulated(6, cores=1), "easy", tmp_path / "run", options=Options(400.0))
+    run = replay(work, emulated(6, cores=1), "easy", tmp_path / "run", **replaying(400.0))
     assert set(run.jobs["state"]) == {"completed"}
     assert run.reconfigurations.empty
 
@@ -276,7 +276,7 @@ def test_a_replay_under_another_policy_lets_evolving_jobs_run_as_rigid(tmp_path:
 def test_the_error_budget_of_evolving_jobs_is_complete(tmp_path: Path) -> None:
     """With all causes removed, the simulation makes the requests at the times of the replay, and ends as it did."""
     work = evolving_workload(12)
-    replay(work, emulated(6, cores=1), "leak", tmp_path / "run", options=Options(200.0, placement="leak@2x3"))
+    replay(work, emulated(6, cores=1), "leak", tmp_path / "run", **replaying(200.0, placement="leak@2x3"))
     complete_budget(work, tmp_path / "run")
 
 
@@ -293,7 +293,7 @@ nodes:
 @pytest.mark.usefixtures("no_process_is_left")
 def test_a_replay_of_evolving_jobs_that_is_killed_and_resumed_answers_each_request_once(tmp_path: Path) -> None:
     work = Workload(evolving_workload(16).table.drop(columns="deadline"))  # without deadlines, no job is rejected
-    options = Options(100.0, placement="leak@2x3")
+    options = replaying(100.0, placement="leak@2x3")
     case = Case(tmp_path, work, INVENTORY, "--speed", "100", "--policy", "leak", "--grid", "2x3")
     try:
         for requests in (2, 5, 8):

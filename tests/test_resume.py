@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from redecided import decided, decided_again, emulated, workload
+from runs import replaying
 from survival import KEEP, Case, assert_every_job_ended_once, assert_no_rank_ran_twice, count
 from test_replayer import CPUS
 from tracebed.benchmarks.clock import Clock
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.recovery import recover
 from tracebed.orchestrator.replay.timeline import Timeline
 from tracebed.orchestrator.run import JOURNAL, Run
@@ -56,7 +56,7 @@ def assert_sound(case: Case, run: Run, pauses: int, policy: str = "pref") -> Non
     assert times == sorted(times)
     jobs = Jobs.of(workload(12), cores_per_node=2)
     path = case.folder / "run" / JOURNAL
-    assert decided_again(path, jobs, emulated(4), registry.load(policy), Options(SPEED)) == decided(path)
+    assert decided_again(path, jobs, emulated(4), registry.load(policy), replaying(SPEED)) == decided(path)
 
 
 @pytest.mark.slow

@@ -17,10 +17,10 @@ from pydantic import ValidationError
 
 from agents import wait
 from redecided import workload
+from runs import replaying
 from slurmd import Slurm, reason_to_skip
 from tracebed.converters.formats.writing import write_workload
 from tracebed.errors import TestbedError
-from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.testbeds import launcher
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
@@ -90,7 +90,7 @@ def test_the_testbed_satisfies_its_contract(slurm: Slurm) -> None:
 @pytest.mark.parametrize("network", ["tcp", "agents"])
 def test_a_replay_takes_an_allocation_and_releases_it(slurm: Slurm, tmp_path: Path, network: str) -> None:
     lent = inventory(group(options=["--time=10"], listen=True), network=network)
-    run = replay(workload(nodes=COUNT), lent, "pref", tmp_path / "run", options=Options(speed=100))
+    run = replay(workload(nodes=COUNT), lent, "pref", tmp_path / "run", **replaying(speed=100))
     assert set(run.jobs["state"]) == {"completed"}
     assert run.info.parameters["testbed"] == "slurm"
     wait(lambda: not jobs(slurm), "end of the allocation")
@@ -162,7 +162,7 @@ def test_more_nodes_than_slurm_has_are_refused(slurm: Slurm, tmp_path: Path) -> 
 def test_an_allocation_shorter_than_the_replay_is_refused(slurm: Slurm, tmp_path: Path) -> None:
     lent = inventory(group(options=["--time=1"]))
     with pytest.raises(TestbedError, match=r"the allocation ends in [0-9]+ s, but the replay takes at least [0-9]+ s"):
-        replay(workload(nodes=COUNT), lent, "easy", tmp_path / "run", options=Options(speed=1))
+        replay(workload(nodes=COUNT), lent, "easy", tmp_path / "run", **replaying(speed=1))
     assert jobs(slurm) == []
 
 

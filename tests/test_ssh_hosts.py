@@ -19,10 +19,10 @@ import pytest
 
 from agents import hear, launch_message, wait
 from redecided import workload
+from runs import replaying
 from sshd import Network, Sshd, call
 from tracebed.benchmarks.program import Program
 from tracebed.errors import TestbedError
-from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
 from tracebed.orchestrator.testbeds.provider import AGENT_MODULE
@@ -94,7 +94,7 @@ def test_the_testbed_satisfies_its_contract(network: Network, away: Path, networ
 def test_malleable_jobs_span_hosts(network: Network, away: Path, network_of_ranks: str) -> None:
     listen = network_of_ranks == "tcp"
     where = inventory(group(network, away, listen=listen), network_of_ranks)
-    run = replay(workload(nodes=COUNT), where, "pref", away / "run", options=Options(speed=100))
+    run = replay(workload(nodes=COUNT), where, "pref", away / "run", **replaying(speed=100))
     assert set(run.jobs["state"]) == {"completed"}
     assert set(run.reconfigurations["kind"]) == {"expand", "shrink"}
     assert run.info.parameters["testbed"] == "ssh"

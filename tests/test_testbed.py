@@ -26,11 +26,11 @@ import namespaces
 from agents import dead, hear, hear_ends, launch_message
 from namespaces import OFFSET_S, needs_namespaces
 from redecided import workload
+from runs import replaying
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.errors import TestbedError, TracebedError
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.replay.loop import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.replay.witness import growth
 from tracebed.orchestrator.run import JOURNAL, Run
@@ -494,7 +494,7 @@ def test_ranks_connect_through_the_agents_if_the_network_is_blocked(blocked: Inv
 @needs_namespaces
 def test_a_replay_completes_if_the_network_is_blocked(blocked: Inventory, tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="go through the agents"):
-        run = replay(workload(4, nodes=3), blocked, "pref", tmp_path / "run", options=Options(speed=400))
+        run = replay(workload(4, nodes=3), blocked, "pref", tmp_path / "run", **replaying(speed=400))
     assert set(run.jobs["state"]) == {"completed"}, run.jobs["reason"].tolist()
     assert run.jobs["nodes"].max() > 1
 
@@ -755,7 +755,7 @@ def test_a_replay_on_nodes_of_several_providers(
 ) -> None:
     nodes = inventory(here, there, network=network)
     steps: list[str] = []
-    run = replay(workload(12), nodes, "pref", tmp_path / "run", options=Options(speed=1000.0), on_step=steps.append)
+    run = replay(workload(12), nodes, "pref", tmp_path / "run", **replaying(speed=1000.0), on_step=steps.append)
     assert steps == ["the namespaces are made"]
     assert set(run.jobs["state"]) == {"completed"}
     assert run.info.parameters["testbed"] == ("local+namespace" if here else "namespace")
@@ -805,7 +805,7 @@ def test_jobs_of_a_lost_node_run_again_when_it_is_back(
 
     monkeypatch.setattr("tracebed.orchestrator.testbeds.testbed.AgentTestbed", Noted)
     work = on_two_nodes(300.0, 100.0)
-    run = replay(work, inventory(1, 1), "fcfs", tmp_path / "run", options=Options(100.0), on_progress=disturb)
+    run = replay(work, inventory(1, 1), "fcfs", tmp_path / "run", **replaying(100.0), on_progress=disturb)
     assert len(disturbed) == 2
     assert set(states(run).values()) == {"completed"}
     assert run.jobs["restarts"].tolist() == [1, 0]
@@ -828,7 +828,7 @@ def test_a_job_whose_network_is_cut_fails(provider: None, tmp_path: Path) -> Non
             namespaces.ip("-n", switch, "link", "set", "port2", network[-1])
 
     nodes = inventory(there=2)
-    run = replay(on_two_nodes(1e5, 100.0), nodes, "fcfs", tmp_path / "run", options=Options(100.0), on_progress=cut)
+    run = replay(on_two_nodes(1e5, 100.0), nodes, "fcfs", tmp_path / "run", **replaying(100.0), on_progress=cut)
     assert network == ["down", "up"]
     assert states(run) == {"job 0": "failed", "job 1": "completed"}
     assert "far1" in run.jobs["reason"][0]

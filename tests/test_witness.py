@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from redecided import emulated, workload
+from runs import replaying
 from test_replayer import CPUS, GUARD_S
 from tracebed.benchmarks.kernels import compute
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.replay.witness import LoopWatch, Witness
 from tracebed.orchestrator.run import JOURNAL
@@ -95,7 +95,7 @@ def test_cpus_that_the_kernel_does_not_list_are_unknown(monkeypatch: pytest.Monk
 
 def test_a_computed_replay_has_a_row_for_each_node_and_heartbeat(tmp_path: Path) -> None:
     work, inventory = workload(4, nodes=1, malleable=0), real(CPUS[0], heartbeat_s=0.1)
-    run = replay(work, inventory, "fcfs", tmp_path / "run", options=Options(speed=500))
+    run = replay(work, inventory, "fcfs", tmp_path / "run", **replaying(speed=500))
     rows = run.nodes
     assert set(rows["node"]) == {0} and len(rows) > 3
     assert rows["time"].is_monotonic_increasing
@@ -109,7 +109,7 @@ def test_a_computed_replay_has_a_row_for_each_node_and_heartbeat(tmp_path: Path)
 
 
 def test_an_emulated_replay_samples_the_machine_once(tmp_path: Path) -> None:
-    run = replay(workload(4), emulated(3), "fcfs", tmp_path / "run", options=Options(speed=500))
+    run = replay(workload(4), emulated(3), "fcfs", tmp_path / "run", **replaying(speed=500))
     assert set(run.nodes["node"]) == {0, 1, 2}
     assert run.nodes["cpu_busy"].isna().all()
     assert set(run.nodes.loc[run.nodes["pressure"].notna(), "node"]) <= {0}
@@ -252,12 +252,10 @@ def test_a_second_replay_on_the_same_cpus_is_refused(tmp_path: Path) -> None:
     def second(ended: int) -> None:
         if not refused:
             with pytest.raises(TestbedError) as caught:
-                replay(workload(1, nodes=1), real(CPUS[0]), "fcfs", tmp_path / "second", options=Options(1000))
+                replay(workload(1, nodes=1), real(CPUS[0]), "fcfs", tmp_path / "second", **replaying(1000))
             refused.append(str(caught.value))
 
-    run = replay(
-        workload(1, nodes=1), real(CPUS[0]), "fcfs", tmp_path / "run", options=Options(1000), on_progress=second
-    )
+    run = replay(workload(1, nodes=1), real(CPUS[0]), "fcfs", tmp_path / "run", **replaying(1000), on_progress=second)
     assert refused == [
         f"node n{CPUS[0]}: another replay computes on the CPUs {CPUS[0]}"
         " (wait until it ends, or use an inventory with other CPUs)"

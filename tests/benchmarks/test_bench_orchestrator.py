@@ -16,6 +16,7 @@ import pytest
 
 import growth
 from packages import files_of
+from runs import replaying
 from test_policies import GUIDE
 from tracebed.converters.cleaning.audit import clean
 from tracebed.converters.cleaning.recipes import load_recipe
@@ -25,7 +26,6 @@ from tracebed.converters.models import registry
 from tracebed.converters.scaling import scale
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay.journal import Entry, Journal, read
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling.policies import registry as policies
@@ -146,7 +146,7 @@ def test_lateness_of_600_submissions_at_100x(benchmark: Any, tmp_path: Path) -> 
     work = Workload(pd.DataFrame(table))
 
     def run() -> dict[str, float]:
-        return replay(work, inventory, "easy", tmp_path / "run", options=Options(speed=100)).info.lateness_ms
+        return replay(work, inventory, "easy", tmp_path / "run", **replaying(speed=100)).info.lateness_ms
 
     benchmark.extra_info.update(benchmark.pedantic(run, rounds=1))
     assert benchmark.extra_info["count"] == 600

@@ -100,7 +100,12 @@ def _kind(name: str, required: bool) -> dict[str, Any]:
     if name in known:
         return {"help": about} | known[name]
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return {"help": about, "type": click.Choice([str(each) for each in kind]), "default": default.value, "show_default": True}
+        return {
+            "help": about,
+            "type": click.Choice([str(each) for each in kind]),
+            "default": default.value,
+            "show_default": True,
+        }
     if name.endswith("_s"):
         return {"help": about, "type": DURATION, "default": default, "metavar": "S"}
     return {"help": about, "type": kind, "default": default, "show_default": True}

@@ -16,10 +16,9 @@ from tracebed.orchestrator.run import NodeFacts
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.decided import KINDS, Decided, DecisionLog
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.placement import FIRST
-from tracebed.orchestrator.scheduling.priorities import FCFS
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.setup import Scheduling
 
 ORDER = (("down", "up"), ("end", "requeue"), ("effect",), ("request",), ("submit",))
 """Kinds of events in the order in which the replayer passes the events of a round to the scheduler."""
@@ -42,27 +41,24 @@ def redecide(
     jobs: Jobs,
     nodes: Sequence[NodeFacts],
     policy: Policy,
-    *,
-    interval_s: float = 0.0,
-    priority: str = FCFS,
-    placement: str = FIRST,
+    scheduling: Scheduling,
 ) -> Iterator[Decided]:
     """Pass the events of a journal to the scheduler again; yield the calls of the policy and the decisions.
 
-    The times of the calls follow from the times of the entries, from `interval_s` and from the policy's `Wake`
-    decisions. The iterator is lazy: it reads an event only after all earlier decisions. After the first decision that
-    differs from the journal, the events no longer apply, and the iterator may raise LookupError or ValueError.
+    The times of the calls follow from the times of the entries, from the scheduling interval and from the `Wake`
+    decisions of the policy. The iterator is lazy: it reads an event only after all earlier decisions. After the first
+    decision that differs from the journal, the events no longer apply, and the iterator may raise LookupError or
+    ValueError.
 
     Args:
         entries: the entries of the journal.
         jobs: the workload of the replay.
         nodes: the nodes of the replay.
         policy: the policy of the replay.
-        interval_s: the scheduling interval of the replay, trace seconds.
-        priority: the order of the queue in the replay, a name of `priorities`.
-        placement: the choice of the nodes of jobs in the replay.
+        scheduling: how the jobs of the replay were scheduled.
     """
-    cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], placement)
+    cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], scheduling.placed)
+    interval_s, priority = scheduling.interval_s, scheduling.priority
     executor = _Noting(DecisionLog(jobs, cluster, [node.name for node in nodes]))
     scheduler = Scheduler(jobs, cluster, policy, executor, interval_s=interval_s, priority=priority)
     number = {name: job for job, name in enumerate(jobs.ids)}

@@ -225,9 +225,7 @@ class Simulations:
             self.jobs,
             self.real.run.info.nodes,
             self.make_policy(),
-            interval_s=self.scheduling.interval_s,
-            priority=self.scheduling.priority,
-            placement=self.scheduling.placed,
+            self.scheduling,
         )
 
 
