@@ -50,7 +50,7 @@ def case(seed: int, policy: str | None = None, *, large: bool = False) -> dict[s
     return {
         "workload": workload,
         "nodes": [NodeFacts(f"n{number}", rng.choice(cores), sockets=rng.choice(sockets)) for number in range(machine)],
-        "policy": policy,
+        "setup": policy,
         "policy_parameters": parameters,
         "runtime_model": rng.choice(list(RuntimeModel)),
         **options,

@@ -13,6 +13,7 @@ import pandas as pd
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.run import NodeFacts, Run, RunInfo
 from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.setup import SETTINGS, Setup
 
 NAN = float("nan")
 COMPLETED_REASON = r"(ran \S+ s, but its plan is \S+ s)?"
@@ -93,7 +94,6 @@ def make_run(
         "execution": "emulated" if real else "simulated",
         "nodes": [NodeFacts(f"n{index}", cores) for index in range(machine)],
         "workload": {"name": "tiny", "sha256": sha256, "jobs": len(jobs), "provenance": {}},
-        "policy": "fcfs",
         "health": {"state": "healthy", "causes": [], "signals": {}, "thresholds": "0" * 64} if real else {},
     }
     held = pd.DataFrame(allocations, columns=["job_id", "node", "start", "end", "cores", "cpus"]).assign(count=1)
@@ -101,7 +101,17 @@ def make_run(
         list(reconfigurations),
         columns=["job_id", "kind", "nodes_from", "nodes_to", "asked", "decided", "applied", "ended", "state"],
     )
-    return Run(RunInfo(**(facts | info)), table, held, asked)
+    return Run(RunInfo(**(facts | with_setup(info))), table, held, asked)
+
+
+def with_setup(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of `RunInfo`, with the settings among them and among `parameters` in the setup."""
+    parameters = dict(info.get("parameters", {}))
+    settings = {name: info[name] for name in SETTINGS if name in info}
+    settings |= {name: parameters.pop(name) for name in SETTINGS if name in parameters}
+    setup = Setup.of(settings.pop("policy", "fcfs"), **settings)
+    others = {name: value for name, value in info.items() if name not in SETTINGS}
+    return others | {"setup": setup, "parameters": parameters}
 
 
 def lending_run(*, real: bool = True, **info: Any) -> Run:
@@ -201,6 +211,6 @@ def large_run(count: int, *, real: bool, noise: float = 0.0, machine: int = 1024
         "emulated" if real else "simulated",
         [NodeFacts(f"n{index}", cores) for index in range(machine)],
         {"name": "large", "sha256": "a", "jobs": count},
-        "easy",
+        Setup.of("easy"),
     )
     return Run(info, jobs, held)

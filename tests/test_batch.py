@@ -34,6 +34,7 @@ from tracebed.orchestrator.batch.watched import CERTAIN, GIVEN_UP, WatchedJob, n
 from tracebed.orchestrator.replay.journal import Entry, Journal
 from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.run import JOURNAL, NodeFacts, Run, RunInfo
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.slurm import SlurmProvider, SlurmSettings
 from tracebed.states import JobState
@@ -284,7 +285,7 @@ def plan(count: int = 2, **changed: list[float]) -> Plan:
 
 def run_of(jobs: list[WatchedJob], interrupted: str | None = None) -> Run:
     """Return the run of observed jobs, whose first submission is at 100 s since 1970."""
-    info = RunInfo("replay", "emulated", [NodeFacts("n1", 1), NodeFacts("n2", 1)], {}, "slurm")
+    info = RunInfo("replay", "emulated", [NodeFacts("n1", 1), NodeFacts("n2", 1)], {}, Setup.of("slurm"))
     return ended_run(
         plan(len(jobs)),
         jobs,
@@ -551,7 +552,7 @@ def test_failed_calls_are_repeated_and_the_submission_that_counts_is_recorded(
 
 def test_a_submission_without_an_outcome_was_made_when_it_began(tmp_path: Path) -> None:
     """A replay that finds its job when it is resumed would else record that the job started before its submission."""
-    info = RunInfo("replay", "emulated", [NodeFacts("n1", 1)], {}, "slurm", speed=2.0)
+    info = RunInfo("replay", "emulated", [NodeFacts("n1", 1)], {}, Setup.of("slurm", speed=2.0))
     facts = {"schema": SCHEMA, "info": info.as_dict(), "plan": plan().as_dict(), "prefix": "t-", "origin": 500.0}
     with contextlib.closing(Journal(tmp_path / JOURNAL, facts)) as journal:
         journal.write([Entry(0, 3.0, "submitting", "j0", None, {})])

@@ -23,6 +23,7 @@ from tracebed.orchestrator.batch.session import BatchOptions
 from tracebed.orchestrator.replay.folder import WorkingFolder
 from tracebed.orchestrator.replay.journal import Entry, Journal, has_facts
 from tracebed.orchestrator.run import JOURNAL, NodeFacts, RunInfo
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.working_folders import working_folders
 from tracebed.states import JobState
 
@@ -82,7 +83,7 @@ def killed(output: Path, *entries: Entry) -> Path:
     """Return the working folder of a killed replay to `output`."""
     folder = WorkingFolder(output)
     folder.close()
-    info = RunInfo("replay", "emulated", [NodeFacts("n1", 1)], {}, "immediate")
+    info = RunInfo("replay", "emulated", [NodeFacts("n1", 1)], {}, Setup.of("immediate"))
     plan = Plan.of(JOBS, speed=1.0, limit_step_s=60.0).as_dict()
     facts = {"schema": SCHEMA, "info": info.as_dict(), "plan": plan, "prefix": PREFIX, "origin": 0.0}
     with contextlib.closing(Journal(folder.path / JOURNAL, facts)) as journal:

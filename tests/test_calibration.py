@@ -186,7 +186,7 @@ def test_replays_do_the_same_work_by_the_stored_rate_or_that_of_a_calibration(tm
     workload = tb.Workload(pd.DataFrame({"job_id": ["a"], "submit_time": [0.0], "run_time": [5.0], "nodes": [1]}))
     made = calibration(duty=0.3)
     for name, chosen in (("first", None), ("second", None), ("calibrated", made)):
-        tb.replay(workload, "fcfs", inventory, speed=100, output=tmp_path / name, calibration=chosen)
+        tb.replay(workload, "fcfs", inventory, speed=100, output=tmp_path / name, work_rate=chosen)
     first, second = work_of(tmp_path / "first"), work_of(tmp_path / "second")
     assert first == second and str(first[1]["name"]).startswith("stored rate")
     assert first[0] == pytest.approx(0.05 * float(str(first[1]["units_per_core_second"])), abs=1.0)

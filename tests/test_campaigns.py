@@ -93,7 +93,7 @@ def test_no_decision_depends_on_the_launch_overhead() -> None:
     """The comment in pace.yaml says so."""
     jobs, found = tb.read(FOLDER / "jobs.csv"), set()
     for overhead in range(0, 41, 4):
-        run = tb.simulate(jobs, "pref", launch_overhead_s=overhead / 1000, speed=4000)
+        run = tb.simulate(jobs, "pref", overheads={"launch_s": overhead / 1000}, speed=4000)
         order = run.jobs.sort_values(["start", "job_id"])["job_id"]
         sizes = run.allocations.groupby("job_id")["count"].apply(tuple)
         found.add((tuple(order), tuple(sizes.items())))

@@ -230,7 +230,9 @@ def test_a_report_with_the_workload_has_the_error_budget(tmp_path: Path) -> None
     assert result.return_value in (ExitCode.INCONCLUSIVE, ExitCode.UNHEALTHY)
     report = (tmp_path / "report.html").read_text()
     assert '<section id="budget"' in report and "calibrated overheads" not in report
-    tb.simulate(jobs, "easy", "emulated-4", speed=1e6, launch_overhead_s=0.01).save(tmp_path / "sim", replace=True)
+    tb.simulate(jobs, "easy", "emulated-4", speed=1e6, overheads={"launch_s": 0.01}).save(
+        tmp_path / "sim", replace=True
+    )
     assert call("compare", *sides, "--report", tmp_path / "report.html").return_value == result.return_value
     assert "calibrated overheads" in (tmp_path / "report.html").read_text()  # of the compared prediction
     with pytest.raises(InputError, match="--report is missing"):

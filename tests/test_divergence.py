@@ -160,7 +160,7 @@ def test_the_tolerance_is_what_is_known_of_the_runs() -> None:
 def test_overheads_delay_decisions_and_do_not_change_them(policy: str) -> None:
     workload = tb.make_malleable(tb.generate("cirne", jobs=80, nodes=16, seed=3), 0.6, 1)
     plain = tb.simulate(workload, policy, 16)
-    delayed = tb.simulate(workload, policy, 16, launch_overhead_s=0.01, speed=100.0)
+    delayed = tb.simulate(workload, policy, 16, overheads={"launch_s": 0.01}, speed=100.0)
     found = divergences(plain, delayed)
     assert (plain.jobs["start"] - delayed.jobs["start"]).abs().max() > 1.0
     assert found.jobs == 0

@@ -192,8 +192,8 @@ NODES = [NodeFacts("n1", 1)]
 def test_what_the_engine_does_not_implement_runs_in_python() -> None:
     assert predict(small(), NODES, "easy").info.engine == "compiled"
     for options in (
-        {"policy": "sd", "priority": "shortest-first"},
-        {"policy": "easy", "engine": "python"},
+        {"setup": "sd", "priority": "shortest-first"},
+        {"setup": "easy", "engine": "python"},
     ):
         assert predict(small(), NODES, **options).info.engine == "python"
 

@@ -410,7 +410,7 @@ def test_the_overheads_of_a_prediction_have_a_share(work: Workload, real: Path) 
     nominal = predict(work, nodes, "pref", speed=SPEED, runtime_model=RuntimeModel.WORST_CASE)
     budget = tb.error_budget(work, real, predicted=nominal)
     assert budget.causes == [*CAUSES]
-    assert budget.comparison().predicted.info.parameters["runtime_model"] == "worst-case"
+    assert budget.comparison().predicted.info.settings["runtime_model"] == "worst-case"
     with pytest.raises(InputError, match="both a calibration and a prediction"):
         tb.error_budget(work, real, predicted=predicted, calibration=calibration())
 

@@ -34,6 +34,7 @@ from tracebed.orchestrator.replay.witness import Witness
 from tracebed.orchestrator.run import JOURNAL, NodeFacts, Run, RunInfo
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -270,7 +271,7 @@ def judged(*entries: Entry, states: list[str], text: str, **info: object) -> dic
     """Return the health of a replay of jobs of 100 s at 1x that left these entries, by the thresholds `text`."""
     work = jobs_of(len(states), 100.0)
     jobs = Jobs.of(work)
-    facts = RunInfo("replay", "computed", [NodeFacts("n1", 1)], {}, "fcfs")
+    facts = RunInfo("replay", "computed", [NodeFacts("n1", 1)], {}, Setup.of("fcfs"))
     vars(facts).update(info)
     record = Record(jobs)
     record.state[:] = states
@@ -350,14 +351,17 @@ def test_the_limits_are_those_of_the_kind_of_execution(execution: str, duty: obj
     found = judged(ended("j0", residual_s=99.0), states=["completed"], text=text, **facts)
     [cause] = found["causes"]  # type: ignore[misc]
     assert cause["limit"] == KINDS.index(kind) + 1
-    assert execution_kind(RunInfo("replay", execution, [], {}, "x", parameters={"duty": duty, "clock": clock})) == kind
+    assert (
+        execution_kind(RunInfo("replay", execution, [], {}, Setup.of("x"), parameters={"duty": duty, "clock": clock}))
+        == kind
+    )
 
 
 def test_launches_are_compared_with_those_of_jobs_of_similar_size() -> None:
     """A slow launch of one job counts; that larger jobs take longer does not."""
     work = jobs_of(8, 10.0).table.assign(nodes=[1, 1, 1, 1, 4, 4, 4, 4])
     jobs = Jobs.of(Workload(work))
-    record, info = Record(jobs), RunInfo("replay", "emulated", [NodeFacts("n1", 1)], {}, "fcfs")
+    record, info = Record(jobs), RunInfo("replay", "emulated", [NodeFacts("n1", 1)], {}, Setup.of("fcfs"))
     witness = Witness(jobs, info.nodes, 1.0)
     witness.launches = dict(zip(jobs.ids, [0.1, 0.1, 0.1, 2.2, 0.9, 1.0, 1.0, 1.1], strict=True))
     found = health(witness, info, record, Thresholds.parse("{}", "t.yaml"))

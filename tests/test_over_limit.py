@@ -56,7 +56,7 @@ def test_easy_reserves_by_the_expected_ends_of_jobs_past_their_limit(
     killed = over_limit is OverLimit.KILL
     assert run.jobs["state"].tolist() == ["killed" if killed else "completed", *["completed"] * 4]
     assert run.jobs["reason"][0] == ("time limit" if killed else "")
-    assert run.info.parameters["over_limit"] == over_limit
+    assert run.info.settings["over_limit"] == over_limit
     assert run.info.warnings == [f"1 jobs exceed their limit: {over_limit.consequence}"]
 
 
@@ -94,7 +94,7 @@ def test_simulate_reports_the_number_of_jobs_over_their_limit(tmp_path: Path) ->
         assert done.exit_code == 0, done.output
         assert f"tracebed: warning: 1 jobs exceed their limit: {says}\n" in done.stderr
         assert json.loads(done.stdout)["completed"] == (4 if "kill" in options else 5)
-    assert Run.load(tmp_path / "run").info.parameters["over_limit"] == "now"
+    assert Run.load(tmp_path / "run").info.settings["over_limit"] == "now"
 
 
 @pytest.mark.parametrize("command", ["simulate", "replay"])

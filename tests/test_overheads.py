@@ -151,7 +151,7 @@ def test_a_prediction_uses_and_names_its_calibration(small: tb.Workload, tmp_pat
     assert run.info.calibration == made.facts()
     assert run.jobs["launched"].tolist() == pytest.approx([1.2, 101.4 + 1.0])
     assert run.jobs["end"].tolist() == pytest.approx([101.4, 101.4 + 51.2])
-    assert run.info.parameters["overhead_launch_rank_s"] == 0.01 and run.info.parameters["overhead_grain_s"] == 0.05
+    assert run.info.settings["overhead_launch_rank_s"] == 0.01 and run.info.settings["overhead_grain_s"] == 0.05
     loaded = Run.load(run.save(tmp_path / "run"))
     assert loaded.info.calibration["workloads"] == made.workloads
     assert tb.simulate(small, "fcfs", "emulated-4").info.calibration == {}
@@ -160,7 +160,7 @@ def test_a_prediction_uses_and_names_its_calibration(small: tb.Workload, tmp_pat
 def test_a_calibration_and_other_overheads_are_an_error(small: tb.Workload) -> None:
     made = calibration()
     with pytest.raises(InputError, match="both a calibration and overheads are given"):
-        tb.simulate(small, "fcfs", 4, calibration=made, launch_overhead_s=0.1)
+        tb.simulate(small, "fcfs", 4, calibration=made, overheads={"launch_s": 0.1})
     with pytest.raises(InputError, match="both a calibration and a malleability interval are given"):
         tb.simulate(small, "fcfs", 4, calibration=made, malleability_interval_s=1.0)
 
@@ -173,7 +173,7 @@ def test_a_calibration_of_another_testbed_is_a_warning(small: tb.Workload) -> No
         assert f"made for {part}, but it is used for" in texts
     other = calibration(inventory="other", execution="emulated", duty=0.0, units_per_core_second=None)
     with pytest.warns(UserWarning, match="made for inventory other, but it is used for inventory emulated-4"):
-        tb.replay(small, "fcfs", "emulated-4", speed=1e6, calibration=other)
+        tb.replay(small, "fcfs", "emulated-4", speed=1e6, work_rate=other)
 
 
 def test_the_command_takes_a_calibration(small: tb.Workload, tmp_path: Path) -> None:
@@ -184,5 +184,5 @@ def test_the_command_takes_a_calibration(small: tb.Workload, tmp_path: Path) -> 
     done = CliRunner().invoke(tracebed, command, catch_exceptions=False)
     assert done.exit_code == 0
     assert Run.load(tmp_path / "run").info.calibration["sha256"] == made.sha256
-    done = CliRunner().invoke(tracebed, [*command, "--replace", "--end-overhead", "1"])
+    done = CliRunner().invoke(tracebed, [*command, "--replace", "--overhead", "end_s=1"])
     assert "both a calibration and overheads are given" in str(done.exception)

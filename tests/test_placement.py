@@ -251,7 +251,7 @@ def test_a_replay_places_jobs_as_its_simulation(tmp_path: Path) -> None:
     work = workload(8, nodes=3)
     options = replaying(2000.0, placement="hilbert@2x3")
     run = replay(work, nodes, "easy", tmp_path / "run", **options)
-    assert run.info.parameters["placement"] == "hilbert@2x3"
+    assert run.info.setup.scheduling.placed == "hilbert@2x3"
     jobs = Jobs.of(work, cores_per_node=2)
     path = tmp_path / "run" / JOURNAL
     assert decided_again(path, jobs, nodes, registry.load("easy"), options) == decided(path)
@@ -263,12 +263,12 @@ def test_the_grid_is_that_of_the_inventory_or_of_the_system(tmp_path: Path) -> N
     file = tmp_path / "grid.yaml"
     file.write_text("grid: 2x4\nnodes: [{name: 'n[1-8]', cores: 1, emulated: true}]\n")
     drawn = tb.generate("cirne", jobs=5, nodes=8, seed=1)
-    assert tb.simulate(drawn, "easy", file).info.parameters["placement"] == "first@2x4"
-    assert tb.simulate(drawn, "easy", file, placement="leak").info.parameters["placement"] == "leak@2x4"
-    assert tb.simulate(drawn, "easy", file, grid="8").info.parameters["placement"] == "first@8"
+    assert tb.simulate(drawn, "easy", file).info.setup.scheduling.placed == "first@2x4"
+    assert tb.simulate(drawn, "easy", file, placement="leak").info.setup.scheduling.placed == "leak@2x4"
+    assert tb.simulate(drawn, "easy", file, grid="8").info.setup.scheduling.placed == "first@8"
     study = tb.generate("deadline-normal", jobs=5)
-    assert tb.simulate(study, "easy", placement="hilbert").info.parameters["placement"] == "hilbert@8x16"
-    assert tb.simulate(study, "easy", 200).info.parameters["placement"] == "first"
+    assert tb.simulate(study, "easy", placement="hilbert").info.setup.scheduling.placed == "hilbert@8x16"
+    assert tb.simulate(study, "easy", 200).info.setup.scheduling.placed == "first"
 
 
 def test_an_inventory_with_a_grid_of_another_size_is_an_error_with_its_line(tmp_path: Path) -> None:

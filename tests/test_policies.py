@@ -337,7 +337,7 @@ def test_the_command_offers_every_priority() -> None:
     (option,) = [option for option in simulate.params if option.name == "priority"]
     assert list(option.type.choices) == list(priorities.NAMES)  # type: ignore[attr-defined]
     run = predicted([rigid(0, 0, 1, 1)], 1, "easy", priority="aging")
-    assert run.info.parameters["priority"] == "aging"
+    assert run.info.settings["priority"] == "aging"
 
 
 def test_a_policy_is_a_name_a_class_or_an_instance() -> None:

@@ -95,7 +95,7 @@ def test_runs_that_processes_cannot_carry_out_are_refused() -> None:
     with pytest.raises(InputError, match="resizes jobs"):
         tb.simulate(flexible, "pref", processes="asynchronous")
     with pytest.raises(InputError, match="overheads do not apply"):
-        tb.simulate(jobs_of(), "easy", processes="asynchronous", launch_overhead_s=1.0)
+        tb.simulate(jobs_of(), "easy", processes="asynchronous", overheads={"launch_s": 1.0})
 
 
 def test_the_command_simulates_processes(tmp_path: Path) -> None:

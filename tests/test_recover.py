@@ -29,6 +29,7 @@ from tracebed.orchestrator.replay.recovery import Retold, recover, recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, TABLES, Run, RunInfo
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.working_folders import MARKER, output_of
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
@@ -237,7 +238,7 @@ def test_shared_nodes_are_recovered(tmp_path: Path, policy: str) -> None:
 
 def test_a_policy_may_choose_other_nodes_than_the_lowest() -> None:
     inventory = emulated(4)
-    info = RunInfo("replay", "emulated", inventory.facts, {}, "slurm")
+    info = RunInfo("replay", "emulated", inventory.facts, {}, Setup.of("slurm"))
     retold = Retold(Jobs.of(workload(3), cores_per_node=2), info)
 
     def start(job: int, *nodes: str) -> None:

@@ -76,7 +76,7 @@ def twice(
     again: list[tuple[float, Decision]] = []
 
     def at_speed(policy: Policy) -> Policy:
-        return registry.resolve(policy, speed=options.speed)[1]
+        return registry.resolve(policy, speed=options["speed"])[1]
 
     def load(name: str, parameters: Mapping[str, Any] | None = None) -> Policy:
         return noting(at_speed(make()), said)

@@ -23,6 +23,7 @@ from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.setup import ROOMS, Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.budget.budget import error_budget
@@ -39,18 +40,18 @@ from tracebed.validation.suites.suite import load_suite
 SPEED = 1e6
 SET: dict[str, Any] = {
     "policy": "slurm",
-    "policy parameters": {"bf_interval": 7, "batch_sched_delay": 0, "sched_loop_s": 0.01},
-    "speed of the policy": SPEED,
+    "policy_parameters": {"bf_interval": 7, "batch_sched_delay": 0, "sched_loop_s": 0.01},
     "speed": SPEED,
-    "placement": "hilbert@2x2",
+    "placement": "hilbert",
+    "grid": "2x2",
     "priority": "shortest-first",
     "interval_s": 30.0,
     "over_limit": "again",
 }
-"""Setting -> its value in each run; none is a default."""
+"""Setting of a replay -> its value in each run; none is a default. A new setting needs a value here."""
 COMMANDS = ("simulate", "replay", "repeat", "repeat: predict", "validate", "validate: predict")
 COMMANDS += ("validate: recorded", "sweep", "calibrate --fit", "explain")
-NOT_APPLICABLE = {("sweep", "placement"): "hilbert@4x1"}
+NOT_APPLICABLE = {("sweep", "grid"): "4x1"}
 """(Command, setting) -> its value there. A study has no inventory: the grid is that of the workload's system."""
 PLACED = {"placement": "hilbert", "priority": "shortest-first", "interval_s": 30, "over_limit": "again", "speed": SPEED}
 INVENTORY = {"grid": "2x2", "nodes": [{"name": "n[1-4]", "cores": 8, "emulated": True}]}
@@ -90,7 +91,7 @@ def infos(folder: Path) -> dict[str, RunInfo]:
     work = tb.scale(tb.generate("cirne", jobs=4, nodes=16, seed=3), nodes=4)
     work = Workload(work.table, replace(work.provenance, system=replace(work.provenance.system, grid="4x1")))
     tb.write(work, folder / "w.parquet")
-    inventory, parameters = write(folder / "nodes.yaml", INVENTORY), SET["policy parameters"]
+    inventory, parameters = write(folder / "nodes.yaml", INVENTORY), SET["policy_parameters"]
     options = ["--policy", "slurm", "--inventory", inventory, "--placement", "hilbert", "--speed", str(SPEED)]
     options += ["--priority", "shortest-first", "--interval", "30", "--over-limit", "again"]
     options += [text for name, value in parameters.items() for text in ("-P", f"{name}={value}")]
@@ -125,7 +126,7 @@ def _of_other_commands(folder: Path, work: Workload) -> dict[str, RunInfo]:
         patch.setattr(fitted, "UNHEALTHY", "accepted here: the speed is too high for a healthy run")
         (case,) = cases_of({"w": work}, {"replay": real})
     step = error_budget(work, folder / "replay").runs[0].steps["nominal"]
-    spec = {"policy": "slurm", "parameters": SET["policy parameters"], "placement": "hilbert"}
+    spec = {"policy": "slurm", "parameters": SET["policy_parameters"], "placement": "hilbert"}
     study = {key: value for key, value in PLACED.items() if key != "placement"} | {"policies": [spec]}
     write(folder / "study.yaml", study | {"workloads": {"w": {"file": "w.parquet"}}})
     file = load_study(str(folder / "study.yaml"))
@@ -140,20 +141,18 @@ def _of_other_commands(folder: Path, work: Workload) -> dict[str, RunInfo]:
 @pytest.mark.parametrize("setting", SET)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_setting_of_a_run_is_lost(infos: dict[str, RunInfo], command: str, setting: str) -> None:
-    info = infos[command]
-    parameters = info.policy_parameters
-    found = {
-        "policy": info.policy,
-        "policy parameters": {name: parameters[name] for name in SET["policy parameters"]},
-        "speed of the policy": parameters["speed"],
-        "speed": info.speed,
-        **info.parameters,
-    }
+    parts = infos[command].setup.as_dict()
+    found = parts["scheduling"] | parts["timing"]
+    assert found["policy_parameters"].pop("speed") == SPEED
+    found["policy_parameters"] = {name: found["policy_parameters"][name] for name in SET["policy_parameters"]}
     assert found[setting] == NOT_APPLICABLE.get((command, setting), SET[setting])
 
 
-def test_the_table_of_settings_lacks_no_command(infos: dict[str, RunInfo]) -> None:
+def test_the_tables_lack_no_command_and_no_setting(infos: dict[str, RunInfo]) -> None:
     assert set(infos) == set(COMMANDS)
+    assert {*SET} == {*ROOMS["scheduling"], "speed"}
+    plain = Setup().as_dict()
+    assert not [name for room in plain.values() for name, value in room.items() if SET.get(name) == value]
 
 
 # -- placement --------------------------------------------------------------------------------------------------------
@@ -173,13 +172,12 @@ def work(tmp_path: Path) -> Workload:
         ({}, "first@2x2"),
         ({"placement": "hilbert"}, "hilbert@2x2"),
         ({"placement": "hilbert", "grid": "1x4"}, "hilbert@1x4"),
-        ({"placement": "hilbert@4x1"}, "hilbert@4x1"),
     ],
 )
 def test_repeat_does_not_lose_the_grid(tmp_path: Path, work: Workload, keys: dict[str, str], placement: str) -> None:
     cell = {"workload": "w.parquet", "policy": "easy", "inventory": INVENTORY} | keys
     write(tmp_path / "c.yaml", {"repetitions": 1, "cells": {"c": cell}})
-    assert load_campaign(tmp_path / "c.yaml").cells["c"].options.placement == placement
+    assert load_campaign(tmp_path / "c.yaml").cells["c"].setup.scheduling.placed == placement
 
 
 @pytest.mark.parametrize(
@@ -187,7 +185,7 @@ def test_repeat_does_not_lose_the_grid(tmp_path: Path, work: Workload, keys: dic
     [
         ({"placement": "hilbert", "grid": "3x3"}, "cell c: .*3x3"),
         ({"placement": "spiral"}, "cell c: .*spiral"),
-        ({"placement": "hilbert@2x2", "grid": "4x1"}, "cell c: both placement hilbert@2x2 and grid 4x1"),
+        ({"placement": "hilbert@2x2", "grid": "4x1"}, r"cells\.c\.placement: .*; give placement hilbert and grid 2x2"),
     ],
 )
 def test_no_replay_begins_with_an_invalid_placement(
@@ -201,17 +199,17 @@ def test_no_replay_begins_with_an_invalid_placement(
 
 def replayed(work: Workload, placement: str) -> Run:
     """Return a run like that of a replay with a placement."""
-    made = predict(work, 4, "easy", placement=placement)
-    own = {"grain_s": 0.05, "inventory": "nodes", "testbed": "local", "duty": 0.0, "placement": placement}
+    made = predict(work, 4, "easy", placement=placement, grid="2x2")
+    own = {"grain_s": 0.05, "inventory": "nodes", "testbed": "local", "duty": 0.0}
     made.info = replace(made.info, source="replay", execution="emulated", parameters=own)
     return made
 
 
 def test_a_fit_does_not_leave_the_placement_out(work: Workload) -> None:
-    runs = {name: replayed(work, name) for name in ("hilbert@2x2", "first@2x2")}
+    runs = {name: replayed(work, name) for name in ("hilbert", "first")}
     held = [run.allocations["node"].tolist() for run in runs.values()]
     assert held[0] != held[1]
-    (case,) = cases_of({"w": work}, {"real": runs["hilbert@2x2"]})
+    (case,) = cases_of({"w": work}, {"real": runs["hilbert"]})
     assert case.predict(Overheads()).allocations["node"].tolist() == held[0]
     with pytest.raises(InputError, match="placement differs"):
         cases_of({"w": work}, runs)
@@ -221,7 +219,7 @@ def test_no_error_budget_mixes_placements(infos: dict[str, RunInfo], folder: Pat
     work = tb.read(folder / "w.parquet")
     shutil.copytree(folder / "replay", tmp_path / "other")
     facts = json.loads((tmp_path / "other/run.json").read_text())
-    facts["parameters"]["placement"] = "median@2x2"
+    facts["setup"]["scheduling"]["placement"] = "median"
     (tmp_path / "other/run.json").write_text(json.dumps(facts))
     with pytest.raises(InputError, match="another placement than the first real run"):
         error_budget(work, [folder / "replay", tmp_path / "other"])
@@ -246,11 +244,9 @@ def of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         made.info,
         source="replay",
         execution="emulated",
-        policy="slurm",
-        policy_parameters={"SchedulerParameters": CONF},
-        speed=SLOW,
+        setup=Setup.of("slurm", policy_parameters={"SchedulerParameters": CONF}, over_limit="kill", speed=SLOW),
         batch={"system": "slurm", "version": "22.05.8"},
-        parameters={"over_limit": "kill", "grain_s": 0.0, "duty": 0.0, "testbed": "slurm", "inventory": "c"},
+        parameters={"grain_s": 0.0, "duty": 0.0, "testbed": "slurm", "inventory": "c"},
         workload=made.info.workload | {"sha256": tb.read(tmp_path / "w.parquet").sha256},
     )
     made.jobs["launched"] = made.jobs["start"]
@@ -293,7 +289,7 @@ def test_no_policy_of_an_explanation_loses_the_speed(of_slurm: Path) -> None:
 
 # -- latencies --------------------------------------------------------------------------------------------------------
 
-LATENCIES = ("--launch-overhead", "0.035", "--end-overhead", "0.018")
+LATENCIES = ("--overhead", "launch_s=0.035", "--overhead", "end_s=0.018")
 
 
 def simulated(of_slurm: Path, output: str, *options: str, policy: str = "slurm") -> Run:

@@ -354,7 +354,7 @@ print("simulating", policy)
 if policy == "fcfs" and Path("fail").exists():
     sys.exit(3)
 if not Path("silent").exists():
-    tb.simulate(tb.read(workload), policy, 4, launch_overhead_s=float(seed)).save(output)
+    tb.simulate(tb.read(workload), policy, 4, overheads={"launch_s": float(seed})).save(output)
 """
 
 
@@ -447,7 +447,7 @@ def test_the_task_of_a_recorded_run_has_the_options_of_the_run(folder: Path) -> 
     task = suite.cases["w-easy"].task
     assert (task.speed, task.interval_s, task.policy, len(task.nodes)) == (1e6, 5, "easy", 4)
     found, _ = runner.predict(suite, folder / "out")
-    assert found["tracebed"]["w-easy"][0].info.parameters["interval_s"] == 5
+    assert found["tracebed"]["w-easy"][0].info.settings["interval_s"] == 5
 
 
 @pytest.mark.slow

@@ -216,9 +216,10 @@ class Setup:
         Raises:
             InputError: a setting of the timing other than the speed is given.
         """
-        for name in self.given.keys() & {*ROOMS["timing"]} - {"speed"}:
-            raise InputError(f"{name} is a setting of predictions, not of replays", hint="leave the setting out")
-        return self
+        for name in sorted(self.given.keys() & {*ROOMS["timing"]} - {"speed", "dispatched"}):
+            hint = "give its work rate as work_rate" if name == "calibration" else "leave the setting out"
+            raise InputError(f"{name} is a setting of predictions, not of replays", hint=hint)
+        return replace(self, timing=Timing(speed=self.timing.speed))
 
     def on(self, grid: str | None) -> Setup:
         """Return the setup with the grid of a machine, unless the setup has a grid. None or empty: no grid is known."""
