@@ -5,6 +5,9 @@ from importlib.metadata import version as installed
 
 from sphinx.application import Sphinx
 
+from tracebed.orchestrator.cli.setup_options import OF_PREDICTIONS, declared
+from tracebed.orchestrator.setup import ROOMS, SETTINGS
+
 project = "tracebed"
 author = "the tracebed authors"
 copyright = "the tracebed authors, Apache-2.0"
@@ -47,6 +50,16 @@ def plain_text(app: Sphinx, context: object, lines: list[str]) -> None:
     lines[:] = found
 
 
+def settings_of_a_setup(app: Sphinx, page: str, source: list[str]) -> None:
+    """Replace the mark of the table of settings by the table, which is made from the fields of a setup."""
+    rows = ["| setting | part | option | meaning |", "|---|---|---|---|"]
+    for room, names in ROOMS.items():
+        for name in names:
+            option = f"`{declared(name)[-2]}`" if name in OF_PREDICTIONS else ""
+            rows.append(f"| `{name}` | {room} | {option} | {SETTINGS[name].metadata['about']} |")
+    source[0] = source[0].replace("<!-- settings -->", "\n".join(rows))
+
+
 def literal_blocks(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
     """Make literal blocks of a docstring's indented code, which has one colon before it, as in Markdown."""
     found: list[str] = []
@@ -63,4 +76,5 @@ def setup(app: Sphinx) -> None:
     """Have help texts and docstrings made reStructuredText before they become part of the reference."""
     for part in ("description", "options", "arguments", "epilog"):
         app.connect(f"sphinx-click-process-{part}", plain_text)
+    app.connect("source-read", settings_of_a_setup)
     app.connect("autodoc-process-docstring", literal_blocks, priority=100)  # before napoleon

@@ -53,7 +53,7 @@ def test_pace_has_all_nodes_and_neighbors_and_two_clocks() -> None:
     assert set(spec.cells) == {f"{kind}-{clock}-{neighbor}" for kind, clock in paces for neighbor in tables.NEIGHBORS}
     for name, cell in spec.cells.items():
         kind, clock, neighbor = name.split("-")
-        assert (cell.inventory, cell.calibration) == (f"{kind}.yaml", f"{kind}.calibration.yaml")
+        assert (cell.inventory, cell.work_rate) == (f"{kind}.yaml", f"{kind}.calibration.yaml")
         assert cell.clock == clock
         loops = {"quiet": "", "one": "stress-ng --cpu 1 --taskset 0,1", "two": "stress-ng --cpu 2 --taskset 0,1"}
         assert cell.beside == loops[neighbor]

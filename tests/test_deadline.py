@@ -224,10 +224,15 @@ def test_the_policy_keeps_the_invariants_of_policies() -> None:
     check_policy(Deadline)
 
 
-@pytest.mark.parametrize("placement", ["first", "hilbert@8x16", "median@8x16"])
+@pytest.mark.parametrize("placement", ["first", "hilbert", "median"])
 def test_no_job_of_the_study_is_cancelled_if_all_run_as_planned(placement: str) -> None:
     work = tb.generate("deadline-very-heavy", jobs=40, seed=2)
-    assert predict(work, 128, "deadline", placement=placement).jobs["state"].isin(["completed", "rejected"]).all()
+    assert (
+        predict(work, 128, "deadline", placement=placement, grid="8x16")
+        .jobs["state"]
+        .isin(["completed", "rejected"])
+        .all()
+    )
 
 
 # -- by hand -----------------------------------------------------------------------------------------------------------
@@ -260,7 +265,11 @@ def test_a_reason_says_that_only_the_shape_is_missing() -> None:
     """A line of 4; jobs hold the nodes 0 and 2, so that two nodes are free, but not side by side."""
     rows = [(0, 10, 1, 99), (0, 1, 1, 99), (0, 10, 1, 99), (2, 5, 2, 12)]
     reason = "rejected no admissible shape of 2 nodes is free for 5 s before its deadline"
-    assert outcome(rows, 4, placement="hilbert@4")[3] == outcome(rows, 4, placement="median@4")[3] == reason
+    assert (
+        outcome(rows, 4, placement="hilbert", grid="4")[3]
+        == outcome(rows, 4, placement="median", grid="4")[3]
+        == reason
+    )
     assert outcome(rows, 4)[3] == "completed 2 7"
 
 
@@ -305,7 +314,7 @@ def test_median_grows_as_in_figure_9() -> None:
     The part of job 4 begins at node 2, and takes 3 (1 link), 6 (1 + 2), 7 (2 + 1 + 1).
     """
     rows = [(0, 1, 1, 99), (0, 50, 1, 99), (0, 1, 2, 99), (0, 50, 1, 99), (1, 5, 4, 99)]
-    run = predict(jobs_with_deadlines(rows), 16, "deadline", placement="median@4x4")
+    run = predict(jobs_with_deadlines(rows), 16, "deadline", placement="median", grid="4x4")
     of_job = {str(job): rows for job, rows in run.allocations.groupby("job_id")}
     assert [of_job[job]["node"].tolist() for job in "0123"] == [[0], [1], [2], [4]]
     assert [(row.node, row.count) for row in of_job["4"].itertuples()] == [(2, 2), (6, 2)]
@@ -358,11 +367,11 @@ def test_a_replay_accepts_the_jobs_of_its_simulation_at_the_same_times_on_the_sa
         (10.0 * job, run_time, size, 900.0 + run_time * 3, 900.0 + 5.0 * job)
         for job, (run_time, size) in enumerate(zip(run_times, sizes, strict=True))
     ]
-    work, nodes, placement = jobs_with_deadlines(rows), emulated(4, cores=1), "hilbert@2x2"
+    work, nodes, placed = jobs_with_deadlines(rows), emulated(4, cores=1), {"placement": "hilbert", "grid": "2x2"}
     said: dict[str, list[tuple[float, Decision]]] = {"real": [], "simulated": []}
-    options = replaying(400.0, placement=placement)
+    options = replaying(400.0, **placed)
     real = replay(work, nodes, noting(Deadline(20.0), said["real"]), tmp_path / "run", **options)
-    simulated = predict(work, 4, noting(Deadline(20.0), said["simulated"]), placement=placement)
+    simulated = predict(work, 4, noting(Deadline(20.0), said["simulated"]), **placed)
     plans: dict[str, dict[int, Decision]] = {"real": {}, "simulated": {}}
     for name, decisions in said.items():
         for _, decision in decisions:

@@ -227,7 +227,7 @@ def test_a_placement_changes_neither_starts_nor_sizes(seed: int, policy: str, na
     case = draw(seed, policy)
     drawn = tb.make_malleable(tb.generate("lublin99", jobs=30, nodes=12, seed=seed % 1000, load=0.9), share=0.5, seed=1)
     usual = predict(drawn, 12, policy, priority=case.options["priority"], engine="python")
-    other = predict(drawn, 12, policy, priority=case.options["priority"], placement=f"{name}@3x4")
+    other = predict(drawn, 12, policy, priority=case.options["priority"], placement=name, grid="3x4")
     assert usual.jobs.equals(other.jobs)
     held = {(run is usual): run.allocations.groupby("job_id")["count"].sum().to_dict() for run in (usual, other)}
     if not registry.load(policy).malleable:
@@ -249,7 +249,7 @@ def test_a_replay_places_jobs_as_its_simulation(tmp_path: Path) -> None:
     """Also its journal gives the same decisions and nodes again."""
     nodes = Inventory("grid", "agents", tuple(Node(f"n{number}", 2, 1, None, True) for number in range(6)), grid="2x3")
     work = workload(8, nodes=3)
-    options = replaying(2000.0, placement="hilbert@2x3")
+    options = replaying(2000.0, placement="hilbert", grid="2x3")
     run = replay(work, nodes, "easy", tmp_path / "run", **options)
     assert run.info.setup.scheduling.placed == "hilbert@2x3"
     jobs = Jobs.of(work, cores_per_node=2)

@@ -47,7 +47,7 @@ def test_jobs_that_run_alone_on_compact_nodes_take_their_run_times(communication
 
 def test_jobs_on_scattered_nodes_may_last_longer_and_are_cancelled_at_their_deadline() -> None:
     pair = jobs_of(submit_time=0.0, run_time=100.0, nodes=[8, 8, 1], behaviour="bsp", deadline=[100.5, np.nan, 100.0])
-    planned = predict(pair, None, "easy", placement="first@4x4")
+    planned = predict(pair, None, "easy", placement="first", grid="4x4")
     scattered = [0, 1, 6, 7, 8, 9, 14, 15]
     held = {"a": scattered, "b": [node for node in range(16) if node not in scattered]}
     rows = [{"job_id": job, "node": node} for job, nodes in held.items() for node in nodes]
@@ -180,7 +180,7 @@ def test_a_job_may_wait_for_a_core_until_its_deadline() -> None:
 
 def test_messages_are_what_makes_scattered_jobs_slower() -> None:
     pair = jobs_of(submit_time=0.0, run_time=100.0, nodes=[8, 8, 1], behaviour="bsp")
-    planned = predict(pair, None, "easy", placement="first@4x4")
+    planned = predict(pair, None, "easy", placement="first", grid="4x4")
     scattered = [0, 1, 6, 7, 8, 9, 14, 15]
     held = {"a": scattered, "b": [node for node in range(16) if node not in scattered]}
     rows = [{"job_id": job, "node": node} for job, nodes in held.items() for node in nodes]

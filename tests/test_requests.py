@@ -210,7 +210,7 @@ def workloads(draw: st.DrawFn) -> Workload:
 @given(workloads(), st.sampled_from([0.0, 7.0]), st.booleans())
 def test_work_is_conserved_and_each_request_is_answered_once(work: Workload, grain_s: float, contiguous: bool) -> None:
     """The nodes that a job holds, over time, do its work: an independent account of what the simulator computes."""
-    run = predict(work, 6, Leak(contiguous), overheads=Overheads(grain_s=grain_s), placement="leak@2x3")
+    run = predict(work, 6, Leak(contiguous), overheads=Overheads(grain_s=grain_s), placement="leak", grid="2x3")
     for job, row in enumerate(run.jobs.itertuples()):
         held = sizes(run, row.job_id)
         requested = work.table["nodes"][job]
@@ -247,7 +247,7 @@ def evolving_workload(jobs: int) -> Workload:
 
 def test_a_replay_of_evolving_jobs_agrees_with_its_simulation(tmp_path: Path) -> None:
     """16 jobs on 2 x 3 emulated nodes: requests are granted and denied, and the journal gives the same decisions."""
-    work, nodes, options = evolving_workload(16), emulated(6, cores=1), replaying(200.0, placement="leak@2x3")
+    work, nodes, options = evolving_workload(16), emulated(6, cores=1), replaying(200.0, placement="leak", grid="2x3")
     real = replay(work, nodes, "leak", tmp_path / "run", **options)
     rows = real.requests
     assert {"applied", "denied"} <= set(rows["state"])
@@ -260,7 +260,7 @@ def test_a_replay_of_evolving_jobs_agrees_with_its_simulation(tmp_path: Path) ->
     pd.testing.assert_frame_equal(again.requests, rows)
     requests = RealRun.load(tmp_path / "run").observed.requests
     assert sum(map(len, requests.values())) >= len(rows)
-    predicted = predict(work, 6, "leak", placement="leak@2x3")
+    predicted = predict(work, 6, "leak", placement="leak", grid="2x3")
     rates = {rate.name: rate for rate in paired_rates(MeasuredRun(real), MeasuredRun(predicted))}
     assert rates["in_time_rate"].jobs == 16
     assert rates["in_time_rate"].low <= 0.0 <= rates["in_time_rate"].high
@@ -276,7 +276,7 @@ def test_a_replay_under_another_policy_lets_evolving_jobs_run_as_rigid(tmp_path:
 def test_the_error_budget_of_evolving_jobs_is_complete(tmp_path: Path) -> None:
     """With all causes removed, the simulation makes the requests at the times of the replay, and ends as it did."""
     work = evolving_workload(12)
-    replay(work, emulated(6, cores=1), "leak", tmp_path / "run", **replaying(200.0, placement="leak@2x3"))
+    replay(work, emulated(6, cores=1), "leak", tmp_path / "run", **replaying(200.0, placement="leak", grid="2x3"))
     complete_budget(work, tmp_path / "run")
 
 
@@ -293,7 +293,7 @@ nodes:
 @pytest.mark.usefixtures("no_process_is_left")
 def test_a_replay_of_evolving_jobs_that_is_killed_and_resumed_answers_each_request_once(tmp_path: Path) -> None:
     work = Workload(evolving_workload(16).table.drop(columns="deadline"))  # without deadlines, no job is rejected
-    options = replaying(100.0, placement="leak@2x3")
+    options = replaying(100.0, placement="leak", grid="2x3")
     case = Case(tmp_path, work, INVENTORY, "--speed", "100", "--policy", "leak", "--grid", "2x3")
     try:
         for requests in (2, 5, 8):

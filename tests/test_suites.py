@@ -183,7 +183,7 @@ def test_a_folder_with_other_content_is_refused(folder: Path) -> None:
         ("emulated-4", "nowhere", 3, "nowhere"),
         ("inventory: emulated-4", "priority: fcfs", 3, "inventory is missing"),
         ("speed: 1e6", "sped: 1e6", 3, "unknown key"),
-        ("speed: 1e6", "calibration: c.yaml", 3, "c.yaml"),
+        ("speed: 1e6", "work_rate: c.yaml", 3, "c.yaml"),
         ("speed: 1e6", "priority: best", 3, "best"),
         ("repetitions: 2", "repetitions: 0", 4, "repetitions: must be at least 1"),
         ("repetitions: 2", "sessions: 7", 1, "7 sessions need at least as many repetitions"),

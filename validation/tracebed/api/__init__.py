@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from tracebed.errors import InputError, TestbedError, Tolerated, TracebedError
     from tracebed.orchestrator.calibration import Calibration
     from tracebed.orchestrator.scheduling.state import Policy
+    from tracebed.orchestrator.setup import Scheduling, Setup, Timing
+    from tracebed.orchestrator.simulation.overheads import Overheads
     from tracebed.orchestrator.testbeds.nodes import Inventory
     from tracebed.validation.metrics.measured import PowerModel
     from tracebed.validation.verdict.baseline import Baseline
@@ -66,11 +68,15 @@ __all__ = [
     "InputError",
     "Inventory",
     "NoiseProfile",
+    "Overheads",
     "Policy",
     "PowerModel",
     "Run",
+    "Scheduling",
+    "Setup",
     "System",
     "TestbedError",
+    "Timing",
     "Tolerated",
     "TracebedError",
     "Validation",
@@ -128,6 +134,8 @@ _HOME = {
     "tracebed.errors": ("InputError", "TestbedError", "Tolerated", "TracebedError"),
     "tracebed.orchestrator.calibration": ("Calibration",),
     "tracebed.orchestrator.scheduling.state": ("Policy",),
+    "tracebed.orchestrator.setup": ("Scheduling", "Setup", "Timing"),
+    "tracebed.orchestrator.simulation.overheads": ("Overheads",),
     "tracebed.orchestrator.testbeds.nodes": ("Inventory",),
     "tracebed.validation.verdict.baseline": ("Baseline",),
     "tracebed.validation.metrics.measured": ("PowerModel",),

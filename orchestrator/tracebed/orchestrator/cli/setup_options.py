@@ -37,7 +37,7 @@ def setup_options(names: Iterable[str], *, required: bool = True) -> Callable[[C
 
     def add(command: Command) -> Command:
         for name in reversed([*names]):
-            command = click.option(*_declared(name), **_kind(name, required))(command)
+            command = click.option(*declared(name), **_kind(name, required))(command)
         return command
 
     return add
@@ -68,7 +68,7 @@ def _seconds(name: str, text: str) -> float:
         raise InputError(f"overhead {name} is {text!r}", hint="write a number of wall seconds") from None
 
 
-def _declared(name: str) -> tuple[str, ...]:
+def declared(name: str) -> tuple[str, ...]:
     """Return the names of the option of a setting, and the name of its parameter."""
     special = {"policy_parameters": ("-P", "--policy-option"), "overheads": ("--overhead",)}
     return (*special.get(name, (f"--{name.removesuffix('_s').replace('_', '-')}",)), name)

@@ -1,0 +1,164 @@
+"""The setup of a run: one place for each setting, from which options, keywords, YAML keys and run.json are made."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tracebed.api as tb
+from drawn import draw
+from engines import case
+from tracebed.errors import InputError
+from tracebed.orchestrator.cli import tracebed
+from tracebed.orchestrator.cli.setup_options import OF_PREDICTIONS, OF_REPLAYS, declared
+from tracebed.orchestrator.run import RunInfo
+from tracebed.orchestrator.scheduling.policies.easy import Easy
+from tracebed.orchestrator.setup import ROOMS, SETTINGS, Scheduling, Setup, Timing
+from tracebed.orchestrator.simulation.overheads import Overheads
+from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.validation.repetitions.campaign import CellSpec, ReplaySpec
+
+OTHER: dict[str, Any] = {
+    "policy": "slurm",
+    "policy_parameters": {"bf_interval": 7},
+    "priority": "aging",
+    "placement": "hilbert",
+    "grid": "2x2",
+    "interval_s": 5.0,
+    "over_limit": "kill",
+    "speed": 20.0,
+    "runtime_model": "worst-case",
+    "malleability_interval_s": 3.0,
+    "overheads": {"launch_s": 0.5},
+    "dispatched": True,
+}
+"""Setting -> a value that is not its default. A calibration is a file, and has tests of its own."""
+
+
+def test_the_table_of_other_values_lacks_no_setting() -> None:
+    assert {*OTHER} == {*SETTINGS} - {"calibration"}
+    assert Setup.of(OTHER["policy"], **{name: OTHER[name] for name in OTHER if name != "policy"}).given.keys() == {
+        *OTHER
+    }
+
+
+def test_each_setting_is_an_option_of_the_commands_and_a_key_of_files() -> None:
+    for command, names in (("simulate", OF_PREDICTIONS), ("replay", OF_REPLAYS)):
+        options = {option.name: option for option in tracebed.get_command(None, command).params}  # type: ignore[arg-type]
+        for name in names:
+            assert options[name].opts[-1] == declared(name)[-2]
+            assert getattr(options[name], "help", "")
+    assert {*OF_PREDICTIONS} == {*SETTINGS} - {"dispatched"}
+    assert {*OF_REPLAYS} <= {*CellSpec.model_fields}
+    assert {*OF_REPLAYS} - {"policy", "policy_parameters"} <= {*ReplaySpec.model_fields}
+    assert all(field.metadata["about"].strip() for field in SETTINGS.values())
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_each_setting_is_in_the_digest_and_returns_from_run_json(name: str) -> None:
+    plain, other = Setup.of("easy"), Setup.of("easy", **{name: OTHER[name]})
+    assert plain.digest != other.digest
+    info = RunInfo("simulator", "simulated", [], {}, other)
+    again = RunInfo.from_json(json.loads(json.dumps(info.as_dict())))
+    assert again.setup == other and again.setup.digest == other.digest
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_prediction_repeats_under_the_setup_of_its_run_json(seed: int, tmp_path: Path) -> None:
+    arguments = case(seed)
+    run = predict(**arguments)
+    run.save(tmp_path / "run")
+    setup = tb.Run.load(tmp_path / "run").info.setup
+    again = predict(arguments["workload"], arguments["nodes"], setup)
+    assert again.jobs.equals(run.jobs) and again.info.setup == setup
+
+
+def test_the_sources_of_a_run_state_what_they_know() -> None:
+    every = Setup.of("slurm", over_limit="kill", speed=2.0)
+
+    def stated(source: str, **facts: Any) -> dict[str, list[str]]:
+        return {
+            room: [*names] for room, names in RunInfo(source, "x", [], {}, every, **facts).as_dict()["setup"].items()
+        }
+
+    names = {room: [*names] for room, names in ROOMS.items()}
+    assert stated("simulator") == {
+        "scheduling": names["scheduling"],
+        "timing": [name for name in names["timing"] if name != "calibration"],
+    }
+    assert stated("replay") == {"scheduling": names["scheduling"], "timing": ["speed"]}
+    of_batch = {"scheduling": ["policy", "policy_parameters", "over_limit"], "timing": ["speed"]}
+    assert stated("replay", batch={"system": "slurm"}) == of_batch
+    assert stated("log") == {"scheduling": ["policy", "policy_parameters"], "timing": ["speed"]}
+    assert stated("batsim", imported={"file": "x"}) == stated("log")
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"priorty": "aging"}, "unknown setting 'priorty' (did you mean priority"),
+        ({"priority": "oldest"}, "unknown priority 'oldest'"),
+        ({"placement": "hilbert@2x2"}, "placement is 'hilbert@2x2' (give placement hilbert and grid 2x2)"),
+        ({"over_limit": "maybe"}, "unknown over_limit 'maybe'"),
+        ({"interval_s": -1.0}, "interval_s is -1.0"),
+        ({"speed": 0.0}, "speed is 0.0"),
+        ({"runtime_model": "best"}, "unknown runtime_model 'best'"),
+        ({"overheads": {"lunch_s": 1.0}}, "unknown overhead 'lunch_s' (did you mean launch_s"),
+        ({"overheads": {"launch_s": "long"}}, "overhead launch_s is 'long'"),
+        ({"overheads": {"grain_s": 1.0}, "malleability_interval_s": 1.0}, "both a grain and a malleability interval"),
+        ({"policy_parameters": {"depth": 3}}, "depth"),
+    ],
+)
+def test_an_invalid_setting_is_named(settings: dict[str, Any], what: str) -> None:
+    with pytest.raises(InputError, match=re.escape(what)):
+        Setup.of("easy", **settings).resolved(4)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"scheduling": {"policy": 3}},
+        {"scheduling": {"policy": "easy", "policy_parameters": []}},
+        {"scheduling": {"surprise": 3}},
+        {"scheduling": []},
+        {"timing": {"speed": "fast"}},
+        {"timing": {"overheads": {"launch_s": -1}}},
+        {"timing": {"overheads": 3}},
+    ],
+)
+def test_a_damaged_setup_of_run_json_is_an_error(raw: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        Setup.from_dict(raw)
+
+
+def test_a_replay_takes_no_setting_of_predictions() -> None:
+    with pytest.raises(InputError, match="overheads is a setting of predictions, not of replays"):
+        Setup.of("easy", overheads=Overheads(1.0)).measured()
+    assert Setup.of("easy", speed=3.0, dispatched=True).measured().timing == Timing(speed=3.0)
+
+
+def test_a_policy_may_be_a_name_a_class_or_an_instance() -> None:
+    named, of_class, of_instance = (Setup.of(policy).resolved(4)[0] for policy in ("easy", Easy, Easy()))
+    assert named == of_class == of_instance
+    with pytest.raises(InputError, match="parameters are given for an instance"):
+        Setup.of(Easy(), policy_parameters={"depth": 1})
+
+
+def test_a_setup_replaces_settings_of_a_setup() -> None:
+    start = Setup.of("easy", speed=3.0, priority="aging")
+    assert Setup.of(start) is not None and Setup.of(start) == start
+    other = Setup.of(start, policy="fcfs", speed=4.0)
+    assert (other.scheduling, other.timing) == (Scheduling(policy="fcfs", priority="aging"), Timing(speed=4.0))
+    assert Setup.of(start, speed=None) == start
+    assert asdict(replace(start.timing, speed=1.0)) == asdict(Timing())
+
+
+def test_the_cases_of_the_engines_use_every_setting_of_a_prediction() -> None:
+    """Otherwise a new setting would not be compared between the engines."""
+    used = {name for seed in range(200) for name in {*case(seed), *draw(seed, "pref").options}}
+    assert {"policy_parameters", "priority", "interval_s", "over_limit", "runtime_model", "overheads"} <= used
