@@ -5,7 +5,7 @@ from importlib.metadata import version as installed
 
 from sphinx.application import Sphinx
 
-from tracebed.orchestrator.cli.setup_options import OF_PREDICTIONS, declared
+from tracebed.cli.setup_options import OF_PREDICTIONS, declared
 from tracebed.orchestrator.setup import ROOMS, SETTINGS
 
 project = "tracebed"

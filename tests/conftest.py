@@ -78,7 +78,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
         monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        from tracebed.orchestrator import cli
+        from tracebed import cli
 
         monkeypatch.setattr(sys, "argv", ["tracebed", *arguments])
         with pytest.raises(SystemExit) as end, pytest.MonkeyPatch.context():

@@ -19,7 +19,8 @@ import pandas as pd
 from drawn import MALLEABLE, draw
 from reference_scheduler import RefJob
 from test_scheduling import POLICY_PARAMETERS, workload_of
-from tracebed.orchestrator.run import TABLES, NodeFacts, Run
+from tracebed.orchestrator.run import TABLES, Run
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict

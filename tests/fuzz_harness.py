@@ -98,7 +98,7 @@ def run(folder: Path, words: list[str], *, number: int = 0, kind: str = "") -> O
 
 def _command(folder: Path, words: list[str], out: int) -> None:
     """Run the command in this process, which ends."""
-    from tracebed.orchestrator import cli
+    from tracebed import cli
 
     signal.alarm(HANGING_S)
     resource.setrlimit(resource.RLIMIT_CPU, (LONGEST_S, LONGEST_S + 5))  # SIGKILL follows SIGXCPU

@@ -51,7 +51,7 @@ def install(
 
 def tracebed(site: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run the command `tracebed` in a process with the packages installed in `site`."""
-    code = f"import sys; sys.argv[1:] = {list(arguments)!r}; from tracebed.orchestrator.cli import main; main()"
+    code = f"import sys; sys.argv[1:] = {list(arguments)!r}; from tracebed.cli import main; main()"
     return python(site, code, cwd=cwd)
 
 

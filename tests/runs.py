@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from tracebed.orchestrator.replay.options import Options
-from tracebed.orchestrator.run import NodeFacts, Run, RunInfo
+from tracebed.orchestrator.run import Run, RunInfo
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.setup import SETTINGS, Setup
 

@@ -24,7 +24,7 @@ from tracebed.orchestrator.testbeds.agent import spool
 
 GUARD_S = 120.0
 """Time after which a test gives up waiting, s."""
-PROGRAM = "from tracebed.orchestrator.cli import main; main()"
+PROGRAM = "from tracebed.cli import main; main()"
 
 
 class Case:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tracebed.cli import tracebed
 from tracebed.converters.applications import (
     APPLICATIONS,
     CLASSES,
@@ -25,7 +26,6 @@ from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.models.cirne import cirne
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, Tolerated
-from tracebed.orchestrator.cli import tracebed
 
 
 def workload_of(nodes: list[int], run: list[float]) -> Workload:

@@ -22,16 +22,16 @@ from fuzz import read_or_refuse
 from test_recognition import EXAMPLES
 from tracebed import input_files, parquet_file
 from tracebed.api import import_run
+from tracebed.cli import config, policy_options
 from tracebed.converters.cleaning.recipes import load_recipe
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.tools import expansion, files
 from tracebed.converters.formats.writing import write_workload
 from tracebed.errors import InputError
-from tracebed.orchestrator import slurm_conf
-from tracebed.orchestrator.calibration import Calibration
-from tracebed.orchestrator.cli import config, policy_options
 from tracebed.orchestrator.replay.commands import AllowedCommands
 from tracebed.orchestrator.replay.thresholds import Thresholds
+from tracebed.orchestrator.slurm import conf as slurm_conf
+from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.checking.health import read_limits
 from tracebed.validation.repetitions.campaign import load_campaign
 from tracebed.validation.simulators.pairing import read_mapping

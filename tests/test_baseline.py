@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tracebed.cli import tracebed
 from tracebed.display import json_values
 from tracebed.errors import ExitCode, InputError
-from tracebed.orchestrator.cli import tracebed
 from tracebed.validation.verdict import Tolerances, Validation, Verdict
 from tracebed.validation.verdict.baseline import Baseline, verdicts_in
 from tracebed.validation.verdict.validation import SUITE_SCHEMA

@@ -33,7 +33,8 @@ from tracebed.orchestrator.batch.slurm_states import STATES, is_hopeless, meanin
 from tracebed.orchestrator.batch.watched import CERTAIN, GIVEN_UP, WatchedJob, never_starts
 from tracebed.orchestrator.replay.journal import Entry, Journal
 from tracebed.orchestrator.replay.thresholds import Thresholds
-from tracebed.orchestrator.run import JOURNAL, NodeFacts, Run, RunInfo
+from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.slurm import SlurmProvider, SlurmSettings

@@ -22,9 +22,10 @@ from tracebed.orchestrator.batch.plan import Plan
 from tracebed.orchestrator.batch.session import BatchOptions
 from tracebed.orchestrator.replay.folder import WorkingFolder
 from tracebed.orchestrator.replay.journal import Entry, Journal, has_facts
-from tracebed.orchestrator.run import JOURNAL, NodeFacts, RunInfo
+from tracebed.orchestrator.run import JOURNAL, RunInfo
+from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.orchestrator.setup import Setup
-from tracebed.orchestrator.working_folders import working_folders
 from tracebed.states import JobState
 
 PREFIX = "tracebed-1a2b3c4d-"

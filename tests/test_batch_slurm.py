@@ -18,15 +18,15 @@ from click.testing import CliRunner
 
 import tracebed.api as tb
 from slurmd import Slurm, reason_to_skip
+from tracebed.cli import tracebed
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.orchestrator.batch.abandoned import cancel_left
 from tracebed.orchestrator.batch.base import Settings
 from tracebed.orchestrator.batch.session import BatchOptions
-from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import JOURNAL
-from tracebed.orchestrator.working_folders import working_folders
+from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.validation.metrics import metrics
 
 REASON = reason_to_skip(accounting=True)

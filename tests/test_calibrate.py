@@ -9,13 +9,14 @@ import pytest
 from click.testing import CliRunner
 
 import tracebed.api as tb
+from tracebed.cli import tracebed
 from tracebed.orchestrator.calibrating import probes
 from tracebed.orchestrator.calibrating.duty import propose
 from tracebed.orchestrator.calibrating.estimates import by_size, estimates, linear, mean, mean_of, with_step
 from tracebed.orchestrator.calibrating.samples import Samples, samples_of
-from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.replay.journal import Entry
-from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict

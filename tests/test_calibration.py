@@ -12,7 +12,11 @@ import pytest
 import tracebed.api as tb
 from tracebed.cpus import format_cpus
 from tracebed.errors import InputError
-from tracebed.orchestrator.calibration import (
+from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.run import JOURNAL, Run
+from tracebed.orchestrator.simulation.overheads import Overheads
+from tracebed.orchestrator.testbeds import rates
+from tracebed.orchestrator.testbeds.calibration import (
     OVERHEADS,
     Calibration,
     Estimate,
@@ -22,10 +26,6 @@ from tracebed.orchestrator.calibration import (
     state_folder,
     store_rate,
 )
-from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.run import JOURNAL, Run
-from tracebed.orchestrator.simulation.overheads import Overheads
-from tracebed.orchestrator.testbeds import rates
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.rates import median_interval, rate_of
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed

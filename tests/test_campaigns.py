@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 import tracebed.api as tb
+from tracebed.cli import tracebed
 from tracebed.errors import ExitCode
-from tracebed.orchestrator.cli import tracebed
 from tracebed.validation.repetitions.campaign import HINT, CampaignSpec, load_campaign
 from tracebed.validation.repetitions.dependence import Dependence
 from tracebed.validation.repetitions.summary import CellFigures, Figures, Summary

@@ -14,7 +14,8 @@ import tracebed.api as tb
 from runs import fcfs_run, make_run
 from test_cli_verdicts import call
 from test_validation import validated
-from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.validation.verdict.capacity import unused_nodes
 from tracebed.validation.verdict.noise import noise_floor

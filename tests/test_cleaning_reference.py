@@ -19,11 +19,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from logs import CORI, CORI_LONG, write
+from tracebed import cli
 from tracebed.converters.cleaning.audit import clean
 from tracebed.converters.cleaning.recipes import load_recipe
 from tracebed.converters.formats.reading import read_raw
 from tracebed.errors import Tolerated
-from tracebed.orchestrator import cli
 
 NOON = datetime(2022, 11, 14, 12)  # far from any change of the clock
 Record = dict[str, Any]

@@ -12,8 +12,8 @@ from pathlib import Path
 import click
 import pytest
 
+from tracebed import cli
 from tracebed.errors import ExitCode
-from tracebed.orchestrator import cli
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -208,7 +208,7 @@ def test_the_shell_completes_names(words: list[str], offered: set[str], tmp_path
         "COMP_WORDS": " ".join(words),
         "COMP_CWORD": str(len(words) - 1),
     }
-    program = "import sys; sys.argv = ['tracebed']; from tracebed.orchestrator.cli import main; main()"
+    program = "import sys; sys.argv = ['tracebed']; from tracebed.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", program], env=os.environ | variables, capture_output=True, text=True, check=False
     )

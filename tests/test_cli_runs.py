@@ -13,11 +13,11 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
+from tracebed.cli import demo as demo_module
+from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import ExitCode, TracebedError
-from tracebed.orchestrator.cli import demo as demo_module
-from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import Run
 from tracebed.validation.verdict import Verdict
 

@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 
 import tracebed.api as tb
 from runs import NAN, fcfs_run, make_run
+from tracebed.cli import tracebed
 from tracebed.errors import ExitCode, InputError
-from tracebed.orchestrator.cli import tracebed
 
 
 def call(*words: object) -> Result:
@@ -143,7 +143,7 @@ def test_bad_input_is_one_line_with_a_hint(folder: Path, words: tuple[str, ...],
 
 def shell(script: str, folder: Path, **streams: int) -> subprocess.CompletedProcess[str]:
     """Run a shell script in which $COMPARE is a command that prints a table."""
-    command = f"{sys.executable} -c 'from tracebed.orchestrator.cli import main; main()' compare"
+    command = f"{sys.executable} -c 'from tracebed.cli import main; main()' compare"
     environment = os.environ | {"COMPARE": f"{command} --real {folder / 'real'} --predicted {folder / 'sim'}"}
     script = script.replace("$COMPARE", 'eval "$COMPARE"')
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
@@ -180,7 +180,7 @@ def test_output_needs_no_open_stream_and_no_unicode(folder: Path) -> None:
 
 
 def test_the_exit_status_reaches_the_shell(folder: Path) -> None:
-    command = [sys.executable, "-c", "from tracebed.orchestrator.cli import main; main()"]
+    command = [sys.executable, "-c", "from tracebed.cli import main; main()"]
     words = ["compare", "--real", str(folder / "real"), "--predicted", str(folder / "sim")]
     done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 3
@@ -194,7 +194,7 @@ def test_the_exit_status_reaches_the_shell(folder: Path) -> None:
 @pytest.mark.parametrize("command", ["metrics", "compare"])
 def test_help_ends_with_an_example_and_imports_nothing_heavy(command: str) -> None:
     code = (
-        "import sys; from tracebed.orchestrator.cli import tracebed\n"
+        "import sys; from tracebed.cli import tracebed\n"
         f"try: tracebed.main([{command!r}, '--help'])\n"
         "finally: print(sorted({'numpy', 'pandas', 'matplotlib', 'rich', 'scipy'} & set(sys.modules)))"
     )

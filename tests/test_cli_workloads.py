@@ -13,11 +13,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from tracebed.cli.charts import bars, columns, spell
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import ExitCode
-from tracebed.orchestrator.cli.charts import bars, columns, spell
 
 SWF = "; MaxNodes: 4\n; MaxProcs: 16\n; UnixStartTime: 86400\n1 0 5 100 4 -1 -1 8 200 -1 1 1 1 -1 1 1 -1 -1\n"
 
@@ -230,7 +230,7 @@ def test_help_ends_with_an_example(command: str, call: Callable[..., Any]) -> No
 
 def test_help_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from tracebed.orchestrator import cli; sys.argv = ['tracebed', 'scale', '--help'];\n"
+        "import sys; from tracebed import cli; sys.argv = ['tracebed', 'scale', '--help'];\n"
         "try: cli.main()\nexcept SystemExit: pass\n"
         "print(sorted({'numpy', 'pandas', 'pyarrow', 'matplotlib', 'rich'} & set(sys.modules)))"
     )
@@ -242,7 +242,7 @@ def test_a_simulation_imports_only_what_it_needs(tmp_path: Path) -> None:
     table = pd.DataFrame({"job_id": ["a", "b"], "submit_time": [0.0, 1.0], "run_time": [9.0, 3.0], "nodes": [1, 2]})
     write_workload(Workload(table), tmp_path / "w.parquet")
     code = (
-        "import sys; from tracebed.orchestrator import cli; sys.argv[0] = 'tracebed'\n"
+        "import sys; from tracebed import cli; sys.argv[0] = 'tracebed'\n"
         "try: cli.main()\nexcept SystemExit as end: status = end.code\n"
         "spare = {'docker', 'fabric', 'matplotlib', 'paramiko', 'pydantic', 'scipy', 'tracebed.benchmarks.rank',\n"
         "  'tracebed.converters.cleaning', 'tracebed.converters.formats.swf', 'tracebed.converters.scaling',\n"

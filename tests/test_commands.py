@@ -20,11 +20,11 @@ from agents import Agent, gone, until
 from runs import replaying
 from tracebed.benchmarks.affinity import processes_of, strays
 from tracebed.benchmarks.program import Program
+from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Workload
 from tracebed.cpus import format_cpus
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.replay.commands import AllowedCommands
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import Run

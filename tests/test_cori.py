@@ -16,12 +16,12 @@ import pytest
 from click.testing import CliRunner
 
 from logs import CORI, CORI_LONG, CORI_ROWS, EAGLE, RESERVATION, cori_row, write
+from tracebed.cli import tracebed
 from tracebed.converters.cleaning.audit import records_of
 from tracebed.converters.formats.reading import read_raw, read_workload
 from tracebed.converters.log import Log
 from tracebed.converters.workload import System
 from tracebed.errors import InputError, Tolerated
-from tracebed.orchestrator.cli import tracebed
 
 DAY = "2019-01-01"
 EAGLE_ROWS = [

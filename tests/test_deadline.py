@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 import tracebed.api as tb
 from redecided import decided, decided_again, emulated, noting
 from runs import replaying
+from tracebed.cli import tracebed
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs

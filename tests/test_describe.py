@@ -14,6 +14,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tracebed.cli import tracebed
+from tracebed.cli.charts import area
 from tracebed.converters.description import (
     cumulative,
     describe,
@@ -27,8 +29,6 @@ from tracebed.converters.models.cirne import cirne
 from tracebed.converters.scaling import scale
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError, Tolerated
-from tracebed.orchestrator.cli import tracebed
-from tracebed.orchestrator.cli.charts import area
 
 MONDAY = 1_283_731_200.0  # 2010-09-06 00:00 UTC
 
@@ -252,7 +252,7 @@ def test_no_line_is_wider_than_the_terminal(terminal: int, tmp_path: Path, monke
     path = tmp_path / "w.parquet"
     write_workload(cirne(3000, seed=1), path)
     for module in ("describe", "console"):
-        monkeypatch.setattr(f"tracebed.orchestrator.cli.{module}.UNBOUNDED", terminal)
+        monkeypatch.setattr(f"tracebed.cli.{module}.UNBOUNDED", terminal)
     out = CliRunner().invoke(tracebed, ["describe", str(path)], catch_exceptions=False).stdout
     charts = out[out.index("Requested nodes") :]
     assert max(map(len, charts.splitlines())) <= terminal

@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from tracebed.cli.describe import describe
 from tracebed.converters.dictionary import EXTRA, dictionary
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import SCHEMA, Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli.describe import describe
 
 
 @pytest.fixture

@@ -24,10 +24,10 @@ from redecided import workload
 from runs import replaying
 from sshd import Sshd
 from survival import Case
+from tracebed.cli import demo as demo_module
+from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.errors import TestbedError
-from tracebed.orchestrator.cli import demo as demo_module
-from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.testbeds.base import Event
 from tracebed.orchestrator.testbeds.docker import containers
@@ -251,7 +251,7 @@ def test_nothing_is_left_of_a_killed_replay(boxes: Boxes, tmp_path: Path) -> Non
     file.write_text(f"groups: {{boxes: {{{keys}, nodes: [{{name: 'n[1-2]', cores: 2, emulated: true}}]}}}}\n")
     write_workload(workload(6, nodes=2), work)
     label = f"{TESTBED_LABEL}={containers.testbed_label(load_inventory(file).groups[0])}"
-    command = [sys.executable, "-c", "from tracebed.orchestrator.cli import main; main()", "replay", str(work)]
+    command = [sys.executable, "-c", "from tracebed.cli import main; main()", "replay", str(work)]
     command += ["--policy", "pref"]
     command += ["--inventory", str(file), "--speed", "1", "-o", str(tmp_path / "run")]
     with (tmp_path / "log").open("wb") as log:

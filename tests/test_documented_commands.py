@@ -22,8 +22,8 @@ from click.testing import CliRunner
 
 import logs
 import tracebed.api as tb
+from tracebed.cli import tracebed
 from tracebed.errors import ExitCode
-from tracebed.orchestrator.cli import tracebed
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]

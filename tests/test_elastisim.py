@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fuzz import mutated, read_or_refuse
+from tracebed.cli.workloads import convert
 from tracebed.converters.formats import elastisim
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.tools.elastisim_models import CannotTell, application, evaluate
@@ -27,7 +28,6 @@ from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.speedup import Speedup, speedup_function
 from tracebed.converters.workload import SCHEMA, Provenance, System, Workload
 from tracebed.errors import InputError, Tolerated
-from tracebed.orchestrator.cli.workloads import convert
 
 SPEEDUPS = (
     *(("linear", ""), ("amdahl", "0.95"), ("amdahl", "1"), ("amdahl", "0"), ("downey", "12.5 0.5"), ("downey", "7 0")),

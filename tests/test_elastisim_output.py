@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 import elastisim_programs as programs
 import tracebed.api as tb
 from fuzz import mutated
+from tracebed.cli import tracebed
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError, TracebedError
-from tracebed.orchestrator.cli import tracebed
-from tracebed.orchestrator.run import Run, nodes_of
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.validation.simulators.elastisim import outputs
 from tracebed.validation.simulators.elastisim.reader import read
 from tracebed.validation.simulators.simulator import ReadOptions, SimulateOptions, simulate

@@ -21,7 +21,8 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.replay.witness import Witness
-from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.testbeds.agent.sampling import EnergyCounter, Sampler, energy_zones
 from tracebed.validation.metrics import MeasuredRun, PowerModel, metrics

@@ -13,13 +13,13 @@ import pytest
 from click.testing import CliRunner
 
 import tracebed.api as tb
+from tracebed.cli import tracebed
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.calibration import Calibration
-from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.validation.fitting import Fit, LossName, calibration_of, cases_of, fit
 from tracebed.validation.fitting.evaluation import NAMES
 from tracebed.validation.fitting.fit import spread_out

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tracebed.cli import tracebed
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.validation.studies.real import dmr_gain_slope

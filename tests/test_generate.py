@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
+from tracebed.cli import tracebed
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.models import registry
 from tracebed.converters.models.cirne import cirne
@@ -26,7 +27,6 @@ from tracebed.converters.models.registry import MODELS
 from tracebed.converters.scaling import to_load
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli import tracebed
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,7 +23,6 @@ from runs import replaying
 from test_replayer import CPUS, GUARD_S, wait_for, write_case
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.limits import KINDS
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.health import execution_kind, health
 from tracebed.orchestrator.replay.journal import Entry
@@ -31,10 +30,12 @@ from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.replay.thresholds import SHIPPED, SIGNALS, Limit, Limits, Thresholds, Times
 from tracebed.orchestrator.replay.witness import Witness
-from tracebed.orchestrator.run import JOURNAL, NodeFacts, Run, RunInfo
+from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.testbeds.limits import KINDS
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 ROOT = Path(__file__).resolve().parents[1]

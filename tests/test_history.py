@@ -13,15 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runs import by_node
+from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.scaling import scale
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli import tracebed
-from tracebed.orchestrator.history import assign_nodes, run_of_log
-from tracebed.orchestrator.run import Run, nodes_of
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.metrics import metrics
+from tracebed.validation.simulators.history import assign_nodes, run_of_log
 
 
 def log(nodes: int = 4) -> Workload:

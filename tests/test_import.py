@@ -21,11 +21,11 @@ from runs import fcfs_run
 from test_cli_verdicts import call
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import ExitCode, InputError
-from tracebed.orchestrator.history import run_of_log
 from tracebed.orchestrator.run import Run
 from tracebed.validation.export import export
 from tracebed.validation.metrics import all_metrics, metrics, per_job
 from tracebed.validation.simulators.columns import split
+from tracebed.validation.simulators.history import run_of_log
 from tracebed.validation.simulators.observed import resolution_of, states_of
 
 # id, submit, start, end, nodes

@@ -17,7 +17,8 @@ from test_cli_verdicts import call
 from test_import import times, workload
 from tracebed.converters.workload import System
 from tracebed.errors import InputError
-from tracebed.orchestrator.run import Run, nodes_of
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.validation.metrics import metrics
 from tracebed.validation.simulators import accasim

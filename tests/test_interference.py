@@ -21,7 +21,8 @@ from tracebed.benchmarks.kernels import compute
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.calibrating.interference import interference
 from tracebed.orchestrator.replay.session import replay
-from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.simulation.interference import Interference, kernel_of
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict

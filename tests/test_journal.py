@@ -15,9 +15,8 @@ from click.testing import CliRunner
 from journals import change
 from redecided import emulated, workload
 from runs import replaying
+from tracebed.cli import tracebed
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli import tracebed
-from tracebed.orchestrator.rejudging import rejudged
 from tracebed.orchestrator.replay import chain, journal
 from tracebed.orchestrator.replay.chain import head_path
 from tracebed.orchestrator.replay.folder import SECRET, WorkingFolder
@@ -26,6 +25,7 @@ from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, TABLES, Run
 from tracebed.validation.budget import error_budget
+from tracebed.validation.verdict.rejudging import rejudged
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 

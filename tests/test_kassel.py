@@ -13,7 +13,8 @@ import pytest
 from reference_scheduler import RefJob
 from test_scheduling import workload_of
 from tracebed.converters.formats.reading import read_workload
-from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.simulation.prediction import predict
 
 THEIRS = {"promise": "steal", "count_idle": "head", "expected_end": "limit", "narrow": True, "ties": "id"}

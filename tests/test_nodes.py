@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 
 import tracebed.api as tb
 from sshd import Sshd
+from tracebed.cli import tracebed
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.checking.health import SIGNALS, judge, read_limits, signals_of
 from tracebed.orchestrator.testbeds.checking.making import take_down

@@ -13,10 +13,11 @@ from click.testing import CliRunner
 
 from reference_scheduler import RefJob, reference_schedule
 from test_scheduling import workload_of
+from tracebed.cli import tracebed
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
-from tracebed.orchestrator.cli import tracebed
-from tracebed.orchestrator.run import NodeFacts, Run, nodes_of
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.simulation.engine import _library

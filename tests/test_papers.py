@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from tracebed.cli import tracebed
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.gain_slope import Sizes, gain_slopes, sizes_by_gain_slope
 from tracebed.converters.models import deadlines, downey97, registry
@@ -21,7 +22,6 @@ from tracebed.converters.models.papers import HPG_ALIGNER, SD, deadline, dmr, sd
 from tracebed.converters.speedup import speedup_function
 from tracebed.converters.workload import System
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli import tracebed
 
 TABLE_1 = {6: 0.7143, 12: 0.1176, 24: -0.0168, 48: -0.0672}
 TABLE_3 = {6: 0.7504, 12: 0.1375, 24: 0.0022, 48: -0.0137}

@@ -27,8 +27,8 @@ from tracebed.benchmarks.standalone import pils
 from tracebed.benchmarks.standalone.pils import PilsResult, RankResult, Work
 from tracebed.benchmarks.standalone.ranks import Reduce, run_ranks
 from tracebed.benchmarks.standalone.team import Team
+from tracebed.cli import tracebed
 from tracebed.errors import ExitCode, InputError, TestbedError
-from tracebed.orchestrator.cli import tracebed
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))
 GUARD_S = 60.0
@@ -190,7 +190,7 @@ def test_an_administrator_changes_the_cpus_and_the_checksum_stays(
 def start(administrator: Administrator, *words: str) -> subprocess.Popen[str]:
     """Start the command with both CPUs prepared for it."""
     code = "import json, os, sys; os.environ.update(json.loads(sys.stdin.readline()))\n"
-    code += "from tracebed.orchestrator.cli import main; main()"
+    code += "from tracebed.cli import main; main()"
     process = subprocess.Popen([sys.executable, "-c", code, *FOREVER, *words], stdin=subprocess.PIPE, text=True)
     prepared, variables = administrator.prepare(process.pid, CPUS[:2])
     assert prepared is Result.SUCCESS

@@ -18,10 +18,10 @@ import tracebed.api as tb
 from drawn import POLICIES, draw
 from redecided import decided, decided_again, workload
 from runs import make_run, replaying
+from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.provenance import Provenance, System
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.scheduling.jobs import Jobs

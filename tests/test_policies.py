@@ -21,10 +21,11 @@ from drawn import MALLEABLE, POLICIES, PRIORITIES, draw
 from reference_scheduler import RefJob
 from runs import resize_rows
 from test_scheduling import assert_same, simulated, workload_of
+from tracebed.cli.simulate import simulate
 from tracebed.converters.formats.writing import write_workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli.simulate import simulate
-from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling import priorities
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry

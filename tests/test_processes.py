@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 import tracebed.api as tb
+from tracebed.cli import tracebed as cli
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli import tracebed as cli
-from tracebed.orchestrator.run import NodeFacts
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.processes import Processes, as_processes
 from tracebed.states import JobState

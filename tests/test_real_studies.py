@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tracebed.cli import tracebed
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics.summary import metrics
 from tracebed.validation.studies.real import drom, sd, throughput

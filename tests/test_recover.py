@@ -17,10 +17,9 @@ from redecided import emulated, workload
 from runs import by_node, replaying
 from test_replay_sharing import MATE_AND_GUEST
 from test_replayer import GUARD_S, wait_for, working_folders, write_case
+from tracebed.cli import tracebed
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator import working_folders as working_folders_module
-from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.replay import folder as folder_module
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.folder import WorkingFolder
@@ -28,9 +27,10 @@ from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.recovery import Retold, recover, recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, TABLES, Run, RunInfo
+from tracebed.orchestrator.runs import working_folders as working_folders_module
+from tracebed.orchestrator.runs.working_folders import MARKER, output_of
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.setup import Setup
-from tracebed.orchestrator.working_folders import MARKER, output_of
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 

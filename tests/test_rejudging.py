@@ -15,13 +15,13 @@ from test_cli_verdicts import call
 from test_health import agents, jobs_of, ranks
 from test_validation import predicted, repetitions, validated
 from tracebed.errors import ExitCode, InputError
-from tracebed.orchestrator.rejudging import rejudged
 from tracebed.orchestrator.replay.health import Value, judged
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.replay.thresholds import SIGNALS, Thresholds, Times
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.validation.fitting.cases import cases_of
 from tracebed.validation.verdict.noise import noise_floor
+from tracebed.validation.verdict.rejudging import rejudged
 from tracebed.validation.verdict.rule import Reason, Verdict
 
 WIDE = "all: {" + ", ".join(f"{name}: {{degraded: 1.0e+6, unhealthy: 1.0e+6}}" for name in SIGNALS) + "}\n"

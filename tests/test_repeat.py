@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import tracebed.api as tb
+from tracebed.cli import tracebed
 from tracebed.errors import ExitCode, TracebedError
-from tracebed.orchestrator.cli import tracebed
 
 CAMPAIGN = """\
 repetitions: 2
@@ -224,7 +224,7 @@ def test_a_run_that_is_not_in_the_log_is_in_the_statistics(folder: Path) -> None
 def test_an_interrupted_campaign_continues_with_the_interrupted_repetition(folder: Path, number: int) -> None:
     slow = CAMPAIGN.replace("repetitions: 2", "repetitions: 1").replace("1e6", "40000")
     (folder / "c.yaml").write_text(slow.replace("  a: {}", "  a: {beside: echo $$ > pid; sleep 1000}"))
-    command = [sys.executable, "-c", "from tracebed.orchestrator.cli import main; main()", "repeat", "c.yaml"]
+    command = [sys.executable, "-c", "from tracebed.cli import main; main()", "repeat", "c.yaml"]
     with subprocess.Popen([*command, "-o", "out"], stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 60
         while not (found := list((folder / "out").glob("*/rep-01.partial-*/**/job-*"))):

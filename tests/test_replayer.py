@@ -151,7 +151,7 @@ def write_case(folder: Path, seconds: float) -> list[str]:
     table |= {"run_time": [0.1, seconds, 1.0, 1.0], "time_limit": [1.0, seconds, 2.0, 2.0], "nodes": [2, 2, 2, 1]}
     write_workload(Workload(pd.DataFrame(table)), folder / "w.parquet")
     (folder / "i.yaml").write_text("linger_s: 1\nnodes:\n  - {name: 'n[1-2]', cores: 2, emulated: true}\n")
-    program = "from tracebed.orchestrator.cli import main; main()"
+    program = "from tracebed.cli import main; main()"
     options = ["--policy", "fcfs", "--inventory", "i.yaml", "-o", "run"]
     return [sys.executable, "-c", program, "replay", "w.parquet", *options]
 

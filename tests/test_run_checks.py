@@ -19,10 +19,11 @@ from click.testing import CliRunner
 from drawn import draw
 from runs import NAN, make_run
 from test_scheduling import workload_of
+from tracebed.cli import tracebed
 from tracebed.errors import InputError, Tolerated
-from tracebed.orchestrator import run_schema
-from tracebed.orchestrator.cli import tracebed
-from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs import schema as run_schema
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.simulation.prediction import predict
 
 HAND = [(0.0, 0.0, 10.0, 2), (1.0, 10.0, 30.0, 2), (2.0, 10.0, 20.0, 1), (3.0, 20.0, 25.0, 1), (4.0, NAN, NAN, 9)]
@@ -320,7 +321,7 @@ def test_predictions_pass_all_checks(policy: str, seed: int, tmp_path: Path) -> 
 
 
 def test_the_check_in_blocks_finds_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tracebed.orchestrator import run_checks
+    from tracebed.orchestrator.runs import checks as run_checks
 
     for limits in ((2**16, 2**22), (1, 2**22), (2**16, 1), (3, 2)):
         monkeypatch.setattr(run_checks, "BLOCK_NODES", limits[0])

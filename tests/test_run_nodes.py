@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator import run as runs
-from tracebed.orchestrator.run import NodeFacts, Run, RunInfo
+from tracebed.orchestrator.run import Run, RunInfo
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.simulation.prediction import predict
 
 names = st.builds(

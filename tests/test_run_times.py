@@ -19,7 +19,8 @@ from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.replay.thresholds import SIGNALS, Thresholds
 from tracebed.orchestrator.replay.timeline import Timeline
 from tracebed.orchestrator.replay.witness import Witness
-from tracebed.orchestrator.run import JOURNAL, NodeFacts
+from tracebed.orchestrator.run import JOURNAL
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.states import JobState

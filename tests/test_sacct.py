@@ -14,11 +14,11 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 
 from fuzz import mutated, read_or_refuse
+from tracebed.cli import tracebed
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.tools.files import MAX_LINE
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError, Tolerated
-from tracebed.orchestrator.cli import tracebed
 
 FIELDS = (
     *("JobID", "JobName", "Cluster", "User", "Account", "Partition", "QOS", "Submit", "Eligible", "Start", "End"),

@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 
 import tracebed.api as tb
 from test_schemas import problems
+from tracebed.cli import tracebed
 from tracebed.errors import ExitCode, InputError
-from tracebed.orchestrator.cli import tracebed
 from tracebed.validation.metrics import all_metrics
 from tracebed.validation.studies.choices import others, setting, spelled
 from tracebed.validation.studies.sensitivity import ACCIDENT, INSIDE, OUTSIDE

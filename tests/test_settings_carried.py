@@ -16,16 +16,16 @@ from click.testing import CliRunner, Result
 import tracebed.api as tb
 from slurm_accuracy import POLICIES, read
 from slurm_replayed import FOLDER, NODES
+from tracebed.cli import tracebed
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError, TracebedError
-from tracebed.orchestrator.calibration import Calibration
-from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.setup import ROOMS, Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.validation.budget.budget import error_budget
 from tracebed.validation.fitting import cases as fitted
 from tracebed.validation.fitting import cases_of

@@ -8,14 +8,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 import tracebed.api as tb
 from drawn import draw
 from engines import case
+from tracebed.cli import tracebed
+from tracebed.cli.setup_options import OF_PREDICTIONS, OF_REPLAYS, declared
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli import tracebed
-from tracebed.orchestrator.cli.setup_options import OF_PREDICTIONS, OF_REPLAYS, declared
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.setup import ROOMS, SETTINGS, Scheduling, Setup, Timing
@@ -49,7 +50,9 @@ def test_the_table_of_other_values_lacks_no_setting() -> None:
 
 def test_each_setting_is_an_option_of_the_commands_and_a_key_of_files() -> None:
     for command, names in (("simulate", OF_PREDICTIONS), ("replay", OF_REPLAYS)):
-        options = {option.name: option for option in tracebed.get_command(None, command).params}  # type: ignore[arg-type]
+        found = tracebed.get_command(click.Context(tracebed), command)
+        assert found is not None
+        options = {option.name: option for option in found.params}
         for name in names:
             assert options[name].opts[-1] == declared(name)[-2]
             assert getattr(options[name], "help", "")

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 import tracebed.api as tb
 from runs import fcfs_run
 from test_schemas import problems
+from tracebed.cli import tracebed
 from tracebed.converters.shaking import Shaking, accident, shaken
 from tracebed.converters.workload import Workload
 from tracebed.display import cell
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import SHAKEN
 from tracebed.validation.accidents import (
     INPUT,

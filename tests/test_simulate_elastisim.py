@@ -21,10 +21,11 @@ from click.testing import CliRunner
 
 import elastisim_programs as programs
 import tracebed.api as tb
+from tracebed.cli import tracebed
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import ExitCode, InputError, TracebedError
-from tracebed.orchestrator.cli import tracebed
-from tracebed.orchestrator.run import Run, nodes_of
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.scheduler import PolicyError
@@ -35,7 +36,7 @@ from tracebed.validation.simulators.elastisim.protocol import Invocation, Occasi
 from tracebed.validation.simulators.simulator import SimulateOptions, simulate
 
 GRAIN_S = 100.0
-MAIN = "import sys; from tracebed.orchestrator.cli import main; sys.exit(main())"
+MAIN = "import sys; from tracebed.cli import main; sys.exit(main())"
 OVERHEADS = Overheads(
     launch_s=3.5, launch_join_s=2.25, launch_rank_s=0.5, end_s=1.125, end_rank_s=0.25, reconfiguration_s=4.0,
     expand_s=7.0, expand_rank_s=1.0, grain_s=GRAIN_S,

@@ -24,8 +24,9 @@ from tracebed.converters.speedup import speedup_function
 from tracebed.converters.workload import Provenance, Step, System, Workload
 from tracebed.cpus import format_cpus
 from tracebed.errors import InputError, Tolerated
-from tracebed.orchestrator.run import NodeFacts, Run, nodes_of
-from tracebed.orchestrator.run_schema import repeated
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
+from tracebed.orchestrator.runs.schema import repeated
 from tracebed.orchestrator.scheduling import scheduler
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.ledger import Ledger

@@ -13,13 +13,13 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.slurm_conf import SlurmConf, read
-from tracebed.orchestrator.slurm_conf_lines import MAX_BYTES, hosts
+from tracebed.orchestrator.slurm.conf import SlurmConf, read
+from tracebed.orchestrator.slurm.lines import MAX_BYTES, hosts
 
 OPERATOR = Path(__file__).parent / "operator_logs" / "slurm.conf"
 CONF = """# a cluster

@@ -193,7 +193,7 @@ def test_a_signal_withdraws_a_request_that_waits(
     names = ", ".join(f"a{index}" for index in range(1, COUNT + 1))
     keys = f"provider: slurm, options: [--time=5], cores: 2, emulated: true, nodes: [{names}]"
     (tmp_path / "i.yaml").write_text(f"groups: {{lent: {{{keys}}}}}\n")
-    command = [sys.executable, "-c", "from tracebed.orchestrator.cli import main; main()", *arguments]
+    command = [sys.executable, "-c", "from tracebed.cli import main; main()", *arguments]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         wait(lambda: any(job.endswith(" PENDING") for job in jobs(slurm)), "request")

@@ -21,10 +21,10 @@ from runs import by_node
 from slurm_replayed import FOLDER, NODES, Decided, Recording
 from slurmd import reason_to_skip
 from test_scheduling import workload_of
+from tracebed.cli.simulate import simulate
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.cli.simulate import simulate
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -35,7 +35,7 @@ from tracebed.orchestrator.scheduling.policies.slurm_nodes import best_fit, mask
 from tracebed.orchestrator.scheduling.state import Decision, State
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.simulator import Simulator
-from tracebed.orchestrator.slurm_conf import policy_parameters, read
+from tracebed.orchestrator.slurm.conf import policy_parameters, read
 
 RECORDINGS = sorted(path.stem for path in FOLDER.glob("*.json"))
 ALL = (1 << NODES) - 1

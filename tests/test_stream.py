@@ -26,8 +26,8 @@ from tracebed.benchmarks.memory import free_mib
 from tracebed.benchmarks.node_table import Table
 from tracebed.benchmarks.standalone import stream
 from tracebed.benchmarks.standalone.team import Team, chosen, share
+from tracebed.cli import tracebed
 from tracebed.errors import ExitCode, InputError, TestbedError
-from tracebed.orchestrator.cli import tracebed
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))
 needs_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")

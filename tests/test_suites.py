@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 
 import tracebed.api as tb
 from runs import fcfs_run
+from tracebed.cli import tracebed
 from tracebed.errors import ExitCode, InputError, TracebedError
-from tracebed.orchestrator.cli import tracebed
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.validation.suites import runner, simulators
 from tracebed.validation.suites.simulators import Driven
@@ -144,7 +144,7 @@ def test_a_dry_run_writes_nothing(folder: Path) -> None:
 @pytest.mark.slow
 def test_an_interrupted_validation_continues(folder: Path) -> None:
     (folder / "s.yaml").write_text(SUITE.replace("1e6", "20000").replace("repetitions: 2", "repetitions: 1"))
-    command = [sys.executable, "-c", "from tracebed.orchestrator.cli import main; main()", "validate", "s.yaml"]
+    command = [sys.executable, "-c", "from tracebed.cli import main; main()", "validate", "s.yaml"]
     with subprocess.Popen([*command, "-o", "out"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as it:
         deadline = time.monotonic() + 120
         while not list((folder / "out").glob("real/*/rep-01.partial-*/**/job-*")):

@@ -20,12 +20,12 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.models.registry import draw
 from tracebed.errors import ExitCode, InputError, Tolerated
 from tracebed.files import locked_folder
-from tracebed.orchestrator.cli import tracebed
-from tracebed.orchestrator.run import nodes_of
+from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.metrics import metrics
@@ -259,7 +259,7 @@ def test_malleable_jobs_are_drawn_for_policies_that_use_them(study: Callable[...
 
 
 def start(path: Path, folder: Path) -> subprocess.Popen[str]:
-    script = "from tracebed.orchestrator.cli import main; main()"
+    script = "from tracebed.cli import main; main()"
     words = [sys.executable, "-c", script, "sweep", str(path), "-o", str(folder), "--workers", "2"]
     return subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
 

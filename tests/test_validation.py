@@ -12,7 +12,8 @@ import pytest
 
 from runs import NAN, fcfs_run, make_run
 from tracebed.errors import ExitCode, InputError, Tolerated
-from tracebed.orchestrator.run import NodeFacts, Run, RunInfo
+from tracebed.orchestrator.run import Run, RunInfo
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.validation.verdict import Case, MetricVerdict, Reason, Tolerances, Validation, Verdict, validate
 from tracebed.validation.verdict.needed import rounded_up
 

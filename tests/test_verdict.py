@@ -14,7 +14,8 @@ from scipy import stats
 from runs import NAN, fcfs_run, make_run
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import ExitCode, InputError
-from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.validation.metrics import Margin, all_metrics
 from tracebed.validation.statistics import batch_means, differences
 from tracebed.validation.verdict import Case, Validation, Verdict, combine, compare, validate

@@ -36,7 +36,7 @@ from tracebed.orchestrator.watching.source import source_of, view_of
 from tracebed.orchestrator.watching.view import View
 from tracebed.validation.metrics import metrics
 
-TRACEBED = (sys.executable, "-c", "from tracebed.orchestrator.cli import main; main()")
+TRACEBED = (sys.executable, "-c", "from tracebed.cli import main; main()")
 REPLAY = ("replay", "w.csv", "--policy", "pref", "-o", "run")
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 

@@ -22,7 +22,8 @@ from tracebed.orchestrator.batch.base import Observation, Phase, Refused, Reques
 from tracebed.orchestrator.batch.session import BatchOptions, replay
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry
-from tracebed.orchestrator.run import JOURNAL, NodeFacts, Run
+from tracebed.orchestrator.run import JOURNAL, Run
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.watching.batch import BatchView
 from tracebed.orchestrator.watching.openmetrics import families
 from tracebed.orchestrator.watching.picture import line, snapshot

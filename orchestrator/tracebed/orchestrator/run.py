@@ -8,30 +8,28 @@ seconds since time 0 of the workload (wall seconds times the speed); the facts o
 from __future__ import annotations
 
 import json
-import re
 import shutil
-from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from importlib.metadata import version
-from itertools import repeat
 from pathlib import Path
 from reprlib import repr as shown
-from typing import Any, NamedTuple, Self, get_type_hints
+from typing import Any, Self, get_type_hints
 
 import numpy as np
 import pandas as pd
 
 from tracebed.converters.provenance import fits
-from tracebed.converters.workload import MAX_SIZE, System, Workload
+from tracebed.converters.workload import Workload
 from tracebed.display import json_values
 from tracebed.errors import InputError
 from tracebed.files import check_folder, replacing_folder, sha256_of
 from tracebed.input_files import MAX_RUN_JSON, read_json
-from tracebed.orchestrator.replacement import Successor
-from tracebed.orchestrator.run_checks import CLOCK_SKEW_S, ROUNDING_S, STAMP_SKEW_S, Facts, check
-from tracebed.orchestrator.run_files import check_sums, table_file, write_table
-from tracebed.orchestrator.run_schema import TABLES, conform
+from tracebed.orchestrator.runs.checks import CLOCK_SKEW_S, ROUNDING_S, STAMP_SKEW_S, Facts, check
+from tracebed.orchestrator.runs.files import check_sums, table_file, write_table
+from tracebed.orchestrator.runs.nodes import NodeFacts, ranges
+from tracebed.orchestrator.runs.replacement import Successor
+from tracebed.orchestrator.runs.schema import TABLES, conform
 from tracebed.orchestrator.setup import ROOMS, Setup
 from tracebed.parquet_file import read_frame
 
@@ -44,64 +42,6 @@ PARTS = (*(f"{name}.parquet" for name in TABLES), JOURNAL, SHAKEN)
 """Further files of a run."""
 FORMAT = 4
 """Version of the folder layout; other ones are rejected."""
-DIGITS = re.compile("[0-9]{1,18}")
-MANY = 100
-"""Smallest number of consecutive nodes that are written as a range."""
-MOST_NODES = 10_000_000
-"""Largest number of nodes of a range. A larger one in a damaged file would fill the memory."""
-
-
-class NodeFacts(NamedTuple):
-    """A node of a run: its name, cores and sockets."""
-
-    name: str
-    cores: int
-    sockets: int = 1
-
-    @classmethod
-    def alike(cls, names: Iterable[str], cores: int, sockets: int = 1) -> list[Self]:
-        """Return nodes that differ in their names only, a million in 0.2 s."""
-        return [*map(cls._make, zip(names, repeat(cores), repeat(sockets), strict=False))]
-
-    @classmethod
-    def from_json(cls, raw: Any) -> list[NodeFacts]:
-        """Return the node, or the range of nodes, in `raw`. Raises ValueError if `raw` is neither."""
-        known: dict[str, Any] = {"sockets": 1} | (raw if isinstance(raw, dict) else {})
-        sizes = [known.get("cores"), known["sockets"]]
-        if isinstance(known.get("name"), str) and all(type(size) is int and 1 <= size <= MAX_SIZE for size in sizes):
-            if known.keys() == {*cls._fields} and known["name"]:
-                return [cls(known["name"], *sizes)]
-            ends = [str(known.get(end)) for end in ("first", "last")]
-            if known.keys() == {*cls._fields, "first", "last"} and all(map(DIGITS.fullmatch, ends)):
-                (first, last), digits = map(int, ends), len(ends[0])
-                if first <= last < first + MOST_NODES:
-                    names = [f"{known['name']}{number:0{digits}d}" for number in range(first, last + 1)]
-                    return cls.alike(names, *sizes)
-        raise ValueError(f"{shown(raw)} is not a node: it needs a name, and cores and sockets from 1 to {MAX_SIZE:,}")
-
-
-def _ranges(nodes: list[NodeFacts]) -> list[dict[str, Any]]:
-    """Return the nodes for `run.json`: nodes that are alike and have consecutive numbers as a range, if they are many.
-
-    The digits of a number are kept: `n001` to `n900` is the name `n` with `first` 001 and `last` 900.
-    """
-    found: list[dict[str, Any]] = []
-    at = 0
-    while at < len(nodes):
-        name, cores, sockets = nodes[at]
-        prefix = name.rstrip("0123456789")
-        end, digits = at + 1, name[len(prefix) :]
-        if DIGITS.fullmatch(digits):
-            width, number = len(digits), int(digits)
-            while end < len(nodes) and nodes[end] == (f"{prefix}{number + end - at:0{width}d}", cores, sockets):
-                end += 1
-        if MANY <= end - at <= MOST_NODES:
-            last = nodes[end - 1].name[len(prefix) :]
-            found.append({"name": prefix, "first": digits, "last": last, "cores": cores, "sockets": sockets})
-        else:
-            found += [node._asdict() for node in nodes[at:end]]
-        at = end
-    return found
 
 
 @dataclass
@@ -227,7 +167,7 @@ class RunInfo:
         parts = self.setup.as_dict()
         stated = self.stated.items()
         setup = {room: {name: parts[room][name] for name in names if name != "calibration"} for room, names in stated}
-        return facts | {"nodes": _ranges(self.nodes), "setup": setup}
+        return facts | {"nodes": ranges(self.nodes), "setup": setup}
 
     @classmethod
     def from_json(cls, raw: Any, *, where: str | None = None) -> RunInfo:
@@ -435,19 +375,6 @@ def check_target(folder: Path, *, replace: bool = False, real: bool = True) -> N
     successor = Successor(folder, replace, real)
     successor.check_idle()
     check_folder(folder, FILES, "a run", successor.check)
-
-
-def nodes_of(system: System) -> list[NodeFacts]:
-    """Return the identical nodes of the system of a workload.
-
-    Raises:
-        InputError: the size of the system is unknown.
-    """
-    if not system.nodes:
-        raise InputError("the number of nodes of the workload's system is unknown", hint="give --nodes or --inventory")
-    width = len(str(system.nodes))
-    names = (f"n{number:0{width}d}" for number in range(1, system.nodes + 1))
-    return NodeFacts.alike(names, system.cores_per_node or 1)
 
 
 def workload_facts(workload: Workload, name: str) -> dict[str, Any]:

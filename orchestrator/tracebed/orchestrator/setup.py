@@ -17,19 +17,16 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, get_type_hints
 from tracebed import bounds
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.scheduling.placement import FIRST, chooser
-from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.scheduling.priorities import FCFS
-from tracebed.orchestrator.scheduling.priorities import NAMES as PRIORITIES
-from tracebed.orchestrator.scheduling.state import Policy, dispatches
+from tracebed.orchestrator.scheduling.names import FCFS, FIRST, PRIORITIES
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.registry import one_of, unknown
 
 if TYPE_CHECKING:
-    from tracebed.orchestrator.calibration import Calibration
+    from tracebed.orchestrator.scheduling.state import Policy
+    from tracebed.orchestrator.testbeds.calibration import Calibration
 
-AnyPolicy: TypeAlias = str | type[Policy] | Policy
+AnyPolicy: TypeAlias = "str | type[Policy] | Policy"
 """A policy: the name of an installed one, a class, or an instance."""
 NOT_KNOWN = "not known"
 """The policy of a run whose source does not record it."""
@@ -160,6 +157,8 @@ class Setup:
         Raises:
             InputError: a setting is unknown or invalid.
         """
+        from tracebed.orchestrator.scheduling.policies import registry
+
         given = {name: value for name, value in settings.items() if value is not None}
         for name in given:
             if name not in SETTINGS:
@@ -183,6 +182,8 @@ class Setup:
         Raises:
             InputError: the policy or a parameter is unknown, or a parameter is another speed.
         """
+        from tracebed.orchestrator.scheduling.policies import registry
+
         scheduling = self.scheduling
         if scheduling.instance is not None:
             return registry.resolve(scheduling.instance, speed=self.timing.speed)[1]
@@ -194,6 +195,9 @@ class Setup:
         Raises:
             InputError: the policy or a parameter is unknown, or a parameter contradicts another setting.
         """
+        from tracebed.orchestrator.scheduling.policies import registry
+        from tracebed.orchestrator.scheduling.state import dispatches
+
         scheduling, timing, policy = self.scheduling, self.timing, self.policy()
         registry.check(policy, scheduling.interval_s, scheduling.over_limit)
         if timing.dispatched is None:
@@ -207,6 +211,8 @@ class Setup:
         Raises:
             InputError: as for `complete`, or the placement is unknown, or the grid does not have `nodes` nodes.
         """
+        from tracebed.orchestrator.scheduling.placement import chooser
+
         chooser(self.scheduling.placed, nodes)
         return self.complete()
 
@@ -277,7 +283,7 @@ ROOMS = {
 """Part of a setup -> the names of its settings."""
 SETTINGS = {each.name: each for kind in (Scheduling, Timing) for each in fields(kind) if each.metadata}
 """Name of a setting -> its field."""
-TYPES = get_type_hints(Scheduling) | get_type_hints(Timing, localns={"Calibration": object})
+TYPES = get_type_hints(Scheduling, localns={"Policy": object}) | get_type_hints(Timing, localns={"Calibration": object})
 """Name of a setting -> its type."""
 KINDS = {"policy": str, "policy_parameters": dict, "placement": str, "grid": str, "overheads": dict}
 """Types of settings in JSON that no other check compares."""

@@ -14,7 +14,7 @@ import pandas as pd
 from tracebed.converters.workload import IntArray
 from tracebed.cpus import format_cpus
 from tracebed.orchestrator.run import Run, RunInfo
-from tracebed.orchestrator.run_schema import NAN, TABLES, conform, repeated
+from tracebed.orchestrator.runs.schema import NAN, TABLES, conform, repeated
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.core_changes import CoreChanges
 from tracebed.orchestrator.scheduling.ledger import Ledger

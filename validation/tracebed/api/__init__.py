@@ -51,10 +51,10 @@ if TYPE_CHECKING:
     )
     from tracebed.converters.workload import System
     from tracebed.errors import InputError, TestbedError, Tolerated, TracebedError
-    from tracebed.orchestrator.calibration import Calibration
     from tracebed.orchestrator.scheduling.state import Policy
     from tracebed.orchestrator.setup import Scheduling, Setup, Timing
     from tracebed.orchestrator.simulation.overheads import Overheads
+    from tracebed.orchestrator.testbeds.calibration import Calibration
     from tracebed.orchestrator.testbeds.nodes import Inventory
     from tracebed.validation.metrics.measured import PowerModel
     from tracebed.validation.verdict.baseline import Baseline
@@ -132,7 +132,7 @@ _HOME = {
     ),
     "tracebed.converters.workload": ("System",),
     "tracebed.errors": ("InputError", "TestbedError", "Tolerated", "TracebedError"),
-    "tracebed.orchestrator.calibration": ("Calibration",),
+    "tracebed.orchestrator.testbeds.calibration": ("Calibration",),
     "tracebed.orchestrator.scheduling.state": ("Policy",),
     "tracebed.orchestrator.setup": ("Scheduling", "Setup", "Timing"),
     "tracebed.orchestrator.simulation.overheads": ("Overheads",),

@@ -14,7 +14,6 @@ from tracebed.api.results import figure_png
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator import run as orchestrator
-from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Policy
@@ -22,6 +21,7 @@ from tracebed.orchestrator.setup import calibrated
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
+from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.registry import one_of
 from tracebed.validation import budget as budgets
 from tracebed.validation import verdict

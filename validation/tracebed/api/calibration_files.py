@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from tracebed.orchestrator.calibration import Calibration
+    from tracebed.orchestrator.testbeds.calibration import Calibration
     from tracebed.orchestrator.testbeds.nodes import Inventory
 
 AnyCalibration: TypeAlias = "Calibration | Path | str"
@@ -18,7 +18,7 @@ def loaded_calibration(calibration: AnyCalibration | None) -> Calibration | None
     """Return a calibration that is given as such or as a file."""
     if not isinstance(calibration, Path | str):
         return calibration
-    from tracebed.orchestrator.calibration import Calibration
+    from tracebed.orchestrator.testbeds.calibration import Calibration
 
     return Calibration.load(calibration)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator import run as orchestrator
 from tracebed.orchestrator.calibrating import procedure
-from tracebed.orchestrator.calibration import Calibration
+from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.validation import fitting

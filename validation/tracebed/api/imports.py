@@ -107,6 +107,6 @@ def as_run(workload: Workload, *, name: str = "workload") -> Run:
         >>> tb.as_run(tb.Workload(logged, w.provenance)).info.execution
         'logged'
     """
-    from tracebed.orchestrator.history import run_of_log
+    from tracebed.validation.simulators.history import run_of_log
 
     return Run.of(run_of_log(workload, name=name))

@@ -17,7 +17,7 @@ from tracebed.api.results import Run, metrics_table
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator import run as orchestrator
-from tracebed.orchestrator.run import NodeFacts, nodes_of
+from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import SETTINGS, AnyPolicy, Setup
 from tracebed.orchestrator.simulation.overheads import Overheads

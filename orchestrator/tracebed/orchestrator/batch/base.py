@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from tracebed.errors import TestbedError
-from tracebed.orchestrator.run import NodeFacts
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.registry import Registry
 from tracebed.states import JobState
 

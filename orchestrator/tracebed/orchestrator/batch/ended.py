@@ -18,8 +18,9 @@ import pandas as pd
 
 from tracebed.orchestrator.batch.plan import Plan
 from tracebed.orchestrator.batch.watched import WatchedJob
-from tracebed.orchestrator.run import NodeFacts, Run, RunInfo
-from tracebed.orchestrator.run_schema import NAN
+from tracebed.orchestrator.run import Run, RunInfo
+from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.orchestrator.runs.schema import NAN
 from tracebed.states import JobState
 
 NOT_STARTED = "not started when the run ended"

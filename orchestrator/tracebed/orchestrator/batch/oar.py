@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.batch.base import Observation, Phase, Request, Settings, SystemFacts
 from tracebed.orchestrator.batch.commands import option, run
-from tracebed.orchestrator.run import NodeFacts
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.states import JobState
 
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "OARCONFFILE", "OARDIR")

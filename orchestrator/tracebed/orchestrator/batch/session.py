@@ -32,7 +32,6 @@ from tracebed.orchestrator.replay.recovery import KILLED, NOTHING_BEGUN
 from tracebed.orchestrator.replay.signals import Signals, noted
 from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workload_facts
-from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.agent.facts import host_facts
 from tracebed.states import JobState
@@ -157,7 +156,7 @@ def _info(workload: Workload, name: str, options: BatchOptions, facts: SystemFac
         execution="emulated",
         nodes=list(facts.nodes),
         workload=workload_facts(workload, name),
-        setup=Setup.of(facts.name, policy_parameters=facts.parameters, over_limit=OverLimit.KILL, speed=options.speed),
+        setup=Setup.of(facts.name, policy_parameters=facts.parameters, over_limit="kill", speed=options.speed),
         parameters={
             "scheduler": facts.name,
             "testbed": facts.name,

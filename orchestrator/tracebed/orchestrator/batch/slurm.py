@@ -12,7 +12,7 @@ from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.batch import slurm_output
 from tracebed.orchestrator.batch.base import Observation, Request, Settings, SystemFacts
 from tracebed.orchestrator.batch.commands import option, run
-from tracebed.orchestrator.slurm_environment import check_conf
+from tracebed.orchestrator.slurm.environment import check_conf
 
 IDS_PER_COMMAND = 1000
 """Maximum number of job IDs in a command line."""

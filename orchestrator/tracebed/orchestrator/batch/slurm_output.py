@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.batch.base import Observation, Phase
 from tracebed.orchestrator.batch.slurm_states import is_hopeless, meaning
-from tracebed.orchestrator.run import NodeFacts
+from tracebed.orchestrator.runs.nodes import NodeFacts
 
 QUEUE_FORMAT = "%i|%j|%T|%S|%e|%N|%r"
 """Format of `squeue`. The reason is last, because it may contain any character."""

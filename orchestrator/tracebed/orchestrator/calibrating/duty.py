@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tracebed.orchestrator.calibration import DutyProposal
+from tracebed.orchestrator.testbeds.calibration import DutyProposal
 
 DUTIES = tuple(round(1 - 0.05 * step, 2) for step in range(15))
 """The duties that can be proposed: 1, 0.95, ..., 0.3."""

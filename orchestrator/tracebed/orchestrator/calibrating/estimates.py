@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tracebed.orchestrator.calibration import Estimate, SizeEstimate
+from tracebed.orchestrator.testbeds.calibration import Estimate, SizeEstimate
 
 FloatArray = npt.NDArray[np.float64]
 Statistic = Callable[[FloatArray], FloatArray]

@@ -6,9 +6,9 @@ import numpy as np
 
 from tracebed.benchmarks.kernels.units import KERNELS
 from tracebed.orchestrator.calibrating.estimates import FloatArray
-from tracebed.orchestrator.calibration import Estimate
 from tracebed.orchestrator.testbeds import rates
 from tracebed.orchestrator.testbeds.base import Testbed
+from tracebed.orchestrator.testbeds.calibration import Estimate
 
 ROUNDS = 3
 """Number of rounds. Each round measures each kernel alone and beside each kernel, so that a drift of the machine

@@ -20,7 +20,6 @@ from tracebed.orchestrator.calibrating.duty import propose
 from tracebed.orchestrator.calibrating.estimates import FloatArray, by_size, estimates, linear, mean_of, with_step
 from tracebed.orchestrator.calibrating.interference import interference
 from tracebed.orchestrator.calibrating.samples import Samples, samples_of
-from tracebed.orchestrator.calibration import Calibration, DutyProposal, Estimate, RateEstimate, SpeedupEstimate
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
@@ -29,6 +28,13 @@ from tracebed.orchestrator.scheduling.policies.kassel import Pref
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds import rates
+from tracebed.orchestrator.testbeds.calibration import (
+    Calibration,
+    DutyProposal,
+    Estimate,
+    RateEstimate,
+    SpeedupEstimate,
+)
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.orchestrator.testbeds.registry import TESTBEDS
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from tracebed.orchestrator.replacement import is_finished_real
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.folder import WorkingFolder
 from tracebed.orchestrator.replay.health import execution_kind, health, times_of
@@ -18,10 +17,11 @@ from tracebed.orchestrator.replay.run_times import mark, run_times
 from tracebed.orchestrator.replay.thresholds import Limits, Thresholds
 from tracebed.orchestrator.replay.witness import Witness
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
+from tracebed.orchestrator.runs.replacement import is_finished_real
+from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.tables import make_run
-from tracebed.orchestrator.working_folders import working_folders
 from tracebed.states import JobState
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from tracebed.errors import InputError, TracebedError
-from tracebed.orchestrator.working_folders import MAGIC, MARKER, check_idle, working_folders
+from tracebed.orchestrator.runs.working_folders import MAGIC, MARKER, check_idle, working_folders
 
 SECRET = "secret"
 """File with the secret of a replay. It is deleted with the folder, and not part of the run."""

@@ -18,12 +18,12 @@ from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.replay.witness import Witness
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target
+from tracebed.orchestrator.runs.working_folders import is_running, output_of
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.core_changes import CoreChange
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import Record, cut_short
 from tracebed.orchestrator.testbeds.nodes import Inventory
-from tracebed.orchestrator.working_folders import is_running, output_of
 from tracebed.states import JobState
 
 SCHEMA = "tracebed-journal/2"

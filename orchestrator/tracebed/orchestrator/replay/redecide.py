@@ -12,7 +12,7 @@ from itertools import groupby
 
 from tracebed.cpus import parse_cpus
 from tracebed.orchestrator.replay.journal import Entry
-from tracebed.orchestrator.run import NodeFacts
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.decided import KINDS, Decided, DecisionLog
 from tracebed.orchestrator.scheduling.jobs import Jobs

@@ -12,7 +12,6 @@ from typing import Any
 
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, TestbedError
-from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.replay.commands import check_commands
 from tracebed.orchestrator.replay.ending import ended_run, finished_already, save
 from tracebed.orchestrator.replay.folder import WorkingFolder, folder_to_resume, working_folder
@@ -29,6 +28,7 @@ from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workl
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.state import hears
 from tracebed.orchestrator.setup import AnyPolicy, Setup
+from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory
 from tracebed.orchestrator.testbeds.rates import rate_of
 from tracebed.orchestrator.testbeds.registry import TESTBEDS

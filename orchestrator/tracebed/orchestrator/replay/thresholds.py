@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tracebed.orchestrator.limits import HINT, LimitsFile, limits_of
+from tracebed.orchestrator.testbeds.limits import HINT, LimitsFile, limits_of
 from tracebed.yaml_file import YamlFile, shown
 
 SHIPPED = Path(__file__).with_name("health.yaml")

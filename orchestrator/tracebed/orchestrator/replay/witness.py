@@ -21,7 +21,7 @@ from tracebed.cpus import parse_cpus
 from tracebed.orchestrator.replay.handovers import Handovers
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.programs import application_of
-from tracebed.orchestrator.run_schema import NAN, TABLES
+from tracebed.orchestrator.runs.schema import NAN, TABLES
 from tracebed.orchestrator.scheduling.jobs import Jobs
 
 COLUMNS = list(TABLES["nodes"])

@@ -8,7 +8,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from tracebed.orchestrator.scheduling.ledger import Ledger
-from tracebed.orchestrator.scheduling.placement import FIRST, chooser, grid_of, shape
+from tracebed.orchestrator.scheduling.names import FIRST
+from tracebed.orchestrator.scheduling.placement import chooser, grid_of, shape
 from tracebed.topology import Grid
 
 

@@ -41,8 +41,8 @@ def instants() -> array[float]:
 class CoreChanges:
     """All changes of cores, one array per column: a row per job, node and change.
 
-    `run_schema.TABLES` describes the columns. The instants after `asked` are NaN if the job ended before the change, or
-    if a later change of the same node replaced this change before the rank noticed it.
+    `runs.schema.TABLES` describes the columns. The instants after `asked` are NaN if the job ended before the change,
+    or if a later change of the same node replaced this change before the rank noticed it.
     """
 
     job: array[int] = field(default_factory=integers)

@@ -15,13 +15,12 @@ import numpy as np
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling import shapes
+from tracebed.orchestrator.scheduling.names import FIRST
 from tracebed.registry import Registry
 from tracebed.topology import Grid
 
 Chooser: TypeAlias = Callable[[Sequence[int], int, Sequence[int], int], Sequence[int]]
 Shaper: TypeAlias = Callable[[Sequence[int], int, Sequence[int], int], Sequence[int] | None]
-
-FIRST = "first"
 
 
 class Placement(Protocol):

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tracebed.orchestrator.scheduling import names
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S, Jobs
 from tracebed.orchestrator.scheduling.queue import PriorityQueue, Queue
 from tracebed.registry import one_of
@@ -37,14 +38,12 @@ def aging(wait: Floats, limit: Floats, nodes: Floats, total: int) -> Floats:
     return -(np.minimum(wait / MAX_AGE_S, 1.0) + nodes / total)
 
 
-FCFS = "fcfs"
 PRIORITIES: dict[str, Callable[[Floats, Floats, Floats, int], Floats]] = {
     "largest-slowdown-first": largest_slowdown_first,
     "shortest-first": shortest_first,
     "aging": aging,
 }
 """Priorities except `fcfs` by name: (wait time, time limit, requested nodes, nodes of the cluster) -> keys."""
-NAMES = (FCFS, *PRIORITIES)
 
 
 def queue_by(priority: str, jobs: Jobs, total: int) -> Queue:
@@ -53,9 +52,9 @@ def queue_by(priority: str, jobs: Jobs, total: int) -> Queue:
     Raises:
         InputError: the priority is unknown.
     """
-    if priority == FCFS:
+    if priority == names.FCFS:
         return Queue(jobs)
-    one_of("priority", priority, NAMES)
+    one_of("priority", priority, names.PRIORITIES)
     keys_of = PRIORITIES[priority]
     submit, limit = np.array(jobs.submit), np.array(jobs.limit)
     nodes = np.array(jobs.nodes, dtype=np.float64)

@@ -17,7 +17,7 @@ from tracebed.states import JobState
 class Resizes:
     """All reconfigurations, one array per column, in the order of the policy's decisions.
 
-    `run_schema.TABLES` describes the columns. Times are trace seconds. The last three are NaN if the job ended before
+    `runs.schema.TABLES` describes the columns. Times are trace seconds. The last three are NaN if the job ended before
     the resize took effect.
     """
 

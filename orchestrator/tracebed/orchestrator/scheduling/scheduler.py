@@ -16,7 +16,8 @@ from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.executor import Executor
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S, Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.scheduling.priorities import FCFS, queue_by
+from tracebed.orchestrator.scheduling.names import FCFS
+from tracebed.orchestrator.scheduling.priorities import queue_by
 from tracebed.orchestrator.scheduling.promises import Promises
 from tracebed.orchestrator.scheduling.reservations import Hold
 from tracebed.orchestrator.scheduling.sharing import Progress, Sharing

@@ -13,7 +13,8 @@ import numpy as np
 from tracebed import bounds
 from tracebed.converters.workload import MAX_EXACT, System, Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.run import NodeFacts, Run, RunInfo, nodes_of, workload_facts
+from tracebed.orchestrator.run import Run, RunInfo, workload_facts
+from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.state import hears
 from tracebed.orchestrator.setup import AnyPolicy, Setup

@@ -9,8 +9,7 @@ from heapq import heappop, heappush
 from tracebed.converters.workload import Kind
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.placement import FIRST
-from tracebed.orchestrator.scheduling.priorities import FCFS
+from tracebed.orchestrator.scheduling.names import FCFS, FIRST
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy, shares

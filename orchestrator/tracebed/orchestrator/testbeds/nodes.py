@@ -15,7 +15,7 @@ from tracebed.errors import InputError
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from tracebed.orchestrator.run import NodeFacts
+    from tracebed.orchestrator.runs.nodes import NodeFacts
 
 SHIPPED = next(
     folder
@@ -156,7 +156,9 @@ class Inventory:
     @property
     def facts(self) -> list[NodeFacts]:
         """The nodes as in the run of a replay."""
-        from tracebed.orchestrator.run import NodeFacts  # imports pandas, which the completion of names does without
+        from tracebed.orchestrator.runs.nodes import (
+            NodeFacts,  # imports pandas, which the completion of names does without
+        )
 
         return [NodeFacts(node.name, node.cores, node.sockets) for node in self.nodes]
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from tracebed.cpus import format_cpus
 from tracebed.errors import InputError, TestbedError
-from tracebed.orchestrator.calibration import RateEstimate, StoredRate, load_rate, store_rate
 from tracebed.orchestrator.testbeds.base import Testbed
+from tracebed.orchestrator.testbeds.calibration import RateEstimate, StoredRate, load_rate, store_rate
 
 WINDOWS = 25
 """Number of windows in which the rate of each core is measured."""

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import IO
 
 from tracebed.errors import TestbedError
-from tracebed.orchestrator.slurm_environment import check_conf
+from tracebed.orchestrator.slurm.environment import check_conf
 
 BUSY = re.compile("contact slurm controller|timed out|connection refused|temporarily|socket", re.IGNORECASE)
 """Messages of Slurm after which another attempt may succeed."""

@@ -10,10 +10,10 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.batch import retold
 from tracebed.orchestrator.replay import recovery
 from tracebed.orchestrator.run import JOURNAL
+from tracebed.orchestrator.runs.working_folders import is_running, output_of, working_folders
 from tracebed.orchestrator.watching.batch import BatchView
 from tracebed.orchestrator.watching.replayed import ReplayView
 from tracebed.orchestrator.watching.view import View
-from tracebed.orchestrator.working_folders import is_running, output_of, working_folders
 
 VIEWS: dict[str, Callable[[Mapping[str, Any]], View]] = {recovery.SCHEMA: ReplayView, retold.SCHEMA: BatchView}
 """Schema of a journal -> its view."""

@@ -22,7 +22,7 @@ from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
-from tracebed.orchestrator.slurm_conf import predicted_setup
+from tracebed.orchestrator.slurm.conf import predicted_setup
 from tracebed.validation.budget.observation import RealRun
 from tracebed.validation.budget.steps import REMAINDER, STEPS, Repeated, repeat
 from tracebed.validation.metrics import TAU, Margin, Metric, all_metrics, metrics

@@ -11,7 +11,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.slurm_conf import predicted_setup
+from tracebed.orchestrator.slurm.conf import predicted_setup
 from tracebed.validation.verdict.health import UNHEALTHY, Health
 
 SETTINGS = ("grain_s",)

@@ -12,8 +12,8 @@ import numpy as np
 from tracebed import bounds
 from tracebed.converters.workload import BoolArray, FloatArray
 from tracebed.errors import InputError
-from tracebed.orchestrator.calibration import OVERHEADS
 from tracebed.orchestrator.simulation.overheads import Overheads
+from tracebed.orchestrator.testbeds.calibration import OVERHEADS
 from tracebed.registry import unknown
 from tracebed.validation.fitting.cases import Case
 from tracebed.validation.fitting.loss import LossName, Target

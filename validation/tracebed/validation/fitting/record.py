@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from importlib.metadata import version
 
-from tracebed.orchestrator.calibration import Calibration, Estimate, FitFold, FitRecord, FittedRuns
+from tracebed.orchestrator.testbeds.calibration import Calibration, Estimate, FitFold, FitRecord, FittedRuns
 from tracebed.validation.fitting.fit import Fit
 
 

@@ -26,12 +26,12 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.batch.base import Settings
 from tracebed.orchestrator.batch.session import BatchOptions
-from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.programs import shortest_replay
-from tracebed.orchestrator.run import nodes_of
+from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.inventory import FIELDS, inventory_of, load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.validation.setups import OF_REPLAYS, given, model_of

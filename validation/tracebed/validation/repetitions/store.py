@@ -24,7 +24,7 @@ from tracebed.files import locked_folder, replacing
 from tracebed.input_files import MAX_RUN_JSON, read_file, read_json
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.working_folders import is_running, working_folders
+from tracebed.orchestrator.runs.working_folders import is_running, working_folders
 from tracebed.validation.repetitions.campaign import Campaign, Slot
 
 SCHEMA = "tracebed-campaign/1"

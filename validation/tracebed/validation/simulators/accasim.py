@@ -28,7 +28,8 @@ from tracebed.converters.formats.tools.columns import utc
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import FloatArray, Kind, Workload
 from tracebed.errors import InputError, tolerate
-from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.setup import Setup
 from tracebed.states import JobState

@@ -8,9 +8,9 @@ import pandas as pd
 from tracebed.converters.provenance import System
 from tracebed.converters.workload import BoolArray, IntArray, Kind, Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.history import assign_nodes
-from tracebed.orchestrator.run import NodeFacts, nodes_of
-from tracebed.orchestrator.run_checks import ROUNDING_S
+from tracebed.orchestrator.runs.checks import ROUNDING_S
+from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
+from tracebed.validation.simulators.history import assign_nodes
 from tracebed.validation.simulators.observed import Observed
 from tracebed.validation.simulators.pairing import Pairing, sizes_of
 from tracebed.validation.simulators.simulator import ReadOptions

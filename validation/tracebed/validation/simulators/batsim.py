@@ -24,7 +24,8 @@ from tracebed.converters.provenance import System
 from tracebed.converters.workload import MAX_SIZE, Workload
 from tracebed.errors import InputError
 from tracebed.input_files import parse_json
-from tracebed.orchestrator.run import Run, nodes_of
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.validation.simulators.assembly import run_of
 from tracebed.validation.simulators.csv import observed_of
 from tracebed.validation.simulators.simulator import ReadOptions, Simulator

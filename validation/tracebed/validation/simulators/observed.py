@@ -15,7 +15,7 @@ import pandas as pd
 from tracebed.converters.provenance import Source
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError
-from tracebed.orchestrator.run import NodeFacts
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.states import JobState
 from tracebed.validation.simulators.simulator import MatchName
 
@@ -82,7 +82,7 @@ class Observed:
     None: unknown. Missing `start` and `end` are those of the job, missing `cores` all cores of the nodes.
     """
     reconfigurations: pd.DataFrame | None = None
-    """The table of `run_schema.TABLES` with `row` in place of `job_id`. None: unknown."""
+    """The table of `runs.schema.TABLES` with `row` in place of `job_id`. None: unknown."""
     resolution_s: float | None = None
     """Resolution of the times, s; 0: exact. None: detected."""
     match: MatchName = "auto"

@@ -16,7 +16,8 @@ from typing import Any, Literal, TypeAlias
 from tracebed.converters.formats.tools.columns import check_zone
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.setup import Setup
 from tracebed.registry import Registry
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracebed.converters.workload import FloatArray, Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.run_checks import ROUNDING_S
+from tracebed.orchestrator.runs.checks import ROUNDING_S
 from tracebed.validation.simulators.observed import Observed
 from tracebed.validation.simulators.pairing import Pairing
 

@@ -25,7 +25,8 @@ from tracebed.orchestrator import evolving, scheduling, simulation
 from tracebed.orchestrator.evolving.machine import Machine
 from tracebed.orchestrator.evolving.programs import Programs
 from tracebed.orchestrator.evolving.simulation import programs_of
-from tracebed.orchestrator.run import Run, nodes_of
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import shares
 from tracebed.orchestrator.setup import Setup

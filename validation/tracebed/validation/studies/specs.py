@@ -11,7 +11,8 @@ from tracebed.converters.malleability import Thresholds
 from tracebed.converters.models.registry import MODELS
 from tracebed.converters.shaking import Shaking
 from tracebed.errors import InputError
-from tracebed.orchestrator.scheduling.placement import FIRST, PLACEMENTS
+from tracebed.orchestrator.scheduling.names import FIRST
+from tracebed.orchestrator.scheduling.placement import PLACEMENTS
 from tracebed.orchestrator.simulation.processes import Processes
 from tracebed.validation.metrics import all_metrics
 

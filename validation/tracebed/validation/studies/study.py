@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
 from tracebed import bounds
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.scheduling.priorities import NAMES as PRIORITIES
+from tracebed.orchestrator.scheduling.names import PRIORITIES
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.processes import Processes
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel

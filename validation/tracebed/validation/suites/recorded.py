@@ -8,7 +8,8 @@ from pathlib import Path
 
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.validation.simulators.reading import import_run
 from tracebed.validation.simulators.simulator import ReadOptions, Side
 from tracebed.validation.suites.specs import ReadSpec

@@ -19,12 +19,12 @@ from tracebed.errors import InputError
 from tracebed.files import replacing, sha256_of
 from tracebed.input_files import read_json
 from tracebed.orchestrator import scheduling, simulation
-from tracebed.orchestrator.calibration import Calibration
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
+from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.registry import one_of
 from tracebed.validation.repetitions.beside import Beside
 from tracebed.validation.simulators.simulator import SIMULATORS, SimulateOptions, simulate, simulator

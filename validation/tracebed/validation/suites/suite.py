@@ -25,7 +25,7 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.slurm_conf import predicted_setup
+from tracebed.orchestrator.slurm.conf import predicted_setup
 from tracebed.registry import one_of
 from tracebed.validation.repetitions.campaign import Campaign, Cell, CellSpec, cell_of, inventory_at, machine_of
 from tracebed.validation.suites.recorded import paths_at, read_run

@@ -9,7 +9,8 @@ from typing import Any, Self
 
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.setup import Setup
 from tracebed.validation.repetitions.campaign import Cell
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracebed.orchestrator.rejudging import Rejudged, rejudged
 from tracebed.orchestrator.run import Run
 from tracebed.validation.verdict.capacity import unused_nodes
+from tracebed.validation.verdict.rejudging import Rejudged, rejudged
 
 HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = "healthy", "degraded", "unhealthy", "unknown"
 FACTS = ("interrupted", "clock_skew_jobs", "nodes_unused")

@@ -21,8 +21,8 @@ import pandas as pd
 from pydantic import Field
 
 from tracebed.errors import InputError
-from tracebed.orchestrator.calibration import Instant, Number, Sha256
 from tracebed.orchestrator.run import Run, RunInfo
+from tracebed.orchestrator.testbeds.calibration import Instant, Number, Sha256
 from tracebed.stored import Part, StoredFile
 from tracebed.validation.metrics import TAU, Margin, MeasuredRun, all_metrics, summarize
 from tracebed.validation.repetitions import outcomes

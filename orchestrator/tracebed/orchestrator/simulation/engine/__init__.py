@@ -21,7 +21,7 @@ from tracebed.converters.workload import Kind
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.scheduling.placement import FIRST
+from tracebed.orchestrator.scheduling.names import FCFS, FIRST
 from tracebed.orchestrator.scheduling.policies.conservative import Conservative
 from tracebed.orchestrator.scheduling.policies.dmr import Dmr
 from tracebed.orchestrator.scheduling.policies.drom import DromShare
@@ -30,7 +30,7 @@ from tracebed.orchestrator.scheduling.policies.fcfs import Fcfs
 from tracebed.orchestrator.scheduling.policies.firstfit import FirstFit
 from tracebed.orchestrator.scheduling.policies.kassel import Avg, KeepPref, Min, Pref
 from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
-from tracebed.orchestrator.scheduling.priorities import FCFS, MAX_AGE_S
+from tracebed.orchestrator.scheduling.priorities import MAX_AGE_S
 from tracebed.orchestrator.scheduling.record import Record, Resizes
 from tracebed.orchestrator.scheduling.state import Policy, seen_by, shares
 from tracebed.orchestrator.simulation.cores_in_use import is_divided

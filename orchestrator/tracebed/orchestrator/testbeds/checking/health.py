@@ -10,8 +10,8 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from tracebed.cpus import parse_cpus
-from tracebed.orchestrator.limits import HINT, LimitsFile, limits_of
 from tracebed.orchestrator.testbeds.checking.survey import NodeReport, work_rates
+from tracebed.orchestrator.testbeds.limits import HINT, LimitsFile, limits_of
 from tracebed.orchestrator.testbeds.nodes import Node
 from tracebed.yaml_file import YamlFile
 

@@ -14,7 +14,8 @@ import pandas as pd
 from tracebed.converters.workload import Kind, Provenance, System, Workload
 from tracebed.errors import InputError
 from tracebed.files import check_folder, set_aside
-from tracebed.orchestrator.run import NodeFacts, Run, RunInfo, workload_facts
+from tracebed.orchestrator.run import Run, RunInfo, workload_facts
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.state import Policy, shares
 from tracebed.orchestrator.setup import Setup

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 
 from tracebed.errors import InputError
-from tracebed.orchestrator.run import NodeFacts
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import Record

@@ -17,7 +17,8 @@ from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import FloatArray, Workload
 from tracebed.errors import InputError
 from tracebed.input_files import MAX_RUN_JSON, read_text
-from tracebed.orchestrator.run import NodeFacts, Run
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.validation.simulators.assembly import run_of
 from tracebed.validation.simulators.elastisim import outputs, staircase
 from tracebed.validation.simulators.elastisim.stages import Stages

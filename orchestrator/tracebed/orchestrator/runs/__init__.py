@@ -1,0 +1,1 @@
+"""The files of runs: schemas of their tables, checks, replacement, and the working folders of replays."""

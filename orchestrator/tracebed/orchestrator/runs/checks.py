@@ -1,0 +1,441 @@
+"""Consistency checks of a Run that was read from files. An error names the file and the row.
+
+`runs.schema.conform` checks the types of the columns. The checks here compare values: within a row, with the job and
+nodes that the row refers to, and between allocations of the same cores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tracebed.converters.workload import MAX_EXACT, MAX_SIZE, BoolArray, FloatArray, IntArray, Kind, RowError
+from tracebed.cpus import parse_cpus
+from tracebed.errors import InputError
+from tracebed.orchestrator.runs.schema import TABLES, refuse
+from tracebed.states import ChangeCause, JobState
+
+ROUNDING_S = 1e-6
+"""Tolerance of the comparison of times in a run without a resolution, trace s."""
+CLOCK_SKEW_S = 86_400.0
+"""Largest time by which a job of a real run may start before its submission because of clock skew, wall s."""
+STAMP_SKEW_S = 1.0
+"""Largest accepted difference between the clocks that time one job of a real run, wall s."""
+
+BLOCK_NODES = 2**16
+BLOCK_ROWS = 2**22
+"""Largest block, in nodes and in rows, of the comparison of allocations node by node. It bounds the memory."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Metadata of a run with which the tables must agree.
+
+    Attributes:
+        cores: cores of each node, shape (nodes,).
+        counts: number of jobs (`jobs`), and of jobs by state, from `run.json`.
+        tolerance_s: tolerance of the comparison of times, trace s.
+        skew_s: longest time by which a job may start before its submission, trace s.
+        stamp_skew_s: longest time by which the steps of one job may be out of order, trace s.
+        logged: whether the run is a log, in which the start of a completed job may be missing.
+    """
+
+    cores: IntArray
+    counts: Mapping[str, int]
+    tolerance_s: float
+    skew_s: float
+    stamp_skew_s: float
+    logged: bool
+
+
+def check(tables: Mapping[str, pd.DataFrame], facts: Facts, folder: Path) -> None:
+    """Check the tables of a run.
+
+    Args:
+        tables: the tables of `runs.schema.TABLES`, as returned by `conform`.
+        facts: the metadata with which the tables must agree.
+        folder: the folder of the run, for messages.
+
+    Raises:
+        InputError: a value is invalid or contradicts another value. It is a RowError if the value is in one row.
+    """
+    for name, table in tables.items():
+        _check_values(name, table, _path(folder, name))
+    jobs = tables["jobs"]
+    _check_jobs(jobs, facts, _path(folder, "jobs"))
+    _check_counts(jobs, facts.counts, folder)
+    _check_allocations(tables["allocations"], jobs, facts, folder)
+    where = _path(folder, "reconfigurations")
+    _check_reconfigurations(tables["reconfigurations"], jobs, facts.cores, where)
+    _check_steps(tables["reconfigurations"], jobs, facts, where)
+    _check_samples(tables["nodes"], facts.cores, _path(folder, "nodes"))
+
+
+def _path(folder: Path, name: str) -> str:
+    return str(folder / f"{name}.parquet")
+
+
+def _check_values(name: str, table: pd.DataFrame, where: str) -> None:
+    """Check that no number is infinite and that no text is missing."""
+    for column, spec in TABLES[name].items():
+        values = table[column]
+        if spec.dtype == "float64":
+            numbers = values.to_numpy()
+            refuse(np.abs(numbers) > MAX_EXACT, lambda row: f"{column} is {numbers[row]:g}", where)  # noqa: B023
+        elif spec.dtype == "str":
+            refuse(values.isna().to_numpy(), lambda row: f"{column} is missing", where)  # noqa: B023
+
+
+def _check_jobs(jobs: pd.DataFrame, facts: Facts, where: str) -> None:
+    ids, states = jobs["job_id"], jobs["state"]
+    nodes, tolerance = jobs["nodes"].to_numpy(), facts.tolerance_s
+    submit, start, end = (jobs[name].to_numpy() for name in ("submit", "start", "end"))
+
+    def job(row: int) -> str:
+        return f"job {ids[row][:40]!r}"
+
+    refuse((ids == "").to_numpy(), lambda row: "job_id is empty", where)
+    refuse(ids.duplicated().to_numpy(), lambda row: f"{job(row)} appears twice", where)
+    for column, known in (("kind", [*Kind]), ("state", [*JobState])):
+        _check_words(jobs, column, known, where)
+    refuse((nodes < 0) | (nodes > MAX_SIZE), lambda row: f"{job(row)} requests {nodes[row]:,} nodes", where)
+    refuse((jobs["restarts"] < 0).to_numpy(), lambda row: f"restarts of {job(row)} is negative", where)
+    for column in ("run_time", "time_limit", "deadline"):
+        times = jobs[column].to_numpy()
+        refuse(times < 0, lambda row: f"{column} of {job(row)} is {times[row]:g} s", where)  # noqa: B023
+    planned = jobs["submit_planned"].to_numpy()
+    refuse(np.isnan(planned), lambda row: f"submit_planned of {job(row)} is missing", where)
+    began, ended = ~np.isnan(start), ~np.isnan(end)
+    refuse(began & np.isnan(submit), lambda row: f"{job(row)} starts, but its submit time is missing", where)
+    done = states.isin([JobState.COMPLETED, JobState.KILLED]).to_numpy()
+    lacking = done & ~(began & ended) if not facts.logged else began & ~ended & done
+    refuse(lacking, lambda row: f"{job(row)} is {states[row]}, but its start or end is missing", where)
+    refuse(
+        end < start - tolerance,
+        lambda row: f"{job(row)} ends at {end[row]:.15g} s, before its start at {start[row]:.15g} s",
+        where,
+    )
+    launched, skew = jobs["launched"].to_numpy(), tolerance + facts.stamp_skew_s
+    refuse(
+        ~np.isnan(launched) & ~began & (jobs["restarts"] == 0).to_numpy(),
+        lambda row: f"{job(row)} is launched, but its start is missing",
+        where,
+    )
+    refuse(
+        (launched < start - skew) | (launched > end + skew),
+        lambda row: (
+            f"{job(row)} is launched at {launched[row]:.15g} s, but runs from {start[row]:.15g} to {end[row]:.15g} s"
+        ),
+        where,
+    )
+    refuse(
+        start < submit - tolerance - facts.skew_s,
+        lambda row: f"{job(row)} starts at {start[row]:.15g} s, before its submission at {submit[row]:.15g} s",
+        where,
+    )
+
+
+def _check_counts(jobs: pd.DataFrame, counts: Mapping[str, int], folder: Path) -> None:
+    """Check that the number of jobs, in total and in each state, is that in `run.json`."""
+    states = jobs["state"].value_counts()
+    found = {"jobs": len(jobs), **{state.value: int(states.get(state.value, 0)) for state in JobState}}
+    for name in ["jobs", *JobState] if counts else []:
+        if counts.get(name, 0) != found[name]:
+            jobs_of_state = name if name == "jobs" else f"{name} jobs"
+            what = f"has {found[name]:,} {jobs_of_state}, run.json has {counts.get(name, 0):,}"
+            hint = "one of the two files was changed: repeat the run"
+            raise InputError(what, where=_path(folder, "jobs"), hint=hint)
+
+
+def _check_allocations(rows: pd.DataFrame, jobs: pd.DataFrame, facts: Facts, folder: Path) -> None:
+    where, cores = _path(folder, "allocations"), facts.cores
+    job = _rows_of(rows["job_id"], jobs, where)
+    first, count, held = (rows[name].to_numpy() for name in ("node", "count", "cores"))
+    since, until = rows["start"].to_numpy(), rows["end"].to_numpy()
+
+    def name(row: int) -> str:
+        return f"job {rows['job_id'][row][:40]!r}"
+
+    def span(row: int) -> str:
+        return f"{name(row)} holds nodes from {since[row]:.15g} to {until[row]:.15g} s"
+
+    outside = (first < 0) | (count < 1) | (count > len(cores)) | (first > len(cores) - count)
+    refuse(
+        outside,
+        lambda row: f"{name(row)} holds {count[row]:,} nodes from number {first[row]:,}, the run has {len(cores):,}",
+        where,
+    )
+    fewest = _fewest(cores, first, count)
+    refuse(
+        (held < 1) | (held > fewest),
+        lambda row: f"{name(row)} holds {held[row]:,} cores per node on nodes with {fewest[row]:,}",
+        where,
+    )
+    refuse(np.isnan(since), lambda row: f"start of the allocation of {name(row)} is missing", where)
+    refuse(until < since, span, where)
+    begin, end = (jobs[column].to_numpy()[job] for column in ("start", "end"))
+    earlier = jobs["restarts"].to_numpy()[job] > 0  # the job may have held nodes before its last start
+    refuse(np.isnan(begin) & ~earlier, lambda row: f"{name(row)} holds nodes, but has no start in jobs.parquet", where)
+    missing = np.isnan(until) & ~np.isnan(end)
+    refuse(missing, lambda row: f"end of the allocation of {name(row)} is missing", where)
+    early, late = (since < begin - facts.tolerance_s) & ~earlier, until > end + facts.tolerance_s
+    refuse(early | late, lambda row: f"{span(row)}, but runs from {begin[row]:.15g} to {end[row]:.15g} s", where)
+    if len(rows):
+        _check_all_hold_nodes(jobs, job, folder)
+        _check_held_throughout(rows, jobs, job, facts, folder)
+    until = np.where(np.isnan(until), np.inf, until) - facts.tolerance_s
+    _check_no_core_twice(rows, since, until, cores, where)
+
+
+def _check_all_hold_nodes(jobs: pd.DataFrame, job: IntArray, folder: Path) -> None:
+    """Check that each job with a positive run time has an allocation."""
+    holds = np.bincount(job, minlength=len(jobs)) > 0
+    ran = (jobs["end"] > jobs["start"]).to_numpy()
+    what = "job {!r} runs, but holds no nodes in allocations.parquet"
+    refuse(ran & ~holds, lambda row: what.format(jobs["job_id"][row][:40]), _path(folder, "jobs"))
+
+
+def _check_held_throughout(rows: pd.DataFrame, jobs: pd.DataFrame, job: IntArray, facts: Facts, folder: Path) -> None:
+    """Check that the first allocation of each job begins with the job, and that the last one ends with it."""
+    start, end = (jobs[name].to_numpy() for name in ("start", "end"))
+    first, last = np.full(len(jobs), np.inf), np.full(len(jobs), -np.inf)
+    np.minimum.at(first, job, rows["start"].to_numpy())
+    np.maximum.at(last, job, rows["end"].fillna(np.inf).to_numpy())
+    once = jobs["restarts"].to_numpy() == 0  # else `start` is that of the last run
+    held = np.isfinite(first)
+    short = (held & once & (first > start + facts.tolerance_s)) | (held & (last < end - facts.tolerance_s))
+    refuse(
+        short,
+        lambda row: (
+            f"job {jobs['job_id'][row][:40]!r} runs from {start[row]:.15g} to {end[row]:.15g} s, but holds nodes "
+            f"from {first[row]:.15g} to {last[row]:.15g} s in allocations.parquet"
+        ),
+        _path(folder, "jobs"),
+    )
+
+
+def _check_steps(rows: pd.DataFrame, jobs: pd.DataFrame, facts: Facts, where: str) -> None:
+    """Check the order of the steps of each change, that they are within the job, and that no resize is there twice."""
+    skew = facts.tolerance_s + facts.stamp_skew_s
+    steps = ("asked", "decided", "applied", "ended")
+    for earlier, later in combinations(steps, 2):
+        before, after = rows[earlier].to_numpy(), rows[later].to_numpy()
+        refuse(
+            after < before - skew,
+            lambda row: f"{later} at {after[row]:.15g} s, before {earlier} at {before[row]:.15g} s",  # noqa: B023
+            where,
+        )
+    job = _rows_of(rows["job_id"], jobs, where)
+    begin, end = (jobs[name].to_numpy()[job] for name in ("start", "end"))
+    earlier_run = jobs["restarts"].to_numpy()[job] > 0
+    for step in steps:
+        at = rows[step].to_numpy()
+        refuse(
+            ((at < begin - skew) & ~earlier_run) | (at > end + skew),
+            lambda row: (
+                f"job {rows['job_id'][row][:40]!r}: {step} at {at[row]:.15g} s, but the job runs "  # noqa: B023
+                f"from {begin[row]:.15g} to {end[row]:.15g} s"
+            ),
+            where,
+        )
+    resizes = ((rows["node"] == -1) & (rows["state"] == "applied")).to_numpy().nonzero()[0]
+    sizes = rows[["nodes_from", "nodes_to", "applied"]].to_numpy()[resizes]
+    order = np.lexsort((sizes[:, 2], job[resizes]))  # stable: two resizes at one time stay in their order
+    twice = (job[resizes][order][1:] == job[resizes][order][:-1]) & (sizes[order][1:] == sizes[order][:-1]).all(axis=1)
+    again = np.zeros(len(rows), dtype=bool)
+    again[resizes[order][1:][twice]] = True
+    refuse(again, lambda row: f"the resize of job {rows['job_id'][row][:40]!r} is recorded twice", where)
+
+
+def _check_reconfigurations(rows: pd.DataFrame, jobs: pd.DataFrame, cores: IntArray, where: str) -> None:
+    _rows_of(rows["job_id"], jobs, where)
+    of_nodes = (rows["node"] == -1).to_numpy()
+    _check_words(rows, "kind", ["expand", "shrink", "move"], where)
+    _check_words(rows, "state", ["applied", "cancelled", "denied"], where)
+    asked, denied = rows["nodes_asked"].to_numpy(), (rows["state"] == "denied").to_numpy()
+    refuse(asked < 0, lambda row: "nodes_asked is negative", where)
+    refuse(denied & (asked != rows["nodes_to"].to_numpy()), lambda row: "denied, but nodes_to was not asked for", where)
+    _check_words(rows, "cause", [*ChangeCause], where)
+    refuse(
+        of_nodes != (rows["cause"] == ChangeCause.RESIZE).to_numpy(),
+        lambda row: f"cause is {rows['cause'][row]}, but node is {rows['node'][row]}",
+        where,
+    )
+    before, after = rows["nodes_from"].to_numpy(), rows["nodes_to"].to_numpy()
+    impossible = (np.minimum(before, after) < 1) | (np.maximum(before, after) > len(cores))
+    impossible |= np.where(of_nodes, _unfit(rows["kind"], before, after), before != after)
+    refuse(
+        impossible | (of_nodes & (before == after)),
+        lambda row: f"{rows['kind'][row]} from {before[row]:,} to {after[row]:,} nodes of {len(cores):,}",
+        where,
+    )
+    _check_core_changes(rows, cores, where)
+    unknown = (rows["asked"].isna() & rows["applied"].isna()).to_numpy()  # other simulators may not record `asked`
+    refuse(unknown, lambda row: "asked and applied are missing", where)
+    applied = (rows["state"] == "applied").to_numpy()
+    refuse(applied != rows["applied"].notna().to_numpy(), lambda row: "state and applied contradict each other", where)
+    for column in ("decision_s", "spawn_s", "redistribution_s", "termination_s", "moved_mib"):
+        refuse((rows[column] < 0).to_numpy(), lambda row: f"{column} is negative", where)  # noqa: B023
+
+
+def _check_core_changes(rows: pd.DataFrame, cores: IntArray, where: str) -> None:
+    """Check node and cores of the changes of cores on a node."""
+    node, before, after = (rows[name].to_numpy() for name in ("node", "cores_from", "cores_to"))
+    outside = (node < -1) | (node >= len(cores))
+    refuse(outside, lambda row: f"node {node[row]:,} of {len(cores):,}", where)
+    size = np.append(cores, 0)[node]  # 0 for a change of nodes
+    impossible = (np.minimum(before, after) < 0) | (np.maximum(before, after) > size)
+    impossible |= (node >= 0) & _unfit(rows["kind"], before, after)
+    refuse(
+        impossible,
+        lambda row: f"{rows['kind'][row]} from {before[row]:,} to {after[row]:,} cores of {size[row]:,}",
+        where,
+    )
+
+
+def _unfit(kind: pd.Series[str], before: IntArray, after: IntArray) -> BoolArray:
+    """Return whether the kind of each change contradicts its sizes."""
+    signs = kind.map({"expand": 1, "shrink": -1, "move": 0}).to_numpy()
+    return np.asarray(np.sign(after - before) != signs)
+
+
+def _check_samples(rows: pd.DataFrame, cores: IntArray, where: str) -> None:
+    node = rows["node"].to_numpy()
+    refuse((node < 0) | (node >= len(cores)), lambda row: f"node {node[row]:,} of {len(cores):,}", where)
+    refuse(rows["time"].isna().to_numpy(), lambda row: "time is missing", where)
+    for column in [name for name in TABLES["nodes"] if name not in ("time", "node")]:
+        refuse((rows[column] < 0).to_numpy(), lambda row: f"{column} is negative", where)  # noqa: B023
+
+
+def _check_words(table: pd.DataFrame, column: str, known: Sequence[str], where: str) -> None:
+    values = table[column]
+    words = [str(word) for word in known]
+    refuse(
+        ~values.isin(words).to_numpy(),
+        lambda row: f"{column} is {values[row][:40]!r}, not one of {', '.join(words)}",
+        where,
+    )
+
+
+def _rows_of(ids: pd.Series[str], jobs: pd.DataFrame, where: str) -> IntArray:
+    """Return the row of each job id in `jobs`, shape (ids,)."""
+    if not len(ids):
+        return np.empty(0, dtype=np.int64)
+    known = pa.array(jobs["job_id"], type=pa.large_string())
+    found = pc.fill_null(pc.index_in(pa.array(ids, type=pa.large_string()), value_set=known), -1).to_numpy()
+    refuse(found < 0, lambda row: f"job {ids[row][:40]!r} is not in jobs.parquet", where)
+    return np.asarray(found, dtype=np.int64)
+
+
+def _fewest(cores: IntArray, first: IntArray, count: IntArray) -> IntArray:
+    """Return the minimum number of cores per node in each range of nodes."""
+    if not len(first) or (cores == cores[0]).all():
+        return np.full(len(first), cores[0] if len(cores) else 0)
+    bounds = np.column_stack((first, first + count)).ravel()
+    return np.minimum.reduceat(np.append(cores, MAX_SIZE), bounds)[::2]
+
+
+# -- cores held twice --------------------------------------------------------------------------------------------------
+
+
+def _check_no_core_twice(rows: pd.DataFrame, since: FloatArray, until: FloatArray, cores: IntArray, where: str) -> None:
+    """Check that simultaneous jobs on a node hold at most its cores, and different CPUs."""
+    held = rows["cores"].to_numpy()
+    masks = _Masks(rows, where) if (rows["cpus"] != "").any() else None
+    for row, node in _by_node(rows["node"].to_numpy(), rows["count"].to_numpy(), since, until, len(cores)):
+        overlap = (node[1:] == node[:-1]) & (until[row[:-1]] > since[row[1:]])
+        if not overlap.any():
+            continue
+        is_shared = np.zeros(len(cores), dtype=bool)
+        is_shared[node[1:][overlap]] = True
+        row, node = row[is_shared[node]], node[is_shared[node]]
+        used, event = _sweep(node, since[row], until[row], held[row])
+        beyond = np.flatnonzero(used > cores[node[event]])
+        if len(beyond):
+            at = event[beyond[0]]
+            others = used[beyond[0]] - held[row[at]]
+            takes = f"takes {held[row[at]]:,} of {cores[node[at]]:,} cores of node number {node[at]:,}"
+            what = f"{takes} at {since[row[at]]:.15g} s, while other jobs hold {others:,}"
+            raise _error(rows, int(row[at]), what, where)
+        if masks:
+            masks.check(row, node, since, until)
+
+
+def _by_node(
+    first: IntArray, count: IntArray, since: FloatArray, until: FloatArray, total: int
+) -> Iterator[tuple[IntArray, IntArray]]:
+    """Yield (row, node) of all nodes of all allocations with a positive duration, by node and start, in blocks."""
+    lasting = np.flatnonzero(until > since)
+    if (np.diff(since[lasting]) < 0).any():
+        lasting = lasting[np.argsort(since[lasting], kind="stable")]
+    blocks = max(math.ceil(total / BLOCK_NODES), math.ceil(int(count[lasting].sum()) / BLOCK_ROWS))
+    for low, high in pairwise(np.linspace(0, total, blocks + 1).astype(np.int64).tolist()):
+        inside = lasting[(first[lasting] < high) & (first[lasting] + count[lasting] > low)]
+        begin = np.maximum(first[inside], low)
+        many = np.minimum(first[inside] + count[inside], high) - begin
+        offset = (begin - low - (np.cumsum(many) - many)).astype(np.int32)
+        node = (np.arange(int(many.sum()), dtype=np.int32) + np.repeat(offset, many)).astype(np.uint16)
+        order = np.argsort(node, kind="stable")  # numpy uses a radix sort for 16 bits
+        yield np.repeat(inside, many)[order], node[order].astype(np.int64) + low
+
+
+def _sweep(node: IntArray, since: FloatArray, until: FloatArray, weight: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the sum of the weights on the node after each start, and the index of the start, by node and time."""
+    index = np.arange(len(node))
+    event, starts = np.concatenate((index, index)), np.repeat([True, False], len(node))
+    order = np.lexsort((starts, np.concatenate((since, until)), node[event]))
+    event, starts = event[order], starts[order]
+    used = np.cumsum(np.where(starts, weight[event], -weight[event]))
+    return used[starts], event[starts]
+
+
+class _Masks:
+    """The CPU masks of the allocations of real nodes.
+
+    Raises:
+        InputError: a mask is not a CPU list, or its number of CPUs is not the number of cores of the job.
+    """
+
+    def __init__(self, rows: pd.DataFrame, where: str) -> None:
+        self._rows, self._where = rows, where
+        self._codes, texts = pd.factorize(rows["cpus"])
+        self._cpus: list[tuple[int, ...]] = []
+        for code, text in enumerate(texts):
+            try:
+                self._cpus.append(parse_cpus(text))
+            except InputError as error:
+                raise RowError(error.what, int((self._codes == code).argmax()), where) from error
+        sizes = np.array([len(cpus) for cpus in self._cpus], dtype=np.int64)[self._codes]
+        held = rows["cores"].to_numpy()
+        refuse(
+            (sizes > 0) & (sizes != held), lambda row: f"{held[row]:,} cores, but CPUs {texts[self._codes[row]]}", where
+        )
+
+    def check(self, row: IntArray, node: IntArray, since: FloatArray, until: FloatArray) -> None:
+        """Check that no CPU of `node` is in the masks of two simultaneous allocations of `row`."""
+        codes = self._codes[row]
+        cpus = [self._cpus[code] for code in codes.tolist()]
+        many = np.array([len(mask) for mask in cpus], dtype=np.int64)
+        index = np.repeat(np.arange(len(row)), many)
+        cpu = np.array([number for mask in cpus for number in mask], dtype=np.int64)
+        if not len(cpu):
+            return
+        unit = node[index] * (int(cpu.max()) + 1) + cpu
+        used, event = _sweep(unit, since[row[index]], until[row[index]], np.ones(len(unit), dtype=np.int64))
+        twice = np.flatnonzero(used > 1)
+        if len(twice):
+            at = event[twice[0]]
+            what = f"takes CPU {cpu[at]} of node number {node[index[at]]:,}, which another job holds"
+            raise _error(self._rows, int(row[index[at]]), what, self._where)
+
+
+def _error(rows: pd.DataFrame, row: int, what: str, where: str) -> RowError:
+    return RowError(f"job {rows['job_id'][row][:40]!r} {what}", row, where)

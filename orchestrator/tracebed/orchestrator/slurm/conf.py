@@ -1,0 +1,245 @@
+"""The scheduling parameters of a slurm.conf as parameters of the policy `slurm`, and settings without a model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from tracebed.errors import InputError
+from tracebed.orchestrator.run import RunInfo
+from tracebed.orchestrator.scheduling.policies.slurm import CLOCKS, Slurm
+from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.slurm.keys import (
+    ACCESS,
+    GROUPS,
+    MODELED,
+    NODE_GROUPS,
+    OFF,
+    PARTITION_GROUPS,
+    PRIORITY,
+    STATES,
+)
+from tracebed.orchestrator.slurm.lines import HINT, Line, hosts, lines_of
+
+WITHOUT_EFFECT = frozenset(
+    (
+        *("defer", "bf_continue", "bf_max_time", "bf_yield_interval", "bf_yield_sleep", "max_rpc_cnt"),
+        *("max_sched_time", "sched_min_interval", "build_queue_timeout", "bf_busy_nodes", "bf_window_linear"),
+        *("bf_running_job_reserve", "bf_one_resv_per_job", "bf_max_job_array_resv"),
+    )
+)
+"""Parameters that change nothing for batch jobs of whole nodes in one partition, in passes that take no time."""
+NAMES = {name.lower(): name for name in ("SchedulerType", "SelectType", "PriorityType", "TopologyPlugin")}
+CHANGED_DEFAULTS = ("SelectType", "PriorityType")
+"""Keys of `MODELED` whose defaults differ between versions of Slurm."""
+SHARED_BY_ALL = ("Priority", "PriorityJobFactor", "PriorityTier")
+"""Settings of partitions with the default 1 that have no effect if all partitions have the same value."""
+MOST_SHOWN = 12
+REMEDY = "tracebed clean LOG --recipe sacct --set keep_partitions.partitions=NAME"
+"""Command that selects the jobs of a partition of a log."""
+
+
+@dataclass(frozen=True)
+class SlurmConf:
+    """The scheduling settings of a slurm.conf.
+
+    Attributes:
+        parameters: parameters of the policy `slurm`: name -> value as text.
+        differences: settings that the policy does not model, one sentence for each group of settings.
+        sizes: CPUs per node -> number of nodes; 0: unknown. Empty if the file names no nodes.
+        where: the file.
+    """
+
+    parameters: dict[str, str]
+    differences: tuple[str, ...]
+    sizes: Mapping[int, int]
+    where: str = ""
+
+    def check_machine(self, nodes: int | None) -> None:
+        """Raise InputError if a machine of `nodes` equal nodes contradicts the nodes of the file.
+
+        A file with nodes of several sizes describes several machines of equal nodes. A machine with more nodes than
+        the largest of them mixes the sizes.
+        """
+        if nodes is None or len(self.sizes) < 2 or nodes <= max(self.sizes.values()):
+            return
+        raise InputError(
+            f"the machine of the workload has {nodes:,} equal nodes, but the file has {_sizes(self.sizes)}",
+            where=self.where,
+            hint=f"select the jobs of a partition of equal nodes: {REMEDY} --system NODESxCORES",
+        )
+
+
+def read(path: Path) -> SlurmConf:
+    """Read a slurm.conf with the files that it includes. The last value of a key counts.
+
+    Raises:
+        InputError: a file cannot be read, is not a slurm.conf, or has a line that Slurm rejects. A key that is unknown
+            here may belong to a newer version of Slurm. A file in which half of the keys are unknown is refused.
+    """
+    lines = lines_of(path)
+    if not lines:
+        raise InputError("contains no settings", where=str(path), hint=HINT)
+    unknown = [setting for line in lines for setting in line.unknown]
+    if 2 * len(unknown) >= len(lines):
+        what = f"unknown {'keys' if len(unknown) > 1 else 'key'}, such as {unknown[0][:60]!r}: not a slurm.conf"
+        raise InputError(what, where=next(line.where for line in lines if line.unknown), hint=HINT)
+    conf = of_config({line.key: line.value for line in lines})
+    given = {line.key.lower() for line in lines}
+    unset = (
+        f"{key} is not set, and its default depends on the version of Slurm; {MODELED[key.lower()][0]} is assumed"
+        for key in CHANGED_DEFAULTS
+        if key.lower() not in given
+    )
+    partitions, nodes = _entries(lines, "PartitionName"), _entries(lines, "NodeName")
+    sizes = Counter[int]()
+    for line in nodes:
+        sizes[_cpus(line)] += hosts(line.value)
+    others = [_group("an unknown kind", unknown)] if unknown else []
+    differences = (
+        *conf.differences,
+        *others,
+        *unset,
+        *_of_lines(lines),
+        *_of_partitions(partitions),
+        *_of_nodes(nodes, sizes),
+    )
+    return SlurmConf(conf.parameters, differences, dict(sizes), str(path))
+
+
+def of_config(config: Mapping[str, str]) -> SlurmConf:
+    """Return the scheduling settings of a configuration (key -> value). The keys are not case-sensitive."""
+    known = {field.name for field in fields(Slurm)} - set(CLOCKS)
+    keys = {key.lower(): value for key, value in config.items()}
+    parameters: dict[str, str] = {}
+    differences, unmodeled = [], []
+    for text in filter(None, keys.get("schedulerparameters", "").split(",")):
+        name, _, value = (part.strip() for part in text.partition("="))
+        name = name.lower()
+        if name in known:
+            parameters.setdefault(name, value)  # Slurm takes the first
+        elif name not in WITHOUT_EFFECT:
+            unmodeled.append(text.strip())
+    if unmodeled:
+        differences.append(_group("the scheduler", [f"SchedulerParameters {text}" for text in unmodeled]))
+    if keys.get("schedulertype", "").lower() == "sched/builtin":
+        parameters["bf_interval"] = "-1"
+    for key, values in MODELED.items():
+        if key in keys and keys[key].lower() not in values:
+            differences.append(f"{NAMES[key]}={keys[key]} is not modeled; {values[0]} is assumed")
+    return SlurmConf(parameters, tuple(differences), {})
+
+
+def predicted_setup(info: RunInfo, **settings: Any) -> Setup:
+    """Return the setup with which a run is predicted: its own, with `settings` in place of some of its settings.
+
+    For a run of Slurm, the parameters of the policy are those of the configuration.
+    """
+    if info.batch and info.policy == "slurm":
+        settings = {"policy_parameters": of_config(info.policy_parameters).parameters} | settings
+    return Setup.of(info.setup, **settings)
+
+
+def _entries(lines: Sequence[Line], key: str) -> list[Line]:
+    """Return the lines with this first key; each has the settings of the DEFAULT lines above it, too."""
+    default: Mapping[str, str] = {}
+    found = []
+    for line in lines:
+        if line.key.lower() == key.lower():
+            settings = {**default, **line.settings}
+            if line.value.upper() == "DEFAULT":
+                default = settings
+            else:
+                found.append(Line(line.key, line.value, settings, line.where))
+    return found
+
+
+def _cpus(line: Line) -> int:
+    """Return the CPUs of each node of a NodeName line; 0 if unknown."""
+    for key in ("CPUs", "Procs"):
+        if line.of(key):
+            return _whole(line.of(key), 0)
+    sockets = line.of("Sockets")
+    parts = [sockets] if sockets else [line.of("Boards"), line.of("SocketsPerBoard")]
+    parts += [line.of("CoresPerSocket"), line.of("ThreadsPerCore")]
+    cpus = 1
+    for part in parts:
+        cpus *= _whole(part, 1)
+    return cpus
+
+
+def _whole(text: str, default: int) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else default
+
+
+def _of_lines(lines: Sequence[Line]) -> Iterator[str]:
+    """Yield a sentence for each group of keys of whole lines that the policy does not model."""
+    last = {line.key.lower(): line for line in lines}
+    basic = last["prioritytype"].value.lower() == "priority/basic" if "prioritytype" in last else False
+    for group, keys in GROUPS.items():
+        if group == PRIORITY and basic:  # Slurm ignores the keys then
+            continue
+        given = [last[key.lower()] for key in keys if key.lower() in last]
+        shown = [f"{line.key}={line.value}" for line in given if line.value.lower() not in OFF]
+        if shown:
+            yield _group(group, shown)
+    if "downnodes" in last:
+        shown = [f"DownNodes={line.value}" for line in lines if line.key.lower() == "downnodes"]
+        yield _group(STATES, shown)
+
+
+def _of_partitions(partitions: Sequence[Line]) -> Iterator[str]:
+    """Yield the differences of the PartitionName lines."""
+    if len(partitions) > 1:
+        names = _listed([line.value for line in partitions])
+        yield (
+            f"{len(partitions)} partitions ({names}) are not modeled; all jobs wait in one queue for all nodes "
+            f"(select the jobs of a partition: {REMEDY})"
+        )
+    for group, keys in PARTITION_GROUPS.items():
+        shown = []
+        for key in keys:
+            if key in SHARED_BY_ALL and len({line.of(key) or "1" for line in partitions}) < 2:
+                continue
+            off = OFF | {"all"} if group == ACCESS else OFF
+            given = ((line, line.of(key)) for line in partitions)
+            shown += [f"{key}={value} ({line.value})" for line, value in given if value and value.lower() not in off]
+        if shown:
+            yield _group(f"{group} by partition", shown)
+
+
+def _of_nodes(nodes: Sequence[Line], sizes: Mapping[int, int]) -> Iterator[str]:
+    """Yield the differences of the NodeName lines."""
+    if len(nodes) > 1:
+        names = _listed([line.value for line in nodes])
+        yield (
+            f"{len(nodes)} NodeName lines ({names}), {_sizes(sizes)}: not modeled; all nodes are equal, "
+            "and Slurm chooses nodes line by line"
+        )
+    for group, keys in NODE_GROUPS.items():
+        shown = []
+        for key in keys:
+            given = ((line, line.of(key)) for line in nodes)
+            shown += [f"{key}={value} ({line.value})" for line, value in given if value and value.lower() not in OFF]
+        if shown:
+            yield _group(f"{group} by node", shown)
+
+
+def _group(group: str, shown: Sequence[str]) -> str:
+    """Return the sentence about settings of one group that the policy does not model."""
+    count = f"{len(shown)} settings of {group} are" if len(shown) > 1 else f"1 setting of {group} is"
+    return f"{count} not modeled: {_listed(shown)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
+    return ", ".join(name if len(name) <= 100 else f"{name[:97]}..." for name in names[:MOST_SHOWN]) + more
+
+
+def _sizes(sizes: Mapping[int, int]) -> str:
+    """Return the nodes of each size as text."""
+    largest = sorted(sizes.items(), key=lambda item: -item[1])
+    return ", ".join(f"{nodes:,} nodes of {cpus or 'unknown'} CPUs" for cpus, nodes in largest)

@@ -1,0 +1,134 @@
+"""The lines of a slurm.conf, with included files, as Slurm reads them (checked against the parser of Slurm 22.05.8)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from tracebed.errors import InputError
+from tracebed.input_files import read_file
+from tracebed.orchestrator.slurm.keys import KNOWN, LINES
+
+MAX_BYTES = 2**22
+"""Largest accepted size, with all included files. A log or a device given by mistake must not fill the memory."""
+MOST_INCLUDED = 200
+PAIR = re.compile(r"\s*([A-Za-z0-9_.]+)\s*[-+*/]?=\s*(?:\"([^\"]*)\"|(\S+))(?=\s|$)")
+INCLUDE = re.compile(r"include\s+(.+)", re.IGNORECASE)
+COMMENT = re.compile(r"(?<!\\)#.*")
+HINT = "give the file slurm.conf of a cluster, not the output of scontrol"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of settings.
+
+    Attributes:
+        key: first key, as in the file.
+        value: value of the first key.
+        settings: the other settings of the line, keys in lower case; only lines such as NodeName have any.
+        where: `file:line`.
+        unknown: settings with a key that is not in `keys`, as `key=value`.
+    """
+
+    key: str
+    value: str
+    settings: Mapping[str, str]
+    where: str
+    unknown: tuple[str, ...] = ()
+
+    def of(self, key: str) -> str:
+        """Return a further setting of the line; empty if the line lacks the setting."""
+        return self.settings.get(key.lower(), "")
+
+
+def lines_of(path: Path) -> list[Line]:
+    """Return the lines of a slurm.conf and of the files that it includes, in the order in which Slurm reads them.
+
+    Raises:
+        InputError: a file cannot be read or is too large, or a line is not a setting of Slurm.
+    """
+    found: list[Line] = []
+    stack, room, included = [_logical(path, None, MAX_BYTES)], MAX_BYTES, 0
+    while stack:
+        where, text = next(stack[-1], ("", None))
+        if text is None:
+            stack.pop()
+            continue
+        if include := INCLUDE.fullmatch(text):
+            included += 1
+            if included > MOST_INCLUDED:
+                raise InputError(f"more than {MOST_INCLUDED} files are included", where=where, hint="remove the loop")
+            cluster = next((line.value for line in found if line.key.lower() == "clustername"), "")
+            file = path.parent / include[1].strip().replace("%c", cluster)
+            stack.append(_logical(file, where, room))
+            continue
+        room -= len(text)
+        found.append(_parsed(text, where))
+    return found
+
+
+def _logical(path: Path, where: str | None, room: int) -> Iterator[tuple[str, str]]:
+    """Yield `file:line` and text of each line without comments, with continued lines joined."""
+    try:
+        data = read_file(path, "slurm.conf", most=room)
+    except InputError as error:
+        if where is None:
+            raise
+        hint = "copy the included file to this place, or remove the line from a copy"
+        raise InputError(f"the included file {path}: {error.what}", where=where, hint=hint) from error
+    if b"\0" in data:
+        raise InputError("binary data, not a slurm.conf", where=str(path), hint=HINT)
+    begun, whole = 0, ""
+    for number, raw in enumerate(data.decode("utf-8", "replace").split("\n"), 1):
+        begun = begun or number
+        whole += COMMENT.sub("", raw.rstrip("\r")).replace("\\#", "#")
+        if whole.endswith("\\"):
+            whole = whole[:-1]
+            continue
+        if whole.strip():
+            yield f"{path}:{begun}", whole.rstrip()
+        begun, whole = 0, ""
+    if whole.strip():
+        yield f"{path}:{begun}", whole.rstrip()
+
+
+def _parsed(text: str, where: str) -> Line:
+    """Return a line of settings. Raise InputError if no version of Slurm reads the line."""
+    pairs, end = [], 0
+    while (pair := PAIR.match(text, end)) is not None:
+        pairs.append((pair[1], pair[3] if pair[2] is None else pair[2]))
+        end = pair.end()
+    if not pairs or text[end:].strip():
+        _refuse(f"{text[end:].strip()[:60]!r} is not KEY=VALUE", where)
+    (key, value), *more = pairs
+    if key.lower() not in KNOWN:
+        return Line(key, value, {}, where, (f"{key}={value}",))
+    others = LINES.get(key.lower())
+    if others is None and more:
+        _refuse(f"{more[0][0][:60]!r} is a second setting in the line of {key}", where)
+    unknown = tuple(f"{name}={setting}" for name, setting in more if others and name.lower() not in others)
+    return Line(key, value, {name.lower(): setting for name, setting in more}, where, unknown)
+
+
+def _refuse(what: str, where: str) -> NoReturn:
+    raise InputError(f"{what}: not a slurm.conf", where=where, hint=f"{HINT}; or correct the line in a copy")
+
+
+def hosts(text: str) -> int:
+    """Return the number of names in a host list such as `n[01-16,20],login`; 0 if the list is invalid."""
+    names = 0
+    for entry in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", text):
+        count = 1
+        for bracket in re.findall(r"\[([^\]]*)\]", entry):
+            inside = 0
+            for part in bracket.split(","):
+                found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
+                if found is None or int(found[2] or found[1]) < int(found[1]):
+                    return 0
+                inside += int(found[2] or found[1]) - int(found[1]) + 1
+            count *= inside
+        names += count
+    return names

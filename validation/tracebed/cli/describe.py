@@ -1,0 +1,306 @@
+"""`tracebed describe`: the statistics of a workload, to check it after cleaning."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracebed.cli.charts import area, bars, beside, columns, spell
+from tracebed.cli.console import UNBOUNDED, load_workload, print_json, print_table
+from tracebed.cli.logs import format_option, machine_option, raw_options
+from tracebed.cli.messages import progress, say
+from tracebed.cli.options import PATH, OutputPath, json_option, workload_argument
+from tracebed.cli.summary import or_unknown
+from tracebed.errors import InputError
+from tracebed.outputs import PICTURE
+
+if TYPE_CHECKING:
+    from tracebed.converters.workload import Workload
+
+Facts = Mapping[str, Any]
+
+QUANTILES = {
+    "nodes": "nodes",
+    "cores_per_node": "cores per node",
+    "run_time_s": "run time, s",
+    "time_limit_s": "time limit, s",
+    "accuracy": "run time / limit",
+    "interarrival_s": "between arrivals, s",
+}
+
+
+@click.command()
+@workload_argument
+@click.option(
+    "--before",
+    type=PATH,
+    metavar="WORKLOAD",
+    help="Workload or raw log before cleaning, to be shown side by side.",
+)
+@click.option("--plot", type=OutputPath(PICTURE), metavar="FILE", help="Write a plot to this file: .png, .svg or .pdf.")
+@click.option(
+    "--dictionary", is_flag=True, help="Print the meaning of each column, and the number of jobs for which it is known."
+)
+@format_option
+@machine_option
+@json_option
+def describe(
+    workload: Path, before: Path | None, plot: Path | None, dictionary: bool, as_json: bool, **options: Any
+) -> None:
+    """Sizes, run times, load, occupation and arrivals of a workload: table and plot.
+
+    --from and --machine concern WORKLOAD, or the log of --before if one is given.
+
+    \b
+    Example:
+      tracebed describe knl.parquet --before cori-knl/ --plot knl.png
+      tracebed describe knl.parquet --dictionary
+    """
+    from tracebed.converters import pictures
+
+    reading = raw_options(options)
+    if dictionary:
+        if before is not None or plot is not None:
+            raise InputError("--dictionary and --before or --plot", hint="give one of them")
+        _print_dictionary(load_workload(workload, **reading), workload, as_json)
+        return
+    if plot is not None:
+        pictures.check_name(plot)
+    earlier = None if before is None else _facts(before, reading, records=True)
+    facts = _facts(workload, reading if before is None else {})
+    if plot is not None:
+        with progress(f"drawing {plot.name}"):
+            pictures.plot(facts, plot, before=earlier)
+    if as_json:
+        print_json("tracebed-describe/1", facts if earlier is None else {**facts, "before": earlier})
+    else:
+        _print_facts(workload, facts)
+        if before is not None and earlier is not None:
+            _print_both(before, earlier, facts)
+        _print_charts(facts)
+        _print_occupation(facts, earlier)
+        _print_steps(facts)
+    if plot is not None:
+        say(f"picture: {plot}")
+
+
+def _print_dictionary(loaded: Workload, path: Path, as_json: bool) -> None:
+    """Print the columns of the table, then the missing columns with their defaults."""
+    from tracebed.converters.dictionary import dictionary
+
+    rows = dictionary(loaded)
+    if as_json:
+        print_json("tracebed-dictionary/1", {"jobs": len(loaded), "columns": rows})
+        return
+    wide = max(len(row["column"]) for row in rows)
+    there = [row for row in rows if row["default"] is None]
+    click.secho(f"{path}: {len(loaded):,} jobs", bold=True)
+    for row in there:
+        says = "" if row["known"] == len(loaded) else f" ({row['known']:,} jobs)"
+        click.echo(_folded(f"{row['column']:{wide}}  {row['type']:7}  ", row["meaning"] + says))
+    click.secho("\nmissing, with default", bold=True)
+    for row in rows[len(there) :]:
+        click.echo(_folded(f"{row['column']:{wide}}  {row['type']:7}  {row['default']:9}  ", row["meaning"]))
+
+
+def _facts(path: Path, reading: Mapping[str, Any], *, records: bool = False) -> dict[str, Any]:
+    """Return the statistics of a workload. Its jobs are not kept, so two workloads need not fit into memory.
+
+    With `records` each record of a raw log counts as a job, before any cleaning.
+    """
+    from tracebed.converters import description
+    from tracebed.converters.cleaning.audit import records_of
+    from tracebed.converters.formats.reading import read_raw
+    from tracebed.converters.log import Log
+
+    with progress(f"reading {path.name}"):
+        found = read_raw([path], **reading)
+        loaded = records_of(found) if isinstance(found, Log) else found
+    with progress(f"describing {path.name}"):
+        return description.describe(loaded)
+
+
+def _print_facts(path: Path, facts: Facts) -> None:
+    system = facts["system"]
+    machine = f"{or_unknown(system['nodes'])} nodes of {or_unknown(system['cores_per_node'])} cores"
+    rows = [
+        ("jobs", f"{facts['jobs']:,}"),
+        ("system", f"{machine}, {system['name']}" if system["name"] else machine),
+        ("submitted within", spell(facts["span_s"])),
+        ("from", facts["first_submit"] or f"{facts['first_submit_s']:,.0f} s"),
+        ("to", facts["last_submit"] or f"{facts['last_submit_s']:,.0f} s"),
+        ("work", f"{facts['node_hours']:,.1f} node hours"),
+        ("offered load", _load(facts["offered_load"])),
+        *(("  scaled", _load_step(step)) for step in facts["offered_load_steps"]),
+        ("occupation", _occupation(facts)),
+        ("kinds", _counted(facts["kinds"])),
+        ("statuses", _counted(facts["statuses"])),
+    ]
+    if len(facts["partitions"]) > 1:
+        rows.append(("partitions", f"{_counted(facts['partitions'])}; they count as one machine of equal nodes"))
+    if facts["gpu_jobs"]:
+        rows.append(("GPUs", f"{facts['gpu_jobs']:,} jobs; they count as jobs without GPUs"))
+    if facts["jobs_on_parts_of_nodes"]:
+        rows.append(
+            ("shared nodes", f"{facts['jobs_on_parts_of_nodes']:,} jobs on parts of nodes count as whole nodes")
+        )
+    unknown = {name.replace("_", " "): count for name, count in facts["unknown"].items() if count}
+    if unknown:
+        rows.append(("not known", _counted(unknown)))
+    width = max(len(name) for name, _ in rows)
+    click.secho(str(path), bold=True)
+    for name, value in rows:
+        click.echo(_folded(f"{name:{width}}  ", value))
+    click.echo()
+    order = ("min", "p25", "median", "p75", "p95", "max", "mean")
+    known = {name: title for name, title in QUANTILES.items() if facts[name]["mean"] is not None}
+    rows_of_quantiles = [(title, *(facts[name][q] for q in order)) for name, title in known.items()]
+    print_table(["", *order], rows_of_quantiles, spare=("p25", "p75"))
+    click.echo()
+    _print_cumulative(facts)
+
+
+def _print_cumulative(facts: Facts) -> None:
+    """Print the sizes and run times that half, 90 % and 99 % of the jobs, and of their node hours, do not exceed."""
+    rows = []
+    for name, title, shown in (("nodes", "nodes", "{:,.0f}".format), ("run_time_s", "run time", spell)):
+        found = facts["cumulative"][name]
+        for weight in ("jobs", "node_hours"):
+            if found is not None and found[weight] is not None:
+                of = weight.replace("_", " ")
+                rows.append((f"{title}, of the {of}", *(shown(v) for v in found[f"{weight}_within"].values())))
+    if rows:
+        print_table(["at most", "50 %", "90 %", "99 %"], rows)
+        click.echo()
+
+
+def _print_both(path: Path, before: Facts, after: Facts) -> None:
+    """Print the figures that cleaning changes, in two columns."""
+    was, now = _figures(before), _figures(after)
+    click.echo(f"before: {path}")
+    print_table(["", "before", "after"], [(title, was[title], now[title]) for title in now])
+    click.echo()
+
+
+def _figures(facts: Facts) -> dict[str, str]:
+    occupation = facts["occupation"] or {}
+
+    def of_occupation(name: str, form: str = ",.0f") -> str:
+        value = occupation.get(name)
+        return "not known" if value is None else f"{value:{form}}"
+
+    return {
+        "jobs": f"{facts['jobs']:,}",
+        "nodes of the system": or_unknown(facts["system"]["nodes"]),
+        "submitted from": _instant(facts, facts["first_submit_s"]),
+        "to": _instant(facts, facts["last_submit_s"]),
+        "work, node hours": f"{facts['node_hours']:,.0f}",
+        "offered load": _load(facts["offered_load"]),
+        "occupation, node hours": of_occupation("node_hours"),
+        "  mean, nodes": of_occupation("mean", ",.1f"),
+        "  highest, nodes": of_occupation("highest"),
+        "  above capacity, of time": of_occupation("share_of_time_above_capacity", ".2%"),
+        "  above capacity, node hours": of_occupation("node_hours_above_capacity"),
+        "largest job, nodes": "not known" if facts["nodes"]["max"] is None else f"{facts['nodes']['max']:,.0f}",
+        "median run time": spell(facts["run_time_s"]["median"]),
+        "longest run time": spell(facts["run_time_s"]["max"]),
+        **{f"no {name.replace('_', ' ')}": f"{jobs:,}" for name, jobs in facts["unknown"].items()},
+    }
+
+
+def _print_charts(facts: Facts) -> None:
+    sizes = {
+        f"{bin['from']:,}" if bin["from"] == bin["to"] else f"{bin['from']:,}–{bin['to']:,}": bin["jobs"]
+        for bin in facts["nodes_histogram"]
+    }
+    times = {
+        f"under {spell(bin['to_s'])}" if bin["to_s"] else f"{spell(bin['from_s'])} and more": bin["jobs"]
+        for bin in facts["run_time_histogram"]
+    }
+    _print_beside(
+        *(bars(title, counts) for title, counts in {"Requested nodes": sizes, "Run time": times}.items() if counts)
+    )
+    by_hour = {str(hour): jobs for hour, jobs in enumerate(facts["arrivals_by_hour"])}
+    charts = [columns("Arrivals by hour of the day", by_hour, every=3)]
+    if facts["arrivals_by_weekday"]:
+        charts.append(columns("By weekday", facts["arrivals_by_weekday"], width=3))
+    _print_beside(*charts)
+
+
+def _print_occupation(facts: Facts, before: Facts | None) -> None:
+    """Print charts of the occupied nodes over time, before and after in one scale."""
+    from tracebed.converters.description import MOST
+
+    shown = {"": facts} if before is None else {", before": before, ", after": facts}
+    tops = [one["occupation"]["highest"] for one in shown.values() if one["occupation"]]
+    for when, one in shown.items():
+        if one["occupation"]:
+            over_time = one["occupation"]["over_time"]
+            part = "" if one["occupation"]["whole"] else f", {MOST:.0%} of the node hours"
+            marks = "█ mean, ░ highest" + (", ─ capacity" if one["system"]["nodes"] else "")
+            title = f"Node occupation{when}{part} ({marks})"
+            ends = (_instant(one, over_time["edges_s"][0]), _instant(one, over_time["edges_s"][-1]))
+            series = (over_time["mean"], over_time["highest"])
+            lines = area(title, *series, limit=one["system"]["nodes"], ends=ends, top=max(tops))
+            click.echo("\n".join(lines) + "\n")
+
+
+def _print_beside(*charts: list[str]) -> None:
+    """Print charts side by side if the terminal is wide enough, else below each other."""
+    if len(charts) == 2 and len(charts[0][0]) + 4 + len(charts[1][0]) <= _width():
+        charts = (beside(*charts),)
+    for chart in charts:
+        click.echo("\n".join(line.rstrip() for line in chart) + "\n")
+
+
+def _print_steps(facts: Facts) -> None:
+    for number, step in enumerate(facts["steps"], 1):
+        click.echo(_folded(f"step {number}: ", step))
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else UNBOUNDED
+
+
+def _folded(name: str, value: str) -> str:
+    """Return the line `name` `value`, wrapped to the terminal and indented to the value."""
+    room = max(_width() - len(name), 20)
+    return name + f"\n{'':{len(name)}}".join(textwrap.wrap(value, room, break_on_hyphens=False) or [""])
+
+
+def _instant(facts: Facts, seconds: float) -> str:
+    """Return an instant as a chart's axis shows it."""
+    from tracebed.converters.description import local_time
+
+    date = local_time(facts["clock"], seconds)
+    return spell(seconds) if date is None else f"{date:%Y-%m-%d %H:%M}"
+
+
+def _load(load: float | None) -> str:
+    return "not known" if load is None else f"{load:.3f}"
+
+
+def _load_step(step: Mapping[str, float | None]) -> str:
+    spelt = {name: _load(load) for name, load in step.items()}
+    return f"{spelt['before']}, in the window {spelt['in_window']}, after {spelt['after']}"
+
+
+def _occupation(facts: Facts) -> str:
+    """Return the occupation in a line, or the reason why it is unknown."""
+    found, capacity = facts["occupation"], facts["system"]["nodes"]
+    if found is None:
+        return "not known: no job has nodes, a logged start and a logged end"
+    text = f"mean {found['mean']:,.1f}, highest {found['highest']:,} nodes"
+    if capacity is None:
+        return text
+    return text + f"; above {capacity:,} for {found['share_of_time_above_capacity']:.2%} of the time"
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name or 'not known'} {count:,}" for name, count in counts.items())

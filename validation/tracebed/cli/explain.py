@@ -1,0 +1,143 @@
+"""`tracebed explain`: the share of each cause in the error of a prediction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracebed.cli.console import load_workload, print_json, print_table
+from tracebed.cli.messages import progress, say, warn
+from tracebed.cli.options import PATH, OutputPath, json_option, tau_option, workload_argument
+from tracebed.outputs import REPORT_OR_PICTURE
+
+if TYPE_CHECKING:
+    from tracebed.api import Comparison, ErrorBudget
+
+CLASSES = 10
+"""Number of classes of jobs that are printed: those with the largest contributions."""
+
+
+@click.command()
+@workload_argument
+@click.option(
+    "--real",
+    "runs",
+    required=True,
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="Folder of the replay of WORKLOAD; may be repeated for several repetitions.",
+)
+@click.option(
+    "--calibration",
+    type=PATH,
+    metavar="FILE",
+    help="Give the overheads of this file of `tracebed calibrate` a share of their own.",
+)
+@click.option(
+    "--runtime-model",
+    type=click.Choice(["ideal", "worst-case"]),
+    default="ideal",
+    show_default=True,
+    help="Run-time model for jobs that hold fewer cores than requested.",
+)
+@tau_option
+@click.option(
+    "--report",
+    type=OutputPath(REPORT_OR_PICTURE),
+    metavar="FILE",
+    help="Write the report of the comparison with the waterfall (.html), or the waterfall only (.png, .svg, .pdf).",
+)
+@json_option
+def explain(
+    workload: Path,
+    runs: tuple[Path, ...],
+    calibration: Path | None,
+    runtime_model: str,
+    tau: float,
+    report: Path | None,
+    as_json: bool,
+) -> None:
+    """Explain why the prediction of WORKLOAD differs from its replay.
+
+    The prediction is repeated with one cause after another taken from the real run: the submission lateness, the
+    launch and resize delays, the work of the jobs, and the times at which the policy was called. The share of a cause
+    is the part of the error that disappears when the cause is added. With all causes, each decision must be that of
+    the real run; what remains is a defect of tracebed or of the policy.
+
+    \b
+    Example:
+      tracebed explain w.parquet --real runs/real --report budget.html
+    """
+    import tracebed.api as tb
+    from tracebed.api.budgets import check_name
+
+    if report is not None:
+        check_name(report)
+    jobs = load_workload(workload)
+    with progress("repeating the prediction"):
+        budget = tb.error_budget(jobs, runs, calibration=calibration, runtime_model=runtime_model, tau=tau)
+    comparison = budget.comparison()
+    if as_json:
+        document = budget.to_json() | _origins(comparison)
+        print_json(document.pop("schema"), document)
+    else:
+        _show(budget, comparison)
+    for note in budget.notes:
+        say(f"tracebed: note: {note}")
+    if budget.decisions:
+        warn(budget.headline)
+    if report is not None:
+        with progress("drawing the report"):
+            budget.save(report)
+        say(f"report: {report}")
+
+
+def _origins(comparison: Comparison) -> dict[str, Any]:
+    """Return the breakdown of the differences and the first divergences as JSON values."""
+    from tracebed.validation.verdict.divergence import divergences
+
+    found = divergences(comparison.real, comparison.predicted)
+    return {
+        "breakdown": comparison.breakdown().to_dict("records"),
+        "divergences": {
+            "decisions": found.decisions,
+            "jobs": found.jobs,
+            "tolerance_s": found.tolerance_s,
+            "first": found.table.to_dict("records"),
+        },
+    }
+
+
+def _show(budget: ErrorBudget, comparison: Comparison) -> None:
+    """Print the shares, the classes of jobs with the largest contributions, and the first divergences."""
+    from tracebed.validation.budget import LABELS
+    from tracebed.validation.report.words import percent
+    from tracebed.validation.verdict.divergence import divergences
+
+    print_table(budget.columns, budget.rows(gated=True))
+    click.echo("The error is predicted - real. The shares of the causes and the remainder add up to it:")
+    click.echo("; ".join(f"{name}: {LABELS[name]}" for name in budget.causes if name != LABELS[name]) + ".")
+    click.echo(budget.headline)
+    found = divergences(comparison.real, comparison.predicted)
+    if not found.jobs:
+        return
+    side = "with calibrated overheads" if "overheads" in budget.causes else "without overheads"
+    of = " of the first real run" if len(budget.runs) > 1 else ""
+    table = comparison.breakdown()
+    waits = table[table["quantity"].eq("wait") & table.groupby("by")["class"].transform("nunique").gt(1)]
+    largest = waits.loc[waits["contribution"].abs().sort_values(ascending=False, kind="stable").index]
+    click.echo(f"\nMean wait (s) by class of jobs{of}, predicted {side}:")
+    rows = [
+        [f"{row['by']} {row['class']}", row["jobs"], row["real"], row["predicted"], percent(row["share"])]
+        for row in largest.head(CLASSES).to_dict("records")
+    ]
+    print_table(["class", "jobs", "real", "predicted", "share of the difference"], rows)
+    click.echo(f"\nFirst divergences: {found.jobs:,} jobs, {found.decisions:,} decisions in all.")
+    columns = ("job_id", "time", "parting", "real", "predicted", "delay")
+    print_table(
+        ["job", "time (s)", "parting", "real", "predicted", "delay (s)"],
+        [[row[column] for column in columns] for row in found.table.to_dict("records")],
+    )

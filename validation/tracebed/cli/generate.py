@@ -1,0 +1,239 @@
+"""`tracebed generate`: a workload drawn from a model. Each model is a subcommand built from its signature."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+import click
+
+from tracebed.cli.groups import LazyGroup
+from tracebed.cli.messages import progress
+from tracebed.cli.options import (
+    PATH,
+    SIZE,
+    WRITTEN_WORKLOAD,
+    Number,
+    json_option,
+    output_option,
+    seed_option,
+)
+from tracebed.cli.summary import finish
+from tracebed.errors import InputError
+
+if TYPE_CHECKING:
+    from tracebed.api.workloads import Flexible
+    from tracebed.converters.workload import Workload
+
+COMMON = {
+    "jobs": (click.IntRange(min=1), "How many jobs."),
+    "nodes": (SIZE, "Nodes of the machine."),
+    "cores_per_node": (SIZE, "Cores of each node; jobs use them all."),
+}
+"""Arguments that models share: type, help."""
+SET = click.option(
+    "--set",
+    "constants",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set a constant of the model (listed below); may be repeated.",
+)
+PREFIX = "estimates."
+"""Prefix of the constants of the estimates."""
+ESTIMATES = click.option(
+    "--estimates",
+    type=click.Choice(["tsafrir05"]),
+    help="Draw users' estimates as time limits (Tsafrir, Etsion and Feitelson 2005); "
+    "--set estimates.longest and estimates.longest_share adjust them.",
+)
+KIND = [
+    click.option(f"--{kind}", "kind", flag_value=kind, help=f"Make rigid jobs {kind} (Cirne and Berman, Downey).")
+    for kind in ("moldable", "malleable")
+]
+APPLICATIONS = click.option(
+    "--applications",
+    is_flag=True,
+    help="Assign an application to each job, in the shares of the SD-Policy paper.",
+)
+LOAD = click.option(
+    "--load",
+    type=Number(0.000001, 1_000_000),
+    help="Scale the times between arrivals, not the run times, to this offered load.",
+)
+
+
+class Models(LazyGroup):
+    """The models of the registry, each with the arguments of its function as options."""
+
+    noun = "model"
+
+    def summaries(self) -> dict[str, str]:
+        """Return one line of help for each model, without importing the models."""
+        from tracebed.converters.models.registry import MODELS
+
+        return {name: MODELS.summary(name) for name in MODELS.names()}
+
+    def load(self, name: str) -> click.Command:
+        """Import the function of a model and return its command."""
+        from tracebed.converters.models.registry import MODELS
+
+        return _command(name, MODELS.load(name), MODELS.summary(name))
+
+
+@click.group(cls=Models, subcommand_metavar="MODEL [ARGS]...")
+def generate() -> None:
+    """Draw a workload from a model, or a paper's workload by its name.
+
+    \b
+    Example:
+      tracebed generate cirne --nodes 16 --jobs 200 --seed 7 -o w.parquet
+    """
+
+
+def _command(name: str, model: Callable[..., Workload], summary: str) -> click.Command:
+    """Return the command `tracebed generate NAME`: its options are the arguments of `model`."""
+    arguments = inspect.signature(model, eval_str=True).parameters
+    meanings = _meanings(model)
+    own = [
+        _option(argument, meanings.get(name, ""))
+        for name, argument in arguments.items()
+        if name not in ("seed", "parameters")
+    ]
+    parameters = _defaults(arguments["parameters"]) if "parameters" in arguments else None
+
+    def run(
+        output: Path,
+        replace: bool,
+        as_json: bool,
+        load: float | None,
+        estimates: str | None,
+        kind: Flexible | None,
+        applications: bool,
+        constants: Sequence[str] = (),
+        **options: Any,
+    ) -> None:
+        import tracebed.api as tb
+        from tracebed.converters.models import tsafrir05
+
+        of_estimates = [text for text in constants if text.startswith(PREFIX)]
+        own_constants = [text for text in constants if not text.startswith(PREFIX)]
+        if of_estimates and estimates is None:
+            raise InputError(f"--set {of_estimates[0]} without estimates", hint="add --estimates tsafrir05")
+        if own_constants:
+            options["parameters"] = _changed(parameters, own_constants)
+        with progress("drawing jobs"):
+            workload = tb.generate(
+                name,
+                load=load,
+                estimates=vars(_changed(tsafrir05.Parameters(), of_estimates, PREFIX)) if estimates else None,
+                kind=kind,
+                applications=applications,
+                **options,
+            )
+        finish(workload, output, as_json, replace=replace)
+
+    shared = [
+        seed_option,
+        ESTIMATES,
+        *KIND,
+        APPLICATIONS,
+        LOAD,
+        output_option("The workload to write: .parquet, .csv or .swf.", WRITTEN_WORKLOAD),
+        json_option,
+    ]
+    for decorate in reversed([*own, *([SET] if parameters else []), *shared]):
+        run = decorate(run)
+    needed = [argument for argument in arguments.values() if argument.default is argument.empty]
+    words = "".join(f" {_flag(argument)} {'log.swf' if argument.annotation is Path else 200}" for argument in needed)
+    constants = ", ".join(f"{name}={value}" for name, value in _flat(parameters).items()) if parameters else ""
+    return click.command(
+        name,
+        help=f"{summary}\n\n\b\nExample:\n  tracebed generate {name}{words} --seed 7 -o w.parquet",
+        epilog=f"Constants and their defaults: {constants}." if constants else None,
+    )(run)
+
+
+def _option(argument: inspect.Parameter, meaning: str) -> Callable[[Any], Any]:
+    """Return the option for one argument of a model."""
+    option = _flag(argument)
+    if argument.annotation is bool:
+        on = argument.default is True  # of a paper's workload
+        either = f"{option}/{option.replace('--', '--no-', 1)}" if on else option
+        return click.option(either, is_flag=True, default=on, show_default=on, help=meaning)
+    kind, meaning = COMMON.get(argument.name, (_type(argument.annotation), meaning))
+    if argument.default is argument.empty:
+        return click.option(option, type=kind, required=True, help=meaning)
+    if argument.default is None:
+        return click.option(option, type=kind, help=f"{meaning}  [default: the model's own]")
+    return click.option(option, type=kind, default=argument.default, show_default=True, help=meaning)
+
+
+def _flag(argument: inspect.Parameter) -> str:
+    return f"--{argument.name.replace('_', '-')}"
+
+
+def _type(annotation: Any) -> Any:
+    """Return click's type for an annotation; of `X | None`, that of X."""
+    if get_origin(annotation) is Literal:
+        return click.Choice(get_args(annotation))
+    if get_args(annotation):
+        (annotation,) = (part for part in get_args(annotation) if part is not NoneType)
+        return _type(annotation)
+    return {float: Number(), Path: PATH}.get(annotation, annotation)
+
+
+def _meanings(model: Callable[..., Any]) -> dict[str, str]:
+    """Return the description of each argument from the docstring of a model."""
+    text = inspect.getdoc(getattr(model, "func", model)) or ""
+    found = re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", text, re.MULTILINE)
+    return {name: re.sub(r"\s+", " ", words[:1].upper() + words[1:]) for name, words in found}
+
+
+def _defaults(argument: inspect.Parameter) -> Any:
+    """Return the default constants of a model."""
+    if argument.default is not None:
+        return argument.default
+    (parameters,) = (part for part in get_args(argument.annotation) if part is not NoneType)
+    return parameters()
+
+
+def _flat(parameters: Any, prefix: str = "") -> dict[str, float]:
+    """Return constants by name; those of a dataclass inside another as `outer.inner`."""
+    flat: dict[str, float] = {}
+    for name, value in vars(parameters).items():
+        flat |= _flat(value, f"{prefix}{name}.") if is_dataclass(value) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _changed(parameters: Any, texts: Sequence[str], prefix: str = "") -> Any:
+    """Return the constants after each NAME=VALUE, the names after `prefix`; a value takes the type of the default."""
+    flat = _flat(parameters)
+    for text in texts:
+        name, _, value = text.removeprefix(prefix).partition("=")
+        if name not in flat:
+            hint = f"one of {', '.join(prefix + known for known in flat)}"
+            raise InputError(f"--set {text}: unknown constant {prefix + name!r}", hint=hint)
+        type_of = type(flat[name])
+        try:
+            flat[name] = type_of(value)
+        except ValueError:
+            flat[name] = math.nan
+        if not math.isfinite(flat[name]):
+            kind = "a whole number" if type_of is int else "a number"
+            raise InputError(f"--set {text}: {value!r} is not {kind}", hint=f"{prefix}{name}=NUMBER") from None
+    return _built(parameters, flat)
+
+
+def _built(parameters: Any, flat: dict[str, float], prefix: str = "") -> Any:
+    """Return constants of the same classes with the values of `flat`: the inverse of `_flat`."""
+    values = {
+        name: _built(value, flat, f"{prefix}{name}.") if is_dataclass(value) else flat[prefix + name]
+        for name, value in vars(parameters).items()
+    }
+    return type(parameters)(**values)

@@ -1,0 +1,148 @@
+"""`tracebed import`: runs from the output of other simulators and from real logs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tracebed.cli.messages import progress
+from tracebed.cli.options import PATH, RUN, SIZE, Command, json_option, output_option
+from tracebed.errors import InputError
+
+if TYPE_CHECKING:
+    from tracebed.validation.simulators.simulator import MatchName, Side
+
+
+def reading_options(command: Command) -> Command:
+    """Add the options for reading files of other programs; several commands have them."""
+    options = (
+        click.option(
+            "--columns",
+            multiple=True,
+            metavar="FIELD=NAME,...",
+            help="Columns of a table that are not recognized: job_id, submit, start, end, wait, run, response, "
+            "nodes, cores, state, time_limit, user, kind, held. May be repeated.",
+        ),
+        click.option(
+            "--unit",
+            type=click.Choice(["s", "ms", "us", "ns", "min", "h"]),
+            help="Unit of times, if the column name does not state it.  [default: s]",
+        ),
+        click.option(
+            "--time-zone",
+            metavar="ZONE",
+            help="Time zone of dates without an offset (Europe/Berlin).  [default: UTC]",
+        ),
+        click.option(
+            "--match",
+            type=click.Choice(["auto", "id", "order", "shape"]),
+            default="auto",
+            show_default=True,
+            help="Match jobs by id, by the order of their submissions, or by submit time, size and run time.",
+        ),
+        click.option(
+            "--map",
+            "mapping",
+            type=PATH,
+            metavar="FILE",
+            help="Match jobs by this file of two columns: id in FILE, id in the workload.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command("import")
+@click.argument("file", type=PATH, metavar="FILE")
+@click.option(
+    "--from",
+    "form",
+    metavar="NAME",
+    help="Simulator or format that wrote FILE: csv, batsim, elastisim, swf, sacct, ...  [default: by its content]",
+)
+@click.option("--as", "side", type=click.Choice(["predicted", "real"]), required=True, help="Side of the comparison.")
+@click.option(
+    "--workload",
+    type=PATH,
+    metavar="FILE|RUN",
+    help="The workload of the jobs, or a run of it. Optional for a real run: FILE is then its own workload.",
+)
+@click.option("--policy", default="", metavar="NAME", help="Scheduling policy of the run, for reports.")
+@click.option("--nodes", type=SIZE, help="Number of nodes.  [default: as in FILE or the workload]")
+@click.option("--cores-per-node", type=SIZE, help="Cores of each node.  [default: as in FILE or the workload]")
+@reading_options
+@output_option("Folder of the run.", RUN)
+@json_option
+def import_(
+    file: Path,
+    form: str | None,
+    side: Side,
+    workload: Path | None,
+    policy: str,
+    nodes: int | None,
+    cores_per_node: int | None,
+    columns: Sequence[str],
+    unit: str | None,
+    time_zone: str | None,
+    match: MatchName,
+    mapping: Path | None,
+    output: Path,
+    replace: bool,
+    as_json: bool,
+) -> None:
+    """Convert FILE, the output of a simulator or the log of a real system, to a run.
+
+    FILE is a table of jobs with a header (CSV or Parquet), the output of a simulator, or a log in a format that
+    `tracebed convert` reads. Data missing in FILE, such as nodes and resizes, are unknown in the run, and metrics
+    that need it are undefined.
+
+    \b
+    Example:
+      tracebed import real.csv --as real --nodes 64 -o runs/real
+      tracebed import sim.csv --as predicted --workload runs/real -o runs/sim
+      tracebed compare --real runs/real --predicted runs/sim
+    """
+    import tracebed.api as tb
+    from tracebed.cli.runs import summary
+    from tracebed.orchestrator.run import check_target
+
+    check_target(output, replace=replace, real=side == "real")
+    with progress(f"reading {file.name}"):
+        run = tb.import_run(
+            file,
+            side=side,
+            workload=workload,
+            form=form,
+            policy=policy,
+            nodes=nodes,
+            cores_per_node=cores_per_node,
+            columns=chosen(columns),
+            unit=unit or "",
+            time_zone=time_zone or "",
+            match=match,
+            mapping=mapping,
+        )
+    run.save(output, replace=replace)
+    summary(run, output, as_json)
+
+
+def chosen(columns: Sequence[str]) -> dict[str, str]:
+    """Return `FIELD=NAME,FIELD=NAME` texts as a dictionary.
+
+    Raises:
+        InputError: a text is not of this form, or a field is given twice.
+    """
+    found: dict[str, str] = {}
+    for text in columns:
+        for part in text.split(","):
+            field, equals, name = (word.strip() for word in part.partition("="))
+            if not (field and equals and name):
+                raise InputError(f"--columns {part!r} is not FIELD=NAME", hint="write --columns start=Start,end=End")
+            if field in found:
+                raise InputError(f"--columns names {field} twice", hint="name each field once")
+            found[field] = name
+    return found

@@ -1,0 +1,212 @@
+"""`tracebed metrics`: the metrics of runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracebed.cli.console import print_json, print_table
+from tracebed.cli.messages import progress, say, warn
+from tracebed.cli.options import DURATION, duration, json_option, tau_option
+from tracebed.cli.shaking import UNKNOWN, change
+from tracebed.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tracebed.api import Run
+    from tracebed.validation.accidents import Difference
+    from tracebed.validation.metrics import PowerModel
+
+CORE_CHANGES = {"applied": "applied", "median_s": "median (s)", "p99_s": "p99 (s)", "max_s": "longest (s)"}
+"""Figure of the changes of cores -> its name."""
+
+
+def _definitions(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Print the installed metrics with their definitions and margins, and end the command."""
+    if not value or ctx.resilient_parsing:
+        return
+    from tracebed.validation.metrics import all_metrics
+
+    rows = [
+        (f"{metric.title}: {metric.docs}", metric.name, metric.margin.words(metric.unit) if metric.margin else "")
+        for metric in all_metrics().values()
+    ]
+    print_table(["metric", "key", "margin"], rows)
+    ctx.exit()
+
+
+@click.command(epilog="\b\nExample:\n  tracebed metrics runs/real runs/sim --window 0:2h")
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@tau_option
+@click.option(
+    "--window",
+    default="arrivals",
+    show_default=True,
+    metavar="arrivals|full|START:END",
+    help="Time in which utilization, throughput and loss of capacity are measured: first to last submission, the whole "
+    "run, or between two instants after the first submission (seconds, or 90s, 15m, 2h, 1d).",
+)
+@click.option(
+    "--after", type=DURATION, default=0.0, metavar="S", help="Warm-up: leave out jobs submitted in the first S seconds."
+)
+@click.option(
+    "--power",
+    default="100:5",
+    show_default=True,
+    metavar="IDLE:CORE",
+    help="Power of an idle node and of a busy core for the modelled energy, in watts.",
+)
+@click.option(
+    "--grid",
+    metavar="GRID",
+    help="Grid of the nodes, such as 8x16, for distances and fragmentation.  [default: that of the run]",
+)
+@click.option("--ended", is_flag=True, help="Leave out jobs that have not ended by the last submission.")
+@click.option(
+    "--definitions",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_definitions,
+    help="Print the definitions and margins of all metrics, and exit.",
+)
+@json_option
+def metrics(
+    runs: tuple[Path, ...],
+    tau: float,
+    window: str,
+    after: float,
+    power: str,
+    grid: str | None,
+    ended: bool,
+    as_json: bool,
+) -> None:
+    """Print the metrics of runs: makespan, waits, responses, slowdowns, utilization, operations.
+
+    Several runs are shown side by side. The figures of a run of `tracebed simulate --shake` have the interval over the
+    runs with shaken input, and a second table says where the other runs differ from the first by more than accident.
+    """
+    from tracebed.validation.accidents import differences, figures_of, intervals
+    from tracebed.validation.metrics import TAU
+
+    by_default = (tau, window, after, ended) == (TAU, "arrivals", 0.0, False)  # as the runs with shaken input
+    found: dict[str, dict[str, Any]] = {}
+    groups: dict[str, pd.DataFrame] = {}
+    workloads: dict[str, str | None] = {}
+    model = _power_model(power)
+    for path in dict.fromkeys(runs):
+        run = _load(path)
+        with progress(f"measuring {path.name}"):
+            found[str(path)] = run.metrics(tau, _window(window), after=after, ended=ended, power=model, grid=grid)
+        workloads[str(path)] = run.info.workload.get("sha256")
+        groups[str(path)] = group = figures_of(path, found[str(path)])
+        if by_default and len(group) > 1:
+            found[str(path)]["shaken"] = intervals(group).to_dict("index")
+    first, *others = groups
+    for other in others:
+        if workloads[other] != workloads[first]:
+            warn(f"{other} and {first} have different workloads (the hashes differ)")
+    against = {run: differences(groups[first], groups[run]) for run in others} if by_default else {}
+    if as_json:
+        sides = [{"run": run, "metrics": figures} for run, figures in found.items()]
+        facts = [
+            {"run": run, "against": first, "metrics": {name: each.to_json() for name, each in metrics.items()}}
+            for run, metrics in against.items()
+        ]
+        print_json("tracebed-metrics/1", {"runs": sides} | ({"differences": facts} if others else {}))
+        return
+    _show(found)
+    if any(each.differ is not None for metrics in against.values() for each in metrics.values()):
+        _show_differences(first, against)
+    elif others:
+        say(UNKNOWN)
+
+
+def _show_differences(first: str, against: dict[str, dict[str, Difference]]) -> None:
+    """Print the differences between the first run and the others."""
+    from tracebed.validation.metrics import all_metrics
+
+    rows = [
+        [metric.title, *(change(found.get(name)) for found in against.values())]
+        for name, metric in all_metrics().items()
+        if any(found[name].differ is not None for found in against.values() if name in found)
+    ]
+    click.echo("")
+    print_table([f"against {Path(first).name}", *(Path(run).name for run in against)], rows)
+    for run, found in against.items():
+        if pairs := max((each.pairs for each in found.values()), default=0):
+            say(f"{run}: {pairs} pairs of runs with the same shaken input")
+        elif all(each.differ is None for each in found.values()):
+            say(f"{run}: {UNKNOWN}")
+        else:
+            say(f"{run}: not the same shaken inputs; it differs where the intervals have no value in common")
+
+
+def _load(path: Path) -> Run:
+    from tracebed.api import Run
+
+    with progress(f"reading {path.name}"):
+        return Run.load(path)
+
+
+def _window(text: str) -> str | tuple[float, float]:
+    """Parse `arrivals`, `full` or START:END."""
+    start, colon, end = text.partition(":")
+    return (duration(start), duration(end)) if colon else text
+
+
+def _power_model(text: str) -> PowerModel:
+    """Parse IDLE:CORE, in watts."""
+    from tracebed.validation.metrics import PowerModel
+
+    idle, _, core = text.partition(":")
+    try:
+        return PowerModel(float(idle), float(core))
+    except ValueError:
+        raise InputError(f"--power {text} is not IDLE:CORE", hint="for example --power 100:5, in watts") from None
+
+
+def _show(found: dict[str, dict[str, Any]]) -> None:
+    """Print the metrics of the runs, one column per run."""
+    from tracebed.validation.accidents import with_interval
+    from tracebed.validation.metrics import all_metrics
+
+    sides = list(found.values())
+    rows: list[list[Any]] = [
+        [metric.title, *(with_interval(side[name], side.get("shaken", {}).get(name)) for side in sides)]
+        for name, metric in all_metrics().items()
+        if not all(name in side["undefined"] for side in sides)
+    ]
+    rows += [
+        [f"jobs {state}", *(side["jobs_by_state"].get(state, 0) for side in sides)]
+        for state in dict.fromkeys(state for side in sides for state in side["jobs_by_state"])
+    ]
+    for kind, stage in dict.fromkeys(
+        (kind, stage) for side in sides for kind, stages in side["reconfiguration_s"].items() for stage in stages
+    ):
+        times = [side["reconfiguration_s"].get(kind, {}).get(stage, {}) for side in sides]
+        rows += [[f"{kind}, {stage}, {what} (s)", *(time.get(what) for time in times)] for what in ("median", "p95")]
+    for cause in dict.fromkeys(cause for side in sides for cause in side["core_changes"]):
+        changes = [side["core_changes"].get(cause, {}) for side in sides]
+        for key, what in CORE_CHANGES.items():
+            rows.append([f"changes of cores, {cause}, {what}", *(change.get(key) for change in changes)])
+    known = all_metrics()
+    for behaviour in dict.fromkeys(name for side in sides for name in side["deadlines_by_behaviour"]):
+        rates = [side["deadlines_by_behaviour"].get(behaviour, {}) for side in sides]
+        for key in dict.fromkeys(key for rate in rates for key in rate):
+            what = known[key].label if key in known else "jobs with a deadline"
+            rows.append([f"behavior {behaviour}, {what}", *(rate.get(key) for rate in rates)])
+    windows = [side["utilization_window"] for side in sides]
+    rows.append(["window", *(window["name"] for window in windows)])
+    rows += [[f"window, {end} (s)", *(window[f"{end}_s"] for window in windows)] for end in ("start", "end")]
+    rows.append(["tau (s)", *(side["tau"] for side in sides)])
+    names = [Path(path).name for path in found]
+    print_table(["", *(names if len(set(names)) == len(names) else found)], rows)
+    for path, side in found.items():
+        for reason in dict.fromkeys(side["undefined"].values()):
+            metrics = [all_metrics()[name] for name, why in side["undefined"].items() if why == reason]
+            if labels := [item.label for item in metrics if not (item.of_malleable_jobs or item.optional)]:
+                say(f"{path}: {reason}: no {', '.join(labels)}")

@@ -1,0 +1,271 @@
+"""`tracebed nodes`: the nodes of an inventory without a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tracebed.cli.console import print_json, print_table
+from tracebed.cli.groups import LazyGroup
+from tracebed.cli.messages import Level, progress, say
+from tracebed.cli.options import PATH, Command, InventoryName, OutputPath, json_option, replace_option
+from tracebed.errors import ExitCode, TestbedError
+from tracebed.outputs import INVENTORY
+
+if TYPE_CHECKING:
+    from tracebed.orchestrator.testbeds.checking.survey import NodeReport
+    from tracebed.orchestrator.testbeds.nodes import Inventory
+
+COMMANDS = {
+    "up": "Prepare the nodes of an inventory: containers, installations, allocations.",
+    "check": "Check the health of nodes, and list the unhealthy nodes.",
+    "facts": "Print the facts of nodes, or write an inventory with their CPUs.",
+    "down": "Remove what `up` or a killed replay made.",
+    "schema": "Print the JSON schema of inventories, for editors.",
+}
+SCHEMA = "tracebed-nodes/1"
+
+
+class Nodes(LazyGroup):
+    """The commands of `COMMANDS`."""
+
+    def summaries(self) -> dict[str, str]:
+        """Return one line of help for each command."""
+        return COMMANDS
+
+    def load(self, name: str) -> click.Command:
+        """Return the command `name`."""
+        return {"up": up, "check": check, "facts": facts, "down": down, "schema": schema}[name]
+
+
+@click.group(cls=Nodes)
+def nodes() -> None:
+    """Prepare the nodes of an inventory, check them, and take them down.
+
+    An inventory is a YAML file, an Ansible inventory in YAML, an SSH configuration, or the name of an inventory that
+    tracebed provides.
+
+    \b
+    Example:
+      tracebed nodes check emulated-4
+    """
+    from tracebed.cli.runs import end_on_signals
+
+    end_on_signals()
+
+
+def inventory_argument(command: Command) -> Command:
+    """Add the argument `INVENTORY`."""
+    return click.argument("inventory", type=InventoryName(), metavar="INVENTORY")(command)
+
+
+@click.command()
+@inventory_argument
+@json_option
+def up(inventory: Path, as_json: bool) -> None:
+    """Prepare the nodes of INVENTORY for replays.
+
+    The nodes stay up until `tracebed nodes down`. A replay uses nodes that are up, and brings up other nodes only for
+    its own duration.
+
+    \b
+    Example:
+      tracebed nodes up emulated-4
+    """
+    import tracebed.api as tb
+
+    with progress("bringing up the nodes"):
+        groups = tb.nodes_up(inventory, on_step=_detail)
+    if as_json:
+        print_json(SCHEMA, {"groups": groups})
+        return
+    rows = [
+        [group["group"], group["provider"], len(group["nodes"]), "made ready" if group["made"] else "were ready"]
+        for group in groups
+    ]
+    print_table(["group", "provider", "nodes", "state"], rows)
+
+
+@click.command()
+@inventory_argument
+@json_option
+def down(inventory: Path, as_json: bool) -> None:
+    """Remove what `tracebed nodes up` or a killed replay made for INVENTORY.
+
+    Nothing else is removed. The command may be repeated.
+
+    \b
+    Example:
+      tracebed nodes down emulated-4
+    """
+    import tracebed.api as tb
+
+    groups = tb.nodes_down(inventory)
+    if as_json:
+        print_json(SCHEMA, {"groups": groups})
+        return
+    for group in groups:
+        for step in group["steps"]:
+            click.echo(f"{group['group']}: {step}")
+    if not any(group["steps"] for group in groups):
+        click.echo("nothing to remove")
+
+
+@click.command()
+@inventory_argument
+@click.option(
+    "--write",
+    "target",
+    type=OutputPath(INVENTORY),
+    metavar="FILE",
+    help="Write an inventory in which nodes without `cores` have the CPUs that were found.",
+)
+@replace_option
+@json_option
+def facts(inventory: Path, target: Path | None, replace: bool, as_json: bool) -> ExitCode:
+    """Print the facts of the nodes of INVENTORY: CPUs, memory, versions, limits, load, clock.
+
+    The command starts an agent on each node. It brings up nodes that are not up, and takes them down at its end. The
+    exit status is 4 if an agent does not start.
+
+    \b
+    Example:
+      tracebed nodes facts emulated-4
+    """
+    import tracebed.api as tb
+    from tracebed.orchestrator.testbeds.checking.survey import known
+    from tracebed.orchestrator.testbeds.inventory import load_inventory
+
+    with progress("collecting facts"):
+        reports = tb.nodes_facts(inventory, on_step=_detail)
+    if as_json:
+        print_json(SCHEMA, {"nodes": [report.as_dict() for report in reports]})
+    else:
+        _print_facts(reports)
+    if target is not None:
+        _write(known(load_inventory(inventory, facts_follow=True), reports), target, replace)
+    return ExitCode.UNHEALTHY if any(report.error for report in reports) else ExitCode.OK
+
+
+def _detail(step: str) -> None:
+    say(step, Level.DETAIL)
+
+
+def _write(inventory: Inventory, target: Path, replace: bool) -> None:
+    """Write `inventory` to `target` as YAML."""
+    from tracebed.orchestrator.testbeds.checking.written import as_yaml
+
+    with INVENTORY.file(target, replace=replace) as file:
+        file.write(f"# Written by `tracebed nodes`\n{as_yaml(inventory)}".encode())
+    say(f"inventory: {target}")
+
+
+def _print_facts(reports: Sequence[NodeReport]) -> None:
+    columns = ["node", "provider", "CPU", "sockets", "CPUs", "MiB", "kernel", "governor", "Python", "cgroup CPUs"]
+    rows = []
+    for report in reports:
+        if report.error is not None:
+            rows.append([report.node.name, report.node.provider, report.error, *[None] * (len(columns) - 3)])
+            continue
+        found = report.facts
+        memory = [size for size in (found["memory"]["total_mib"], found["cgroup"]["memory_mib"]) if size is not None]
+        rows.append(
+            [
+                report.node.name,
+                report.node.provider,
+                found["host"]["cpu"],
+                found["topology"]["sockets"],
+                found["topology"]["cpus"],
+                min(memory, default=None),
+                found["host"]["kernel"],
+                " ".join(found["governor"]) or None,
+                found["python"],
+                found["cgroup"]["cpus"],
+            ]
+        )
+    print_table(columns, rows, spare=["governor", "cgroup CPUs", "kernel", "Python"])
+
+
+@click.command()
+@inventory_argument
+@click.option("--health", type=PATH, metavar="FILE", help="Thresholds (YAML), in place of the built-in ones.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.0, 3600.0),
+    default=2.0,
+    show_default=True,
+    help="Time over which the load of other processes is measured, s.",
+)
+@click.option(
+    "--write",
+    "target",
+    type=OutputPath(INVENTORY),
+    metavar="FILE",
+    help="Write an inventory without the unhealthy nodes.",
+)
+@replace_option
+@json_option
+def check(
+    inventory: Path, health: Path | None, seconds: float, target: Path | None, replace: bool, as_json: bool
+) -> ExitCode:
+    """Check the health of the nodes of INVENTORY by thresholds.
+
+    An agent on each node reports load, pressure, free memory and disk, limits of the control group, the clock, and the
+    work rate of computing nodes. The exit status is 4 if a node is unhealthy.
+
+    \b
+    Example:
+      tracebed nodes check emulated-4 --seconds 0
+    """
+    import tracebed.api as tb
+    from tracebed.orchestrator.testbeds.inventory import load_inventory
+
+    with progress("checking nodes"):
+        found = tb.nodes_check(inventory, health=health, seconds=seconds, on_step=_detail)
+    if as_json:
+        print_json(SCHEMA, {"nodes": [{"node": item.node} | item.as_dict() for item in found]})
+    else:
+        rows = [
+            [
+                item.node,
+                item.state,
+                *(item.signals.get(name) for name in ("load", "cpu_pressure", "outside_load", "rate_deviation")),
+                *(item.signals.get(name) for name in ("memory_free_mib", "disk_free_mib", "round_trip_s")),
+            ]
+            for item in found
+        ]
+        columns = ["node", "state", "load", "CPU pressure", "other load", "rate deviation", "MiB free", "disk MiB free"]
+        print_table([*columns, "round trip s"], rows, spare=["round trip s", "disk MiB free", "rate deviation"])
+        reasons: dict[str, list[str]] = {}
+        for item in found:
+            if item.reason:
+                reasons.setdefault(item.reason, []).append(item.node)
+        for reason, names in reasons.items():
+            click.echo(f"{', '.join(names)}: {reason}")
+    bad = [item.node for item in found if item.state == "unhealthy"]
+    if bad:
+        say(f"unhealthy: {', '.join(bad)}")
+    if target is not None:
+        if len(bad) == len(found):
+            raise TestbedError("all nodes are unhealthy", where=str(inventory), hint="no inventory was written")
+        own = load_inventory(inventory, facts_follow=True)
+        _write(own.with_nodes({node.name: node for node in own.nodes if node.name not in bad}), target, replace)
+    return ExitCode.UNHEALTHY if bad else ExitCode.OK
+
+
+@click.command()
+def schema() -> None:
+    """Print the JSON schema of inventories, with the settings of the installed providers.
+
+    \b
+    Example:
+      tracebed nodes schema > inventory.schema.json
+    """
+    import json
+
+    from tracebed.orchestrator.testbeds.inventory_schema import inventory_schema
+
+    click.echo(json.dumps(inventory_schema(), indent=2))

@@ -1,0 +1,43 @@
+"""The values of `-P`: single parameters of a policy, or those of a slurm.conf."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tracebed.cli.messages import warn
+from tracebed.errors import InputError
+
+
+def parsed(options: Sequence[str], *, nodes: int | None = None) -> dict[str, str]:
+    """Return the policy options, `name=value` or `@slurm.conf`, as a dictionary. The last value of a name counts.
+
+    Args:
+        options: the options.
+        nodes: nodes of the machine of the workload; None: unknown.
+
+    Raises:
+        InputError: an option has another form, a file cannot be read or is not a slurm.conf, or the nodes in a file
+            contradict `nodes`.
+    """
+    parameters: dict[str, str] = {}
+    for option in options:
+        if option.startswith("@"):
+            parameters |= _of_slurm(Path(option[1:]), nodes)
+            continue
+        name, equals, value = option.partition("=")
+        if not (name and equals):
+            raise InputError(f"policy option {name!r} has no value", hint="write NAME=VALUE, or @FILE of a slurm.conf")
+        parameters[name.strip().replace("-", "_")] = value.strip()
+    return parameters
+
+
+def _of_slurm(path: Path, nodes: int | None) -> dict[str, str]:
+    """Return the parameters of the policy `slurm` from a slurm.conf. Warn of settings that are not modeled."""
+    from tracebed.orchestrator.slurm.conf import read
+
+    conf = read(path)
+    conf.check_machine(nodes)
+    for difference in conf.differences:
+        warn(f"{path}: {difference}")
+    return conf.parameters

@@ -1,0 +1,265 @@
+"""Commands that replay workloads, and what all commands that make runs print."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracebed.cli.console import load_workload, print_json, print_table
+from tracebed.cli.messages import say, warn
+from tracebed.cli.options import (
+    LATER,
+    PATH,
+    RUN,
+    inventory_option,
+    json_option,
+    output_option,
+    workload_argument,
+)
+from tracebed.cli.schedulers import check_scheduler_options, replay_on, scheduler_options
+from tracebed.cli.setup_options import OF_REPLAYS, settings_of, setup_options
+from tracebed.cli.watch import shown_live, watch_options
+from tracebed.errors import ExitCode
+
+if TYPE_CHECKING:
+    from tracebed.orchestrator.run import Run
+
+SHOWN = ("makespan_s", "mean_wait_s", "mean_response_s", "utilization")
+"""The metrics of a run that each command that makes a run prints."""
+
+
+@click.command()
+@workload_argument
+@setup_options(OF_REPLAYS, required=False)
+@inventory_option()
+@scheduler_options
+@click.option(
+    "--balance",
+    type=click.Choice(["static", "dynamic"]),
+    default="static",
+    show_default=True,
+    help="Work of the ranks of a job: equal shares, or chunks from a common pool.",
+)
+@click.option(
+    "--work-rate",
+    type=PATH,
+    metavar="FILE",
+    help="Take the work rate, and the duty of nodes that have none, from this file of `tracebed calibrate`.",
+)
+@click.option(
+    "--clock",
+    type=click.Choice(["wall", "steady"]),
+    default="wall",
+    show_default=True,
+    help="Clock of the replay and its jobs; the steady clock stands still while a job is late.",
+)
+@click.option(
+    "--health",
+    type=PATH,
+    metavar="FILE",
+    help="YAML file of the thresholds of the health of the run. Wider ones than the defaults are named, and do not "
+    "count in verdicts.  [default: those of tracebed]",
+)
+@click.option(
+    "--on-node-failure",
+    type=click.Choice(["requeue", "fail", "abort"]),
+    default="requeue",
+    show_default=True,
+    help="Treatment of the jobs of a lost node: return them to the queue, fail them, or end the replay.",
+)
+@click.option("--drain", is_flag=True, help="Run without the nodes whose agents do not start.")
+@click.option(
+    "--allow-commands",
+    "commands",
+    type=PATH,
+    metavar="FILE",
+    help="YAML file of the commands that jobs of the application `command` may run.",
+)
+@click.option("--resume", is_flag=True, help="Continue the newest killed replay to the same output.")
+@watch_options
+@output_option("Folder of the run.", LATER)
+@json_option
+def replay(
+    workload: Path,
+    policy: str | None,
+    speed: float,
+    inventory: Path | None,
+    scheduler: str | None,
+    partition: str | None,
+    scheduler_options: Sequence[str],
+    scheduler_conf: Path | None,
+    work_rate: Path | None,
+    health: Path | None,
+    resume: bool,
+    live: bool | None,
+    metrics_port: int | None,
+    metrics_file: Path | None,
+    output: Path,
+    replace: bool,
+    as_json: bool,
+    **values: Any,
+) -> int:
+    """Run WORKLOAD under a policy on a testbed, as real processes.
+
+    Each job computes (on emulated nodes: sleeps) for its run time divided by --speed. Malleable jobs shrink and
+    expand while they run. Ctrl-C, SIGTERM and SIGHUP end all jobs and leave an interrupted run. After a replay was
+    killed, the same command with --resume continues it, and `tracebed recover` makes a run of the part until then.
+
+    The health of the run says whether it is fit to be compared: complete, in time, on a machine without other load.
+
+    With --scheduler, the jobs are submitted to a batch system, which decides in place of a policy. On the nodes that
+    the batch system allocates, each job sleeps for its run time divided by --speed.
+
+    \b
+    Examples:
+      tracebed replay small.parquet --policy pref --inventory local --speed 200 -o runs/real
+      tracebed replay small.parquet --scheduler slurm --partition test -o runs/slurm
+    """
+    end_on_signals()
+    check_scheduler_options()
+    if scheduler is not None:
+        jobs = load_workload(workload)
+        settings = (partition, scheduler_options, scheduler_conf)
+        shown = (live, metrics_port, metrics_file)
+        run = replay_on(jobs, workload.name, scheduler, settings, speed, health, resume, replace, output, shown)
+        return concluded(run, output, as_json)
+    assert policy is not None and inventory is not None  # checked above
+    import tracebed.api as tb
+    from tracebed.display import time_text
+    from tracebed.orchestrator.replay.programs import shortest_replay
+    from tracebed.orchestrator.scheduling.limits import OverLimit
+
+    jobs = load_workload(workload)
+    machine = tb.inventory(inventory)
+    least = shortest_replay(jobs, machine, speed, over_limit=OverLimit(values["over_limit"]))
+    say(f"tracebed: at {speed:g}x this takes at least {time_text(least)}")
+    with shown_live(
+        output,
+        f"replaying {policy} on {machine.execution} nodes at {speed:g}x",
+        len(jobs),
+        live,
+        metrics_port,
+        metrics_file,
+    ) as bar:
+        run = tb.replay(
+            jobs,
+            policy,
+            machine,
+            output=output,
+            work_rate=work_rate,
+            resume=resume,
+            replace=replace,
+            name=workload.name,
+            on_progress=bar.update,
+            on_step=lambda step: say(f"tracebed: {step}"),
+            speed=speed,
+            health=health,
+            **settings_of(values, nodes=jobs.provenance.system.nodes),
+            **{name: values[name] for name in ("balance", "clock", "on_node_failure", "drain", "commands")},
+        )
+    _name_rate(run.info.calibration)
+    return concluded(run, output, as_json)
+
+
+def concluded(run: Run, output: Path, as_json: bool) -> ExitCode:
+    """Print the summary of a replay, and return the exit code."""
+    output = run.folder or output
+    summary(run, output, as_json)
+    if run.info.state != "interrupted":
+        return ExitCode.OK
+    (reason,) = run.info.interruptions
+    say(f"tracebed: the replay was interrupted ({reason}); {output} has what happened until then")
+    return ExitCode.INTERRUPTED if run.info.stopped_by_signal else ExitCode.UNHEALTHY
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@output_option("The run's folder; default: the output of the replay, which must not exist.", RUN, required=False)
+@json_option
+def recover(folder: Path, output: Path | None, replace: bool, as_json: bool) -> int:
+    """Make the run of a replay that was killed, or could not write its run, from its journal.
+
+    FOLDER is the working folder of the replay (runs/real.partial-1a2b3c4d for -o runs/real). The run is `interrupted`
+    unless all jobs had ended. FOLDER stays as it is.
+
+    \b
+    Example:
+      tracebed recover runs/real.partial-1a2b3c4d
+    """
+    from tracebed.orchestrator.replay.recovery import recover as recover_run
+    from tracebed.orchestrator.runs.working_folders import output_of
+
+    on_batch_system = (folder / "jobs").is_dir()
+    if on_batch_system:
+        from tracebed.orchestrator.batch.session import recovered as make
+    run, output = recover_run(folder, output, make if on_batch_system else None, replace=replace)
+    summary(run, output, as_json)
+    if output_of(folder) is not None:
+        say(f"tracebed: {folder} is only needed for the output of its jobs, and to resume the replay")
+    return ExitCode.OK
+
+
+def _name_rate(calibration: dict[str, Any]) -> None:
+    """Print the work rate by which the jobs of a replay were sized, and its origin."""
+    if rate := calibration.get("units_per_core_second"):
+        from datetime import UTC, datetime
+
+        from tracebed.display import time_text
+
+        low, high = calibration["spread"]
+        age_s = (datetime.now(UTC) - datetime.fromisoformat(calibration["created"])).total_seconds()
+        say(
+            f"tracebed: work sized by {rate:,.0f} units per core and second (p05 to p95 {low:.2f} to {high:.2f}),"
+            f" {calibration['name']}, {time_text(max(0.0, age_s))} old; `tracebed calibrate` measures it again"
+        )
+
+
+def end_on_signals() -> None:
+    """Treat SIGTERM and SIGHUP like Ctrl-C until the command ends. A SIGHUP that is ignored (`nohup`) stays ignored."""
+    import signal
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            before = signal.signal(number, signal.default_int_handler)
+            click.get_current_context().call_on_close(partial(signal.signal, number, before))
+
+
+def summary(run: Run, output: Path, as_json: bool, more: Mapping[str, Any] | None = None) -> None:
+    """Print what the run amounts to, and its warnings; with `more` keys of the JSON document."""
+    info = run.info
+    for warning in info.warnings:
+        warn(warning)
+    from tracebed.validation.metrics import all_metrics, figures
+
+    for reason in dict.fromkeys(info.unknown.values()):
+        warn(f"{', '.join(name for name, why in info.unknown.items() if why == reason)} unknown: {reason}")
+    shown, resized = figures(run, SHOWN), run.resizes["state"] == "applied"
+    facts = {
+        "run": str(output),
+        "execution": info.execution,
+        "policy": info.policy,
+        "nodes": run.total_nodes,
+        **info.counts,
+        **shown,
+        "resizes": None if "reconfigurations" in info.unknown else int(resized.sum()),
+        **({"jobs_on_shared_nodes": shared} if (shared := run.jobs_on_shared_nodes) else {}),
+        **{f"lateness_{key}_ms": value for key, value in info.lateness_ms.items() if key != "count"},
+        "state": info.state,
+        **({"health": info.health["state"]} if info.health else {}),
+    }
+    for cause in info.health.get("causes", []):
+        warn(f"the run is {cause['state']}: {cause['text']}")
+    if wider := info.health.get("wider", []):
+        others = f" and {len(wider) - 1} more" if len(wider) > 1 else ""
+        warn(f"the limits of --health are wider than the defaults ({wider[0]}{others}), by which runs are judged")
+        for cause in info.health["defaults"]["causes"]:
+            warn(f"by the defaults the run is {cause['state']}: {cause['text']}")
+    if as_json:
+        print_json("tracebed-run/1", facts | ({"health": info.health} if info.health else {}) | dict(more or {}))
+    else:
+        titles = {name: metric.title for name, metric in all_metrics().items()}
+        print_table(["", ""], [[titles.get(name, name.replace("_", " ")), value] for name, value in facts.items()])

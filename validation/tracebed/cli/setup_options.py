@@ -1,0 +1,115 @@
+"""The options of a setup, made from its fields: a new setting is an option of each command that has its part."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import click
+
+from tracebed.cli.options import (
+    DURATION,
+    PATH,
+    SPEED,
+    Command,
+    ExtensionName,
+    ExtensionOption,
+)
+from tracebed.cli.policy_options import parsed
+from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling.names import PRIORITIES
+from tracebed.orchestrator.setup import ROOMS, SETTINGS, TYPES
+
+OF_REPLAYS = (*ROOMS["scheduling"], "speed")
+"""Settings of a replay."""
+OF_PREDICTIONS = (*ROOMS["scheduling"], *(name for name in ROOMS["timing"] if name != "dispatched"))
+"""Settings of a prediction. Whether a policy dispatches as a batch system is not chosen on the command line."""
+
+
+def setup_options(names: Iterable[str], *, required: bool = True) -> Callable[[Command], Command]:
+    """Return a decorator that adds the options of settings, in their order.
+
+    Args:
+        names: names of the settings. The parameters of the command have these names; `settings_of` reads them.
+        required: whether `--policy` is required.
+    """
+
+    def add(command: Command) -> Command:
+        for name in reversed([*names]):
+            command = click.option(*declared(name), **_kind(name, required))(command)
+        return command
+
+    return add
+
+
+def settings_of(values: Mapping[str, Any], nodes: int | None = None) -> dict[str, Any]:
+    """Return the settings among the parameters of a command, as keywords of the api.
+
+    Args:
+        values: parameters of the command.
+        nodes: nodes of the machine, for parameters of a policy that are read from a file; None: unknown.
+
+    Raises:
+        InputError: a value `NAME=VALUE` has another form.
+    """
+    found = {name: value for name, value in values.items() if name in SETTINGS}
+    if "policy_parameters" in found:
+        found["policy_parameters"] = parsed(found["policy_parameters"], nodes=nodes)
+    if "overheads" in found:
+        found["overheads"] = {name: _seconds(name, text) for name, text in parsed(found["overheads"]).items()} or None
+    return found
+
+
+def _seconds(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"overhead {name} is {text!r}", hint="write a number of wall seconds") from None
+
+
+def declared(name: str) -> tuple[str, ...]:
+    """Return the names of the option of a setting, and the name of its parameter."""
+    special = {"policy_parameters": ("-P", "--policy-option"), "overheads": ("--overhead",)}
+    return (*special.get(name, (f"--{name.removesuffix('_s').replace('_', '-')}",)), name)
+
+
+def _kind(name: str, required: bool) -> dict[str, Any]:
+    """Return the type of the option of a setting, its default and its help."""
+    about, default, kind = SETTINGS[name].metadata["about"], SETTINGS[name].default, TYPES[name]
+    known: dict[str, dict[str, Any]] = {
+        "policy": {**_extension("tracebed.policies"), "required": required, "help": f"{about[:-1]}: {{names}}."},
+        "policy_parameters": {
+            "multiple": True,
+            "metavar": "NAME=VALUE|@FILE",
+            "help": "Set a parameter of the policy; may be repeated. An unknown name lists the parameters. "
+            "@FILE reads the parameters of the policy slurm from a slurm.conf.",
+        },
+        "priority": {"type": click.Choice([*PRIORITIES]), "default": default, "show_default": True},
+        "placement": {
+            **_extension("tracebed.placements"),
+            "default": default,
+            "show_default": True,
+            "help": f"{about[:-1]}: {{names}}.",
+        },
+        "grid": {"metavar": "GRID"},
+        "speed": {"type": SPEED, "default": default, "show_default": True},
+        "overheads": {"multiple": True, "metavar": "NAME=S"},
+        "calibration": {"type": PATH, "metavar": "FILE"},
+    }
+    if name in known:
+        return {"help": about} | known[name]
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return {
+            "help": about,
+            "type": click.Choice([str(each) for each in kind]),
+            "default": default.value,
+            "show_default": True,
+        }
+    if name.endswith("_s"):
+        return {"help": about, "type": DURATION, "default": default, "metavar": "S"}
+    return {"help": about, "type": kind, "default": default, "show_default": True}
+
+
+def _extension(group: str) -> dict[str, Any]:
+    return {"cls": ExtensionOption, "type": ExtensionName(group), "metavar": "NAME"}
