@@ -275,7 +275,9 @@ def test_a_calibration_has_its_overheads_with_every_simulator(monkeypatch: pytes
         seen.append(setup)
         return tb.simulate(workload, setup, len(nodes))
 
-    stub = Simulator(name="accasim", title="a stub", simulate=recorded, supports=frozenset({"overheads", "calibration"}))
+    stub = Simulator(
+        name="accasim", title="a stub", simulate=recorded, supports=frozenset({"overheads", "calibration"})
+    )
     monkeypatch.setattr(accasim, "SIMULATOR", stub)
     measured = calibration()
     tb.simulate(workload(JOBS), "easy", simulator="accasim", calibration=measured, speed=100.0)

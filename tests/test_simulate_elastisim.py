@@ -248,7 +248,9 @@ def test_an_impossible_decision_is_an_error_and_ends_the_program(
 def test_what_elastisim_cannot_do_is_refused(program: Path, policy: str, options: dict[str, Any], message: str) -> None:
     given = {"program": str(program)} | options.pop("simulator_options", {})
     with pytest.raises(InputError, match=message):
-        by_elastisim(workload_of({}, {"submit_time": 1.0, "nodes": 4}), policy, program, **options, simulator_options=given)
+        by_elastisim(
+            workload_of({}, {"submit_time": 1.0, "nodes": 4}), policy, program, **options, simulator_options=given
+        )
 
 
 # -- failures of the program -------------------------------------------------------------------------------------------
