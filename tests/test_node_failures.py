@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -358,6 +359,7 @@ def test_cores_are_not_free_before_the_old_ranks_are_gone(tmp_path: Path) -> Non
     assert run.jobs["restarts"].tolist() == [1, 0]
 
 
+@dataclass(eq=False)
 class Shrinker:
     """First come, first served; a running job shrinks to one node when a job waits, and promises nothing to it."""
 
@@ -401,6 +403,7 @@ def test_a_shrink_wakes_the_queue(tmp_path: Path) -> None:
     assert run.jobs["restarts"].tolist() == [0, 0]
 
 
+@dataclass(eq=False)
 class Canceller:
     """A policy that cancels jobs that have lost a node."""
 

@@ -319,7 +319,7 @@ def replayed(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Counte
     assert not run.info.handovers.get("overlap_s")
     assert_no_core_has_two_jobs(run.allocations, [4] * 4)
     assert_ranks_end_where_their_jobs_are(run, folder / JOURNAL)
-    jobs = Jobs.of(work, over_limit=options.over_limit)
+    jobs = Jobs.of(work, over_limit=OverLimit(options.get("over_limit", "extend")))
     again = decided_again(folder / JOURNAL, jobs, inventory, policy(seed, cancels), options)
     assert again == decided(folder / JOURNAL)
     return states + testbed.seen + Counter(f"resize {state}" for state in run.reconfigurations["state"])

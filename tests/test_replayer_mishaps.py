@@ -158,7 +158,7 @@ def test_hundreds_of_jobs_under_a_restless_policy(tmp_path: Path, balance: str, 
             cut_short |= {entry.job} if entry.data["state"] == "killed" else set()
     whole = run.jobs[(run.jobs["state"] == "completed") & ~run.jobs["job_id"].isin(cut_short)]
     assert len(whole) >= 100
-    for name, seconds in zip(whole["job_id"], whole["run_time"] / options.speed, strict=True):
+    for name, seconds in zip(whole["job_id"], whole["run_time"] / options["speed"], strict=True):
         program = Program.lasting(seconds, 1, 2, EMULATED_RATE, parallel_fraction=0.95)
         assert done[name] == program.serial_units + program.parallel_units
     jobs = Jobs.of(work)

@@ -354,7 +354,7 @@ print("simulating", policy)
 if policy == "fcfs" and Path("fail").exists():
     sys.exit(3)
 if not Path("silent").exists():
-    tb.simulate(tb.read(workload), policy, 4, overheads={"launch_s": float(seed})).save(output)
+    tb.simulate(tb.read(workload), policy, 4, overheads={"launch_s": float(seed)}).save(output)
 """
 
 
