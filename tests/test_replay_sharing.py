@@ -198,7 +198,8 @@ def test_jobs_crowded_onto_nodes_never_share_a_core_and_lose_no_work(
     asked = work.table.set_index("job_id")
     for name in set(run.jobs.loc[run.jobs["state"] == "completed", "job_id"]) - cut_short:
         job = asked.loc[name]
-        program = Program.lasting(job["run_time"] / options["speed"], job["nodes"], job["cores_per_node"], EMULATED_RATE)
+        seconds = job["run_time"] / options["speed"]
+        program = Program.lasting(seconds, job["nodes"], job["cores_per_node"], EMULATED_RATE)
         assert done[name] == program.serial_units + program.parallel_units
     jobs = Jobs.of(work, cores_per_node=4)
     assert decided_again(tmp_path / JOURNAL, jobs, inventory, Crowding(5, cancels)) == decided(tmp_path / JOURNAL)
