@@ -238,6 +238,7 @@ def test_invalid_parameters_are_errors(parameters: dict[str, str]) -> None:
         load("aligner", parameters)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
 def test_a_replay_resizes_an_aligner(tmp_path: Path) -> None:
     """Job b takes a node from the aligner and gives it back. The state and the index move through real agents."""

@@ -75,6 +75,7 @@ def test_ranks_that_follow_their_masks_are_not_reported(agent: Agent) -> None:
     assert "stray" not in [message["type"] for message in agent.heard]
 
 
+@pytest.mark.slow
 def test_the_run_names_the_jobs_that_left_their_cpus(tmp_path: Path) -> None:
     code = STRAYING.format(mask={CPUS[1]})
     command = AllowedCommand(arguments=[sys.executable, "-c", code])

@@ -166,6 +166,7 @@ def test_a_stopped_rank_that_computes_all_the_time_is_found(tmp_path: Path) -> N
     assert run.info.health["signals"]["rank_late_s"] > 1.5
 
 
+@pytest.mark.slow
 def test_a_stopped_replayer_is_found(tmp_path: Path) -> None:
     command = write_case(tmp_path, 3.0)
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
@@ -400,6 +401,7 @@ def test_an_error_in_the_thresholds_names_the_line(text: str, message: str) -> N
     assert message in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_causes(tmp_path: Path) -> None:
     command = write_case(tmp_path, 0.2)
     (tmp_path / "strict.yaml").write_text("all: {loop_late_s: {degraded: 0}, nodes_missing: {unhealthy: 0}}\n")

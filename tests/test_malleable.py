@@ -248,6 +248,7 @@ def test_static_shares_are_equal_and_dynamic_ones_proportional_to_cores(tmp_path
     assert units["dynamic"]["n1"] > units["dynamic"]["n0"]
 
 
+@pytest.mark.slow
 @needs_two_cpus
 @pytest.mark.parametrize("balance", ["static", "dynamic"])
 def test_a_computing_job_shrinks_and_grows_on_pinned_cpus(tmp_path: Path, balance: str) -> None:

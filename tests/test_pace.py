@@ -53,6 +53,7 @@ def test_a_node_has_its_own_duty_else_the_proposed_one_else_the_default() -> Non
     assert Inventory("test", "agents", nodes[1:]).duty() == DEFAULT_DUTY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("duty", "options", "found"),
     [(None, replaying(100), DEFAULT_DUTY), (None, replaying(100, proposed_duty=0.2), 0.2), (1.0, replaying(100), 1.0)],
@@ -135,6 +136,7 @@ class Stopper(threading.Thread):
             os.kill(holder, self.then)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["emulated", "computed"])
 def test_a_rank_that_is_stopped_does_not_change_the_schedule(tmp_path: Path, kind: str) -> None:
     """A pause of two seconds is 200 trace seconds by the wall clock. The jobs need 150."""
@@ -153,6 +155,7 @@ def test_a_rank_that_is_stopped_does_not_change_the_schedule(tmp_path: Path, kin
     assert run.info.parameters["clock_factor"]["min"] < 0.5
 
 
+@pytest.mark.slow
 def test_a_steady_clock_that_stands_still_for_too_long_ends_the_replay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

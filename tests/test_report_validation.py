@@ -109,6 +109,7 @@ def test_five_repetitions_have_a_distance_map_with_the_prediction(page: str) -> 
     assert "Noise ratio" in found
 
 
+@pytest.mark.slow
 def test_the_pages_of_a_suite_link_to_each_other(tmp_path: Path) -> None:
     suite = validate([case("tiny-fcfs"), case("other-fcfs", off=1.3)])
     path = report.write(suite, tmp_path / "tracebed.html")

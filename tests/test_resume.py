@@ -247,6 +247,7 @@ def test_a_replay_whose_nodes_do_not_start_when_it_is_resumed_can_be_resumed_lat
     assert_sound(case, case.finish(case.start("--resume", hook=KEEP)), 1)
 
 
+@pytest.mark.slow
 def test_another_command_does_not_resume_the_replay(case: Case) -> None:
     process = case.start()
     case.wait_until(process, count("start"))
@@ -286,6 +287,7 @@ def test_a_resumed_replay_that_is_killed_can_be_recovered(case: Case) -> None:
         agent.kill()
 
 
+@pytest.mark.slow
 def test_without_a_killed_replay_resume_starts_from_the_beginning(case: Case) -> None:
     run = case.finish(case.start("--resume"))
     assert "no killed replay to run is found: the replay starts from the beginning" in case.errors

@@ -220,6 +220,7 @@ def test_stamps_grow_when_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch)
     assert first < next_stamp() < next_stamp()
 
 
+@pytest.mark.slow
 def test_a_command_that_keeps_sending_to_a_file_is_not_given_up(place: Place, tmp_path: Path) -> None:
     provider = place.provider(command_s=2.5)
     host = provider._hosts["web"]

@@ -323,6 +323,7 @@ class Open(LocalProvider):
         return "0.0.0.0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "rule"),
     [
@@ -673,6 +674,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_the_agents_of_a_killed_controller_are_taken_over(tmp_path: Path) -> None:
     command = [sys.executable, "-c", CONTROLLER, str(tmp_path / "spool")]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
@@ -780,6 +782,7 @@ FAULTS = {"killed": signal.SIGKILL, "ended": signal.SIGTERM, "stopped": signal.S
 """Signals to an agent. A host that is shut down sends SIGTERM to it."""
 
 
+@pytest.mark.slow
 @needs_namespaces
 @pytest.mark.parametrize("fault", FAULTS)
 def test_jobs_of_a_lost_node_run_again_when_it_is_back(
