@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import stat
 import subprocess
@@ -257,10 +258,17 @@ def assert_equal(run: Run, other: Run) -> None:
     assert vars(run.info) == vars(other.info)
 
 
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("replayed") / "run"
+    replay(workload(3), emulated(4), "fcfs", folder, **FAST)
+    return folder
+
+
 @pytest.fixture
-def finished(tmp_path: Path) -> Path:
-    replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **FAST)
-    return tmp_path / "run"
+def finished(replayed: Path, tmp_path: Path) -> Path:
+    """Return a copy of a complete run, which a test may damage."""
+    return Path(shutil.copytree(replayed, tmp_path / "run"))
 
 
 def test_every_prefix_of_a_journal_makes_a_run(finished: Path, tmp_path: Path) -> None:

@@ -317,7 +317,7 @@ def workloads(draw: st.DrawFn) -> list[RefJob]:
     return jobs
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100)
 @given(
     jobs=workloads(),
     policy=st.sampled_from(["fcfs", "easy", "pref"]),

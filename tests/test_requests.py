@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from redecided import complete_budget, decided, decided_again, emulated
@@ -206,7 +206,6 @@ def workloads(draw: st.DrawFn) -> Workload:
     return asking(rows)
 
 
-@settings(max_examples=40)
 @given(workloads(), st.sampled_from([0.0, 7.0]), st.booleans())
 def test_work_is_conserved_and_each_request_is_answered_once(work: Workload, grain_s: float, contiguous: bool) -> None:
     """The nodes that a job holds, over time, do its work: an independent account of what the simulator computes."""

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tracebed.api as tb
@@ -46,7 +46,6 @@ def by_id(workload: Workload) -> pd.DataFrame:
     return workload.table.set_index("job_id").sort_index()
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     submit=st.lists(st.integers(0, 500).map(float) | st.floats(0, 500), min_size=1, max_size=20),
     seed=st.integers(0, 100),

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import record_slurm
@@ -316,7 +316,6 @@ class EveryPass(Slurm):
         return started, bool(len(state.queue))
 
 
-@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1), each_second=st.booleans())
 def test_passes_between_two_events_change_nothing(seed: int, each_second: bool) -> None:
     random = np.random.default_rng(seed)

@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 import psutil
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import namespaces
@@ -202,7 +202,6 @@ ANY = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_any_change_of_an_event_is_refused_or_can_be_used(data: st.DataObject) -> None:
     """An agent that was modified by the user of its node must not end the controller by a wrong field."""
