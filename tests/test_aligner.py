@@ -114,7 +114,9 @@ class Job:
         return finished
 
 
-@pytest.mark.parametrize(("seed", "duty"), [(0, 1.0), (1, 1.0), (2, 0.5)])
+@pytest.mark.parametrize(
+    ("seed", "duty"), [(1, 1.0), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((0, 1.0), (2, 0.5)))]
+)
 def test_the_result_does_not_depend_on_resizes(tmp_path: Path, seed: int, duty: float) -> None:
     draw = random.Random(seed)
     chunks, summary = undisturbed(duty, tmp_path)

@@ -72,7 +72,7 @@ def test_a_run_names_its_duty_and_its_ranks_compute_that_much(
         assert run.jobs["end"][0] - run.jobs["launched"][0] >= 20.0 - 2.0
 
 
-@pytest.mark.parametrize("policy", ["easy", "pref"])
+@pytest.mark.parametrize("policy", [pytest.param("easy", marks=pytest.mark.slow), "pref"])
 def test_a_replay_by_the_steady_clock_decides_like_any_other(tmp_path: Path, policy: str) -> None:
     work, inventory, out = workload(), emulated(4), tmp_path / "run"
     run = replay(work, inventory, policy, out, **replaying(400, clock="steady"))
