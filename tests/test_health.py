@@ -184,6 +184,7 @@ def test_a_stopped_replayer_is_found(tmp_path: Path) -> None:
     assert 1.5 < found["signals"]["loop_late_s"] < GUARD_S
 
 
+@pytest.mark.slow
 def test_killed_jobs_are_found(tmp_path: Path) -> None:
     """Of 60 jobs, up to 45 are killed from outside."""
     killed: set[int] = set()

@@ -426,6 +426,7 @@ def test_a_job_that_is_cancelled_after_it_lost_a_node_does_not_return_to_the_que
     assert run.jobs[["state", "reason", "restarts"]].to_numpy().tolist() == [["cancelled", "incomplete", 0]]
 
 
+@pytest.mark.slow
 def test_a_lost_node_may_abort_the_replay(tmp_path: Path) -> None:
     case = Case(tmp_path, workload(12), INVENTORY, "--speed", "1", "--policy", "fcfs", "--on-node-failure", "abort")
     try:

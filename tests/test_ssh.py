@@ -18,6 +18,7 @@ import paramiko
 import psutil
 import pytest
 
+from agents import until
 from ports import free_ports
 from sshd import Sshd, call, deaf, make_key
 from tracebed.errors import InputError, TestbedError
@@ -474,7 +475,7 @@ def test_a_server_with_few_sessions_gets_more_connections(tmp_path: Path) -> Non
         host = provider._hosts["web"]
         assert len([host.start(["cat"]) for _ in range(5)]) == 5
         assert host.command(["echo", "hello"]) == b"hello\n"
-        assert place.connections == 3
+        assert until(lambda: place.connections == 3)  # a first attempt that failed under load is closed by a thread
         provider.close()
 
 

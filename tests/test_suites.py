@@ -108,6 +108,7 @@ def test_a_suite_is_predicted_replayed_and_decided(folder: Path) -> None:
     assert predicted.jobs.equals(tb.simulate(tb.read("w.csv"), "easy", "emulated-4").jobs)
 
 
+@pytest.mark.slow
 def test_what_is_done_is_not_repeated(folder: Path) -> None:
     validate("s.yaml", "-o", "out")
     before = times(folder / "out", "real/*/*/run.json"), times(folder / "out", "predicted/*/*/run.json")
