@@ -147,7 +147,7 @@ def test_a_disturbed_run_is_explained_by_the_times_of_its_jobs(tmp_path: Path, p
     assert abs(disturbed["delays"] + disturbed["work"]) > 0.9 * abs(disturbed["error"])
 
 
-@pytest.mark.parametrize("policy", ["easy", "pref"])
+@pytest.mark.parametrize("policy", [pytest.param("easy", marks=pytest.mark.slow), "pref"])
 def test_a_clock_that_stood_still_leaves_no_remainder(tmp_path: Path, policy: str, work: Workload) -> None:
     disturbed_replay(stop_for_a_moment, work, policy, tmp_path / "run", clock="steady")
     complete_budget(work, tmp_path / "run")
@@ -324,6 +324,7 @@ def test_repetitions_are_averaged_and_their_spread_is_shown(tmp_path: Path, work
     np.testing.assert_allclose(both.frame[both.causes].sum(axis=1), both.frame["error"], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_runs_that_have_no_budget(tmp_path: Path, work: Workload, real: Path) -> None:
     with pytest.raises(InputError, match="different workload"):
         error_budget(workload(12, seed=8), real)

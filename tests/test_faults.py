@@ -194,8 +194,15 @@ def causes(run: Run) -> list[tuple[str, str]]:
 # -- processes ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("victim", ["owner", "guest"])
+@pytest.mark.parametrize(
+    ("kind", "victim"),
+    [
+        ("emulated", "owner"),
+        ("emulated", "guest"),
+        pytest.param("computing", "owner", marks=[NEEDS_CPUS, pytest.mark.slow]),
+        pytest.param("computing", "guest", marks=[NEEDS_CPUS, pytest.mark.slow]),
+    ],
+)
 def test_a_killed_job_gives_its_cores_to_the_other_job(tmp_path: Path, kind: str, victim: str) -> None:
     other = {"owner": "guest", "guest": "owner"}[victim]
     run = carry_out(tmp_path, jobs({victim: LONG}), lambda found: found[victim].kill(), kind)

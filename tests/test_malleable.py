@@ -150,7 +150,7 @@ def computing(tmp_path: Path, *masks: Sequence[int]) -> Iterator[AgentTestbed]:
 @pytest.mark.parametrize(
     ("balance", "network", "seed"),
     [
-        (balance, network, seed)
+        pytest.param(balance, network, seed, marks=pytest.mark.slow if seed else ())
         for balance in ("static", "dynamic")
         for network in ("auto", "agents")
         for seed in (0, 1)

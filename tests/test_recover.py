@@ -341,7 +341,10 @@ def test_other_folders_than_working_folders_are_refused(tmp_path: Path, precious
 # -- signals -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGINT, signal.SIGHUP))],
+)
 def test_a_signal_before_the_replay_begins_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     """The process sends the signal to itself during its imports."""
     command = write_case(tmp_path, 1.0)

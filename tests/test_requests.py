@@ -272,6 +272,7 @@ def test_a_replay_under_another_policy_lets_evolving_jobs_run_as_rigid(tmp_path:
     assert run.reconfigurations.empty
 
 
+@pytest.mark.slow
 def test_the_error_budget_of_evolving_jobs_is_complete(tmp_path: Path) -> None:
     """With all causes removed, the simulation makes the requests at the times of the replay, and ends as it did."""
     work = evolving_workload(12)

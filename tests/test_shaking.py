@@ -253,6 +253,7 @@ def test_a_verdict_says_whether_the_error_may_be_an_accident(tmp_path: Path) -> 
     assert other_tau["accidents"] is None  # the figures of the runs with shaken input have the default tau
 
 
+@pytest.mark.slow
 def test_the_report_has_the_intervals_of_shaken_runs_and_else_does_not_mention_them(tmp_path: Path) -> None:
     real = [fcfs_run(60, stretch=1 + seed / 200) for seed in range(5)]
     fcfs_run(60, stretch=1.05, real=False).save(tmp_path / "sim")
