@@ -152,6 +152,7 @@ def test_an_agent_measures_the_rate_of_a_kernel(tmp_path: Path, kernel: str) -> 
         assert rate > 100
 
 
+@pytest.mark.slow
 def test_a_replay_sizes_each_job_by_the_rate_of_its_kernel(tmp_path: Path) -> None:
     """A job in memory and a job in the cache take the same time, though their units differ."""
     table = {"job_id": ["cache", "memory"], "submit_time": [0.0, 0.0], "run_time": [40.0, 40.0], "nodes": 1}
