@@ -312,6 +312,7 @@ def test_a_wrong_simulator_is_told_from_a_wrong_policy(
     assert "the simulator is wrong" in remainder.cause
 
 
+@pytest.mark.slow
 def test_repetitions_are_averaged_and_their_spread_is_shown(tmp_path: Path, work: Workload, real: Path) -> None:
     replay(work, emulated(4), "pref", tmp_path / "again", **replaying(SPEED))
     one, other = (error_budget(work, folder).frame for folder in (real, tmp_path / "again"))

@@ -228,6 +228,7 @@ def test_factors_of_one_change_nothing_to_the_bit(policy: str, table: str) -> No
 # -- error budgets
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_process_is_left")
 def test_the_budget_has_a_step_of_the_interference_of_shared_nodes(tmp_path: Path) -> None:
     work = pair("pils", "stream")

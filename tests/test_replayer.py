@@ -199,6 +199,7 @@ def test_an_interrupt_ends_all_jobs_and_leaves_a_readable_run(tmp_path: Path, nu
     assert working_folders(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_an_interrupted_replay_never_replaces_a_finished_run(tmp_path: Path) -> None:
     finished = content_of(make_run([(0.0, 0.0, 5.0, 1)], policy="fcfs").save(tmp_path / "run"))
     command = write_case(tmp_path, 1e5)

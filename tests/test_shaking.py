@@ -232,6 +232,7 @@ def test_the_json_of_a_run_has_its_intervals(tmp_path: Path, monkeypatch: pytest
     assert shaken["metrics"] == intervals(rows).to_dict("index")
 
 
+@pytest.mark.slow
 def test_a_verdict_says_whether_the_error_may_be_an_accident(tmp_path: Path) -> None:
     for seed in range(5):
         fcfs_run(60, stretch=1 + seed / 1000).save(tmp_path / f"real/rep-0{seed + 1}")
