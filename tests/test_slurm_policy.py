@@ -71,13 +71,13 @@ def first(passes: list[Decided], job: int) -> float:
 # -- rules ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.parametrize("name", [name for name in RECORDINGS if name != "main-loop"])
 def test_every_recorded_pass_is_planned_as_slurm_did(name: str) -> None:
     recording = Recording.load(name)
     passes = [here for here in recording.passes() if here.planned and recording.clear(here)]
     for here in passes:
         assert recording.modeled(here) == here.planned, f"pass at {here.at} s"
-    assert passes or name == "main-loop"
+    assert passes
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
