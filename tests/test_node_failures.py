@@ -59,8 +59,15 @@ def assert_told(case: Case, run: Run, policy: str) -> None:
     assert decided_again(path, jobs, emulated(4), registry.load(policy), replaying(SPEED)) == decided(path)
 
 
-@pytest.mark.parametrize("policy", ["pref", "drom-share"])
-@pytest.mark.parametrize("treatment", ["requeue", "fail"])
+@pytest.mark.parametrize(
+    ("policy", "treatment"),
+    [
+        ("pref", "requeue"),
+        pytest.param("pref", "fail", marks=pytest.mark.slow),
+        pytest.param("drom-share", "requeue", marks=pytest.mark.slow),
+        pytest.param("drom-share", "fail", marks=pytest.mark.slow),
+    ],
+)
 def test_an_agent_that_is_killed_costs_its_jobs_and_its_node_returns(
     tmp_path: Path, policy: str, treatment: str
 ) -> None:

@@ -124,7 +124,7 @@ def test_fed_the_events_of_a_replay_a_policy_decides_as_it_did(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("over_limit", OverLimit)
-@pytest.mark.parametrize("policy", ["easy", "conservative", "pref", "sd"])
+@pytest.mark.parametrize("policy", ["easy", "pref", "sd"])
 def test_policies_decide_the_same_if_jobs_exceed_their_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, over_limit: OverLimit
 ) -> None:
