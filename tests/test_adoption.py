@@ -76,6 +76,7 @@ def test_a_rank_that_has_just_been_forked_does_not_outlive_its_agent(tmp_path: P
         assert gone(rank)
 
 
+@pytest.mark.slow
 def test_a_rank_goes_on_with_its_plan_after_the_pause(agent: Agent) -> None:
     agent.launch("a", SECOND)
     agent.hear("progress")
@@ -91,6 +92,7 @@ def test_a_rank_goes_on_with_its_plan_after_the_pause(agent: Agent) -> None:
     assert ended["residual_s"] < 2.0 and ended["late_s"] < 2.0  # less than the pause of 4 s
 
 
+@pytest.mark.slow
 def test_a_computing_rank_leaves_out_the_pause(tmp_path: Path) -> None:
     cpu = min(os.sched_getaffinity(0))
     node = {"name": "n1", "cores": 1, "cpus": str(cpu), "emulated": False}
@@ -205,6 +207,7 @@ def test_a_silent_controller_is_a_lost_one(agent: Agent) -> None:
         assert other.process.wait(GUARD_S) == 0
 
 
+@pytest.mark.slow
 def test_pings_keep_the_connection(agent: Agent) -> None:
     with agent.attach(socket_of(agent)) as other:
         other.greet(silence_s=2.0, heartbeat_s=0.1)
@@ -357,6 +360,7 @@ class Router:
                 controller.__exit__()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_a_relayed_job_survives_the_loss_of_controllers(tmp_path: Path, seed: int) -> None:
     """The units are exact at the end, so no message between the ranks was lost or doubled."""

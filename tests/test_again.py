@@ -52,6 +52,7 @@ def repeat(tmp_path: Path) -> Repeat:
     return run
 
 
+@pytest.mark.slow
 def test_no_test_that_fails_again_passes(repeat: Repeat, tmp_path: Path) -> None:
     done = repeat(PASSING + fails_until(tmp_path / "runs", 2))
     assert done.returncode == 1

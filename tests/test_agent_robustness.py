@@ -136,7 +136,7 @@ def read_all(agent: Agent) -> None:
         pass
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(batch=st.lists(lines, min_size=1, max_size=5))
 def test_an_agent_answers_the_next_valid_message_whatever_came_before(fuzzed: Agent, batch: list[bytes]) -> None:
     for line in batch:

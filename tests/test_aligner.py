@@ -114,7 +114,9 @@ class Job:
         return finished
 
 
-@pytest.mark.parametrize(("seed", "duty"), [(0, 1.0), (1, 1.0), (2, 0.5)])
+@pytest.mark.parametrize(
+    ("seed", "duty"), [(1, 1.0), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((0, 1.0), (2, 0.5)))]
+)
 def test_the_result_does_not_depend_on_resizes(tmp_path: Path, seed: int, duty: float) -> None:
     draw = random.Random(seed)
     chunks, summary = undisturbed(duty, tmp_path)
@@ -238,6 +240,7 @@ def test_invalid_parameters_are_errors(parameters: dict[str, str]) -> None:
         load("aligner", parameters)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
 def test_a_replay_resizes_an_aligner(tmp_path: Path) -> None:
     """Job b takes a node from the aligner and gives it back. The state and the index move through real agents."""

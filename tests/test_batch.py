@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tracebed.api as tb
@@ -324,7 +324,6 @@ def test_times_of_slurm_are_refined_by_the_records_of_jobs(
     np.testing.assert_allclose([row["start"], row["launched"], row["end"]], [start, launched, end], atol=1e-9)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.floats(0.001, 20), st.floats(0, 3), st.floats(0, 0.5), st.booleans()), max_size=6))
 def test_jobs_one_after_the_other_never_overlap(stays: list[tuple[float, float, float, bool]]) -> None:
     """Slurm starts a job after the end of the one before; whole seconds and launch delays must not change that."""

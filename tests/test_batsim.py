@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from fuzz import mutated, read_or_refuse
 from test_elastisim import VALUES, read_quietly, workload_of
@@ -161,7 +161,6 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
 VALID = json.dumps({"nb_res": 4, "jobs": [GOOD, GOOD | {"id": 8, "walltime": 9}], "profiles": PROFILES}).encode()
 
 
-@settings(max_examples=150, deadline=None)
 @given(mutated(VALID))
 def test_damage(data: bytes) -> None:
     read_or_refuse(data, "w.json", "batsim")

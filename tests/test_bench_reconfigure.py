@@ -42,7 +42,7 @@ def test_invalid_orders_and_failed_jobs_are_errors() -> None:
         resizing.reconfigure([1, 2], 2.0**40)
 
 
-@pytest.mark.parametrize("through", ["connections", pytest.param("mpi", marks=NO_MPI)])
+@pytest.mark.parametrize("through", ["connections", pytest.param("mpi", marks=[NO_MPI, pytest.mark.slow])])
 def test_the_command_prints_the_same_table_of_stages(through: str) -> None:
     words = ["bench", "reconfigure", "--through", through, "--sizes", "1,2,1", "--state", "512KiB"]
     done = CliRunner().invoke(tracebed, words)

@@ -17,6 +17,7 @@ from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay.commands import AllowedCommand, AllowedCommands
 from tracebed.orchestrator.replay.session import replay
+from tracebed.orchestrator.testbeds.local import AGENT
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))[:2]
@@ -32,31 +33,49 @@ print(sorted(os.sched_getaffinity(0)), flush=True)
 """
 
 
+OFTEN = """
+from tracebed.orchestrator.testbeds.agent import binding
+from tracebed.orchestrator.testbeds.agent.__main__ import main
+binding.CHECK_S = 0.3
+main([])
+"""
+"""An agent that checks the CPUs of threads more often."""
+
+
+NODE = {"name": "n1", "cores": 2, "cpus": ",".join(map(str, CPUS)), "emulated": False}
+
+
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[Agent]:
-    node = {"name": "n1", "cores": 2, "cpus": ",".join(map(str, CPUS)), "emulated": False}
-    with Agent(tmp_path, node=node) as agent:
+    with Agent(tmp_path, node=NODE) as agent:
         agent.greet()
         yield agent
 
 
-def test_a_thread_outside_its_mask_is_put_back_and_reported(agent: Agent) -> None:
+@pytest.fixture
+def checking(tmp_path: Path) -> Iterator[Agent]:
+    with Agent(tmp_path, [*AGENT[:2], "-c", OFTEN], node=NODE) as agent:
+        agent.greet()
+        yield agent
+
+
+def test_a_thread_outside_its_mask_is_put_back_and_reported(checking: Agent) -> None:
     low, high = CPUS
-    agent.launch("1", Program("pils", 0, 10**12, 10**6, rate=1e6), cpus=str(low), cores=1, duty=0.01)
-    agent.hear("started")
-    (rank,) = agent.children()
+    checking.launch("1", Program("pils", 0, 10**12, 10**6, rate=1e6), cpus=str(low), cores=1, duty=0.01)
+    checking.hear("started")
+    (rank,) = checking.children()
     assert not strays(rank.pid, [low])
     for thread in threads_of(rank.pid):
         os.sched_setaffinity(thread, CPUS)
-    found = agent.hear("stray")
+    found = checking.hear("stray")
     assert {name: found[name] for name in ("job", "rank", "cpus", "put_back")} == {
         **{"job": "1", "rank": "n1"},
         **{"cpus": str(low), "put_back": True},
     }
     assert found["threads"] >= 2 and str(high) in found["used"]
     assert not strays(rank.pid, [low])
-    agent.tell({"type": "resize", "job": "1", "cpus": str(high), "request": 1})
-    agent.hear("resized")
+    checking.tell({"type": "resize", "job": "1", "cpus": str(high), "request": 1})
+    checking.hear("resized")
     for thread in threads_of(rank.pid):
         os.sched_setaffinity(thread, [low])
     assert until(lambda: not strays(rank.pid, [high]))
@@ -75,6 +94,7 @@ def test_ranks_that_follow_their_masks_are_not_reported(agent: Agent) -> None:
     assert "stray" not in [message["type"] for message in agent.heard]
 
 
+@pytest.mark.slow
 def test_the_run_names_the_jobs_that_left_their_cpus(tmp_path: Path) -> None:
     code = STRAYING.format(mask={CPUS[1]})
     command = AllowedCommand(arguments=[sys.executable, "-c", code])

@@ -421,6 +421,7 @@ def test_print_shows_the_figures(opened: Callable[..., Page]) -> None:
     assert not shown(page, ".charts, .toolbar, .tooltip")
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_runs_without_allocations_are_drawn_by_job(opened: Callable[..., Page], tmp_path: Path) -> None:
     runs = [fcfs_run(300, stretch=stretch, real=real) for real, stretch in ((True, 1.0), (False, 1.02))]

@@ -198,6 +198,7 @@ def test_a_calibration_of_emulated_nodes_from_end_to_end(tmp_path: Path) -> None
     assert not set(made.workloads) & {workload.sha256}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_process_is_left")
 def test_the_command_writes_a_calibration_and_refuses_what_it_cannot_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

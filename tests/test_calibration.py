@@ -179,6 +179,7 @@ def work_of(run: Path) -> tuple[int, dict[str, object], object]:
     return ended.data["units_done"], info.calibration, info.parameters["duty"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_own_folder", "no_process_is_left")
 def test_replays_do_the_same_work_by_the_stored_rate_or_that_of_a_calibration(tmp_path: Path) -> None:
     cpus = tuple(sorted(os.sched_getaffinity(0)))[:1]

@@ -88,7 +88,7 @@ def test_a_cell_of_one_run_has_no_nan_and_no_unknown_policy_in_its_name(tmp_path
     assert "tiny " in result.stdout
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(
     seed=st.integers(0, 10_000),
     nodes=st.sampled_from([4, 8, 16]),

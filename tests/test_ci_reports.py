@@ -163,6 +163,7 @@ def test_an_inconclusive_metric_is_skipped_or_fails(
             assert "inconclusive: real " in (message.get("message") or "")
 
 
+@pytest.mark.slow
 def test_advisory_metrics_and_calibration_cases_never_fail() -> None:
     wrong = make_validation({"w1-fcfs": 1.0, "w2-fcfs": 1.5}, calibration=["w2-fcfs"])
     found = cases_of(junit([wrong], FAIL))

@@ -115,7 +115,7 @@ def slow_arrivals(jobs: int, site: str, machine: int, begin: float, p: Parameter
     return found
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     site=st.sampled_from(sorted(SITES)),
     begin=st.floats(-0.49, 0.49),

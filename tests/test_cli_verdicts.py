@@ -159,6 +159,7 @@ def test_a_full_disk_behind_our_output_is_one_line(folder: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_not_a_verdict(folder: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)

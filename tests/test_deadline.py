@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tracebed.api as tb
@@ -53,7 +53,6 @@ class EveryInterval:
 INSTANTS = st.integers(0, 12).map(float)
 
 
-@settings(max_examples=150)
 @given(st.integers(1, 70), st.data())
 def test_reservations_are_those_of_a_list_of_intervals(nodes: int, data: st.DataObject) -> None:
     found, expected = Reservations(nodes), EveryInterval()
@@ -166,7 +165,6 @@ def cases(draw: st.DrawFn) -> tuple[Workload, Grid, str]:
     return jobs_with_deadlines(rows), grid, draw(st.sampled_from(["first", "hilbert", "median"]))
 
 
-@settings(max_examples=120)
 @given(cases())
 def test_accepted_jobs_starts_and_nodes_are_those_of_a_slow_twin(case: tuple[Workload, Grid, str]) -> None:
     work, grid, placement = case
@@ -195,7 +193,6 @@ def held_at_once(run: Run) -> Iterator[tuple[Any, Any]]:
             yield one, other
 
 
-@settings(max_examples=80)
 @given(cases(), st.sampled_from([0.0, 0.25, 2.0]), st.sampled_from([0.0, 0.25, 4.0]), st.sampled_from([0.0, 3.0]))
 def test_every_accepted_job_ends_or_is_cancelled_by_its_deadline(
     case: tuple[Workload, Grid, str], launch_s: float, margin_s: float, interval_s: float

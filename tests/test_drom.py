@@ -346,7 +346,6 @@ def test_a_table_that_is_truncated_while_it_is_in_use_is_an_error_for_all(
             admin.pids()
 
 
-@settings(max_examples=100, deadline=None)
 @given(place=st.integers(0, 83), flip=st.integers(1, 255))
 def test_a_damaged_table_is_an_error_or_is_unchanged(
     place: int, flip: int, tmp_path_factory: pytest.TempPathFactory
@@ -440,7 +439,7 @@ ACTIONS = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(ACTIONS, max_size=40))
 def test_the_rules_are_those_of_the_model(actions: list[tuple[str, int, set[int], bool]]) -> None:
     """Whatever happens, a CPU has one holder, and after polls of all processes nothing is pending."""

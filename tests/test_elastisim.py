@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fuzz import mutated, read_or_refuse
@@ -83,7 +83,6 @@ def simulated(job: dict[str, Any], folder: Path, nodes: int) -> float:
 # -- writing
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(SPEEDUPS),
     st.floats(0, 1e7, allow_subnormal=False).map(lambda time: round(time, 9)),
@@ -112,7 +111,6 @@ def test_on_other_nodes_a_job_runs_by_its_speedup(tmp_path: Path, name: str, par
         assert simulated(jobs[0], tmp_path / "es", nodes) == pytest.approx(expected, rel=1e-9)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.floats(1, 5000),
     st.floats(0, 1) | st.floats(0, 5),
@@ -374,7 +372,6 @@ def test_run_times_follow_from_models_that_wait_and_compute(
         assert (workload.floats("run_time")[0], tolerated) == (seconds, {})
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.text(max_size=30) | st.text("0123456789.+-*/^%()xe, minmaxlog", max_size=30))
 def test_any_formula_has_a_value_or_none(formula: str) -> None:
     with warnings.catch_warnings():
@@ -446,7 +443,6 @@ VALID = json.dumps(
 ).encode()
 
 
-@settings(max_examples=150, deadline=None)
 @given(mutated(VALID))
 def test_damage(data: bytes) -> None:
     read_or_refuse(data, "jobs.json", "elastisim")

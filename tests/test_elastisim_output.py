@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import elastisim_programs as programs
@@ -257,7 +257,6 @@ def test_another_number_of_jobs_is_refused(write: Callable[..., Path]) -> None:
 
 @pytest.mark.parametrize("name", ["job_statistics.csv", "node_utilization.csv", "task_times.csv", "jobs.json"])
 @given(data=st.data())
-@settings(max_examples=40)
 def test_mutated_files_are_read_or_refused(name: str, data: st.DataObject) -> None:
     damaged = data.draw(mutated(FILES[name].encode()))
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():

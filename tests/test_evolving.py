@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import evolving_cases
@@ -120,7 +120,6 @@ def test_programs_with_numbers_of_other_jobs_are_refused() -> None:
 # -- nodes and links -------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(st.builds(Grid, st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple), st.booleans()), st.data())
 def test_routes_are_shortest_paths_over_neighbours(grid: Grid, data: st.DataObject) -> None:
     one, other = (data.draw(st.integers(0, len(grid) - 1)) for _ in range(2))
@@ -415,7 +414,6 @@ def test_cores_of_a_node_are_taken_before_its_neighbours() -> None:
     assert where(computing([(0, 9.0)] * 4), grid, at(0.0), 1.0) == [0, 0, 1, 1]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6))
 def test_cores_are_never_given_twice_and_all_are_given_back(seed: int) -> None:
     programs, machine, plan = evolving_cases.case(seed)

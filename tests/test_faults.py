@@ -194,8 +194,15 @@ def causes(run: Run) -> list[tuple[str, str]]:
 # -- processes ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("victim", ["owner", "guest"])
+@pytest.mark.parametrize(
+    ("kind", "victim"),
+    [
+        ("emulated", "owner"),
+        ("emulated", "guest"),
+        pytest.param("computing", "owner", marks=[NEEDS_CPUS, pytest.mark.slow]),
+        pytest.param("computing", "guest", marks=[NEEDS_CPUS, pytest.mark.slow]),
+    ],
+)
 def test_a_killed_job_gives_its_cores_to_the_other_job(tmp_path: Path, kind: str, victim: str) -> None:
     other = {"owner": "guest", "guest": "owner"}[victim]
     run = carry_out(tmp_path, jobs({victim: LONG}), lambda found: found[victim].kill(), kind)
@@ -204,6 +211,7 @@ def test_a_killed_job_gives_its_cores_to_the_other_job(tmp_path: Path, kind: str
     assert causes(run) == [("owner", "lend"), (other, "return" if other == "owner" else "inherit")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["owner", "guest"])
 def test_a_stopped_rank_is_reported_and_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str) -> None:
     patch_agents(monkeypatch, "from tracebed.orchestrator.testbeds.agent import jobs; jobs.HALT_S = 0.5")
@@ -214,6 +222,7 @@ def test_a_stopped_rank_is_reported_and_continued(tmp_path: Path, monkeypatch: p
     assert float(warning.split()[-2]) >= 0.5
 
 
+@pytest.mark.slow
 def test_a_stopped_rank_is_killed_at_the_limit_of_its_job(tmp_path: Path) -> None:
     work = jobs({"guest": LONG}, time_limit=[8e6, 120.0, 2e6])
     run = carry_out(tmp_path, work, lambda found: found["guest"].suspend(), over_limit=OverLimit.KILL)
@@ -246,6 +255,7 @@ TOO_LARGE = "kept = b'x' * 2**27; import time; time.sleep(600)"
 MEMORY_OF_GUEST = [0.0, VICTIM_MIB, 0.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_a_job_that_crashes_at_its_start_harms_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -256,6 +266,7 @@ def test_a_job_that_crashes_at_its_start_harms_no_other(
     assert_unharmed(run, tmp_path, "owner", "next", kind=kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS[1:])
 @pytest.mark.parametrize(
     ("error", "reason"),
@@ -273,6 +284,7 @@ def test_a_worker_thread_that_dies_fails_its_job(
     assert_unharmed(run, tmp_path, "owner", "next", kind=kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_a_job_that_finds_too_little_memory_fails(tmp_path: Path, kind: str) -> None:
     run = carry_out(tmp_path, jobs(memory_mib=[0.0, 1e9, 0.0]), kind=kind)
@@ -280,6 +292,7 @@ def test_a_job_that_finds_too_little_memory_fails(tmp_path: Path, kind: str) -> 
     assert_unharmed(run, tmp_path, "owner", "next", kind=kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS[1:])
 @pytest.mark.parametrize(
     ("arguments", "reason"),
@@ -315,6 +328,7 @@ def test_a_full_disk_costs_records_and_no_job(tmp_path: Path, monkeypatch: pytes
     assert_unharmed(run, tmp_path, "owner", "guest", "next")
 
 
+@pytest.mark.slow
 def test_the_reason_of_a_failure_is_known_although_the_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,6 +351,7 @@ def test_the_reason_of_a_failure_is_known_although_the_disk_is_full(
 # -- the agent and its table -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("treatment", ["requeue", "fail"])
 def test_an_agent_that_is_killed_while_masks_change_loses_no_core(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, treatment: str
@@ -386,6 +401,7 @@ def truncate(table: Path) -> None:
     os.truncate(table, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("harm", "kind"),
     [(remove, "emulated"), (damage, "emulated"), pytest.param(truncate, "computing", marks=NEEDS_CPUS)],

@@ -121,7 +121,7 @@ def test_ids_that_repeat_are_made_unique() -> None:
     assert workload.column("job_id").tolist() == ["1", "1-2"]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(mutated(LOG))
 def test_damage_is_refused_or_tolerated(data: bytes) -> None:
     read_or_refuse(data, "log.gwf", "gwf")

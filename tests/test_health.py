@@ -166,6 +166,7 @@ def test_a_stopped_rank_that_computes_all_the_time_is_found(tmp_path: Path) -> N
     assert run.info.health["signals"]["rank_late_s"] > 1.5
 
 
+@pytest.mark.slow
 def test_a_stopped_replayer_is_found(tmp_path: Path) -> None:
     command = write_case(tmp_path, 3.0)
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
@@ -183,6 +184,7 @@ def test_a_stopped_replayer_is_found(tmp_path: Path) -> None:
     assert 1.5 < found["signals"]["loop_late_s"] < GUARD_S
 
 
+@pytest.mark.slow
 def test_killed_jobs_are_found(tmp_path: Path) -> None:
     """Of 60 jobs, up to 45 are killed from outside."""
     killed: set[int] = set()
@@ -400,6 +402,7 @@ def test_an_error_in_the_thresholds_names_the_line(text: str, message: str) -> N
     assert message in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_causes(tmp_path: Path) -> None:
     command = write_case(tmp_path, 0.2)
     (tmp_path / "strict.yaml").write_text("all: {loop_late_s: {degraded: 0}, nodes_missing: {unhealthy: 0}}\n")

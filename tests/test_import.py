@@ -425,7 +425,7 @@ def test_the_command_prints_the_run_and_refuses_bad_options(tmp_path: Path) -> N
 # -- round trips
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(count=st.integers(1, 40), seed=st.integers(0, 1000), match=st.sampled_from(["auto", "id", "order"]))
 def test_a_run_survives_export_and_import(tmp_path: Path, count: int, seed: int, match: Any) -> None:
     run = fcfs_run(count, seed=seed, real=False)

@@ -205,7 +205,7 @@ def test_factors_of_one_change_nothing_to_the_bit(policy: str, table: str) -> No
     same = {"pils": {"pils": 0.7, "stream": 0.7}, "stream": {"pils": 0.6, "stream": 0.6}}
     factors = same if table == "equal" else {"fft": {"fft": 0.3}}
     shared = 0
-    for seed in range(40):
+    for seed in range(12):
         jobs, machine, parameters = case(seed, policy)
         work = workload_of(jobs)
         applications = [["pils", "stream"][job.id % 2] for job in jobs]
@@ -222,12 +222,13 @@ def test_factors_of_one_change_nothing_to_the_bit(policy: str, table: str) -> No
         for name in ("jobs", "allocations", "reconfigurations"):
             pd.testing.assert_frame_equal(getattr(other, name), getattr(plain, name), check_exact=True)
         shared += (plain.allocations["cores"] < machine["cores"]).any()
-    assert shared > 5
+    assert shared > 1
 
 
 # -- error budgets
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_process_is_left")
 def test_the_budget_has_a_step_of_the_interference_of_shared_nodes(tmp_path: Path) -> None:
     work = pair("pils", "stream")

@@ -98,7 +98,7 @@ def test_a_repeated_parameter_is_refused() -> None:
 
 
 @given(st.floats(0, 1), st.floats(0.01, 2), st.lists(st.integers(0, 300), min_size=1, max_size=5))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_the_checksum_of_a_simulation_does_not_depend_on_its_division(
     share: float, ratio: float, lengths: list[int]
 ) -> None:
@@ -152,6 +152,7 @@ def test_an_agent_measures_the_rate_of_a_kernel(tmp_path: Path, kernel: str) -> 
         assert rate > 100
 
 
+@pytest.mark.slow
 def test_a_replay_sizes_each_job_by_the_rate_of_its_kernel(tmp_path: Path) -> None:
     """A job in memory and a job in the cache take the same time, though their units differ."""
     table = {"job_id": ["cache", "memory"], "submit_time": [0.0, 0.0], "run_time": [40.0, 40.0], "nodes": 1}
@@ -169,7 +170,7 @@ ONE = "initialization=1"
 
 
 @given(st.integers(0, 2**40), st.lists(st.integers(0, 60), min_size=1, max_size=6), st.integers(1, 4))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_the_checksum_of_stream_does_not_depend_on_its_division(first: int, lengths: list[int], size_mib: int) -> None:
     """Another rank does the same on arrays of its own, after other units."""
     program = Program("stream", 0, 800, 10, 1e6)

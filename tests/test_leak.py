@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from redecided import decided, decided_again, emulated
@@ -160,7 +160,6 @@ def cases(draw: st.DrawFn) -> tuple[Workload, Grid]:
     return jobs_that_leak(rows), grid
 
 
-@settings(max_examples=50)
 @given(cases(), st.booleans(), st.sampled_from([0.0, 0.25, 2.0]), st.sampled_from([0.0, 3.0]))
 def test_no_node_is_held_twice_and_contiguous_jobs_are_contiguous(
     case: tuple[Workload, Grid], contiguous: bool, launch_s: float, interval_s: float
@@ -176,7 +175,6 @@ def test_no_node_is_held_twice_and_contiguous_jobs_are_contiguous(
         assert all(len(grid.parts(nodes)) == 1 for job in range(len(work)) for _, _, nodes in stairs(run, job))
 
 
-@settings(max_examples=50)
 @given(cases(), st.booleans(), st.sampled_from([0.0, 0.25, 2.0]), st.sampled_from([0.0, 3.0]))
 def test_every_accepted_job_ends_or_is_cancelled_at_its_deadline(
     case: tuple[Workload, Grid], contiguous: bool, launch_s: float, interval_s: float
@@ -196,7 +194,6 @@ def test_every_accepted_job_ends_or_is_cancelled_at_its_deadline(
     assert not (jobs["end"] > until).any()
 
 
-@settings(max_examples=50)
 @given(cases(), st.sampled_from(["fcfs", "shortest-first", "aging"]), st.sampled_from([0.0, 3.0]))
 def test_dates_and_queues_are_those_of_a_look_at_all_jobs(
     case: tuple[Workload, Grid], priority: str, interval_s: float
@@ -292,7 +289,6 @@ def twin(jobs: Jobs, grid: Grid, contiguous: bool) -> tuple[dict[int, tuple[str,
     return found, held
 
 
-@settings(max_examples=60)
 @given(cases(), st.booleans())
 def test_the_schedule_is_that_of_a_slow_twin(case: tuple[Workload, Grid], contiguous: bool) -> None:
     work, grid = case

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tracebed.converters.malleability import (
@@ -63,7 +63,6 @@ thresholds = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=8), st.integers(1, 2000), thresholds)
 def test_sizes_are_those_of_the_plain_search(preferred: list[int], machine: int, t: Thresholds) -> None:
     fast = malleable_sizes(np.array(preferred), machine, t)
@@ -101,7 +100,6 @@ def test_reach_is_the_last_efficient_size(fraction: float, threshold: float) -> 
     assert efficiency(n + 1, fraction) <= threshold + 1e-12
 
 
-@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 128), min_size=1, max_size=30),
     shares=st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted),

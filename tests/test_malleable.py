@@ -150,7 +150,7 @@ def computing(tmp_path: Path, *masks: Sequence[int]) -> Iterator[AgentTestbed]:
 @pytest.mark.parametrize(
     ("balance", "network", "seed"),
     [
-        (balance, network, seed)
+        pytest.param(balance, network, seed, marks=pytest.mark.slow if seed else ())
         for balance in ("static", "dynamic")
         for network in ("auto", "agents")
         for seed in (0, 1)
@@ -248,6 +248,7 @@ def test_static_shares_are_equal_and_dynamic_ones_proportional_to_cores(tmp_path
     assert units["dynamic"]["n1"] > units["dynamic"]["n0"]
 
 
+@pytest.mark.slow
 @needs_two_cpus
 @pytest.mark.parametrize("balance", ["static", "dynamic"])
 def test_a_computing_job_shrinks_and_grows_on_pinned_cpus(tmp_path: Path, balance: str) -> None:

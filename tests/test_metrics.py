@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runs import NAN, lending_run, make_run
@@ -296,7 +296,6 @@ def runs(draw: st.DrawFn) -> Run:
     )
 
 
-@settings(max_examples=80, deadline=None)
 @given(run=runs(), tau=st.sampled_from([1.0, 10.0, 60.0]))
 def test_metrics_agree_with_the_reference(run: Run, tau: float) -> None:
     with warnings.catch_warnings():
@@ -307,7 +306,6 @@ def test_metrics_agree_with_the_reference(run: Run, tau: float) -> None:
     assert 0 <= got["utilization_full"] <= 1 or math.isnan(got["utilization_full"])
 
 
-@settings(max_examples=50, deadline=None)
 @given(run=runs())
 def test_some_figures_are_those_of_all_metrics(run: Run) -> None:
     found, names = metrics(run), ("makespan_s", "utilization", "mean_wait_s", "energy_kwh")
@@ -317,7 +315,6 @@ def test_some_figures_are_those_of_all_metrics(run: Run) -> None:
     assert all(some[name] == found[name] or (math.isnan(some[name]) and math.isnan(found[name])) for name in names)
 
 
-@settings(max_examples=50, deadline=None)
 @given(run=runs())
 def test_queue_and_use_end_empty(run: Run) -> None:
     for steps in (busy_cores(run), waiting(run), waiting(run, cores=True)):

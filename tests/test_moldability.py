@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -117,7 +117,6 @@ def test_places_are_the_inverse_of_sizes(constraint: Constraint, place: int) -> 
     assert places(size, of) == place
 
 
-@settings(deadline=None)
 @given(st.integers(1, 12), st.data())
 def test_subsets_are_subsets(count: int, data: st.DataObject) -> None:
     wanted = data.draw(st.integers(0, count))
@@ -137,7 +136,6 @@ def test_all_subsets_are_equally_likely() -> None:
 # -- conversion of rigid jobs
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.sampled_from([Kind.MOLDABLE, Kind.MALLEABLE]), st.integers(1, 300), st.floats(0.0, 1.0), st.integers(0, 99))
 def test_a_job_can_have_its_size_and_no_more_than_the_machine(kind: Kind, nodes: int, share: float, seed: int) -> None:
     before = lublin99(150, nodes=nodes, seed=seed)

@@ -117,7 +117,7 @@ def test_a_line_that_cannot_be_read_is_an_error_with_its_place(line: str, what: 
     assert error.value.hint
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(mutated(LOG))
 def test_damage_is_refused_or_tolerated(data: bytes) -> None:
     read_or_refuse(data, "log.mwf", "mwf")

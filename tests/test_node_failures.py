@@ -60,8 +60,15 @@ def assert_told(case: Case, run: Run, policy: str) -> None:
     assert decided_again(path, jobs, emulated(4), registry.load(policy), replaying(SPEED)) == decided(path)
 
 
-@pytest.mark.parametrize("policy", ["pref", "drom-share"])
-@pytest.mark.parametrize("treatment", ["requeue", "fail"])
+@pytest.mark.parametrize(
+    ("policy", "treatment"),
+    [
+        ("pref", "requeue"),
+        pytest.param("pref", "fail", marks=pytest.mark.slow),
+        pytest.param("drom-share", "requeue", marks=pytest.mark.slow),
+        pytest.param("drom-share", "fail", marks=pytest.mark.slow),
+    ],
+)
 def test_an_agent_that_is_killed_costs_its_jobs_and_its_node_returns(
     tmp_path: Path, policy: str, treatment: str
 ) -> None:
@@ -122,6 +129,7 @@ def test_a_leader_that_notices_the_loss_of_a_node_does_not_change_what_happens_t
         assert (run.jobs["state"][0], run.jobs["reason"][0]) == ("failed", reason)
 
 
+@pytest.mark.slow
 def test_a_stopped_agent_is_out_within_the_heartbeat_timeout_and_its_node_returns(tmp_path: Path) -> None:
     case = Case(tmp_path, workload(12), INVENTORY, "--speed", str(SPEED), "--policy", "pref")
     try:
@@ -156,6 +164,7 @@ LocalProvider.run = run_once
 """
 
 
+@pytest.mark.slow
 def test_a_replay_whose_jobs_need_nodes_that_do_not_return_ends_with_the_reason(tmp_path: Path) -> None:
     work = workload(3)
     for column in ("nodes", "nodes_min", "nodes_max", "nodes_pref"):
@@ -180,6 +189,7 @@ def test_a_replay_whose_jobs_need_nodes_that_do_not_return_ends_with_the_reason(
         case.end()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drain", [True, False])
 def test_a_node_that_does_not_start_is_drained_if_that_is_allowed(tmp_path: Path, drain: bool) -> None:
     work = workload(4, nodes=3)
@@ -269,6 +279,7 @@ time.time_ns = lambda: int(1e9 * time.time())
 """
 
 
+@pytest.mark.slow
 def test_steps_of_the_wall_clock_do_not_change_a_replay(tmp_path: Path) -> None:
     case = Case(tmp_path, workload(12), INVENTORY, "--speed", str(SPEED), "--policy", "fcfs")
     try:
@@ -425,6 +436,7 @@ def test_a_job_that_is_cancelled_after_it_lost_a_node_does_not_return_to_the_que
     assert run.jobs[["state", "reason", "restarts"]].to_numpy().tolist() == [["cancelled", "incomplete", 0]]
 
 
+@pytest.mark.slow
 def test_a_lost_node_may_abort_the_replay(tmp_path: Path) -> None:
     case = Case(tmp_path, workload(12), INVENTORY, "--speed", "1", "--policy", "fcfs", "--on-node-failure", "abort")
     try:

@@ -198,6 +198,7 @@ def test_check_judges_and_writes_the_healthy_nodes(tmp_path: Path) -> None:
     assert "unhealthy: n1, n2, n3, n4" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_node_that_cannot_be_reached_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "lenient.yaml").write_text(LENIENT)
     text = "groups:\n  here: {nodes: 'e[1-2]', cores: 2, emulated: true}\n"

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reference_scheduler import RefJob
@@ -169,7 +169,6 @@ STEPS = ("submit", "submit", "end", "apply", "lose", "back", "decide", "decide",
 
 
 @pytest.mark.parametrize(("policy", "parameters"), VARIANTS, ids=str)
-@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_every_job_ends_exactly_once_whatever_nodes_are_lost(
     policy: str, parameters: dict[str, Any], data: st.DataObject
@@ -275,7 +274,6 @@ def expected_starts(
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "firstfit", "easy"])
-@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_rigid_policies_decide_as_the_obvious_reference_while_nodes_are_lost(policy: str, data: st.DataObject) -> None:
     nodes = data.draw(st.integers(1, 6), "nodes")

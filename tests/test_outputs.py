@@ -93,7 +93,7 @@ CASES = {
     ),
     "import -o, real": Case("import table.csv --as real --nodes 4 -o OUT", "out", "run", source="table.csv"),
     "recorded -o": Case("recorded emulated -o OUT", "out", "store", light=False),
-    "compare --report": Case(f"{COMPARE} --report OUT", "out.html", source="p/run.json", renewed=True),
+    "compare --report": Case(f"{COMPARE} --report OUT", "out.html", source="p/run.json", renewed=True, light=False),
     "compare --markdown": Case(f"{COMPARE} --markdown OUT", "out.md", source="p/run.json", renewed=True),
     "compare --junit": Case(f"{COMPARE} --junit OUT", "out.xml", source="p/run.json", renewed=True),
     "compare --code-quality": Case(f"{COMPARE} --code-quality OUT", "out.json", source="p/run.json", renewed=True),

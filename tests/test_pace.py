@@ -53,6 +53,7 @@ def test_a_node_has_its_own_duty_else_the_proposed_one_else_the_default() -> Non
     assert Inventory("test", "agents", nodes[1:]).duty() == DEFAULT_DUTY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("duty", "options", "found"),
     [(None, replaying(100), DEFAULT_DUTY), (None, replaying(100, proposed_duty=0.2), 0.2), (1.0, replaying(100), 1.0)],
@@ -71,7 +72,7 @@ def test_a_run_names_its_duty_and_its_ranks_compute_that_much(
         assert run.jobs["end"][0] - run.jobs["launched"][0] >= 20.0 - 2.0
 
 
-@pytest.mark.parametrize("policy", ["easy", "pref"])
+@pytest.mark.parametrize("policy", [pytest.param("easy", marks=pytest.mark.slow), "pref"])
 def test_a_replay_by_the_steady_clock_decides_like_any_other(tmp_path: Path, policy: str) -> None:
     work, inventory, out = workload(), emulated(4), tmp_path / "run"
     run = replay(work, inventory, policy, out, **replaying(400, clock="steady"))
@@ -135,6 +136,7 @@ class Stopper(threading.Thread):
             os.kill(holder, self.then)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["emulated", "computed"])
 def test_a_rank_that_is_stopped_does_not_change_the_schedule(tmp_path: Path, kind: str) -> None:
     """A pause of two seconds is 200 trace seconds by the wall clock. The jobs need 150."""
@@ -153,6 +155,7 @@ def test_a_rank_that_is_stopped_does_not_change_the_schedule(tmp_path: Path, kin
     assert run.info.parameters["clock_factor"]["min"] < 0.5
 
 
+@pytest.mark.slow
 def test_a_steady_clock_that_stands_still_for_too_long_ends_the_replay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

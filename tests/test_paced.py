@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tracebed.benchmarks.clock import Clock
@@ -198,7 +198,6 @@ parts = st.lists(
 )
 
 
-@settings(deadline=None)  # the threads of the workers share the CPUs of the test
 @given(st.floats(0.01, 1.0) | st.just(0.0), parts)
 def test_units_are_conserved_and_no_part_ends_before_its_deadline(
     duty: float, parts: list[tuple[list[int], float, int]]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from fuzz import mutated, read_or_refuse
 from tracebed.converters.formats.reading import read_workload
@@ -232,7 +232,6 @@ def test_impossible_times_are_tolerated_and_counted(log: Path) -> None:
     assert table["run_time"].isna().sum() == 2
 
 
-@settings(max_examples=200, deadline=None)
 @given(mutated(("\n".join([*LOG, ended("10.srv", 9, 80, 90, **TORQUE)]) + "\n").encode()))
 def test_damaged_files_give_jobs_or_one_clear_line(data: bytes) -> None:
     read_or_refuse(data, "20210301", "pbs")

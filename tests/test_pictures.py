@@ -123,15 +123,13 @@ def test_an_end_beyond_every_calendar_is_drawn_in_days(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "columns",
     [
-        {"nodes": 1},
-        {"nodes": 10_000_000},
-        {"submit_time": 0.0},
-        {"submit_time": np.linspace(0, 2.9 * 86_400, 200)},
-        {"submit_time": np.linspace(0, 4.2 * 365 * 86_400, 200)},
-        {"run_time": 1e-9},
-        {"run_time": 1e15},
-        {"logged_end": lambda table: table["logged_start"] + 1e-9},
-        {"nodes": np.arange(200) ** 2 + 1},
+        {"nodes": 1, "submit_time": 0.0, "run_time": 1e15},
+        {"nodes": 10_000_000, "submit_time": np.linspace(0, 2.9 * 86_400, 200), "run_time": 1e-9},
+        {
+            "nodes": np.arange(200) ** 2 + 1,
+            "submit_time": np.linspace(0, 4.2 * 365 * 86_400, 200),
+            "logged_end": lambda table: table["logged_start"] + 1e-9,
+        },
     ],
 )
 @pytest.mark.filterwarnings("error")

@@ -241,7 +241,14 @@ def test_heartbeats_record_progress_and_state(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("duty", "changing", "steady"),
-    [(0.0, "a", False), (0.0, "b", False), (0.5, "a", False), (0.5, "b", False), (0.0, "a", True), (1.0, "a", True)],
+    [
+        (0.0, "a", False),
+        (0.5, "b", False),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in ((0.0, "b", False), (0.5, "a", False), (0.0, "a", True), (1.0, "a", True))
+        ),
+    ],
 )
 def test_the_time_of_a_mask_change_is_added_to_the_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, duty: float, changing: str, steady: bool
@@ -324,7 +331,7 @@ def test_the_parts_of_a_job_end_at_their_deadlines_by_the_steady_clock(tmp_path:
         assert not clock.holder()  # an ended rank does not hold the clock
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 @pytest.mark.parametrize("balance", ["static", "dynamic"])
 def test_no_work_is_lost_or_done_twice_at_any_duty(tmp_path: Path, balance: str, seed: int) -> None:
     """Ranks of different duties join, leave and change their masks; each computes its duty of the units it reports."""

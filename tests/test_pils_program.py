@@ -40,7 +40,7 @@ def expected(work: Work, ranks: int) -> int:
     return sum(kernels.compute(0, work.load(rank) * work.iterations * work.units) for rank in range(ranks)) % 2**64
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     st.lists(st.integers(1, 7), min_size=1, max_size=3),
     st.floats(0.01, 1.0),

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tracebed.api as tb
@@ -53,7 +53,6 @@ def test_the_curve_of_a_square_of_four_is_that_of_hilbert() -> None:
     assert Grid((4, 4)).place.reshape(4, 4).tolist() == [[0, 3, 4, 5], [1, 2, 7, 6], [14, 13, 8, 9], [15, 12, 11, 10]]
 
 
-@settings(deadline=None)
 @given(GRIDS, st.data())
 def test_distances_neighbours_and_parts_are_those_of_their_definitions(grid: Grid, data: st.DataObject) -> None:
     def apart(a: int, b: int) -> int:
@@ -94,7 +93,6 @@ def chosen(name: str, grid: Grid, idle: Sequence[int], count: int, held: Sequenc
     return [int(node) for node in PLACEMENTS.load(name)(grid, idle, count, held, job)]
 
 
-@settings(max_examples=150, deadline=None)
 @given(GRIDS, st.sampled_from(NAMES), st.data())
 def test_a_job_gets_idle_nodes_in_the_shape_of_its_placement(grid: Grid, name: str, data: st.DataObject) -> None:
     free = data.draw(st.sets(st.integers(0, len(grid) - 1), min_size=1))
@@ -119,7 +117,6 @@ def test_a_job_gets_idle_nodes_in_the_shape_of_its_placement(grid: Grid, name: s
         assert len(grid.parts(nodes)) <= len(grid.parts(idle))
 
 
-@settings(max_examples=150, deadline=None)
 @given(GRIDS, st.sampled_from(NAMES), st.data())
 def test_a_shape_is_admissible_or_missing_and_its_placement_chooses_it(
     grid: Grid, name: str, data: st.DataObject
@@ -221,7 +218,6 @@ def test_an_expansion_takes_nodes_near_those_of_the_job() -> None:
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(POLICIES), st.sampled_from(NAMES[1:]))
 def test_a_placement_changes_neither_starts_nor_sizes(seed: int, policy: str, name: str) -> None:
     case = draw(seed, policy)

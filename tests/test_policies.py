@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import packages
@@ -72,7 +72,6 @@ def predicted(jobs: list[RefJob], machine: int, policy: str, *, ids: list[str] |
 # -- the slow reference --------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
 @given(seed=SEEDS, policy=st.sampled_from(POLICIES))
 def test_schedules_equal_the_reference_to_the_microsecond(seed: int, policy: str) -> None:
     case = draw(seed, policy)
@@ -82,7 +81,6 @@ def test_schedules_equal_the_reference_to_the_microsecond(seed: int, policy: str
 # -- invariants of every installed policy ---------------------------------------------------------------------------
 
 
-@settings(max_examples=80, deadline=None)
 @given(seed=SEEDS, policy=INSTALLED)
 def test_cores_are_never_oversubscribed_bounds_are_kept_and_every_job_ends(seed: int, policy: str) -> None:
     case = draw(seed)
@@ -105,7 +103,6 @@ def test_cores_are_never_oversubscribed_bounds_are_kept_and_every_job_ends(seed:
                 assert smallest <= nodes <= largest
 
 
-@settings(max_examples=60, deadline=None)
 @given(seed=SEEDS, policy=INSTALLED)
 def test_work_is_conserved(seed: int, policy: str) -> None:
     """The integral of the rate over a job's life is its run time at the requested size."""
@@ -153,7 +150,6 @@ def staircases_of(run: Run) -> dict[int, list[tuple[float, float, int, int]]]:
     return stairs
 
 
-@settings(max_examples=60, deadline=None)
 @given(seed=SEEDS, policy=INSTALLED, priority=st.sampled_from(PRIORITIES))
 def test_job_ids_do_not_affect_the_schedule(seed: int, policy: str, priority: str) -> None:
     case = draw(seed)
@@ -177,7 +173,6 @@ def test_the_same_input_gives_the_same_bytes_under_every_policy(policy: str, tmp
 # -- guarantees ------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=80, deadline=None)
 @given(seed=SEEDS, priority=st.sampled_from(PRIORITIES))
 def test_conservative_starts_no_job_later_than_first_reserved(seed: int, priority: str) -> None:
     case = draw(seed, "conservative", limits_hold=True)
@@ -204,7 +199,6 @@ def test_a_large_job_starves_only_without_reservations(policy: str) -> None:
     assert start == (505.0 if policy == "firstfit" else 15.0)
 
 
-@settings(max_examples=60, deadline=None)
 @given(seed=SEEDS)
 def test_fcfs_starts_in_the_order_of_submission(seed: int) -> None:
     case = draw(seed, "fcfs")

@@ -210,6 +210,7 @@ def test_options_of_processes_are_checked(tmp_path: Path) -> None:
     assert json.loads((out / "run.json").read_text())["parameters"]["processes_options"] == {"message": 0.2}
 
 
+@pytest.mark.slow
 def test_a_study_compares_options_of_processes(tmp_path: Path) -> None:
     study = tmp_path / "s.yaml"
     options = "[{communication: asynchronous, options: {message: 0.8}, label: large}, asynchronous]"
@@ -262,6 +263,7 @@ def test_the_processes_of_a_study_are_a_free_choice(tmp_path: Path) -> None:
         setting(file, {"processes": "sometimes"})
 
 
+@pytest.mark.slow
 def test_a_change_relative_to_zero_is_undefined(tmp_path: Path) -> None:
     study = tmp_path / "s.yaml"
     none = "{figure: cancel_rate, value: -0.5, at: {policy: easy median}, relative_to: {policy: easy hilbert}}"

@@ -308,14 +308,14 @@ def test_a_date_of_another_locale_is_an_error_with_its_line() -> None:
 
 
 @pytest.mark.parametrize("name", VALID)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_damage_is_refused_or_tolerated(name: str, data: st.DataObject) -> None:
     read_or_refuse(data.draw(mutated(CSV[name])), "log.csv", name)
 
 
 @pytest.mark.parametrize("name", ["pm100", "fdata"])
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_damaged_parquet_is_refused_or_tolerated(name: str, data: st.DataObject) -> None:
     read_or_refuse(data.draw(mutated(VALID[name])), "log.parquet", name)

@@ -32,6 +32,7 @@ def change(text: str) -> float:
     return float(text.removesuffix(" %")) / 100
 
 
+@pytest.mark.slow
 def test_equipartition_delays_the_first_job_and_not_the_second(tmp_path: Path, nodes: str) -> None:
     """By the model: 2000 s at 0 and at 1000 s. Serially the jobs end at 2000 and 4000 s, shared at 3000 and 4000 s."""
     found = drom.high_priority(Settings(tmp_path / "study", nodes, 1, 500.0))
@@ -43,6 +44,7 @@ def test_equipartition_delays_the_first_job_and_not_the_second(tmp_path: Path, n
     assert again == found
 
 
+@pytest.mark.slow
 def test_a_study_is_listed_run_and_saved_by_the_command(tmp_path: Path, nodes: str) -> None:
     listed = CliRunner().invoke(tracebed, ["study", "--list"])
     assert listed.exit_code == 0 and "drom-in-situ" in listed.stdout and "section 6.1" in listed.stdout
@@ -81,6 +83,7 @@ def test_findings_are_a_page() -> None:
     assert found.markdown() == "# T\n\n## one\n\n| a | b |\n|---|---|\n| 1 | -25.0 % |\n\n- a note\n"
 
 
+@pytest.mark.slow
 def test_the_real_run_of_sd_policy_has_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: str) -> None:
     """A small workload on two nodes: each figure of the paper has a row, with the changes in replays and simulated."""
     draw = sd.sd_5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import stat
 import subprocess
@@ -257,10 +258,17 @@ def assert_equal(run: Run, other: Run) -> None:
     assert vars(run.info) == vars(other.info)
 
 
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("replayed") / "run"
+    replay(workload(3), emulated(4), "fcfs", folder, **FAST)
+    return folder
+
+
 @pytest.fixture
-def finished(tmp_path: Path) -> Path:
-    replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **FAST)
-    return tmp_path / "run"
+def finished(replayed: Path, tmp_path: Path) -> Path:
+    """Return a copy of a complete run, which a test may damage."""
+    return Path(shutil.copytree(replayed, tmp_path / "run"))
 
 
 def test_every_prefix_of_a_journal_makes_a_run(finished: Path, tmp_path: Path) -> None:
@@ -333,7 +341,10 @@ def test_other_folders_than_working_folders_are_refused(tmp_path: Path, precious
 # -- signals -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGINT, signal.SIGHUP))],
+)
 def test_a_signal_before_the_replay_begins_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     """The process sends the signal to itself during its imports."""
     command = write_case(tmp_path, 1.0)

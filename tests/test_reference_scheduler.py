@@ -1,14 +1,20 @@
-"""The reference scheduler against cases computed by hand from docs/reference/policies/, and its node accounting."""
+"""Cases computed by hand from docs/reference/policies/: the policies and the reference scheduler agree with them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from reference_scheduler import RefJob, RefResult, reference_schedule
+from test_scheduling import assert_same
+
+
+def scheduled(jobs: list[RefJob], machine: int, policy: str, **options: Any) -> dict[int, RefResult]:
+    """Return the schedule of the reference scheduler, and check that it is that of the policy."""
+    assert_same([replace(job, id=job.id - 1) for job in jobs], machine, policy, **options)
+    return reference_schedule(jobs, machine, policy, **options)
 
 
 def rigid(id: int, submit: float, nodes: int, run_time: float, limit: float | None = None) -> RefJob:
@@ -28,9 +34,9 @@ def test_fcfs_starts_no_job_behind_a_head_that_does_not_fit() -> None:
     # 4 nodes. 1 (3 nodes) runs from 0 to 10. 2 (2 nodes) does not fit. 3 (1 node) fits, but waits behind 2. At 10
     # both start.
     jobs = [rigid(1, 0, 3, 10), rigid(2, 1, 2, 5), rigid(3, 2, 1, 5)]
-    assert spans(reference_schedule(jobs, 4, "fcfs")) == {1: (0, 10), 2: (10, 15), 3: (10, 15)}
+    assert spans(scheduled(jobs, 4, "fcfs")) == {1: (0, 10), 2: (10, 15), 3: (10, 15)}
     # EASY: the limit of 3 is 5 s and 2 + 5 <= 10, so it starts at once.
-    assert spans(reference_schedule(jobs, 4, "easy"))[3] == (2, 7)
+    assert spans(scheduled(jobs, 4, "easy"))[3] == (2, 7)
 
 
 def test_easy_backfills_on_extra_nodes_and_by_the_shadow_time() -> None:
@@ -45,7 +51,7 @@ def test_easy_backfills_on_extra_nodes_and_by_the_shadow_time() -> None:
         rigid(4, 3, 2, 500),
         rigid(5, 4, 2, 96),
     ]
-    assert spans(reference_schedule(jobs, 10, "easy")) == {
+    assert spans(scheduled(jobs, 10, "easy")) == {
         1: (0, 100),
         2: (100, 110),
         3: (2, 502),
@@ -53,7 +59,7 @@ def test_easy_backfills_on_extra_nodes_and_by_the_shadow_time() -> None:
         5: (4, 100),
     }
     jobs[4] = rigid(5, 4, 2, 96, limit=97)
-    assert spans(reference_schedule(jobs, 10, "easy"))[5] == (110, 206)
+    assert spans(scheduled(jobs, 10, "easy"))[5] == (110, 206)
 
 
 def test_easy_plans_with_limits_and_starts_the_head_when_nodes_are_released() -> None:
@@ -61,19 +67,19 @@ def test_easy_plans_with_limits_and_starts_the_head_when_nodes_are_released() ->
     # 62 <= 100, starts. When 1 ends early at 50, 2 still waits for 3 until 62: later than without backfill,
     # never later than the shadow.
     jobs = [rigid(1, 0, 3, 50, limit=100), rigid(2, 1, 4, 10), rigid(3, 2, 1, 60)]
-    assert spans(reference_schedule(jobs, 4, "easy")) == {1: (0, 50), 2: (62, 72), 3: (2, 62)}
+    assert spans(scheduled(jobs, 4, "easy")) == {1: (0, 50), 2: (62, 72), 3: (2, 62)}
 
 
 def test_a_job_past_its_limit_counts_as_ending_now() -> None:
     # 4 nodes. 1 (3 nodes) is over its limit of 10 from then on. 2 needs 2 at 20: shadow 20, 4 idle then, 2
     # extra. 3 (1 node, 100 s) at 21: 121 > 21, but 1 <= 2 extra: starts. 2 starts when 1 ends.
     jobs = [rigid(1, 0, 3, 50, limit=10), rigid(2, 20, 2, 5), rigid(3, 21, 1, 100)]
-    assert spans(reference_schedule(jobs, 4, "easy", over_limit="now")) == {1: (0, 50), 2: (50, 55), 3: (21, 121)}
+    assert spans(scheduled(jobs, 4, "easy", over_limit="now")) == {1: (0, 50), 2: (50, 55), 3: (21, 121)}
     # A head that needs all 4 leaves no extra node: 3 waits for it.
     jobs[1] = rigid(2, 20, 4, 5)
-    assert spans(reference_schedule(jobs, 4, "easy", over_limit="now")) == {1: (0, 50), 2: (50, 55), 3: (55, 155)}
+    assert spans(scheduled(jobs, 4, "easy", over_limit="now")) == {1: (0, 50), 2: (50, 55), 3: (55, 155)}
     # If 1 is killed at its limit, it delays no job.
-    results = reference_schedule(jobs, 4, "easy", over_limit="kill")
+    results = scheduled(jobs, 4, "easy", over_limit="kill")
     assert spans(results) == {1: (0, 10), 2: (20, 25), 3: (25, 125)}
     assert [results[id].state for id in (1, 2, 3)] == ["killed", "completed", "completed"]
 
@@ -83,7 +89,7 @@ def test_a_job_without_a_limit_is_expected_to_take_its_run_time() -> None:
     # never killed.
     for run_time, span in ((8.0, (2.0, 10.0)), (9.0, (15.0, 24.0))):
         jobs = [RefJob(1, 0, 10, None, 3), rigid(2, 1, 4, 5), RefJob(3, 2, run_time, None, 1)]
-        results = reference_schedule(jobs, 4, "easy", over_limit="kill")
+        results = scheduled(jobs, 4, "easy", over_limit="kill")
         assert spans(results) == {1: (0, 10), 2: (10, 15), 3: span}
         assert results[3].state == "completed"
 
@@ -91,7 +97,7 @@ def test_a_job_without_a_limit_is_expected_to_take_its_run_time() -> None:
 def test_pref_starts_below_the_preferred_size_and_expands() -> None:
     # 10 nodes. 1 holds 7 until 100. 2 (2-6-8, 60 s on 6) starts on the 3 idle ones: r = 1/2. At 100 it has
     # done 50 s of its 60, and 7 nodes are released. It grows to 6, then to 8, in one resize. r = 8/6: 7.5 s more.
-    results = reference_schedule([rigid(1, 0, 7, 100), malleable(2, 0, 6, 60, 2, 6, 8)], 10, "pref")
+    results = scheduled([rigid(1, 0, 7, 100), malleable(2, 0, 6, 60, 2, 6, 8)], 10, "pref")
     assert spans(results) == {1: (0, 100), 2: (0, 107.5)}
     assert results[2].sizes == [(0, 3), (100, 8)]
     assert results[2].resizes == [(100, 3, 8)]
@@ -100,7 +106,7 @@ def test_pref_starts_below_the_preferred_size_and_expands() -> None:
 def test_under_pref_a_job_waits_for_its_minimum() -> None:
     # The same with minimum 4: 3 idle nodes are too few, and no job can be shrunk. It starts on 6 of the 10 at
     # 100.
-    results = reference_schedule([rigid(1, 0, 7, 100), malleable(2, 0, 6, 60, 4, 6, 8)], 10, "pref", calls="event")
+    results = scheduled([rigid(1, 0, 7, 100), malleable(2, 0, 6, 60, 4, 6, 8)], 10, "pref", calls="event")
     assert spans(results)[2] == (100, 160)
 
 
@@ -108,9 +114,7 @@ def test_under_pref_a_job_waits_for_its_minimum() -> None:
 # done 10 + 10 * 8/4 = 30 s of its work. Then 3 is submitted, and no node is idle. 1 can give 4 nodes down to its
 # preferred size, 6 down to its minimum.
 def shrinking(newcomer: RefJob, work: float = 40) -> dict[int, RefResult]:
-    return reference_schedule(
-        [malleable(1, 0, 4, work, 2, 4, 10), rigid(2, 10, 2, 1000), newcomer], 10, "pref", calls="event"
-    )
+    return scheduled([malleable(1, 0, 4, work, 2, 4, 10), rigid(2, 10, 2, 1000), newcomer], 10, "pref", calls="event")
 
 
 def test_pref_first_attempt_gives_the_preferred_size_and_leaves_others_theirs() -> None:
@@ -155,7 +159,7 @@ def test_pref_takes_from_the_highest_priority_and_from_the_last_one_only_what_is
     ]
     # 2, on 4 again with r = 2, needs 81 / 2 s more and ends at 50.5. Then 1, with 20 + 40.5 s done, grows
     # to 6: 39.5 / 3 s more.
-    results = reference_schedule(jobs, 12, "pref", calls="event")
+    results = scheduled(jobs, 12, "pref", calls="event")
     assert spans(results)[4] == (10, 210)
     assert results[2] == RefResult(
         0, 50.5, "completed", [(0, 2), (5, 4), (6, 6), (10, 4)], [(5, 2, 4), (6, 4, 6), (10, 6, 4)]
@@ -170,7 +174,7 @@ def test_pref_skips_a_job_that_waits_only_for_its_reservation() -> None:
     # delay 3, so it waits, and 2 keeps its 3 nodes. At 100, 3 takes all 7, and now 2 gives a node for 4:
     # r = 2/3. At 115, when 3 ends, 2 has done 110 s and grows.
     jobs = [rigid(1, 0, 6, 100), malleable(2, 0, 3, 200, 2, 3, 3), rigid(3, 1, 7, 15), rigid(4, 2, 1, 500)]
-    results = reference_schedule(jobs, 10, "pref")
+    results = scheduled(jobs, 10, "pref")
     assert spans(results) == {1: (0, 100), 2: (0, pytest.approx(205)), 3: (100, 115), 4: (100, 600)}
     assert results[2].sizes == [(0, 3), (100, 2), (115, 3)]
 
@@ -180,7 +184,7 @@ def test_pref_backfills_by_the_speed_on_the_nodes_it_gives() -> None:
     # idle nodes, r = 1/2: 49 s of limit are 98 s, 100 <= 100; 50 s are 100 s, too long.
     for limit, start in ((49, 2.0), (50, 110.0)):
         jobs = [rigid(1, 0, 6, 100), rigid(2, 1, 8, 10), malleable(3, 2, 8, limit, 4, 8, 8)]
-        results = reference_schedule(jobs, 10, "pref")
+        results = scheduled(jobs, 10, "pref")
         assert results[2].start == 100
         assert results[3].start == start
 
@@ -189,7 +193,7 @@ def test_amdahl_sets_the_speed() -> None:
     # 4 nodes. f = 0.5: S(4) = 1/(0.5 + 0.125) = 1.6, S(2) = 1/(0.5 + 0.25) = 4/3, r(2) = 5/6.
     # 1 holds 2 until 60; 2 (2-4-4, 100 s) starts on 2: 50 s done at 60, then on 4 for 50 s more.
     job = RefJob(2, 0, 100, 100, 4, True, nodes_min=2, nodes_pref=4, nodes_max=4, parallel_fraction=0.5)
-    results = reference_schedule([rigid(1, 0, 2, 60), job], 4, "pref")
+    results = scheduled([rigid(1, 0, 2, 60), job], 4, "pref")
     assert results[2].end == pytest.approx(110)
 
 
@@ -200,7 +204,7 @@ def test_a_promise_waits_for_the_malleability_point() -> None:
     # point coincide, so 3 starts at 10: 1 on 5. At 15 both end. 1 holds 8 at once, but runs on them from 20:
     # 10 + 10 * 5/8 = 16.25 s done, 53.75 more.
     jobs = [malleable(1, 0, 8, 70, 2, 8, 8), rigid(2, 3, 4, 5), rigid(3, 5, 1, 5)]
-    results = reference_schedule(jobs, 10, "pref", malleability_interval_s=10)
+    results = scheduled(jobs, 10, "pref", malleability_interval_s=10)
     assert results[2] == RefResult(10, 15, "completed", [(10, 4)], [])
     assert results[3] == RefResult(10, 15, "completed", [(10, 1)], [])
     assert results[1] == RefResult(
@@ -213,7 +217,7 @@ def test_a_promise_takes_any_nodes_that_come_free() -> None:
     # 1, but gets those of 2 at 6. At 10, 1 releases two nodes that no job waits for and takes them again, so
     # it held 8 all the time.
     jobs = [malleable(1, 0, 8, 70, 2, 8, 8), rigid(2, 0, 2, 6), rigid(3, 3, 2, 1)]
-    results = reference_schedule(jobs, 10, "pref", malleability_interval_s=10)
+    results = scheduled(jobs, 10, "pref", malleability_interval_s=10)
     assert spans(results)[3] == (6, 7)
     assert results[1] == RefResult(0, 70, "completed", [(0, 8)], [(3, 8, 6), (10, 6, 8)])
 
@@ -223,14 +227,14 @@ def test_a_promise_that_can_be_served_overtakes_one_that_cannot() -> None:
     # 10. 3 (3 nodes) gets no promise at 4, since 1 has a resize pending. At 10, 2 starts. 3 needs 3 nodes
     # and 1 can give 2: at 110 3 gets nodes of 2.
     jobs = [malleable(1, 0, 8, 70, 2, 8, 8), rigid(2, 3, 6, 100), rigid(3, 4, 3, 1)]
-    results = reference_schedule(jobs, 10, "pref", malleability_interval_s=10)
+    results = scheduled(jobs, 10, "pref", malleability_interval_s=10)
     assert results[2].start == 10
     assert results[3].start == 110
     # Two promises made in one call (a tick at 5): 2 (5 nodes) takes the 2 idle nodes and 3 of 1; 3 (2 nodes)
     # takes two more of 1, in one resize. The 2 idle nodes are enough for 3 to start at once, before 2, which
     # starts at 10 on the 5 nodes of 1.
     jobs = [malleable(1, 0, 8, 70, 2, 8, 8), rigid(2, 3, 5, 100), rigid(3, 4, 2, 100)]
-    results = reference_schedule(jobs, 10, "pref", malleability_interval_s=10, interval_s=5)
+    results = scheduled(jobs, 10, "pref", malleability_interval_s=10, interval_s=5)
     assert results[1].resizes[0] == (5, 8, 3)
     assert results[3].start == 5
     assert results[2].start == 10
@@ -241,8 +245,8 @@ def test_without_counting_idle_nodes_the_whole_size_is_taken_from_running_jobs()
     # gives 4. Then 2 are idle again, but a job does not grow in the call that shrunk it: 1 waits until 8, when
     # 2 ends. By then it has done 3 + 5/2 s of its 70.
     jobs = [malleable(1, 0, 8, 70, 2, 8, 8), rigid(2, 3, 4, 5)]
-    assert reference_schedule(jobs, 10, "pref", calls="event")[1].resizes[0] == (3, 8, 6)
-    results = reference_schedule(jobs, 10, "pref", calls="event", count_idle="no")
+    assert scheduled(jobs, 10, "pref", calls="event")[1].resizes[0] == (3, 8, 6)
+    results = scheduled(jobs, 10, "pref", calls="event", count_idle="no")
     assert results[1] == RefResult(0, 72.5, "completed", [(0, 8), (3, 4), (8, 8)], [(3, 8, 4), (8, 4, 8)])
     assert results[2] == RefResult(3, 8, "completed", [(3, 4)], [])
 
@@ -250,11 +254,11 @@ def test_without_counting_idle_nodes_the_whole_size_is_taken_from_running_jobs()
 def test_a_job_grows_in_the_call_that_started_it_only_with_the_option() -> None:
     # 8 nodes, 1 (2-4-8, 40 s) alone: 4 nodes until the end, or 8 from the start at twice the speed.
     job = malleable(1, 0, 4, 40, 2, 4, 8)
-    assert reference_schedule([job], 8, "pref", calls="event")[1] == RefResult(0, 40, "completed", [(0, 4)], [])
-    grown = reference_schedule([job], 8, "pref", calls="event", grow_at_start=True)[1]
+    assert scheduled([job], 8, "pref", calls="event")[1] == RefResult(0, 40, "completed", [(0, 4)], [])
+    grown = scheduled([job], 8, "pref", calls="event", grow_at_start=True)[1]
     assert grown == RefResult(0, 20, "completed", [(0, 8)], [(0, 4, 8)])
     # With points every 10 s it holds 8 at once and runs on them from 10: 10 s done, 30 at double speed.
-    late = reference_schedule([job], 8, "pref", calls="event", grow_at_start=True, malleability_interval_s=10)[1]
+    late = scheduled([job], 8, "pref", calls="event", grow_at_start=True, malleability_interval_s=10)[1]
     assert late == RefResult(0, 25, "completed", [(0, 8)], [(0, 4, 8)])
 
 
@@ -263,9 +267,9 @@ def test_a_stretched_limit_kills_no_job_that_does_its_work() -> None:
     # limit shorter by 10 s does: 50 s on 6 nodes are 100 s on 3 nodes, and the limit ends at 100, before the
     # job would grow.
     jobs = [rigid(1, 0, 7, 100), malleable(2, 0, 6, 60, 2, 6, 8)]
-    assert reference_schedule(jobs, 10, "pref", over_limit="kill")[2].state == "completed"
+    assert scheduled(jobs, 10, "pref", over_limit="kill")[2].state == "completed"
     jobs[1].limit = 50
-    results = reference_schedule(jobs, 10, "pref", over_limit="kill")
+    results = scheduled(jobs, 10, "pref", over_limit="kill")
     assert results[2] == RefResult(0, 100, "killed", [(0, 3)], [])
 
 
@@ -275,7 +279,7 @@ def test_the_policy_is_called_at_ticks_only() -> None:
     # end starts 3 at 20 as well.
     jobs = [rigid(1, 3, 4, 5), rigid(2, 12, 4, 0), rigid(3, 20, 4, 5)]
     for policy in ("fcfs", "easy", "pref"):
-        results = reference_schedule(jobs, 4, policy, interval_s=10)
+        results = scheduled(jobs, 4, policy, interval_s=10)
         assert spans(results) == {1: (10, 15), 2: (20, 20), 3: (20, 25)}
 
 
@@ -283,75 +287,13 @@ def test_the_policy_is_called_at_ticks_only() -> None:
 def test_jobs_of_no_run_time_follow_each_other_at_one_instant(policy: str) -> None:
     # 1 node: each job starts and ends at 5 in its own round, then 4 runs.
     jobs = [rigid(1, 5, 1, 0), rigid(2, 5, 1, 0, limit=10), rigid(3, 5, 1, 0), rigid(4, 5, 1, 10)]
-    assert spans(reference_schedule(jobs, 1, policy)) == {1: (5, 5), 2: (5, 5), 3: (5, 5), 4: (5, 15)}
+    assert spans(scheduled(jobs, 1, policy)) == {1: (5, 5), 2: (5, 5), 3: (5, 5), 4: (5, 15)}
 
 
 def test_a_job_larger_than_the_machine_is_rejected() -> None:
     jobs = [rigid(1, 0, 5, 10), rigid(2, 1, 4, 10), malleable(3, 2, 8, 10, 3, 8, 8)]
-    easy = reference_schedule(jobs, 4, "easy")
+    easy = scheduled(jobs, 4, "easy")
     assert easy[1] == RefResult(None, None, "rejected", [], [])
     assert easy[3].state == "rejected"
     # Under pref, 3 has a minimum of 3 nodes and starts on 4 of its 8: r = 1/2.
-    assert spans(reference_schedule(jobs, 4, "pref")) == {1: (None, None), 2: (1, 11), 3: (11, 31)}
-
-
-@st.composite
-def workloads(draw: st.DrawFn) -> list[RefJob]:
-    jobs = []
-    for id in range(draw(st.integers(1, 12))):
-        low, pref, high = sorted(draw(st.lists(st.integers(1, 9), min_size=3, max_size=3)))
-        jobs.append(
-            RefJob(
-                id,
-                submit=draw(st.integers(0, 20)) / 2,
-                run_time=draw(st.integers(0, 20)),
-                limit=draw(st.none() | st.integers(0, 25)),
-                nodes=draw(st.integers(low, high)),
-                malleable=draw(st.booleans()),
-                nodes_min=low,
-                nodes_pref=pref,
-                nodes_max=high,
-                parallel_fraction=draw(st.sampled_from([None, 0.5, 0.95])),
-            )
-        )
-    return jobs
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    jobs=workloads(),
-    policy=st.sampled_from(["fcfs", "easy", "pref"]),
-    options=st.fixed_dictionaries(
-        {
-            "interval_s": st.sampled_from([0.0, 3.0]),
-            "malleability_interval_s": st.sampled_from([0.0, 2.5]),
-            "count_idle": st.sampled_from(["yes", "no", "head"]),
-            "grow_at_start": st.booleans(),
-            "over_limit": st.sampled_from(["extend", "kill", "again", "now"]),
-        }
-    ),
-)
-def test_node_accounting(jobs: list[RefJob], policy: str, options: dict[str, Any]) -> None:
-    """No node is allocated twice, sizes stay within bounds, and the time on each size adds up to the work."""
-    results = reference_schedule(jobs, 8, policy, **options)
-    changes: list[tuple[float, int]] = []
-    for job in jobs:
-        result = results[job.id]
-        low, high = (job.nodes_min, job.nodes_max) if policy == "pref" and job.malleable else (job.nodes, job.nodes)
-        assert (result.state == "rejected") == (low > 8)
-        if result.state == "rejected":
-            continue
-        assert result.start is not None and result.end is not None
-        assert job.submit <= result.start <= result.end
-        assert all(low <= n <= high for _, n in result.sizes)
-        steps = [*result.sizes, (result.end, 0)]
-        changes += [(since, n - before) for (since, n), before in zip(steps, [0, *[n for _, n in steps]], strict=False)]
-        if result.state == "completed" and not options["malleability_interval_s"]:
-            ends = [since for since, _ in steps[1:]]
-            done = sum(job.rate(n) * (end - since) for (since, n), end in zip(result.sizes, ends, strict=True))
-            assert done == pytest.approx(job.run_time)
-    held = 0
-    for _, change in sorted(changes):  # at one instant, releases come first
-        held += change
-        assert held <= 8
-    assert held == 0
+    assert spans(scheduled(jobs, 4, "pref")) == {1: (None, None), 2: (1, 11), 3: (11, 31)}

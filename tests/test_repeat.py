@@ -97,6 +97,7 @@ def test_a_campaign_makes_a_run_of_each_repetition_and_prints_its_statistics(fol
     assert [(slot["cell"], slot["number"], None) for slot in plan["order"]] == attempts(folder / "out")
 
 
+@pytest.mark.slow
 def test_a_cell_is_predicted_and_the_error_is_that_of_the_mean(folder: Path) -> None:
     (folder / "c.yaml").write_text(CAMPAIGN.replace("  a: {}", "  a: {predict: true}"))
     result = repeat("c.yaml", "-o", "out")
@@ -110,6 +111,7 @@ def test_a_cell_is_predicted_and_the_error_is_that_of_the_mean(folder: Path) -> 
     assert whole["b"]["metrics"]["mean_response_s"]["error"] is not None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("finished")
 def test_a_finished_campaign_is_not_repeated(folder: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("run.json")}
@@ -128,6 +130,7 @@ def test_a_changed_campaign_is_refused_with_what_differs(folder: Path) -> None:
     assert len(list((folder / "out").rglob("run.json"))) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("finished")
 def test_a_campaign_may_grow_and_only_what_is_new_is_replayed(folder: Path) -> None:
     (folder / "c.yaml").write_text(CAMPAIGN.replace("repetitions: 2", "repetitions: 3") + "  c: {policy: pref}\n")
@@ -168,6 +171,7 @@ def test_a_folder_with_other_content_is_refused(folder: Path) -> None:
     assert "is not a campaign" in str(repeat("--summary", "out").exception)
 
 
+@pytest.mark.slow
 def test_a_repetition_that_fails_does_not_end_the_campaign(folder: Path) -> None:
     (folder / "c.yaml").write_text(CAMPAIGN + "  c: {beside: sleep 0.01; exit 3}\n")
     result = repeat("c.yaml", "-o", "out")
@@ -197,6 +201,7 @@ def test_a_repetition_whose_run_was_lost_is_repeated_under_its_own_number(folder
     assert order[-1] == ("b", 1)  # the order is that of the execution
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("finished")
 def test_the_log_survives_a_line_that_was_cut_off(folder: Path) -> None:
     log = folder / "out" / "repetitions.jsonl"

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tracebed.api as tb
@@ -197,7 +197,6 @@ def reference(values: FloatArray, cells: list[str]) -> tuple[float, float]:
     return 100 * slope, products / sum(item**2 for item in standard)
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     counts=st.lists(st.integers(2, 12), min_size=1, max_size=4),
     drift=st.floats(-0.02, 0.02),

@@ -176,7 +176,10 @@ def wait_for(folder: Path, kind: str, job: str) -> None:
     raise AssertionError(f"no {kind} of {job} within {GUARD_S} s")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGINT, signal.SIGHUP))],
+)
 def test_an_interrupt_ends_all_jobs_and_leaves_a_readable_run(tmp_path: Path, number: signal.Signals) -> None:
     command = write_case(tmp_path, 1e5)
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
@@ -196,6 +199,7 @@ def test_an_interrupt_ends_all_jobs_and_leaves_a_readable_run(tmp_path: Path, nu
     assert working_folders(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_an_interrupted_replay_never_replaces_a_finished_run(tmp_path: Path) -> None:
     finished = content_of(make_run([(0.0, 0.0, 5.0, 1)], policy="fcfs").save(tmp_path / "run"))
     command = write_case(tmp_path, 1e5)
@@ -263,6 +267,7 @@ def test_a_lost_agent_may_end_the_replay_as_unhealthy_and_its_events_are_kept(tm
     assert run.jobs["state"][0] == "completed"
 
 
+@pytest.mark.slow
 def test_a_killed_replayer_leaves_its_journal_and_the_earlier_run(tmp_path: Path) -> None:
     replay(workload(2), emulated(4), "fcfs", tmp_path / "run", **replaying(speed=2000))
     before = (tmp_path / "run" / "run.json").read_bytes()

@@ -455,7 +455,10 @@ def interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGINT, signal.SIGHUP))],
+)
 @pytest.mark.parametrize("earlier", [False, True])
 def test_an_interrupt_while_agents_start_leaves_nothing(tmp_path: Path, earlier: bool, number: signal.Signals) -> None:
     command = write_case(tmp_path, 1.0)

@@ -142,6 +142,7 @@ def test_an_unwritable_path_of_a_report_is_an_error(comparison: Comparison, tmp_
     assert (tmp_path / "file").read_text() == ""
 
 
+@pytest.mark.slow
 def test_a_long_tail_is_cropped_and_reported() -> None:
     """100 jobs end within 200 s, one ten times later: the axis shows the arrivals and the drain."""
     jobs = [(float(n), float(n), n + 100.0, 1) for n in range(100)] + [(50.0, 50.0, 2000.0, 1)]
@@ -346,6 +347,7 @@ def test_samples_of_the_real_run_are_drawn_by_signal() -> None:
     assert len(section) < 150_000
 
 
+@pytest.mark.slow
 def test_samples_outside_the_time_axis_are_not_drawn() -> None:
     real = malleable(real=True)
     samples = pd.DataFrame({"time": [-5.0, 5000.0], "node": [0, 1], "pressure": 0.5})

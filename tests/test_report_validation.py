@@ -109,6 +109,7 @@ def test_five_repetitions_have_a_distance_map_with_the_prediction(page: str) -> 
     assert "Noise ratio" in found
 
 
+@pytest.mark.slow
 def test_the_pages_of_a_suite_link_to_each_other(tmp_path: Path) -> None:
     suite = validate([case("tiny-fcfs"), case("other-fcfs", off=1.3)])
     path = report.write(suite, tmp_path / "tracebed.html")
@@ -142,6 +143,7 @@ def bare(run: Run) -> Run:
     return Run(replace(run.info, nodes=[]), run.jobs, run.allocations[:0], run.reconfigurations[:0])
 
 
+@pytest.mark.slow
 def test_a_metric_that_the_prediction_does_not_define_is_shown() -> None:
     known = case()
     found = validate([replace(known, predicted=tuple(map(bare, known.predicted)))])
@@ -152,6 +154,7 @@ def test_a_metric_that_the_prediction_does_not_define_is_shown() -> None:
     assert "not defined" in section(page, "verdicts")
 
 
+@pytest.mark.slow
 def test_runs_without_nodes_and_allocations_have_a_report() -> None:
     known = case()
     unknown = replace(known, real=tuple(map(bare, known.real)), predicted=tuple(map(bare, known.predicted)))

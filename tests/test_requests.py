@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from redecided import complete_budget, decided, decided_again, emulated
@@ -206,7 +206,6 @@ def workloads(draw: st.DrawFn) -> Workload:
     return asking(rows)
 
 
-@settings(max_examples=40)
 @given(workloads(), st.sampled_from([0.0, 7.0]), st.booleans())
 def test_work_is_conserved_and_each_request_is_answered_once(work: Workload, grain_s: float, contiguous: bool) -> None:
     """The nodes that a job holds, over time, do its work: an independent account of what the simulator computes."""
@@ -273,6 +272,7 @@ def test_a_replay_under_another_policy_lets_evolving_jobs_run_as_rigid(tmp_path:
     assert run.reconfigurations.empty
 
 
+@pytest.mark.slow
 def test_the_error_budget_of_evolving_jobs_is_complete(tmp_path: Path) -> None:
     """With all causes removed, the simulation makes the requests at the times of the replay, and ends as it did."""
     work = evolving_workload(12)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tracebed.converters.workload import Workload
@@ -37,7 +37,6 @@ def info_of(nodes: list[NodeFacts]) -> RunInfo:
     return info
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     found=st.lists(st.tuples(names, st.integers(1, 2)), max_size=30, unique_by=lambda node: node[0]),
     many=st.integers(1, 4),

@@ -77,6 +77,7 @@ def test_every_kind_of_execution_has_limits_of_run_times() -> None:
             assert name in SIGNALS and limits[name].degraded and limits[name].unhealthy
 
 
+@pytest.mark.slow
 def test_no_ordinary_replay_has_run_times_that_differ_from_their_plans(tmp_path: Path) -> None:
     """Malleable jobs too: their plan follows the nodes that they had."""
     run = replay(workload(12), emulated(4), "pref", tmp_path / "run", **replaying(SPEED))
@@ -87,6 +88,7 @@ def test_no_ordinary_replay_has_run_times_that_differ_from_their_plans(tmp_path:
     assert (rigid["end"] - rigid["launched"] > rigid["run_time"] - 0.02 * SPEED).all()
 
 
+@pytest.mark.slow
 def test_no_timeline_that_loses_time_goes_unnoticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The replay is not resumed: its trace time runs at three quarters of its speed."""
     trace = Timeline.trace

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 
 from fuzz import mutated, read_or_refuse
 from tracebed.cli import tracebed
@@ -360,13 +360,11 @@ def test_impossible_times_are_tolerated_and_counted(log: Path) -> None:
 NAMED = [{**values, "JobName": "a|b\nc"} if number == 4 else values for number, values in enumerate(ROWS)]
 
 
-@settings(max_examples=200, deadline=None)
 @given(mutated(table(NAMED).encode()))
 def test_damaged_files_give_jobs_or_one_clear_line(data: bytes) -> None:
     read_or_refuse(data, "log.txt", "sacct")
 
 
-@settings(max_examples=100, deadline=None)
 @given(mutated(table(NAMED, end="|").encode()))
 def test_damaged_files_do_not_break_recognition(data: bytes) -> None:
     read_or_refuse(data, "log.txt")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tracebed.api import generate
@@ -55,7 +55,6 @@ def test_sizes_are_in_proportion_and_within_the_target(sizes: list[int], origina
         assert got == min(max(nearest, 1), target)
 
 
-@settings(deadline=None, max_examples=40)
 @given(nodes=st.integers(1, 300), share=st.floats(0, 1), seed=st.integers(0, 9))
 def test_malleable_jobs_keep_their_order_of_sizes_and_their_speedup(nodes: int, share: float, seed: int) -> None:
     before = to_malleable(cirne(50, seed=seed), share, seed)

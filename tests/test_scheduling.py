@@ -135,7 +135,6 @@ def _merged(steps: list[tuple[float, int]]) -> list[tuple[float, int]]:
     return kept
 
 
-@settings(max_examples=150, deadline=None)
 @given(data=st.data(), machine=st.integers(1, 8), policy=st.sampled_from(["fcfs", "easy"]))
 def test_rigid_schedules_equal_the_reference(data: st.DataObject, machine: int, policy: str) -> None:
     jobs = data.draw(ref_jobs(machine, malleable=True))
@@ -143,7 +142,7 @@ def test_rigid_schedules_equal_the_reference(data: st.DataObject, machine: int, 
     assert_same(jobs, machine, policy, interval_s=interval, over_limit=data.draw(st.sampled_from(OverLimit)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data(), machine=st.integers(1, 10))
 def test_malleable_schedules_equal_the_reference(data: st.DataObject, machine: int) -> None:
     jobs = data.draw(ref_jobs(machine, malleable=True))

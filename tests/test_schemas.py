@@ -74,6 +74,7 @@ def test_what_metrics_compare_and_a_run_write_is_valid(pair: str, tmp_path: Path
     assert len(problems(found, "tracebed-verdict-2.json")) == 2
 
 
+@pytest.mark.slow
 def test_a_suite_with_all_kinds_of_results_is_valid(tmp_path: Path) -> None:
     policies = ("fcfs", "easy")
     unusual = (fcfs_run(40, stretch=1.5), fcfs_run(40, health=PAIRS["unhealthy"][0].info.health))

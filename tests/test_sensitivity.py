@@ -161,6 +161,7 @@ def expected(changes: dict[str, Any], runs: int) -> list[float]:
     return waits
 
 
+@pytest.mark.slow
 def test_effects_are_those_of_direct_simulations(study: Callable[..., StudyFile], tmp_path: Path) -> None:
     wanted = {"policy": ["fcfs"], "interval_s": [600], "limits": ["exact"], "window": ["late"]}
     file = study(sensitivity={"figures": ["mean_wait_s"], "choices": wanted})

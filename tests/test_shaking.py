@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tracebed.api as tb
@@ -46,7 +46,6 @@ def by_id(workload: Workload) -> pd.DataFrame:
     return workload.table.set_index("job_id").sort_index()
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     submit=st.lists(st.integers(0, 500).map(float) | st.floats(0, 500), min_size=1, max_size=20),
     seed=st.integers(0, 100),
@@ -233,6 +232,7 @@ def test_the_json_of_a_run_has_its_intervals(tmp_path: Path, monkeypatch: pytest
     assert shaken["metrics"] == intervals(rows).to_dict("index")
 
 
+@pytest.mark.slow
 def test_a_verdict_says_whether_the_error_may_be_an_accident(tmp_path: Path) -> None:
     for seed in range(5):
         fcfs_run(60, stretch=1 + seed / 1000).save(tmp_path / f"real/rep-0{seed + 1}")
@@ -254,6 +254,7 @@ def test_a_verdict_says_whether_the_error_may_be_an_accident(tmp_path: Path) -> 
     assert other_tau["accidents"] is None  # the figures of the runs with shaken input have the default tau
 
 
+@pytest.mark.slow
 def test_the_report_has_the_intervals_of_shaken_runs_and_else_does_not_mention_them(tmp_path: Path) -> None:
     real = [fcfs_run(60, stretch=1 + seed / 200) for seed in range(5)]
     fcfs_run(60, stretch=1.05, real=False).save(tmp_path / "sim")

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reference_scheduler import RefJob
@@ -49,7 +49,6 @@ def machine(nodes: int, cores: int = 1) -> list[NodeFacts]:
     return [NodeFacts(f"n{number}", cores) for number in range(1, nodes + 1)]
 
 
-@settings(max_examples=150, deadline=None)
 @given(data=st.data(), nodes=st.integers(1, 9), policy=POLICIES)
 def test_invariants_of_every_schedule(data: st.DataObject, nodes: int, policy: str) -> None:
     jobs = data.draw(ref_jobs(nodes, malleable=True))
@@ -88,7 +87,6 @@ def test_invariants_of_every_schedule(data: st.DataObject, nodes: int, policy: s
     assert sorted(simulator.cluster.idle) == list(range(nodes))
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data(), nodes=st.integers(1, 9))
 def test_easy_never_delays_the_reservation_of_the_head(data: st.DataObject, nodes: int) -> None:
     jobs = data.draw(ref_jobs(nodes, malleable=False))
@@ -112,7 +110,6 @@ def test_easy_never_delays_the_reservation_of_the_head(data: st.DataObject, node
         assert record.start[job] <= shadow
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data(), nodes=st.integers(1, 9))
 def test_work_is_conserved(data: st.DataObject, nodes: int) -> None:
     """The integral of the rate over a job's life is its run time."""
@@ -133,7 +130,6 @@ def test_work_is_conserved(data: st.DataObject, nodes: int) -> None:
         assert done == pytest.approx(job.run_time, abs=1e-6)
 
 
-@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_the_queue_behaves_like_a_list(data: st.DataObject) -> None:
     """Block summaries must not hide a job that fits, including sizes outside the classes."""

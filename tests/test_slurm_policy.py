@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import record_slurm
@@ -71,13 +71,13 @@ def first(passes: list[Decided], job: int) -> float:
 # -- rules ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.parametrize("name", [name for name in RECORDINGS if name != "main-loop"])
 def test_every_recorded_pass_is_planned_as_slurm_did(name: str) -> None:
     recording = Recording.load(name)
     passes = [here for here in recording.passes() if here.planned and recording.clear(here)]
     for here in passes:
         assert recording.modeled(here) == here.planned, f"pass at {here.at} s"
-    assert passes or name == "main-loop"
+    assert passes
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
@@ -317,7 +317,6 @@ class EveryPass(Slurm):
         return started, bool(len(state.queue))
 
 
-@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1), each_second=st.booleans())
 def test_passes_between_two_events_change_nothing(seed: int, each_second: bool) -> None:
     random = np.random.default_rng(seed)

@@ -18,6 +18,7 @@ import paramiko
 import psutil
 import pytest
 
+from agents import until
 from ports import free_ports
 from sshd import Sshd, call, deaf, make_key
 from tracebed.errors import InputError, TestbedError
@@ -220,6 +221,7 @@ def test_stamps_grow_when_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch)
     assert first < next_stamp() < next_stamp()
 
 
+@pytest.mark.slow
 def test_a_command_that_keeps_sending_to_a_file_is_not_given_up(place: Place, tmp_path: Path) -> None:
     provider = place.provider(command_s=2.5)
     host = provider._hosts["web"]
@@ -473,7 +475,7 @@ def test_a_server_with_few_sessions_gets_more_connections(tmp_path: Path) -> Non
         host = provider._hosts["web"]
         assert len([host.start(["cat"]) for _ in range(5)]) == 5
         assert host.command(["echo", "hello"]) == b"hello\n"
-        assert place.connections == 3
+        assert until(lambda: place.connections == 3)  # a first attempt that failed under load is closed by a thread
         provider.close()
 
 

@@ -84,6 +84,7 @@ def verdicts(folder: Path) -> dict[str, str]:
     return {item["simulator"]["name"]: item["verdict"] for item in document["simulators"]}
 
 
+@pytest.mark.slow
 def test_a_suite_is_predicted_replayed_and_decided(folder: Path) -> None:
     result = validate("s.yaml", "-o", "out", case_pages=True)
     assert result.return_value in (ExitCode.INCONCLUSIVE, ExitCode.UNHEALTHY, ExitCode.INACCURATE)
@@ -107,6 +108,7 @@ def test_a_suite_is_predicted_replayed_and_decided(folder: Path) -> None:
     assert predicted.jobs.equals(tb.simulate(tb.read("w.csv"), "easy", "emulated-4").jobs)
 
 
+@pytest.mark.slow
 def test_what_is_done_is_not_repeated(folder: Path) -> None:
     validate("s.yaml", "-o", "out")
     before = times(folder / "out", "real/*/*/run.json"), times(folder / "out", "predicted/*/*/run.json")
@@ -258,6 +260,7 @@ def add(path: Path, simulator: str) -> None:
     path.write_text(path.read_text() + f"  {simulator}\n")
 
 
+@pytest.mark.slow
 def test_the_exit_status_is_that_of_the_worst_simulator(recorded: Path) -> None:
     assert validate("s.yaml", "-o", "out").return_value == ExitCode.OK
     assert verdicts(recorded / "out") == {"right": "accurate"}

@@ -259,7 +259,7 @@ def test_a_line_that_is_too_long_is_an_error_with_its_place() -> None:
     assert error.value.where == "log.swf:4"
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(mutated("\n".join([HEADER + JOB, ALEA, METACENTRUM.replace("1 ", "2 ", 1), job(job=3)]).encode()))
 def test_damage_is_refused_or_tolerated(data: bytes) -> None:
     read_or_refuse(data, "log.swf", "swf")
@@ -318,7 +318,6 @@ def test_line_ends_blank_lines_and_comments_anywhere() -> None:
 numbers = st.integers(-1, 10**6)
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.tuples(*[numbers] * 18), min_size=1, max_size=5, unique_by=lambda row: row[0]),
     st.sampled_from([" ", "  ", "\t", " \t "]),
@@ -331,7 +330,6 @@ def test_reading_at_once_and_line_by_line_agree(rows: list[tuple[int, ...]], gap
     pd.testing.assert_frame_equal(at_once.astype("str"), one_by_one.astype("str"))
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.text(st.sampled_from('019 -.;:{}\t\n\rabE_é"#,[]Tracebed-Column: '), max_size=120) | st.binary(max_size=80))
 def test_any_text_gives_a_workload_or_an_input_error(content: str | bytes) -> None:
     data = content.encode() if isinstance(content, str) else content

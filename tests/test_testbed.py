@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 import psutil
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import namespaces
@@ -202,7 +202,6 @@ ANY = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_any_change_of_an_event_is_refused_or_can_be_used(data: st.DataObject) -> None:
     """An agent that was modified by the user of its node must not end the controller by a wrong field."""
@@ -323,6 +322,7 @@ class Open(LocalProvider):
         return "0.0.0.0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "rule"),
     [
@@ -673,6 +673,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_the_agents_of_a_killed_controller_are_taken_over(tmp_path: Path) -> None:
     command = [sys.executable, "-c", CONTROLLER, str(tmp_path / "spool")]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
@@ -780,6 +781,7 @@ FAULTS = {"killed": signal.SIGKILL, "ended": signal.SIGTERM, "stopped": signal.S
 """Signals to an agent. A host that is shut down sends SIGTERM to it."""
 
 
+@pytest.mark.slow
 @needs_namespaces
 @pytest.mark.parametrize("fault", FAULTS)
 def test_jobs_of_a_lost_node_run_again_when_it_is_back(

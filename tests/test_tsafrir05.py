@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -59,7 +59,6 @@ def test_jobs_get_estimates_as_in_the_reference(reference_data: Callable[[str], 
         assert stats.ks_2samp(ours[some], theirs[some]).pvalue > 1e-3
 
 
-@settings(deadline=None)
 @given(st.integers(200, 30_000), st.integers(60, 20_000), st.floats(0.0, 88.0), st.integers(0, 99))
 def test_a_histogram_counts_every_job_once(jobs: int, minutes: int, share: float, seed: int) -> None:
     made = histogram(jobs, 60 * minutes, np.random.default_rng(seed), share)
@@ -72,7 +71,6 @@ def test_a_histogram_counts_every_job_once(jobs: int, minutes: int, share: float
         assert made.jobs[-1] / jobs == pytest.approx(share / 100, abs=0.02)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.floats(0.0, 3600.0), min_size=1, max_size=400),
     st.integers(0, 99),

@@ -49,6 +49,20 @@ def make_validation(
         tolerances: the default ones if None.
         calibration: cases on which the simulator was calibrated.
     """
+    found = tuple((stretches or {"w1-fcfs": 1.0, "w2-fcfs": 1.0}).items())
+    if tolerances is None:
+        return _usual(found, name, repetitions, noise, tuple(calibration))
+    return _validated(found, name, repetitions, noise, tuple(calibration), tolerances)
+
+
+def _validated(
+    stretches: tuple[tuple[str, float], ...],
+    name: str,
+    repetitions: int,
+    noise: float,
+    calibration: tuple[str, ...],
+    tolerances: Tolerances | None = None,
+) -> Validation:
     cases = [
         Case(
             case,
@@ -58,9 +72,12 @@ def make_validation(
             (predicted_run(int(case[1]), stretch),),
             calibration=case in calibration,
         )
-        for case, stretch in (stretches or {"w1-fcfs": 1.0, "w2-fcfs": 1.0}).items()
+        for case, stretch in stretches
     ]
     return validate(cases, tolerances, simulator=SimulatorFacts(name, "1.2", "0" * 64, len(cases)))
+
+
+_usual = cache(_validated)  # many tests look at the same validation
 
 
 SUITE = """workloads: [w1, w2]
