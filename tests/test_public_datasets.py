@@ -294,6 +294,12 @@ def test_numbers_too_large_to_multiply_are_unknown() -> None:
     assert np.isnan(workload.floats("time_limit")[0])
 
 
+@pytest.mark.parametrize("number", [2.0**63, 1e300, np.inf, -np.inf])
+def test_no_number_in_the_place_of_a_text_is_an_internal_error(number: float) -> None:
+    workload, _ = read(pm100.read_log, parquet(marconi(job_id=[number, 2.0, 3.0])))
+    assert len(workload) == 3
+
+
 def test_jobs_larger_than_the_machine_are_counted_and_kept() -> None:
     workload, tolerated = read(lassen.read_log, LASSEN.replace(b",795,", b",796,"))
     assert workload.ints("nodes").tolist() == [16, 796, 1]

@@ -32,6 +32,8 @@ RESIZES = [
     ("2", "expand", 2, 3, 14.0, 14.5, 15.0, 15.0, "applied"),
     ("3", "expand", 1, 2, 19.0, NAN, NAN, NAN, "cancelled"),
 ]
+HEALTH: dict[str, Any] = {"state": "healthy", "causes": []}
+HEALTHY_CAUSE = {"state": "healthy", "text": "agents lost", "signal": "agents_lost"}
 TABLES = ("jobs", "allocations", "reconfigurations", "nodes")
 TABLE_COLUMNS = {name: [*columns] for name, columns in run_schema.TABLES.items()}
 DURATIONS = ("decision_s", "spawn_s", "redistribution_s", "termination_s", "moved_mib")
@@ -124,6 +126,22 @@ EDITS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "the state of its health is unknown": (lambda facts: facts.update(health={"state": "ill"}), "health is not a"),
     "a cause has no text": (
         lambda facts: facts.update(health={"state": "degraded", "causes": [{"state": "degraded"}]}),
+        "health is not a state with its causes",
+    ),
+    "a cause by the default limits is healthy": (
+        lambda facts: facts.update(health=HEALTH | {"wider": ["x"], "defaults": HEALTH | {"causes": [HEALTHY_CAUSE]}}),
+        "health is not a state with its causes",
+    ),
+    "the judgment by the default limits is missing": (
+        lambda facts: facts.update(health=HEALTH | {"wider": ["x"]}),
+        "health is not a state with its causes",
+    ),
+    "a wider limit is a number": (
+        lambda facts: facts.update(health=HEALTH | {"wider": [3], "defaults": HEALTH}),
+        "health is not a state with its causes",
+    ),
+    "the signal of a cause is a list": (
+        lambda facts: facts.update(health=HEALTH | {"causes": [HEALTHY_CAUSE | {"state": "degraded", "signal": []}]}),
         "health is not a state with its causes",
     ),
     "the workloads of its calibration are a number": (

@@ -123,6 +123,38 @@ def test_no_run_time_is_shorter_than_its_plan_after_a_resume(tmp_path: Path, nod
         case.end()
 
 
+BEFORE_ENDED = """
+import os
+from tracebed.orchestrator.replay.journal import Journal
+inner = Journal.write
+def write(self, entries):
+    entries = list(entries)
+    if any(entry.kind == 'ended' for entry in entries):
+        os.kill(os.getpid(), 9)
+    inner(self, entries)
+Journal.write = write
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("clock", ["wall", "steady"])
+def test_no_run_time_is_shorter_than_its_plan_if_the_job_ended_before_the_resume(tmp_path: Path, clock: str) -> None:
+    """With a steady clock, trace time continued at the last entry, although the job had worked after it."""
+    job = {"job_id": ["a"], "submit_time": [0.0], "run_time": [1000.0], "time_limit": [2000.0]}
+    work = Workload(pd.DataFrame(job | {"nodes": [2], "cores_per_node": [2]}))
+    nodes = "{name: 'n[1-2]', cores: 2, emulated: true}"
+    inventory = f"grain_s: 0.02\nheartbeat_s: 1.7\nlinger_s: 120\nnodes:\n  - {nodes}\n"
+    case = Case(tmp_path, work, inventory, "--speed", "400", "--policy", "fcfs", "--clock", clock)
+    try:
+        assert case.start(hook=BEFORE_ENDED).wait(120.0) == -9
+        run = case.finish(case.start("--resume", hook=KEEP))
+        [row] = run.jobs.itertuples()
+        assert row.end - row.launched > 1000.0 - 0.02 * 400
+        assert len(run.info.pauses) == 1
+    finally:
+        case.end()
+
+
 BEFORE_LAUNCHED = """
 import os
 from tracebed.orchestrator.replay.journal import Journal

@@ -77,6 +77,10 @@ class Clock:
         """Return the time of the clock at the `running` time of a recent event."""
         return running
 
+    def past(self, running: float) -> float:
+        """Return the time of the clock at a past `running` time at which no rank ran any more."""
+        return running
+
     def monotonic(self, until: float) -> float:
         """Return the monotonic time at which to check whether the clock has reached `until`."""
         return until + (self._pauses.total if self._pauses else 0.0)
@@ -144,6 +148,11 @@ class SteadyClock(Clock):
     def at(self, running: float) -> float:
         """Return the current steady time, since past times are not recorded."""
         return self.now()
+
+    def past(self, running: float) -> float:
+        """Return the steady time at a past `running` time at which no rank ran any more."""
+        with self._locked():
+            return self._at(max(running, self._state[1]))
 
     def monotonic(self, until: float) -> float:
         """Return the earliest monotonic time at which the clock can reach `until`."""

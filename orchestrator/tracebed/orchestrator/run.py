@@ -384,13 +384,26 @@ def workload_facts(workload: Workload, name: str) -> dict[str, Any]:
 
 
 def _is_health(raw: dict[str, Any]) -> bool:
-    """Return whether a value has the state and the causes of `RunInfo.health`."""
-    causes, states = raw.get("causes"), ("degraded", "unhealthy")
+    """Return whether a value has the state and the causes of `RunInfo.health`, also by the default limits."""
+    defaults = raw.get("defaults")
     return (
-        raw.get("state") in ("healthy", *states)
+        _is_judgment(raw)
         and isinstance(raw.get("signals", {}), dict)
         and isinstance(raw.get("thresholds", ""), str)
-        and isinstance(causes, list)
-        and all(isinstance(cause, dict) for cause in causes)
-        and all(isinstance(cause.get("text"), str) and cause.get("state") in states for cause in causes)
+        and fits(raw.get("wider", []), list[str])
+        and (_is_judgment(defaults) if "wider" in raw else defaults is None)
+    )
+
+
+def _is_judgment(raw: Any) -> bool:
+    """Return whether a value is a state of health with its causes."""
+    states = ("degraded", "unhealthy")
+    if not isinstance(raw, dict) or raw.get("state") not in ("healthy", *states):
+        return False
+    return isinstance(raw.get("causes"), list) and all(
+        isinstance(cause, dict)
+        and cause.get("state") in states
+        and isinstance(cause.get("text"), str)
+        and isinstance(cause.get("signal", ""), str)
+        for cause in raw["causes"]
     )

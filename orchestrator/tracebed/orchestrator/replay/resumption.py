@@ -221,7 +221,8 @@ class Resumption:
         elif any(testbed.adopted.values()):  # the stopped ranks have held the steady clock
             at = max(last, timeline.now())
             timeline.pause(at, timeline.zero)
-        else:
+        else:  # the last rank has ended, perhaps after the last entry of the journal
+            at = max(last, timeline.trace(replayer.clock.past(since)))
             timeline.pause(at)
         left_out = {name: before.get(name, 0.0) + (wall_s or 0.0) for name in held}
         return {"at": at, "zero": timeline.zero, "since": since, "wall_s": wall_s, "left_out": left_out}

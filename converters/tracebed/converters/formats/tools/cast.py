@@ -66,7 +66,7 @@ def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return any column as text; integers stored as floats lose their `.0`."""
     if pa.types.is_floating(column.type):
         whole = column.cast(pa.int64(), safe=False)
-        if pc.all(pc.equal(whole.cast(pa.float64()), column)).as_py() is not False:
+        if pc.all(pc.equal(whole.cast(pa.float64(), safe=False), column)).as_py() is not False:
             column = whole
     return pc.fill_null(column.cast(pa.string()), "")
 
