@@ -27,7 +27,7 @@ def _derive(c: Columns, system: System, zone: str) -> Derived:
     failed = np.where(run >= limit, STATES.index(JobState.KILLED), STATES.index(JobState.FAILED))
     return Derived(
         {
-            "job_id": c["job"].str.split(".").str[0].array,
+            "job_id": c["job_id"].str.split(".").str[0].array,
             "run_time": run,
             "time_limit": first_positive(limit),
             "nodes": nodes,
