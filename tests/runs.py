@@ -108,10 +108,10 @@ def make_run(
 def with_setup(info: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of `RunInfo`, with the settings among them and among `parameters` in the setup."""
     parameters = dict(info.get("parameters", {}))
-    settings = {name: info[name] for name in SETTINGS if name in info}
+    settings = {name: info[name] for name in SETTINGS if name in info and name != "calibration"}
     settings |= {name: parameters.pop(name) for name in SETTINGS if name in parameters}
-    setup = Setup.of(settings.pop("policy", "fcfs"), **settings)
-    others = {name: value for name, value in info.items() if name not in SETTINGS}
+    setup = Setup.of(settings.get("policy", "fcfs"), **{name: settings[name] for name in settings if name != "policy"})
+    others = {name: value for name, value in info.items() if name not in settings}
     return others | {"setup": setup, "parameters": parameters}
 
 

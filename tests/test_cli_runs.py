@@ -125,13 +125,19 @@ def test_bad_input_is_one_line_and_writes_nothing(
 @pytest.mark.parametrize("value", ["nan", "inf", "-1", "1e400", "1e308", "1.1e9"])
 @pytest.mark.parametrize(
     "option",
-    ["speed", "interval", "malleability-interval", "launch-overhead", "end-overhead", "reconfiguration-overhead"],
+    ["speed", "interval", "malleability-interval"],
 )
 def test_invalid_times_are_refused(run: Tracebed, small: Path, option: str, value: str) -> None:
     """With an interval of NaN or -1 s the simulation would not end."""
     result = run("simulate", str(small), "--policy", "easy", f"--{option}", value, "-o", "x")
     assert isinstance(result.exception, click.BadParameter)
     assert f"--{option}" in result.exception.format_message()
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "1e400", "1e308", "1.1e9", "1 s"])
+def test_invalid_overheads_are_refused(run: Tracebed, small: Path, value: str) -> None:
+    given = ("--policy", "easy", "--overhead", f"launch_s={value}", "-o", "x")
+    assert "overhead launch_s is" in refused(run("simulate", str(small), *given))
 
 
 def test_a_workload_without_a_system_needs_the_option(run: Tracebed, tmp_path: Path) -> None:

@@ -323,8 +323,9 @@ def test_the_files_of_a_simulation_give_the_run_of_its_messages(tmp_path: Path) 
     drawn = tb.generate("lublin99", jobs=50, nodes=16, seed=3, load=0.9)
     table = drawn.table.assign(submit_time=drawn.table["submit_time"] + 5e6)
     workload = tb.make_malleable(Workload(table, drawn.provenance), share=0.5, seed=1)
-    options = SimulateOptions(folder=tmp_path / "kept", options={"program": str(program)}, malleability_interval_s=60)
-    exact = simulate("elastisim", workload, nodes_of(workload.provenance.system), "pref", options)
+    options = SimulateOptions(keep=tmp_path / "kept", simulator_options={"program": str(program)})
+    nodes = nodes_of(workload.provenance.system)
+    exact = simulate("elastisim", workload, nodes, "pref", options, malleability_interval_s=60)
     found = saved(read(tmp_path / "kept", workload, ReadOptions()), tmp_path)
     resolution = found.info.resolution_s
     for name in ("submit", "start", "end"):

@@ -19,6 +19,7 @@ from tracebed.converters.workload import System
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import nodes_of
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.validation.metrics import metrics
 from tracebed.validation.simulators import accasim
@@ -243,7 +244,7 @@ def test_a_failure_of_accasim_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_process_is_left: None, body: str, message: str
 ) -> None:
     fake(tmp_path, monkeypatch, body)
-    options = SimulateOptions(timeout_s=0.5 if "sleep" in body else 60.0, folder=tmp_path / "kept")
+    options = SimulateOptions(timeout_s=0.5 if "sleep" in body else 60.0, keep=tmp_path / "kept")
     with pytest.raises(InputError, match=message):
         simulate("accasim", workload(JOBS), MACHINE, "fcfs", options)
     assert (tmp_path / "kept" / "workload.swf").read_text().count("\n") == 3
@@ -268,18 +269,20 @@ def test_fcfs_of_accasim_is_fcfs(tmp_path: Path) -> None:
 
 def test_a_calibration_has_its_overheads_with_every_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
     """They were zero, although the run named the calibration."""
-    seen: list[SimulateOptions] = []
+    seen: list[Setup] = []
 
-    def recorded(workload: Any, nodes: Any, policy: str, options: SimulateOptions) -> Run:
-        seen.append(options)
-        return tb.simulate(workload, policy, len(nodes))
+    def recorded(workload: Any, nodes: Any, setup: Setup, options: SimulateOptions) -> Run:
+        seen.append(setup)
+        return tb.simulate(workload, setup, len(nodes))
 
-    stub = Simulator(name="accasim", title="a stub", simulate=recorded, supports=frozenset({"overheads"}))
+    stub = Simulator(
+        name="accasim", title="a stub", simulate=recorded, supports=frozenset({"overheads", "calibration"})
+    )
     monkeypatch.setattr(accasim, "SIMULATOR", stub)
     measured = calibration()
     tb.simulate(workload(JOBS), "easy", simulator="accasim", calibration=measured, speed=100.0)
-    assert seen[0].overheads == Overheads(**measured.constants).times(100.0)
-    assert seen[0].overheads.launch_s > 0
+    assert seen[0].timing.overheads == Overheads(**measured.constants)
+    assert seen[0].timing.overheads.launch_s > 0
 
 
 # -- CQSim, and all of them

@@ -155,7 +155,8 @@ def test_the_kernel_of_a_job_is_the_first_one_of_its_application(application: st
 # -- simulations
 
 
-ZERO = Overheads()
+GRAIN = Overheads(grain_s=1e-6)
+"""The overheads of `calibrated`."""
 NODE = [NodeFacts("n1", 4)]
 
 
@@ -175,8 +176,8 @@ def pair(owner: str, guest: str, kind: str = "malleable", *, guest_s: float = 10
 
 
 def ends(workload: Workload, table: Mapping[str, Mapping[str, float]] | None) -> dict[str, float]:
-    chosen = calibrated(table) if table is not None else None
-    run = predict(workload, NODE, "drom-share", overheads=ZERO, calibration=chosen)
+    given = {"calibration": calibrated(table)} if table is not None else {"overheads": GRAIN}
+    run = predict(workload, NODE, "drom-share", **given)
     return dict(zip(run.jobs["job_id"], run.jobs["end"], strict=True))
 
 
@@ -214,7 +215,7 @@ def test_factors_of_one_change_nothing_to_the_bit(policy: str, table: str) -> No
             "policy_parameters": parameters,
             "runtime_model": RuntimeModel(machine["model"]),
             "over_limit": machine["over_limit"],
-            "overheads": ZERO,
+            "overheads": GRAIN,
         }
         plain = predict(work, nodes, policy, **arguments)
         other = predict(work, nodes, policy, calibration=calibrated(factors), **arguments)

@@ -84,11 +84,16 @@ def test_a_valid_run_is_loaded_unchanged(folder: Path) -> None:
     assert repr(run) == "Run(simulator, fcfs, 5 jobs, 4 nodes, makespan 30 s)"
 
 
+def timing(**values: Any) -> Callable[[dict[str, Any]], Any]:
+    """Return an edit of run.json that changes settings of the timing."""
+    return lambda facts: facts["setup"]["timing"].update(values)
+
+
 EDITS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "speed is a text": (lambda facts: facts.update(speed="fast"), r"speed is 'fast', not of type float"),
-    "speed is 0": (lambda facts: facts.update(speed=0), r"speed is 0, not from 0.001"),
-    "speed is NaN": (lambda facts: facts.update(speed=NAN), r"NaN is not a JSON number"),
-    "speed is too large": (lambda facts: facts.update(speed=1e15), r"speed is 1e\+15, not from .* to 1,000,000"),
+    "speed is a text": (timing(speed="fast"), r"setup: speed is 'fast'"),
+    "speed is 0": (timing(speed=0), r"setup: speed is 0"),
+    "speed is NaN": (timing(speed=NAN), r"NaN is not a JSON number"),
+    "speed is too large": (timing(speed=1e15), r"setup: speed is 10{15}"),
     "resolution is a text": (lambda facts: facts.update(resolution_s="1 s"), r"resolution_s is '1 s'"),
     "resolution is negative": (lambda facts: facts.update(resolution_s=-1), r"resolution_s is -1, below 0"),
     "nodes are missing": (lambda facts: facts.pop("nodes") and None, r"nodes is missing"),
@@ -100,7 +105,12 @@ EDITS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     ),
     "a node is a number": (lambda facts: facts["nodes"].append(7), r"7 is not a node"),
     "two nodes have one name": (lambda facts: facts["nodes"][1].update(name="n0"), r"two nodes have the same name"),
-    "the policy is missing": (lambda facts: facts.pop("policy") and None, r"policy is missing"),
+    "the setup is missing": (lambda facts: facts.pop("setup") and None, r"setup is missing"),
+    "the priority is unknown": (
+        lambda facts: facts["setup"]["scheduling"].update(priority="best"),
+        r"setup: unknown priority .*best",
+    ),
+    "a setting is unknown": (timing(sped=2), r"setup: unknown setting .*sped"),
     "the state is unknown": (lambda facts: facts.update(state="zzz"), r"state is 'zzz', not completed or interrupted"),
     "counts are texts": (lambda facts: facts["counts"].update(jobs="five"), r"counts is .*'five'"),
     "counts are others": (lambda facts: facts["counts"].update(jobs=6), r"jobs.parquet: has 5 jobs, run.json has 6"),
@@ -125,7 +135,7 @@ EDITS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         r"overlap_s of the hand-overs is 'long'",
     ),
     "the format is a text": (lambda facts: facts.update(format="two"), r"format is 'two'"),
-    "the format is newer": (lambda facts: facts.update(format=99), r"format 99 is newer"),
+    "the format is newer": (lambda facts: facts.update(format=99), r"has format 99, .*update tracebed"),
     "it is a list": (lambda facts: [facts], r"is not a JSON object"),
 }
 
@@ -431,6 +441,6 @@ def test_no_contradiction_is_accepted(name: str, folder: Path) -> None:
 
 
 def test_no_run_is_saved_that_cannot_be_read(tmp_path: Path) -> None:
-    run = make_run([(0.0, 0.0, 5.0, 1)], parameters={"interval_s": np.inf, "grain": (np.nan, np.float64(2.0))})
+    run = make_run([(0.0, 0.0, 5.0, 1)], parameters={"latency_s": np.inf, "grain": (np.nan, np.float64(2.0))})
     found = Run.load(run.save(tmp_path / "run")).info
-    assert found.parameters == {"interval_s": None, "grain": [None, 2.0]}
+    assert found.parameters == {"latency_s": None, "grain": [None, 2.0]}

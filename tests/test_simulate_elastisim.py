@@ -21,6 +21,7 @@ from click.testing import CliRunner
 
 import elastisim_programs as programs
 import tracebed.api as tb
+from tracebed.api.runs import split
 from tracebed.cli import tracebed
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import ExitCode, InputError, TracebedError
@@ -61,8 +62,9 @@ def workload_of(*jobs: dict[str, Any], nodes: int = 4) -> Workload:
 
 def by_elastisim(workload: Workload, policy: str, program: Path, **options: Any) -> Run:
     own = workload.provenance.system
-    given = SimulateOptions(**{"timeout_s": 300.0, "options": {"program": str(program)}, **options})
-    return simulate("elastisim", workload, nodes_of(own), policy, given)
+    usual = {"timeout_s": 300.0, "simulator_options": {"program": str(program)}}
+    settings, given = split(usual | options, SimulateOptions)
+    return simulate("elastisim", workload, nodes_of(own), policy, SimulateOptions(**given), **settings)
 
 
 def assert_same(workload: Workload, policy: str, program: Path, **options: Any) -> Run:
@@ -240,13 +242,15 @@ def test_an_impossible_decision_is_an_error_and_ends_the_program(
         ("sd", {}, "lets jobs share nodes, which ElastiSim cannot do"),
         ("conservative", {"policy_parameters": {"backfill_interval_s": 30}}, "give a scheduling interval"),
         ("easy", {"seed": 3}, "simulator elastisim does not support seed"),
-        ("easy", {"options": {"iteration": "3"}}, "elastisim has no option 'iteration'"),
+        ("easy", {"simulator_options": {"iteration": "3"}}, "elastisim has no option 'iteration'"),
     ],
 )
 def test_what_elastisim_cannot_do_is_refused(program: Path, policy: str, options: dict[str, Any], message: str) -> None:
-    given = {"program": str(program)} | options.pop("options", {})
+    given = {"program": str(program)} | options.pop("simulator_options", {})
     with pytest.raises(InputError, match=message):
-        by_elastisim(workload_of({}, {"submit_time": 1.0, "nodes": 4}), policy, program, **options, options=given)
+        by_elastisim(
+            workload_of({}, {"submit_time": 1.0, "nodes": 4}), policy, program, **options, simulator_options=given
+        )
 
 
 # -- failures of the program -------------------------------------------------------------------------------------------
@@ -293,10 +297,10 @@ def test_a_missing_program_is_an_error_that_names_the_ways_to_give_it(
     monkeypatch.setenv("PATH", str(tmp_path))
     for given, named in (({}, "elastisim"), ({"program": "./none"}, "./none")):
         with pytest.raises(InputError, match=rf"is not found: {named} \(install ElastiSim, and give --program FILE"):
-            by_elastisim(workload_of({}), "easy", tmp_path, options=given)
+            by_elastisim(workload_of({}), "easy", tmp_path, simulator_options=given)
     monkeypatch.setenv("TRACEBED_ELASTISIM", str(tmp_path / "other"))
     with pytest.raises(InputError, match=r"is not found: .*other"):
-        by_elastisim(workload_of({}), "easy", tmp_path, options={})
+        by_elastisim(workload_of({}), "easy", tmp_path, simulator_options={})
 
 
 # -- protocol ----------------------------------------------------------------------------------------------------------
