@@ -42,13 +42,14 @@ PriorityType=priority/basic
 NodeName=n[1-4] CPUs=4
 PartitionName=p Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
-ANSIBLE = """all:
-  vars: {tracebed_cores: 2}
-  children:
-    nodes:
-      hosts:
-        n[1:3]: {tracebed_cores: 4, ansible_host: 127.0.0.1}
-        n4: {}
+ANSIBLE = """{
+ "_meta": {"hostvars": {
+  "n1": {"tracebed_cores": 4, "ansible_host": "127.0.0.1"},
+  "n2": {"tracebed_cores": 2}
+ }},
+ "all": {"children": ["ungrouped", "nodes"]},
+ "nodes": {"hosts": ["n1", "n2"]}
+}
 """
 SSH = "Host n1 n2\n  HostName 127.0.0.1\n  Port 2201\n  User me\nHost n3\n  HostName ::1\n  IdentityFile ~/.ssh/id\n"
 STUDY = """workloads:
@@ -196,11 +197,11 @@ def prepare(folder: Path, call: Call) -> list[Case]:
     case("slurm.conf", "slurm.conf", f"simulate {workload} --policy slurm -P @slurm.conf {speed} -o out/sim")
     inventory = Path(__file__).parents[1] / "inventory/emulated-4.yaml"
     shutil.copy(inventory, folder / "inv.yaml")
-    (folder / "ansible.yaml").write_text(ANSIBLE)
+    (folder / "ansible.json").write_text(ANSIBLE)
     (folder / "ssh_config").write_text(SSH)
-    for name in ("inv.yaml", "ansible.yaml"):
+    for name in ("inv.yaml", "ansible.json"):
         case("inventory", name, f"simulate {workload} --policy easy --inventory {name} -o out/sim")
-    for name in ("inv.yaml", "ansible.yaml", "ssh_config"):  # ssh_config has no cores, which a simulation needs
+    for name in ("inv.yaml", "ansible.json", "ssh_config"):  # ssh_config has no cores, which a simulation needs
         case("inventory", name, f"read inventory {name}")
     (folder / "ids.csv").write_text("".join(f"{n} {n}\n" for n in range(1, 4)))
     (folder / "batsim4").mkdir()

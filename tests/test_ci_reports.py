@@ -15,8 +15,9 @@ from tracebed.errors import ExitCode
 from tracebed.validation.report.annotations import MOST, annotate, code_quality
 from tracebed.validation.report.junit import junit
 from tracebed.validation.report.markdown import LIMIT, markdown, table
-from tracebed.validation.verdict import Reason, Tolerances, Validation, Verdict
+from tracebed.validation.verdict import Reason, Validation, Verdict
 from tracebed.validation.verdict.gate import Finding, OnInconclusive, gate
+from tracebed.validation.verdict.tolerances import SHIPPED
 from validations import make_validation
 
 FAIL, WARN, PASS = OnInconclusive
@@ -193,7 +194,7 @@ def test_junit_replaces_characters_that_xml_cannot_contain(accurate: Validation)
 
 
 def write_tolerances(path: Path) -> Path:
-    path.write_text(Tolerances.default().to_yaml())
+    path.write_text(SHIPPED.read_text(encoding="utf-8"))
     return path
 
 

@@ -32,6 +32,7 @@ from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven, Trial
 from tracebed.orchestrator.scheduling.policies.sd_plan import Plan
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.state import Decision, Policy, Releases, Share, State
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Simulator
@@ -75,7 +76,7 @@ def simulated(
         Jobs.of(workload_of(jobs), cores_per_node=cores, over_limit=over_limit),
         [cores] * nodes,
         policy,
-        runtime_model=RuntimeModel(model),
+        Setup.of(policy, runtime_model=model),
         sockets=[sockets] * nodes,
     )
     return simulator.run(), simulator
@@ -218,7 +219,9 @@ def compare_dmr(seed: int) -> int:
         "malleability_interval_s": float(rng.choice([0.0, 0.0, 2.0, 3.7])),
     }
     over_limit = random.Random(seed).choice([*OverLimit])
-    simulator = Simulator(Jobs.of(whole_nodes(jobs), over_limit=over_limit), [1] * nodes, Dmr(), **options)
+    simulator = Simulator(
+        Jobs.of(whole_nodes(jobs), over_limit=over_limit), [1] * nodes, Dmr(), Setup.of("dmr", **options)
+    )
     record = simulator.run()
     reference = DmrReference(jobs, nodes, over_limit=over_limit, **options)
     reference.go()

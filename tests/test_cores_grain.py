@@ -17,8 +17,8 @@ from tracebed.orchestrator.scheduling.policies.drom import DromShare
 from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
-from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Simulator
 
 
@@ -40,8 +40,7 @@ def simulated(
         Jobs.of(work, cores_per_node=cores),
         [cores] * nodes,
         policy,
-        runtime_model=RuntimeModel(model),
-        overheads=overheads,
+        Setup.of(policy, runtime_model=model, overheads=overheads),
         sockets=[sockets] * nodes,
     )
     return simulator.run(), simulator

@@ -30,6 +30,7 @@ from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.policies.deadline import Deadline
 from tracebed.orchestrator.scheduling.reservations import Hold, Reservations, nodes_of
 from tracebed.orchestrator.scheduling.state import Decision, Reject, Reserve, Start
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.simulator import Simulator
@@ -170,7 +171,9 @@ def test_accepted_jobs_starts_and_nodes_are_those_of_a_slow_twin(case: tuple[Wor
     work, grid, placement = case
     jobs = Jobs.of(work)
     said: list[tuple[float, Decision]] = []
-    simulator = Simulator(jobs, [1] * len(grid), noting(Deadline(), said), placement=f"{placement}@{grid}")
+    simulator = Simulator(
+        jobs, [1] * len(grid), noting(Deadline(), said), Setup.of("deadline", placement=placement, grid=str(grid))
+    )
     record = simulator.run()
     expected = twin(jobs, grid, placement)
     started = {each.job: (at, sorted(each.on)) for at, each in said if isinstance(each, Start)}

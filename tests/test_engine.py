@@ -21,12 +21,13 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
-from tracebed.orchestrator.scheduling import priorities
+from tracebed.orchestrator.scheduling import names
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies.drom import DromShare
 from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.policies.kassel import Pref
 from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation import engine
 from tracebed.orchestrator.simulation.engine.library import DescriptionError, Library
 from tracebed.orchestrator.simulation.interference import Interference
@@ -125,7 +126,7 @@ def test_every_priority_gives_the_same_run_to_the_bit(policy: str, priority: str
 
 
 def test_every_priority_has_a_name_in_the_engine() -> None:
-    assert engine.PRIORITIES.keys() == set(priorities.NAMES)
+    assert engine.PRIORITIES.keys() == set(names.PRIORITIES)
 
 
 def test_an_order_that_turns_round_at_one_instant_is_sorted_as_in_python() -> None:
@@ -205,16 +206,15 @@ class Lazy(Easy):
 
 
 def test_the_error_names_what_the_engine_does_not_implement(monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = Jobs.of(small())
+    jobs, aging = Jobs.of(small()), Setup.of("easy", priority="aging")
     assert not engine.obstacle(jobs, Easy(), 1)
     assert "policy Lazy" in engine.obstacle(jobs, Lazy(), 1)
-    assert not engine.obstacle(jobs, Easy(), 1, "aging")
-    assert "priority best" in engine.obstacle(jobs, Easy(), 1, "best")
-    assert "priority aging under policies that share" in engine.obstacle(jobs, SlowdownDriven(), 1, "aging")
+    assert not engine.obstacle(jobs, Easy(), 1, aging)
+    assert "priority aging under policies that share" in engine.obstacle(jobs, SlowdownDriven(), 1, aging)
     with pytest.raises(InputError, match="priority aging"):
         predict(small(), NODES, "sd", priority="aging", engine="compiled")
     with pytest.raises(ValueError, match="priority aging"):
-        engine.CompiledSimulator(jobs, [1], SlowdownDriven(), priority="aging")
+        engine.CompiledSimulator(jobs, [1], SlowdownDriven(), aging)
     assert "at most 2147483647 nodes" in engine.obstacle(jobs.with_columns(high=[1, 2**31]), Easy(), 1)
     monkeypatch.setattr(engine, "_library", lambda: None)
     monkeypatch.setattr(engine, "LIBRARY", Path("absent"))
@@ -224,15 +224,16 @@ def test_the_error_names_what_the_engine_does_not_implement(monkeypatch: pytest.
 
 def test_what_the_engine_does_not_implement_of_sharing_runs_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs, sd = Jobs.of(small()), SlowdownDriven()
+    grain = Setup.of(sd, overheads=Overheads(grain_s=1.0))
     assert not engine.obstacle(jobs, sd, 1) and not engine.obstacle(jobs, DromShare(), 1)
-    assert "grain" in engine.obstacle(jobs, sd, 1, overheads=Overheads(grain_s=1.0))
+    assert "grain" in engine.obstacle(jobs, sd, 1, grain)
     factors = Interference({"compute": {"compute": 0.5}})
     jobs.application, jobs.parameters = ["", ""], ["", ""]
     assert not engine.obstacle(jobs, sd, 1, interference=factors)
     jobs.application, jobs.parameters = ["simulation", ""], ["data=static", ""]
     assert "interference" in engine.obstacle(jobs, sd, 1, interference=factors)
     assert "application simulation" in engine.obstacle(jobs, DromShare(), 1)
-    assert not engine.obstacle(jobs, Easy(), 1, overheads=Overheads(grain_s=1.0), interference=factors)
+    assert not engine.obstacle(jobs, Easy(), 1, grain, interference=factors)
     jobs.parameters = ["", ""]
     assert not engine.obstacle(jobs, sd, 1)
     monkeypatch.setattr(engine, "SD_FIELDS", engine.SD_FIELDS - {"mates"})

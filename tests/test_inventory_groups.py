@@ -176,7 +176,6 @@ BAD = {
         3,
         "longer than 10,000 characters",
     ),
-    "Ansible INI": ("[web]\nhost1\nhost2\n", 0, "INI format.*ansible-inventory"),
     "too deep": ("[" * 5000, 0, "nested too deeply"),
     "python object": ("nodes: !!python/object/apply:os.system ['true']\n", 1, "YAML"),
     "surrogate": ('nodes:\n  - {name: "\\ud800", cpus: 0}\n', 2, "."),

@@ -282,18 +282,23 @@ def test_an_ssh_configuration_goes_from_facts_to_a_replay(config: Path, tmp_path
 def test_an_ansible_inventory_is_replayed_on(tmp_path: Path) -> None:
     with Sshd(tmp_path / "server") as server:
         (tmp_path / "known").write_text(server.known())
-        (tmp_path / "hosts.yaml").write_text(
-            "all:\n  children:\n    spare:\n      hosts:\n        n[1:3]:\n      vars:\n"
-            f"        ansible_host: {server.address}\n        ansible_port: {server.port}\n"
-            f"        ansible_ssh_private_key_file: {server.key}\n        tracebed_known_hosts: {tmp_path / 'known'}\n"
-            "        tracebed_cores: 2\n        tracebed_emulated: true\n"
-        )
+        variables = {
+            "ansible_host": server.address,
+            "ansible_port": server.port,
+            "ansible_ssh_private_key_file": str(server.key),
+            "tracebed_known_hosts": str(tmp_path / "known"),
+            "tracebed_cores": 2,
+            "tracebed_emulated": True,
+        }
+        names = ["n1", "n2", "n3"]
+        listed = {"_meta": {"hostvars": dict.fromkeys(names, variables)}, "all": {"hosts": names}}
+        (tmp_path / "hosts.json").write_text(json.dumps(listed))
         work = tb.scale(tb.generate("cirne", jobs=10, nodes=8, seed=3), nodes=3)
-        run = tb.replay(work, "easy", tmp_path / "hosts.yaml", speed=1e6)
+        run = tb.replay(work, "easy", tmp_path / "hosts.json", speed=1e6)
         assert run.info.parameters["testbed"] == "ssh"
         assert set(run.jobs["state"]) == {"completed"} and run.jobs["nodes"].max() > 1
         assert [node.name for node in run.info.nodes] == ["n1", "n2", "n3"]
-        assert call("down", tmp_path / "hosts.yaml").stdout == "nothing to remove\n"  # the replay has removed it
+        assert call("down", tmp_path / "hosts.json").stdout == "nothing to remove\n"  # the replay has removed it
 
 
 @pytest.mark.slow

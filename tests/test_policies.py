@@ -31,6 +31,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.policies.conservative import Conservative
 from tracebed.orchestrator.scheduling.state import Decision, Reserve, State
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.simulator import Simulator
 
@@ -186,7 +187,9 @@ def test_conservative_starts_no_job_later_than_first_reserved(seed: int, priorit
                     assert decision.at <= first.setdefault(decision.job, decision.at)
                 yield decision
 
-    record = Simulator(Jobs.of(workload_of(case.jobs)), [1] * case.machine, Watched(), priority=priority).run()
+    record = Simulator(
+        Jobs.of(workload_of(case.jobs)), [1] * case.machine, Watched(), Setup.of("easy", priority=priority)
+    ).run()
     assert all(record.start[job] <= at for job, at in first.items())
 
 

@@ -73,7 +73,7 @@ def marconi(**changes: Any) -> dict[str, Any]:
 
 
 def test_pm100() -> None:
-    workload, tolerated = read(pm100.read_log, parquet(marconi()))
+    workload, tolerated = read(pm100.SITE.read, parquet(marconi()))
     assert workload.provenance.system == System(980, 32, "CINECA Marconi100")
     assert workload.provenance.time_zone == "Europe/Rome"
     assert workload.provenance.unix_start == 1_588_413_600
@@ -92,7 +92,7 @@ def test_pm100() -> None:
 
 
 def test_pm100_keeps_power_and_names_on_request() -> None:
-    workload, _ = read(pm100.read_log, parquet(marconi()), keep_extra=True, keep_names=True)
+    workload, _ = read(pm100.SITE.read, parquet(marconi()), keep_extra=True, keep_names=True)
     assert workload.column("extra_node_power_consumption")[0] == "[240.0, 260.0]"
     assert workload.column("extra_mem_req").tolist() == [237, 474, 10]
     assert workload.column("user").tolist() == ["7", "7", "8"]
@@ -100,14 +100,14 @@ def test_pm100_keeps_power_and_names_on_request() -> None:
 
 def test_pm100_with_cores_and_with_the_names_of_exadata() -> None:
     few = marconi(num_cores_req=[32, 64, 16], num_cores_alloc=[32, 96, 16])
-    workload, tolerated = read(pm100.read_log, parquet(few))
+    workload, tolerated = read(pm100.SITE.read, parquet(few))
     assert workload.ints("cores_per_node").tolist() == [32, 32, 4]
     assert tolerated == {}
     raw = {name: values for name, values in marconi().items() if "alloc" not in name and "gpus" not in name}
     raw["num_nodes"], raw["num_cpus"] = raw.pop("num_nodes_req"), raw.pop("num_cores_req")
     data = parquet(raw | {"cpus_alloc_layout": ["{}"] * 3})
-    assert pm100.recognizes(Input.of(data, "a"))
-    workload, _ = read(pm100.read_log, data)
+    assert pm100.SITE.recognizes(Input.of(data, "a"))
+    workload, _ = read(pm100.SITE.read, data)
     assert workload.ints("nodes").tolist() == [1, 2, 4]
     assert workload.ints("cores_per_node").tolist() == [32, 32, 1]
 
@@ -141,7 +141,7 @@ def test_fdata(stored: str) -> None:
     table = fugaku()
     if stored == "dates":
         table |= {name: times(*table[name], zone="Asia/Tokyo") for name in ("adt", "sdt", "edt")}
-    workload, tolerated = read(fdata.read_log, parquet(table))
+    workload, tolerated = read(fdata.SITE.read, parquet(table))
     assert workload.provenance.system == System(158_976, 48, "RIKEN Fugaku")
     assert workload.provenance.unix_start == 1_617_213_600  # 18:00 UTC of the day before
     assert workload.floats("submit_time").tolist() == [0, 10, 60]
@@ -156,7 +156,7 @@ def test_fdata(stored: str) -> None:
 
 
 def test_fdata_keeps_energy_on_request_but_not_the_embedding() -> None:
-    workload, _ = read(fdata.read_log, parquet(fugaku()), keep_extra=True, keep_names=True)
+    workload, _ = read(fdata.SITE.read, parquet(fugaku()), keep_extra=True, keep_names=True)
     assert workload.floats("extra_econ").tolist() == [40, 900, 0.1]
     assert workload.floats("extra_avgpcon").tolist() == [80, 950, 90]
     assert workload.column("extra_jnam").tolist() == ["jnam_0", "jnam_1", "jnam_0"]
@@ -190,7 +190,7 @@ LASSEN = (
 
 
 def test_lassen() -> None:
-    workload, tolerated = read(lassen.read_log, LASSEN)
+    workload, tolerated = read(lassen.SITE.read, LASSEN)
     assert workload.provenance.system == System(795, 44, "LLNL Lassen")
     assert workload.provenance.unix_start == 1_591_030_800  # 10:00 in Los Angeles, in summer
     assert workload.floats("submit_time").tolist() == [0, 30.5, 7199]
@@ -219,7 +219,7 @@ SUPERCLOUD = (
 
 
 def test_supercloud() -> None:
-    workload, tolerated = read(supercloud.read_log, SUPERCLOUD)
+    workload, tolerated = read(supercloud.SITE.read, SUPERCLOUD)
     assert workload.provenance.system == System(name="MIT Supercloud")
     assert workload.floats("submit_time").tolist() == [0, 5, 7, 8]
     np.testing.assert_array_equal(workload.floats("run_time"), [3600, 3600, np.nan, 1])
@@ -242,7 +242,7 @@ def test_supercloud() -> None:
 )
 def test_states_by_their_numbers(number: str, status: str) -> None:
     data = SUPERCLOUD.replace(b"10000,3,", f"10000,{number},".encode(), 1)
-    assert read(supercloud.read_log, data)[0].column("status")[0] == status
+    assert read(supercloud.SITE.read, data)[0].column("status")[0] == status
 
 
 # -- all of them
@@ -267,7 +267,7 @@ def test_a_missing_column_is_named(name: str) -> None:
     data = CSV[name].replace(column.encode(), b"other", 1)
     reader = {"pm100": pm100, "fdata": fdata, "lassen": lassen, "supercloud": supercloud}[name]
     with pytest.raises(InputError, match=f"column '{column}' is missing") as error:
-        reader.read_log([Input.of(data, "log.csv")])
+        reader.SITE.read([Input.of(data, "log.csv")])
     assert error.value.where == "log.csv:1"
     assert error.value.hint
 
@@ -276,7 +276,7 @@ def test_invalid_values_are_counted_and_unknown() -> None:
     strange = marconi(num_nodes_req=[10**10, -3, 4], num_nodes_alloc=[1, 1, 4], time_limit=[10**12, 60, 60])
     strange["end_time"] = times("2020-05-02 09:00:00", "2520-05-02 11:10:00", "2020-05-02 12:00:00")
     with pytest.warns(Tolerated) as caught:
-        workload = jobs_of(pm100.read_log([Input.of(parquet(strange), "log")]))
+        workload = jobs_of(pm100.SITE.read([Input.of(parquet(strange), "log")]))
     assert workload.ints("nodes").tolist() == [0, 0, 4]
     np.testing.assert_array_equal(workload.floats("run_time"), [np.nan, np.nan, 3600])
     counts = {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
@@ -289,7 +289,7 @@ def test_numbers_too_large_to_multiply_are_unknown() -> None:
     changes = {"num_nodes_req": [1e200, 2, 4], "num_cores_req": [1e308, 256, 16], "time_limit": [-1e308, 1440, 60]}
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
-        workload, _ = read(pm100.read_log, parquet(marconi(**changes)))
+        workload, _ = read(pm100.SITE.read, parquet(marconi(**changes)))
     assert list(workload.ints("nodes")) == [0, 2, 4]
     assert np.isnan(workload.floats("time_limit")[0])
 
@@ -301,7 +301,7 @@ def test_no_number_in_the_place_of_a_text_is_an_internal_error(number: float) ->
 
 
 def test_jobs_larger_than_the_machine_are_counted_and_kept() -> None:
-    workload, tolerated = read(lassen.read_log, LASSEN.replace(b",795,", b",796,"))
+    workload, tolerated = read(lassen.SITE.read, LASSEN.replace(b",795,", b",796,"))
     assert workload.ints("nodes").tolist() == [16, 796, 1]
     assert tolerated == {"jobs with more nodes than the machine has, kept (clean: over_machine)": 1}
 
@@ -309,7 +309,7 @@ def test_jobs_larger_than_the_machine_are_counted_and_kept() -> None:
 def test_a_date_of_another_locale_is_an_error_with_its_line() -> None:
     data = LASSEN.replace(b"2020-06-01 10:30:00.25", b"01.06.2020 10:30")
     with pytest.raises(InputError, match=r"begin_time '01.06.2020 10:30' is not a time") as error:
-        lassen.read_log([Input.of(data, "log.csv")])
+        lassen.SITE.read([Input.of(data, "log.csv")])
     assert error.value.where == "log.csv:3"
 
 
@@ -330,7 +330,7 @@ def test_damaged_parquet_is_refused_or_tolerated(name: str, data: st.DataObject)
 def test_parquet_with_texts_that_are_not_utf8_is_refused() -> None:
     data = parquet(marconi()).replace(b"OUT_OF_MEMORY", b"OUT_OF\xffMEMORY")
     with pytest.raises(InputError, match="not a readable Parquet file"):
-        pm100.read_log([Input.of(data, "log.parquet")])
+        pm100.SITE.read([Input.of(data, "log.parquet")])
 
 
 def test_the_fixtures_are_valid() -> None:

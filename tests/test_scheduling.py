@@ -19,6 +19,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.simulator import Simulator
 
 MICROSECOND = 1e-6
@@ -76,7 +77,7 @@ def ref_jobs(draw: st.DrawFn, machine: int, *, malleable: bool) -> list[RefJob]:
 def simulated(jobs: list[RefJob], machine: int, policy: str, **options: Any) -> tuple[Record, Simulator]:
     parameters = {key: options.pop(key) for key in list(options) if key in POLICY_PARAMETERS}
     read = Jobs.of(workload_of(jobs), over_limit=OverLimit(options.pop("over_limit", "extend")))
-    simulator = Simulator(read, [1] * machine, registry.load(policy, parameters), **options)
+    simulator = Simulator(read, [1] * machine, registry.load(policy, parameters), Setup.of(policy, **options))
     return simulator.run(), simulator
 
 

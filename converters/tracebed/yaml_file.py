@@ -206,7 +206,8 @@ class YamlFile:
 
     def error(self, what: str, *loc: int | str, hint: str | None = None) -> InputError:
         """Return the error `what` at the line of the node at path `loc`. Without a `hint`, it has that of the file."""
-        return InputError(what, where=f"{self.where}:{self._line(loc)}", hint=self.hint if hint is None else hint)
+        where = self.where if self.tree is None and loc else f"{self.where}:{self._line(loc)}"
+        return InputError(what, where=where, hint=self.hint if hint is None else hint)
 
     def _line(self, loc: Sequence[int | str]) -> int:
         """Return the line of the innermost YAML node on the path `loc`."""

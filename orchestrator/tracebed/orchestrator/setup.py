@@ -276,6 +276,8 @@ class Setup:
         return cls(Scheduling(**found["scheduling"]), Timing(**found["timing"]))
 
 
+DEFAULT = Setup()
+"""The setup without settings."""
 ROOMS = {
     "scheduling": tuple(each.name for each in fields(Scheduling) if each.metadata),
     "timing": tuple(each.name for each in fields(Timing)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -55,8 +54,3 @@ class Format:
     def reader(self) -> Callable[..., Workload] | Callable[..., Log] | None:
         """The reader of the format; None if the format is write-only."""
         return self.read_log or self.read
-
-    @property
-    def pseudonymizes(self) -> bool:
-        """Whether the reader replaces user and project names by pseudonyms, that is, has the option `keep_names`."""
-        return self.reader is not None and "keep_names" in inspect.signature(self.reader).parameters

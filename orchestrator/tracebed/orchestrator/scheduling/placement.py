@@ -90,25 +90,6 @@ def leak_noncontiguous(grid: Grid, idle: Sequence[int], count: int, held: Sequen
 PLACEMENTS: Registry[Placement] = Registry("tracebed.placements", "placement")
 
 
-def on_grid(placement: str, given: str | None, of_machine: str | None) -> str:
-    """Return a placement with the grid of the machine, as `chooser` reads it.
-
-    Args:
-        placement: the name of a placement, with a grid or without.
-        given: the grid that is given besides; None: none is given.
-        of_machine: the grid of the nodes, if none is given; empty or None: unknown.
-
-    Raises:
-        InputError: the grid is given twice.
-    """
-    if "@" not in placement:
-        grid = of_machine if given is None else given
-        return f"{placement}@{grid}" if grid else placement
-    if given is not None:
-        raise InputError(f"both placement {placement} and grid {given} are given", hint="give the grid once")
-    return placement
-
-
 def grid_of(placement: str, nodes: int) -> Grid | None:
     """Return the grid in `placement`, which is written as `chooser` reads it; None: no grid is given.
 

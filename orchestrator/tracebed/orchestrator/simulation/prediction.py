@@ -57,33 +57,18 @@ def predict(
     machine = machine_of(workload, nodes)
     chosen, policy = Setup.of(setup, **settings).resolved(len(machine))
     scheduling, timing = chosen.scheduling, chosen.timing
-    overheads = timing.overheads.times(timing.speed)
     most = max(node.cores for node in machine)
     jobs = Jobs.of(workload, cores_per_node=most, over_limit=scheduling.over_limit, evolving=hears(policy))
     interference = Interference.of(timing.calibration.facts()) if timing.calibration else None
-    priority, placement = scheduling.priority, scheduling.placed
-    reason = obstacle(
-        jobs, policy, len(machine), priority, placement, overheads=timing.overheads, interference=interference
-    )
+    reason = obstacle(jobs, policy, len(machine), chosen, interference=interference)
     simulator_class = _simulator(engine, reason)
-    simulator = simulator_class(
-        jobs,
-        [node.cores for node in machine],
-        policy,
-        runtime_model=timing.runtime_model,
-        overheads=overheads,
-        interval_s=scheduling.interval_s,
-        malleability_interval_s=timing.malleability_interval_s,
-        priority=priority,
-        placement=placement,
-        sockets=[node.sockets for node in machine],
-        interference=interference,
-    )
+    cores, sockets = [node.cores for node in machine], [node.sockets for node in machine]
+    simulator = simulator_class(jobs, cores, policy, chosen, sockets=sockets, interference=interference)
     with _no_collection(), ThreadPoolExecutor(1) as thread:
         facts = thread.submit(workload_facts, workload, name)  # hashes while the compiled engine simulates
         record = simulator.run(on_progress)
     if timing.dispatched:
-        count_dispatched(record, simulator.cluster, overheads)
+        count_dispatched(record, simulator.cluster, timing.overheads.times(timing.speed))
     if (np.asarray(record.end) > MAX_EXACT).any():
         raise InputError(f"the jobs end later than {MAX_EXACT:.3g} s", hint="use shorter run times or overheads")
     info = RunInfo(

@@ -9,15 +9,13 @@ from heapq import heappop, heappush
 from tracebed.converters.workload import Kind
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.names import FCFS, FIRST
 from tracebed.orchestrator.scheduling.record import Record
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy, shares
 from tracebed.orchestrator.scheduling.ticks import next_multiple
+from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.cores_in_use import CoresInUse
 from tracebed.orchestrator.simulation.interference import Interference
-from tracebed.orchestrator.simulation.overheads import Overheads
-from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.states import JobState
 
 END, POINT, RELEASED, CORES, ASK = 0, 1, 2, 3, 4
@@ -34,13 +32,7 @@ class Simulator:
         jobs: the workload.
         cores: cores of each node.
         policy: the policy.
-        runtime_model: run-time model for jobs that hold fewer cores than requested.
-        overheads: overheads of launches, ends and reconfigurations.
-        interval_s: > 0: the policy is called only at multiples of it.
-        malleability_interval_s: > 0: a resize takes effect only at multiples of it since the start of the job. It
-            must be 0 if `overheads.grain_s` is set.
-        priority: the order in which waiting jobs are considered, a name of `priorities`.
-        placement: the choice of the nodes of jobs, as `placement.chooser` reads it.
+        setup: the scheduling, except for its policy, and the timing.
         sockets: sockets of each node; None: one each.
         interference: how much jobs that share a node slow each other down; None: not at all. The scheduler plans with
             the nominal rates, as in a replay.
@@ -55,24 +47,22 @@ class Simulator:
         jobs: Jobs,
         cores: list[int],
         policy: Policy,
+        setup: Setup = DEFAULT,
         *,
-        runtime_model: RuntimeModel = RuntimeModel.IDEAL,
-        overheads: Overheads | None = None,
-        interval_s: float = 0.0,
-        malleability_interval_s: float = 0.0,
-        priority: str = FCFS,
-        placement: str = FIRST,
         sockets: list[int] | None = None,
         interference: Interference | None = None,
     ) -> None:
         """Start at time 0 with an idle cluster."""
+        scheduling, timing = setup.scheduling, setup.timing
         self.jobs = jobs
-        self.cluster = Cluster(cores, sockets, placement)
+        self.cluster = Cluster(cores, sockets, scheduling.placed)
         self.record = Record(jobs)
-        self.scheduler = Scheduler(jobs, self.cluster, policy, self, interval_s=interval_s, priority=priority)
-        self.runtime_model = runtime_model
-        self.overheads = overheads or Overheads()
-        self.malleability_interval_s = malleability_interval_s
+        self.scheduler = Scheduler(
+            jobs, self.cluster, policy, self, interval_s=scheduling.interval_s, priority=scheduling.priority
+        )
+        self.runtime_model = timing.runtime_model
+        self.overheads = timing.overheads.times(timing.speed)
+        self.malleability_interval_s = timing.malleability_interval_s
         self.submissions = jobs.submit
         self.until = math.inf
         self.interference = interference

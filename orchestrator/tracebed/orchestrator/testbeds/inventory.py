@@ -22,9 +22,7 @@ another machine. `Inventory.check_here` checks whether this process may use its 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +45,7 @@ ONLY_GROUP = "nodes"
 
 
 def load_inventory(source: Path | str, *, facts_follow: bool = False) -> Inventory:
-    """Read an inventory: a file of tracebed or Ansible in YAML, or an SSH config.
+    """Read an inventory: a file of tracebed, an Ansible inventory, or an SSH config.
 
     Args:
         source: a file, or the name of an inventory that tracebed provides (`local`, `emulated-4`).
@@ -62,13 +60,16 @@ def load_inventory(source: Path | str, *, facts_follow: bool = False) -> Invento
             raise unknown("inventory", path.name, [*shipped(), "or a file"])
         path = SHIPPED / f"{path.name}.yaml"
     text = read_text(path, "inventory", hint=f"give a file, or one of {', '.join(shipped())}")
-    if re.match(r"(\s*[#;].*\n|\s*\n)*\s*\[[^\]\n]*\]\s*(\n|$)", text):
-        hint = f"convert it with: ansible-inventory -i {path} --list --yaml > hosts.yaml"
-        raise InputError("is an Ansible inventory in INI format, not in YAML", where=str(path), hint=hint)
     if ssh_config.is_ssh_config(text):
         groups = ssh_config.groups_of(path, _mark(path.stem, path))
         return _inventory(path.stem, groups, str(path), facts_follow)
-    return inventory_of(YamlFile.parse(text, str(path), hint=FIELDS), path.stem, facts_follow=facts_follow)
+    if ansible.is_ini(text):
+        yaml = ansible.listed(path, "ini")
+    else:
+        yaml = YamlFile.parse(text, str(path), hint=FIELDS)
+        if ansible.is_ansible(yaml.raw):
+            yaml = ansible.listed(path, "yaml")
+    return inventory_of(yaml, path.stem, facts_follow=facts_follow)
 
 
 def inventory_of(yaml: YamlFile, name: str, *, facts_follow: bool = False) -> Inventory:
@@ -82,10 +83,8 @@ def inventory_of(yaml: YamlFile, name: str, *, facts_follow: bool = False) -> In
     Raises:
         InputError: the content is invalid; the message has the line.
     """
-    if ansible.is_ansible(yaml.raw):
-        return _inventory(
-            name, ansible.groups_of(replace(yaml, hint=ansible.HINT), _mark(name, yaml.where)), yaml.where, facts_follow
-        )
+    if ansible.is_list(yaml.raw):
+        return _inventory(name, ansible.groups_of(yaml, _mark(name, yaml.where)), yaml.where, facts_follow)
     refuse_credentials(yaml)
     file = Keys.at(Place(yaml), yaml.raw).checked(FileKeys)
     with Place(yaml, ("testbed",)).of():

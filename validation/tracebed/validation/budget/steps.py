@@ -152,7 +152,7 @@ class Simulations:
     def run(self, step: Step, observed: Observed, overheads: Overheads | None) -> tuple[ObservedSimulator, Run]:
         """Return the simulator and the simulation of a step; `overheads` in wall seconds."""
         info = self.real.run.info
-        chosen = overheads or Overheads()
+        setup = Setup.of(info.setup, runtime_model=self.runtime_model, overheads=overheads or Overheads())
         simulator = ObservedSimulator(
             observed,
             step.causes,
@@ -160,11 +160,7 @@ class Simulations:
             jobs=self.jobs,
             cores=self.cores,
             policy=self.make_policy(),
-            runtime_model=self.runtime_model,
-            overheads=chosen.times(info.speed),
-            interval_s=self.scheduling.interval_s,
-            priority=self.scheduling.priority,
-            placement=self.scheduling.placed,
+            setup=setup,
             sockets=[node.sockets for node in info.nodes],
             interference=None if step.name in (NOMINAL, OVERHEADS) else self.interference,
             dispatched=bool(info.batch),
@@ -178,7 +174,7 @@ class Simulations:
             execution="simulated",
             engine="python",
             state="interrupted" if observed.interrupted else "completed",
-            setup=Setup.of(info.setup, runtime_model=self.runtime_model, overheads=chosen),
+            setup=setup,
             parameters={},
             counts={},
             warnings=[],

@@ -81,6 +81,58 @@ def _granted_rate(run: MeasuredRun) -> float:
     return mean(granted.astype(np.float64))
 
 
+def _quantiles(
+    column: str,
+    label: str,
+    docs: str,
+    *,
+    unit: str = "s",
+    median: Margin | None = None,
+    p95: Margin | None = None,
+    of_run_times: bool = False,
+) -> tuple[Metric, Metric]:
+    """Return the median and the 95th percentile of a column of the finished jobs, with these margins."""
+    suffix = "_s" if unit else ""
+
+    def of(name: str, words: str, percent: float, margin: Margin | None) -> Metric:
+        return Metric(
+            name=f"{name}_{column}{suffix}",
+            label=f"{label}, {name}",
+            unit=unit,
+            definition=lambda run: percentile(run.finished[column], percent),
+            undefined=NO_JOB,
+            of_run_times=of_run_times,
+            margin=margin,
+            docs=f"{words} of {docs}",
+        )
+
+    return of("median", "median", 50, median), of("p95", "95th percentile", 95, p95)
+
+
+def _operations_per_job(kind: str) -> tuple[Metric, Metric]:
+    """Return the operations of a kind (expand, shrink) per job and per malleable job."""
+    counts = f"executed {kind} operations of finished jobs / finished"
+    per_job = Metric(
+        name=f"{kind}_operations_per_job",
+        label=f"{kind} operations per job",
+        definition=lambda run: _operations(run, f"{kind}s", len(run.finished)),
+        undefined=NO_JOB,
+        margin=Margin(0.10, 0.1),
+        of_malleable_jobs=True,
+        docs=f"{counts} jobs",
+    )
+    per_malleable_job = Metric(
+        name=f"{kind}_operations_per_malleable_job",
+        label=f"{kind} operations per malleable job",
+        definition=lambda run: _operations(run, f"{kind}s", len(run.malleable)),
+        undefined="no malleable job ended",
+        of_malleable_jobs=True,
+        mean_of=f"{kind}s",
+        docs=f"{counts} malleable jobs",
+    )
+    return per_job, per_malleable_job
+
+
 METRICS = (
     Metric(
         name="makespan_s",
@@ -103,23 +155,7 @@ METRICS = (
         mean_of="wait",
         docs="mean of s - a over finished jobs",
     ),
-    Metric(
-        name="median_wait_s",
-        label="wait, median",
-        unit="s",
-        definition=lambda run: percentile(run.finished["wait"], 50),
-        undefined=NO_JOB,
-        docs="median of s - a; percentiles by linear interpolation",
-    ),
-    Metric(
-        name="p95_wait_s",
-        label="wait, p95",
-        unit="s",
-        definition=lambda run: percentile(run.finished["wait"], 95),
-        undefined=NO_JOB,
-        margin=Margin(0.15, 30.0),
-        docs="95th percentile of s - a",
-    ),
+    *_quantiles("wait", "wait", "s - a", p95=Margin(0.15, 30.0)),
     Metric(
         name="mean_response_s",
         short="response",
@@ -131,22 +167,7 @@ METRICS = (
         mean_of="response",
         docs="mean of c - a",
     ),
-    Metric(
-        name="median_response_s",
-        label="response, median",
-        unit="s",
-        definition=lambda run: percentile(run.finished["response"], 50),
-        undefined=NO_JOB,
-        docs="median of c - a",
-    ),
-    Metric(
-        name="p95_response_s",
-        label="response, p95",
-        unit="s",
-        definition=lambda run: percentile(run.finished["response"], 95),
-        undefined=NO_JOB,
-        docs="95th percentile of c - a",
-    ),
+    *_quantiles("response", "response", "c - a"),
     Metric(
         name="mean_run_s",
         label="run, mean",
@@ -157,25 +178,7 @@ METRICS = (
         mean_of="run",
         docs="mean of c - s",
     ),
-    Metric(
-        name="median_run_s",
-        label="run, median",
-        unit="s",
-        definition=lambda run: percentile(run.finished["run"], 50),
-        undefined=NO_JOB,
-        of_run_times=True,
-        margin=Margin(0.02),
-        docs="median of c - s",
-    ),
-    Metric(
-        name="p95_run_s",
-        label="run, p95",
-        unit="s",
-        definition=lambda run: percentile(run.finished["run"], 95),
-        undefined=NO_JOB,
-        of_run_times=True,
-        docs="95th percentile of c - s",
-    ),
+    *_quantiles("run", "run", "c - s", median=Margin(0.02), of_run_times=True),
     Metric(
         name="mean_slowdown",
         label="slowdown, mean",
@@ -193,20 +196,7 @@ METRICS = (
         mean_of="bounded_slowdown",
         docs="mean of max(1, (c - a) / max(c - s, tau))",
     ),
-    Metric(
-        name="median_bounded_slowdown",
-        label="bounded slowdown, median",
-        definition=lambda run: percentile(run.finished["bounded_slowdown"], 50),
-        undefined=NO_JOB,
-        docs="median of the bounded slowdown",
-    ),
-    Metric(
-        name="p95_bounded_slowdown",
-        label="bounded slowdown, p95",
-        definition=lambda run: percentile(run.finished["bounded_slowdown"], 95),
-        undefined=NO_JOB,
-        docs="95th percentile of the bounded slowdown",
-    ),
+    *_quantiles("bounded_slowdown", "bounded slowdown", "the bounded slowdown", unit=""),
     Metric(
         name="geo_bounded_slowdown",
         label="bounded slowdown, geometric mean",
@@ -290,42 +280,8 @@ METRICS = (
         definition=lambda run: len(run.finished),
         docs="number of jobs that finished",
     ),
-    Metric(
-        name="expand_operations_per_job",
-        label="expand operations per job",
-        definition=lambda run: _operations(run, "expands", len(run.finished)),
-        undefined=NO_JOB,
-        margin=Margin(0.10, 0.1),
-        of_malleable_jobs=True,
-        docs="executed expand operations of finished jobs / finished jobs",
-    ),
-    Metric(
-        name="shrink_operations_per_job",
-        label="shrink operations per job",
-        definition=lambda run: _operations(run, "shrinks", len(run.finished)),
-        undefined=NO_JOB,
-        margin=Margin(0.10, 0.1),
-        of_malleable_jobs=True,
-        docs="executed shrink operations of finished jobs / finished jobs",
-    ),
-    Metric(
-        name="expand_operations_per_malleable_job",
-        label="expand operations per malleable job",
-        definition=lambda run: _operations(run, "expands", len(run.malleable)),
-        undefined="no malleable job ended",
-        of_malleable_jobs=True,
-        mean_of="expands",
-        docs="executed expand operations of finished jobs / finished malleable jobs",
-    ),
-    Metric(
-        name="shrink_operations_per_malleable_job",
-        label="shrink operations per malleable job",
-        definition=lambda run: _operations(run, "shrinks", len(run.malleable)),
-        undefined="no malleable job ended",
-        of_malleable_jobs=True,
-        mean_of="shrinks",
-        docs="executed shrink operations of finished jobs / finished malleable jobs",
-    ),
+    *_operations_per_job("expand"),
+    *_operations_per_job("shrink"),
     Metric(
         name="granted_rate",
         label="granted requests of evolving jobs",

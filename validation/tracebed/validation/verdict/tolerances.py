@@ -114,29 +114,6 @@ class Tolerances:
         """Return the number of healthy repetitions that each case needs in a validation of `cases` cases."""
         return self.repeats_many if cases >= MANY else self.repeats_few
 
-    def to_yaml(self) -> str:
-        """Return the tolerances as a file."""
-        known = all_metrics()
-        width = max(map(len, self.margins))
-        rows = [
-            f"  {name + ':':<{width + 1}} {margin.text(known[name].unit)}"
-            for name, margin in sorted(self.margins.items(), key=lambda item: not item[1].gate)
-        ]
-        return "\n".join(
-            [
-                "# Tolerances of a verdict. Omitted metrics keep their margins.",
-                f"alpha: {self.alpha:g}        # level of each one-sided test",
-                f"kappa: {self.kappa:g}            # largest accepted error of one case, in margins",
-                f"repeats: {{few: {self.repeats_few}, many: {self.repeats_many}}}  "
-                f"# healthy repetitions of each case, with fewer than {MANY} cases and with more",
-                f"unmatched: {self.unmatched:g}     # largest accepted share of jobs without a counterpart",
-                f"ratchet: {self.ratchet:g}       # largest accepted growth of an error since the baseline, in margins",
-                "margins:               # the larger of a share of the real value and an amount; gate, advisory or off",
-                *rows,
-                "",
-            ]
-        )
-
 
 MANY = 5
 """Number of cases from which `Tolerances.repeats_many` repetitions are enough."""

@@ -33,6 +33,7 @@ from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
 from tracebed.orchestrator.scheduling.priorities import MAX_AGE_S
 from tracebed.orchestrator.scheduling.record import Record, Resizes
 from tracebed.orchestrator.scheduling.state import Policy, seen_by, shares
+from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.cores_in_use import is_divided
 from tracebed.orchestrator.simulation.engine.library import DescriptionError, Library, Results
 from tracebed.orchestrator.simulation.interference import Interference
@@ -100,10 +101,8 @@ def obstacle(
     jobs: Jobs,
     policy: Policy,
     total: int,
-    priority: str = FCFS,
-    placement: str = FIRST,
+    setup: Setup = DEFAULT,
     *,
-    overheads: Overheads | None = None,
     interference: Interference | None = None,
 ) -> str:
     """Return the reason why the engine cannot simulate `jobs` under `policy` on `total` nodes; empty if it can."""
@@ -115,13 +114,14 @@ def obstacle(
         return f"the compiled engine does not support the policy {type(policy).__name__}"
     if isinstance(policy, Conservative) and policy.backfill_depth > INT32_MAX:
         return f"the compiled engine supports a backfill_depth of at most {INT32_MAX}"
-    if placement.partition("@")[0] != FIRST:
-        return f"the compiled engine does not support the placement {placement}"
+    scheduling, priority = setup.scheduling, setup.scheduling.priority
+    if scheduling.placement != FIRST:
+        return f"the compiled engine does not support the placement {scheduling.placement}"
     if priority not in PRIORITIES:
         return f"the compiled engine does not support the priority {priority}"
     if priority != FCFS and shares(policy):
         return f"the compiled engine does not support the priority {priority} under policies that share nodes"
-    if shares(policy) and (reason := _obstacle_of_sharing(jobs, policy, overheads, interference)):
+    if shares(policy) and (reason := _obstacle_of_sharing(jobs, policy, setup.timing.overheads, interference)):
         return reason
     if max(np.max(jobs.column(name)) for name in ("nodes", "high", "cores")) > INT32_MAX:
         return f"the compiled engine supports jobs of at most {INT32_MAX} nodes or cores per node"
@@ -130,15 +130,13 @@ def obstacle(
     return ""
 
 
-def _obstacle_of_sharing(
-    jobs: Jobs, policy: Policy, overheads: Overheads | None, interference: Interference | None
-) -> str:
+def _obstacle_of_sharing(jobs: Jobs, policy: Policy, overheads: Overheads, interference: Interference | None) -> str:
     """Return the reason why the engine cannot simulate jobs that share nodes; empty if it can."""
     if isinstance(policy, SlowdownDriven):
         for field in fields(policy):
             if field.name not in SD_FIELDS and getattr(policy, field.name) != field.default:
                 return f"the compiled engine does not support {field.name}={getattr(policy, field.name)}"
-    if overheads and overheads.grain_s:
+    if overheads.grain_s:
         return "the compiled engine does not support a grain under policies that share nodes"
     if interference and any(jobs.application):
         return "the compiled engine does not support interference"
@@ -156,27 +154,20 @@ class CompiledSimulator:
         jobs: Jobs,
         cores: list[int],
         policy: Policy,
+        setup: Setup = DEFAULT,
         *,
-        runtime_model: RuntimeModel = RuntimeModel.IDEAL,
-        overheads: Overheads | None = None,
-        interval_s: float = 0.0,
-        malleability_interval_s: float = 0.0,
-        priority: str = FCFS,
-        placement: str = FIRST,
         sockets: list[int] | None = None,
         interference: Interference | None = None,
     ) -> None:
         """Prepare the arrays of the workload. Raise ValueError if there is an `obstacle`."""
-        if reason := obstacle(
-            jobs, policy, len(cores), priority, placement, overheads=overheads, interference=interference
-        ):
+        if reason := obstacle(jobs, policy, len(cores), setup, interference=interference):
             raise ValueError(reason)
         self.jobs = jobs
         self.cluster = Cluster(cores, sockets)
         self.record = Record(jobs)
         self._shares = shares(policy)
         self._seen = seen = _with_sizes_seen(policy, jobs)
-        overheads = overheads or Overheads()
+        scheduling, timing = setup.scheduling, setup.timing
         curve, speedup = _curves(seen, len(cores))
         needs_cores = self._shares or min(cores, default=0) < np.max(jobs.column("cores"), initial=0)
         pref = _as(Pref, policy)
@@ -205,9 +196,9 @@ class CompiledSimulator:
                 "parallel": jobs.column("parallel"),
                 "cores": cores if needs_cores else None,
                 "policy": numbers["policy"][POLICIES[type(policy)]],
-                "priority": numbers["priority"][PRIORITIES[priority]],
+                "priority": numbers["priority"][PRIORITIES[scheduling.priority]],
                 "max_age_s": MAX_AGE_S,
-                "runtime_model": numbers["runtime_model"][runtime_model.name],
+                "runtime_model": numbers["runtime_model"][timing.runtime_model.name],
                 "over_limit": numbers["over_limit"][jobs.over_limit.name],
                 "first_fit_only": pref.backfill == "firstfit",
                 "grow_at_start": pref.grow_at_start,
@@ -236,9 +227,9 @@ class CompiledSimulator:
                 "user": np.unique(jobs.user, return_inverse=True)[1] if sd.bf_max_job_user else None,
                 "serial": drom.mode == "serial",
                 "as_asked": drom.split == "asked",
-                **asdict(overheads),
-                "interval_s": interval_s,
-                "malleability_interval_s": malleability_interval_s,
+                **asdict(timing.overheads.times(timing.speed)),
+                "interval_s": scheduling.interval_s,
+                "malleability_interval_s": timing.malleability_interval_s,
             }
         )
 

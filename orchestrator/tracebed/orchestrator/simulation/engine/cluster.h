@@ -98,3 +98,15 @@ static void take_back(struct engine *e, int32_t job, int64_t count) {
         }
     }
 }
+
+static void set_aside(struct engine *e) {
+    int64_t to_hold = e->sum_promised - (e->sum_giving_back - e->sum_coming);
+    e->idle = e->cluster_idle - e->sum_earmarked - (to_hold > 0 ? to_hold : 0);
+    e->returning = to_hold < 0 ? -to_hold : 0;
+}
+
+static void came_free(struct engine *e) {
+    e->freed = 1;
+    e->settled = 0;
+    set_aside(e);
+}

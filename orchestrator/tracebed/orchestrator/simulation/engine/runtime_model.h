@@ -1,4 +1,4 @@
-/* The rates of jobs, and the multiples of a step. Part of engine.c. */
+/* The rates of jobs, their overheads, and the multiples of a step. Part of engine.c. */
 
 /* Return the rate on whole nodes. */
 static double rate(const struct engine *e, int32_t job, int32_t nodes) {
@@ -40,4 +40,17 @@ static double next_multiple(double step, double at, double origin, int64_t first
     if (k < (double)first) k = (double)first;
     while (origin + k * step < at) k += 1.0;
     return origin + k * step;
+}
+
+static double launch_overhead(const struct setup *in, int32_t ranks) {
+    if (ranks == 1) return in->launch_s;
+    return in->launch_s + (in->launch_join_s + in->launch_rank_s * (ranks - 2));
+}
+
+static double end_overhead(const struct setup *in, int32_t ranks) {
+    return in->end_s + in->end_rank_s * (ranks - 1);
+}
+
+static double planned_s(const struct engine *e, int32_t job) {
+    return e->in.limit[job] > SHORTEST_S ? e->in.limit[job] : SHORTEST_S;
 }

@@ -1,17 +1,5 @@
 /* The scheduler: starts, resizes and promises, and what follows from them. Part of engine.c. */
 
-static void set_aside(struct engine *e) {
-    int64_t to_hold = e->sum_promised - (e->sum_giving_back - e->sum_coming);
-    e->idle = e->cluster_idle - e->sum_earmarked - (to_hold > 0 ? to_hold : 0);
-    e->returning = to_hold < 0 ? -to_hold : 0;
-}
-
-static void came_free(struct engine *e) {
-    e->freed = 1;
-    e->settled = 0;
-    set_aside(e);
-}
-
 /* Reserve `nodes` nodes, which the shrinking `job` will release, for the promises of `slot`. */
 static void earmark_coming(struct engine *e, int32_t slot, int32_t job, int32_t nodes) {
     int32_t at = e->coming_free;
@@ -61,17 +49,6 @@ static double due(const struct engine *e, double at) {
     return e->in.interval_s != 0.0 ? next_multiple(e->in.interval_s, at, 0.0, INT64_MIN) : at;
 }
 
-static double launch_overhead(const struct setup *in, int32_t ranks) {
-    if (ranks == 1) return in->launch_s;
-    return in->launch_s + (in->launch_join_s + in->launch_rank_s * (ranks - 2));
-}
-
-static double end_overhead(const struct setup *in, int32_t ranks) {
-    return in->end_s + in->end_rank_s * (ranks - 1);
-}
-
-static void start_alone(struct engine *e, int32_t job, int32_t nodes);  /* in sharing.h */
-
 static void launch(struct engine *e, int32_t job, int32_t nodes) {
     const struct setup *in = &e->in;
     if (e->sharing) {
@@ -91,10 +68,6 @@ static void launch(struct engine *e, int32_t job, int32_t nodes) {
     double r = rate_on_nodes(e, job, nodes);
     if (in->malleable[job]) e->progress[job] = (struct progress){0.0, begin, r};
     end_at(e, job, begin + in->work[job] / r + end_overhead(in, nodes));
-}
-
-static double planned_s(const struct engine *e, int32_t job) {
-    return e->in.limit[job] > SHORTEST_S ? e->in.limit[job] : SHORTEST_S;
 }
 
 /* Expect every running job past its limit to run for another limit from now on. This drops all reservations. */

@@ -1,0 +1,137 @@
+"""The log of one site: a table of columns, and the little logic that no column holds.
+
+A site declares its columns by the names of the workload's columns, which are then taken as they are: times as instants
+in the time zone of the site, numbers, labels and texts. Numbers of `extra_...` that are not positive are unknown.
+Any other name is a column that only the logic of the site reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tracebed.converters.formats.format import Format
+from tracebed.converters.formats.tools.amounts import first_positive
+from tracebed.converters.formats.tools.columns import Columns, Want, read_columns
+from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.tools.machines import one_machine
+from tracebed.converters.log import Log, make_log, place_of
+from tracebed.converters.workload import SCHEMA, BoolArray, System
+
+
+@dataclass(frozen=True)
+class Derived:
+    """What the logic of a site adds to its columns."""
+
+    columns: Mapping[str, Any]
+    """Columns as in `make_log`; they replace the columns of the same name."""
+    defects: Mapping[str, BoolArray] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Site:
+    """The log of a site. The column `machine`, if there is one, names the machine of a record."""
+
+    name: str
+    summary: str
+    marks: tuple[frozenset[str], ...]
+    """Sets of columns in lower case; a file with all columns of one set is a log of the site."""
+    zone: str
+    """Time zone of times without one."""
+    columns: Mapping[str, Want]
+    derive: Callable[[Columns, System, str], Derived]
+    """The logic of the site: columns read, machine whose records are read, time zone -> what is added."""
+    system: System
+    """The machine; of a site with several, the start of the name of a machine that is not in `machines`."""
+    machines: Mapping[str, System] = field(default_factory=dict)
+    """Name in lower case -> machine."""
+    skip: tuple[str, ...] = ()
+    """Columns that are ignored; too large to be useful as `extra_...`."""
+
+    @property
+    def format(self) -> Format:
+        """The format of the log."""
+        read_log = self.read_machine if "machine" in self.columns else self.read
+        return Format(self.name, self.summary, self.recognizes, read_log=read_log)
+
+    def recognizes(self, file: Input) -> bool:
+        """Return whether the file has the columns of this log."""
+        return any(marks <= set(file.columns) for marks in self.marks)
+
+    def read(
+        self,
+        files: Sequence[Input],
+        *,
+        keep_extra: bool = False,
+        keep_names: bool = False,
+        time_zone: str | None = None,
+    ) -> Log:
+        """Read one or several files.
+
+        Args:
+            files: CSV or Parquet files.
+            keep_extra: keep every other column as `extra_...`.
+            keep_names: keep the names of users and groups.
+            time_zone: the time zone of times without one; by default the time zone of the site.
+
+        Raises:
+            InputError: a column is missing or a value is invalid.
+        """
+        options = {"time_zone": time_zone or self.zone, "keep_extra": keep_extra, "keep_names": keep_names}
+        return self._read(files, options, None)
+
+    def read_machine(
+        self,
+        files: Sequence[Input],
+        *,
+        keep_extra: bool = False,
+        keep_names: bool = False,
+        time_zone: str | None = None,
+        machine: str | None = None,
+    ) -> Log:
+        """Read like `read`; `machine` is the machine to read, if the files have several.
+
+        Raises:
+            InputError: as `read`, or the files have several machines and `machine` is None.
+        """
+        options = {"time_zone": time_zone or self.zone, "keep_extra": keep_extra, "keep_names": keep_names}
+        return self._read(files, {**options, "machine": machine}, machine)
+
+    def _read(self, files: Sequence[Input], options: dict[str, Any], machine: str | None) -> Log:
+        zone: str = options["time_zone"]
+        c = read_columns(files, self.columns, extras=options["keep_extra"], skip=self.skip)
+        system, only = self.system, None
+        if "machine" in self.columns:
+            name, only = one_machine(c.labels("machine"), machine, place_of(files))
+            unknown = System(name=f"{self.system.name} {name}".strip() if name else "")
+            system = self.machines.get(name.lower(), unknown)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            derived = self.derive(c, system, zone)
+        taken = {name: self._taken(c, name, zone) for name in c.values if name in SCHEMA or name.startswith("extra_")}
+        return make_log(
+            files,
+            self.name,
+            {**taken, **derived.columns},
+            system=system,
+            time_zone=zone,
+            parameters=options,
+            defects=derived.defects,
+            counts=derived.counts,
+            only=only,
+            place=c.place,
+            names=("user", "group"),
+            keep_names=options["keep_names"],
+            extras=c.extras,
+            unread=c.unread,
+        )
+
+    def _taken(self, c: Columns, name: str, zone: str) -> Any:
+        """Return a column as it is."""
+        kind = self.columns[name].kind
+        if kind == "time":
+            return c.instants(name, zone)
+        return first_positive(c[name]) if kind == "number" and name.startswith("extra_") else c[name]
