@@ -25,6 +25,7 @@ from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.registry import one_of
 from tracebed.validation import budget as budgets
 from tracebed.validation import verdict
+from tracebed.validation.repetitions.store import run_folders
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,6 +42,11 @@ class ErrorBudget(budgets.ErrorBudget):
     def of(cls, budget: budgets.ErrorBudget) -> Self:
         """Return `budget` as an instance of this class."""
         return cls(**{field.name: getattr(budget, field.name) for field in fields(budget)})
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What each cause of the budget is, by the name of the cause."""
+        return {name: budgets.LABELS[name] for name in self.causes}
 
     def comparison(self) -> Comparison:
         """Return the comparison of the prediction, as calibrated if there is a calibration, with the real run.
@@ -160,6 +166,23 @@ def error_budget(
     )
     notes = [*found.notes, *_notes(chosen, found.runs[0].real.info)] if chosen else found.notes
     return ErrorBudget.of(replace(found, notes=notes))
+
+
+def budget_of_case(validation: verdict.Validation, workload: Workload, real: Sequence[Path | str]) -> ErrorBudget:
+    """Return the error budget of the predictions of a case, over the repetitions that its verdict includes.
+
+    Args:
+        validation: the verdict on one case.
+        workload: the workload that was replayed.
+        real: the folders of the real runs or of repetitions, as they were given for the verdict.
+
+    Raises:
+        InputError: as for `error_budget`.
+    """
+    folders = [folder for given in real for folder in run_folders(Path(given))]
+    repetitions = validation.cases[0].repetitions
+    included = [folder for folder, item in zip(folders, repetitions, strict=True) if not item.excluded]
+    return error_budget(workload, included or folders, predicted=validation.pair.predicted, tau=validation.tau)
 
 
 def _notes(calibration: Calibration, info: RunInfo) -> list[str]:

@@ -89,12 +89,13 @@ def import_run(
     return Run.of(import_file(path, options, given, form))
 
 
-def as_run(workload: Workload, *, name: str = "workload") -> Run:
+def as_run(workload: Workload, *, name: str = "workload", where: str = "") -> Run:
     """Return the run that a log describes: what the real machine did with each job.
 
     Args:
         workload: a workload with logged starts and ends.
         name: name of the workload in reports.
+        where: file of the workload, for errors.
 
     Raises:
         InputError: no job has a logged start and end.
@@ -109,4 +110,4 @@ def as_run(workload: Workload, *, name: str = "workload") -> Run:
     """
     from tracebed.validation.simulators.history import run_of_log
 
-    return Run.of(run_of_log(workload, name=name))
+    return Run.of(run_of_log(workload, name=name, where=where))

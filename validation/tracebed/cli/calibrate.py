@@ -21,7 +21,8 @@ from tracebed.errors import InputError
 from tracebed.outputs import CALIBRATION
 
 if TYPE_CHECKING:
-    from tracebed.orchestrator.testbeds.calibration import Calibration, Estimate
+    from tracebed.api import Calibration
+    from tracebed.api.types import Estimate
 
 
 @click.command()

@@ -94,12 +94,10 @@ def compare(
     import tracebed.api as tb
     from tracebed.cli.comparison import show
     from tracebed.cli.gate import Gate
-    from tracebed.validation.verdict.baseline import Baseline
-    from tracebed.validation.verdict.validation import SCHEMA
 
     if workload is not None and report is None:
         raise InputError("--workload adds to a report, and --report is missing", hint="name a file with --report")
-    kept = Baseline.load(baseline) if baseline else None
+    kept = tb.Baseline.load(baseline) if baseline else None
     with progress("comparing"):
         validation = tb.compare(
             real,
@@ -112,7 +110,8 @@ def compare(
         )
     gate = Gate.of([validation], inconclusive, kept)
     if as_json:
-        print_json(SCHEMA, validation.to_json())
+        document = validation.to_json()
+        print_json(document.pop("schema"), document)
     else:
         show(validation)
         if validation.accidents is None:
@@ -136,17 +135,13 @@ def _margins(texts: Sequence[str]) -> dict[str, str]:
 
 def _report(validation: Validation, path: Path, real: Sequence[Path], workload: Path | None) -> None:
     """Write the report, with the error budget over the included repetitions if the workload is given."""
-    import tracebed.api as tb
-    from tracebed.validation.repetitions.store import run_folders
+    from tracebed.api.budgets import budget_of_case
 
     budget: ErrorBudget | None = None
     if workload is not None:
         jobs = load_workload(workload)
-        folders = [folder for given in real for folder in run_folders(given)]
-        repetitions = validation.cases[0].repetitions
-        included = [folder for folder, item in zip(folders, repetitions, strict=True) if not item.excluded]
         with progress("repeating the prediction"):
-            budget = tb.error_budget(jobs, included or folders, predicted=validation.pair.predicted, tau=validation.tau)
+            budget = budget_of_case(validation, jobs, real)
     with progress("drawing the report"):
         validation.to_html(path, budget)
     say(f"report: {path}")

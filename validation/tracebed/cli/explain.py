@@ -97,9 +97,7 @@ def explain(
 
 def _origins(comparison: Comparison) -> dict[str, Any]:
     """Return the breakdown of the differences and the first divergences as JSON values."""
-    from tracebed.validation.verdict.divergence import divergences
-
-    found = divergences(comparison.real, comparison.predicted)
+    found = comparison.divergence()
     return {
         "breakdown": comparison.breakdown().to_dict("records"),
         "divergences": {
@@ -113,15 +111,13 @@ def _origins(comparison: Comparison) -> dict[str, Any]:
 
 def _show(budget: ErrorBudget, comparison: Comparison) -> None:
     """Print the shares, the classes of jobs with the largest contributions, and the first divergences."""
-    from tracebed.validation.budget import LABELS
-    from tracebed.validation.report.words import percent
-    from tracebed.validation.verdict.divergence import divergences
+    from tracebed.api.words import percent
 
     print_table(budget.columns, budget.rows(gated=True))
     click.echo("The error is predicted - real. The shares of the causes and the remainder add up to it:")
-    click.echo("; ".join(f"{name}: {LABELS[name]}" for name in budget.causes if name != LABELS[name]) + ".")
+    click.echo("; ".join(f"{name}: {label}" for name, label in budget.labels.items() if name != label) + ".")
     click.echo(budget.headline)
-    found = divergences(comparison.real, comparison.predicted)
+    found = comparison.divergence()
     if not found.jobs:
         return
     side = "with calibrated overheads" if "overheads" in budget.causes else "without overheads"

@@ -28,8 +28,7 @@ from tracebed.cli.summary import finish
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
-    from tracebed.api.workloads import Flexible
-    from tracebed.converters.workload import Workload
+    from tracebed.api.types import Flexible, Workload
 
 COMMON = {
     "jobs": (click.IntRange(min=1), "How many jobs."),
@@ -75,15 +74,15 @@ class Models(LazyGroup):
 
     def summaries(self) -> dict[str, str]:
         """Return one line of help for each model, without importing the models."""
-        from tracebed.converters.models.registry import MODELS
+        from tracebed.api.installed import models
 
-        return {name: MODELS.summary(name) for name in MODELS.names()}
+        return models()
 
     def load(self, name: str) -> click.Command:
         """Import the function of a model and return its command."""
-        from tracebed.converters.models.registry import MODELS
+        from tracebed.api.installed import model, models
 
-        return _command(name, MODELS.load(name), MODELS.summary(name))
+        return _command(name, model(name), models()[name])
 
 
 @click.group(cls=Models, subcommand_metavar="MODEL [ARGS]...")
@@ -119,7 +118,7 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
         **options: Any,
     ) -> None:
         import tracebed.api as tb
-        from tracebed.converters.models import tsafrir05
+        from tracebed.api.installed import estimate_constants
 
         of_estimates = [text for text in constants if text.startswith(PREFIX)]
         own_constants = [text for text in constants if not text.startswith(PREFIX)]
@@ -131,7 +130,7 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
             workload = tb.generate(
                 name,
                 load=load,
-                estimates=vars(_changed(tsafrir05.Parameters(), of_estimates, PREFIX)) if estimates else None,
+                estimates=vars(_changed(estimate_constants(), of_estimates, PREFIX)) if estimates else None,
                 kind=kind,
                 applications=applications,
                 **options,

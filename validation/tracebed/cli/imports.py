@@ -13,7 +13,7 @@ from tracebed.cli.options import PATH, RUN, SIZE, Command, json_option, output_o
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
-    from tracebed.validation.simulators.simulator import MatchName, Side
+    from tracebed.api.types import MatchName, Side
 
 
 def reading_options(command: Command) -> Command:
@@ -107,10 +107,10 @@ def import_(
       tracebed compare --real runs/real --predicted runs/sim
     """
     import tracebed.api as tb
+    from tracebed.api.outputs import check_run
     from tracebed.cli.runs import summary
-    from tracebed.orchestrator.run import check_target
 
-    check_target(output, replace=replace, real=side == "real")
+    check_run(output, replace=replace, real=side == "real")
     with progress(f"reading {file.name}"):
         run = tb.import_run(
             file,

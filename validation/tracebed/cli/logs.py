@@ -11,7 +11,7 @@ from tracebed.cli.options import SIZE, Command, ExtensionName, ExtensionOption
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
-    from tracebed.converters.workload import System
+    from tracebed.api import System
 
 PLAIN = "batsim, csv, elastisim, parquet and swf"
 """Formats whose readers keep names: help must not import the readers, and a test compares them."""
@@ -74,7 +74,7 @@ system_option = click.option(
 
 def system_of(text: str | None) -> System | None:
     """Return the machine that `--system` names."""
-    from tracebed.converters.workload import System
+    from tracebed.api import System
 
     if text is None:
         return None

@@ -16,8 +16,8 @@ from tracebed.errors import ExitCode, TestbedError
 from tracebed.outputs import INVENTORY
 
 if TYPE_CHECKING:
-    from tracebed.orchestrator.testbeds.checking.survey import NodeReport
-    from tracebed.orchestrator.testbeds.nodes import Inventory
+    from tracebed.api import Inventory
+    from tracebed.api.nodes import NodeReport
 
 COMMANDS = {
     "up": "Prepare the nodes of an inventory: containers, installations, allocations.",
@@ -136,8 +136,6 @@ def facts(inventory: Path, target: Path | None, replace: bool, as_json: bool) ->
       tracebed nodes facts emulated-4
     """
     import tracebed.api as tb
-    from tracebed.orchestrator.testbeds.checking.survey import known
-    from tracebed.orchestrator.testbeds.inventory import load_inventory
 
     with progress("collecting facts"):
         reports = tb.nodes_facts(inventory, on_step=_detail)
@@ -146,7 +144,7 @@ def facts(inventory: Path, target: Path | None, replace: bool, as_json: bool) ->
     else:
         _print_facts(reports)
     if target is not None:
-        _write(known(load_inventory(inventory, facts_follow=True), reports), target, replace)
+        _write(tb.with_facts(inventory, reports), target, replace)
     return ExitCode.UNHEALTHY if any(report.error for report in reports) else ExitCode.OK
 
 
@@ -156,10 +154,9 @@ def _detail(step: str) -> None:
 
 def _write(inventory: Inventory, target: Path, replace: bool) -> None:
     """Write `inventory` to `target` as YAML."""
-    from tracebed.orchestrator.testbeds.checking.written import as_yaml
+    import tracebed.api as tb
 
-    with INVENTORY.file(target, replace=replace) as file:
-        file.write(f"# Written by `tracebed nodes`\n{as_yaml(inventory)}".encode())
+    tb.write_inventory(inventory, target, replace=replace)
     say(f"inventory: {target}")
 
 
@@ -221,7 +218,6 @@ def check(
       tracebed nodes check emulated-4 --seconds 0
     """
     import tracebed.api as tb
-    from tracebed.orchestrator.testbeds.inventory import load_inventory
 
     with progress("checking nodes"):
         found = tb.nodes_check(inventory, health=health, seconds=seconds, on_step=_detail)
@@ -251,8 +247,7 @@ def check(
     if target is not None:
         if len(bad) == len(found):
             raise TestbedError("all nodes are unhealthy", where=str(inventory), hint="no inventory was written")
-        own = load_inventory(inventory, facts_follow=True)
-        _write(own.with_nodes({node.name: node for node in own.nodes if node.name not in bad}), target, replace)
+        _write(tb.without_nodes(inventory, bad), target, replace)
     return ExitCode.UNHEALTHY if bad else ExitCode.OK
 
 
@@ -266,6 +261,6 @@ def schema() -> None:
     """
     import json
 
-    from tracebed.orchestrator.testbeds.inventory_schema import inventory_schema
+    import tracebed.api as tb
 
-    click.echo(json.dumps(inventory_schema(), indent=2))
+    click.echo(json.dumps(tb.inventory_schema(), indent=2))

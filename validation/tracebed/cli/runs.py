@@ -26,7 +26,7 @@ from tracebed.cli.watch import shown_live, watch_options
 from tracebed.errors import ExitCode
 
 if TYPE_CHECKING:
-    from tracebed.orchestrator.run import Run
+    from tracebed.api import Run
 
 SHOWN = ("makespan_s", "mean_wait_s", "mean_response_s", "utilization")
 """The metrics of a run that each command that makes a run prints."""
@@ -123,19 +123,18 @@ def replay(
     check_scheduler_options()
     if scheduler is not None:
         jobs = load_workload(workload)
-        settings = (partition, scheduler_options, scheduler_conf)
+        chosen = (partition, scheduler_options, scheduler_conf)
         shown = (live, metrics_port, metrics_file)
-        run = replay_on(jobs, workload.name, scheduler, settings, speed, health, resume, replace, output, shown)
+        run = replay_on(jobs, workload.name, scheduler, chosen, speed, health, resume, replace, output, shown)
         return concluded(run, output, as_json)
     assert policy is not None and inventory is not None  # checked above
     import tracebed.api as tb
     from tracebed.display import time_text
-    from tracebed.orchestrator.replay.programs import shortest_replay
-    from tracebed.orchestrator.scheduling.limits import OverLimit
 
     jobs = load_workload(workload)
     machine = tb.inventory(inventory)
-    least = shortest_replay(jobs, machine, speed, over_limit=OverLimit(values["over_limit"]))
+    settings = settings_of(values, nodes=jobs.provenance.system.nodes)
+    least = tb.shortest_replay(jobs, machine, tb.Setup.of(policy, speed=speed, **settings))
     say(f"tracebed: at {speed:g}x this takes at least {time_text(least)}")
     with shown_live(
         output,
@@ -158,7 +157,7 @@ def replay(
             on_step=lambda step: say(f"tracebed: {step}"),
             speed=speed,
             health=health,
-            **settings_of(values, nodes=jobs.provenance.system.nodes),
+            **settings,
             **{name: values[name] for name in ("balance", "clock", "on_node_failure", "drain", "commands")},
         )
     _name_rate(run.info.calibration)
@@ -190,16 +189,12 @@ def recover(folder: Path, output: Path | None, replace: bool, as_json: bool) -> 
     Example:
       tracebed recover runs/real.partial-1a2b3c4d
     """
-    from tracebed.orchestrator.replay.recovery import recover as recover_run
-    from tracebed.orchestrator.runs.working_folders import output_of
+    import tracebed.api as tb
 
-    on_batch_system = (folder / "jobs").is_dir()
-    if on_batch_system:
-        from tracebed.orchestrator.batch.session import recovered as make
-    run, output = recover_run(folder, output, make if on_batch_system else None, replace=replace)
-    summary(run, output, as_json)
-    if output_of(folder) is not None:
-        say(f"tracebed: {folder} is only needed for the output of its jobs, and to resume the replay")
+    run = tb.recover(folder, output, replace=replace)
+    assert run.folder is not None
+    summary(run, run.folder, as_json)
+    say(f"tracebed: {folder} is only needed for the output of its jobs, and to resume the replay")
     return ExitCode.OK
 
 
@@ -233,7 +228,7 @@ def summary(run: Run, output: Path, as_json: bool, more: Mapping[str, Any] | Non
     info = run.info
     for warning in info.warnings:
         warn(warning)
-    from tracebed.validation.metrics import all_metrics, figures
+    from tracebed.api.measures import figures, metric_definitions
 
     for reason in dict.fromkeys(info.unknown.values()):
         warn(f"{', '.join(name for name, why in info.unknown.items() if why == reason)} unknown: {reason}")
@@ -261,5 +256,5 @@ def summary(run: Run, output: Path, as_json: bool, more: Mapping[str, Any] | Non
     if as_json:
         print_json("tracebed-run/1", facts | ({"health": info.health} if info.health else {}) | dict(more or {}))
     else:
-        titles = {name: metric.title for name, metric in all_metrics().items()}
+        titles = {name: metric.title for name, metric in metric_definitions().items()}
         print_table(["", ""], [[titles.get(name, name.replace("_", " ")), value] for name, value in facts.items()])

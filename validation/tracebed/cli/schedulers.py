@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from tracebed.api.settings import ROOMS
 from tracebed.cli.messages import say
 from tracebed.cli.options import PATH, Command, ExtensionName, ExtensionOption
 from tracebed.cli.watch import shown_live
 from tracebed.errors import InputError
-from tracebed.orchestrator.setup import ROOMS
 
 if TYPE_CHECKING:
-    from tracebed.api.results import Run
-    from tracebed.converters.workload import Workload
+    from tracebed.api import Run, Workload
 
 OF_SCHEDULERS = ("partition", "scheduler_options", "scheduler_conf")
 """Parameters that need `--scheduler`."""

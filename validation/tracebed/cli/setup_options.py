@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from tracebed.api.settings import PRIORITIES, ROOMS, SETTINGS, TYPES
 from tracebed.cli.options import (
     DURATION,
     PATH,
@@ -18,8 +19,6 @@ from tracebed.cli.options import (
 )
 from tracebed.cli.policy_options import parsed
 from tracebed.errors import InputError
-from tracebed.orchestrator.scheduling.names import PRIORITIES
-from tracebed.orchestrator.setup import ROOMS, SETTINGS, TYPES
 
 OF_REPLAYS = (*ROOMS["scheduling"], "speed")
 """Settings of a replay."""

@@ -29,11 +29,8 @@ from tracebed.cli.setup_options import OF_PREDICTIONS, settings_of, setup_option
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
-    from tracebed.api.calibration_files import AnyCalibration
-    from tracebed.converters.workload import Workload
-    from tracebed.orchestrator.evolving.programs import Communication
-    from tracebed.orchestrator.run import Run
-    from tracebed.orchestrator.simulation.prediction import EngineChoice
+    from tracebed.api import Run, Workload
+    from tracebed.api.types import AnyCalibration, Communication, EngineChoice
 
 
 @click.command()
@@ -197,13 +194,12 @@ def simulate(
         show_cloud(run, (predict(member) for member in members))
     more: dict[str, Any] = {}
     if shake:
+        from tracebed.api.measures import intervals
         from tracebed.cli.shaking import shaken_runs, show_shaken
-        from tracebed.converters.shaking import accident
-        from tracebed.validation.accidents import intervals
 
         seeds = range(1, shake + 1)
         inputs = (tb.shake(jobs, seed, submit_s=shake_submit, limit_s=shake_limits) for seed in seeds)
-        runs = ((accident(changed), predict(calibration, of=changed)) for changed in inputs)
+        runs = ((changed, predict(calibration, of=changed)) for changed in inputs)
         found = shaken_runs(output, runs, shake)
         largest = {"submit_s": shake_submit, "limit_s": shake_limits}
         more = {"shaken": {"runs": shake, **largest, "metrics": intervals(found).to_dict("index")}}

@@ -14,18 +14,16 @@ import click
 
 from tracebed.cli.messages import Progress, current, progress, say
 from tracebed.cli.options import OutputPath, json_option
-from tracebed.errors import ExitCode, InputError
+from tracebed.errors import ExitCode
 from tracebed.outputs import METRICS
 
 if TYPE_CHECKING:
-    from tracebed.orchestrator.watching.view import View
+    from tracebed.api.watching import View
 
 REFRESH_S = 1.0
 """Time between two pictures on a terminal, s."""
 LOG_S = 10.0
 """Time between two lines if the output is not a terminal, s."""
-WAIT_S = 60.0
-"""Time that `--wait` waits for the start of the replay, s."""
 
 metrics_port_option = click.option(
     "--metrics-port",
@@ -68,10 +66,10 @@ def watch(
     Example:
       tracebed watch runs/real
     """
-    from tracebed.orchestrator.watching.openmetrics import Metrics
+    from tracebed.api.watching import Follower, Metrics
 
     with contextlib.ExitStack() as stack:
-        follower = stack.enter_context(contextlib.closing(_Follower(run, wait=wait)))
+        follower = stack.enter_context(contextlib.closing(Follower(run, wait=wait)))
         metrics = None
         if metrics_port is not None or metrics_file is not None:
             metrics = Metrics(metrics_port, metrics_file)
@@ -97,66 +95,13 @@ def watch(
     return ExitCode.OK
 
 
-class _Follower:
-    """The journal of a replay, and the view made from it.
-
-    Args:
-        run: the output of the replay, its working folder, or a run.
-        wait: whether to wait until a replay to `run` begins.
-    """
-
-    def __init__(self, run: Path, *, wait: bool) -> None:
-        from tracebed.orchestrator.replay.journal import Reader
-        from tracebed.orchestrator.watching.source import found, source_of
-
-        self.view: View | None = None
-        until = time.monotonic() + WAIT_S
-        while wait and not ((source := source_of(run)) and source.running):
-            if time.monotonic() > until:
-                what = f"no replay has begun within {WAIT_S:g} s"
-                raise InputError(what, where=str(run), hint="start the replay first")
-            time.sleep(0.05)
-        self.source = found(run)
-        self._reader = Reader(self.source.journal)
-
-    def read(self) -> bool:
-        """Process the new entries of the journal. Return whether the replay is still running."""
-        from tracebed.orchestrator.runs.working_folders import is_running
-        from tracebed.orchestrator.watching.source import view_of
-
-        going = self.source.running and is_running(self.source.folder)
-        try:
-            if self.view is None and self._reader.has_tables() and (facts := self._reader.facts()):
-                self.view = view_of(facts)  # the facts precede all entries; they may be large
-            if self.view is not None:
-                self.view.take_in(self._reader.entries())
-                if not going:
-                    self.view.finish(self._reader.facts().get("end"))
-        except InputError as error:
-            error.where = error.where or str(self.source.journal)
-            raise
-        return going
-
-    def sleep(self, seconds: float) -> None:
-        """Sleep until the next picture is due, or until the replay ends."""
-        from tracebed.orchestrator.runs.working_folders import is_running
-
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0 and is_running(self.source.folder):
-            time.sleep(min(left, 0.25))
-
-    def close(self) -> None:
-        """Close the journal."""
-        self._reader.close()
-
-
 @contextlib.contextmanager
 def _screen() -> Iterator[Callable[[View], None]]:
     """Yield a function that draws the picture of a view on the terminal, over the last picture."""
     from rich.console import Console
     from rich.live import Live
 
-    from tracebed.orchestrator.watching.picture import picture
+    from tracebed.api.watching import picture
 
     console = Console()
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
@@ -168,8 +113,8 @@ def _printed(as_json: bool) -> Iterator[Callable[[View], None]]:
     """Yield a function that prints a view as one line: text with the time of day, or JSON."""
     import json
 
+    from tracebed.api.watching import line, snapshot
     from tracebed.display import json_values
-    from tracebed.orchestrator.watching.picture import line, snapshot
 
     def show(view: View) -> None:
         if as_json:
@@ -223,7 +168,7 @@ def _watcher(output: Path, *, live: bool, port: int | None, file: Path | None) -
     import subprocess
 
     if port is not None or file is not None:
-        from tracebed.orchestrator.watching.openmetrics import Metrics
+        from tracebed.api.watching import Metrics
 
         Metrics(port, file).close()  # reports a missing package or a port that is in use now
     words = ["nice", "-n", "19", sys.executable, "-P", "-m", __name__, str(output), "--wait"]

@@ -29,8 +29,8 @@ from tracebed.cli.writers import writer_options, writing_options
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
-    from tracebed.api.workloads import Flexible, Speedup
-    from tracebed.converters.workload import Provenance, Workload
+    from tracebed.api import Workload
+    from tracebed.api.types import Flexible, Speedup
 
 
 @click.command()
@@ -56,26 +56,19 @@ def convert(
       tracebed convert knl.parquet --as-run -o runs/knl-real
       tracebed convert ricc.parquet --to elastisim -o ricc-elastisim
     """
-    from tracebed.converters.formats.writing import check_output
-    from tracebed.converters.pooling import pooled
-    from tracebed.converters.scaling import with_system
-    from tracebed.errors import tolerate
-    from tracebed.orchestrator.run import check_target
+    from tracebed.api.outputs import check_run, check_workload
+    from tracebed.api.workloads import read_source
 
     writing = writing_options(options)
     if as_run and writing:
         raise InputError("--as-run and an option of the formats that are written", hint="a run has one format only")
     if as_run:
-        check_target(output, replace=replace)
+        check_run(output, replace=replace)
     else:
-        check_output(output, writing.get("format"), replace=replace)
+        check_workload(output, writing.get("format"), replace=replace)
     machine = system_of(system)
-    workload = load_workload(source, **raw_options(options))
-    last = workload.provenance.steps[-1:]
-    if last and last[0].name == "read" and last[0].parameters.get("format") == "swf":  # logs are counted by the reader
-        tolerate(pooled(workload), where=str(source))
-    if machine is not None:
-        workload = with_system(workload, machine)
+    with progress(f"reading {source.name}"):
+        workload = read_source(source, machine, **raw_options(options))
     if as_run:
         _finish_run(workload, source, output, replace, as_json)
     else:
@@ -140,7 +133,7 @@ def scale(
             nodes,
             cores_per_node,
             window=window,
-            start=None if start is None else _instant(start, before.provenance),
+            start=None if start is None else _instant(start),
             run_time=factor,
             longest=longest,
             arrivals=arrivals,
@@ -229,11 +222,11 @@ def malleable(
 
 
 def _finish_run(workload: Workload, source: Path, output: Path, replace: bool, as_json: bool) -> None:
+    import tracebed.api as tb
     from tracebed.cli.runs import summary
-    from tracebed.validation.simulators.history import run_of_log
 
     with progress("dealing out nodes"):
-        run = run_of_log(workload, name=source.name.partition(".")[0], where=str(source))
+        run = tb.as_run(workload, name=source.name.partition(".")[0], where=str(source))
         run.save(output, replace=replace)
     summary(run, output, as_json)
 
@@ -253,17 +246,16 @@ def _compression(text: str | None) -> tuple[float | None, float | None]:
         raise InputError(f"--runtime {text!r} is no factor", hint="write 0.1, or max=600s") from None
 
 
-def _instant(text: str, provenance: Provenance) -> float:
-    from tracebed.converters.scaling import seconds_since_start
-
+def _instant(text: str) -> float | str:
+    """Return the seconds of a duration, or the text of a date."""
     try:
         return duration(text)
     except InputError:
-        return seconds_since_start(text, provenance)
+        return text
 
 
 def _size_of(inventory: Path) -> tuple[int, int]:
-    from tracebed.orchestrator.testbeds.inventory import load_inventory
+    import tracebed.api as tb
 
-    nodes = load_inventory(inventory).nodes
+    nodes = tb.inventory(inventory).nodes
     return len(nodes), min(node.cores for node in nodes)
