@@ -78,13 +78,13 @@ CASES = {
     ),
     "study -o": Case("study drom-in-situ -o OUT", "out", "store", light=False),
     "replay -o": Case("replay w.parquet --policy easy --inventory emulated-4 --speed 1e6 -o OUT", "out", "run"),
-    "replay --metrics-file": Case(
-        "replay w.parquet --policy easy --inventory emulated-4 --speed 1e6 --metrics-file OUT -o new",
+    "replay --metrics": Case(
+        "replay w.parquet --policy easy --inventory emulated-4 --speed 1e6 --metrics OUT -o new",
         "out.prom",
         renewed=True,
         light=False,
     ),
-    "watch --metrics-file": Case("watch real --once --metrics-file OUT", "out.prom", renewed=True, light=False),
+    "watch --metrics": Case("watch real --once --metrics OUT", "out.prom", renewed=True, light=False),
     "repeat -o": Case("repeat campaign.yaml -o OUT", "out", "store", light=False),
     "noise -o": Case("noise r/1 r/2 r/3 r/4 r/5 -o OUT", "out.yaml", source="r/1/run.json"),
     "recover -o": Case("recover p -o OUT", "out", "run", light=False),

@@ -327,7 +327,7 @@ def test_overheads_of_jobs_that_tracebed_launches_do_not_delay_starts(of_slurm: 
 
 
 def test_a_fit_to_a_run_of_slurm_does_not_prolong_run_times(of_slurm: Path) -> None:
-    run("calibrate", "--fit", "real", "--workload", "w.parquet", "--budget", "40", "-o", "fit.yaml")
+    run("nodes", "calibrate", "--fit", "real", "--workload", "w.parquet", "--budget", "40", "-o", "fit.yaml")
     assert Calibration.load(of_slurm / "fit.yaml").batch == "slurm"
     late = simulated(of_slurm, "late", "--calibration", "fit.yaml")
     assert durations(late) == pytest.approx(late.jobs["run_time"].to_numpy())

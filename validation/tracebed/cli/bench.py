@@ -1,4 +1,4 @@
-"""`tracebed bench`: a benchmark as a program of its own."""
+"""`tracebed nodes bench`: a benchmark as a program of its own."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def bench() -> None:
 
     \b
     Example:
-      tracebed bench stream
-      tracebed bench pils --ranks 2 --threads 1 --loads 100,250
+      tracebed nodes bench stream
+      tracebed nodes bench pils --ranks 2 --threads 1 --loads 100,250
     """
 
 
@@ -75,7 +75,7 @@ def stream(elements: int | None, threads: int | None, cpus: str | None, repetiti
 
     \b
     Example:
-      tracebed bench stream --threads 1
+      tracebed nodes bench stream --threads 1
     """
     from tracebed.api.benchmarks import LABEL, TOLERANCE
     from tracebed.api.benchmarks import stream as run
@@ -175,7 +175,7 @@ def pils(
 
     \b
     Example:
-      tracebed bench pils --ranks 2 --threads 1 --loads 100,250 --iterations 50 --task-duration 500
+      tracebed nodes bench pils --ranks 2 --threads 1 --loads 100,250 --iterations 50 --task-duration 500
     """
     from tracebed.api.benchmarks import pils as run
 

@@ -1,4 +1,4 @@
-"""The command `tracebed calibrate`."""
+"""The command `tracebed nodes calibrate`."""
 
 from __future__ import annotations
 
@@ -93,9 +93,9 @@ def calibrate(
 
     \b
     Example:
-      tracebed calibrate --inventory local --speed 400 -o local.calibration.yaml
+      tracebed nodes calibrate --inventory local --speed 400 -o local.calibration.yaml
       tracebed simulate w.parquet --policy pref --inventory local --calibration local.calibration.yaml -o sim
-      tracebed calibrate --fit runs/rep-1 runs/rep-2 --workload w.parquet -o fitted.yaml
+      tracebed nodes calibrate --fit runs/rep-1 runs/rep-2 --workload w.parquet -o fitted.yaml
     """
     if fit == bool(inventory) or fit != bool(runs):
         what = "a calibration needs an inventory to measure, or --fit and recorded replays"

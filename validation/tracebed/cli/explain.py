@@ -34,7 +34,7 @@ CLASSES = 10
     "--calibration",
     type=PATH,
     metavar="FILE",
-    help="Give the overheads of this file of `tracebed calibrate` a share of their own.",
+    help="Give the overheads of this file of `tracebed nodes calibrate` a share of their own.",
 )
 @click.option(
     "--runtime-model",

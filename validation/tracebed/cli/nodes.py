@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ COMMANDS = {
     "check": "Check the health of nodes, and list the unhealthy nodes.",
     "facts": "Print the facts of nodes, or write an inventory with their CPUs.",
     "down": "Remove what `up` or a killed replay made.",
+    "calibrate": "Measure the overheads and the work rate of a testbed, or fit them to replays.",
+    "bench": "Run a benchmark by hand: memory bandwidth, load balance, reconfigurations.",
     "schema": "Print the JSON schema of inventories, for editors.",
 }
 SCHEMA = "tracebed-nodes/1"
@@ -38,12 +41,15 @@ class Nodes(LazyGroup):
 
     def load(self, name: str) -> click.Command:
         """Return the command `name`."""
+        if name in ("bench", "calibrate"):
+            command: click.Command = getattr(importlib.import_module(f"tracebed.cli.{name}"), name)
+            return command
         return {"up": up, "check": check, "facts": facts, "down": down, "schema": schema}[name]
 
 
 @click.group(cls=Nodes)
 def nodes() -> None:
-    """Prepare the nodes of an inventory, check them, and take them down.
+    """Prepare the nodes of an inventory, check and measure them, and take them down.
 
     An inventory is a YAML file, an Ansible inventory in YAML, an SSH configuration, or the name of an inventory that
     tracebed provides.

@@ -1,4 +1,4 @@
-"""`tracebed bench reconfigure`: the stages of changes of the number of ranks, through connections or through MPI."""
+"""`tracebed nodes bench reconfigure`: the stages of changes of the number of ranks."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def reconfigure(through: Transport, sizes: str, state: str, as_json: bool) -> No
 
     \b
     Example:
-      tracebed bench reconfigure --sizes 1,2,4,2 --state 8MiB
+      tracebed nodes bench reconfigure --sizes 1,2,4,2 --state 8MiB
     """
     from tracebed.api import benchmarks
 

@@ -25,17 +25,27 @@ REFRESH_S = 1.0
 LOG_S = 10.0
 """Time between two lines if the output is not a terminal, s."""
 
-metrics_port_option = click.option(
-    "--metrics-port",
-    type=click.IntRange(1, 65535),
-    metavar="PORT",
-    help="Serve OpenMetrics for Prometheus on this port of 127.0.0.1.",
-)
-metrics_file_option = click.option(
-    "--metrics-file",
-    type=OutputPath(METRICS),
-    metavar="FILE",
-    help="Write OpenMetrics to this file every second, for the node exporter of Prometheus.",
+
+class MetricsTarget(OutputPath):
+    """A click type: a port of this machine, or the path of a file."""
+
+    name = "port or file"
+
+    def __init__(self) -> None:
+        super().__init__(METRICS)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse a number as a port, and anything else as a path, or fail as click does."""
+        if str(value).isdecimal():
+            return click.IntRange(1, 65535).convert(value, param, ctx)
+        return super().convert(value, param, ctx)
+
+
+metrics_option = click.option(
+    "--metrics",
+    type=MetricsTarget(),
+    metavar="PORT|FILE",
+    help="OpenMetrics for Prometheus: serve them on this port of 127.0.0.1, or write them to this file every second.",
 )
 
 
@@ -44,16 +54,14 @@ metrics_file_option = click.option(
 @click.option("--once", is_flag=True, help="Show the current state and exit.")
 @click.option("--wait", is_flag=True, help="Wait up to a minute until a replay to RUN begins.")
 @click.option("--every", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Time between two pictures or lines.")
-@metrics_port_option
-@metrics_file_option
+@metrics_option
 @json_option
 def watch(
     run: Path,
     once: bool,
     wait: bool,
     every: float | None,
-    metrics_port: int | None,
-    metrics_file: Path | None,
+    metrics: int | Path | None,
     as_json: bool,
 ) -> ExitCode:
     """Show a replay while it runs: queue, jobs on the nodes, lateness, health, faults, time left.
@@ -70,29 +78,34 @@ def watch(
 
     with contextlib.ExitStack() as stack:
         follower = stack.enter_context(contextlib.closing(Follower(run, wait=wait)))
-        metrics = None
-        if metrics_port is not None or metrics_file is not None:
-            metrics = Metrics(metrics_port, metrics_file)
-            stack.callback(metrics.close)
+        published = None
+        if metrics is not None:
+            published = Metrics(*_port_and_file(metrics))
+            stack.callback(published.close)
         terminal = sys.stdout.isatty() and not as_json and not once
         show = stack.enter_context(_screen() if terminal else _printed(as_json))
-        period = every or (REFRESH_S if terminal or metrics else LOG_S)
+        period = every or (REFRESH_S if terminal or published else LOG_S)
         while True:
             going = follower.read() and not once
             view = follower.view
             if view is not None and view.now == view.now:
                 show(view)
-                if metrics:
-                    metrics.update(view)
+                if published:
+                    published.update(view)
             if not going:
                 break
             follower.sleep(period)
     if view is None:
         say(f"tracebed: {run}: the replay ended before its first job")
     elif view.status == "stopped":
-        todo = "the command of the replay with --resume continues it, `tracebed recover` makes a run of it"
+        todo = "the command of the replay with --resume continues it, `tracebed replay --recover` makes a run of it"
         say(f"tracebed: {follower.source.folder}: the replay was killed or has failed: {todo}")
     return ExitCode.OK
+
+
+def _port_and_file(metrics: int | Path) -> tuple[int | None, Path | None]:
+    """Return the port and the file of OpenMetrics, one of which is None."""
+    return (metrics, None) if isinstance(metrics, int) else (None, metrics)
 
 
 @contextlib.contextmanager
@@ -130,8 +143,7 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of the live view of a replay. `shown_live` takes their values."""
     options = (
         click.option("--live/--no-live", default=None, help="Draw the replay while it runs.  [default: on a terminal]"),
-        metrics_port_option,
-        metrics_file_option,
+        metrics_option,
     )
     for option in reversed(options):
         command = option(command)
@@ -140,7 +152,7 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def shown_live(
-    output: Path, what: str, total: int, live: bool | None, port: int | None, file: Path | None
+    output: Path, what: str, total: int, *, live: bool | None, metrics: int | Path | None
 ) -> Iterator[Progress]:
     """Show a replay while the block runs, by `tracebed watch` in a process of low priority.
 
@@ -151,29 +163,27 @@ def shown_live(
         what: the task, for lines of progress.
         total: number of jobs.
         live: whether to draw the picture; None: if standard error is a terminal, and messages are not quiet.
-        port: port of the metrics; None: not served.
-        file: file of the metrics; None: not written.
+        metrics: port or file of OpenMetrics; None: there are none.
     """
     quiet = current().quiet
     live = (sys.stderr.isatty() and not quiet) if live is None else live
     with contextlib.ExitStack() as stack:
-        if live or port is not None or file is not None:
-            stack.enter_context(_watcher(output, live=live, port=port, file=file))
+        if live or metrics is not None:
+            stack.enter_context(_watcher(output, live=live, metrics=metrics))
         yield Progress(lambda done: None) if live else stack.enter_context(progress(what, total))
 
 
 @contextlib.contextmanager
-def _watcher(output: Path, *, live: bool, port: int | None, file: Path | None) -> Iterator[None]:
+def _watcher(output: Path, *, live: bool, metrics: int | Path | None) -> Iterator[None]:
     """Run `tracebed watch` while the block runs."""
     import subprocess
 
-    if port is not None or file is not None:
+    if metrics is not None:
         from tracebed.api.watching import Metrics
 
-        Metrics(port, file).close()  # reports a missing package or a port that is in use now
+        Metrics(*_port_and_file(metrics)).close()  # reports a missing package or a port that is in use now
     words = ["nice", "-n", "19", sys.executable, "-P", "-m", __name__, str(output), "--wait"]
-    words += ["--metrics-port", str(port)] if port is not None else []
-    words += ["--metrics-file", str(file)] if file is not None else []
+    words += ["--metrics", str(metrics)] if metrics is not None else []
     watcher = subprocess.Popen(
         words,
         stdin=subprocess.DEVNULL,
