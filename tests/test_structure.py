@@ -29,6 +29,7 @@ PAGES += [path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path
 GROUND = {
     "bounds",
     "errors",
+    "extension_files",
     "display",
     "files",
     "input_files",

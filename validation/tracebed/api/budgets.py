@@ -16,8 +16,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator import run as orchestrator
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.scheduling.state import Policy
-from tracebed.orchestrator.setup import calibrated
+from tracebed.orchestrator.setup import AnyPolicy, calibrated
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
@@ -109,7 +108,7 @@ def error_budget(
     *,
     calibration: AnyCalibration | None = None,
     predicted: orchestrator.Run | None = None,
-    policy: type[Policy] | Policy | None = None,
+    policy: AnyPolicy | None = None,
     policy_parameters: Mapping[str, Any] | None = None,
     runtime_model: RuntimeModel | str = "ideal",
     tau: float = 10.0,
@@ -126,7 +125,7 @@ def error_budget(
             applications have no share of their own.
         predicted: prediction of `simulate` whose overheads and interference have a share, in place of a calibration,
             and whose run-time model is used.
-        policy: class or instance of the policy of the real run, if it is not installed.
+        policy: the policy of the real run, if it is not installed: `FILE.py:CLASS`, a class or an instance.
         policy_parameters: parameters of a policy that is given by class.
         runtime_model: run time of jobs that hold fewer cores than requested.
         tau: threshold of the bounded slowdown, s.
@@ -160,7 +159,10 @@ def error_budget(
         [Path(real)] if isinstance(real, Path | str) else [*map(Path, real)],
         overheads=overheads,
         interference=Interference.of(facts),
-        make_policy=(lambda: registry.resolve(policy, policy_parameters)[1]) if policy is not None else None,
+        make_policy=None
+        if policy is None or isinstance(policy, str)
+        else lambda: registry.resolve(policy, policy_parameters)[1],
+        policy_file=policy if isinstance(policy, str) else "",
         runtime_model=RuntimeModel(runtime_model),
         tau=tau,
     )

@@ -32,8 +32,15 @@ def recipes() -> list[str]:
 def recipe(name: Path | str) -> Recipe:
     """Return a recipe by its name or the path of its file. `Recipe.text` is the file.
 
+    Args:
+        name: the name or the path.
+
     Raises:
         InputError: there is no such recipe, or the file is invalid.
+
+    Example:
+        >>> "steps:" in recipe("cori-knl").text
+        True
     """
     return shipped.load_recipe(str(name))
 

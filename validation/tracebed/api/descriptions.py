@@ -84,6 +84,11 @@ def dictionary(workload: converters.Workload) -> list[dict[str, Any]]:
 
     Args:
         workload: the workload. Columns without a default are those of its table.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> dictionary(tb.generate("cirne", jobs=30, nodes=16))[0]["column"]
+        'job_id'
     """
     return dictionaries.dictionary(workload)
 

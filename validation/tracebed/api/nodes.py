@@ -139,6 +139,10 @@ def with_facts(nodes: Inventory | Path | str, reports: Iterable[NodeReport]) -> 
     Raises:
         InputError: the inventory is invalid.
         TestbedError: the agent of such a node did not start.
+
+    Example:
+        >>> with_facts("emulated-4", []).name
+        'emulated-4'
     """
     return known(_inventory(nodes), reports)
 
@@ -171,6 +175,11 @@ def write_inventory(inventory: Inventory, path: Path | str, *, replace: bool = F
 
     Raises:
         InputError: the file cannot be written.
+
+    Example:
+        >>> write_inventory(without_nodes("emulated-4", {"n1"}), "three.yaml")
+        >>> len(_inventory("three.yaml").nodes)
+        3
     """
     with INVENTORY.file(Path(path), replace=replace) as file:
         file.write(f"# Written by `tracebed nodes`\n{as_yaml(inventory)}".encode())

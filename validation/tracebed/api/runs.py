@@ -52,7 +52,8 @@ def simulate(
 
     Args:
         workload: the workload.
-        policy: name of an installed policy (see `policies`), a policy class or an instance; or a whole setup.
+        policy: name of an installed policy (see `policies`), `FILE.py:CLASS`, a policy class or an instance; or a
+            whole setup.
         nodes: number of nodes, an inventory, or the name or path of one; by default the workload's system.
         cores_per_node: cores of each node; by default those of the workload's system. Not with an inventory.
         engine: engine of tracebed's simulator; `auto` uses the compiled one where it can. The results are the same.
@@ -193,7 +194,7 @@ def replay(
 
     Args:
         workload: the workload.
-        policy: name of an installed policy, a policy class or an instance; or a whole setup.
+        policy: name of an installed policy, `FILE.py:CLASS`, a policy class or an instance; or a whole setup.
         nodes: an inventory, or the name or path of one.
         output: folder of the run; by default the run is kept in memory only (`Run.save` writes it).
         work_rate: calibration of the inventory, or its file: the work rate, and the duty of nodes that have none.
@@ -275,10 +276,9 @@ def shortest_replay(workload: Workload, nodes: Inventory | Path | str, setup: Se
         >>> shortest_replay(w, "emulated-4", tb.Setup.of("easy", speed=1e6)) < 60
         True
     """
-    from tracebed.orchestrator.replay import programs
+    from tracebed.orchestrator.replay.programs import shortest_replay as bound
 
-    over_limit = setup.scheduling.over_limit
-    return programs.shortest_replay(workload, inventory(nodes), setup.timing.speed, over_limit=over_limit)
+    return bound(workload, inventory(nodes), setup.timing.speed, over_limit=setup.scheduling.over_limit)
 
 
 def recover(folder: Path | str, output: Path | str | None = None, *, replace: bool = False) -> Run:
@@ -291,6 +291,13 @@ def recover(folder: Path | str, output: Path | str | None = None, *, replace: bo
 
     Raises:
         InputError: the journal is missing or damaged, the replay is still running, or the run cannot be written.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> w = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
+        >>> _ = tb.replay(w, "easy", "emulated-4", speed=1e6, output="finished")
+        >>> len(tb.recover("finished", "again").jobs)
+        5
     """
     from tracebed.orchestrator.batch.session import recovered
     from tracebed.orchestrator.replay import recovery

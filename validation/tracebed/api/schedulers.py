@@ -91,6 +91,11 @@ def slurm_parameters(path: Path | str, nodes: int | None = None) -> tuple[dict[s
 
     Raises:
         InputError: the file cannot be read or is not a slurm.conf, or its nodes contradict `nodes`.
+
+    Example:
+        >>> _ = Path("slurm.conf").write_text("SchedulerParameters=bf_window=2880")
+        >>> slurm_parameters("slurm.conf")[0]["bf_window"]
+        '2880'
     """
     conf = read(Path(path))
     conf.check_machine(nodes)

@@ -37,6 +37,11 @@ CLASSES = 10
     help="Give the overheads of this file of `tracebed nodes calibrate` a share of their own.",
 )
 @click.option(
+    "--policy",
+    metavar="FILE.py:CLASS",
+    help="Policy of the run, if it is in a file.  [default: the installed policy that the run names]",
+)
+@click.option(
     "--runtime-model",
     type=click.Choice(["ideal", "worst-case"]),
     default="ideal",
@@ -55,6 +60,7 @@ def explain(
     workload: Path,
     runs: tuple[Path, ...],
     calibration: Path | None,
+    policy: str | None,
     runtime_model: str,
     tau: float,
     report: Path | None,
@@ -78,7 +84,9 @@ def explain(
         check_name(report)
     jobs = load_workload(workload)
     with progress("repeating the prediction"):
-        budget = tb.error_budget(jobs, runs, calibration=calibration, runtime_model=runtime_model, tau=tau)
+        budget = tb.error_budget(
+            jobs, runs, calibration=calibration, policy=policy, runtime_model=runtime_model, tau=tau
+        )
     comparison = budget.comparison()
     if as_json:
         document = budget.to_json() | _origins(comparison)

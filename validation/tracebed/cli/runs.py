@@ -176,7 +176,8 @@ def _recover(folder: Path, output: Path | None, *, replace: bool, as_json: bool)
     run = tb.recover(folder, output, replace=replace)
     assert run.folder is not None
     summary(run, run.folder, as_json)
-    say(f"tracebed: {folder} is only needed for the output of its jobs, and to resume the replay")
+    if not (folder / "run.json").exists():
+        say(f"tracebed: {folder} is only needed for the output of its jobs, and to resume the replay")
     return ExitCode.OK
 
 

@@ -77,7 +77,12 @@ def _kind(name: str, required: bool) -> dict[str, Any]:
     """Return the type of the option of a setting, its default and its help."""
     about, default, kind = SETTINGS[name].metadata["about"], SETTINGS[name].default, TYPES[name]
     known: dict[str, dict[str, Any]] = {
-        "policy": {**_extension("tracebed.policies"), "required": required, "help": f"{about[:-1]}: {{names}}."},
+        "policy": {
+            **_extension("tracebed.policies"),
+            "metavar": "NAME|FILE.py:CLASS",
+            "required": required,
+            "help": "Scheduling policy: {names}, or a class in a file.",
+        },
         "policy_parameters": {
             "multiple": True,
             "metavar": "NAME=VALUE|@FILE",
