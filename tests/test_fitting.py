@@ -319,7 +319,6 @@ def test_the_command_fits_to_replays_and_predicts_over_the_cloud(
     fitting = (
         "nodes",
         "calibrate",
-        "--fit",
         "rep-1",
         "rep-2",
         "--workload",
@@ -369,22 +368,21 @@ def test_the_command_fits_to_replays_and_predicts_over_the_cloud(
     assert not Path("other").exists()
 
     for arguments, message in (
-        (("nodes", "calibrate", "-o", "x.yaml"), "needs an inventory to measure, or --fit"),
-        (("nodes", "calibrate", "--fit", "-o", "x.yaml"), "needs an inventory to measure, or --fit"),
+        (("nodes", "calibrate", "-o", "x.yaml"), "needs an inventory to measure, or recorded replays"),
         (("nodes", "calibrate", "rep-1", "--inventory", "emulated-4", "-o", "x.yaml"), "needs an inventory to measure"),
-        (("nodes", "calibrate", "--fit", "rep-1", "-o", "x.yaml"), "no workload is given"),
+        (("nodes", "calibrate", "rep-1", "-o", "x.yaml"), "no workload is given"),
         (
-            ("nodes", "calibrate", "--fit", "rep-1", "sim", "--workload", "w.parquet", "-o", "x.yaml"),
+            ("nodes", "calibrate", "rep-1", "sim", "--workload", "w.parquet", "-o", "x.yaml"),
             "sim: the run is a predict",
         ),
-        (("nodes", "calibrate", "--fit", "rep-1", "--workload", "w.parquet", "-o", "w.parquet"), "would replace"),
+        (("nodes", "calibrate", "rep-1", "--workload", "w.parquet", "-o", "w.parquet"), "would replace"),
         (
-            ("nodes", "calibrate", "--fit", "missing", "--workload", "w.parquet", "-o", "no/x.yaml"),
+            ("nodes", "calibrate", "missing", "--workload", "w.parquet", "-o", "no/x.yaml"),
             "parent folder does not exist",
         ),
         (
             ("nodes", "calibrate", "--inventory", "emulated-4", "--workload", "w.parquet", "-o", "x.yaml"),
-            "--workload is given without --fit",
+            "--workload is given without recorded replays",
         ),
         ((*simulating[:-1], "other", "--cloud"), "--cloud prints a table for a --calibration"),
     ):

@@ -59,6 +59,8 @@ BESIDE_THE_API = {
     *("baseline", "gate", "grids", "noise", "recorded", "repeat", "sensitivity", "study", "sweep", "validate"),
 }
 """Modules of the command line that may still import what lies below the api."""
+LONG_SIGNATURES = {"converters/tracebed/converters/log.py: make_log"}
+"""Functions that may have more than 12 parameters."""
 ORCHESTRATOR = "tracebed.orchestrator"
 # package of the orchestrator -> its sibling packages that it may not import
 APART = {
@@ -366,6 +368,19 @@ def test_help_and_messages_point_to_no_page() -> None:
 def test_no_module_is_longer_than_450_lines() -> None:
     lengths = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8").count("\n") for path in SOURCES}
     assert {path: lines for path, lines in lengths.items() if lines > 450} == {}
+
+
+def test_no_signature_has_more_than_12_parameters() -> None:
+    long = {}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                given = node.args
+                names = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+                names += [each.arg for each in (given.vararg, given.kwarg) if each is not None]
+                if len({*names} - {"self", "cls"}) > 12:
+                    long[f"{path.relative_to(ROOT)}: {node.name}"] = len(names)
+    assert {where: count for where, count in long.items() if where not in LONG_SIGNATURES} == {}
 
 
 def test_every_module_has_a_docstring() -> None:

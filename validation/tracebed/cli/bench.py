@@ -175,7 +175,7 @@ def pils(
 
     \b
     Example:
-      tracebed nodes bench pils --ranks 2 --threads 1 --loads 100,250 --iterations 50 --task-duration 500
+      tracebed nodes bench pils --ranks 2 --threads 1 --loads 100,250
     """
     from tracebed.api.benchmarks import pils as run
 

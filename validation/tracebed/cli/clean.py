@@ -64,7 +64,7 @@ def clean(
 
     \b
     Example:
-      tracebed clean cori-knl/ --recipe cori-knl --explain touched.csv -o knl.parquet
+      tracebed clean cori-knl/ --recipe cori-knl --explain t.csv -o knl.parquet
     """
     import tracebed.api as tb
 

@@ -82,7 +82,7 @@ def cloud_of(calibration: Path) -> list[Calibration]:
 
     members = Calibration.load(calibration).members
     if not members:
-        hint = "`tracebed nodes calibrate --fit` writes calibrations with a cloud"
+        hint = "`tracebed nodes calibrate RUN...` writes calibrations with a cloud"
         raise InputError("the calibration has no cloud", where=str(calibration), hint=hint)
     return members
 

@@ -63,7 +63,7 @@ def _definitions(ctx: click.Context, param: click.Parameter, value: bool) -> Non
 )
 @click.option("--ended", is_flag=True, help="Leave out jobs that have not ended by the last submission.")
 @click.option(
-    "--definitions",
+    "--list",
     is_flag=True,
     is_eager=True,
     expose_value=False,

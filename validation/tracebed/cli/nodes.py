@@ -123,7 +123,8 @@ def down(inventory: Path, as_json: bool) -> None:
 @click.command()
 @inventory_argument
 @click.option(
-    "--write",
+    "-o",
+    "--output",
     "target",
     type=OutputPath(INVENTORY),
     metavar="FILE",
@@ -203,7 +204,8 @@ def _print_facts(reports: Sequence[NodeReport]) -> None:
     help="Time over which the load of other processes is measured, s.",
 )
 @click.option(
-    "--write",
+    "-o",
+    "--output",
     "target",
     type=OutputPath(INVENTORY),
     metavar="FILE",

@@ -128,7 +128,7 @@ def replay(
 
     \b
     Examples:
-      tracebed replay w.parquet --policy pref --inventory local --speed 200 -o real
+      tracebed replay w.parquet --policy pref --inventory local --speed 9 -o real
       tracebed replay w.parquet --scheduler slurm -S partition=test -o real
       tracebed replay --recover real.partial-1a2b3c4d
     """

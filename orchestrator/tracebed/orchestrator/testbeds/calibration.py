@@ -141,7 +141,7 @@ class FitFold(Part):
 
 
 class FitRecord(Part):
-    """The fit of overheads to real runs: `tracebed nodes calibrate --fit`."""
+    """The fit of overheads to real runs: `tracebed nodes calibrate RUN...`."""
 
     loss: Literal["metrics", "jobs"]
     """Mean relative error of the gated metrics, or of wait and response of each job."""
