@@ -206,7 +206,8 @@ def test_every_accepted_job_ends_or_is_cancelled_by_its_deadline(
         work,
         len(grid),
         Deadline(margin_s),
-        placement=f"{placement}@{grid}",
+        placement=placement,
+        grid=str(grid),
         overheads=Overheads(launch_s=launch_s),
         interval_s=interval_s,
     )

@@ -37,6 +37,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Start, State
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.observed import ALL, Observed, ObservedResize, ObservedSimulator
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
@@ -431,7 +432,8 @@ def of_slurm(run: Run, folder: Path) -> Path:
     """Save a prediction as a run of Slurm, which has its own names of parameters and no journal."""
     config = {"SchedulerParameters": "bf_interval=1,bf_resolution=1", "CompleteWait": "0"}
     batch = {"system": "slurm", "version": "22.05.8"}
-    run.info = replace(run.info, source="replay", batch=batch, policy_parameters=config, created="2026-01-01")
+    setup = Setup.of(run.info.setup, policy_parameters=config)
+    run.info = replace(run.info, source="replay", batch=batch, setup=setup, created="2026-01-01")
     return run.save(folder)
 
 

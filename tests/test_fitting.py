@@ -17,6 +17,7 @@ from tracebed.cli import tracebed
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.setup import SETTINGS, Setup, Timing
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.testbeds.calibration import Calibration
@@ -53,10 +54,10 @@ def replayed(of: Workload, policy: str = "pref", noise: float = 0.0, seed: int =
     overheads = Overheads(**drawn, grain_s=0.05)
     run = predict(of, NODES, policy, policy_parameters=calls, overheads=overheads, speed=SPEED)
     run.info.source, run.info.execution = "replay", "emulated"
-    run.info.parameters = {key: run.info.parameters[key] for key in ("interval_s", "over_limit", "priority")}
-    run.info.parameters |= {"grain_s": 0.05, "inventory": "emulated-8", "testbed": "local", "duty": 0.0}
-    parameters = info.pop("parameters", {})
-    run.info = replace(run.info, **info, parameters=run.info.parameters | parameters)
+    own = {"grain_s": 0.05, "inventory": "emulated-8", "testbed": "local", "duty": 0.0} | info.pop("parameters", {})
+    settings = {name: info.pop(name) for name in SETTINGS if name in info}
+    setup = Setup.of(Setup(run.info.setup.scheduling, Timing(speed=SPEED)), **settings)
+    run.info = replace(run.info, **info, setup=setup, parameters=own)
     return run
 
 
@@ -270,7 +271,7 @@ def test_runs_that_cannot_be_fitted_to_are_rejected() -> None:
         ({"w3": three}, {"a": real, "b": replayed(three, speed=200.0)}, "speed differs: 100.0 in a, 200.0 in b"),
         (
             {"w3": three},
-            {"a": real, "b": replayed(three, parameters={"interval_s": 30.0})},
+            {"a": real, "b": replayed(three, interval_s=30.0)},
             "interval_s differs: 0.0 in a, 30.0 in b",
         ),
         (

@@ -167,7 +167,7 @@ def test_no_node_is_held_twice_and_contiguous_jobs_are_contiguous(
 ) -> None:
     work, grid = case
     policy, late = Watched(contiguous), Overheads(launch_s=launch_s)
-    run = predict(work, len(grid), policy, placement=f"median@{grid}", overheads=late, interval_s=interval_s)
+    run = predict(work, len(grid), policy, placement="median", grid=str(grid), overheads=late, interval_s=interval_s)
     rows = [(row.node + n, row.start, row.end) for row in run.allocations.itertuples() for n in range(row.count)]
     rows.sort()
     for (node, _, end), (other, start, _) in itertools.pairwise(rows):
@@ -184,7 +184,9 @@ def test_every_accepted_job_ends_or_is_cancelled_at_its_deadline(
     """Also where jobs are launched late, or are scheduled at ticks."""
     work, grid = case
     policy, late = Leak(contiguous), Overheads(launch_s=launch_s)
-    jobs = predict(work, len(grid), policy, placement=f"first@{grid}", overheads=late, interval_s=interval_s).jobs
+    jobs = predict(
+        work, len(grid), policy, placement="first", grid=str(grid), overheads=late, interval_s=interval_s
+    ).jobs
     assert set(jobs["state"]) <= {"completed", "cancelled", "rejected"}
     assert (jobs["deadline"].notna() | (jobs["state"] == "completed")).all()
     assert (jobs["start"].notna() == (jobs["state"] != "rejected")).all()
@@ -200,7 +202,7 @@ def test_dates_and_queues_are_those_of_a_look_at_all_jobs(
     case: tuple[Workload, Grid], priority: str, interval_s: float
 ) -> None:
     work, grid = case
-    predict(work, len(grid), Dated(), placement=f"first@{grid}", priority=priority, interval_s=interval_s)
+    predict(work, len(grid), Dated(), placement="first", grid=str(grid), priority=priority, interval_s=interval_s)
 
 
 # -- the policy against a slow twin ------------------------------------------------------------------------------------
@@ -294,7 +296,7 @@ def twin(jobs: Jobs, grid: Grid, contiguous: bool) -> tuple[dict[int, tuple[str,
 @given(cases(), st.booleans())
 def test_the_schedule_is_that_of_a_slow_twin(case: tuple[Workload, Grid], contiguous: bool) -> None:
     work, grid = case
-    run = predict(work, len(grid), Leak(contiguous), placement=f"first@{grid}")
+    run = predict(work, len(grid), Leak(contiguous), placement="first", grid=str(grid))
     found, held = twin(Jobs.of(work), grid, contiguous)
     jobs = run.jobs.itertuples()
     assert [f"{job.state} {job.start} {job.end}" for job in jobs] == [

@@ -113,9 +113,19 @@ CASES = {
 ELSEWHERE = {"simulate --keep"}
 """Outputs that need a program: tests/test_simulate_elastisim.py."""
 INPUTS = {
-    *("allow_commands", "baseline", "before", "calibration", "campaign", "config", "file", "folder", "health"),
+    *("baseline", "before", "calibration", "campaign", "commands", "config", "file", "folder", "health"),
     *("inventory", "log", "mapping", "noise", "only_summary", "predicted", "raw", "real", "run", "runs"),
-    *("scheduler_conf", "source", "suite", "tolerances", "tolerances_file", "verdict", "workload", "workloads"),
+    *(
+        "scheduler_conf",
+        "source",
+        "suite",
+        "tolerances",
+        "tolerances_file",
+        "verdict",
+        "work_rate",
+        "workload",
+        "workloads",
+    ),
 }
 """Names of the parameters with a path that a command reads."""
 KINDS = ("same", "workload", "input", "real run", "prediction", "empty folder", "folder", "FIFO", "live replay")

@@ -15,6 +15,7 @@ from tracebed.cli import tracebed as cli
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.processes import Processes, as_processes
 from tracebed.states import JobState
@@ -74,7 +75,7 @@ def test_a_reservation_ends_when_the_next_job_starts_on_its_nodes() -> None:
     assert run.jobs["state"].tolist() == ["cancelled", "completed", "completed"]
     assert run.jobs["reason"][0] == "its reservation ended"
     assert run.jobs["end"].tolist()[0] == pytest.approx(100.0, rel=1e-5)
-    planned.info.policy = "easy"  # without reservations, jobs share the cores
+    planned.info.setup = Setup.of("easy")  # without reservations, jobs share the cores
     assert as_processes(planned, work).jobs["state"].tolist() == ["completed"] * 3
 
 

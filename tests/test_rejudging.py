@@ -103,9 +103,8 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
         emulated(2),
         "fcfs",
         folder / "run",
-        **replaying(100),
+        **replaying(100, health=wide),
         on_progress=kill,
-        thresholds=wide,
     )
     return folder / "run"
 

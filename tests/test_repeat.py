@@ -123,8 +123,8 @@ def test_a_changed_campaign_is_refused_with_what_differs(folder: Path) -> None:
     (folder / "c.yaml").write_text(CAMPAIGN.replace("fcfs", "pref").replace("1e6", "5e5"))
     result = repeat("c.yaml", "-o", "out")
     assert isinstance(result.exception, TracebedError)
-    assert "cells.a.speed was 1000000.0, is 500000.0" in str(result.exception)
-    assert 'cells.b.policy was "fcfs", is "pref"' in str(result.exception)
+    assert "cells.a.timing.speed was 1000000.0, is 500000.0" in str(result.exception)
+    assert 'cells.b.scheduling.policy was "fcfs", is "pref"' in str(result.exception)
     assert len(list((folder / "out").rglob("run.json"))) == 4
 
 

@@ -69,7 +69,10 @@ def test_an_invalid_campaign_is_an_error_with_its_line(folder: Path, text: str, 
 def test_a_cell_overrides_the_defaults(folder: Path) -> None:
     text = "repetitions: 1\n" + DEFAULTS + "cells:\n  a: {}\n  b: {policy: pref, speed: 5}\n"
     cells = load_campaign(campaign(folder, text)).cells
-    assert [(cell.policy, cell.options.speed) for cell in cells.values()] == [("easy", 1e6), ("pref", 5.0)]
+    assert [(cell.setup.scheduling.policy, cell.setup.timing.speed) for cell in cells.values()] == [
+        ("easy", 1e6),
+        ("pref", 5.0),
+    ]
     assert cells["a"].settings["workload"] == tb.read(folder / "w.csv").sha256
 
 

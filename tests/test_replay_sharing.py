@@ -7,6 +7,7 @@ import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
@@ -110,6 +111,7 @@ class Deadly(Watched):
         return events
 
 
+@dataclass(eq=False)
 class Crowding:
     """A policy that lets jobs share nodes at random and cancels some."""
 
@@ -253,6 +255,7 @@ def test_a_guest_computes_on_the_highest_cpu_while_its_mate_keeps_the_other(tmp_
     assert last.data["state"] == "completed" and last.data["cpu_s"] > 0
 
 
+@dataclass(eq=False)
 class Impatient:
     """A policy that starts the second job as a guest of the first and cancels it before the mate has freed the core."""
 
@@ -288,6 +291,7 @@ def test_a_guest_that_is_cancelled_before_its_core_is_free_never_runs(
     assert entries[ended].data["units_done"] == 0
 
 
+@dataclass(eq=False)
 class Heirs:
     """A policy that starts the third job as a guest on the first nodes of two mates and shrinks it when it is alone."""
 
@@ -319,6 +323,7 @@ def test_a_guest_that_inherited_its_leaders_node_last_can_still_shrink(tmp_path:
     assert not [entry for entry in journal.read(tmp_path / JOURNAL)[1] if entry.kind == "error"]
 
 
+@dataclass(eq=False)
 class Generous:
     """A policy in which the first job lends one core to the second."""
 
@@ -365,6 +370,7 @@ def test_a_limit_accounts_for_the_cores_of_an_overdue_guest(tmp_path: Path) -> N
     assert killed >= run.jobs["start"][1] + 20.0 - 1e-6
 
 
+@dataclass(eq=False)
 class Late:
     """A policy that cancels the first job when the second is submitted."""
 

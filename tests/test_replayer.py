@@ -82,7 +82,7 @@ def test_a_replay_on_emulated_nodes(tmp_path: Path, policy: str) -> None:
 def test_the_journal_has_every_event_before_it_is_acted_on(tmp_path: Path) -> None:
     replay(workload(5), emulated(4), "easy", tmp_path / "run", **replaying(speed=1000))
     facts, entries = journal.read(tmp_path / "run" / JOURNAL)
-    assert facts["info"]["policy"] == "easy"
+    assert facts["info"]["setup"]["scheduling"]["policy"] == "easy"
     seen: dict[str, list[str]] = {}
     for entry in entries:
         if entry.job:
@@ -358,9 +358,9 @@ def test_a_replay_takes_at_least_the_announced_time(tmp_path: Path) -> None:
         (Workload(pd.DataFrame(pair)), replaying(200.0)),
         (workload(8, nodes=6, malleable=0.0), replaying(400.0)),  # jobs of more nodes than there are never run
     ):
-        least = shortest_replay(work, inventory, options.speed)
+        least = shortest_replay(work, inventory, options["speed"])
         run = replay(work, inventory, "pref", tmp_path / "run", **options, replace_run=True)
-        took = (run.jobs["end"].max() - run.jobs["submit_planned"].min()) / options.speed
+        took = (run.jobs["end"].max() - run.jobs["submit_planned"].min()) / options["speed"]
         assert 0.5 * took < least <= took
 
 

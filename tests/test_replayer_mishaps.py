@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -57,6 +58,7 @@ GROWING = registry.load("pref", {"grow_at_start": True})
 """A policy that expands a job in the call that starts it, before the job's leader listens."""
 
 
+@dataclass(eq=False)
 class Restless:
     """A policy that starts jobs at their minimum, keeps two nodes idle, and resizes jobs at random in every call."""
 
@@ -433,6 +435,7 @@ def test_with_an_interval_the_policy_is_called_once_per_tick(tmp_path: Path) -> 
 
 
 def test_jobs_that_the_policy_never_starts_do_not_interrupt(tmp_path: Path) -> None:
+    @dataclass(eq=False)
     class Idle:
         malleable: ClassVar[bool] = False
 

@@ -265,7 +265,7 @@ def test_another_command_does_not_resume_the_replay(case: Case) -> None:
         "fail",
     )
     assert case.start("--resume").wait(60.0) == 2
-    assert "differs in: policy, policy_parameters, parameters, speed" in case.errors
+    assert "differs in: parameters, policy, policy_parameters, speed" in case.errors
     assert case.working == before
     recover(before[0], case.folder / "recovered")
     assert Run.load(case.folder / "recovered").info.state == "interrupted"

@@ -152,7 +152,7 @@ def test_the_tables_lack_no_command_and_no_setting(infos: dict[str, RunInfo]) ->
     assert set(infos) == set(COMMANDS)
     assert {*SET} == {*ROOMS["scheduling"], "speed"}
     plain = Setup().as_dict()
-    assert not [name for room in plain.values() for name, value in room.items() if SET.get(name) == value]
+    assert not [name for room in plain.values() for name, value in room.items() if name in SET and SET[name] == value]
 
 
 # -- placement --------------------------------------------------------------------------------------------------------

@@ -33,9 +33,10 @@ from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Running, backfill
 from tracebed.orchestrator.scheduling.policies.slurm_nodes import best_fit, mask_of, nodes_of
 from tracebed.orchestrator.scheduling.state import Decision, State
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.simulator import Simulator
-from tracebed.orchestrator.slurm.conf import policy_parameters, read
+from tracebed.orchestrator.slurm.conf import predicted_setup, read
 
 RECORDINGS = sorted(path.stem for path in FOLDER.glob("*.json"))
 ALL = (1 << NODES) - 1
@@ -346,10 +347,12 @@ def test_a_trace_at_another_speed_has_the_same_schedule() -> None:
 
 def test_the_configuration_of_a_recorded_slurm_gives_the_parameters_of_its_simulation() -> None:
     run = predict(Recording.load("search").workload, None, "slurm", policy_parameters={"bf_interval": 1})
-    assert policy_parameters(run.info)["bf_interval"] == 1
+    assert predicted_setup(run.info).scheduling.policy_parameters["bf_interval"] == 1
     config = {"SchedulerParameters": "bf_interval=2,bf_window=60", "SchedulerType": "sched/backfill"}
-    info = replace(run.info, batch={"system": "slurm"}, policy_parameters=config, speed=4.0)
-    assert policy_parameters(info) == {"bf_interval": "2", "bf_window": "60", "speed": 4.0}
+    stated = Setup.of("slurm", policy_parameters=config, speed=4.0)
+    setup, policy = predicted_setup(replace(run.info, batch={"system": "slurm"}, setup=stated)).complete()
+    assert setup.scheduling.policy_parameters["bf_window"] == 60
+    assert policy == Slurm(bf_interval=2, bf_window=60, speed=4.0)
 
 
 @pytest.mark.parametrize(

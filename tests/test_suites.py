@@ -130,7 +130,7 @@ def test_a_suite_may_grow_but_not_change(folder: Path) -> None:
     assert len(after) == 9 and before.items() <= after.items()
     (folder / "s.yaml").write_text(grown.replace("1e6", "5e5"))
     error = validate("s.yaml", "-o", "out").exception
-    assert "cells.w-easy.speed was 1000000.0, is 500000.0" in str(error)
+    assert "cells.w-easy.timing.speed was 1000000.0, is 500000.0" in str(error)
 
 
 def test_a_dry_run_writes_nothing(folder: Path) -> None:
@@ -405,7 +405,7 @@ def test_predictions_of_an_installed_simulator_are_made_again_with_another_progr
     program.chmod(0o755)
     file = folder / "s.yaml"
     file.write_text(SUITE.replace("tracebed: {}", f'other: {{with: elastisim, options: {{program: "{program}"}}}}'))
-    monkeypatch.setattr(Driven, "predict", lambda self, task, seed, log: tb.simulate(task.workload, task.policy, 4))
+    monkeypatch.setattr(Driven, "predict", lambda self, task, seed, log: tb.simulate(task.workload, task.setup, 4))
     assert runner.predict(load_suite(file), folder / "out")[1] == {}
     assert runner.forecast(load_suite(file), folder / "out").to_predict == {"other": 0}
     program.write_text("#!/bin/sh\n# another version\n")
@@ -418,7 +418,7 @@ def test_predictions_depend_on_the_code_of_the_policy(
 ) -> None:
     file = folder / "s.yaml"
     file.write_text(SUITE.replace("tracebed: {}", simulator))
-    monkeypatch.setattr(Driven, "predict", lambda self, task, seed, log: tb.simulate(task.workload, task.policy, 4))
+    monkeypatch.setattr(Driven, "predict", lambda self, task, seed, log: tb.simulate(task.workload, task.setup, 4))
     assert runner.predict(load_suite(file), folder / "out")[1] == {}
     maker = simulators.maker_of
     changed = registry.POLICIES.entries["easy"]
@@ -445,7 +445,9 @@ def test_the_task_of_a_recorded_run_has_the_options_of_the_run(folder: Path) -> 
     (folder / "s.yaml").write_text(recorded + "simulators: {tracebed: {}}\n")
     suite = load_suite("s.yaml")
     task = suite.cases["w-easy"].task
-    assert (task.speed, task.interval_s, task.policy, len(task.nodes)) == (1e6, 5, "easy", 4)
+    scheduling = task.setup.scheduling
+    assert (task.setup.timing.speed, scheduling.interval_s, scheduling.policy) == (1e6, 5, "easy")
+    assert len(task.nodes) == 4
     found, _ = runner.predict(suite, folder / "out")
     assert found["tracebed"]["w-easy"][0].info.settings["interval_s"] == 5
 

@@ -16,6 +16,7 @@ from tracebed.converters.workload import FloatArray
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.validation.metrics import Margin, all_metrics
 from tracebed.validation.statistics import batch_means, differences
 from tracebed.validation.verdict import Case, Validation, Verdict, combine, compare, validate
@@ -95,22 +96,22 @@ def test_different_workloads_are_refused_unless_allowed() -> None:
 
 
 def test_differences_between_runs_are_warnings() -> None:
-    real = make_run(REAL, speed=200.0, parameters={"interval": 10, "grain": 1}, state="interrupted")
-    predicted = make_run(REAL, real=False, policy="easy", machine=6, parameters={"interval": 0, "overhead_end": 1})
+    real = make_run(REAL, speed=200.0, interval_s=10, parameters={"grain": 1}, state="interrupted")
+    predicted = make_run(REAL, real=False, policy="easy", machine=6, overheads=Overheads(end_s=1.0))
     said = " | ".join(compare(real, predicted).warnings)
     for what in (
         "policy differs: real fcfs, predicted easy",
         "number of nodes differs: real 4, predicted 6",
         "speed differs: real 200.0, predicted 1.0",
-        "interval differs: real 10, predicted 0",
+        "interval_s differs: real 10, predicted 0",
     ):
         assert what in said
     assert "grain" not in said
-    assert "overhead_end" not in said
+    assert "overhead_end_s" not in said
 
 
 def test_the_speed_of_a_prediction_without_overheads_is_ignored() -> None:
-    predicted = make_run(REAL, real=False, parameters={"overhead_launch": 0.0})
+    predicted = make_run(REAL, real=False, overheads=Overheads(launch_s=0.0))
     assert not any("speed" in text for text in compare(make_run(REAL, speed=200.0), predicted).warnings)
 
 

@@ -31,7 +31,7 @@ SUITE = """\
 # A suite: `tracebed validate` replays the workload, simulates it, and compares.
 workloads: {{demo: workload.parquet}}
 policies: [pref]
-testbed: {{inventory: inventory.yaml, speed: {speed:g}, calibration: calibration.yaml}}
+testbed: {{inventory: inventory.yaml, speed: {speed:g}, work_rate: calibration.yaml}}
 repetitions: {repetitions}
 settle_s: 0.2
 simulators:

@@ -29,7 +29,7 @@ SETTLE_S = 5.0
 """Time in which the agents that were taken over must answer, wall s."""
 OWN = ("loop", "clock", "launched", "mask")
 """Kinds of entries that a replayer computes from its own clock, in addition to the decisions."""
-SAME = ("execution", "nodes", "setup", "parameters")
+SAME = ("execution", "nodes", "parameters")
 """Facts of the run that must not change between a replay and its resumption."""
 
 
@@ -72,6 +72,9 @@ class Resumption:
         facts = json.loads(json.dumps(facts))
         before, now = self.facts.get("info", {}), facts["info"]
         pairs: list[tuple[str, Any, Any]] = [(name, before.get(name), now[name]) for name in SAME]
+        for part, settings in now["setup"].items():
+            kept = before.get("setup", {}).get(part, {})
+            pairs += [(name, kept.get(name), value) for name, value in settings.items()]
         pairs.append(("workload", before.get("workload", {}).get("sha256"), now["workload"]["sha256"]))
         pairs.append(("calibration", before.get("calibration", {}).get("sha256"), now["calibration"].get("sha256")))
         pairs += [(name, self.facts.get(name), facts[name]) for name in ("jobs", "cpus")]

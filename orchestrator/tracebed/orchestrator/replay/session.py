@@ -87,7 +87,8 @@ def replay(
     thresholds = options.health or Thresholds.read()
     if work_rate is not None:
         options = replace(options, proposed_duty=work_rate.duty or None)
-    chosen, policy = Setup.of(setup, **settings).measured().resolved(len(inventory.nodes))
+    chosen, policy = Setup.of(setup, **settings).resolved(len(inventory.nodes))
+    chosen = chosen.measured()
     over_limit, speed = chosen.scheduling.over_limit, chosen.timing.speed
     make_testbed = TESTBEDS.load(inventory.testbed)
     if "+" in inventory.execution:

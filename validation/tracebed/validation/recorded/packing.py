@@ -82,7 +82,7 @@ def pack(campaign: Path, runs: Path, title: str) -> tuple[bytes, dict[str, Any]]
                 Run(run.info, run.jobs, run.allocations, run.reconfigurations).save(folder / REAL / case / path.name)
             count += len(repetitions)
             jobs += len(run.jobs)
-        calibration = defaults.get("calibration")
+        calibration = defaults.get("work_rate")
         if calibration:
             (folder / "calibration.yaml").write_bytes((campaign.parent / calibration).read_bytes())
         text = SUITE.format(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracebed.errors import InputError
 from tracebed.files import replacing
 from tracebed.validation.accidents import INPUT, PERCENTS, Difference, differences
 from tracebed.validation.metrics import all_metrics
@@ -45,6 +46,8 @@ class Analysis:
     base: Setting
     base_plan: Plan
     changed: list[tuple[Choice, Setting, Plan]]
+    refused: dict[str, str]
+    """Label of a choice that cannot be simulated -> reason."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -101,15 +104,21 @@ def analysis(
         logs: paths of logs by name of the workload.
 
     Raises:
-        InputError: a choice is unknown, a value is invalid, or a workload cannot be prepared.
+        InputError: a choice is unknown, or the base cannot be simulated. A change that cannot be simulated is in
+            `Analysis.refused`.
     """
     middle = setting(file, base)
 
     def planned(each: Setting) -> Plan:
         return plan(each.file, each.replicates(runs), folder, logs)
 
-    changed = [(choice, each, planned(each)) for choice, each in others(file, base, wanted)]
-    return Analysis(file, runs, middle, planned(middle), changed)
+    base_plan, changed, refused = planned(middle), [], {}
+    for choice, each in others(file, base, wanted):
+        try:
+            changed.append((choice, each, planned(each)))
+        except InputError as error:
+            refused[choice.label] = str(error)
+    return Analysis(file, runs, middle, base_plan, changed, refused)
 
 
 def measure(asked: Analysis, folder: Path, pool: Pool, on_progress: Progress | None = None) -> Sensitivity:
@@ -123,7 +132,7 @@ def measure(asked: Analysis, folder: Path, pool: Pool, on_progress: Progress | N
     """
     errors = compute(asked.plan, folder, pool, on_progress)
     warnings: dict[str, int] = {}
-    failed: dict[str, str] = {}
+    failed = dict(asked.refused)
 
     def runs_of(each: Setting, made: Plan, label: str) -> pd.DataFrame | None:
         reasons = [errors[cell.identity] for cell in made.cells.values() if cell.identity in errors]
