@@ -221,7 +221,7 @@ def prepare(folder: Path, call: Call) -> list[Case]:
     for words in ("--as real --nodes 4", f"--as predicted --workload {workload}"):
         case("table", "table.csv", f"import table.csv {words} -o out/run")
     (folder / "map.txt").write_text("".join(f"{row},{row}\n" for row in ids_of(folder / workload)))
-    case("map", "map.txt", f"import table.csv --as predicted --workload {workload} --map map.txt -o out/run")
+    case("map", "map.txt", f"import table.csv --as predicted --workload {workload} --match map.txt -o out/run")
     (folder / "health.yaml").write_text(
         (Path(__file__).parents[1] / "orchestrator/tracebed/orchestrator/replay/health.yaml").read_text()
     )

@@ -103,7 +103,7 @@ def replay(jobs: Workload, output: Path, slurm: Slurm, *options: str) -> subproc
     tb.write(jobs, file, replace=True)
     command = [Path(sys.executable).with_name("tracebed"), "replay", str(file), "--scheduler", "slurm"]
     return subprocess.Popen(
-        [*command, "--scheduler-conf", str(slurm.conf), "-o", str(output), *options],
+        [*command, "-S", f"conf={slurm.conf}", "-o", str(output), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -114,9 +114,9 @@ def test_a_replay_is_watched_from_a_second_process(slurm: Slurm, tmp_path: Path)
     jobs = workload(*((f"j{number}", number, 3.0 + number % 3, 1 + number % 3, 60) for number in range(8)))
     output = tmp_path / "run"
     command = [str(Path(sys.executable).with_name("tracebed")), "watch", str(output)]
-    more = ["--wait", "--every", "0.5", "--json", "--metrics-file", str(tmp_path / "run.prom")]
+    more = ["--wait", "--every", "0.5", "--json", "--metrics", str(tmp_path / "run.prom")]
     watcher = subprocess.Popen([*command, *more], stdout=subprocess.PIPE, text=True)
-    process = replay(jobs, output, slurm, "--metrics-file", str(tmp_path / "own.prom"))
+    process = replay(jobs, output, slurm, "--metrics", str(tmp_path / "own.prom"))
     seen, _ = watcher.communicate(timeout=200)
     printed = process.communicate(timeout=100)[0]
     assert (process.returncode, watcher.returncode) == (0, 0), printed
@@ -189,14 +189,14 @@ def test_a_killed_replay_is_resumed_and_each_job_runs_once(slurm: Slurm, tmp_pat
     records = [*folder.glob("jobs/*.start"), *folder.glob("jobs/*.end")]
     assert records
     assert {stat.S_IMODE(path.stat().st_mode) for path in records} == {0o600}
-    recovered = CliRunner().invoke(tracebed, ["recover", str(folder), "-o", str(tmp_path / "recovered")])
+    recovered = CliRunner().invoke(tracebed, ["replay", "--recover", str(folder), "-o", str(tmp_path / "recovered")])
     assert recovered.exit_code == 0, recovered.output
     assert tb.Run.load(tmp_path / "recovered").info.state == "interrupted"
     other = CliRunner().invoke(
         tracebed,
         [
             *("replay", str(output.with_suffix(".parquet")), "--scheduler", "slurm", "--speed", "2", "--resume"),
-            *("--scheduler-conf", str(slurm.conf), "-o", str(output)),
+            *("-S", f"conf={slurm.conf}", "-o", str(output)),
         ],
     )
     assert "differs in: speed" in str(other.exception)

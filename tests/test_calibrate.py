@@ -206,7 +206,7 @@ def test_the_command_writes_a_calibration_and_refuses_what_it_cannot_write(
     monkeypatch.setattr(probes, "MIX_JOBS", 8)
     monkeypatch.setattr(probes, "RIGID_JOBS", 1)
     monkeypatch.setattr(probes, "MALLEABLE_S", 0.5)
-    command = ["calibrate", "--inventory", "emulated-4", "--repetitions", "1"]
+    command = ["nodes", "calibrate", "--inventory", "emulated-4", "--repetitions", "1"]
     done = CliRunner().invoke(tracebed, [*command, "-o", str(tmp_path / "missing" / "c.yaml")])
     assert "parent folder does not exist" in str(done.exception)
     done = CliRunner().invoke(tracebed, [*command, "-o", str(tmp_path / "c.yaml")], catch_exceptions=False)

@@ -221,13 +221,13 @@ def test_no_file_contains_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "user-" in files["clean.csv"]
     kept = tmp_path / "kept"
     kept.mkdir()
-    named = written(kept, monkeypatch, "--keep-names")
+    named = written(kept, monkeypatch, "--keep", "names")
     for name in ("clean.csv", "clean.parquet", "w.swf", "w.events", "run"):
         assert PEOPLE[0] in named[name], name
 
 
 def test_keep_extra_keeps_names_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    extra = written(tmp_path, monkeypatch, "--keep-extra")["w.csv"]
+    extra = written(tmp_path, monkeypatch, "--keep", "extra")["w.csv"]
     header = extra.splitlines()[2].replace('"', "").split(",")
     assert "extra_Account Name" in header
     assert PEOPLE[3] in extra, "as docs/reference/formats/ says: free texts as they are"

@@ -114,9 +114,9 @@ def test_quiet_prints_results_and_errors_only(call: Call, before: bool) -> None:
 
 @pytest.mark.usefixtures("workload")
 def test_verbose_prints_durations(call: Call) -> None:
-    assert "reading w.csv: 0." not in call("describe", "w.csv")[2]
-    assert "reading w.csv: 0." in call("describe", "w.csv", "-v")[2]
-    assert "reading w.csv: 0." in call("-v", "describe", "w.csv")[2]
+    assert "describing w.csv: 0." not in call("describe", "w.csv")[2]
+    assert "describing w.csv: 0." in call("describe", "w.csv", "-v")[2]
+    assert "describing w.csv: 0." in call("-v", "describe", "w.csv")[2]
     status, _, err = call("-q", "describe", "w.csv", "-v")
     assert status == ExitCode.USAGE
     assert "both -q and -v" in err

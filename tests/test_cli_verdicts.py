@@ -89,7 +89,7 @@ def test_metrics_of_different_workloads_have_a_warning(folder: Path) -> None:
     error = call("compare", "--real", folder / "other", "--predicted", folder / "sim").exception
     assert isinstance(error, InputError)
     assert "different workloads: the hashes of tiny (real) and tiny (predicted) differ" in error.what
-    assert "--allow-different-workloads" in str(error.hint)
+    assert "--match id" in str(error.hint)
 
 
 def test_metrics_of_a_run_without_ended_jobs_have_a_reason(tmp_path: Path) -> None:

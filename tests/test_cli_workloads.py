@@ -70,7 +70,7 @@ def test_json_is_one_document_and_nothing_else(call: Callable[..., Any]) -> None
 
 def test_the_same_command_writes_the_same_bytes(call: Callable[..., Any]) -> None:
     for name in ("a.parquet", "b.parquet"):
-        call("generate", "cirne", "--jobs", "100", "--site", "kth", "--seed", "3", "-o", name)
+        call("generate", "cirne", "--jobs", "100", "--set", "site=kth", "--seed", "3", "-o", name)
     assert Path("a.parquet").read_bytes() == Path("b.parquet").read_bytes()
 
 
@@ -125,7 +125,7 @@ def test_an_inventory_stands_for_its_size(call: Callable[..., Any]) -> None:
         ("scale broken.csv --nodes 2 -o w.csv", "the nodes of the workload's system are unknown"),
         ("scale log.swf --nodes 2 --inventory i.yaml -o w.csv", "give one of them"),
         ("malleable broken.csv --share 1 -o w.csv", "the size of the workload's system is unknown"),
-        ("malleable log.swf --share 1 --most 0 -o w.csv", "threshold most"),
+        ("malleable log.swf --share 1 --set most=0 -o w.csv", "threshold most"),
         ("malleable log.swf --share 2 -o w.csv", "'--share'"),
         ("malleable log.swf --share nan -o w.csv", "nan is not a finite number"),
         ("malleable log.swf --share 1 --nodes 99999999999999999999 -o w.csv", "'--nodes'"),

@@ -267,7 +267,7 @@ def test_each_column_is_held_or_warned_of_and_comes_back(tmp_path: Path) -> None
 def test_the_command_writes_and_reads_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, folder, back = tmp_path / "w.csv", tmp_path / "es", tmp_path / "back.csv"
     source.write_text("job_id,submit_time,run_time,nodes,kind,nodes_min,nodes_max\na,0,60.5,4,malleable,2,8\n")
-    options = ["--to", "elastisim", "--iterations", "3"]
+    options = ["--to", "elastisim", "--set", "iterations=3"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Tolerated)
         for arguments in ([str(source), "-o", str(folder), *options], [str(folder / "jobs.json"), "-o", str(back)]):
@@ -276,7 +276,7 @@ def test_the_command_writes_and_reads_it(tmp_path: Path, capsys: pytest.CaptureF
     assert job["arguments"]["iterations"] == 3
     assert read_workload(back).table[["job_id", "run_time", "nodes_max"]].values.tolist() == [["a", 60.5, 8]]
     with pytest.raises(InputError, match="writing csv does not support option 'iterations'"):
-        convert.main([str(source), "-o", str(tmp_path / "b.csv"), "--iterations", "3"], standalone_mode=False)
+        convert.main([str(source), "-o", str(tmp_path / "b.csv"), "--set", "iterations=3"], standalone_mode=False)
     with pytest.raises(InputError, match="a run has one format only"):
         convert.main([str(source), "-o", str(tmp_path / "b.csv"), "--as-run", "--to", "csv"], standalone_mode=False)
     with pytest.raises(InputError, match="unknown format 'elastic'"):

@@ -317,7 +317,18 @@ def test_the_command_fits_to_replays_and_predicts_over_the_cloud(
     def command(*arguments: str) -> Any:
         return CliRunner().invoke(tracebed, arguments, catch_exceptions=True)
 
-    fitting = ("calibrate", "--fit", "rep-1", "rep-2", "--workload", "w.parquet", "--budget", "45", "-o", "fitted.yaml")
+    fitting = (
+        "nodes",
+        "calibrate",
+        "rep-1",
+        "rep-2",
+        "--workload",
+        "w.parquet",
+        "--budget",
+        "45",
+        "-o",
+        "fitted.yaml",
+    )
     done = command(*fitting)
     assert done.exit_code == 0, done.output
     assert "launch" in done.output
@@ -358,22 +369,21 @@ def test_the_command_fits_to_replays_and_predicts_over_the_cloud(
     assert not Path("other").exists()
 
     for arguments, message in (
-        (("calibrate", "-o", "x.yaml"), "needs an inventory to measure, or --fit"),
-        (("calibrate", "--fit", "-o", "x.yaml"), "needs an inventory to measure, or --fit"),
-        (("calibrate", "rep-1", "--inventory", "emulated-4", "-o", "x.yaml"), "needs an inventory to measure"),
-        (("calibrate", "--fit", "rep-1", "-o", "x.yaml"), "no workload is given"),
+        (("nodes", "calibrate", "-o", "x.yaml"), "needs an inventory to measure, or recorded replays"),
+        (("nodes", "calibrate", "rep-1", "--inventory", "emulated-4", "-o", "x.yaml"), "needs an inventory to measure"),
+        (("nodes", "calibrate", "rep-1", "-o", "x.yaml"), "no workload is given"),
         (
-            ("calibrate", "--fit", "rep-1", "sim", "--workload", "w.parquet", "-o", "x.yaml"),
+            ("nodes", "calibrate", "rep-1", "sim", "--workload", "w.parquet", "-o", "x.yaml"),
             "sim: the run is a predict",
         ),
-        (("calibrate", "--fit", "rep-1", "--workload", "w.parquet", "-o", "w.parquet"), "would replace"),
+        (("nodes", "calibrate", "rep-1", "--workload", "w.parquet", "-o", "w.parquet"), "would replace"),
         (
-            ("calibrate", "--fit", "missing", "--workload", "w.parquet", "-o", "no/x.yaml"),
+            ("nodes", "calibrate", "missing", "--workload", "w.parquet", "-o", "no/x.yaml"),
             "parent folder does not exist",
         ),
         (
-            ("calibrate", "--inventory", "emulated-4", "--workload", "w.parquet", "-o", "x.yaml"),
-            "--workload is given without --fit",
+            ("nodes", "calibrate", "--inventory", "emulated-4", "--workload", "w.parquet", "-o", "x.yaml"),
+            "--workload is given without recorded replays",
         ),
         ((*simulating[:-1], "other", "--cloud"), "--cloud prints a table for a --calibration"),
     ):

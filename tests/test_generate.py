@@ -144,7 +144,9 @@ def test_every_model_is_listed_and_has_the_common_signature(name: str, call: Cal
 def test_the_command_draws_what_the_function_draws(call: Callable[[str], Result]) -> None:
     untyped = dataclasses.replace(Lublin().untyped, serial=0.5)
     drawn = lublin99(300, nodes=64, seed=9, untyped=True, parameters=dataclasses.replace(Lublin(), untyped=untyped))
-    result = call("lublin99 --jobs 300 --nodes 64 --seed 9 --untyped --set untyped.serial=0.5 -o w.parquet --json")
+    result = call(
+        "lublin99 --jobs 300 --nodes 64 --seed 9 --set untyped=yes --set untyped.serial=0.5 -o w.parquet --json"
+    )
     assert json.loads(result.stdout)["sha256"] == drawn.sha256
     assert read_workload("w.parquet").provenance == drawn.provenance
 
@@ -176,7 +178,9 @@ def test_a_workload_without_a_load_cannot_be_scaled_to_one(workload: Workload, w
 
 
 def test_estimates_and_kinds_for_any_model(call: Callable[[str], Result]) -> None:
-    words = "lublin99 --jobs 400 --seed 3 --estimates tsafrir05 --set estimates.longest=200000 --malleable --load 0.5"
+    words = (
+        "lublin99 --jobs 400 --seed 3 --estimates tsafrir05 --set estimates.longest=200000 --kind malleable --load 0.5"
+    )
     assert call(f"{words} --set batch.serial=1 -o w.parquet").exit_code == 0
     workload = read_workload("w.parquet")
     assert [step.name for step in workload.provenance.steps] == ["lublin99", "tsafrir05", "moldability", "scale"]
@@ -185,7 +189,7 @@ def test_estimates_and_kinds_for_any_model(call: Callable[[str], Result]) -> Non
     assert (workload.column("kind") == "malleable").mean() > 0.9
     assert (workload.ints("nodes")[workload.column("queue") == "batch"] == 1).all()
     assert workload.offered_load == pytest.approx(0.5)
-    assert call("cirne --jobs 50 --moldable -o m.parquet").exit_code == 0
+    assert call("cirne --jobs 50 --kind moldable -o m.parquet").exit_code == 0
     assert set(read_workload("m.parquet").column("kind")) == {"moldable", "rigid"}
 
 
@@ -206,13 +210,16 @@ def test_estimates_and_kinds_for_any_model(call: Callable[[str], Result]) -> Non
             "toys --estimates tsafrir05 --set estimates.shortest=1",
             "unknown constant 'estimates.shortest' (one of",
         ),
-        ("toys --malleable", "size of the workload's system is unknown"),
-        ("cirne --jobs 5 --site cern", "'cern' is not one of"),
+        ("toys --kind malleable", "size of the workload's system is unknown"),
+        ("cirne --jobs 5 --set site=cern", "'cern' is not one of"),
         ("lublin99 --jobs 1000000000000", "1000000000000 jobs is out of range"),
         ("lublin99 --jobs 5 --set batch.serial=2", "serial 2.0 is out of range"),
-        ("cirne --jobs 5 --exact --set size_slope=1e-9", "size_slope 1e-09 with size_offset 0.2 is out of range"),
-        ("cirne --jobs 5 --exact --set limit_offset=-1e9", "is out of range"),
-        ("cirne --jobs 5 --exact --set load=1e300", "load 1e+300 is out of range"),
+        (
+            "cirne --jobs 5 --set exact=yes --set size_slope=1e-9",
+            "size_slope 1e-09 with size_offset",
+        ),
+        ("cirne --jobs 5 --set exact=yes --set limit_offset=-1e9", "is out of range"),
+        ("cirne --jobs 5 --set exact=yes --set load=1e300", "load 1e+300 is out of range"),
         ("toy2", "unknown model 'toy2' (did you mean toy?"),
     ],
 )

@@ -192,13 +192,13 @@ def test_words_for_states() -> None:
 def test_jobs_are_matched_by_a_mapping(tmp_path: Path) -> None:
     path = table(tmp_path / "t.csv", "id,start,end", *(f"{n},{job[2]},{job[3]}" for n, job in enumerate(JOBS)))
     (tmp_path / "map.txt").write_text("# theirs, ours\n0,a\n1 b\n\n2\tc\n")
-    run = tb.import_run(path, side="predicted", workload=workload(), mapping=tmp_path / "map.txt")
+    run = tb.import_run(path, side="predicted", workload=workload(), match=tmp_path / "map.txt")
     assert times(run) == EXPECTED
     assert run.info.imported["matched_by"] == "mapping"
     for text, message in (("0 a x\n", "map.txt:1: has 3 values"), ("0 a\n1 a\n", "map.txt:2: id 'a' occurs twice")):
         (tmp_path / "map.txt").write_text(text)
         with pytest.raises(InputError, match=message):
-            tb.import_run(path, side="predicted", workload=workload(), mapping=tmp_path / "map.txt")
+            tb.import_run(path, side="predicted", workload=workload(), match=tmp_path / "map.txt")
 
 
 def test_jobs_are_matched_by_order(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_an_inventory_without_groups_is_one_group_of_local_nodes() -> None:
 
 def test_unknown_cores_are_an_error_unless_facts_follow(tmp_path: Path) -> None:
     text = "groups:\n  far: {provider: ssh, nodes: 'n[1-2]', cpus: auto}\n"
-    with pytest.raises(InputError, match=r"cores of node 'n1' is unknown.*tracebed nodes facts .*nodes\.yaml --write"):
+    with pytest.raises(InputError, match=r"cores of node 'n1' is unknown.*tracebed nodes facts .*nodes\.yaml -o"):
         load(tmp_path, text)
     read = load(tmp_path, text, facts_follow=True)
     assert (read.unknown, read.nodes[0].cores, read.nodes[0].cpus) == (["n1", "n2"], 0, None)

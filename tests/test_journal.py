@@ -99,7 +99,7 @@ def test_no_changed_byte_makes_another_run(killed: Path, tmp_path: Path, file: s
 
 READERS: dict[str, Callable[[Path], object]] = {
     "recover": lambda folder: CliRunner().invoke(
-        tracebed, ["recover", str(folder), "-o", str(folder.parent / "again")], catch_exceptions=False
+        tracebed, ["replay", "--recover", str(folder), "-o", str(folder.parent / "again")], catch_exceptions=False
     ),
     "resume": lambda folder: replay(
         workload(3), emulated(4), "fcfs", folder.parent / "run", **replaying(2000.0), resume=True
@@ -200,5 +200,5 @@ def test_no_secret_is_an_internal_error(killed: Path, tmp_path: Path, secret: st
         path.write_bytes(secret if isinstance(secret, bytes) else secret.encode())
     with pytest.raises(InputError, match="the secret of the replay cannot be read") as raised:
         replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **replaying(2000.0), resume=True)
-    assert "tracebed recover" in str(raised.value)
+    assert "tracebed replay --recover" in str(raised.value)
     pd.testing.assert_frame_equal(recovered(folder / JOURNAL).jobs, recovered(killed / JOURNAL).jobs)

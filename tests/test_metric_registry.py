@@ -65,7 +65,7 @@ def test_duplicate_names_and_invalid_entry_points_are_refused(tmp_path: Path) ->
 
 
 def test_the_command_prints_definitions_and_margins() -> None:
-    shown = call("metrics", "--definitions").stdout
+    shown = call("metrics", "--list").stdout
     for metric in all_metrics().values():
         assert metric.name in shown
         assert metric.docs in shown

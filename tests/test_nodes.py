@@ -204,7 +204,7 @@ def test_a_node_that_cannot_be_reached_is_left_out(tmp_path: Path) -> None:
     text = "groups:\n  here: {nodes: 'e[1-2]', cores: 2, emulated: true}\n"
     text += "  far: {provider: ssh, address: 127.0.0.1, port: 1, cores: 1, emulated: true, nodes: far}\n"
     (tmp_path / "mixed.yaml").write_text(text)
-    options = ("--seconds", "0", "--health", tmp_path / "lenient.yaml", "--write", tmp_path / "good.yaml")
+    options = ("--seconds", "0", "--health", tmp_path / "lenient.yaml", "-o", tmp_path / "good.yaml")
     done = call("check", tmp_path / "mixed.yaml", *options, status=4)
     assert "unhealthy: far" in done.stderr and "port 1 cannot be reached" in done.stdout
     written = load_inventory(tmp_path / "good.yaml")
@@ -215,7 +215,7 @@ def test_a_node_that_cannot_be_reached_is_left_out(tmp_path: Path) -> None:
 
 def test_no_inventory_is_written_without_a_healthy_node(tmp_path: Path) -> None:
     (tmp_path / "impossible.yaml").write_text(IMPOSSIBLE)
-    options = ("--seconds", "0", "--health", tmp_path / "impossible.yaml", "--write", tmp_path / "good.yaml")
+    options = ("--seconds", "0", "--health", tmp_path / "impossible.yaml", "-o", tmp_path / "good.yaml")
     with pytest.raises(tb.TestbedError, match="all nodes are unhealthy"):
         call("check", "emulated-4", *options)
     assert not (tmp_path / "good.yaml").exists()
@@ -261,7 +261,7 @@ def test_an_ssh_configuration_goes_from_facts_to_a_replay(config: Path, tmp_path
         load_inventory(config)
     up = json.loads(call("up", config, "--json").stdout)["groups"]
     assert [group["made"] for group in up] == [True]
-    call("facts", config, "--write", tmp_path / "nodes.yaml")
+    call("facts", config, "-o", tmp_path / "nodes.yaml")
     written = load_inventory(tmp_path / "nodes.yaml")
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     assert [(node.name, sorted(node.cpus or ())) for node in written.nodes] == [("a", list(cpus)), ("b", list(cpus))]

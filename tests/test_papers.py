@@ -183,7 +183,9 @@ def test_a_smaller_machine_and_other_numbers_of_jobs() -> None:
     assert len(registry.draw("dmr-100", 7)) == 7
 
 
-@pytest.mark.parametrize("options", [["feitelson96", "--repeats", "end"], ["downey97"], ["sd-5"], ["deadline-heavy"]])
+@pytest.mark.parametrize(
+    "options", [["feitelson96", "--set", "repeats=end"], ["downey97"], ["sd-5"], ["deadline-heavy"]]
+)
 @pytest.mark.parametrize("name", ["w.parquet", "w.csv", "w.swf"])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_generate_writes_what_can_be_read_again(options: list[str], name: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`tracebed bench pils`: ranks with different loads, whose result depends on the work only."""
+"""`tracebed nodes bench pils`: ranks with different loads, whose result depends on the work only."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tracebed.errors import ExitCode, InputError, TestbedError
 CPUS = tuple(sorted(os.sched_getaffinity(0)))
 GUARD_S = 60.0
 needs_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
-FOREVER = ["bench", "pils", "--units", "1", "--loads", "4", "--iterations", str(10**7)]
+FOREVER = ["nodes", "bench", "pils", "--units", "1", "--loads", "4", "--iterations", str(10**7)]
 
 
 def expected(work: Work, ranks: int) -> int:
@@ -262,7 +262,21 @@ def test_ranks_share_the_prepared_cpus_and_each_follows_its_own(administrator: A
 
 @needs_cpus
 def test_the_command_prints_times_and_load_balance() -> None:
-    words = ["bench", "pils", "--ranks", "2", "--loads", "2,4", "--units", "5", "--threads", "1", "--iterations", "3"]
+    words = [
+        "nodes",
+        "bench",
+        "pils",
+        "--ranks",
+        "2",
+        "--loads",
+        "2,4",
+        "--units",
+        "5",
+        "--threads",
+        "1",
+        "--iterations",
+        "3",
+    ]
     result = CliRunner().invoke(tracebed, words)
     assert result.exit_code == ExitCode.OK, result.output
     lines = result.stdout.splitlines()
@@ -280,5 +294,5 @@ def test_the_command_prints_times_and_load_balance() -> None:
 
 @pytest.mark.parametrize("loads", ["", "1,", "a", "-1", "1.5"])
 def test_invalid_loads_are_refused(loads: str) -> None:
-    result = CliRunner().invoke(tracebed, ["bench", "pils", f"--loads={loads}"])
+    result = CliRunner().invoke(tracebed, ["nodes", "bench", "pils", f"--loads={loads}"])
     assert isinstance(result.exception, InputError)

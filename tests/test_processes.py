@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 import tracebed.api as tb
 from tracebed.cli import tracebed as cli
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError
+from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
@@ -202,11 +202,11 @@ def test_options_of_processes_are_checked(tmp_path: Path) -> None:
         "message=-1": "invalid message -1",
         "cancel=never": "processes.cancel cannot be 'never'",
     }.items():
-        done = tracebed(*command, "--processes", "asynchronous", "--processes-option", option)
+        done = tracebed(*command, "--processes", f"asynchronous,{option}")
         assert isinstance(done.exception, InputError) and says in str(done.exception)
-    done = tracebed(*command, "--processes-option", "waits=yes")
-    assert "processes.communication cannot be None" in str(done.exception)
-    tracebed(*command, "--processes", "asynchronous", "--processes-option", "message=0.2")
+    done = tracebed(*command, "--processes", "waits=yes")
+    assert done.exit_code == ExitCode.USAGE and "'waits=yes' is not one of" in done.output
+    tracebed(*command, "--processes", "asynchronous,message=0.2")
     assert json.loads((out / "run.json").read_text())["parameters"]["processes_options"] == {"message": 0.2}
 
 

@@ -178,7 +178,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_run_of_a_killed_replay_is_recovered(killed: Path) -> None:
     [left] = working_folders(killed)
     before = sorted(left.rglob("*"))
-    result = CliRunner().invoke(tracebed, ["recover", str(left), "-o", str(killed / "own"), "--json"])
+    result = CliRunner().invoke(tracebed, ["replay", "--recover", str(left), "-o", str(killed / "own"), "--json"])
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["state"] == "interrupted"
     assert sorted(left.rglob("*")) == before
@@ -205,7 +205,7 @@ def test_the_run_of_a_killed_replay_is_recovered(killed: Path) -> None:
 def test_a_folder_left_by_a_killed_replay_is_kept_and_named(killed: Path) -> None:
     [left] = working_folders(killed)
     before = content(left / "spool")
-    with pytest.warns(UserWarning, match=f"{left.name} remains from an earlier replay: .*`tracebed recover"):
+    with pytest.warns(UserWarning, match=f"{left.name} remains from an earlier replay: .*`tracebed replay --recover"):
         replay(workload(3), emulated(4), "fcfs", killed / "run", **FAST)
     assert content(left / "spool") == before
     with pytest.raises(InputError, match="run exists"):  # newer than the run to recover
@@ -314,14 +314,14 @@ def test_a_damaged_journal_is_one_line(finished: Path, damage: str) -> None:
         change(finished / JOURNAL, DAMAGES[damage])
     else:  # an edit that also computes the checksums again
         assert forge(finished / JOURNAL, DAMAGES[damage])
-    result = CliRunner().invoke(tracebed, ["recover", str(finished), "-o", str(finished.parent / "again")])
+    result = CliRunner().invoke(tracebed, ["replay", "--recover", str(finished), "-o", str(finished.parent / "again")])
     assert isinstance(result.exception, InputError), result.exception
     assert JOURNAL in str(result.exception) and "\n" not in str(result.exception)
     assert not (finished.parent / "again").exists()
 
 
 def test_no_finished_run_is_called_superfluous(finished: Path) -> None:
-    result = CliRunner().invoke(tracebed, ["recover", str(finished), "-o", str(finished.parent / "again")])
+    result = CliRunner().invoke(tracebed, ["replay", "--recover", str(finished), "-o", str(finished.parent / "again")])
     assert result.exit_code == 0
     assert "needed" not in result.output
 

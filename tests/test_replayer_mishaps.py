@@ -547,7 +547,7 @@ def test_a_journal_that_cannot_grow_ends_the_replay(tmp_path: Path, room: int, b
     assert bool(working_folders(tmp_path)) is begun
     if begun:
         [left] = working_folders(tmp_path)
-        assert f"tracebed recover {left}" in said[0]
+        assert f"tracebed replay --recover {left}" in said[0]
         run, _ = recover(left)
         _, entries = journal.read(left / JOURNAL)
         assert run.info.state == "interrupted"
@@ -559,7 +559,7 @@ def test_a_run_that_cannot_be_saved_keeps_its_journal(tmp_path: Path, monkeypatc
         raise OSError("error while writing: no space left on device")  # as pyarrow raises it: without errno
 
     monkeypatch.setattr("pyarrow.parquet.write_table", full)
-    with pytest.raises(InputError, match=r"error while writing: no space left.*`tracebed recover .*run\.partial-"):
+    with pytest.raises(InputError, match=r"while writing: no space left.*`tracebed replay --recover .*run\.partial-"):
         replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **replaying(2000.0))
     [left] = working_folders(tmp_path)
     assert list(tmp_path.iterdir()) == [left]

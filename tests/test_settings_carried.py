@@ -50,7 +50,7 @@ SET: dict[str, Any] = {
 }
 """Setting of a replay -> its value in each run; none is a default. A new setting needs a value here."""
 COMMANDS = ("simulate", "replay", "repeat", "repeat: predict", "validate", "validate: predict")
-COMMANDS += ("validate: recorded", "sweep", "calibrate --fit", "explain")
+COMMANDS += ("validate: recorded", "sweep", "calibrate RUN", "explain")
 NOT_APPLICABLE = {("sweep", "grid"): "4x1"}
 """(Command, setting) -> its value there. A study has no inventory: the grid is that of the workload's system."""
 PLACED = {"placement": "hilbert", "priority": "shortest-first", "interval_s": 30, "over_limit": "again", "speed": SPEED}
@@ -135,7 +135,7 @@ def _of_other_commands(folder: Path, work: Workload) -> dict[str, RunInfo]:
         patch.setattr(cells, "predict", lambda *args, **options: swept.append(predict(*args, **options)) or swept[-1])
         (cell,) = sweeping.plan(file, file.study.points(), folder / "sweep", {}).todo
         cells.compute(cell)
-    return {"calibrate --fit": case.predict(Overheads()).info, "explain": step.info, "sweep": swept[0].info}
+    return {"calibrate RUN": case.predict(Overheads()).info, "explain": step.info, "sweep": swept[0].info}
 
 
 @pytest.mark.parametrize("setting", SET)
@@ -327,7 +327,7 @@ def test_overheads_of_jobs_that_tracebed_launches_do_not_delay_starts(of_slurm: 
 
 
 def test_a_fit_to_a_run_of_slurm_does_not_prolong_run_times(of_slurm: Path) -> None:
-    run("calibrate", "--fit", "real", "--workload", "w.parquet", "--budget", "40", "-o", "fit.yaml")
+    run("nodes", "calibrate", "real", "--workload", "w.parquet", "--budget", "40", "-o", "fit.yaml")
     assert Calibration.load(of_slurm / "fit.yaml").batch == "slurm"
     late = simulated(of_slurm, "late", "--calibration", "fit.yaml")
     assert durations(late) == pytest.approx(late.jobs["run_time"].to_numpy())

@@ -96,7 +96,7 @@ def test_the_command_prints_and_keeps_intervals(tmp_path: Path, monkeypatch: pyt
     made = tb.generate("lublin99", jobs=150, nodes=16, seed=2)
     tb.write(made, "w.parquet")
     for policy in ("fcfs", "easy"):
-        command = ["simulate", "w.parquet", "--policy", policy, "--shake", "8", "--shake-submit", "30", "-o", policy]
+        command = ["simulate", "w.parquet", "--policy", policy, "--shake", "8,submit=30", "-o", policy]
         assert "95 % of the runs" in invoked(*command).output
     rows = kept(tmp_path / "easy")
     assert rows is not None and len(rows) == 8
@@ -222,7 +222,7 @@ def test_the_json_of_a_run_has_its_intervals(tmp_path: Path, monkeypatch: pytest
     tb.write(tb.generate("lublin99", jobs=60, nodes=16, seed=2), "w.parquet")
     arguments = ["simulate", "w.parquet", "--policy", "easy", "--json"]
     plain = json.loads(invoked(*arguments, "-o", "plain").stdout)
-    found = json.loads(invoked(*arguments, "--shake", "6", "--shake-limits", "0", "-o", "shaken").stdout)
+    found = json.loads(invoked(*arguments, "--shake", "6,limits=0", "-o", "shaken").stdout)
     assert problems(plain, "tracebed-run-1.json") == problems(found, "tracebed-run-1.json") == []
     rows = kept(tmp_path / "shaken")
     assert rows is not None

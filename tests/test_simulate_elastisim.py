@@ -296,7 +296,7 @@ def test_a_missing_program_is_an_error_that_names_the_ways_to_give_it(
     monkeypatch.delenv("TRACEBED_ELASTISIM", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     for given, named in (({}, "elastisim"), ({"program": "./none"}, "./none")):
-        with pytest.raises(InputError, match=rf"is not found: {named} \(install ElastiSim, and give --program FILE"):
+        with pytest.raises(InputError, match=rf"is not found: {named} \(install ElastiSim, and give program=FILE"):
             by_elastisim(workload_of({}), "easy", tmp_path, simulator_options=given)
     monkeypatch.setenv("TRACEBED_ELASTISIM", str(tmp_path / "other"))
     with pytest.raises(InputError, match=r"is not found: .*other"):
@@ -335,7 +335,7 @@ def test_the_command_simulates_and_keeps_the_files(program: Path, tmp_path: Path
     tb.write(tb.generate("cirne", jobs=20, nodes=8, seed=1), tmp_path / "w.parquet")
     words = ["simulate", str(tmp_path / "w.parquet"), "--policy", "easy", "--nodes", "8"]
     kept = tmp_path / "kept"
-    words_of_elastisim = [*words, "--with", "elastisim", "--program", str(program), "--keep", str(kept)]
+    words_of_elastisim = [*words, "--with", f"elastisim,program={program},keep={kept}"]
     code, text = command(*words_of_elastisim, "-o", str(tmp_path / "es"))
     assert code == 0, text
     before = {path: path.read_bytes() for path in kept.iterdir()}
@@ -356,7 +356,7 @@ def test_the_command_simulates_and_keeps_the_files(program: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--timeout", "5"], "are for the simulator of another project"),
+        (["--with", "elastisim,time=5"], "is not one of"),
         (
             ["--with", "elastisim", "--engine", "python"],
             "engine is an option of tracebed's simulator",
@@ -389,7 +389,7 @@ def test_a_signal_ends_the_program_and_removes_its_files(number: int, tmp_path: 
     silent = programs.fake(tmp_path, "open(os.environ['STARTED'], 'w')\ntime.sleep(3600)")
     words = ["simulate", str(tmp_path / "w.parquet"), "--policy", "easy", "--nodes", "8", "-o", str(tmp_path / "run")]
     process = subprocess.Popen(
-        [sys.executable, "-c", MAIN, *words, "--with", "elastisim", "--program", str(silent)],
+        [sys.executable, "-c", MAIN, *words, "--with", f"elastisim,program={silent}"],
         env={**os.environ, "TMPDIR": str(scratch), "STARTED": str(tmp_path / "started")},
         stderr=subprocess.DEVNULL,
     )

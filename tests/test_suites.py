@@ -492,7 +492,7 @@ def test_the_options_of_compare(recorded: Path) -> None:
     def compare(*options: str) -> Result:
         return CliRunner().invoke(tracebed, ["compare", *sides, *options], standalone_mode=False)
 
-    result = compare("--report", "r.html", "--markdown", "r.md", "--junit", "r.xml")
+    result = compare("--report", "r.html", "--report", "r.md", "--report", "r.xml")
     assert result.return_value == ExitCode.OK, result.output
     assert [Path(name).exists() for name in ("r.html", "r.md", "r.xml")] == [True] * 3
     assert compare("--margin", "makespan=0.0001%").return_value == ExitCode.INCONCLUSIVE
@@ -501,7 +501,7 @@ def test_the_options_of_compare(recorded: Path) -> None:
     result = compare("--tolerances", "t.yaml", "--annotate")
     assert result.return_value == ExitCode.INCONCLUSIVE
     assert "::error file=t.yaml,line=1" in result.stderr
-    assert "two results under one name" in str(compare("--markdown", "r.md", "--junit", "r.md").exception)
+    assert "two results under one name" in str(compare("--report", "r.md", "--report", "r.md").exception)
     one = ["compare", "--real", "real/tiny-fcfs/rep-01", *sides[2:], "--inconclusive"]
     assert CliRunner().invoke(tracebed, [*one, "fail"], standalone_mode=False).return_value == ExitCode.INCONCLUSIVE
     assert CliRunner().invoke(tracebed, [*one, "pass"], standalone_mode=False).return_value == ExitCode.OK

@@ -182,7 +182,7 @@ def test_faults_are_told(made: Path) -> None:
 def test_a_replay_is_watched_from_a_second_process(tmp_path: Path) -> None:
     write_workload(workload(), tmp_path / "w.csv")
     watcher = subprocess.Popen(
-        [*TRACEBED, "watch", "run", "--wait", "--every", "0.2", "--json", "--metrics-file", "run.prom"],
+        [*TRACEBED, "watch", "run", "--wait", "--every", "0.2", "--json", "--metrics", "run.prom"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         text=True,
@@ -259,7 +259,7 @@ def test_the_watcher_of_a_replay_ends_with_it(tmp_path: Path) -> None:
     write_workload(workload(), tmp_path / "w.csv")
     (tmp_path / "nodes.yaml").write_text("linger_s: 0\nnodes: [{name: 'n[1-4]', cores: 8, emulated: true}]\n")
     replaying = subprocess.Popen(
-        [*TRACEBED, *REPLAY, "--inventory", "nodes.yaml", "--speed", "100", "--metrics-file", "run.prom"],
+        [*TRACEBED, *REPLAY, "--inventory", "nodes.yaml", "--speed", "100", "--metrics", "run.prom"],
         cwd=tmp_path,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, get_type_hints
 
 from tracebed import bounds
 from tracebed.errors import InputError
+from tracebed.extension_files import ExtensionFile
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.names import FCFS, FIRST, PRIORITIES
 from tracebed.orchestrator.simulation.overheads import Overheads
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tracebed.orchestrator.testbeds.calibration import Calibration
 
 AnyPolicy: TypeAlias = "str | type[Policy] | Policy"
-"""A policy: the name of an installed one, a class, or an instance."""
+"""A policy: the name of an installed one, `FILE.py:CLASS`, a class, or an instance."""
 NOT_KNOWN = "not known"
 """The policy of a run whose source does not record it."""
 SHORTEST_GRAIN_S = 1e-6
@@ -43,7 +44,7 @@ def about(text: str) -> dict[str, str]:
 class Scheduling:
     """How the jobs of a run are scheduled."""
 
-    policy: str = field(default=NOT_KNOWN, metadata=about("Scheduling policy."))
+    policy: str = field(default=NOT_KNOWN, metadata=about("Scheduling policy, or FILE.py:CLASS."))
     policy_parameters: Mapping[str, Any] = field(
         default_factory=dict, metadata=about("Parameters of the policy, by name; values may be texts.")
     )
@@ -68,9 +69,16 @@ class Scheduling:
     )
     instance: Policy | None = field(default=None, compare=False, repr=False)
     """The policy, if it is given as a class or an instance. It is not recorded."""
+    file: str = field(default="", compare=False, repr=False)
+    """`FILE.py:CLASS` of a policy in a file. It is not recorded: `policy` has the class and a hash of the file."""
 
     def __post_init__(self) -> None:
         """Raise InputError if a name is unknown or a number is out of its range (`tracebed.bounds`)."""
+        if (file := ExtensionFile.of("policy", self.policy)) is not None:
+            object.__setattr__(self, "policy", file.versioned)
+            object.__setattr__(self, "file", file.place)
+        elif "@" not in self.policy:
+            object.__setattr__(self, "file", "")
         one_of("priority", self.priority, PRIORITIES)
         one_of("over_limit", self.over_limit, OverLimit)
         object.__setattr__(self, "over_limit", OverLimit(self.over_limit))
@@ -150,8 +158,8 @@ class Setup:
         """Return the setup of a policy with settings by the names of the fields of `Scheduling` and `Timing`.
 
         Args:
-            policy: the name of an installed policy, a policy class or an instance; or a setup, whose settings are
-                replaced.
+            policy: the name of an installed policy, `FILE.py:CLASS`, a policy class or an instance; or a setup, whose
+                settings are replaced.
             settings: the settings. None stands for the default, or for the setting of the setup.
 
         Raises:
@@ -187,7 +195,12 @@ class Setup:
         scheduling = self.scheduling
         if scheduling.instance is not None:
             return registry.resolve(scheduling.instance, speed=self.timing.speed)[1]
-        return registry.resolve(scheduling.policy, scheduling.policy_parameters, speed=self.timing.speed)[1]
+        named = scheduling.file or scheduling.policy
+        name, policy = registry.resolve(named, scheduling.policy_parameters, speed=self.timing.speed)
+        if name != scheduling.policy:
+            what = f"the file of the policy has changed: {name} in place of {scheduling.policy}"
+            raise InputError(what, where=scheduling.file, hint="run the command again")
+        return policy
 
     def complete(self) -> tuple[Setup, Policy]:
         """Return the setup with all parameters of its policy, and the policy at the speed of the run.

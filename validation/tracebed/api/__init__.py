@@ -21,27 +21,38 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tracebed.api.budgets import ErrorBudget, error_budget
     from tracebed.api.calibrations import calibrate, fit
+    from tracebed.api.cleaning import audit, clean, clean_with_audit, cleaning_steps, recipe, recipes
     from tracebed.api.comparisons import Comparison, Validation
+    from tracebed.api.descriptions import describe, dictionary
     from tracebed.api.imports import as_run, import_run
-    from tracebed.api.nodes import nodes_check, nodes_down, nodes_facts, nodes_up
+    from tracebed.api.installed import inventories, models
+    from tracebed.api.measures import metric_definitions
+    from tracebed.api.nodes import (
+        inventory_schema,
+        nodes_check,
+        nodes_down,
+        nodes_facts,
+        nodes_up,
+        with_facts,
+        without_nodes,
+        write_inventory,
+    )
     from tracebed.api.noises import noise
     from tracebed.api.results import Run, Workload
     from tracebed.api.runs import (
         inventory,
         metrics,
         policies,
+        recover,
         replay,
+        shortest_replay,
         simulate,
     )
-    from tracebed.api.schedulers import replay_on
+    from tracebed.api.schedulers import replay_on, slurm_parameters
     from tracebed.api.studies import repeat, sweep
     from tracebed.api.verdicts import compare, validate
     from tracebed.api.workloads import (
-        audit,
-        clean,
-        clean_with_audit,
         convert,
-        describe,
         generate,
         make_malleable,
         read,
@@ -86,16 +97,22 @@ __all__ = [
     "calibrate",
     "clean",
     "clean_with_audit",
+    "cleaning_steps",
     "compare",
     "convert",
     "describe",
+    "dictionary",
     "error_budget",
     "fit",
     "generate",
     "import_run",
+    "inventories",
     "inventory",
+    "inventory_schema",
     "make_malleable",
+    "metric_definitions",
     "metrics",
+    "models",
     "nodes_check",
     "nodes_down",
     "nodes_facts",
@@ -103,31 +120,46 @@ __all__ = [
     "noise",
     "policies",
     "read",
+    "recipe",
+    "recipes",
+    "recover",
     "repeat",
     "replay",
     "replay_on",
     "scale",
     "shake",
+    "shortest_replay",
     "simulate",
+    "slurm_parameters",
     "sweep",
     "validate",
+    "with_facts",
+    "without_nodes",
     "write",
+    "write_inventory",
 ]
 
 _HOME = {
     "tracebed.api.budgets": ("ErrorBudget", "error_budget"),
     "tracebed.api.calibrations": ("calibrate", "fit"),
+    "tracebed.api.cleaning": ("audit", "clean", "clean_with_audit", "cleaning_steps", "recipe", "recipes"),
     "tracebed.api.comparisons": ("Comparison", "Validation"),
+    "tracebed.api.descriptions": ("describe", "dictionary"),
     "tracebed.api.imports": ("as_run", "import_run"),
-    "tracebed.api.nodes": ("nodes_check", "nodes_down", "nodes_facts", "nodes_up"),
+    "tracebed.api.installed": ("inventories", "models"),
+    "tracebed.api.measures": ("metric_definitions",),
+    "tracebed.api.nodes": (
+        *("inventory_schema", "nodes_check", "nodes_down", "nodes_facts", "nodes_up"),
+        *("with_facts", "without_nodes", "write_inventory"),
+    ),
     "tracebed.api.noises": ("noise",),
     "tracebed.api.results": ("Run", "Workload"),
-    "tracebed.api.runs": (*("inventory", "metrics", "policies", "replay", "simulate"),),
-    "tracebed.api.schedulers": ("replay_on",),
+    "tracebed.api.runs": (*("inventory", "metrics", "policies", "recover", "replay", "shortest_replay", "simulate"),),
+    "tracebed.api.schedulers": ("replay_on", "slurm_parameters"),
     "tracebed.api.studies": ("repeat", "sweep"),
     "tracebed.api.verdicts": ("compare", "validate"),
     "tracebed.api.workloads": (
-        *("audit", "clean", "clean_with_audit", "convert", "describe", "generate", "make_malleable"),
+        *("convert", "generate", "make_malleable"),
         *("read", "scale", "shake", "write"),
     ),
     "tracebed.converters.workload": ("System",),

@@ -16,8 +16,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator import run as orchestrator
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.scheduling.state import Policy
-from tracebed.orchestrator.setup import calibrated
+from tracebed.orchestrator.setup import AnyPolicy, calibrated
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
@@ -25,6 +24,7 @@ from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.registry import one_of
 from tracebed.validation import budget as budgets
 from tracebed.validation import verdict
+from tracebed.validation.repetitions.store import run_folders
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,6 +41,11 @@ class ErrorBudget(budgets.ErrorBudget):
     def of(cls, budget: budgets.ErrorBudget) -> Self:
         """Return `budget` as an instance of this class."""
         return cls(**{field.name: getattr(budget, field.name) for field in fields(budget)})
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What each cause of the budget is, by the name of the cause."""
+        return {name: budgets.LABELS[name] for name in self.causes}
 
     def comparison(self) -> Comparison:
         """Return the comparison of the prediction, as calibrated if there is a calibration, with the real run.
@@ -103,7 +108,7 @@ def error_budget(
     *,
     calibration: AnyCalibration | None = None,
     predicted: orchestrator.Run | None = None,
-    policy: type[Policy] | Policy | None = None,
+    policy: AnyPolicy | None = None,
     policy_parameters: Mapping[str, Any] | None = None,
     runtime_model: RuntimeModel | str = "ideal",
     tau: float = 10.0,
@@ -120,7 +125,7 @@ def error_budget(
             applications have no share of their own.
         predicted: prediction of `simulate` whose overheads and interference have a share, in place of a calibration,
             and whose run-time model is used.
-        policy: class or instance of the policy of the real run, if it is not installed.
+        policy: the policy of the real run, if it is not installed: `FILE.py:CLASS`, a class or an instance.
         policy_parameters: parameters of a policy that is given by class.
         runtime_model: run time of jobs that hold fewer cores than requested.
         tau: threshold of the bounded slowdown, s.
@@ -154,12 +159,32 @@ def error_budget(
         [Path(real)] if isinstance(real, Path | str) else [*map(Path, real)],
         overheads=overheads,
         interference=Interference.of(facts),
-        make_policy=(lambda: registry.resolve(policy, policy_parameters)[1]) if policy is not None else None,
+        make_policy=None
+        if policy is None or isinstance(policy, str)
+        else lambda: registry.resolve(policy, policy_parameters)[1],
+        policy_file=policy if isinstance(policy, str) else "",
         runtime_model=RuntimeModel(runtime_model),
         tau=tau,
     )
     notes = [*found.notes, *_notes(chosen, found.runs[0].real.info)] if chosen else found.notes
     return ErrorBudget.of(replace(found, notes=notes))
+
+
+def budget_of_case(validation: verdict.Validation, workload: Workload, real: Sequence[Path | str]) -> ErrorBudget:
+    """Return the error budget of the predictions of a case, over the repetitions that its verdict includes.
+
+    Args:
+        validation: the verdict on one case.
+        workload: the workload that was replayed.
+        real: the folders of the real runs or of repetitions, as they were given for the verdict.
+
+    Raises:
+        InputError: as for `error_budget`.
+    """
+    folders = [folder for given in real for folder in run_folders(Path(given))]
+    repetitions = validation.cases[0].repetitions
+    included = [folder for folder, item in zip(folders, repetitions, strict=True) if not item.excluded]
+    return error_budget(workload, included or folders, predicted=validation.pair.predicted, tau=validation.tau)
 
 
 def _notes(calibration: Calibration, info: RunInfo) -> list[str]:

@@ -14,6 +14,7 @@ from tracebed.validation import verdict
 
 if TYPE_CHECKING:
     from tracebed.validation.budget import ErrorBudget
+    from tracebed.validation.verdict.divergence import Divergences
 
 OnInconclusiveName: TypeAlias = Literal["fail", "warn", "pass"]
 
@@ -51,9 +52,18 @@ class Comparison(verdict.Comparison):
             first submission), `first` (the run that decided first), `real` and `predicted` (what each run decided),
             `delay` (s, predicted - real), `idle_...` nodes and `waiting_...` jobs of each run just before.
         """
+        return self.divergence(count, tolerance_s=tolerance_s).table
+
+    def divergence(self, count: int = 10, *, tolerance_s: float | None = None) -> Divergences:
+        """Return the table of `divergences` with the numbers of all jobs and decisions, and the tolerance.
+
+        Args:
+            count: number of jobs in the table.
+            tolerance_s: as for `divergences`.
+        """
         from tracebed.validation.verdict.divergence import divergences
 
-        return divergences(self.real, self.predicted, tolerance_s=tolerance_s, count=count).table
+        return divergences(self.real, self.predicted, tolerance_s=tolerance_s, count=count)
 
 
 class Validation(verdict.Validation):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast, get_args
 
 from tracebed.api.checks import check_size
 from tracebed.api.results import Run
 from tracebed.api.workloads import read
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator import run as orchestrator
-from tracebed.registry import one_of
+from tracebed.registry import one_of, unknown
 from tracebed.validation.simulators.reading import import_run as import_file
 from tracebed.validation.simulators.simulator import MatchName, ReadOptions, Side
 
@@ -27,8 +28,7 @@ def import_run(
     columns: Mapping[str, str] | None = None,
     unit: str = "",
     time_zone: str = "",
-    match: MatchName = "auto",
-    mapping: Path | str | None = None,
+    match: MatchName | Path | str = "auto",
     name: str = "",
 ) -> Run:
     """Return the run in a file of another program: the output of a simulator, or the log of a real system.
@@ -45,9 +45,9 @@ def import_run(
         columns: field -> name of its column, where names are not recognized.
         unit: unit of numbers that are times: s, ms, us, ns, min or h; by default that of the column names, or s.
         time_zone: time zone of dates without an offset; by default UTC.
-        match: how jobs are matched: `id`, `order` (of submissions), `shape` (submit time, size and run time), or
-            `auto`: by id if the ids are those of the workload, else by shape.
-        mapping: file that matches jobs by two columns: id in the file, id in the workload.
+        match: how jobs are matched: `id`, `order` (of submissions), `shape` (submit time, size and run time), `auto`
+            (by id if the ids are those of the workload, else by shape), or the path of a file that matches jobs by two
+            columns: id in the file, id in the workload.
         name: name of the workload in reports; by default that of its file.
 
     Raises:
@@ -63,7 +63,9 @@ def import_run(
     """
     path = Path(path)
     one_of("side", side, ("predicted", "real"))
-    one_of("match", match, ("auto", "id", "order", "shape"))
+    by_name = match in get_args(MatchName)
+    if not by_name and not Path(match).exists():
+        raise unknown("match", match, [*get_args(MatchName), "FILE"])
     for label, size in (("nodes", nodes), ("cores_per_node", cores_per_node)):
         if size is not None:
             check_size(label, size)
@@ -76,8 +78,8 @@ def import_run(
         given = workload
     options = ReadOptions(
         side=side,
-        match=match,
-        mapping=None if mapping is None else Path(mapping),
+        match=cast(MatchName, match) if by_name else "auto",
+        mapping=None if by_name else Path(match),
         columns=columns or {},
         unit=unit,
         time_zone=time_zone,
@@ -89,12 +91,13 @@ def import_run(
     return Run.of(import_file(path, options, given, form))
 
 
-def as_run(workload: Workload, *, name: str = "workload") -> Run:
+def as_run(workload: Workload, *, name: str = "workload", where: str = "") -> Run:
     """Return the run that a log describes: what the real machine did with each job.
 
     Args:
         workload: a workload with logged starts and ends.
         name: name of the workload in reports.
+        where: file of the workload, for errors.
 
     Raises:
         InputError: no job has a logged start and end.
@@ -109,4 +112,4 @@ def as_run(workload: Workload, *, name: str = "workload") -> Run:
     """
     from tracebed.validation.simulators.history import run_of_log
 
-    return Run.of(run_of_log(workload, name=name))
+    return Run.of(run_of_log(workload, name=name, where=where))

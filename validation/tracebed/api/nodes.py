@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 from tracebed.orchestrator.testbeds.checking import health as judging
 from tracebed.orchestrator.testbeds.checking.health import NodeHealth
 from tracebed.orchestrator.testbeds.checking.making import bring_up, take_down
-from tracebed.orchestrator.testbeds.checking.survey import NodeReport, survey
+from tracebed.orchestrator.testbeds.checking.survey import NodeReport, known, survey
+from tracebed.orchestrator.testbeds.checking.written import as_yaml
 from tracebed.orchestrator.testbeds.inventory import load_inventory
+from tracebed.orchestrator.testbeds.inventory_schema import inventory_schema
 from tracebed.orchestrator.testbeds.nodes import Inventory
+from tracebed.outputs import INVENTORY
+
+__all__ = [
+    "Inventory",
+    "NodeHealth",
+    "NodeReport",
+    "inventory_schema",
+    "nodes_check",
+    "nodes_down",
+    "nodes_facts",
+    "nodes_up",
+    "with_facts",
+    "without_nodes",
+    "write_inventory",
+]
 
 
 def _inventory(nodes: Inventory | Path | str) -> Inventory:
@@ -110,3 +127,59 @@ def nodes_check(
     limits = judging.read_limits(health or judging.SHIPPED)
     reports = survey(_inventory(nodes), measure=True, seconds=seconds, say=on_step)
     return judging.judge(reports, limits)
+
+
+def with_facts(nodes: Inventory | Path | str, reports: Iterable[NodeReport]) -> Inventory:
+    """Return an inventory with the CPUs that agents found on nodes whose number of cores is unknown.
+
+    Args:
+        nodes: an inventory, its name, or its file.
+        reports: the facts of its nodes, as from `nodes_facts`.
+
+    Raises:
+        InputError: the inventory is invalid.
+        TestbedError: the agent of such a node did not start.
+
+    Example:
+        >>> with_facts("emulated-4", []).name
+        'emulated-4'
+    """
+    return known(_inventory(nodes), reports)
+
+
+def without_nodes(nodes: Inventory | Path | str, names: Collection[str]) -> Inventory:
+    """Return an inventory without some of its nodes.
+
+    Args:
+        nodes: an inventory, its name, or its file.
+        names: names of the nodes that are left out.
+
+    Raises:
+        InputError: the inventory is invalid.
+
+    Example:
+        >>> len(without_nodes("emulated-4", {"n1"}).nodes)
+        3
+    """
+    own = _inventory(nodes)
+    return own.with_nodes({node.name: node for node in own.nodes if node.name not in names})
+
+
+def write_inventory(inventory: Inventory, path: Path | str, *, replace: bool = False) -> None:
+    """Write an inventory as YAML.
+
+    Args:
+        inventory: the inventory.
+        path: the file.
+        replace: whether an earlier inventory in `path` is replaced.
+
+    Raises:
+        InputError: the file cannot be written.
+
+    Example:
+        >>> write_inventory(without_nodes("emulated-4", {"n1"}), "three.yaml")
+        >>> len(_inventory("three.yaml").nodes)
+        3
+    """
+    with INVENTORY.file(Path(path), replace=replace) as file:
+        file.write(f"# Written by `tracebed nodes`\n{as_yaml(inventory)}".encode())

@@ -52,7 +52,8 @@ def simulate(
 
     Args:
         workload: the workload.
-        policy: name of an installed policy (see `policies`), a policy class or an instance; or a whole setup.
+        policy: name of an installed policy (see `policies`), `FILE.py:CLASS`, a policy class or an instance; or a
+            whole setup.
         nodes: number of nodes, an inventory, or the name or path of one; by default the workload's system.
         cores_per_node: cores of each node; by default those of the workload's system. Not with an inventory.
         engine: engine of tracebed's simulator; `auto` uses the compiled one where it can. The results are the same.
@@ -193,7 +194,7 @@ def replay(
 
     Args:
         workload: the workload.
-        policy: name of an installed policy, a policy class or an instance; or a whole setup.
+        policy: name of an installed policy, `FILE.py:CLASS`, a policy class or an instance; or a whole setup.
         nodes: an inventory, or the name or path of one.
         output: folder of the run; by default the run is kept in memory only (`Run.save` writes it).
         work_rate: calibration of the inventory, or its file: the work rate, and the duty of nodes that have none.
@@ -259,6 +260,54 @@ def replay(
         return carry_out(Path(output))
     with tempfile.TemporaryDirectory(prefix="tracebed-") as folder:
         return carry_out(Path(folder, "run"))
+
+
+def shortest_replay(workload: Workload, nodes: Inventory | Path | str, setup: Setup) -> float:
+    """Return a lower bound of the time of a replay, in wall seconds.
+
+    Args:
+        workload: the workload.
+        nodes: an inventory, or the name or path of one.
+        setup: the setup of the replay, of which the speed and the treatment of limits count.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> w = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
+        >>> shortest_replay(w, "emulated-4", tb.Setup.of("easy", speed=1e6)) < 60
+        True
+    """
+    from tracebed.orchestrator.replay.programs import shortest_replay as bound
+
+    return bound(workload, inventory(nodes), setup.timing.speed, over_limit=setup.scheduling.over_limit)
+
+
+def recover(folder: Path | str, output: Path | str | None = None, *, replace: bool = False) -> Run:
+    """Make the run of a replay that was killed from its journal, write it, and return it. `Run.folder` is its place.
+
+    Args:
+        folder: the working folder of the replay, on a testbed or on a batch system. It is not changed.
+        output: folder of the run; None: the output of the replay, which must not exist.
+        replace: whether an earlier run in `output` is replaced.
+
+    Raises:
+        InputError: the journal is missing or damaged, the replay is still running, or the run cannot be written.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> w = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
+        >>> _ = tb.replay(w, "easy", "emulated-4", speed=1e6, output="finished")
+        >>> len(tb.recover("finished", "again").jobs)
+        5
+    """
+    from tracebed.orchestrator.batch.session import recovered
+    from tracebed.orchestrator.replay import recovery
+
+    folder = Path(folder)
+    make = recovered if (folder / "jobs").is_dir() else None
+    made, place = recovery.recover(folder, None if output is None else Path(output), make, replace=replace)
+    run = Run.of(made)
+    run.folder = place
+    return run
 
 
 def metrics(

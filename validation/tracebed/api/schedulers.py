@@ -10,6 +10,7 @@ from tracebed.converters.workload import Workload
 from tracebed.orchestrator.batch import session
 from tracebed.orchestrator.batch.base import Settings
 from tracebed.orchestrator.replay.thresholds import Thresholds
+from tracebed.orchestrator.slurm.conf import read
 
 
 def replay_on(
@@ -76,3 +77,26 @@ def replay_on(
             on_progress=on_progress,
         )
     )
+
+
+def slurm_parameters(path: Path | str, nodes: int | None = None) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the parameters of the policy `slurm` from a slurm.conf, and the settings that the policy does not model.
+
+    Args:
+        path: the file.
+        nodes: nodes of the machine of the workload; None: unknown.
+
+    Returns:
+        The parameters by name, as texts; and a sentence for each group of settings that are not modeled.
+
+    Raises:
+        InputError: the file cannot be read or is not a slurm.conf, or its nodes contradict `nodes`.
+
+    Example:
+        >>> _ = Path("slurm.conf").write_text("SchedulerParameters=bf_window=2880")
+        >>> slurm_parameters("slurm.conf")[0]["bf_window"]
+        '2880'
+    """
+    conf = read(Path(path))
+    conf.check_machine(nodes)
+    return conf.parameters, conf.differences

@@ -21,34 +21,41 @@ CLI = "tracebed.cli"
 
 # command -> (module, one line of help); the order is that of the work.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": (f"{CLI}.demo", "Draw, scale, simulate, replay and compare a small workload on this machine."),
+    "demo": (f"{CLI}.demo", "Run all steps, from a model to a verdict, on this machine."),
     "generate": (f"{CLI}.generate", "Draw a workload from a model."),
     "convert": (f"{CLI}.workloads", "Convert a log or workload from one format to another."),
     "clean": (f"{CLI}.clean", "Clean a raw log by a recipe, with an audit of each step."),
     "describe": (f"{CLI}.describe", "Print and plot the statistics of a workload."),
     "scale": (f"{CLI}.workloads", "Map a workload onto fewer nodes, cut a window, compress times."),
     "malleable": (f"{CLI}.workloads", "Turn a share of the rigid jobs into malleable ones."),
-    "nodes": (f"{CLI}.nodes", "Prepare the nodes of an inventory, check them, and take them down."),
-    "bench": (f"{CLI}.bench", "Run a benchmark by hand: memory bandwidth, load balance."),
-    "calibrate": (f"{CLI}.calibrate", "Measure the overheads and the work rate of a testbed."),
+    "nodes": (f"{CLI}.nodes", "Prepare, check, measure and take down nodes of an inventory."),
     "simulate": (f"{CLI}.simulate", "Simulate a workload under a policy, in virtual time."),
     "sweep": (f"{CLI}.sweep", "Compute a study: a grid of simulations, with tables and plots."),
     "sensitivity": (f"{CLI}.sensitivity", "Change the free choices of a study one at a time: which of them matter."),
     "study": (f"{CLI}.study", "Repeat an experiment of a paper by real runs, beside its figures."),
     "replay": (f"{CLI}.runs", "Run a workload under a policy on a testbed, as real processes."),
-    "watch": (f"{CLI}.watch", "Show a replay while it runs: queue, nodes, lateness, health, time left."),
+    "watch": (f"{CLI}.watch", "Show a replay while it runs: queue, nodes, health, time left."),
     "repeat": (f"{CLI}.repeat", "Replay the cells of a campaign several times each, in random order."),
     "noise": (f"{CLI}.noise", "Print the noise of repeated real runs, and write the noise profile of a testbed."),
-    "recover": (f"{CLI}.runs", "Make the run of a killed replay from its journal."),
-    "import": (f"{CLI}.imports", "Make a run of the output of another simulator, or of a real log."),
+    "import": (f"{CLI}.imports", "Make a run of another simulator's output, or of a real log."),
     "recorded": (f"{CLI}.recorded", "Copy a recorded suite of real runs, for validating simulators."),
     "metrics": (f"{CLI}.metrics", "Print the metrics of runs: waits, slowdowns, utilization."),
-    "compare": (f"{CLI}.compare", "Compare predictions with real runs of one case: verdict and report."),
+    "compare": (f"{CLI}.compare", "Compare predictions with real runs of one case: verdict, report."),
     "validate": (f"{CLI}.validate", "Replay and predict the cases of a suite: a verdict on each simulator."),
     "baseline": (f"{CLI}.baseline", "Keep the results of a simulator, so that a CI job fails when they get worse."),
     "explain": (f"{CLI}.explain", "Explain the error of a prediction: the share of each cause."),
     "export": (f"{CLI}.export", "Write a run for another program: Perfetto, evalys, SWF, CSV."),
 }
+
+GROUPS = {
+    "First steps": ("demo",),
+    "Workloads": ("generate", "convert", "clean", "describe", "scale", "malleable"),
+    "Runs": ("simulate", "replay", "watch", "import", "export"),
+    "Judging": ("metrics", "compare", "validate", "recorded", "baseline", "explain"),
+    "Testbeds": ("nodes",),
+    "Experiments and papers": ("sweep", "sensitivity", "study", "repeat", "noise"),
+}
+"""Title of a group in `--help` -> its commands."""
 
 
 class Commands(LazyGroup):
@@ -57,6 +64,13 @@ class Commands(LazyGroup):
     def summaries(self) -> dict[str, str]:
         """Return one line of help for each command."""
         return {name: text for name, (_, text) in COMMANDS.items()}
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands in their groups, without importing them."""
+        width = max(map(len, COMMANDS))
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:{width}}", COMMANDS[name][1]) for name in names])
 
     def load(self, name: str) -> click.Command:
         """Import the module of a command and return the command."""

@@ -1,4 +1,4 @@
-"""`tracebed bench`: a benchmark as a program of its own."""
+"""`tracebed nodes bench`: a benchmark as a program of its own."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.errors import InputError, TestbedError
 
 if TYPE_CHECKING:
-    from tracebed.benchmarks.standalone.pils import PilsResult
-    from tracebed.benchmarks.standalone.stream import StreamResult
+    from tracebed.api.benchmarks import PilsResult, StreamResult
 
 COMMANDS = {
     "pils": "Do compute-bound work in ranks with different loads, as BSC's PILS.",
@@ -47,8 +46,8 @@ def bench() -> None:
 
     \b
     Example:
-      tracebed bench stream
-      tracebed bench pils --ranks 2 --threads 1 --loads 100,250
+      tracebed nodes bench stream
+      tracebed nodes bench pils --ranks 2 --threads 1 --loads 100,250
     """
 
 
@@ -76,9 +75,10 @@ def stream(elements: int | None, threads: int | None, cpus: str | None, repetiti
 
     \b
     Example:
-      tracebed bench stream --threads 1
+      tracebed nodes bench stream --threads 1
     """
-    from tracebed.benchmarks.standalone.stream import LABEL, TOLERANCE, run
+    from tracebed.api.benchmarks import LABEL, TOLERANCE
+    from tracebed.api.benchmarks import stream as run
 
     result = run(elements, threads=threads, cpus=None if cpus is None else parse_cpus(cpus), repetitions=repetitions)
     if as_json:
@@ -175,9 +175,9 @@ def pils(
 
     \b
     Example:
-      tracebed bench pils --ranks 2 --threads 1 --loads 100,250 --iterations 50 --task-duration 500
+      tracebed nodes bench pils --ranks 2 --threads 1 --loads 100,250
     """
-    from tracebed.benchmarks.standalone.pils import run
+    from tracebed.api.benchmarks import pils as run
 
     words = loads.split(",")
     if not all(word.strip().isdecimal() and len(word) < 16 for word in words):

@@ -1,4 +1,4 @@
-"""The command `tracebed calibrate`."""
+"""The command `tracebed nodes calibrate`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from tracebed.cli.options import (
     output_option,
     seed_option,
 )
+from tracebed.cli.sections import Sectioned
 from tracebed.errors import InputError
 from tracebed.outputs import CALIBRATION
 
 if TYPE_CHECKING:
-    from tracebed.orchestrator.testbeds.calibration import Calibration, Estimate
+    from tracebed.api import Calibration
+    from tracebed.api.types import Estimate
 
 
-@click.command()
+@click.command(cls=Sectioned, sections={"Fit to recorded replays": ("workloads", "loss", "budget", "seed")})
 @click.argument("runs", type=PATH, nargs=-1, metavar="[RUN...]")
 @inventory_option(required=False)
 @click.option(
@@ -41,14 +43,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="Number of replays of each probe.",
 )
-@click.option("--fit", is_flag=True, help="Fit the overheads to the recorded replays RUN... in place of measuring.")
 @click.option(
     "--workload",
     "workloads",
     type=PATH,
     multiple=True,
     metavar="FILE",
-    help="Workload of the recorded replays; may be repeated. Only with --fit.",
+    help="Workload of the recorded replays RUN...; may be repeated.",
 )
 @click.option(
     "--loss",
@@ -72,7 +73,6 @@ def calibrate(
     inventory: Path | None,
     speed: float,
     repetitions: int,
-    fit: bool,
     workloads: tuple[Path, ...],
     loss: Literal["metrics", "jobs"],
     budget: int,
@@ -83,8 +83,8 @@ def calibrate(
 ) -> None:
     """Measure what replays on an inventory take time for, by replays of small workloads.
 
-    With --fit, the overheads are fitted to recorded replays instead, and cross-validated by workload. The calibration
-    then also has the cloud of the sets of overheads that fit equally well.
+    With RUN..., the overheads are fitted to these recorded replays instead, and cross-validated by workload. The
+    calibration then also has the cloud of the sets of overheads that fit equally well.
 
     The calibration has the work rate of the cores, the proposed duty, the slowdown of the kernels PILS and STREAM
     beside each other, and the time that launches, ends and resizes take. It takes about 100 s. The machine should be as
@@ -92,16 +92,16 @@ def calibrate(
 
     \b
     Example:
-      tracebed calibrate --inventory local --speed 400 -o local.calibration.yaml
-      tracebed simulate w.parquet --policy pref --inventory local --calibration local.calibration.yaml -o sim
-      tracebed calibrate --fit runs/rep-1 runs/rep-2 --workload w.parquet -o fitted.yaml
+      tracebed nodes calibrate --inventory local --speed 400 -o local.yaml
+      tracebed simulate w.parquet --policy pref --calibration local.yaml -o sim
+      tracebed nodes calibrate real-1 real-2 --workload w.parquet -o fitted.yaml
     """
-    if fit == bool(inventory) or fit != bool(runs):
-        what = "a calibration needs an inventory to measure, or --fit and recorded replays"
-        raise InputError(what, hint="give --inventory NAME, or --fit RUN... --workload FILE")
-    if workloads and not fit:
-        raise InputError("--workload is given without --fit", hint="add --fit RUN..., or leave it out")
-    if fit:
+    if bool(runs) == bool(inventory):
+        what = "a calibration needs an inventory to measure, or recorded replays"
+        raise InputError(what, hint="give --inventory NAME, or RUN... --workload FILE")
+    if workloads and not runs:
+        raise InputError("--workload is given without recorded replays", hint="add RUN..., or leave it out")
+    if runs:
         from tracebed.cli.fitting import fit_to_runs, show_fit
 
         name = output.name.partition(".")[0]

@@ -12,13 +12,12 @@ from tracebed.cli.console import print_json, print_table
 from tracebed.cli.logs import log_options, raw_options, system_of, system_option
 from tracebed.cli.messages import progress, say
 from tracebed.cli.options import PATH, WRITTEN_WORKLOAD, OutputPath, json_option, output_option
-from tracebed.cli.summary import finish, summarized
+from tracebed.cli.summary import finish
 from tracebed.errors import InputError
 from tracebed.outputs import TOUCHED
 
 if TYPE_CHECKING:
-    from tracebed.converters.cleaning.audit import Audited, Cleaned
-    from tracebed.converters.cleaning.recipes import Recipe
+    from tracebed.api.types import Audited, Cleaned, Recipe
 
 
 @click.command()
@@ -65,17 +64,16 @@ def clean(
 
     \b
     Example:
-      tracebed clean cori-knl/ --recipe cori-knl --explain touched.csv -o knl.parquet
+      tracebed clean cori-knl/ --recipe cori-knl --explain t.csv -o knl.parquet
     """
     import tracebed.api as tb
-    from tracebed.converters.cleaning.recipes import load_recipe
 
     if listing:
         _list()
         return
     if recipe is None:
         raise InputError("no recipe", hint="name one with --recipe; `tracebed clean --list` has them")
-    chosen = load_recipe(recipe)
+    chosen = tb.recipe(recipe)
     if show:
         click.echo(chosen.text, nl=False)
         return
@@ -95,8 +93,10 @@ def clean(
         with progress(f"writing {explain.name}"):
             _write_touched(done, explain, replace)
     if as_json:
+        from tracebed.api.descriptions import summary
+
         tb.write(done.workload, output, replace=replace)
-        facts = {"output": str(output), "recipe": chosen.name, **summarized(done.workload), "audit": done.to_json()}
+        facts = {"output": str(output), "recipe": chosen.name, **summary(done.workload), "audit": done.to_json()}
         print_json("tracebed-clean/1", facts)
         return
     _print_audit(chosen, done.audit)
@@ -156,14 +156,13 @@ def _list() -> None:
     import inspect
     import textwrap
 
-    from tracebed.converters.cleaning.recipes import load_recipe, names
-    from tracebed.converters.cleaning.steps import STEPS
+    import tracebed.api as tb
 
     click.secho("Recipes", bold=True)
-    for name in names():
-        click.echo(f"  {name:16}  {textwrap.shorten(load_recipe(name).about, 100, placeholder=' ...')}")
+    for name in tb.recipes():
+        click.echo(f"  {name:16}  {textwrap.shorten(tb.recipe(name).about, 100, placeholder=' ...')}")
     click.secho("Steps", bold=True)
-    for name, step in STEPS.items():
+    for name, step in tb.cleaning_steps().items():
         shown = ", ".join(
             str(parameter.replace(annotation=inspect.Parameter.empty))
             for parameter in list(inspect.signature(step).parameters.values())[1:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,7 @@ from tracebed.cli.console import load_workload, print_json
 from tracebed.cli.gate import gate_options
 from tracebed.cli.messages import progress, say
 from tracebed.cli.options import PATH, OutputPath, json_option, tau_option
+from tracebed.cli.sections import Sectioned
 from tracebed.cli.shaking import UNKNOWN
 from tracebed.errors import ExitCode, InputError
 from tracebed.outputs import JUNIT, REPORT, SUMMARY
@@ -20,7 +21,37 @@ if TYPE_CHECKING:
     from tracebed.api import ErrorBudget, Validation
 
 
-@click.command(epilog="\b\nExample:\n  tracebed compare --real runs/cell --predicted runs/sim --report report.html")
+SECTIONS = {
+    "Decision": ("tolerances", "margins", "noise", "tau", "match"),
+    "Reports": ("reports", "workload"),
+    "Use in CI": ("inconclusive", "baseline", "annotate", "code_quality"),
+}
+ENDINGS = {"html": (".html", ".htm"), "markdown": (".md",), "junit": (".xml",)}
+"""Kind of a report -> endings of its files."""
+
+
+class ReportFile:
+    """A report, a summary or a JUnit file, by the ending of its name."""
+
+    renewed = True
+
+    def check(self, path: Path, *, replace: bool = False) -> None:
+        """Check that a file of this kind can be written to `path`; raise InputError otherwise."""
+        kinds = {"html": REPORT, "markdown": SUMMARY, "junit": JUNIT}
+        for name, endings in ENDINGS.items():
+            if path.suffix.lower() in endings:
+                kinds[name].check(path, replace=replace)
+                return
+        known = ", ".join(ending for endings in ENDINGS.values() for ending in endings)
+        hint = f"let the name end in {known}"
+        raise InputError("the name does not end like that of a report", where=str(path), hint=hint)
+
+
+@click.command(
+    cls=Sectioned,
+    sections=SECTIONS,
+    epilog="\b\nExample:\n  tracebed compare --real runs/cell --predicted runs/sim --report r.html",
+)
 @click.option(
     "--real",
     required=True,
@@ -47,11 +78,15 @@ if TYPE_CHECKING:
     help="Margin of one metric: `wait=15%`, `makespan=3%,60s`, `wait=off`.",
 )
 @click.option("--noise", type=PATH, metavar="FILE", help="Noise profile of the testbed, for few repetitions.")
-@click.option("--report", type=OutputPath(REPORT), metavar="FILE.html", help="Write a report with figures.")
 @click.option(
-    "--markdown", type=OutputPath(SUMMARY), metavar="FILE.md", help="Write a summary for the page of a CI job."
+    "--report",
+    "reports",
+    multiple=True,
+    type=OutputPath(ReportFile()),
+    metavar="FILE",
+    help="Write a report with figures (.html), a summary for the page of a CI job (.md), or the verdicts as JUnit XML "
+    "(.xml); may be repeated.",
 )
-@click.option("--junit", type=OutputPath(JUNIT), metavar="FILE.xml", help="Write the verdicts as JUnit XML.")
 @click.option(
     "--workload",
     type=PATH,
@@ -59,7 +94,13 @@ if TYPE_CHECKING:
     help="The replayed workload: adds the error budget of `tracebed explain` to the report.",
 )
 @tau_option
-@click.option("--allow-different-workloads", is_flag=True, help="Match jobs by id although the workloads differ.")
+@click.option(
+    "--match",
+    type=click.Choice(["workload", "id"]),
+    default="workload",
+    show_default=True,
+    help="Match the jobs of equal workloads, or match jobs by id although the workloads differ.",
+)
 @gate_options
 @json_option
 def compare(
@@ -68,22 +109,17 @@ def compare(
     tolerances: Path | None,
     margins: tuple[str, ...],
     noise: Path | None,
-    report: Path | None,
-    markdown: Path | None,
-    junit: Path | None,
+    reports: tuple[Path, ...],
     workload: Path | None,
     tau: float,
-    allow_different_workloads: bool,
-    inconclusive: str,
-    baseline: Path | None,
-    annotate: bool,
-    code_quality: Path | None,
+    match: str,
     as_json: bool,
+    **gating: Any,
 ) -> ExitCode:
     """Compare the predictions of a case with its real runs: a verdict for each metric, with margin and reason.
 
     A verdict needs repetitions of the real run: five for one case. With fewer, or with a noise that is too large for
-    the margins, it is inconclusive. `tracebed metrics --definitions` prints the margins.
+    the margins, it is inconclusive. `tracebed metrics --list` prints the margins.
 
     With a prediction of `tracebed simulate --shake`, the table has the difference between the real runs and the runs
     with shaken input, which is marked where it may be an accident. The verdict does not depend on it.
@@ -94,12 +130,13 @@ def compare(
     import tracebed.api as tb
     from tracebed.cli.comparison import show
     from tracebed.cli.gate import Gate
-    from tracebed.validation.verdict.baseline import Baseline
-    from tracebed.validation.verdict.validation import SCHEMA
 
-    if workload is not None and report is None:
-        raise InputError("--workload adds to a report, and --report is missing", hint="name a file with --report")
-    kept = Baseline.load(baseline) if baseline else None
+    pages = {kind: path for path in reports for kind, endings in ENDINGS.items() if path.suffix.lower() in endings}
+    if len(pages) < len(reports):
+        raise InputError("two reports of one kind are given", hint="give --report once for each kind of file")
+    if workload is not None and "html" not in pages:
+        raise InputError("--workload adds to a report, and --report is missing", hint="name a .html file with --report")
+    kept = tb.Baseline.load(gating["baseline"]) if gating["baseline"] else None
     with progress("comparing"):
         validation = tb.compare(
             real,
@@ -108,21 +145,21 @@ def compare(
             margins=_margins(margins),
             noise=noise,
             tau=tau,
-            allow_different_workloads=allow_different_workloads,
+            allow_different_workloads=match == "id",
         )
-    gate = Gate.of([validation], inconclusive, kept)
+    gate = Gate.of([validation], gating["inconclusive"], kept)
     if as_json:
-        print_json(SCHEMA, validation.to_json())
+        document = validation.to_json()
+        print_json(document.pop("schema"), document)
     else:
         show(validation)
         if validation.accidents is None:
             say(f"tracebed: {UNKNOWN}")
-    if report is not None:
-        _report(validation, report, real, workload)
-    gate.write([validation], markdown, junit)
-    return gate.status(
-        [validation], annotate=annotate, code_quality=code_quality, files=[tolerances] if tolerances else []
-    )
+    if "html" in pages:
+        _report(validation, pages["html"], real, workload)
+    gate.write([validation], pages.get("markdown"), pages.get("junit"))
+    files = [tolerances] if tolerances else []
+    return gate.status([validation], annotate=gating["annotate"], code_quality=gating["code_quality"], files=files)
 
 
 def _margins(texts: Sequence[str]) -> dict[str, str]:
@@ -136,17 +173,13 @@ def _margins(texts: Sequence[str]) -> dict[str, str]:
 
 def _report(validation: Validation, path: Path, real: Sequence[Path], workload: Path | None) -> None:
     """Write the report, with the error budget over the included repetitions if the workload is given."""
-    import tracebed.api as tb
-    from tracebed.validation.repetitions.store import run_folders
+    from tracebed.api.budgets import budget_of_case
 
     budget: ErrorBudget | None = None
     if workload is not None:
         jobs = load_workload(workload)
-        folders = [folder for given in real for folder in run_folders(given)]
-        repetitions = validation.cases[0].repetitions
-        included = [folder for folder, item in zip(folders, repetitions, strict=True) if not item.excluded]
         with progress("repeating the prediction"):
-            budget = tb.error_budget(jobs, included or folders, predicted=validation.pair.predicted, tau=validation.tau)
+            budget = budget_of_case(validation, jobs, real)
     with progress("drawing the report"):
         validation.to_html(path, budget)
     say(f"report: {path}")

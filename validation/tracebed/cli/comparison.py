@@ -14,10 +14,7 @@ from tracebed.cli.shaking import change
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from tracebed.orchestrator.run import Run
-    from tracebed.validation.verdict import Validation
-    from tracebed.validation.verdict.rule import Reason
-    from tracebed.validation.verdict.validation import MetricVerdict
+    from tracebed.api.types import MetricVerdict, Reason, Run, Validation
 
 SINGLE = ("real", "noise", "predicted", "error", "margin")
 """Columns for one case, between the metric and the verdict."""
@@ -69,7 +66,7 @@ def _sides(validation: Validation) -> Iterator[str]:
 
 def _counted(runs: tuple[Run, ...]) -> str:
     """Return number, source, policy and execution of runs of one case."""
-    from tracebed.validation.report.words import execution
+    from tracebed.api.words import execution
 
     info = runs[0].info
     return f"{_number(len(runs), 'run')}, {info.source}, {info.policy}; {execution(info)}"
@@ -150,7 +147,7 @@ def _notes(validation: Validation) -> Iterator[str]:
 
 def _reasons(item: MetricVerdict, shared: set[Reason]) -> Iterator[str]:
     """Yield the reasons of the verdict on a metric, the smallest margin that would pass, and the repetitions needed."""
-    from tracebed.validation.verdict.rule import REASONS
+    from tracebed.api.words import REASONS
 
     yield from (REASONS[reason] for reason in item.reasons if reason not in shared)
     if item.margin_needed != "-":

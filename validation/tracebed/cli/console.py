@@ -16,7 +16,7 @@ from tracebed.display import cell, json_values
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tracebed.converters.workload import Workload
+    from tracebed.api import Workload
 
 UNBOUNDED = 100_000
 """Columns of an output that is not a terminal: a line is as long as it must be."""

@@ -115,7 +115,7 @@ def demo(output: Path, place: str, base: str, emulated: bool, replace: bool, as_
         ("generate cirne --nodes 16 --jobs 20 --seed 55 -o", drawn),
         ("scale", drawn, "--inventory", inventory, f"--runtime max={LONGEST} --arrivals {ARRIVALS} -o", scaled),
         ("malleable", scaled, "--share 0.7 --seed 1 -o", mixed),
-        ("calibrate --inventory", inventory, f"--speed {SPEED} --repetitions 1 -o", output / "calibration.yaml"),
+        ("nodes calibrate --inventory", inventory, f"--speed {SPEED} --repetitions 1 -o", output / "calibration.yaml"),
     )
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(), _ready(inventory):
         for *words, target in steps:

@@ -21,7 +21,7 @@ from tracebed.errors import InputError
 from tracebed.outputs import PICTURE
 
 if TYPE_CHECKING:
-    from tracebed.converters.workload import Workload
+    from tracebed.api import Workload
 
 Facts = Mapping[str, Any]
 
@@ -62,7 +62,8 @@ def describe(
       tracebed describe knl.parquet --before cori-knl/ --plot knl.png
       tracebed describe knl.parquet --dictionary
     """
-    from tracebed.converters import pictures
+    from tracebed.api.descriptions import plot as draw
+    from tracebed.api.outputs import check_picture
 
     reading = raw_options(options)
     if dictionary:
@@ -71,12 +72,12 @@ def describe(
         _print_dictionary(load_workload(workload, **reading), workload, as_json)
         return
     if plot is not None:
-        pictures.check_name(plot)
+        check_picture(plot)
     earlier = None if before is None else _facts(before, reading, records=True)
     facts = _facts(workload, reading if before is None else {})
     if plot is not None:
         with progress(f"drawing {plot.name}"):
-            pictures.plot(facts, plot, before=earlier)
+            draw(facts, plot, before=earlier)
     if as_json:
         print_json("tracebed-describe/1", facts if earlier is None else {**facts, "before": earlier})
     else:
@@ -92,9 +93,9 @@ def describe(
 
 def _print_dictionary(loaded: Workload, path: Path, as_json: bool) -> None:
     """Print the columns of the table, then the missing columns with their defaults."""
-    from tracebed.converters.dictionary import dictionary
+    import tracebed.api as tb
 
-    rows = dictionary(loaded)
+    rows = tb.dictionary(loaded)
     if as_json:
         print_json("tracebed-dictionary/1", {"jobs": len(loaded), "columns": rows})
         return
@@ -114,16 +115,10 @@ def _facts(path: Path, reading: Mapping[str, Any], *, records: bool = False) -> 
 
     With `records` each record of a raw log counts as a job, before any cleaning.
     """
-    from tracebed.converters import description
-    from tracebed.converters.cleaning.audit import records_of
-    from tracebed.converters.formats.reading import read_raw
-    from tracebed.converters.log import Log
+    from tracebed.api.descriptions import describe_log
 
-    with progress(f"reading {path.name}"):
-        found = read_raw([path], **reading)
-        loaded = records_of(found) if isinstance(found, Log) else found
     with progress(f"describing {path.name}"):
-        return description.describe(loaded)
+        return describe_log(path, **reading)
 
 
 def _print_facts(path: Path, facts: Facts) -> None:
@@ -235,7 +230,7 @@ def _print_charts(facts: Facts) -> None:
 
 def _print_occupation(facts: Facts, before: Facts | None) -> None:
     """Print charts of the occupied nodes over time, before and after in one scale."""
-    from tracebed.converters.description import MOST
+    from tracebed.api.descriptions import MOST
 
     shown = {"": facts} if before is None else {", before": before, ", after": facts}
     tops = [one["occupation"]["highest"] for one in shown.values() if one["occupation"]]
@@ -276,7 +271,7 @@ def _folded(name: str, value: str) -> str:
 
 def _instant(facts: Facts, seconds: float) -> str:
     """Return an instant as a chart's axis shows it."""
-    from tracebed.converters.description import local_time
+    from tracebed.api.descriptions import local_time
 
     date = local_time(facts["clock"], seconds)
     return spell(seconds) if date is None else f"{date:%Y-%m-%d %H:%M}"

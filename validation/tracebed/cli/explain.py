@@ -34,7 +34,12 @@ CLASSES = 10
     "--calibration",
     type=PATH,
     metavar="FILE",
-    help="Give the overheads of this file of `tracebed calibrate` a share of their own.",
+    help="Give the overheads of this file of `tracebed nodes calibrate` a share of their own.",
+)
+@click.option(
+    "--policy",
+    metavar="FILE.py:CLASS",
+    help="Policy of the run, if it is in a file.  [default: the installed policy that the run names]",
 )
 @click.option(
     "--runtime-model",
@@ -55,6 +60,7 @@ def explain(
     workload: Path,
     runs: tuple[Path, ...],
     calibration: Path | None,
+    policy: str | None,
     runtime_model: str,
     tau: float,
     report: Path | None,
@@ -78,7 +84,9 @@ def explain(
         check_name(report)
     jobs = load_workload(workload)
     with progress("repeating the prediction"):
-        budget = tb.error_budget(jobs, runs, calibration=calibration, runtime_model=runtime_model, tau=tau)
+        budget = tb.error_budget(
+            jobs, runs, calibration=calibration, policy=policy, runtime_model=runtime_model, tau=tau
+        )
     comparison = budget.comparison()
     if as_json:
         document = budget.to_json() | _origins(comparison)
@@ -97,9 +105,7 @@ def explain(
 
 def _origins(comparison: Comparison) -> dict[str, Any]:
     """Return the breakdown of the differences and the first divergences as JSON values."""
-    from tracebed.validation.verdict.divergence import divergences
-
-    found = divergences(comparison.real, comparison.predicted)
+    found = comparison.divergence()
     return {
         "breakdown": comparison.breakdown().to_dict("records"),
         "divergences": {
@@ -113,15 +119,13 @@ def _origins(comparison: Comparison) -> dict[str, Any]:
 
 def _show(budget: ErrorBudget, comparison: Comparison) -> None:
     """Print the shares, the classes of jobs with the largest contributions, and the first divergences."""
-    from tracebed.validation.budget import LABELS
-    from tracebed.validation.report.words import percent
-    from tracebed.validation.verdict.divergence import divergences
+    from tracebed.api.words import percent
 
     print_table(budget.columns, budget.rows(gated=True))
     click.echo("The error is predicted - real. The shares of the causes and the remainder add up to it:")
-    click.echo("; ".join(f"{name}: {LABELS[name]}" for name in budget.causes if name != LABELS[name]) + ".")
+    click.echo("; ".join(f"{name}: {label}" for name, label in budget.labels.items() if name != label) + ".")
     click.echo(budget.headline)
-    found = divergences(comparison.real, comparison.predicted)
+    found = comparison.divergence()
     if not found.jobs:
         return
     side = "with calibrated overheads" if "overheads" in budget.causes else "without overheads"

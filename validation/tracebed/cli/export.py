@@ -26,9 +26,9 @@ def export(run: Path, to: str, output: Path, replace: bool, as_json: bool) -> No
     times of the run; csv is a table of the jobs. What the file lacks is printed.
     """
     import tracebed.api as tb
-    from tracebed.validation.export.exporter import kind_of
+    from tracebed.api.outputs import check_export
 
-    kind_of(to).check(output, replace=replace)
+    check_export(to, output, replace=replace)
     with progress(f"reading {run.name}"):
         found = tb.Run.load(run)
     with progress(f"writing {output.name}"):

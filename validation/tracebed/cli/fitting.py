@@ -11,8 +11,7 @@ from tracebed.cli.messages import progress, say
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
-    from tracebed.orchestrator.run import Run
-    from tracebed.orchestrator.testbeds.calibration import Calibration
+    from tracebed.api import Calibration, Run
 
 
 def fit_to_runs(
@@ -79,11 +78,11 @@ def show_fit(made: Calibration) -> None:
 
 def cloud_of(calibration: Path) -> list[Calibration]:
     """Return the calibrations of the cloud of a file. Raises InputError if the calibration has no cloud."""
-    from tracebed.orchestrator.testbeds.calibration import Calibration
+    from tracebed.api import Calibration
 
     members = Calibration.load(calibration).members
     if not members:
-        hint = "`tracebed calibrate --fit` writes calibrations with a cloud"
+        hint = "`tracebed nodes calibrate RUN...` writes calibrations with a cloud"
         raise InputError("the calibration has no cloud", where=str(calibration), hint=hint)
     return members
 
@@ -95,12 +94,12 @@ def show_cloud(run: Run, predicted: Iterable[Run]) -> None:
         run: the prediction.
         predicted: the predictions with the sets of the cloud, one at a time since each may be large.
     """
-    from tracebed.validation.metrics import all_metrics, metrics
+    import tracebed.api as tb
 
-    figures = [metrics(each) for each in predicted]
-    own = metrics(run)
+    figures = [each.metrics() for each in predicted]
+    own = run.metrics()
     rows = []
-    for name, metric in all_metrics().items():
+    for name, metric in tb.metric_definitions().items():
         if metric.margin is not None and metric.margin.gate:
             values = [each[name] for each in figures]
             rows.append((metric.title, own[name], min(values), max(values)))

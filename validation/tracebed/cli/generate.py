@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
 from types import NoneType
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 
+from tracebed.cli.families import settings_from
 from tracebed.cli.groups import LazyGroup
 from tracebed.cli.messages import progress
 from tracebed.cli.options import (
@@ -26,10 +28,10 @@ from tracebed.cli.options import (
 )
 from tracebed.cli.summary import finish
 from tracebed.errors import InputError
+from tracebed.registry import unknown
 
 if TYPE_CHECKING:
-    from tracebed.api.workloads import Flexible
-    from tracebed.converters.workload import Workload
+    from tracebed.api.types import Flexible, Workload
 
 COMMON = {
     "jobs": (click.IntRange(min=1), "How many jobs."),
@@ -39,10 +41,10 @@ COMMON = {
 """Arguments that models share: type, help."""
 SET = click.option(
     "--set",
-    "constants",
+    "settings",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Set a constant of the model (listed below); may be repeated.",
+    help="Set an argument or a constant of the model (listed below); may be repeated.",
 )
 PREFIX = "estimates."
 """Prefix of the constants of the estimates."""
@@ -52,10 +54,11 @@ ESTIMATES = click.option(
     help="Draw users' estimates as time limits (Tsafrir, Etsion and Feitelson 2005); "
     "--set estimates.longest and estimates.longest_share adjust them.",
 )
-KIND = [
-    click.option(f"--{kind}", "kind", flag_value=kind, help=f"Make rigid jobs {kind} (Cirne and Berman, Downey).")
-    for kind in ("moldable", "malleable")
-]
+KIND = click.option(
+    "--kind",
+    type=click.Choice(["moldable", "malleable"]),
+    help="Make rigid jobs moldable or malleable (Cirne and Berman, Downey).",
+)
 APPLICATIONS = click.option(
     "--applications",
     is_flag=True,
@@ -75,15 +78,15 @@ class Models(LazyGroup):
 
     def summaries(self) -> dict[str, str]:
         """Return one line of help for each model, without importing the models."""
-        from tracebed.converters.models.registry import MODELS
+        from tracebed.api.installed import models
 
-        return {name: MODELS.summary(name) for name in MODELS.names()}
+        return models()
 
     def load(self, name: str) -> click.Command:
         """Import the function of a model and return its command."""
-        from tracebed.converters.models.registry import MODELS
+        from tracebed.api.installed import model, models
 
-        return _command(name, MODELS.load(name), MODELS.summary(name))
+        return _command(name, model(name), models()[name])
 
 
 @click.group(cls=Models, subcommand_metavar="MODEL [ARGS]...")
@@ -100,11 +103,9 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
     """Return the command `tracebed generate NAME`: its options are the arguments of `model`."""
     arguments = inspect.signature(model, eval_str=True).parameters
     meanings = _meanings(model)
-    own = [
-        _option(argument, meanings.get(name, ""))
-        for name, argument in arguments.items()
-        if name not in ("seed", "parameters")
-    ]
+    shown = {*COMMON, *(name for name, argument in arguments.items() if argument.default is argument.empty)}
+    own = [_option(argument, meanings.get(name, "")) for name, argument in arguments.items() if name in shown]
+    others = {name: argument for name, argument in arguments.items() if name not in {*shown, "seed", "parameters"}}
     parameters = _defaults(arguments["parameters"]) if "parameters" in arguments else None
 
     def run(
@@ -115,23 +116,27 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
         estimates: str | None,
         kind: Flexible | None,
         applications: bool,
-        constants: Sequence[str] = (),
+        settings: Sequence[str] = (),
         **options: Any,
     ) -> None:
         import tracebed.api as tb
-        from tracebed.converters.models import tsafrir05
+        from tracebed.api.installed import estimate_constants
 
-        of_estimates = [text for text in constants if text.startswith(PREFIX)]
-        own_constants = [text for text in constants if not text.startswith(PREFIX)]
+        of_estimates = [text for text in settings if text.startswith(PREFIX)]
+        of_model = [text for text in settings if _name(text) in others]
+        constants = [text for text in settings if text not in (*of_estimates, *of_model)]
         if of_estimates and estimates is None:
             raise InputError(f"--set {of_estimates[0]} without estimates", hint="add --estimates tsafrir05")
-        if own_constants:
-            options["parameters"] = _changed(parameters, own_constants)
+        options |= settings_from(of_model, {name: _type(argument.annotation) for name, argument in others.items()})
+        if constants and parameters is None:
+            raise unknown("setting", _name(constants[0]), [*others])
+        if constants:
+            options["parameters"] = _changed(parameters, constants, others=others)
         with progress("drawing jobs"):
             workload = tb.generate(
                 name,
                 load=load,
-                estimates=vars(_changed(tsafrir05.Parameters(), of_estimates, PREFIX)) if estimates else None,
+                estimates=vars(_changed(estimate_constants(), of_estimates, PREFIX)) if estimates else None,
                 kind=kind,
                 applications=applications,
                 **options,
@@ -141,37 +146,56 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
     shared = [
         seed_option,
         ESTIMATES,
-        *KIND,
+        KIND,
         APPLICATIONS,
         LOAD,
         output_option("The workload to write: .parquet, .csv or .swf.", WRITTEN_WORKLOAD),
         json_option,
     ]
-    for decorate in reversed([*own, *([SET] if parameters else []), *shared]):
+    for decorate in reversed([*own, *([SET] if parameters or others else []), *shared]):
         run = decorate(run)
     needed = [argument for argument in arguments.values() if argument.default is argument.empty]
     words = "".join(f" {_flag(argument)} {'log.swf' if argument.annotation is Path else 200}" for argument in needed)
     constants = ", ".join(f"{name}={value}" for name, value in _flat(parameters).items()) if parameters else ""
+    epilog = [f"\b\nArguments and their defaults:\n{_listed(others, meanings)}"] if others else []
+    epilog += [f"Constants and their defaults: {constants}."] if constants else []
     return click.command(
         name,
         help=f"{summary}\n\n\b\nExample:\n  tracebed generate {name}{words} --seed 7 -o w.parquet",
-        epilog=f"Constants and their defaults: {constants}." if constants else None,
+        epilog="\n\n".join(epilog) or None,
     )(run)
 
 
 def _option(argument: inspect.Parameter, meaning: str) -> Callable[[Any], Any]:
     """Return the option for one argument of a model."""
     option = _flag(argument)
-    if argument.annotation is bool:
-        on = argument.default is True  # of a paper's workload
-        either = f"{option}/{option.replace('--', '--no-', 1)}" if on else option
-        return click.option(either, is_flag=True, default=on, show_default=on, help=meaning)
     kind, meaning = COMMON.get(argument.name, (_type(argument.annotation), meaning))
     if argument.default is argument.empty:
         return click.option(option, type=kind, required=True, help=meaning)
     if argument.default is None:
         return click.option(option, type=kind, help=f"{meaning}  [default: the model's own]")
     return click.option(option, type=kind, default=argument.default, show_default=True, help=meaning)
+
+
+def _listed(others: Mapping[str, inspect.Parameter], meanings: Mapping[str, str]) -> str:
+    """Return the arguments of a model that `--set` sets, with their defaults and meanings, each in a paragraph."""
+    lines = []
+    for name, argument in others.items():
+        choices = get_args(argument.annotation) if get_origin(argument.annotation) is Literal else ()
+        text = f"{name}={_default(argument.default)}: {meanings.get(name, '')}"
+        text += f" One of {', '.join(choices)}." if choices else ""
+        lines += textwrap.wrap(text, 76, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+    return "\n".join(lines)
+
+
+def _default(value: Any) -> str:
+    """Return the default of an argument as `--set` takes it; empty: the model chooses."""
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else "" if value is None else str(value)
+
+
+def _name(text: str) -> str:
+    """Return the name in NAME=VALUE as that of an argument."""
+    return text.partition("=")[0].strip().replace("-", "_")
 
 
 def _flag(argument: inspect.Parameter) -> str:
@@ -185,7 +209,7 @@ def _type(annotation: Any) -> Any:
     if get_args(annotation):
         (annotation,) = (part for part in get_args(annotation) if part is not NoneType)
         return _type(annotation)
-    return {float: Number(), Path: PATH}.get(annotation, annotation)
+    return {float: Number(), Path: PATH, int: click.INT, str: click.STRING, bool: click.BOOL}[annotation]
 
 
 def _meanings(model: Callable[..., Any]) -> dict[str, str]:
@@ -211,13 +235,20 @@ def _flat(parameters: Any, prefix: str = "") -> dict[str, float]:
     return flat
 
 
-def _changed(parameters: Any, texts: Sequence[str], prefix: str = "") -> Any:
-    """Return the constants after each NAME=VALUE, the names after `prefix`; a value takes the type of the default."""
+def _changed(parameters: Any, texts: Sequence[str], prefix: str = "", others: Collection[str] = ()) -> Any:
+    """Return the constants after each NAME=VALUE, the names after `prefix`; a value takes the type of the default.
+
+    Args:
+        parameters: the constants.
+        texts: the texts.
+        prefix: prefix of the names.
+        others: other names that `--set` takes, for messages.
+    """
     flat = _flat(parameters)
     for text in texts:
         name, _, value = text.removeprefix(prefix).partition("=")
         if name not in flat:
-            hint = f"one of {', '.join(prefix + known for known in flat)}"
+            hint = f"one of {', '.join([*others, *(prefix + known for known in flat)])}"
             raise InputError(f"--set {text}: unknown constant {prefix + name!r}", hint=hint)
         type_of = type(flat[name])
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +13,7 @@ from tracebed.cli.options import PATH, RUN, SIZE, Command, json_option, output_o
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
-    from tracebed.validation.simulators.simulator import MatchName, Side
+    from tracebed.api.types import Side
 
 
 def reading_options(command: Command) -> Command:
@@ -29,26 +29,22 @@ def reading_options(command: Command) -> Command:
         click.option(
             "--unit",
             type=click.Choice(["s", "ms", "us", "ns", "min", "h"]),
+            default="",
             help="Unit of times, if the column name does not state it.  [default: s]",
         ),
         click.option(
             "--time-zone",
+            default="",
             metavar="ZONE",
             help="Time zone of dates without an offset (Europe/Berlin).  [default: UTC]",
         ),
         click.option(
             "--match",
-            type=click.Choice(["auto", "id", "order", "shape"]),
             default="auto",
             show_default=True,
-            help="Match jobs by id, by the order of their submissions, or by submit time, size and run time.",
-        ),
-        click.option(
-            "--map",
-            "mapping",
-            type=PATH,
-            metavar="FILE",
-            help="Match jobs by this file of two columns: id in FILE, id in the workload.",
+            metavar="auto|id|order|shape|FILE",
+            help="Match jobs by id, by the order of their submissions, by submit time, size and run time (shape), or "
+            "by a file of two columns: id in the file, id in the workload.",
         ),
     )
     for option in reversed(options):
@@ -78,21 +74,7 @@ def reading_options(command: Command) -> Command:
 @output_option("Folder of the run.", RUN)
 @json_option
 def import_(
-    file: Path,
-    form: str | None,
-    side: Side,
-    workload: Path | None,
-    policy: str,
-    nodes: int | None,
-    cores_per_node: int | None,
-    columns: Sequence[str],
-    unit: str | None,
-    time_zone: str | None,
-    match: MatchName,
-    mapping: Path | None,
-    output: Path,
-    replace: bool,
-    as_json: bool,
+    file: Path, side: Side, columns: Sequence[str], output: Path, replace: bool, as_json: bool, **options: Any
 ) -> None:
     """Convert FILE, the output of a simulator or the log of a real system, to a run.
 
@@ -107,25 +89,12 @@ def import_(
       tracebed compare --real runs/real --predicted runs/sim
     """
     import tracebed.api as tb
+    from tracebed.api.outputs import check_run
     from tracebed.cli.runs import summary
-    from tracebed.orchestrator.run import check_target
 
-    check_target(output, replace=replace, real=side == "real")
+    check_run(output, replace=replace, real=side == "real")
     with progress(f"reading {file.name}"):
-        run = tb.import_run(
-            file,
-            side=side,
-            workload=workload,
-            form=form,
-            policy=policy,
-            nodes=nodes,
-            cores_per_node=cores_per_node,
-            columns=chosen(columns),
-            unit=unit or "",
-            time_zone=time_zone or "",
-            match=match,
-            mapping=mapping,
-        )
+        run = tb.import_run(file, side=side, columns=chosen(columns), **options)
     run.save(output, replace=replace)
     summary(run, output, as_json)
 

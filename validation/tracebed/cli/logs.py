@@ -11,7 +11,7 @@ from tracebed.cli.options import SIZE, Command, ExtensionName, ExtensionOption
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
-    from tracebed.converters.workload import System
+    from tracebed.api import System
 
 PLAIN = "batsim, csv, elastisim, parquet and swf"
 """Formats whose readers keep names: help must not import the readers, and a test compares them."""
@@ -33,7 +33,7 @@ machine_option = click.option(
 
 
 def log_options(command: Command) -> Command:
-    """`--from`, `--by`, `--time-zone`, `--machine`, `--keep-extra`, `--keep-names`; `raw_options` takes them on."""
+    """`--from`, `--by`, `--time-zone`, `--machine` and `--keep`; `raw_options` takes them on."""
     options = (
         format_option,
         click.option(
@@ -46,13 +46,11 @@ def log_options(command: Command) -> Command:
         ),
         machine_option,
         click.option(
-            "--keep-extra", is_flag=True, default=None, help="Keep the other columns of a log, too, as extra_..."
-        ),
-        click.option(
-            "--keep-names",
-            is_flag=True,
-            default=None,
-            help=f"Keep names of users and projects. Otherwise they become pseudonyms, except in {PLAIN}.",
+            "--keep",
+            type=click.Choice(["extra", "names"]),
+            multiple=True,
+            help="extra: keep the other columns of a log, too, as extra_...; names: keep names of users and projects, "
+            f"which otherwise become pseudonyms, except in {PLAIN}. May be repeated.",
         ),
     )
     for option in reversed(options):
@@ -62,7 +60,8 @@ def log_options(command: Command) -> Command:
 
 def raw_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of `log_options` that were given, as `read_workload` takes them."""
-    return {name: value for name, value in options.items() if value is not None}
+    kept = {f"keep_{what}": True for what in options.get("keep", ())}
+    return kept | {name: value for name, value in options.items() if name != "keep" and value is not None}
 
 
 system_option = click.option(
@@ -74,7 +73,7 @@ system_option = click.option(
 
 def system_of(text: str | None) -> System | None:
     """Return the machine that `--system` names."""
-    from tracebed.converters.workload import System
+    from tracebed.api import System
 
     if text is None:
         return None

@@ -14,11 +14,8 @@ from tracebed.cli.shaking import UNKNOWN, change
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from tracebed.api import Run
-    from tracebed.validation.accidents import Difference
-    from tracebed.validation.metrics import PowerModel
+    from tracebed.api import PowerModel
+    from tracebed.api.measures import Difference, Measured
 
 CORE_CHANGES = {"applied": "applied", "median_s": "median (s)", "p99_s": "p99 (s)", "max_s": "longest (s)"}
 """Figure of the changes of cores -> its name."""
@@ -28,11 +25,11 @@ def _definitions(ctx: click.Context, param: click.Parameter, value: bool) -> Non
     """Print the installed metrics with their definitions and margins, and end the command."""
     if not value or ctx.resilient_parsing:
         return
-    from tracebed.validation.metrics import all_metrics
+    import tracebed.api as tb
 
     rows = [
         (f"{metric.title}: {metric.docs}", metric.name, metric.margin.words(metric.unit) if metric.margin else "")
-        for metric in all_metrics().values()
+        for metric in tb.metric_definitions().values()
     ]
     print_table(["metric", "key", "margin"], rows)
     ctx.exit()
@@ -66,7 +63,7 @@ def _definitions(ctx: click.Context, param: click.Parameter, value: bool) -> Non
 )
 @click.option("--ended", is_flag=True, help="Leave out jobs that have not ended by the last submission.")
 @click.option(
-    "--definitions",
+    "--list",
     is_flag=True,
     is_eager=True,
     expose_value=False,
@@ -89,27 +86,20 @@ def metrics(
     Several runs are shown side by side. The figures of a run of `tracebed simulate --shake` have the interval over the
     runs with shaken input, and a second table says where the other runs differ from the first by more than accident.
     """
-    from tracebed.validation.accidents import differences, figures_of, intervals
-    from tracebed.validation.metrics import TAU
+    from tracebed.api.measures import differences, measured
 
-    by_default = (tau, window, after, ended) == (TAU, "arrivals", 0.0, False)  # as the runs with shaken input
-    found: dict[str, dict[str, Any]] = {}
-    groups: dict[str, pd.DataFrame] = {}
-    workloads: dict[str, str | None] = {}
-    model = _power_model(power)
+    options: dict[str, Any] = {"tau": tau, "window": _window(window), "after": after, "ended": ended}
+    options |= {"power": _power_model(power), "grid": grid}
+    sets: dict[str, Measured] = {}
     for path in dict.fromkeys(runs):
-        run = _load(path)
         with progress(f"measuring {path.name}"):
-            found[str(path)] = run.metrics(tau, _window(window), after=after, ended=ended, power=model, grid=grid)
-        workloads[str(path)] = run.info.workload.get("sha256")
-        groups[str(path)] = group = figures_of(path, found[str(path)])
-        if by_default and len(group) > 1:
-            found[str(path)]["shaken"] = intervals(group).to_dict("index")
-    first, *others = groups
+            sets[str(path)] = measured(path, **options)
+    found = {run: each.metrics | ({"shaken": each.intervals} if each.intervals else {}) for run, each in sets.items()}
+    first, *others = sets
     for other in others:
-        if workloads[other] != workloads[first]:
+        if sets[other].workload != sets[first].workload:
             warn(f"{other} and {first} have different workloads (the hashes differ)")
-    against = {run: differences(groups[first], groups[run]) for run in others} if by_default else {}
+    against = {run: differences(sets[first], sets[run]) for run in others}
     if as_json:
         sides = [{"run": run, "metrics": figures} for run, figures in found.items()]
         facts = [
@@ -127,11 +117,11 @@ def metrics(
 
 def _show_differences(first: str, against: dict[str, dict[str, Difference]]) -> None:
     """Print the differences between the first run and the others."""
-    from tracebed.validation.metrics import all_metrics
+    import tracebed.api as tb
 
     rows = [
         [metric.title, *(change(found.get(name)) for found in against.values())]
-        for name, metric in all_metrics().items()
+        for name, metric in tb.metric_definitions().items()
         if any(found[name].differ is not None for found in against.values() if name in found)
     ]
     click.echo("")
@@ -145,13 +135,6 @@ def _show_differences(first: str, against: dict[str, dict[str, Difference]]) -> 
             say(f"{run}: not the same shaken inputs; it differs where the intervals have no value in common")
 
 
-def _load(path: Path) -> Run:
-    from tracebed.api import Run
-
-    with progress(f"reading {path.name}"):
-        return Run.load(path)
-
-
 def _window(text: str) -> str | tuple[float, float]:
     """Parse `arrivals`, `full` or START:END."""
     start, colon, end = text.partition(":")
@@ -160,7 +143,7 @@ def _window(text: str) -> str | tuple[float, float]:
 
 def _power_model(text: str) -> PowerModel:
     """Parse IDLE:CORE, in watts."""
-    from tracebed.validation.metrics import PowerModel
+    from tracebed.api import PowerModel
 
     idle, _, core = text.partition(":")
     try:
@@ -171,13 +154,13 @@ def _power_model(text: str) -> PowerModel:
 
 def _show(found: dict[str, dict[str, Any]]) -> None:
     """Print the metrics of the runs, one column per run."""
-    from tracebed.validation.accidents import with_interval
-    from tracebed.validation.metrics import all_metrics
+    from tracebed.api.measures import metric_definitions, with_interval
 
+    known = metric_definitions()
     sides = list(found.values())
     rows: list[list[Any]] = [
         [metric.title, *(with_interval(side[name], side.get("shaken", {}).get(name)) for side in sides)]
-        for name, metric in all_metrics().items()
+        for name, metric in known.items()
         if not all(name in side["undefined"] for side in sides)
     ]
     rows += [
@@ -193,7 +176,6 @@ def _show(found: dict[str, dict[str, Any]]) -> None:
         changes = [side["core_changes"].get(cause, {}) for side in sides]
         for key, what in CORE_CHANGES.items():
             rows.append([f"changes of cores, {cause}, {what}", *(change.get(key) for change in changes)])
-    known = all_metrics()
     for behaviour in dict.fromkeys(name for side in sides for name in side["deadlines_by_behaviour"]):
         rates = [side["deadlines_by_behaviour"].get(behaviour, {}) for side in sides]
         for key in dict.fromkeys(key for rate in rates for key in rate):
@@ -207,6 +189,6 @@ def _show(found: dict[str, dict[str, Any]]) -> None:
     print_table(["", *(names if len(set(names)) == len(names) else found)], rows)
     for path, side in found.items():
         for reason in dict.fromkeys(side["undefined"].values()):
-            metrics = [all_metrics()[name] for name, why in side["undefined"].items() if why == reason]
+            metrics = [known[name] for name, why in side["undefined"].items() if why == reason]
             if labels := [item.label for item in metrics if not (item.of_malleable_jobs or item.optional)]:
                 say(f"{path}: {reason}: no {', '.join(labels)}")

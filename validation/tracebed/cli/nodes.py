@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,14 +17,16 @@ from tracebed.errors import ExitCode, TestbedError
 from tracebed.outputs import INVENTORY
 
 if TYPE_CHECKING:
-    from tracebed.orchestrator.testbeds.checking.survey import NodeReport
-    from tracebed.orchestrator.testbeds.nodes import Inventory
+    from tracebed.api import Inventory
+    from tracebed.api.nodes import NodeReport
 
 COMMANDS = {
     "up": "Prepare the nodes of an inventory: containers, installations, allocations.",
     "check": "Check the health of nodes, and list the unhealthy nodes.",
     "facts": "Print the facts of nodes, or write an inventory with their CPUs.",
     "down": "Remove what `up` or a killed replay made.",
+    "calibrate": "Measure the overheads and the work rate of a testbed, or fit them to replays.",
+    "bench": "Run a benchmark by hand: memory bandwidth, load balance, reconfigurations.",
     "schema": "Print the JSON schema of inventories, for editors.",
 }
 SCHEMA = "tracebed-nodes/1"
@@ -38,12 +41,15 @@ class Nodes(LazyGroup):
 
     def load(self, name: str) -> click.Command:
         """Return the command `name`."""
+        if name in ("bench", "calibrate"):
+            command: click.Command = getattr(importlib.import_module(f"tracebed.cli.{name}"), name)
+            return command
         return {"up": up, "check": check, "facts": facts, "down": down, "schema": schema}[name]
 
 
 @click.group(cls=Nodes)
 def nodes() -> None:
-    """Prepare the nodes of an inventory, check them, and take them down.
+    """Prepare the nodes of an inventory, check and measure them, and take them down.
 
     An inventory is a YAML file, an Ansible inventory in YAML, an SSH configuration, or the name of an inventory that
     tracebed provides.
@@ -117,7 +123,8 @@ def down(inventory: Path, as_json: bool) -> None:
 @click.command()
 @inventory_argument
 @click.option(
-    "--write",
+    "-o",
+    "--output",
     "target",
     type=OutputPath(INVENTORY),
     metavar="FILE",
@@ -136,8 +143,6 @@ def facts(inventory: Path, target: Path | None, replace: bool, as_json: bool) ->
       tracebed nodes facts emulated-4
     """
     import tracebed.api as tb
-    from tracebed.orchestrator.testbeds.checking.survey import known
-    from tracebed.orchestrator.testbeds.inventory import load_inventory
 
     with progress("collecting facts"):
         reports = tb.nodes_facts(inventory, on_step=_detail)
@@ -146,7 +151,7 @@ def facts(inventory: Path, target: Path | None, replace: bool, as_json: bool) ->
     else:
         _print_facts(reports)
     if target is not None:
-        _write(known(load_inventory(inventory, facts_follow=True), reports), target, replace)
+        _write(tb.with_facts(inventory, reports), target, replace)
     return ExitCode.UNHEALTHY if any(report.error for report in reports) else ExitCode.OK
 
 
@@ -156,10 +161,9 @@ def _detail(step: str) -> None:
 
 def _write(inventory: Inventory, target: Path, replace: bool) -> None:
     """Write `inventory` to `target` as YAML."""
-    from tracebed.orchestrator.testbeds.checking.written import as_yaml
+    import tracebed.api as tb
 
-    with INVENTORY.file(target, replace=replace) as file:
-        file.write(f"# Written by `tracebed nodes`\n{as_yaml(inventory)}".encode())
+    tb.write_inventory(inventory, target, replace=replace)
     say(f"inventory: {target}")
 
 
@@ -200,7 +204,8 @@ def _print_facts(reports: Sequence[NodeReport]) -> None:
     help="Time over which the load of other processes is measured, s.",
 )
 @click.option(
-    "--write",
+    "-o",
+    "--output",
     "target",
     type=OutputPath(INVENTORY),
     metavar="FILE",
@@ -221,7 +226,6 @@ def check(
       tracebed nodes check emulated-4 --seconds 0
     """
     import tracebed.api as tb
-    from tracebed.orchestrator.testbeds.inventory import load_inventory
 
     with progress("checking nodes"):
         found = tb.nodes_check(inventory, health=health, seconds=seconds, on_step=_detail)
@@ -251,8 +255,7 @@ def check(
     if target is not None:
         if len(bad) == len(found):
             raise TestbedError("all nodes are unhealthy", where=str(inventory), hint="no inventory was written")
-        own = load_inventory(inventory, facts_follow=True)
-        _write(own.with_nodes({node.name: node for node in own.nodes if node.name not in bad}), target, replace)
+        _write(tb.without_nodes(inventory, bad), target, replace)
     return ExitCode.UNHEALTHY if bad else ExitCode.OK
 
 
@@ -266,6 +269,6 @@ def schema() -> None:
     """
     import json
 
-    from tracebed.orchestrator.testbeds.inventory_schema import inventory_schema
+    import tracebed.api as tb
 
-    click.echo(json.dumps(inventory_schema(), indent=2))
+    click.echo(json.dumps(tb.inventory_schema(), indent=2))

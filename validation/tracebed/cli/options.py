@@ -70,9 +70,9 @@ class RunFolder:
 
     def check(self, path: Path, *, replace: bool = False) -> None:
         """Check that a run can be written to `path`; raise InputError otherwise."""
-        from tracebed.orchestrator.run import check_target
+        from tracebed.api.outputs import check_run
 
-        check_target(path, replace=replace, real=self.real)
+        check_run(path, replace=replace, real=self.real)
 
 
 class WorkloadPath:
@@ -80,9 +80,9 @@ class WorkloadPath:
 
     def check(self, path: Path, *, replace: bool = False) -> None:
         """Check that a workload can be written to `path`; raise InputError otherwise."""
-        from tracebed.converters.formats.writing import check_output
+        from tracebed.api.outputs import check_workload
 
-        check_output(path, replace=replace)
+        check_workload(path, replace=replace)
 
 
 class CheckedLater:
@@ -286,9 +286,9 @@ class InventoryName(FilePath):
 
     def names(self) -> list[str]:
         """Return the names."""
-        from tracebed.orchestrator.testbeds.nodes import shipped
+        from tracebed.api.installed import inventories
 
-        return shipped()
+        return inventories()
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the names that begin with `incomplete`, and have the shell complete files."""

@@ -34,10 +34,9 @@ def parsed(options: Sequence[str], *, nodes: int | None = None) -> dict[str, str
 
 def _of_slurm(path: Path, nodes: int | None) -> dict[str, str]:
     """Return the parameters of the policy `slurm` from a slurm.conf. Warn of settings that are not modeled."""
-    from tracebed.orchestrator.slurm.conf import read
+    import tracebed.api as tb
 
-    conf = read(path)
-    conf.check_machine(nodes)
-    for difference in conf.differences:
+    parameters, differences = tb.slurm_parameters(path, nodes)
+    for difference in differences:
         warn(f"{path}: {difference}")
-    return conf.parameters
+    return parameters

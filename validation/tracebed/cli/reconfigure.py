@@ -1,6 +1,8 @@
-"""`tracebed bench reconfigure`: the stages of changes of the number of ranks, through connections or through MPI."""
+"""`tracebed nodes bench reconfigure`: the stages of changes of the number of ranks."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 
@@ -8,6 +10,9 @@ from tracebed.cli.console import print_json
 from tracebed.cli.messages import progress, say
 from tracebed.cli.options import Number, json_option
 from tracebed.errors import InputError
+
+if TYPE_CHECKING:
+    from tracebed.api.benchmarks import Transport
 
 MOST_RANKS = 64
 UNITS = {"KiB": 1 / 1024, "MiB": 1.0, "GiB": 1024.0}
@@ -47,7 +52,7 @@ def _mib(text: str) -> float:
 )
 @click.option("--state", default="8MiB", show_default=True, metavar="SIZE", help="Size of the state that moves.")
 @json_option
-def reconfigure(through: str, sizes: str, state: str, as_json: bool) -> None:
+def reconfigure(through: Transport, sizes: str, state: str, as_json: bool) -> None:
     """Change the number of ranks of a job on this machine, and print how long each stage takes.
 
     The stages are decision, spawn, redistribution of the state, and termination. A plain spawn is a new start of the
@@ -55,23 +60,17 @@ def reconfigure(through: str, sizes: str, state: str, as_json: bool) -> None:
 
     \b
     Example:
-      tracebed bench reconfigure --sizes 1,2,4,2 --state 8MiB
+      tracebed nodes bench reconfigure --sizes 1,2,4,2 --state 8MiB
     """
-    from tracebed.benchmarks.mpi.launch import reconfigure as through_mpi
-    from tracebed.benchmarks.stages import table
-    from tracebed.benchmarks.standalone.resizing import reconfigure as through_connections
+    from tracebed.api import benchmarks
 
-    chosen, state_mib, library = _sizes(sizes), _mib(state), ""
+    chosen, state_mib = _sizes(sizes), _mib(state)
     with progress("measuring the stages"):
-        if through == "mpi":
-            result = through_mpi(chosen, state_mib)
-            stages, library = result.stages, result.library
-        else:
-            stages = through_connections(chosen, state_mib)
+        stages, library = benchmarks.reconfigure(chosen, state_mib, through=through)
     if as_json:
         changes = [change._asdict() | {"total_s": change.total_s, "ratio": change.ratio} for change in stages]
         print_json("tracebed-bench-reconfigure/1", {"through": through, "library": library, "changes": changes})
         return
     if library:
         say(library)
-    click.echo(table(stages), nl=False)
+    click.echo(benchmarks.table(stages), nl=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,26 +14,37 @@ from tracebed.cli.messages import say, warn
 from tracebed.cli.options import (
     LATER,
     PATH,
-    RUN,
     inventory_option,
     json_option,
     output_option,
-    workload_argument,
 )
-from tracebed.cli.schedulers import check_scheduler_options, replay_on, scheduler_options
+from tracebed.cli.schedulers import check_alone, check_scheduler_options, replay_on, scheduler_options
+from tracebed.cli.sections import Sectioned
 from tracebed.cli.setup_options import OF_REPLAYS, settings_of, setup_options
 from tracebed.cli.watch import shown_live, watch_options
 from tracebed.errors import ExitCode
 
 if TYPE_CHECKING:
-    from tracebed.orchestrator.run import Run
+    from tracebed.api import Run
 
 SHOWN = ("makespan_s", "mean_wait_s", "mean_response_s", "utilization")
 """The metrics of a run that each command that makes a run prints."""
 
 
-@click.command()
-@workload_argument
+@click.command(
+    cls=Sectioned,
+    sections={
+        "Scheduling": ("priority", "placement", "grid", "interval_s", "over_limit"),
+        "Batch system": ("scheduler", "scheduler_options"),
+        "Jobs and nodes": (
+            *("balance", "work_rate", "clock", "commands"),
+            *("health", "on_node_failure", "drain"),
+        ),
+        "Continuation of a killed replay": ("resume", "recover"),
+        "Live view": ("live", "metrics"),
+    },
+)
+@click.argument("workload", type=PATH, required=False)
 @setup_options(OF_REPLAYS, required=False)
 @inventory_option()
 @scheduler_options
@@ -48,7 +59,7 @@ SHOWN = ("makespan_s", "mean_wait_s", "mean_response_s", "utilization")
     "--work-rate",
     type=PATH,
     metavar="FILE",
-    help="Take the work rate, and the duty of nodes that have none, from this file of `tracebed calibrate`.",
+    help="Take the work rate, and the duty of nodes that have none, from this file of `tracebed nodes calibrate`.",
 )
 @click.option(
     "--clock",
@@ -80,25 +91,23 @@ SHOWN = ("makespan_s", "mean_wait_s", "mean_response_s", "utilization")
     help="YAML file of the commands that jobs of the application `command` may run.",
 )
 @click.option("--resume", is_flag=True, help="Continue the newest killed replay to the same output.")
+@click.option(
+    "--recover",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Make the run of a killed replay from its working folder, and replay nothing.",
+)
 @watch_options
-@output_option("Folder of the run.", LATER)
+@output_option("Folder of the run. With --recover, it is by default the output of the replay.", LATER, required=False)
 @json_option
 def replay(
-    workload: Path,
+    workload: Path | None,
     policy: str | None,
     speed: float,
     inventory: Path | None,
     scheduler: str | None,
-    partition: str | None,
-    scheduler_options: Sequence[str],
-    scheduler_conf: Path | None,
-    work_rate: Path | None,
-    health: Path | None,
-    resume: bool,
-    live: bool | None,
-    metrics_port: int | None,
-    metrics_file: Path | None,
-    output: Path,
+    recover: Path | None,
+    output: Path | None,
     replace: bool,
     as_json: bool,
     **values: Any,
@@ -106,8 +115,11 @@ def replay(
     """Run WORKLOAD under a policy on a testbed, as real processes.
 
     Each job computes (on emulated nodes: sleeps) for its run time divided by --speed. Malleable jobs shrink and
-    expand while they run. Ctrl-C, SIGTERM and SIGHUP end all jobs and leave an interrupted run. After a replay was
-    killed, the same command with --resume continues it, and `tracebed recover` makes a run of the part until then.
+    expand while they run. Ctrl-C, SIGTERM and SIGHUP end all jobs and leave an interrupted run.
+
+    After a replay was killed, the same command with --resume continues it. --recover makes a run of the part until
+    then from the working folder of the replay (runs/real.partial-1a2b3c4d for -o runs/real), which stays as it is.
+    The run is `interrupted` unless all jobs had ended.
 
     The health of the run says whether it is fit to be compared: complete, in time, on a machine without other load.
 
@@ -116,53 +128,57 @@ def replay(
 
     \b
     Examples:
-      tracebed replay small.parquet --policy pref --inventory local --speed 200 -o runs/real
-      tracebed replay small.parquet --scheduler slurm --partition test -o runs/slurm
+      tracebed replay w.parquet --policy pref --inventory local --speed 9 -o real
+      tracebed replay w.parquet --scheduler slurm -S partition=test -o real
+      tracebed replay --recover real.partial-1a2b3c4d
     """
     end_on_signals()
+    if recover is not None:
+        return _recover(recover, output, replace=replace, as_json=as_json)
     check_scheduler_options()
+    assert workload is not None and output is not None  # checked above
+    common = {name: values.pop(name) for name in ("health", "resume")} | {"speed": speed, "replace": replace}
+    shown = {name: values.pop(name) for name in ("live", "metrics")}
+    jobs = load_workload(workload)
+    common |= {"output": output, "name": workload.name}
     if scheduler is not None:
-        jobs = load_workload(workload)
-        settings = (partition, scheduler_options, scheduler_conf)
-        shown = (live, metrics_port, metrics_file)
-        run = replay_on(jobs, workload.name, scheduler, settings, speed, health, resume, replace, output, shown)
-        return concluded(run, output, as_json)
+        return concluded(replay_on(jobs, scheduler, values["scheduler_options"], shown, common), output, as_json)
     assert policy is not None and inventory is not None  # checked above
     import tracebed.api as tb
     from tracebed.display import time_text
-    from tracebed.orchestrator.replay.programs import shortest_replay
-    from tracebed.orchestrator.scheduling.limits import OverLimit
 
-    jobs = load_workload(workload)
     machine = tb.inventory(inventory)
-    least = shortest_replay(jobs, machine, speed, over_limit=OverLimit(values["over_limit"]))
+    settings = settings_of(values, nodes=jobs.provenance.system.nodes)
+    least = tb.shortest_replay(jobs, machine, tb.Setup.of(policy, speed=speed, **settings))
     say(f"tracebed: at {speed:g}x this takes at least {time_text(least)}")
-    with shown_live(
-        output,
-        f"replaying {policy} on {machine.execution} nodes at {speed:g}x",
-        len(jobs),
-        live,
-        metrics_port,
-        metrics_file,
-    ) as bar:
+    what = f"replaying {policy} on {machine.execution} nodes at {speed:g}x"
+    with shown_live(output, what, len(jobs), **shown) as bar:
         run = tb.replay(
             jobs,
             policy,
             machine,
-            output=output,
-            work_rate=work_rate,
-            resume=resume,
-            replace=replace,
-            name=workload.name,
+            work_rate=values["work_rate"],
             on_progress=bar.update,
             on_step=lambda step: say(f"tracebed: {step}"),
-            speed=speed,
-            health=health,
-            **settings_of(values, nodes=jobs.provenance.system.nodes),
+            **common,
+            **settings,
             **{name: values[name] for name in ("balance", "clock", "on_node_failure", "drain", "commands")},
         )
     _name_rate(run.info.calibration)
     return concluded(run, output, as_json)
+
+
+def _recover(folder: Path, output: Path | None, *, replace: bool, as_json: bool) -> ExitCode:
+    """Make the run of a killed replay, and print its summary."""
+    import tracebed.api as tb
+
+    check_alone("recover", ("output", "replace", "as_json"))
+    run = tb.recover(folder, output, replace=replace)
+    assert run.folder is not None
+    summary(run, run.folder, as_json)
+    if not (folder / "run.json").exists():
+        say(f"tracebed: {folder} is only needed for the output of its jobs, and to resume the replay")
+    return ExitCode.OK
 
 
 def concluded(run: Run, output: Path, as_json: bool) -> ExitCode:
@@ -176,33 +192,6 @@ def concluded(run: Run, output: Path, as_json: bool) -> ExitCode:
     return ExitCode.INTERRUPTED if run.info.stopped_by_signal else ExitCode.UNHEALTHY
 
 
-@click.command()
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@output_option("The run's folder; default: the output of the replay, which must not exist.", RUN, required=False)
-@json_option
-def recover(folder: Path, output: Path | None, replace: bool, as_json: bool) -> int:
-    """Make the run of a replay that was killed, or could not write its run, from its journal.
-
-    FOLDER is the working folder of the replay (runs/real.partial-1a2b3c4d for -o runs/real). The run is `interrupted`
-    unless all jobs had ended. FOLDER stays as it is.
-
-    \b
-    Example:
-      tracebed recover runs/real.partial-1a2b3c4d
-    """
-    from tracebed.orchestrator.replay.recovery import recover as recover_run
-    from tracebed.orchestrator.runs.working_folders import output_of
-
-    on_batch_system = (folder / "jobs").is_dir()
-    if on_batch_system:
-        from tracebed.orchestrator.batch.session import recovered as make
-    run, output = recover_run(folder, output, make if on_batch_system else None, replace=replace)
-    summary(run, output, as_json)
-    if output_of(folder) is not None:
-        say(f"tracebed: {folder} is only needed for the output of its jobs, and to resume the replay")
-    return ExitCode.OK
-
-
 def _name_rate(calibration: dict[str, Any]) -> None:
     """Print the work rate by which the jobs of a replay were sized, and its origin."""
     if rate := calibration.get("units_per_core_second"):
@@ -214,7 +203,7 @@ def _name_rate(calibration: dict[str, Any]) -> None:
         age_s = (datetime.now(UTC) - datetime.fromisoformat(calibration["created"])).total_seconds()
         say(
             f"tracebed: work sized by {rate:,.0f} units per core and second (p05 to p95 {low:.2f} to {high:.2f}),"
-            f" {calibration['name']}, {time_text(max(0.0, age_s))} old; `tracebed calibrate` measures it again"
+            f" {calibration['name']}, {time_text(max(0.0, age_s))} old; `tracebed nodes calibrate` measures it again"
         )
 
 
@@ -233,7 +222,7 @@ def summary(run: Run, output: Path, as_json: bool, more: Mapping[str, Any] | Non
     info = run.info
     for warning in info.warnings:
         warn(warning)
-    from tracebed.validation.metrics import all_metrics, figures
+    from tracebed.api.measures import figures, metric_definitions
 
     for reason in dict.fromkeys(info.unknown.values()):
         warn(f"{', '.join(name for name, why in info.unknown.items() if why == reason)} unknown: {reason}")
@@ -261,5 +250,5 @@ def summary(run: Run, output: Path, as_json: bool, more: Mapping[str, Any] | Non
     if as_json:
         print_json("tracebed-run/1", facts | ({"health": info.health} if info.health else {}) | dict(more or {}))
     else:
-        titles = {name: metric.title for name, metric in all_metrics().items()}
+        titles = {name: metric.title for name, metric in metric_definitions().items()}
         print_table(["", ""], [[titles.get(name, name.replace("_", " ")), value] for name, value in facts.items()])

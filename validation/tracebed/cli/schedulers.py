@@ -2,50 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
+from tracebed.api.settings import ROOMS
 from tracebed.cli.messages import say
-from tracebed.cli.options import PATH, Command, ExtensionName, ExtensionOption
+from tracebed.cli.options import Command, ExtensionName, ExtensionOption
 from tracebed.cli.watch import shown_live
 from tracebed.errors import InputError
-from tracebed.orchestrator.setup import ROOMS
 
 if TYPE_CHECKING:
-    from tracebed.api.results import Run
-    from tracebed.converters.workload import Workload
+    from tracebed.api import Run, Workload
 
-OF_SCHEDULERS = ("partition", "scheduler_options", "scheduler_conf")
-"""Parameters that need `--scheduler`."""
 OF_TESTBEDS = (
     *ROOMS["scheduling"],
     *("inventory", "balance", "work_rate", "clock", "on_node_failure", "drain", "commands"),
 )
 """Parameters that a replay with `--scheduler` does not accept."""
 
+OWN = ("conf", "partition")
+"""Keys of `--scheduler-option` that concern the batch system and not a submission."""
+
 
 def scheduler_options(command: Command) -> Command:
-    """Add `--scheduler`, `--partition`, `--scheduler-option` and `--scheduler-conf`."""
+    """Add `--scheduler` and `--scheduler-option`."""
     for option in (
-        click.option(
-            "--scheduler-conf",
-            type=PATH,
-            metavar="FILE",
-            help="Configuration of the batch system (slurm.conf).  [default: that of the environment]",
-        ),
         click.option(
             "-S",
             "--scheduler-option",
             "scheduler_options",
             multiple=True,
             metavar="KEY[=VALUE]",
-            help="Pass an option to each submission, for example account=physics; may be repeated.",
+            help="Pass an option to each submission, such as partition=test or account=physics; may be repeated. "
+            "conf=FILE names the configuration of the batch system.",
         ),
-        click.option("--partition", metavar="NAME", help="Partition of the jobs.  [default: that of the batch system]"),
         click.option(
             "--scheduler",
             cls=ExtensionOption,
@@ -58,76 +51,70 @@ def scheduler_options(command: Command) -> Command:
     return command
 
 
+def _given(names: Collection[str]) -> str | None:
+    """Return the first option of the current command, among those of the parameters `names`, that was given."""
+    context = click.get_current_context()
+    found = (
+        param
+        for param in context.command.params
+        if param.name in names and context.get_parameter_source(param.name) is not ParameterSource.DEFAULT
+    )
+    return next((param.opts[-1] for param in found), None)
+
+
+def check_alone(name: str, beside: Collection[str]) -> None:
+    """Raise InputError if a parameter of the current command other than `name` and those in `beside` was given."""
+    others = [param.name for param in click.get_current_context().command.params if param.name is not None]
+    if option := _given([other for other in others if other != name and other not in beside]):
+        raise InputError(f"{option} does not apply with --{name}", hint="leave it out")
+
+
 def check_scheduler_options() -> None:
     """Raise an error if the current command mixes options of policies with options of batch systems.
 
-    A replay needs either a policy and an inventory, or a batch system.
+    A replay needs a workload, an output, and either a policy and an inventory, or a batch system.
     """
     context = click.get_current_context()
-    options = {param.name: param for param in context.command.params if param.name is not None}
-
-    def given(names: Sequence[str]) -> str | None:
-        found = [
-            name
-            for name in names
-            if name in options and context.get_parameter_source(name) is not ParameterSource.DEFAULT
-        ]
-        return options[found[0]].opts[-1] if found else None
-
+    needed = ["workload", "output"]
     if context.params["scheduler"] is not None:
-        if option := given(OF_TESTBEDS):
+        if option := _given(OF_TESTBEDS):
             raise InputError(f"{option} does not apply with --scheduler", hint="leave it out: the batch system decides")
-        return
-    if option := given(OF_SCHEDULERS):
-        raise InputError(f"{option} needs --scheduler", hint="add --scheduler slurm, or leave it out")
-    for name in ("policy", "inventory"):
+    else:
+        if option := _given(["scheduler_options"]):
+            raise InputError(f"{option} needs --scheduler", hint="add --scheduler slurm, or leave it out")
+        needed += ["policy", "inventory"]
+    params = {param.name: param for param in context.command.params}
+    for name in needed:
         if context.params[name] is None:
-            raise click.MissingParameter(ctx=context, param=options[name])
+            raise click.MissingParameter(ctx=context, param=params[name])
 
 
 def replay_on(
-    jobs: Workload,
-    name: str,
-    scheduler: str,
-    settings: tuple[str | None, Sequence[str], Path | None],
-    speed: float,
-    health: Path | None,
-    resume: bool,
-    replace: bool,
-    output: Path,
-    shown: tuple[bool | None, int | None, Path | None],
+    jobs: Workload, scheduler: str, options: Sequence[str], shown: Mapping[str, Any], common: Mapping[str, Any]
 ) -> Run:
     """Replay a workload on a batch system, and show it while it runs.
 
     Args:
         jobs: the workload.
-        name: name of the workload.
         scheduler: name of the batch system.
-        settings: partition, additional options of each submission, and configuration file of the batch system.
-        speed: trace seconds per wall second.
-        health: file of health thresholds.
-        resume: whether to continue a replay that was killed.
-        replace: whether an earlier run in `output` is replaced.
-        output: folder of the run.
+        options: additional options of each submission.
         shown: values of the options of the live view.
+        common: other arguments of `tracebed.api.replay_on`.
     """
     import tracebed.api as tb
 
-    partition, options, configuration = settings
-    with shown_live(output, f"replaying on {scheduler} at {speed:g}x", len(jobs), *shown) as bar:
+    own = {key: value for key, equals, value in (text.partition("=") for text in options) if key in OWN and equals}
+    others = [text for text in options if text.partition("=")[0] not in own]
+    what = f"replaying on {scheduler} at {common['speed']:g}x"
+    with shown_live(common["output"], what, len(jobs), **shown) as bar:
         run = tb.replay_on(
             jobs,
             scheduler,
-            speed=speed,
-            output=output,
-            partition=partition,
-            options=options,
-            configuration=configuration,
-            health=health,
-            resume=resume,
-            replace=replace,
-            name=name,
+            partition=own.get("partition"),
+            configuration=own.get("conf"),
+            options=others,
             on_progress=bar.update,
+            **common,
         )
     facts = run.info.batch
     calls = facts["submission_ms"]

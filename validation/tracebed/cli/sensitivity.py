@@ -75,7 +75,7 @@ def sensitivity(
     \b
     Example:
       tracebed sensitivity kassel-knl --log cori-knl/ -o sweeps
-      tracebed sensitivity w.parquet --policy pref -x interval_s=10,60 -x calls=event -x limits=exact
+      tracebed sensitivity w.parquet --policy pref -x interval_s=10,60
     """
     from tracebed.files import locked_folder
     from tracebed.validation.studies import sensitivity as analyzing

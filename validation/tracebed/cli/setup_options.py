@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from tracebed.api.settings import PRIORITIES, ROOMS, SETTINGS, TYPES
 from tracebed.cli.options import (
     DURATION,
     PATH,
@@ -18,8 +19,6 @@ from tracebed.cli.options import (
 )
 from tracebed.cli.policy_options import parsed
 from tracebed.errors import InputError
-from tracebed.orchestrator.scheduling.names import PRIORITIES
-from tracebed.orchestrator.setup import ROOMS, SETTINGS, TYPES
 
 OF_REPLAYS = (*ROOMS["scheduling"], "speed")
 """Settings of a replay."""
@@ -78,7 +77,12 @@ def _kind(name: str, required: bool) -> dict[str, Any]:
     """Return the type of the option of a setting, its default and its help."""
     about, default, kind = SETTINGS[name].metadata["about"], SETTINGS[name].default, TYPES[name]
     known: dict[str, dict[str, Any]] = {
-        "policy": {**_extension("tracebed.policies"), "required": required, "help": f"{about[:-1]}: {{names}}."},
+        "policy": {
+            **_extension("tracebed.policies"),
+            "metavar": "NAME|FILE.py:CLASS",
+            "required": required,
+            "help": "Scheduling policy: {names}, or a class in a file.",
+        },
         "policy_parameters": {
             "multiple": True,
             "metavar": "NAME=VALUE|@FILE",

@@ -12,47 +12,40 @@ from tracebed.cli.messages import progress, say
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tracebed.orchestrator.run import Run
-    from tracebed.validation.accidents import Difference
+    from tracebed.api import Run, Workload
+    from tracebed.api.measures import Difference
 
 UNKNOWN = "accidents are unknown: `tracebed simulate --shake` shows by how much the figures of a run change with them"
 
 
-def shaken_runs(output: Path, runs: Iterable[tuple[str, Run]], count: int) -> pd.DataFrame:
+def shaken_runs(output: Path, runs: Iterable[tuple[Workload, Run]], count: int) -> pd.DataFrame:
     """Keep the metrics of runs with shaken input in the folder of their run, and return them.
 
     Args:
         output: the folder.
-        runs: the name of each shaken input, and its run.
+        runs: each shaken workload and its run.
         count: the number of these runs.
     """
-    from tracebed.validation.accidents import INPUT, figures, keep
+    from tracebed.api.measures import keep_shaken
 
-    names = []
     with progress("simulating with shaken input", total=count) as bar:
 
-        def counted() -> Iterator[Run]:
-            for number, (name, shaken) in enumerate(runs, start=1):
-                names.append(name)
-                yield shaken
+        def counted() -> Iterator[tuple[Workload, Run]]:
+            for number, each in enumerate(runs, start=1):
+                yield each
                 bar.update(number)
 
-        found = figures(counted())
-    found.insert(0, INPUT, names)
-    keep(found, output)
-    return found
+        return keep_shaken(output, counted())
 
 
 def show_shaken(run: Run, output: Path, shaken: pd.DataFrame) -> None:
     """Print each metric of a run with its interval over the runs with shaken input."""
-    from tracebed.orchestrator.run import SHAKEN
-    from tracebed.validation.accidents import intervals
-    from tracebed.validation.metrics import all_metrics, metrics
+    from tracebed.api.measures import SHAKEN, intervals, metric_definitions
 
-    own = metrics(run)
+    own, known = run.metrics(), metric_definitions()
     print_table(
         ["metric", "as it is", "median", "95 % of the runs: from", "to"],
-        [[all_metrics()[name].title, own[name], *row] for name, *row in intervals(shaken).itertuples()],
+        [[known[name].title, own[name], *row] for name, *row in intervals(shaken).itertuples()],
     )
     say(f"{output / SHAKEN}: {len(shaken)} runs with shaken input")
 

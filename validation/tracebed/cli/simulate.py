@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tracebed.cli.console import load_workload
+from tracebed.cli.families import ExtensionFamily, Family
 from tracebed.cli.messages import progress
 from tracebed.cli.options import (
     DURATION,
     LATER,
     PREDICTION,
     SIZE,
-    ExtensionName,
     ExtensionOption,
     OutputPath,
     inventory_option,
@@ -23,20 +23,27 @@ from tracebed.cli.options import (
     output_option,
     workload_argument,
 )
-from tracebed.cli.policy_options import parsed
 from tracebed.cli.runs import end_on_signals, summary
+from tracebed.cli.sections import Sectioned
 from tracebed.cli.setup_options import OF_PREDICTIONS, settings_of, setup_options
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
-    from tracebed.api.calibration_files import AnyCalibration
-    from tracebed.converters.workload import Workload
-    from tracebed.orchestrator.evolving.programs import Communication
-    from tracebed.orchestrator.run import Run
-    from tracebed.orchestrator.simulation.prediction import EngineChoice
+    from tracebed.api import Run, Workload
+    from tracebed.api.types import AnyCalibration, Communication
 
 
-@click.command()
+@click.command(
+    cls=Sectioned,
+    sections={
+        "Scheduling": ("priority", "placement", "grid", "interval_s", "over_limit"),
+        "Model of time": (
+            *("speed", "runtime_model", "malleability_interval_s", "overheads", "calibration", "cloud"),
+            "processes",
+        ),
+        "Simulator and repetitions": ("engine", "simulator", "shake"),
+    },
+)
 @workload_argument
 @setup_options(OF_PREDICTIONS)
 @inventory_option(required=False)
@@ -54,58 +61,31 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--processes",
-    type=click.Choice(["asynchronous", "synchronous"]),
-    help="Simulate jobs as processes and messages on the grid, with this communication.  [default: run times]",
-)
-@click.option(
-    "--processes-seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Seed of the programs of processes.",
-)
-@click.option(
-    "--processes-option",
-    "processes_options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Set a constant of the programs or another choice of --processes (message=0.2, waits=yes); may be repeated.",
+    type=Family(click.Choice(["asynchronous", "synchronous"])),
+    metavar="COMMUNICATION[,NAME=VALUE,...]",
+    help="Simulate jobs as processes and messages on the grid, with asynchronous or synchronous communication. "
+    "NAME is seed, a constant of the programs or another choice: asynchronous,message=0.2,waits=yes.  "
+    "[default: run times]",
 )
 @click.option(
     "--with",
     "simulator",
     cls=ExtensionOption,
-    type=ExtensionName("tracebed.simulators"),
-    metavar="NAME",
-    help="Simulator of another project that simulates the jobs: {names}.  [default: tracebed's]",
+    type=ExtensionFamily(
+        "tracebed.simulators", {"timeout": DURATION, "keep": OutputPath(LATER), "program": click.STRING}
+    ),
+    metavar="NAME[,NAME=VALUE,...]",
+    help="Simulator of another project that simulates the jobs: {names}. timeout is its time limit (1h), keep a "
+    "folder for its files, program its program.  [default: tracebed's]",
 )
 @click.option(
     "--shake",
-    type=click.IntRange(2, 10_000),
-    metavar="N",
-    help="Simulate N times more with small random changes of the workload, and print the interval of each metric.",
+    type=Family(click.IntRange(2, 10_000), {"submit": DURATION, "limits": DURATION}),
+    metavar="N[,submit=S][,limits=S]",
+    help="Simulate N times more with small random changes of the workload, and print the interval of each metric. "
+    "submit is the largest move of a submission (10 s; 0 changes only the order of jobs that are submitted at once), "
+    "limits the largest time to a multiple of which all limits are rounded up (60 s; 0 leaves them as they are).",
 )
-@click.option(
-    "--shake-submit",
-    type=DURATION,
-    default=10.0,
-    show_default=True,
-    metavar="S",
-    help="Largest move of a submission. 0 changes only the order of jobs that are submitted at once.",
-)
-@click.option(
-    "--shake-limits",
-    type=DURATION,
-    default=60.0,
-    show_default=True,
-    metavar="S",
-    help="Largest time to a multiple of which all limits are rounded up. 0 leaves them as they are.",
-)
-@click.option("--timeout", type=DURATION, metavar="S", help="Time limit of that simulator.  [default: 1h]")
-@click.option(
-    "--keep", type=OutputPath(LATER), metavar="FOLDER", help="Keep the files of that simulator in this folder."
-)
-@click.option("--program", metavar="FILE", help="Program of that simulator.")
 @output_option("Folder of the run.", PREDICTION)
 @json_option
 def simulate(
@@ -113,18 +93,10 @@ def simulate(
     inventory: Path | None,
     nodes: int | None,
     cores_per_node: int | None,
-    engine: EngineChoice,
     cloud: bool,
-    processes: Communication | None,
-    processes_seed: int,
-    processes_options: Sequence[str],
-    simulator: str | None,
-    shake: int | None,
-    shake_submit: float,
-    shake_limits: float,
-    timeout: float | None,
-    keep: Path | None,
-    program: str | None,
+    processes: tuple[Communication, dict[str, str]] | None,
+    simulator: tuple[str, dict[str, Any]] | None,
+    shake: tuple[int, dict[str, float]] | None,
     output: Path,
     replace: bool,
     as_json: bool,
@@ -143,12 +115,10 @@ def simulate(
 
     \b
     Example:
-      tracebed simulate w.parquet --policy easy --nodes 64 --cores-per-node 48 -o runs/sim
+      tracebed simulate w.parquet --policy easy --nodes 64 -o runs/sim
     """
     import tracebed.api as tb
 
-    if simulator is None and (timeout is not None or keep or program):
-        raise InputError("--timeout, --keep and --program are for the simulator of another project", hint="give --with")
     if simulator is not None:
         end_on_signals()
     if inventory and (nodes or cores_per_node):
@@ -163,33 +133,15 @@ def simulate(
         members = cloud_of(calibration)
     jobs = load_workload(workload)
     settings = settings_of(values, nodes=nodes or jobs.provenance.system.nodes)
-    external: dict[str, Any] = {}
-    if simulator is not None:
-        program_options = {"program": program} if program else {}
-        external = {"timeout_s": timeout, "keep": keep, "replace": replace, "simulator_options": program_options}
+    policy = settings.pop("policy")
+    settings |= _of_processes(processes) | _of_simulator(simulator, replace)
+    settings |= {"cores_per_node": cores_per_node, "engine": values["engine"], "name": workload.name}
 
-    def predict(
-        made: AnyCalibration | None, on_progress: Callable[[int], None] | None = None, of: Workload = jobs
-    ) -> Run:
-        return tb.simulate(
-            of,
-            settings["policy"],
-            inventory or nodes,
-            cores_per_node=cores_per_node,
-            engine=engine,
-            simulator=simulator or "tracebed",
-            processes=processes,
-            processes_seed=processes_seed,
-            processes_options=parsed(processes_options),
-            name=workload.name,
-            on_progress=on_progress,
-            **{name: value for name, value in settings.items() if name not in ("policy", "calibration")},
-            **external,
-            calibration=made,
-        )
+    def predict(made: AnyCalibration | None, of: Workload = jobs, **more: Any) -> Run:
+        return tb.simulate(of, policy, inventory or nodes, **settings | {"calibration": made} | more)
 
-    with progress(f"simulating {settings['policy']}", total=len(jobs)) as bar:
-        run = predict(calibration, bar.update)
+    with progress(f"simulating {policy}", total=len(jobs)) as bar:
+        run = predict(calibration, on_progress=bar.update)
     run.save(output, replace=replace)
     if not as_json:
         summary(run, output, False)
@@ -197,17 +149,36 @@ def simulate(
         show_cloud(run, (predict(member) for member in members))
     more: dict[str, Any] = {}
     if shake:
+        from tracebed.api.measures import intervals
         from tracebed.cli.shaking import shaken_runs, show_shaken
-        from tracebed.converters.shaking import accident
-        from tracebed.validation.accidents import intervals
 
-        seeds = range(1, shake + 1)
-        inputs = (tb.shake(jobs, seed, submit_s=shake_submit, limit_s=shake_limits) for seed in seeds)
-        runs = ((accident(changed), predict(calibration, of=changed)) for changed in inputs)
-        found = shaken_runs(output, runs, shake)
-        largest = {"submit_s": shake_submit, "limit_s": shake_limits}
-        more = {"shaken": {"runs": shake, **largest, "metrics": intervals(found).to_dict("index")}}
+        count, given = shake
+        largest = {"submit_s": given.get("submit", 10.0), "limit_s": given.get("limits", 60.0)}
+        inputs = (tb.shake(jobs, seed, **largest) for seed in range(1, count + 1))
+        found = shaken_runs(output, ((changed, predict(calibration, changed)) for changed in inputs), count)
+        more = {"shaken": {"runs": count, **largest, "metrics": intervals(found).to_dict("index")}}
         if not as_json:
             show_shaken(run, output, found)
     if as_json:
         summary(run, output, True, more)
+
+
+def _of_processes(processes: tuple[Communication, dict[str, str]] | None) -> dict[str, Any]:
+    """Return `--processes` as keywords of the api."""
+    if processes is None:
+        return {}
+    communication, options = processes
+    seed = options.pop("seed", "0")
+    if not seed.isdecimal():
+        raise InputError(f"--processes: seed is {seed!r}", hint="give a whole number of at least 0")
+    return {"processes": communication, "processes_seed": int(seed), "processes_options": options}
+
+
+def _of_simulator(simulator: tuple[str, dict[str, Any]] | None, replace: bool) -> dict[str, Any]:
+    """Return `--with` as keywords of the api."""
+    if simulator is None:
+        return {}
+    name, options = simulator
+    program = {"program": options["program"]} if "program" in options else {}
+    given = {"timeout_s": options.get("timeout"), "keep": options.get("keep"), "simulator_options": program}
+    return {"simulator": name, "replace": replace, **given}

@@ -14,7 +14,7 @@ from tracebed.cli.console import print_json, print_table
 from tracebed.cli.messages import progress
 
 if TYPE_CHECKING:
-    from tracebed.converters.workload import Step, Workload
+    from tracebed.api.types import Step, Workload
 
 
 def finish(
@@ -41,17 +41,18 @@ def finish(
     from dataclasses import asdict
 
     import tracebed.api as tb
+    from tracebed.api.descriptions import summary
 
     with progress(f"writing {output.name}"):
         tb.write(workload, output, replace=replace, **(writing or {}))
     step = asdict(workload.provenance.steps[-1]) if workload.provenance.steps else None
     if as_json:
-        summary = {"output": str(output), **summarized(workload), "sha256": workload.sha256, "step": step}
-        print_json("tracebed-workload/1", {**summary, "before": summarized(before)} if before else summary)
+        facts = {"output": str(output), **summary(workload), "sha256": workload.sha256, "step": step}
+        print_json("tracebed-workload/1", {**facts, "before": summary(before)} if before else facts)
         return
-    after = _spelt(summarized(workload))
+    after = _spelt(summary(workload))
     if before is not None:
-        was = _spelt(summarized(before))
+        was = _spelt(summary(before))
         print_table(["", "before", "after"], [(name, was[name], after[name]) for name in after])
     else:
         click.echo(f"{output}: " + ", ".join(f"{name} {value}" for name, value in after.items()))
@@ -66,35 +67,17 @@ def _last_steps(workload: Workload) -> list[Step]:
     return [step for step in cleaning or steps[-1:] if set(step.counts) - {"jobs before"}]
 
 
-def summarized(workload: Workload) -> dict[str, Any]:
-    """Return the summary of a workload as plain data."""
-    from tracebed.converters.description import quantiles
-
-    system = workload.provenance.system
-    run = quantiles(workload.floats("run_time"))
-    return {
-        "jobs": len(workload),
-        "malleable_jobs": int((workload.column("kind") == "malleable").sum()),
-        "nodes": system.nodes,
-        "cores_per_node": system.cores_per_node,
-        "span_s": workload.span,
-        "median_run_time_s": run["median"],
-        "longest_run_time_s": run["max"],
-        "offered_load": workload.offered_load,
-    }
-
-
-def _spelt(summary: Mapping[str, Any]) -> dict[str, str]:
+def _spelt(facts: Mapping[str, Any]) -> dict[str, str]:
     """Return a summary as text."""
-    load = summary["offered_load"]
+    load = facts["offered_load"]
     return {
-        "jobs": f"{summary['jobs']:,}",
-        "malleable": f"{summary['malleable_jobs']:,}",
-        "nodes": or_unknown(summary["nodes"]),
-        "cores per node": or_unknown(summary["cores_per_node"]),
-        "submitted within": spell(summary["span_s"]),
-        "median run time": spell(summary["median_run_time_s"]),
-        "longest run time": spell(summary["longest_run_time_s"]),
+        "jobs": f"{facts['jobs']:,}",
+        "malleable": f"{facts['malleable_jobs']:,}",
+        "nodes": or_unknown(facts["nodes"]),
+        "cores per node": or_unknown(facts["cores_per_node"]),
+        "submitted within": spell(facts["span_s"]),
+        "median run time": spell(facts["median_run_time_s"]),
+        "longest run time": spell(facts["longest_run_time_s"]),
         "offered load": "not known" if load is None else f"{load:.3g}",
     }
 

@@ -14,30 +14,38 @@ import click
 
 from tracebed.cli.messages import Progress, current, progress, say
 from tracebed.cli.options import OutputPath, json_option
-from tracebed.errors import ExitCode, InputError
+from tracebed.errors import ExitCode
 from tracebed.outputs import METRICS
 
 if TYPE_CHECKING:
-    from tracebed.orchestrator.watching.view import View
+    from tracebed.api.watching import View
 
 REFRESH_S = 1.0
 """Time between two pictures on a terminal, s."""
 LOG_S = 10.0
 """Time between two lines if the output is not a terminal, s."""
-WAIT_S = 60.0
-"""Time that `--wait` waits for the start of the replay, s."""
 
-metrics_port_option = click.option(
-    "--metrics-port",
-    type=click.IntRange(1, 65535),
-    metavar="PORT",
-    help="Serve OpenMetrics for Prometheus on this port of 127.0.0.1.",
-)
-metrics_file_option = click.option(
-    "--metrics-file",
-    type=OutputPath(METRICS),
-    metavar="FILE",
-    help="Write OpenMetrics to this file every second, for the node exporter of Prometheus.",
+
+class MetricsTarget(OutputPath):
+    """A click type: a port of this machine, or the path of a file."""
+
+    name = "port or file"
+
+    def __init__(self) -> None:
+        super().__init__(METRICS)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse a number as a port, and anything else as a path, or fail as click does."""
+        if str(value).isdecimal():
+            return click.IntRange(1, 65535).convert(value, param, ctx)
+        return super().convert(value, param, ctx)
+
+
+metrics_option = click.option(
+    "--metrics",
+    type=MetricsTarget(),
+    metavar="PORT|FILE",
+    help="OpenMetrics for Prometheus: serve them on this port of 127.0.0.1, or write them to this file every second.",
 )
 
 
@@ -46,16 +54,14 @@ metrics_file_option = click.option(
 @click.option("--once", is_flag=True, help="Show the current state and exit.")
 @click.option("--wait", is_flag=True, help="Wait up to a minute until a replay to RUN begins.")
 @click.option("--every", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Time between two pictures or lines.")
-@metrics_port_option
-@metrics_file_option
+@metrics_option
 @json_option
 def watch(
     run: Path,
     once: bool,
     wait: bool,
     every: float | None,
-    metrics_port: int | None,
-    metrics_file: Path | None,
+    metrics: int | Path | None,
     as_json: bool,
 ) -> ExitCode:
     """Show a replay while it runs: queue, jobs on the nodes, lateness, health, faults, time left.
@@ -68,86 +74,38 @@ def watch(
     Example:
       tracebed watch runs/real
     """
-    from tracebed.orchestrator.watching.openmetrics import Metrics
+    from tracebed.api.watching import Follower, Metrics
 
     with contextlib.ExitStack() as stack:
-        follower = stack.enter_context(contextlib.closing(_Follower(run, wait=wait)))
-        metrics = None
-        if metrics_port is not None or metrics_file is not None:
-            metrics = Metrics(metrics_port, metrics_file)
-            stack.callback(metrics.close)
+        follower = stack.enter_context(contextlib.closing(Follower(run, wait=wait)))
+        published = None
+        if metrics is not None:
+            published = Metrics(*_port_and_file(metrics))
+            stack.callback(published.close)
         terminal = sys.stdout.isatty() and not as_json and not once
         show = stack.enter_context(_screen() if terminal else _printed(as_json))
-        period = every or (REFRESH_S if terminal or metrics else LOG_S)
+        period = every or (REFRESH_S if terminal or published else LOG_S)
         while True:
             going = follower.read() and not once
             view = follower.view
             if view is not None and view.now == view.now:
                 show(view)
-                if metrics:
-                    metrics.update(view)
+                if published:
+                    published.update(view)
             if not going:
                 break
             follower.sleep(period)
     if view is None:
         say(f"tracebed: {run}: the replay ended before its first job")
     elif view.status == "stopped":
-        todo = "the command of the replay with --resume continues it, `tracebed recover` makes a run of it"
+        todo = "the command of the replay with --resume continues it, `tracebed replay --recover` makes a run of it"
         say(f"tracebed: {follower.source.folder}: the replay was killed or has failed: {todo}")
     return ExitCode.OK
 
 
-class _Follower:
-    """The journal of a replay, and the view made from it.
-
-    Args:
-        run: the output of the replay, its working folder, or a run.
-        wait: whether to wait until a replay to `run` begins.
-    """
-
-    def __init__(self, run: Path, *, wait: bool) -> None:
-        from tracebed.orchestrator.replay.journal import Reader
-        from tracebed.orchestrator.watching.source import found, source_of
-
-        self.view: View | None = None
-        until = time.monotonic() + WAIT_S
-        while wait and not ((source := source_of(run)) and source.running):
-            if time.monotonic() > until:
-                what = f"no replay has begun within {WAIT_S:g} s"
-                raise InputError(what, where=str(run), hint="start the replay first")
-            time.sleep(0.05)
-        self.source = found(run)
-        self._reader = Reader(self.source.journal)
-
-    def read(self) -> bool:
-        """Process the new entries of the journal. Return whether the replay is still running."""
-        from tracebed.orchestrator.runs.working_folders import is_running
-        from tracebed.orchestrator.watching.source import view_of
-
-        going = self.source.running and is_running(self.source.folder)
-        try:
-            if self.view is None and self._reader.has_tables() and (facts := self._reader.facts()):
-                self.view = view_of(facts)  # the facts precede all entries; they may be large
-            if self.view is not None:
-                self.view.take_in(self._reader.entries())
-                if not going:
-                    self.view.finish(self._reader.facts().get("end"))
-        except InputError as error:
-            error.where = error.where or str(self.source.journal)
-            raise
-        return going
-
-    def sleep(self, seconds: float) -> None:
-        """Sleep until the next picture is due, or until the replay ends."""
-        from tracebed.orchestrator.runs.working_folders import is_running
-
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0 and is_running(self.source.folder):
-            time.sleep(min(left, 0.25))
-
-    def close(self) -> None:
-        """Close the journal."""
-        self._reader.close()
+def _port_and_file(metrics: int | Path) -> tuple[int | None, Path | None]:
+    """Return the port and the file of OpenMetrics, one of which is None."""
+    return (metrics, None) if isinstance(metrics, int) else (None, metrics)
 
 
 @contextlib.contextmanager
@@ -156,7 +114,7 @@ def _screen() -> Iterator[Callable[[View], None]]:
     from rich.console import Console
     from rich.live import Live
 
-    from tracebed.orchestrator.watching.picture import picture
+    from tracebed.api.watching import picture
 
     console = Console()
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
@@ -168,8 +126,8 @@ def _printed(as_json: bool) -> Iterator[Callable[[View], None]]:
     """Yield a function that prints a view as one line: text with the time of day, or JSON."""
     import json
 
+    from tracebed.api.watching import line, snapshot
     from tracebed.display import json_values
-    from tracebed.orchestrator.watching.picture import line, snapshot
 
     def show(view: View) -> None:
         if as_json:
@@ -185,8 +143,7 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of the live view of a replay. `shown_live` takes their values."""
     options = (
         click.option("--live/--no-live", default=None, help="Draw the replay while it runs.  [default: on a terminal]"),
-        metrics_port_option,
-        metrics_file_option,
+        metrics_option,
     )
     for option in reversed(options):
         command = option(command)
@@ -195,7 +152,7 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def shown_live(
-    output: Path, what: str, total: int, live: bool | None, port: int | None, file: Path | None
+    output: Path, what: str, total: int, *, live: bool | None, metrics: int | Path | None
 ) -> Iterator[Progress]:
     """Show a replay while the block runs, by `tracebed watch` in a process of low priority.
 
@@ -206,29 +163,27 @@ def shown_live(
         what: the task, for lines of progress.
         total: number of jobs.
         live: whether to draw the picture; None: if standard error is a terminal, and messages are not quiet.
-        port: port of the metrics; None: not served.
-        file: file of the metrics; None: not written.
+        metrics: port or file of OpenMetrics; None: there are none.
     """
     quiet = current().quiet
     live = (sys.stderr.isatty() and not quiet) if live is None else live
     with contextlib.ExitStack() as stack:
-        if live or port is not None or file is not None:
-            stack.enter_context(_watcher(output, live=live, port=port, file=file))
+        if live or metrics is not None:
+            stack.enter_context(_watcher(output, live=live, metrics=metrics))
         yield Progress(lambda done: None) if live else stack.enter_context(progress(what, total))
 
 
 @contextlib.contextmanager
-def _watcher(output: Path, *, live: bool, port: int | None, file: Path | None) -> Iterator[None]:
+def _watcher(output: Path, *, live: bool, metrics: int | Path | None) -> Iterator[None]:
     """Run `tracebed watch` while the block runs."""
     import subprocess
 
-    if port is not None or file is not None:
-        from tracebed.orchestrator.watching.openmetrics import Metrics
+    if metrics is not None:
+        from tracebed.api.watching import Metrics
 
-        Metrics(port, file).close()  # reports a missing package or a port that is in use now
+        Metrics(*_port_and_file(metrics)).close()  # reports a missing package or a port that is in use now
     words = ["nice", "-n", "19", sys.executable, "-P", "-m", __name__, str(output), "--wait"]
-    words += ["--metrics-port", str(port)] if port is not None else []
-    words += ["--metrics-file", str(file)] if file is not None else []
+    words += ["--metrics", str(metrics)] if metrics is not None else []
     watcher = subprocess.Popen(
         words,
         stdin=subprocess.DEVNULL,

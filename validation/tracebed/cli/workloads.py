@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from tracebed.cli.console import load_workload
+from tracebed.cli.families import set_option, settings_from
 from tracebed.cli.logs import log_options, raw_options, system_of, system_option
 from tracebed.cli.messages import progress
 from tracebed.cli.options import (
@@ -29,8 +31,12 @@ from tracebed.cli.writers import writer_options, writing_options
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
-    from tracebed.api.workloads import Flexible, Speedup
-    from tracebed.converters.workload import Provenance, Workload
+    from tracebed.api import Workload
+    from tracebed.api.types import Flexible, Speedup
+
+OF_SIZES: dict[str, click.ParamType[Any]] = dict.fromkeys(("preferred", "most", "least"), Number(0, 1))
+OF_SIZES["phases"] = click.IntRange(1, 1000)
+"""Settings of `tracebed malleable` and their types."""
 
 
 @click.command()
@@ -42,7 +48,15 @@ if TYPE_CHECKING:
 @writer_options
 @json_option
 def convert(
-    source: Path, output: Path, replace: bool, as_run: bool, system: str | None, as_json: bool, **options: Any
+    source: Path,
+    output: Path,
+    replace: bool,
+    as_run: bool,
+    system: str | None,
+    to: str | None,
+    settings: Sequence[str],
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Convert a log or workload from one format to another.
 
@@ -56,26 +70,19 @@ def convert(
       tracebed convert knl.parquet --as-run -o runs/knl-real
       tracebed convert ricc.parquet --to elastisim -o ricc-elastisim
     """
-    from tracebed.converters.formats.writing import check_output
-    from tracebed.converters.pooling import pooled
-    from tracebed.converters.scaling import with_system
-    from tracebed.errors import tolerate
-    from tracebed.orchestrator.run import check_target
+    from tracebed.api.outputs import check_run, check_workload
+    from tracebed.api.workloads import read_source
 
-    writing = writing_options(options)
+    writing = writing_options(to, settings)
     if as_run and writing:
         raise InputError("--as-run and an option of the formats that are written", hint="a run has one format only")
     if as_run:
-        check_target(output, replace=replace)
+        check_run(output, replace=replace)
     else:
-        check_output(output, writing.get("format"), replace=replace)
+        check_workload(output, writing.get("format"), replace=replace)
     machine = system_of(system)
-    workload = load_workload(source, **raw_options(options))
-    last = workload.provenance.steps[-1:]
-    if last and last[0].name == "read" and last[0].parameters.get("format") == "swf":  # logs are counted by the reader
-        tolerate(pooled(workload), where=str(source))
-    if machine is not None:
-        workload = with_system(workload, machine)
+    with progress(f"reading {source.name}"):
+        workload = read_source(source, machine, **raw_options(options))
     if as_run:
         _finish_run(workload, source, output, replace, as_json)
     else:
@@ -123,8 +130,8 @@ def scale(
 
     \b
     Example:
-      tracebed scale w.parquet --nodes 4 --window 3d --runtime 0.05 --arrivals 0.05 -o s.parquet
-      tracebed scale log.parquet --nodes 4 --window 2h --start 2010-09-01 --runtime max=10m -o s.parquet
+      tracebed scale w.parquet --nodes 4 --runtime max=10m -o s.parquet
+      tracebed scale w.parquet --window 2h --start 2010-09-01 -o s.parquet
     """
     import tracebed.api as tb
 
@@ -140,7 +147,7 @@ def scale(
             nodes,
             cores_per_node,
             window=window,
-            start=None if start is None else _instant(start, before.provenance),
+            start=None if start is None else _instant(start),
             run_time=factor,
             longest=longest,
             arrivals=arrivals,
@@ -156,20 +163,11 @@ def scale(
 )
 @click.option("--nodes", type=SIZE, help="Number of nodes of the machine.  [default: the workload's system]")
 @click.option(
-    "--preferred",
-    type=Number(0, 1),
-    help="amdahl: efficiency to exceed at the requested size.  [default: 0.8]",
-)
-@click.option("--most", type=Number(0, 1), help="amdahl: efficiency to exceed at the largest size.  [default: 0.5]")
-@click.option(
-    "--least", type=Number(0, 1), help="amdahl: smallest size, as a share of the requested size.  [default: 0.2]"
-)
-@click.option(
     "--speedup",
     type=click.Choice(["amdahl", "downey"]),
     default="amdahl",
     show_default=True,
-    help="Speedup model: Amdahl's law with the thresholds above, or Downey's with the model of Cirne and Berman.",
+    help="Speedup model: Amdahl's law with thresholds of efficiency, or Downey's with the model of Cirne and Berman.",
 )
 @click.option(
     "--kind",
@@ -178,10 +176,10 @@ def scale(
     show_default=True,
     help="Kind that the jobs become; moldable with downey only, evolving with amdahl only.",
 )
-@click.option(
-    "--phases",
-    type=click.IntRange(1, 1000),
-    help="evolving: phases, in each of which a job asks for more nodes, then for fewer.  [default: 3]",
+@set_option(
+    "amdahl: preferred (0.8) and most (0.5), the efficiencies to exceed at the requested and at the largest size, and "
+    "least (0.2), the smallest size as a share of the requested one; evolving: phases (3), in each of which a job asks "
+    "for more nodes, then for fewer"
 )
 @seed_option
 @output_option("Workload to write: .parquet, .csv or .swf.", WRITTEN_WORKLOAD)
@@ -190,12 +188,9 @@ def malleable(
     workload: Path,
     share: float,
     nodes: int | None,
-    preferred: float | None,
-    most: float | None,
-    least: float | None,
     speedup: Speedup,
     kind: Flexible | Literal["evolving"],
-    phases: int | None,
+    settings: Sequence[str],
     seed: int,
     output: Path,
     replace: bool,
@@ -205,9 +200,9 @@ def malleable(
 
     \b
     Example:
-      tracebed malleable small.parquet --share 0.5 --seed 1 -o mixed.parquet
-      tracebed malleable small.parquet --share 1 --speedup downey --kind moldable -o moldable.parquet
-      tracebed malleable small.parquet --share 1 --kind evolving -o evolving.parquet
+      tracebed malleable w.parquet --share 0.5 --seed 1 -o mixed.parquet
+      tracebed malleable w.parquet --share 1 --speedup downey -o m.swf
+      tracebed malleable w.parquet --share 1 --kind evolving -o evolving.parquet
     """
     import tracebed.api as tb
 
@@ -220,20 +215,17 @@ def malleable(
             nodes=nodes,
             speedup=speedup,
             kind=kind,
-            preferred=preferred,
-            most=most,
-            least=least,
-            phases=phases,
+            **settings_from(settings, OF_SIZES),
         )
     finish(after, output, as_json, replace=replace)
 
 
 def _finish_run(workload: Workload, source: Path, output: Path, replace: bool, as_json: bool) -> None:
+    import tracebed.api as tb
     from tracebed.cli.runs import summary
-    from tracebed.validation.simulators.history import run_of_log
 
     with progress("dealing out nodes"):
-        run = run_of_log(workload, name=source.name.partition(".")[0], where=str(source))
+        run = tb.as_run(workload, name=source.name.partition(".")[0], where=str(source))
         run.save(output, replace=replace)
     summary(run, output, as_json)
 
@@ -253,17 +245,16 @@ def _compression(text: str | None) -> tuple[float | None, float | None]:
         raise InputError(f"--runtime {text!r} is no factor", hint="write 0.1, or max=600s") from None
 
 
-def _instant(text: str, provenance: Provenance) -> float:
-    from tracebed.converters.scaling import seconds_since_start
-
+def _instant(text: str) -> float | str:
+    """Return the seconds of a duration, or the text of a date."""
     try:
         return duration(text)
     except InputError:
-        return seconds_since_start(text, provenance)
+        return text
 
 
 def _size_of(inventory: Path) -> tuple[int, int]:
-    from tracebed.orchestrator.testbeds.inventory import load_inventory
+    import tracebed.api as tb
 
-    nodes = load_inventory(inventory).nodes
+    nodes = tb.inventory(inventory).nodes
     return len(nodes), min(node.cores for node in nodes)

@@ -135,7 +135,7 @@ class Slurm:
         marked = [name.rstrip("*") for name in partitions if name.endswith("*")]
         if not marked:
             names = ", ".join(partitions) or "no partition"
-            raise InputError("Slurm has no default partition", hint=f"choose one by --partition: {names}")
+            raise InputError("Slurm has no default partition", hint=f"choose one by -S partition=NAME: {names}")
         return marked[0]
 
     def _run(self, *command: str, refusing: bool = False) -> str:

@@ -3,7 +3,7 @@
 Each replay creates its own folder next to its output (`real.partial-1a2b3c4d` for `real`), readable by its user only.
 A marker file in the folder contains the name of the output, and is locked while the replay runs. The folder of a
 replay that was killed stays until the user deletes it. `tracebed replay --resume` continues the replay in it, and
-`tracebed recover` makes a run from it.
+`tracebed replay --recover` makes a run from it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class WorkingFolder:
             for other in working_folders(output):
                 if other == self.path or not other.exists():
                     continue  # or the other replay has ended since
-                todo = f"make a run of it with `tracebed recover {other}`, or delete it"
+                todo = f"make a run of it with `tracebed replay --recover {other}`, or delete it"
                 warnings.warn(f"{other} remains from an earlier replay: {todo}", stacklevel=2)
         except BaseException:
             if left is None:

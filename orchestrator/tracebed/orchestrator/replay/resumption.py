@@ -131,7 +131,7 @@ class Resumption:
             rounds.end()  # the replayer was killed between the events and the decisions
         else:
             what = f"the decisions of round {number} are not those of the journal"
-            hint = "`tracebed recover` makes a run of it; replay again without --resume"
+            hint = "`tracebed replay --recover` makes a run of it; replay again without --resume"
             raise InputError(what, where=str(self.path), hint=hint)
         rounds.next()
 

@@ -33,7 +33,7 @@ from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory
 from tracebed.orchestrator.testbeds.rates import rate_of
 from tracebed.orchestrator.testbeds.registry import TESTBEDS
 
-NEXT = "`tracebed recover {}` makes a run of the replay so far"
+NEXT = "`tracebed replay --recover {}` makes a run of the replay so far"
 """Hint of an error after which the working folder is kept."""
 
 

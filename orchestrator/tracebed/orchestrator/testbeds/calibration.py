@@ -1,6 +1,6 @@
 """Calibration files of testbeds: overheads and work rates. Runs name the file that was used.
 
-A `Calibration` is made by `tracebed calibrate` and used by `simulate --calibration` and `replay --calibration`. A
+A `Calibration` is made by `tracebed nodes calibrate` and used by `simulate --calibration` and `replay --calibration`. A
 `StoredRate` is the work rate of the computing nodes of one machine, measured once, so that all replays do equal work.
 """
 
@@ -141,7 +141,7 @@ class FitFold(Part):
 
 
 class FitRecord(Part):
-    """The fit of overheads to real runs: `tracebed calibrate --fit`."""
+    """The fit of overheads to real runs: `tracebed nodes calibrate RUN...`."""
 
     loss: Literal["metrics", "jobs"]
     """Mean relative error of the gated metrics, or of wait and response of each job."""
@@ -171,7 +171,7 @@ class Calibration(StoredFile):
     """A calibration of a testbed. All times are wall seconds."""
 
     KIND: ClassVar[str] = "calibration"
-    HINT: ClassVar[str] = "`tracebed calibrate` writes calibrations"
+    HINT: ClassVar[str] = "`tracebed nodes calibrate` writes calibrations"
 
     file_schema: Annotated[Literal["tracebed-calibration/1"], Field(alias="schema")] = "tracebed-calibration/1"
     name: str

@@ -123,7 +123,7 @@ def check_known(inventory: Inventory) -> None:
             f"the number of cores of node {inventory.unknown[0]!r} is unknown",
             where=inventory.where,
             hint="set `cores`, or write an inventory with the facts of the nodes: "
-            f"tracebed nodes facts {inventory.where} --write nodes.yaml",
+            f"tracebed nodes facts {inventory.where} -o nodes.yaml",
         )
 
 

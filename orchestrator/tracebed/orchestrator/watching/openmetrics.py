@@ -88,7 +88,7 @@ class Metrics:
                 self._server, self._thread = start_http_server(port, addr=ADDRESS, registry=self._registry)
             except OSError as error:
                 what = f"port {port} cannot be used: {error.strerror}"
-                raise InputError(what, hint="choose another one with --metrics-port") from error
+                raise InputError(what, hint="choose another one with --metrics PORT") from error
 
     def collect(self) -> list[Any]:
         """Return the metrics."""

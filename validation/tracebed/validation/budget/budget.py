@@ -167,6 +167,7 @@ def error_budget(
     overheads: Overheads | None = None,
     interference: Interference | None = None,
     make_policy: Callable[[], Policy] | None = None,
+    policy_file: str = "",
     runtime_model: RuntimeModel = RuntimeModel.IDEAL,
     tau: float = TAU,
 ) -> ErrorBudget:
@@ -182,6 +183,7 @@ def error_budget(
         interference: calibrated interference. None: the step of the interference is left out, as in a run whose policy
             shares no nodes.
         make_policy: returns the policy of the real run, with its parameters. None: the policy that the run names.
+        policy_file: `FILE.py:CLASS` of the policy that the run names, if it is not installed.
         runtime_model: run-time model for jobs that hold fewer cores than requested.
         tau: threshold of the bounded slowdown, s.
 
@@ -197,7 +199,7 @@ def error_budget(
         chosen = RealRun.load(folder)
         info = chosen.run.info
         _check_alike(chosen.run, found[0].real if found else chosen.run, folder)
-        make = partial(_policy_of, info, make_policy)
+        make = partial(_policy_of, info, make_policy, policy_file)
         found.append(
             repeat(
                 workload,
@@ -211,9 +213,18 @@ def error_budget(
     return budget_of(found, tau)
 
 
-def _policy_of(info: RunInfo, make_policy: Callable[[], Policy] | None) -> Policy:
-    """Return the policy of a real run, with its parameters and its speed."""
-    setup = predicted_setup(info) if make_policy is None else Setup.of(make_policy(), speed=info.speed)
+def _policy_of(info: RunInfo, make_policy: Callable[[], Policy] | None, policy_file: str) -> Policy:
+    """Return the policy of a real run, with its parameters and its speed.
+
+    Raises:
+        InputError: the policy is unknown, or the file of the policy is not that of the run.
+    """
+    if make_policy is not None:
+        return Setup.of(make_policy(), speed=info.speed).policy()
+    setup = predicted_setup(info, **({"policy": policy_file} if policy_file else {}))
+    if setup.scheduling.policy != info.policy:
+        what = f"the run was made under the policy {info.policy}, not under {setup.scheduling.policy}"
+        raise InputError(what, where=policy_file, hint="give the file of the policy as it was")
     return setup.policy()
 
 

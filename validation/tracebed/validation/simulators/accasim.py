@@ -212,7 +212,7 @@ def _start(folder: Path, policy: str, options: SimulateOptions) -> None:
         try:
             status = process.wait(options.timeout_s)
         except subprocess.TimeoutExpired:
-            hint = "give a longer --timeout"
+            hint = "give a longer timeout: --with accasim,timeout=2h"
             raise InputError(f"AccaSim did not end within {options.timeout_s:g} s", hint=hint) from None
         finally:
             _end(process)

@@ -202,7 +202,7 @@ def _counts(observed: Observed, workload: Workload, pairing: Pairing, options: R
         what = f"{len(strangers):,} of {len(observed.jobs):,} rows match no job of the workload"
         place = observed.place(int(strangers[0]))
         if options.side == "predicted":
-            hint = "check --workload, or match jobs by --map FILE or --match id, order or shape"
+            hint = "check --workload, or match jobs by --match FILE, id, order or shape"
             raise InputError(what, where=place, hint=hint)
         found.append(f"{what}, and are ignored (first: {place})")
     return found

@@ -23,7 +23,7 @@ LATE_SHARE = 0.001
 """Smallest difference of submit times that counts as a contradiction, as a share of the span of all submissions."""
 SHOWN = 5
 """Number of jobs that a message names."""
-BY_HAND = "match jobs by --map FILE, --match id or --match order"
+BY_HAND = "match jobs by --match FILE, id or order"
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _chosen(observed: Observed, workload: Workload) -> str:
         return "shape"
     if observed.has("job_id"):
         what = "the job ids of the file are not those of the workload, and the file has no submit times"
-        raise InputError(what, where=observed.where, hint="match jobs by --map FILE or --match order")
+        raise InputError(what, where=observed.where, hint="match jobs by --match FILE or order")
     return "order"
 
 
@@ -117,7 +117,7 @@ def read_mapping(path: Path) -> dict[str, str]:
     Raises:
         InputError: the file cannot be read, a line does not have two values, or an id occurs twice in a column.
     """
-    lines = read_text(path, "mapping", hint="check the path of --map", most=MAX_RUN_JSON).splitlines()
+    lines = read_text(path, "mapping", hint="check the path of --match", most=MAX_RUN_JSON).splitlines()
     found: dict[str, str] = {}
     taken: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
@@ -153,7 +153,7 @@ def _by_id(observed: Observed, workload: Workload, names: pd.Series[str]) -> Int
 def _by_order(observed: Observed, workload: Workload) -> IntArray:
     if len(observed.jobs) != len(workload):
         what = f"has {len(observed.jobs):,} jobs, the workload has {len(workload):,}: jobs cannot be matched by order"
-        raise InputError(what, where=observed.where, hint="match jobs by --map FILE, --match id or --match shape")
+        raise InputError(what, where=observed.where, hint="match jobs by --match FILE, id or shape")
     submit = observed.floats("submit")
     if not np.isfinite(submit).all():
         return np.arange(len(workload))
@@ -168,7 +168,7 @@ def _by_shape(observed: Observed, workload: Workload) -> Pairing:
     submit = observed.floats("submit")
     if not np.isfinite(submit).any():
         what = "the file has no submit times, so jobs cannot be matched by shape"
-        raise InputError(what, where=observed.where, hint="match jobs by --map FILE, --match id or --match order")
+        raise InputError(what, where=observed.where, hint="match jobs by --match FILE, id or order")
     shapes = _Shapes(observed, workload)
     planned = workload.floats("submit_time")
     candidates = [0.0, float(np.nanmin(submit) - planned[0]) if len(planned) else 0.0]
@@ -225,7 +225,7 @@ class _Shapes:
             shown = ", ".join(str(self.ids[job])[:20] for job in ambiguous[:SHOWN])
             more = ", ..." if len(ambiguous) > SHOWN else ""
             what = f"{len(ambiguous):,} jobs have the submit time, size and run time of another job: {shown}{more}"
-            raise InputError(what, where=self.observed.where, hint="match jobs by --map FILE, --match id or order")
+            raise InputError(what, where=self.observed.where, hint="match jobs by --match FILE, id or order")
         return found
 
     def _groups(self, submit: FloatArray) -> Iterator[tuple[IntArray, IntArray]]:

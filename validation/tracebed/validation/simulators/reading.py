@@ -39,7 +39,7 @@ def import_run(
         hint = "give --workload FILE, or a real run of the workload: --workload runs/real"
         raise InputError("a prediction needs the workload that it predicts", where=str(path), hint=hint)
     if workload is None and (options.mapping or options.match != "auto"):
-        raise InputError("jobs can only be matched with a --workload", hint="leave out --match and --map")
+        raise InputError("jobs can only be matched with a --workload", hint="leave out --match")
     if form is None:
         form = TABLE if options.columns else form_of(path)
     if form in SIMULATORS.entries:

@@ -125,7 +125,7 @@ def check_sides(real: Run, predicted: Run, allow_different_workloads: bool) -> N
         names = [run.info.workload.get("name") or "unknown" for run in (real, predicted)]
         raise InputError(
             f"the runs have different workloads: the hashes of {names[0]} (real) and {names[1]} (predicted) differ",
-            hint="simulate the replayed workload, or match jobs by id with --allow-different-workloads",
+            hint="simulate the replayed workload, or match jobs by id with --match id",
         )
     if same:
         check_same_plan(real, predicted)

@@ -1,4 +1,4 @@
-"""Policies by name: the entry points of the group `tracebed.policies`, built-in and third-party."""
+"""Policies by name: the entry points of the group `tracebed.policies`, or classes in files, `FILE.py:CLASS`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from tracebed.errors import InputError
+from tracebed.extension_files import ExtensionFile
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.state import HasWallTimes, Policy
 from tracebed.parameters import with_parameters
@@ -20,12 +21,46 @@ def names() -> list[str]:
     return POLICIES.names()
 
 
+def file_of(policy: str) -> ExtensionFile | None:
+    """Return the file of a policy that is named as `FILE.py:CLASS`; None: `policy` is the name of an installed one.
+
+    Raises:
+        InputError: `policy` is a file without a class.
+    """
+    return ExtensionFile.of("policy", policy)
+
+
+def located(policy: str, folder: Any) -> str:
+    """Return `policy` with the absolute path of its file; the name of an installed policy stays as it is.
+
+    Args:
+        policy: name of an installed policy, or `FILE.py:CLASS`.
+        folder: path of the folder to which a relative path belongs, such as that of the YAML file that has `policy`.
+
+    Raises:
+        InputError: `policy` is a file without a class.
+    """
+    file = ExtensionFile.of("policy", policy, folder)
+    return policy if file is None else file.place
+
+
 def load(name: str, parameters: Mapping[str, Any] | None = None) -> Policy:
     """Return the policy `name` with `parameters`. Values may be strings.
+
+    Args:
+        name: name of an installed policy, or `FILE.py:CLASS`.
+        parameters: the parameters by name.
 
     Raises:
         InputError: the policy or a parameter is unknown, a value is invalid, or the policy cannot be imported.
     """
+    if (file := file_of(name)) is not None:
+        factory = file.load()
+        _check(factory, file.name, file.place)
+        return _made(file.name, factory, parameters)
+    if "@" in name:
+        hint = f"give it as FILE.py:{name.partition('@')[0]}"
+        raise InputError(f"policy {name} is the policy of a file, and the file is unknown", hint=hint)
     factory = POLICIES.load(name)
     if not is_dataclass(factory):
         raise InputError(f"policy {name} is not a dataclass", where=POLICIES.entries[name].value)
@@ -35,12 +70,13 @@ def load(name: str, parameters: Mapping[str, Any] | None = None) -> Policy:
 def resolve(
     policy: str | type[Policy] | Policy, parameters: Mapping[str, Any] | None = None, *, speed: float | None = None
 ) -> tuple[str, Policy]:
-    """Return name and instance of `policy`: a registered name, a policy class, or a policy instance.
+    """Return name and instance of `policy`: a registered name, a file, a policy class, or a policy instance.
 
-    The name of a class is its registered name, or its class name if it is not registered.
+    The name of a class is its registered name, or its class name if it is not registered. The name of a policy in a
+    file has the hash of the file: `BestFit@3f2a9c1b2d3e`.
 
     Args:
-        policy: a name, a class or an instance.
+        policy: a name, `FILE.py:CLASS`, a class or an instance.
         parameters: the parameters if `policy` is a name or a class.
         speed: trace seconds per wall second of the run, for a policy with wall times. None: the speed is not known yet.
 
@@ -55,11 +91,10 @@ def resolve(
 def _resolved(policy: str | type[Policy] | Policy, parameters: Mapping[str, Any] | None) -> tuple[str, Policy]:
     """Return name and instance of `policy`; the arguments and errors are those of `resolve`."""
     if isinstance(policy, str):
-        return policy, load(policy, parameters)
+        file = file_of(policy)
+        return policy if file is None else file.versioned, load(policy, parameters)
     factory: Any = policy if isinstance(policy, type) else type(policy)
-    if not all((is_dataclass(factory), hasattr(factory, "decide"), hasattr(factory, "malleable"))):
-        what = f"{factory.__qualname__} is not a policy"
-        raise InputError(what, hint="a policy is a dataclass with `malleable` and `decide`")
+    _check(factory, factory.__qualname__)
     value = f"{factory.__module__}:{factory.__qualname__}"
     registered = (name for name, entry in POLICIES.entries.items() if entry.value == value)
     name = next(registered, factory.__name__)
@@ -85,6 +120,14 @@ def check(policy: Policy, interval_s: float, over_limit: OverLimit) -> None:
         raise InputError("calls=tick needs an interval between calls", hint="give --interval, or interval_s")
     if getattr(policy, "expected_end", None) == "limit" and over_limit is OverLimit.KILL:
         raise InputError("expected_end=limit contradicts --over-limit kill", hint="use expected_end=scaled")
+
+
+def _check(factory: Any, name: str, where: str = "") -> None:
+    """Raise InputError unless `factory` is the class of a policy."""
+    parts = ("decide", "malleable")
+    if not (isinstance(factory, type) and is_dataclass(factory) and all(hasattr(factory, part) for part in parts)):
+        hint = "a policy is a dataclass with `malleable` and `decide`"
+        raise InputError(f"{name} is not a policy", where=where, hint=hint)
 
 
 def _made(name: str, factory: Any, parameters: Mapping[str, Any] | None) -> Policy:

@@ -221,7 +221,7 @@ def _late(executor: ElastisimExecutor, options: SimulateOptions, connection: Con
         f"ElastiSim did not finish within {options.timeout_s:g} s: {ended:,} of {len(executor.jobs):,} jobs had ended, "
         f"and its last message was {silence:.3g} s ago"
     )
-    return InputError(what, hint="give a longer --timeout; --keep FOLDER keeps its files")
+    return InputError(what, hint="give a longer timeout; --with elastisim,timeout=2h,keep=FOLDER keeps its files")
 
 
 def _check(folder: Path, executor: ElastisimExecutor) -> None:

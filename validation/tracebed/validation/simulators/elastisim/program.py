@@ -39,7 +39,7 @@ def find(given: str | None) -> Path:
     chosen = given or os.environ.get(VARIABLE) or "elastisim"
     found = shutil.which(chosen)
     if found is None:
-        hint = f"install ElastiSim, and give --program FILE, set {VARIABLE}, or put it on the PATH"
+        hint = f"install ElastiSim, and give program=FILE with --with, set {VARIABLE}, or put it on the PATH"
         raise InputError(f"the program of ElastiSim is not found: {chosen}", hint=hint)
     return Path(found).resolve()
 
@@ -137,7 +137,7 @@ class Process:
                     command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
                 )
         except OSError as error:
-            hint = "name the program of ElastiSim with --program"
+            hint = "name the program of ElastiSim by --with elastisim,program=FILE"
             raise InputError(f"cannot be started: {error.strerror}", where=str(program), hint=hint) from error
 
     def runs(self) -> bool:

@@ -117,7 +117,7 @@ def _ids(table: pd.DataFrame, file: Path, workload: Workload | None, options: Re
         if len(jobs) == len(table):
             return [str(name) for name in jobs.column("job_id")]
     what = f"has {len(table):,} jobs, the workload has {len(runnable):,} with a run time and nodes"
-    raise InputError(what, where=str(file), hint="check --workload, or give the ids by --map FILE")
+    raise InputError(what, where=str(file), hint="check --workload, or give the ids by --match FILE")
 
 
 def _exported(path: Path) -> dict[str, str]:
@@ -142,7 +142,7 @@ def _submits(table: pd.DataFrame, ids: list[str], workload: Workload | None, fil
     row = pd.Index(workload.column("job_id").astype(str)).get_indexer(pd.Index(ids))
     if (row < 0).any():
         strange = ids[int((row < 0).argmax())]
-        hint = "check --workload, or give the ids by --map FILE"
+        hint = "check --workload, or give the ids by --match FILE"
         raise InputError(f"job {strange[:40]!r} is not in the workload", where=str(file), hint=hint)
     exact = workload.floats("submit_time")[row]
     tolerance = outputs.unit(printed) + ROUNDING_S
@@ -152,7 +152,7 @@ def _submits(table: pd.DataFrame, ids: list[str], workload: Workload | None, fil
             return exact, offset
     at = int(off.argmax())
     what = f"job {at} was submitted at {printed[at]:g} s, but job {ids[at][:40]!r} of the workload at {exact[at]:.9g} s"
-    raise InputError(what, where=str(file), hint="check --workload, or give the ids by --map FILE")
+    raise InputError(what, where=str(file), hint="check --workload, or give the ids by --match FILE")
 
 
 def _resolution(*durations: pd.Series[float]) -> float:

@@ -1,0 +1,63 @@
+"""The journal of a replay, followed while the replay writes it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tracebed.errors import InputError
+from tracebed.orchestrator.replay.journal import Reader
+from tracebed.orchestrator.runs.working_folders import is_running
+from tracebed.orchestrator.watching.source import found, source_of, view_of
+from tracebed.orchestrator.watching.view import View
+
+WAIT_S = 60.0
+"""Time for which a follower waits for the start of a replay, s."""
+
+
+class Follower:
+    """The journal of a replay, and the view made from it.
+
+    Args:
+        run: the output of the replay, its working folder, or a run.
+        wait: whether to wait until a replay to `run` begins.
+
+    Raises:
+        InputError: no replay writes to `run`, and `run` has no journal.
+    """
+
+    def __init__(self, run: Path, *, wait: bool = False) -> None:
+        self.view: View | None = None
+        until = time.monotonic() + WAIT_S
+        while wait and not ((source := source_of(run)) and source.running):
+            if time.monotonic() > until:
+                what = f"no replay has begun within {WAIT_S:g} s"
+                raise InputError(what, where=str(run), hint="start the replay first")
+            time.sleep(0.05)
+        self.source = found(run)
+        self._reader = Reader(self.source.journal)
+
+    def read(self) -> bool:
+        """Process the new entries of the journal. Return whether the replay is still running."""
+        going = self.source.running and is_running(self.source.folder)
+        try:
+            if self.view is None and self._reader.has_tables() and (facts := self._reader.facts()):
+                self.view = view_of(facts)  # the facts precede all entries; they may be large
+            if self.view is not None:
+                self.view.take_in(self._reader.entries())
+                if not going:
+                    self.view.finish(self._reader.facts().get("end"))
+        except InputError as error:
+            error.where = error.where or str(self.source.journal)
+            raise
+        return going
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep for `seconds`, or until the replay ends."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and is_running(self.source.folder):
+            time.sleep(min(left, 0.25))
+
+    def close(self) -> None:
+        """Close the journal."""
+        self._reader.close()

@@ -1,0 +1,43 @@
+"""Benchmarks of this machine, as programs of their own: PILS, STREAM, and changes of the number of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from tracebed.benchmarks.mpi import launch
+from tracebed.benchmarks.stages import Stages, table
+from tracebed.benchmarks.standalone import resizing
+from tracebed.benchmarks.standalone.pils import PilsResult
+from tracebed.benchmarks.standalone.pils import run as pils
+from tracebed.benchmarks.standalone.stream import LABEL, TOLERANCE, StreamResult
+from tracebed.benchmarks.standalone.stream import run as stream
+from tracebed.registry import one_of
+
+__all__ = ["LABEL", "TOLERANCE", "PilsResult", "Stages", "StreamResult", "pils", "reconfigure", "stream", "table"]
+
+Transport: TypeAlias = Literal["connections", "mpi"]
+
+
+def reconfigure(
+    sizes: Sequence[int], state_mib: float, *, through: Transport = "connections"
+) -> tuple[Sequence[Stages], str]:
+    """Change the number of ranks of a job on this machine, and measure the stages of each change.
+
+    Args:
+        sizes: number of ranks at the start, then after each change.
+        state_mib: size of the state that moves, MiB.
+        through: way in which ranks start and state moves: the connections of replays, or MPI (extra mpi).
+
+    Returns:
+        The stages of each change, and name and version of the MPI library (empty without MPI).
+
+    Raises:
+        InputError: a size is invalid.
+        TestbedError: a rank or the MPI program fails.
+    """
+    one_of("through", through, ("connections", "mpi"))
+    if through == "mpi":
+        result = launch.reconfigure(sizes, state_mib)
+        return result.stages, result.library
+    return resizing.reconfigure(sizes, state_mib), ""

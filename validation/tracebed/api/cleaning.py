@@ -1,0 +1,172 @@
+"""Cleaning of raw logs: recipes, their steps, and the audit of what each step did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tracebed.api.results import Workload
+from tracebed.converters import workload as converters
+from tracebed.converters.cleaning import recipes as shipped
+from tracebed.converters.cleaning import steps
+from tracebed.converters.cleaning.audit import Cleaned
+from tracebed.converters.cleaning.recipes import Recipe
+from tracebed.converters.formats.reading import read_raw
+from tracebed.converters.workload import System
+from tracebed.errors import tolerate
+
+
+def recipes() -> list[str]:
+    """Return the names of the recipes that tracebed provides.
+
+    Example:
+        >>> "cori-knl" in recipes()
+        True
+    """
+    return shipped.names()
+
+
+def recipe(name: Path | str) -> Recipe:
+    """Return a recipe by its name or the path of its file. `Recipe.text` is the file.
+
+    Args:
+        name: the name or the path.
+
+    Raises:
+        InputError: there is no such recipe, or the file is invalid.
+
+    Example:
+        >>> "steps:" in recipe("cori-knl").text
+        True
+    """
+    return shipped.load_recipe(str(name))
+
+
+def cleaning_steps() -> dict[str, Callable[..., Any]]:
+    """Return the cleaning steps by name: functions of the records and of their own keywords.
+
+    Example:
+        >>> "drop_short" in cleaning_steps()
+        True
+    """
+    return dict(steps.STEPS)
+
+
+def clean(
+    files: Path | str | Sequence[Path | str],
+    recipe: Path | str,
+    *,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    without: Sequence[str] = (),
+    **options: Any,
+) -> Workload:
+    """Make a clean workload of a raw log, by a recipe of named steps.
+
+    Args:
+        files: a file, a folder of files, or several of them, of one log.
+        recipe: name of a recipe (`tracebed clean --list` lists them), or path of a recipe file.
+        settings: step -> parameter -> value, in place of those of the recipe.
+        without: steps of the recipe to leave out.
+        options: options of the reader.
+
+    Raises:
+        InputError: the log or the recipe cannot be read, or no job is left.
+
+    Example:
+        >>> from pathlib import Path
+        >>> import tracebed.api as tb
+        >>> _ = tb.write(tb.generate("cirne", jobs=30, nodes=16, seed=1), "raw.swf", replace=True)
+        >>> _ = Path("recipe.yaml").write_text("steps: [{drop_short: {shorter: 60}}]")
+        >>> bool(tb.clean("raw.swf", "recipe.yaml").table["run_time"].min() >= 60)
+        True
+    """
+    done = clean_with_audit(files, recipe, settings=settings, without=without, **options)
+    return Workload.of(done.workload)
+
+
+def clean_with_audit(
+    files: Path | str | Sequence[Path | str],
+    recipe: Path | str,
+    *,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    without: Sequence[str] = (),
+    system: System | None = None,
+    explain: bool = False,
+    **options: Any,
+) -> Cleaned:
+    """Clean a raw log as `clean` does, and return the audit, too.
+
+    Args:
+        files, recipe, settings, without, options: as in `clean`.
+        system: the machine, in place of that of the recipe.
+        explain: list every touched record with the reason, in `touched`.
+
+    Returns:
+        `workload`; `audit`, an entry per step with jobs and node hours before and after; and `touched`, a frame with
+        a row per touched record (record, job_id, submit_time in s, step, action, reason).
+
+    Raises:
+        InputError: as for `clean`.
+
+    Example:
+        >>> from pathlib import Path
+        >>> import tracebed.api as tb
+        >>> _ = tb.write(tb.generate("cirne", jobs=30, nodes=16, seed=1), "raw.swf", replace=True)
+        >>> _ = Path("recipe.yaml").write_text("steps: [{drop_short: {shorter: 60}}]")
+        >>> done = tb.clean_with_audit("raw.swf", "recipe.yaml", explain=True)
+        >>> done.audit[0].dropped == len(done.touched)
+        True
+    """
+    from tracebed.converters.cleaning.audit import clean as clean_log
+    from tracebed.converters.pooling import check_machine, pooled
+
+    chosen = shipped.load_recipe(str(recipe))
+    for step in without:
+        chosen = chosen.without(step)
+    chosen = chosen.with_settings(settings or {})
+    paths = [Path(path) for path in ([files] if isinstance(files, str | Path) else files)]
+    done = clean_log(  # without a name for the log, which would keep a large one in memory
+        read_raw(paths, **(chosen.read | options)), chosen.steps, system=system or chosen.system, explain=explain
+    )
+    tolerate(pooled(done.workload), where=str(paths[0]))
+    if system is not None:
+        check_machine(done.workload, str(paths[0]))
+    expected = chosen.expect.get("jobs")
+    records = done.audit[0].jobs_before if done.audit else len(done.workload)
+    if expected not in (None, len(done.workload)) and chosen.expect.get("records") == records:
+        tolerate({f"{len(done.workload):,} jobs are left, where the recipe {chosen.name} expects {expected:,}": 1})
+    return done
+
+
+def audit(workload: converters.Workload) -> pd.DataFrame:
+    """Return how a workload was made: a row per step of its provenance, in order.
+
+    Args:
+        workload: the workload.
+
+    Returns:
+        columns `step`, `parameters` (as text), `seed`, `version` (of tracebed), and one for each count of any step
+        (jobs before, dropped, ...), 0 where a step does not count it.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> w = tb.scale(tb.generate("cirne", jobs=30, nodes=16), nodes=4)
+        >>> list(tb.audit(w)["step"])
+        ['cirne', 'scale']
+    """
+    rows = [
+        {
+            "step": step.name,
+            "parameters": ", ".join(f"{name}={value}" for name, value in step.parameters.items()),
+            "seed": step.seed,
+            "version": step.version,
+            **step.counts,
+        }
+        for step in workload.provenance.steps
+    ]
+    table = pd.DataFrame(rows)
+    counts = [name for step in workload.provenance.steps for name in step.counts]
+    return table.astype({"seed": "Int64"} if rows else {}).fillna(dict.fromkeys(counts, 0))

@@ -1,0 +1,125 @@
+"""Metrics of runs in folders, with their intervals over runs with shaken input, and differences between runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tracebed.api.results import Run
+from tracebed.converters import workload as converters
+from tracebed.converters.shaking import accident
+from tracebed.orchestrator import run as orchestrator
+from tracebed.orchestrator.run import SHAKEN
+from tracebed.validation import accidents
+from tracebed.validation import metrics as measuring
+from tracebed.validation.accidents import Difference, intervals, with_interval
+from tracebed.validation.metrics import Metric
+from tracebed.validation.metrics.jobs import TAU
+
+__all__ = [
+    "SHAKEN",
+    "Difference",
+    "Measured",
+    "Metric",
+    "differences",
+    "figures",
+    "intervals",
+    "keep_shaken",
+    "measured",
+    "metric_definitions",
+    "with_interval",
+]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The metrics of a run in a folder."""
+
+    metrics: dict[str, Any]
+    """The metrics by name, as from `Run.metrics`."""
+    workload: str | None
+    """SHA-256 of the workload."""
+    shaken: pd.DataFrame | None
+    """The metrics of the runs with shaken input, a row each, or those of the run alone. None: not comparable, since
+    the options of the metrics are not the defaults."""
+
+    @property
+    def intervals(self) -> dict[str, dict[str, float]]:
+        """Interval of each metric over the runs with shaken input (`median`, `low`, `high`); empty without them."""
+        if self.shaken is None or len(self.shaken) < 2:
+            return {}
+        return {str(name): dict(row) for name, row in intervals(self.shaken).iterrows()}
+
+
+def metric_definitions() -> Mapping[str, Metric]:
+    """Return the installed metrics by name, each with its unit, definition and margin.
+
+    Example:
+        >>> metric_definitions()["mean_wait_s"].unit
+        's'
+    """
+    return measuring.all_metrics()
+
+
+def figures(run: orchestrator.Run, names: Iterable[str]) -> dict[str, float]:
+    """Return some metrics of a run. The other metrics are not computed.
+
+    Args:
+        run: the run.
+        names: names of metrics.
+    """
+    return measuring.figures(run, [*names])
+
+
+def measured(folder: Path | str, **options: Any) -> Measured:
+    """Return the metrics of the run in a folder.
+
+    Args:
+        folder: folder of the run.
+        options: the options of `Run.metrics`.
+
+    Raises:
+        InputError: the run cannot be read, or an option is out of its range.
+    """
+    run = Run.load(folder)
+    found = run.metrics(**options)
+    usual = {"tau": TAU, "window": "arrivals", "after": 0.0, "ended": False}  # as the runs with shaken input
+    by_default = all(options.get(name, value) == value for name, value in usual.items())
+    group = accidents.figures_of(Path(folder), found)
+    return Measured(found, run.info.workload.get("sha256"), group if by_default else None)
+
+
+def differences(first: Measured, second: Measured) -> dict[str, Difference]:
+    """Return the difference second - first of each metric. It is empty if the options are not the defaults.
+
+    Args:
+        first: the metrics of a run.
+        second: the metrics of another run, with the same options.
+    """
+    if first.shaken is None or second.shaken is None:
+        return {}
+    return accidents.differences(first.shaken, second.shaken)
+
+
+def keep_shaken(folder: Path, runs: Iterable[tuple[converters.Workload, orchestrator.Run]]) -> pd.DataFrame:
+    """Write the metrics of runs with shaken input to the folder of a run, and return them, a row for each run.
+
+    Args:
+        folder: folder of the run whose input was shaken.
+        runs: the shaken workloads and their runs. One run is in memory at a time.
+    """
+    names: list[str] = []
+
+    def named() -> Iterable[orchestrator.Run]:
+        for workload, run in runs:
+            names.append(accident(workload))
+            yield run
+
+    found = accidents.figures(named())
+    found.insert(0, accidents.INPUT, names)
+    accidents.keep(found, folder)
+    return found

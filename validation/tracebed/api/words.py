@@ -1,0 +1,8 @@
+"""Words of reports for the values of runs and verdicts."""
+
+from __future__ import annotations
+
+from tracebed.validation.report.words import execution, percent
+from tracebed.validation.verdict.rule import REASONS
+
+__all__ = ["REASONS", "execution", "percent"]
