@@ -5,8 +5,7 @@ from importlib.metadata import version as installed
 
 from sphinx.application import Sphinx
 
-from tracebed.cli.setup_options import OF_PREDICTIONS, declared
-from tracebed.orchestrator.setup import ROOMS, SETTINGS
+from tracebed.cli.setup_options import table_of_settings
 
 project = "tracebed"
 author = "the tracebed authors"
@@ -52,12 +51,7 @@ def plain_text(app: Sphinx, context: object, lines: list[str]) -> None:
 
 def settings_of_a_setup(app: Sphinx, page: str, source: list[str]) -> None:
     """Replace the mark of the table of settings by the table, which is made from the fields of a setup."""
-    rows = ["| setting | part | option | meaning |", "|---|---|---|---|"]
-    for room, names in ROOMS.items():
-        for name in names:
-            option = f"`{declared(name)[-2]}`" if name in OF_PREDICTIONS else ""
-            rows.append(f"| `{name}` | {room} | {option} | {SETTINGS[name].metadata['about']} |")
-    source[0] = source[0].replace("<!-- settings -->", "\n".join(rows))
+    source[0] = source[0].replace("<!-- settings -->", table_of_settings())
 
 
 def literal_blocks(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +18,15 @@ import tracebed.api as tb
 from drawn import draw
 from engines import case
 from tracebed.cli import tracebed
-from tracebed.cli.setup_options import OF_PREDICTIONS, OF_REPLAYS, declared
+from tracebed.cli.setup_options import declared, table_of_settings
 from tracebed.errors import InputError
+from tracebed.orchestrator import setup
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.setup import ROOMS, SETTINGS, Scheduling, Setup, Timing
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.validation.repetitions.campaign import CellSpec, ReplaySpec
+from tracebed.validation.repetitions.campaign import CellSpec
 
 OTHER: dict[str, Any] = {
     "policy": "slurm",
@@ -48,18 +52,86 @@ def test_the_table_of_other_values_lacks_no_setting() -> None:
     }
 
 
-def test_each_setting_is_an_option_of_the_commands_and_a_key_of_files() -> None:
-    for command, names in (("simulate", OF_PREDICTIONS), ("replay", OF_REPLAYS)):
+def offered(name: str, value: Any) -> dict[str, bool]:
+    """Return where a setting appears: place -> whether it is there.
+
+    Args:
+        name: the setting.
+        value: a value that is not its default.
+    """
+    plain, other = Setup.of("easy"), Setup.of("easy", **{name: value})
+    info = RunInfo("simulator", "simulated", [], {}, other)
+    again = RunInfo.from_json(json.loads(json.dumps(info.as_dict())))
+
+    def option_of(command: str) -> click.Option | None:
         found = tracebed.get_command(click.Context(tracebed), command)
         assert found is not None
-        options = {option.name: option for option in found.params}
-        for name in names:
-            assert options[name].opts[-1] == declared(name)[-2]
-            assert getattr(options[name], "help", "")
-    assert {*OF_PREDICTIONS} == {*SETTINGS} - {"dispatched"}
-    assert {*OF_REPLAYS} <= {*CellSpec.model_fields}
-    assert {*OF_REPLAYS} - {"policy", "policy_parameters"} <= {*ReplaySpec.model_fields}
-    assert all(field.metadata["about"].strip() for field in SETTINGS.values())
+        options = {each.name: each for each in found.params if isinstance(each, click.Option)}
+        return options.get(name)
+
+    def is_offered(command: str) -> bool:
+        option = option_of(command)
+        return option is not None and option.opts[-1] == declared(name)[-2] and bool(option.help)
+
+    def is_taken(run: Callable[..., Any]) -> bool:
+        try:
+            run(**{name: value})
+        except InputError as error:
+            return "unknown setting" not in str(error)
+        return True
+
+    workload = tb.generate("cirne", jobs=3, nodes=4, seed=1)
+    settings = {"policy": "easy", "grid": "2x2", name: value}
+    predicted = tb.simulate(workload, **settings).info.setup.given if name != "policy_parameters" else {name: value}
+    return {
+        "option of simulate": is_offered("simulate") or name == "dispatched",
+        "option of replay": is_offered("replay") or name in ROOMS["timing"],
+        "keyword of simulate": name in predicted,
+        "keyword of Setup.of": is_taken(lambda **settings: Setup.of("easy", **settings)),
+        "key of YAML files": name in {*CellSpec.model_fields} or name in ROOMS["timing"],
+        "run.json": name in info.as_dict()["setup"]["timing" if name in ROOMS["timing"] else "scheduling"],
+        "read back": again.setup == other,
+        "digest": plain.digest != other.digest,
+        "report": _is_reported(name, info),
+        "docs": f"| `{name}` |" in table_of_settings(),
+        "help": bool(SETTINGS[name].metadata["about"].strip()),
+    }
+
+
+def _is_reported(name: str, info: RunInfo) -> bool:
+    """Return whether the facts of a report have the setting."""
+    own = {"policy": info.policy, "policy_parameters": info.policy_parameters, "speed": info.speed}
+    each = "overhead_launch_s" if name == "overheads" else name
+    return name in own or each in info.settings
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_each_setting_is_in_every_place(name: str) -> None:
+    assert [place for place, there in offered(name, OTHER[name]).items() if not there] == []
+
+
+def test_a_new_setting_is_added_in_one_place(tmp_path: Path) -> None:
+    """A field that is added to `Scheduling` or `Timing` appears everywhere, in a process with the changed module."""
+    source = Path(setup.__file__).read_text(encoding="utf-8")
+    field = '    dummy_s: float = field(default=0.0, metadata=about("A dummy."))\n'
+    for room in ("Scheduling", "Timing"):
+        head, line, rest = source.partition(f"class {room}:\n")
+        first = rest.index("    ", rest.index('"""\n\n') + 4) if '"""\n\n' in rest else 0
+        changed = tmp_path / f"{room}.py"
+        changed.write_text(head + line + rest[:first] + field + rest[first:], encoding="utf-8")
+        script = f"""
+import importlib.util, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+spec = importlib.util.spec_from_file_location("tracebed.orchestrator.setup", {str(changed)!r})
+module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+import tracebed.orchestrator
+tracebed.orchestrator.setup = module
+spec.loader.exec_module(module)
+import test_setup
+print([place for place, there in test_setup.offered("dummy_s", 3.0).items() if not there])
+"""
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
 @pytest.mark.parametrize("name", OTHER)

@@ -20,7 +20,7 @@ from tracebed.cli.options import (
 )
 from tracebed.cli.schedulers import check_alone, check_scheduler_options, replay_on, scheduler_options
 from tracebed.cli.sections import Sectioned
-from tracebed.cli.setup_options import OF_REPLAYS, settings_of, setup_options
+from tracebed.cli.setup_options import OF_REPLAYS, SECTION, settings_of, setup_options
 from tracebed.cli.watch import shown_live, watch_options
 from tracebed.errors import ExitCode
 
@@ -34,7 +34,7 @@ SHOWN = ("makespan_s", "mean_wait_s", "mean_response_s", "utilization")
 @click.command(
     cls=Sectioned,
     sections={
-        "Scheduling": ("priority", "placement", "grid", "interval_s", "over_limit"),
+        "Scheduling": SECTION,
         "Batch system": ("scheduler", "scheduler_options"),
         "Jobs and nodes": (
             *("balance", "work_rate", "clock", "commands"),

@@ -20,10 +20,14 @@ from tracebed.cli.options import (
 from tracebed.cli.policy_options import parsed
 from tracebed.errors import InputError
 
+SECTION = tuple(name for name in ROOMS["scheduling"] if not name.startswith("policy"))
+"""Settings of the section of help about scheduling."""
 OF_REPLAYS = (*ROOMS["scheduling"], "speed")
 """Settings of a replay."""
-OF_PREDICTIONS = (*ROOMS["scheduling"], *(name for name in ROOMS["timing"] if name != "dispatched"))
-"""Settings of a prediction. Whether a policy dispatches as a batch system is not chosen on the command line."""
+OF_TIMING = tuple(name for name in ROOMS["timing"] if name != "dispatched")
+"""Settings of the time of a prediction. Whether a policy dispatches as a batch system is no option."""
+OF_PREDICTIONS = (*ROOMS["scheduling"], *OF_TIMING)
+"""Settings of a prediction."""
 
 
 def setup_options(names: Iterable[str], *, required: bool = True) -> Callable[[Command], Command]:
@@ -117,3 +121,13 @@ def _kind(name: str, required: bool) -> dict[str, Any]:
 
 def _extension(group: str) -> dict[str, Any]:
     return {"cls": ExtensionOption, "type": ExtensionName(group), "metavar": "NAME"}
+
+
+def table_of_settings() -> str:
+    """Return the settings as a table in Markdown, for the page about the setup."""
+    rows = ["| setting | part | option | meaning |", "|---|---|---|---|"]
+    for room, names in ROOMS.items():
+        for name in names:
+            option = f"`{declared(name)[-2]}`" if name in OF_PREDICTIONS else ""
+            rows.append(f"| `{name}` | {room} | {option} | {SETTINGS[name].metadata['about']} |")
+    return "\n".join(rows)

@@ -25,7 +25,7 @@ from tracebed.cli.options import (
 )
 from tracebed.cli.runs import end_on_signals, summary
 from tracebed.cli.sections import Sectioned
-from tracebed.cli.setup_options import OF_PREDICTIONS, settings_of, setup_options
+from tracebed.cli.setup_options import OF_PREDICTIONS, OF_TIMING, SECTION, settings_of, setup_options
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,11 +36,8 @@ if TYPE_CHECKING:
 @click.command(
     cls=Sectioned,
     sections={
-        "Scheduling": ("priority", "placement", "grid", "interval_s", "over_limit"),
-        "Model of time": (
-            *("speed", "runtime_model", "malleability_interval_s", "overheads", "calibration", "cloud"),
-            "processes",
-        ),
+        "Scheduling": SECTION,
+        "Model of time": (*OF_TIMING, "cloud", "processes"),
         "Simulator and repetitions": ("engine", "simulator", "shake"),
     },
 )
