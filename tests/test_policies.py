@@ -26,7 +26,7 @@ from tracebed.converters.formats.writing import write_workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
-from tracebed.orchestrator.scheduling import priorities
+from tracebed.orchestrator.scheduling import names
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.policies.conservative import Conservative
@@ -333,7 +333,7 @@ def test_the_help_names_every_policy() -> None:
 
 def test_the_command_offers_every_priority() -> None:
     (option,) = [option for option in simulate.params if option.name == "priority"]
-    assert list(option.type.choices) == list(priorities.NAMES)  # type: ignore[attr-defined]
+    assert list(option.type.choices) == list(names.PRIORITIES)  # type: ignore[attr-defined]
     run = predicted([rigid(0, 0, 1, 1)], 1, "easy", priority="aging")
     assert run.info.settings["priority"] == "aging"
 
