@@ -114,9 +114,8 @@ ELSEWHERE = {"simulate --keep"}
 """Outputs that need a program: tests/test_simulate_elastisim.py."""
 INPUTS = {
     *("baseline", "before", "calibration", "campaign", "commands", "config", "file", "folder", "recover", "health"),
-    *("inventory", "log", "mapping", "noise", "only_summary", "predicted", "raw", "real", "run", "runs"),
+    *("inventory", "log", "noise", "only_summary", "predicted", "raw", "real", "run", "runs"),
     *(
-        "scheduler_conf",
         "source",
         "suite",
         "tolerances",
