@@ -160,7 +160,7 @@ def test_variables_and_files_set_options_and_the_command_line_wins(
 
 
 def test_a_subcommand_has_a_section_of_its_own(call: Call, tmp_path: Path) -> None:
-    (tmp_path / "tracebed.toml").write_text("[generate.cirne]\njobs = 7\nnodes = 16\nmalleable = true\n")
+    (tmp_path / "tracebed.toml").write_text("[generate.cirne]\njobs = 7\nnodes = 16\nkind = 'malleable'\n")
     status, out, err = call("generate", "cirne", "-o", "w.csv", "--json")
     assert status == ExitCode.OK, err
     assert (json.loads(out)["jobs"], json.loads(out)["nodes"]) == (7, 16)

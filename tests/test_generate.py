@@ -97,16 +97,16 @@ def test_an_option_for_every_argument(call: Callable[[str], Result]) -> None:
     assert asked(call, "toy --jobs 1") == "None 1 0 None slow False None None"
     assert asked(call, "toys --nodes 4 --cores-per-node 2 --seed 5") == "4 2 5 None fast False None None"
     assert len(read_workload("w.parquet")) == 3
-    assert asked(call, "toys --jobs 2 --mode slow --exactly") == "None 1 0 None slow True None None"
-    assert asked(call, "toys --half-life 1.5 --log a.swf") == "None 1 0 None fast False 1.5 a.swf"
+    assert asked(call, "toys --jobs 2 --set mode=slow --set exactly=yes") == "None 1 0 None slow True None None"
+    assert asked(call, "toys --set half-life=1.5 --set log=a.swf") == "None 1 0 None fast False 1.5 a.swf"
     changed = default.replace("1.0", "2.5").replace("2)", "7)")
     assert asked(call, "toys --set inner.a=2.5 --set count=7") == f"None 1 0 {changed} fast False None None"
 
 
 def test_a_flag_that_a_papers_workload_sets_stays_set_unless_it_is_cleared(call: Callable[[str], Result]) -> None:
     assert asked(call, "exact").split()[-3] == "True"
-    assert asked(call, "exact --no-exactly").split()[-3] == "False"
-    assert "--exactly / --no-exactly" in call("exact --help").output
+    assert asked(call, "exact --set exactly=no").split()[-3] == "False"
+    assert "exactly=yes: Whether." in call("exact --help").output
 
 
 @pytest.mark.parametrize("name", [name for name, model in MODELS.all() if isinstance(model, partial)])
@@ -118,9 +118,9 @@ def test_a_papers_workload_is_the_same_by_command_and_by_name(name: str, call: C
 def test_help_says_what_the_docstring_says(call: Callable[[str], Result]) -> None:
     text = re.sub(r"\s+", " ", call("toy --help").output)
     assert "--jobs INTEGER RANGE How many jobs. [x>=1; required]" in text
-    assert "--mode [slow|fast] How it is done, on two lines. [default: slow]" in text
-    assert "--exactly Whether." in text
-    assert "--half-life NUMBER Of something, s. [default: the model's own]" in text
+    assert "mode=slow: How it is done, on two lines. One of slow, fast." in text
+    assert "exactly=no: Whether." in text
+    assert "half_life=: Of something, s." in text
     assert "Constants and their defaults: inner.a=1.0, count=2." in text
     assert "tracebed generate toy --jobs 200 --seed 7 -o w.parquet" in text
     text = re.sub(r"\s+", " ", call("toys --help").output)
@@ -197,9 +197,9 @@ def test_estimates_and_kinds_for_any_model(call: Callable[[str], Result]) -> Non
     ("words", "what"),
     [
         ("toy", "--jobs"),
-        ("toy --jobs 1 --mode medium", "'medium' is not one of 'slow', 'fast'"),
-        ("toy --jobs 1 --half-life inf", "not a finite number"),
-        ("toys --set inner.b=1", "unknown constant 'inner.b' (one of inner.a, count)"),
+        ("toy --jobs 1 --set mode=medium", "'medium' is not one of 'slow', 'fast'"),
+        ("toy --jobs 1 --set half_life=inf", "not a finite number"),
+        ("toys --set inner.b=1", "unknown constant 'inner.b' (one of mode, exactly, half_life, log, inner.a, count)"),
         ("toys --set inner=1", "unknown constant 'inner'"),
         ("toys --set count=1.5", "'1.5' is not a whole number"),
         ("toys --set inner.a=nan", "'nan' is not a number"),

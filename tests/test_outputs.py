@@ -70,7 +70,7 @@ CASES = {
     "malleable -o": Case("malleable w.parquet --share 1 -o OUT", "out.parquet"),
     "nodes check -o": Case("nodes check emulated-4 --seconds 0 -o OUT", "out.yaml", light=False),
     "nodes facts -o": Case("nodes facts emulated-4 -o OUT", "out.yaml", light=False),
-    "calibrate -o": Case("calibrate --inventory emulated-4 -o OUT", "out.yaml", light=False),
+    "nodes calibrate -o": Case("nodes calibrate --inventory emulated-4 -o OUT", "out.yaml", light=False),
     "simulate -o": Case("simulate w.parquet --policy easy --nodes 4 -o OUT", "out", "prediction"),
     "sweep -o": Case("sweep study.yaml --workers 1 -o OUT", "out", "store", light=False),
     "sensitivity -o": Case(
@@ -87,15 +87,15 @@ CASES = {
     "watch --metrics": Case("watch real --once --metrics OUT", "out.prom", renewed=True, light=False),
     "repeat -o": Case("repeat campaign.yaml -o OUT", "out", "store", light=False),
     "noise -o": Case("noise r/1 r/2 r/3 r/4 r/5 -o OUT", "out.yaml", source="r/1/run.json"),
-    "recover -o": Case("recover p -o OUT", "out", "run", light=False),
+    "replay -o, recover": Case("replay --recover p -o OUT", "out", "run", light=False),
     "import -o": Case(
         "import table.csv --as predicted --workload w.parquet -o OUT", "out", "prediction", source="table.csv"
     ),
     "import -o, real": Case("import table.csv --as real --nodes 4 -o OUT", "out", "run", source="table.csv"),
     "recorded -o": Case("recorded emulated -o OUT", "out", "store", light=False),
     "compare --report": Case(f"{COMPARE} --report OUT", "out.html", source="p/run.json", renewed=True, light=False),
-    "compare --report x.md": Case(f"{COMPARE} --report OUT", "out.md", source="p/run.json", renewed=True),
-    "compare --report x.xml": Case(f"{COMPARE} --report OUT", "out.xml", source="p/run.json", renewed=True),
+    "compare --report, md": Case(f"{COMPARE} --report OUT", "out.md", source="p/run.json", renewed=True),
+    "compare --report, xml": Case(f"{COMPARE} --report OUT", "out.xml", source="p/run.json", renewed=True),
     "compare --code-quality": Case(f"{COMPARE} --code-quality OUT", "out.json", source="p/run.json", renewed=True),
     "validate -o": Case("validate suite.yaml -o OUT", "out", "store", light=False),
     "validate --code-quality": Case(
@@ -113,10 +113,9 @@ CASES = {
 ELSEWHERE = {"simulate --keep"}
 """Outputs that need a program: tests/test_simulate_elastisim.py."""
 INPUTS = {
-    *("baseline", "before", "calibration", "campaign", "commands", "config", "file", "folder", "health"),
-    *("inventory", "log", "mapping", "noise", "only_summary", "predicted", "raw", "real", "run", "runs"),
+    *("baseline", "before", "calibration", "campaign", "commands", "config", "file", "folder", "recover", "health"),
+    *("inventory", "log", "noise", "only_summary", "predicted", "raw", "real", "run", "runs"),
     *(
-        "scheduler_conf",
         "source",
         "suite",
         "tolerances",

@@ -296,7 +296,7 @@ def test_numbers_too_large_to_multiply_are_unknown() -> None:
 
 @pytest.mark.parametrize("number", [2.0**63, 1e300, np.inf, -np.inf])
 def test_no_number_in_the_place_of_a_text_is_an_internal_error(number: float) -> None:
-    workload, _ = read(pm100.read_log, parquet(marconi(job_id=[number, 2.0, 3.0])))
+    workload, _ = read(pm100.SITE.read, parquet(marconi(job_id=[number, 2.0, 3.0])))
     assert len(workload) == 3
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator import run as runs
 from tracebed.orchestrator.run import Run, RunInfo
+from tracebed.orchestrator.runs import nodes as run_nodes
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.simulation.prediction import predict
 
@@ -44,7 +44,7 @@ def info_of(nodes: list[NodeFacts]) -> RunInfo:
 def test_nodes_are_read_as_they_were(found: list[tuple[str, int]], many: int) -> None:
     nodes = [NodeFacts(name or "x", cores) for name, cores in found]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "MANY", many)
+        patch.setattr(run_nodes, "MANY", many)
         assert read(info_of(nodes)).nodes == nodes
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+from tracebed.orchestrator.testbeds import inventory_schema as schemas
 from tracebed.orchestrator.testbeds.checking import health as judging
 from tracebed.orchestrator.testbeds.checking.health import NodeHealth
 from tracebed.orchestrator.testbeds.checking.making import bring_up, take_down
 from tracebed.orchestrator.testbeds.checking.survey import NodeReport, known, survey
 from tracebed.orchestrator.testbeds.checking.written import as_yaml
 from tracebed.orchestrator.testbeds.inventory import load_inventory
-from tracebed.orchestrator.testbeds.inventory_schema import inventory_schema
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.outputs import INVENTORY
 
@@ -127,6 +127,16 @@ def nodes_check(
     limits = judging.read_limits(health or judging.SHIPPED)
     reports = survey(_inventory(nodes), measure=True, seconds=seconds, say=on_step)
     return judging.judge(reports, limits)
+
+
+def inventory_schema() -> dict[str, Any]:
+    """Return the JSON schema of inventories, with the settings of the installed providers.
+
+    Example:
+        >>> inventory_schema()["type"]
+        'object'
+    """
+    return schemas.inventory_schema()
 
 
 def with_facts(nodes: Inventory | Path | str, reports: Iterable[NodeReport]) -> Inventory:

@@ -29,12 +29,10 @@ def reading_options(command: Command) -> Command:
         click.option(
             "--unit",
             type=click.Choice(["s", "ms", "us", "ns", "min", "h"]),
-            default="",
             help="Unit of times, if the column name does not state it.  [default: s]",
         ),
         click.option(
             "--time-zone",
-            default="",
             metavar="ZONE",
             help="Time zone of dates without an offset (Europe/Berlin).  [default: UTC]",
         ),
@@ -94,7 +92,8 @@ def import_(
 
     check_run(output, replace=replace, real=side == "real")
     with progress(f"reading {file.name}"):
-        run = tb.import_run(file, side=side, columns=chosen(columns), **options)
+        given = {name: value for name, value in options.items() if value is not None}
+        run = tb.import_run(file, side=side, columns=chosen(columns), **given)
     run.save(output, replace=replace)
     summary(run, output, as_json)
 
