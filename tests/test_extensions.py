@@ -78,7 +78,7 @@ def test_a_format_of_another_package_is_recognized_read_and_written(site: Path, 
 def test_a_model_of_another_package_is_listed_and_drawn(site: Path, tmp_path: Path) -> None:
     listed = packages.tracebed(site, "generate", "--help", cwd=tmp_path).stdout
     assert "equal                Draw equal jobs." in listed
-    words = "generate equal --jobs 3 --run-time 5 -o w.csv --json"
+    words = "generate equal --jobs 3 --set run_time=5 -o w.csv --json"
     done = packages.tracebed(site, *words.split(), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["jobs"] == 3
