@@ -286,7 +286,7 @@ def test_a_mask_changes_at_the_next_malleability_point(tmp_path: Path) -> None:
         assert affinities(rank) == [str(CPUS[1])] * 3  # one thread is parked
         later = job.resized(job.resize(0, cpus=both))
         assert affinities(rank) == sorted([both, str(CPUS[0]), str(CPUS[1])])
-        assert later["iteration"] > answer["iteration"]
+        assert later["iteration"] >= answer["iteration"]  # one point may see both: the order can arrive in it
         outside = job.resized(job.resize(0, cpus="4000"))
         assert outside["type"] == "error" and "not a subset of the node" in outside["what"]
         assert job.finish()["state"] == "completed"

@@ -70,7 +70,7 @@ class Scheduling:
     instance: Policy | None = field(default=None, compare=False, repr=False)
     """The policy, if it is given as a class or an instance. It is not recorded."""
     file: str = field(default="", compare=False, repr=False)
-    """`FILE.py:CLASS` of a policy in a file. It is not recorded: `policy` has the class and a hash of the file."""
+    """Place of a policy in a file, FILE.py:CLASS. It is not recorded: the policy has the class and the file's hash."""
 
     def __post_init__(self) -> None:
         """Raise InputError if a name is unknown or a number is out of its range (`tracebed.bounds`)."""
