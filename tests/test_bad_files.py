@@ -33,10 +33,10 @@ from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.slurm import conf as slurm_conf
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.checking.health import read_limits
-from tracebed.validation.repetitions.campaign import load_campaign
+from tracebed.validation.experiments.file import load_study
+from tracebed.validation.experiments.real.campaign import load_campaign
+from tracebed.validation.experiments.suite import load_suite
 from tracebed.validation.simulators.pairing import read_mapping
-from tracebed.validation.studies.study_file import load_study
-from tracebed.validation.suites.suite import load_suite
 from tracebed.validation.verdict.baseline import Baseline, verdicts_in
 from tracebed.validation.verdict.tolerances import Tolerances
 from tracebed.yaml_file import YamlFile

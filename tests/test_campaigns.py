@@ -15,9 +15,9 @@ from click.testing import CliRunner
 import tracebed.api as tb
 from tracebed.cli import tracebed
 from tracebed.errors import ExitCode
-from tracebed.validation.repetitions.campaign import HINT, CampaignSpec, load_campaign
-from tracebed.validation.repetitions.dependence import Dependence
-from tracebed.validation.repetitions.summary import CellFigures, Figures, Summary
+from tracebed.validation.experiments.real.campaign import HINT, CampaignSpec, load_campaign
+from tracebed.validation.experiments.views.dependence import Dependence
+from tracebed.validation.experiments.views.statistics import CellFigures, Figures, Summary
 from tracebed.yaml_file import YamlFile
 
 FOLDER = Path(__file__).with_name("benchmarks") / "campaigns"

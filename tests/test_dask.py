@@ -19,7 +19,7 @@ import pytest
 import slurmd
 from test_sweep import HERE, run, study
 from tracebed.errors import InputError
-from tracebed.validation.studies.pools import DaskPool
+from tracebed.validation.experiments.simulated.pools import DaskPool
 
 __all__ = ["study"]  # the fixture
 

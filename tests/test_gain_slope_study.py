@@ -13,8 +13,8 @@ from tracebed.cli import tracebed
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.inventory import load_inventory
-from tracebed.validation.studies.real import dmr_gain_slope
-from tracebed.validation.studies.real.base import STUDIES, Settings
+from tracebed.validation.experiments.papers import dmr_gain_slope
+from tracebed.validation.experiments.papers.base import STUDIES, Settings
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 

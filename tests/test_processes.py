@@ -19,8 +19,8 @@ from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.processes import Processes, as_processes
 from tracebed.states import JobState
-from tracebed.validation.studies.choices import setting
-from tracebed.validation.studies.study_file import load_study
+from tracebed.validation.experiments.choices import setting
+from tracebed.validation.experiments.file import load_study
 
 
 def tracebed(*words: object) -> Result:

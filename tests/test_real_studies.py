@@ -12,9 +12,9 @@ from tracebed.cli import tracebed
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
+from tracebed.validation.experiments.papers import drom, sd, throughput
+from tracebed.validation.experiments.papers.base import STUDIES, Findings, FindingsTable, Settings, percent
 from tracebed.validation.metrics.summary import metrics
-from tracebed.validation.studies.real import drom, sd, throughput
-from tracebed.validation.studies.real.base import STUDIES, Findings, FindingsTable, Settings, percent
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 

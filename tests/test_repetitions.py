@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 import tracebed.api as tb
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError, TestbedError
-from tracebed.validation.repetitions import beside, outcomes
-from tracebed.validation.repetitions.beside import Beside
-from tracebed.validation.repetitions.campaign import load_campaign
-from tracebed.validation.repetitions.dependence import dependence
+from tracebed.validation.experiments.real import beside
+from tracebed.validation.experiments.real.beside import Beside
+from tracebed.validation.experiments.real.campaign import load_campaign
+from tracebed.validation.experiments.views.dependence import dependence
+from tracebed.validation.verdict import outcomes
 
 DEFAULTS = "defaults: {workload: w.csv, policy: easy, inventory: emulated-4, speed: 1e6}\n"
 
@@ -142,7 +143,9 @@ def test_all_processes_of_the_command_are_killed(tmp_path: Path, monkeypatch: py
 
 
 def test_the_command_does_not_outlive_a_killed_campaign(tmp_path: Path) -> None:
-    script = "import sys, time; from pathlib import Path; from tracebed.validation.repetitions.beside import Beside\n"
+    script = (
+        "import sys, time; from pathlib import Path; from tracebed.validation.experiments.real.beside import Beside\n"
+    )
     script += "with Beside(sys.argv[1], Path('log'), Path()): time.sleep(1000)"
     with subprocess.Popen([sys.executable, "-c", script, TREE], cwd=tmp_path) as process:
         found = pids(tmp_path)

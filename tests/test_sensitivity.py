@@ -17,11 +17,11 @@ import tracebed.api as tb
 from test_schemas import problems
 from tracebed.cli import tracebed
 from tracebed.errors import ExitCode, InputError
+from tracebed.validation.experiments.choices import others, setting, spelled
+from tracebed.validation.experiments.file import StudyFile, load_study
+from tracebed.validation.experiments.views.sensitivity import ACCIDENT, INSIDE, OUTSIDE
+from tracebed.validation.experiments.views.tornado import tornado
 from tracebed.validation.metrics import all_metrics
-from tracebed.validation.studies.choices import others, setting, spelled
-from tracebed.validation.studies.sensitivity import ACCIDENT, INSIDE, OUTSIDE
-from tracebed.validation.studies.study_file import StudyFile, load_study
-from tracebed.validation.studies.tornado import tornado
 
 STUDY: dict[str, Any] = {
     "workloads": {

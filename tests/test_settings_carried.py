@@ -27,15 +27,15 @@ from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.validation.budget.budget import error_budget
+from tracebed.validation.experiments.file import load_study
+from tracebed.validation.experiments.real.campaign import load_campaign
+from tracebed.validation.experiments.simulated import cells
+from tracebed.validation.experiments.simulated import grid as sweeping
+from tracebed.validation.experiments.suite import load_suite
+from tracebed.validation.experiments.views import verdicts as runner
 from tracebed.validation.fitting import cases as fitted
 from tracebed.validation.fitting import cases_of
 from tracebed.validation.metrics import metrics
-from tracebed.validation.repetitions.campaign import load_campaign
-from tracebed.validation.studies import cells
-from tracebed.validation.studies import sweep as sweeping
-from tracebed.validation.studies.study_file import load_study
-from tracebed.validation.suites import runner
-from tracebed.validation.suites.suite import load_suite
 
 SPEED = 1e6
 SET: dict[str, Any] = {

@@ -26,7 +26,7 @@ from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.setup import ROOMS, SETTINGS, Scheduling, Setup, Timing
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.validation.repetitions.campaign import CellSpec
+from tracebed.validation.experiments.real.campaign import CellSpec
 
 OTHER: dict[str, Any] = {
     "policy": "slurm",

@@ -81,7 +81,7 @@ APART = {
 }
 VALIDATION = "tracebed.validation"
 # package of validation -> its sibling packages that it may not import: simulators make runs, the others judge them
-JUDGES = {"budget", "fitting", "metrics", "repetitions", "report", "studies", "suites", "verdict"}
+JUDGES = {"budget", "experiments", "fitting", "metrics", "report", "verdict"}
 VALIDATION_APART = {
     "simulators": JUDGES,
     **{room: {"simulators"} for room in ("budget", "fitting", "metrics", "report", "verdict")},

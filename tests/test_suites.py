@@ -20,9 +20,10 @@ from runs import fcfs_run
 from tracebed.cli import tracebed
 from tracebed.errors import ExitCode, InputError, TracebedError
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.validation.suites import runner, simulators
-from tracebed.validation.suites.simulators import Driven
-from tracebed.validation.suites.suite import load_suite
+from tracebed.validation.experiments.predicted import simulators
+from tracebed.validation.experiments.predicted.simulators import Driven
+from tracebed.validation.experiments.suite import load_suite
+from tracebed.validation.experiments.views import verdicts as runner
 
 SUITE = """\
 workloads: {w: w.csv}

@@ -28,14 +28,16 @@ from tracebed.files import locked_folder
 from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.validation.experiments import workloads
+from tracebed.validation.experiments.file import load_study, names
+from tracebed.validation.experiments.simulated import cells
+from tracebed.validation.experiments.simulated.grid import plan, sweep
+from tracebed.validation.experiments.simulated.pools import DaskPool, LocalPool
+from tracebed.validation.experiments.views import plots
+from tracebed.validation.experiments.views.published import beside
+from tracebed.validation.experiments.workloads import fingerprint
 from tracebed.validation.metrics import metrics
 from tracebed.validation.metrics.registry import REGISTRY as METRICS
-from tracebed.validation.studies import cells, plots, workloads
-from tracebed.validation.studies.pools import DaskPool, LocalPool
-from tracebed.validation.studies.published import beside
-from tracebed.validation.studies.study_file import load_study, names
-from tracebed.validation.studies.sweep import plan, sweep
-from tracebed.validation.studies.workloads import fingerprint
 
 SMALL = """\
 workloads:
@@ -641,7 +643,7 @@ def test_dask_computes_the_same(study: Callable[..., Path], tmp_path: Path) -> N
 
 def test_an_unreachable_dask_scheduler_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
-    monkeypatch.setattr("tracebed.validation.studies.pools.PATIENCE_S", 0.2)
+    monkeypatch.setattr("tracebed.validation.experiments.simulated.pools.PATIENCE_S", 0.2)
     with pytest.raises(InputError, match="no response from Dask scheduler"), DaskPool("tcp://127.0.0.1:9"):
         pass
 

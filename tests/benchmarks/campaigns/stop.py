@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-SUPERVISOR = "tracebed.validation.repetitions.beside"
+SUPERVISOR = "tracebed.validation.experiments.real.beside"
 AGENT = "tracebed.orchestrator.testbeds.agent"
 
 

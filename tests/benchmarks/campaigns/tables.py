@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tracebed.validation.repetitions.summary import Summary, summarize
+from tracebed.validation.experiments.views.statistics import Summary, summarize
 
 METRICS = {"makespan_s": "makespan", "mean_wait_s": "wait", "mean_response_s": "response"}
 KINDS = {

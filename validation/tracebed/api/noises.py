@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tracebed.api.runs import AnyRun
 from tracebed.orchestrator import run as orchestrator
+from tracebed.validation.experiments.real.store import run_folders
 from tracebed.validation.metrics import TAU
-from tracebed.validation.repetitions.store import run_folders
 from tracebed.validation.verdict.noise import NoiseFloor, noise_floor
 
 

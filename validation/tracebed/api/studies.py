@@ -40,9 +40,9 @@ def repeat(
         >>> list(tb.repeat("campaign.yaml", "campaign")["repetition"])
         [1, 2]
     """
-    from tracebed.validation.repetitions import runner, store
-    from tracebed.validation.repetitions.campaign import load_campaign
-    from tracebed.validation.repetitions.summary import summarize
+    from tracebed.validation.experiments.real import runner, store
+    from tracebed.validation.experiments.real.campaign import load_campaign
+    from tracebed.validation.experiments.views.statistics import summarize
 
     loaded, folder = load_campaign(campaign), Path(output)
     with store.locked(folder):
@@ -84,9 +84,9 @@ def sweep(
         >>> sorted(tb.sweep("study.yaml", workers=1)["policy"])
         ['easy', 'fcfs']
     """
-    from tracebed.validation.studies import sweep as sweeping
-    from tracebed.validation.studies.pools import LocalPool
-    from tracebed.validation.studies.study_file import load_study
+    from tracebed.validation.experiments.file import load_study
+    from tracebed.validation.experiments.simulated import grid as sweeping
+    from tracebed.validation.experiments.simulated.pools import LocalPool
 
     if workers is not None:
         check_size("workers", workers)

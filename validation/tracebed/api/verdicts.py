@@ -14,8 +14,8 @@ from tracebed.api.runs import AnyRun
 from tracebed.errors import InputError
 from tracebed.orchestrator import run as orchestrator
 from tracebed.validation.accidents import differences, figures, intervals, kept
+from tracebed.validation.experiments.real.store import run_folders
 from tracebed.validation.metrics import TAU
-from tracebed.validation.repetitions.store import run_folders
 from tracebed.validation.simulators.reading import import_run, simulator_at
 from tracebed.validation.simulators.simulator import ReadOptions, Side
 from tracebed.validation.verdict import validate as validate_cases
@@ -120,8 +120,9 @@ def validate(
         >>> list(tb.validate("suite.yaml", "validation"))
         ['tracebed']
     """
-    from tracebed.validation.suites import results, runner
-    from tracebed.validation.suites.suite import load_suite
+    from tracebed.validation.experiments.suite import load_suite
+    from tracebed.validation.experiments.views import results
+    from tracebed.validation.experiments.views import verdicts as runner
 
     loaded, folder = load_suite(suite, simulators), Path(output)
     with runner.locked(folder):

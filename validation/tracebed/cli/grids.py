@@ -14,7 +14,7 @@ from tracebed.cli.options import STORE, output_option
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
-    from tracebed.validation.studies.pools import Pool
+    from tracebed.validation.experiments.simulated.pools import Pool
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Grid:
 
     def pool(self) -> Pool:
         """Return the workers. Raises InputError if the options contradict each other."""
-        from tracebed.validation.studies.pools import DaskPool, LocalPool
+        from tracebed.validation.experiments.simulated.pools import DaskPool, LocalPool
 
         if self.kind == "local":
             if self.scheduler is not None:

@@ -13,9 +13,9 @@ from tracebed.cli.options import PATH, STORE, json_option, output_option
 from tracebed.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
-    from tracebed.validation.repetitions.campaign import Campaign
-    from tracebed.validation.repetitions.store import Attempt
-    from tracebed.validation.repetitions.summary import Summary
+    from tracebed.validation.experiments.real.campaign import Campaign
+    from tracebed.validation.experiments.real.store import Attempt
+    from tracebed.validation.experiments.views.statistics import Summary
 
 
 @click.command()
@@ -44,7 +44,7 @@ def repeat(campaign: Path | None, only_summary: Path | None, output: Path | None
     from tracebed.cli.runs import end_on_signals
 
     end_on_signals()
-    from tracebed.validation.repetitions.campaign import load_campaign
+    from tracebed.validation.experiments.real.campaign import load_campaign
 
     with progress(f"reading {campaign.name}"):
         loaded = load_campaign(campaign)
@@ -56,7 +56,7 @@ def repeat(campaign: Path | None, only_summary: Path | None, output: Path | None
 def _repeat(campaign: Campaign, folder: Path) -> list[Attempt]:
     """Carry out what is left of the campaign, with a forecast, progress, and a warning for each failure."""
     from tracebed.display import time_text
-    from tracebed.validation.repetitions import runner, store
+    from tracebed.validation.experiments.real import runner, store
 
     with store.locked(folder):
         plan = runner.plan(campaign, folder)
@@ -81,7 +81,7 @@ def _repeat(campaign: Campaign, folder: Path) -> list[Attempt]:
 
 def _print(folder: Path, as_json: bool) -> None:
     """Print the statistics of the campaign in `folder`."""
-    from tracebed.validation.repetitions.summary import summarize
+    from tracebed.validation.experiments.views.statistics import summarize
 
     with progress(f"reading {folder}"):
         summary = summarize(folder)

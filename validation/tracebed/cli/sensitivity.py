@@ -17,8 +17,8 @@ from tracebed.display import cell, effect
 from tracebed.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
-    from tracebed.validation.studies.sensitivity import Analysis, Sensitivity
-    from tracebed.validation.studies.study_file import StudyFile
+    from tracebed.validation.experiments.file import StudyFile
+    from tracebed.validation.experiments.views.sensitivity import Analysis, Sensitivity
 
 
 @click.command()
@@ -78,8 +78,8 @@ def sensitivity(
       tracebed sensitivity w.parquet --policy pref -x interval_s=10,60
     """
     from tracebed.files import locked_folder
-    from tracebed.validation.studies import sensitivity as analyzing
-    from tracebed.validation.studies.workloads import logs_of
+    from tracebed.validation.experiments.views import sensitivity as analyzing
+    from tracebed.validation.experiments.workloads import logs_of
 
     file = _study(study, policy, nodes)
     spec = file.study.sensitivity
@@ -104,7 +104,7 @@ def sensitivity(
 
 def _study(name: str, policy: str | None, nodes: int | None) -> StudyFile:
     """Return the study of the argument; of a workload and a policy, a study of one point."""
-    from tracebed.validation.studies.study_file import load_study, names, parse_study
+    from tracebed.validation.experiments.file import load_study, names, parse_study
 
     if policy is None:
         if nodes is not None:
@@ -135,7 +135,7 @@ def _known(figures: Sequence[str]) -> list[str]:
 
 def _finish(asked: Analysis, found: Sensitivity, shown: Sequence[str], own: Path, as_json: bool) -> ExitCode:
     """Draw the plots, and print the effects, warnings and failures."""
-    from tracebed.validation.studies import tornado
+    from tracebed.validation.experiments.views import tornado
 
     table = found.table[found.table["figure"].isin(shown)]
     with progress("drawing"):

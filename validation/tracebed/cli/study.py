@@ -41,7 +41,7 @@ def study(
       tracebed study drom-high-priority --inventory emulated-4 -o priority
     """
     from tracebed.files import locked_folder
-    from tracebed.validation.studies.real.base import STUDIES, Settings
+    from tracebed.validation.experiments.papers.base import STUDIES, Settings
 
     if listing:
         print_table(["study", "what"], [[known, STUDIES.summary(known)] for known in STUDIES.names()])

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tracebed.validation.accidents import Difference
-    from tracebed.validation.studies.study import Point
-    from tracebed.validation.studies.study_file import StudyFile
-    from tracebed.validation.studies.sweep import Plan, Swept
+    from tracebed.validation.experiments.experiment import Point
+    from tracebed.validation.experiments.file import StudyFile
+    from tracebed.validation.experiments.simulated.grid import Plan, Swept
 
 SHOWN = ["mean_response_s", "mean_run_s", "mean_wait_s", "mean_slowdown_ref", "makespan_s", "utilization"]
 RATES = ["acceptance_rate", "accepted_cancel_rate", "in_time_rate"]
@@ -62,8 +62,8 @@ def sweep(
       tracebed sweep kassel-knl --log cori-knl/ -o sweeps
       tracebed sweep study.yaml --only policy=easy,pref --only share=0.2 --dry-run
     """
-    from tracebed.validation.studies.study_file import load_study
-    from tracebed.validation.studies.workloads import logs_of
+    from tracebed.validation.experiments.file import load_study
+    from tracebed.validation.experiments.workloads import logs_of
 
     if listing:
         _list()
@@ -82,7 +82,7 @@ def sweep(
     folder = grid.folder
 
     from tracebed.files import locked_folder
-    from tracebed.validation.studies import sweep as sweeping
+    from tracebed.validation.experiments.simulated import grid as sweeping
 
     with locked_folder(folder, "sweep", mark="cells"):
         with progress(f"preparing {', '.join(file.study.workloads)}"):
@@ -102,8 +102,9 @@ def _finish(file: StudyFile, plan: Plan, done: Swept, folder: Path, as_json: boo
     import pandas as pd
 
     from tracebed.files import replacing
-    from tracebed.validation.studies import plots, store
-    from tracebed.validation.studies.published import against_first, beside, is_shaken
+    from tracebed.validation.experiments.simulated import store
+    from tracebed.validation.experiments.views import plots
+    from tracebed.validation.experiments.views.published import against_first, beside, is_shaken
 
     own = folder / file.name
     held = beside(file.study, done.table) if len(done.table) else None
@@ -145,7 +146,7 @@ def _finish(file: StudyFile, plan: Plan, done: Swept, folder: Path, as_json: boo
 def _facts(
     file: StudyFile, plan: Plan, done: Swept, held: pd.DataFrame | None, drawn: Sequence[Path], own: Path
 ) -> dict[str, Any]:
-    from tracebed.validation.studies.published import means
+    from tracebed.validation.experiments.views.published import means
 
     return {
         "study": file.name,
@@ -165,8 +166,8 @@ def _print(table: pd.DataFrame, held: pd.DataFrame | None) -> None:
 
     If the workload was shaken, a mean has the interval over the changes.
     """
+    from tracebed.validation.experiments.views.published import GROUP, intervals, means
     from tracebed.validation.metrics import all_metrics
-    from tracebed.validation.studies.published import GROUP, intervals, means
 
     averaged = means(table)
     keys = [key for key in [*GROUP, "window"] if key == "policy" or averaged[key].nunique(dropna=False) > 1]
@@ -204,7 +205,7 @@ def _held(row: Mapping[Any, Any]) -> str:
 
 def _records(file: StudyFile, against: Mapping[tuple[Any, ...], Mapping[str, Difference]]) -> list[dict[str, Any]]:
     """Return the differences of the policies from the first one: a row per point, window and metric."""
-    from tracebed.validation.studies.published import GROUP
+    from tracebed.validation.experiments.views.published import GROUP
 
     first = {"against": file.study.policies[0].name}
     return [
@@ -217,8 +218,8 @@ def _records(file: StudyFile, against: Mapping[tuple[Any, ...], Mapping[str, Dif
 def _print_differences(file: StudyFile, against: Mapping[tuple[Any, ...], Mapping[str, Difference]]) -> None:
     """Print the differences of the policies from the first one, over the same seeds and changes."""
     from tracebed.cli.shaking import change
+    from tracebed.validation.experiments.views.published import GROUP
     from tracebed.validation.metrics import all_metrics
-    from tracebed.validation.studies.published import GROUP
 
     if not against:
         return
@@ -253,7 +254,7 @@ def _spelt(point: Point) -> str:
 def _list() -> None:
     import textwrap
 
-    from tracebed.validation.studies.study_file import load_study, names
+    from tracebed.validation.experiments.file import load_study, names
 
     for name in names():
         click.echo(f"{name:16}  {textwrap.shorten(load_study(name).study.about, 100, placeholder=' ...')}")

@@ -14,9 +14,9 @@ from tracebed.cli.options import PATH, STORE, json_option, output_option
 from tracebed.errors import ExitCode
 
 if TYPE_CHECKING:
-    from tracebed.validation.repetitions.store import Attempt
-    from tracebed.validation.suites.runner import Forecast
-    from tracebed.validation.suites.suite import Suite
+    from tracebed.validation.experiments.real.store import Attempt
+    from tracebed.validation.experiments.suite import Suite
+    from tracebed.validation.experiments.views.verdicts import Forecast
     from tracebed.validation.verdict.validation import Validation
 
 
@@ -62,8 +62,9 @@ def validate(
     from tracebed.cli.runs import end_on_signals
 
     end_on_signals()
-    from tracebed.validation.suites import results, runner
-    from tracebed.validation.suites.suite import load_suite
+    from tracebed.validation.experiments.suite import load_suite
+    from tracebed.validation.experiments.views import results
+    from tracebed.validation.experiments.views import verdicts as runner
     from tracebed.validation.verdict.baseline import Baseline
 
     with progress(f"reading {suite.name}"):
@@ -119,7 +120,7 @@ def _replay(suite: Suite, forecast: Forecast, output: Path) -> None:
     """Carry out the remaining replays, with progress and a warning for each failure."""
     if suite.campaign is None:
         return
-    from tracebed.validation.suites import runner
+    from tracebed.validation.experiments.views import verdicts as runner
 
     with progress(f"replaying {suite.name}", total=forecast.to_replay) as bar:
 

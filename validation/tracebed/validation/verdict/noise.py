@@ -25,7 +25,7 @@ from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.testbeds.calibration import Instant, Number, Sha256
 from tracebed.stored import Part, StoredFile
 from tracebed.validation.metrics import TAU, Margin, MeasuredRun, all_metrics, summarize
-from tracebed.validation.repetitions import outcomes
+from tracebed.validation.verdict import outcomes
 from tracebed.validation.verdict.comparison import time_compression
 from tracebed.validation.verdict.copies import copied, log_sha256
 from tracebed.validation.verdict.decision import Samples, estimate, repeats_needed

@@ -7,7 +7,7 @@ runs. Excluding runs by their outcome would bias the sample, so unusual outcomes
             queue lacked exactly these nodes (tracebed.validation.verdict.capacity)
     H2      more than 1 % of the jobs ended in another state than in most repetitions
     H3      submissions too far from the planned times
-    H4, H5  unusual run time, makespan or loss of capacity: a warning (tracebed.validation.repetitions.outcomes)
+    H4, H5  unusual run time, makespan or loss of capacity: a warning (tracebed.validation.verdict.outcomes)
     H6      contradicting times: jobs start before their submission or end before their start
     H7      the log of an earlier repetition, up to a shift of all times and to rounding: counted once
     health  the replay is unhealthy by its journal and the default limits, or was interrupted
@@ -28,7 +28,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.orchestrator.run import Run
-from tracebed.validation.repetitions import outcomes
+from tracebed.validation.verdict import outcomes
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.copies import copied, log_sha256
 from tracebed.validation.verdict.health import UNHEALTHY, Health

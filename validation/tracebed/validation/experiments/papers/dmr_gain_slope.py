@@ -1,0 +1,165 @@
+"""The sizes of a malleable job by gain slope: tables 1 and 3 of the paper on the malleable HPG-aligner, and our times.
+
+Of the p processes of HPG-aligner, one is the manager and one is the writer, so p - 2 compute (S. Iserte et al., "HPG-
+aligner malleable version"). Here p processes are p - 2 ranks: the leader of a job gives chunks to all ranks, as the
+manager does, beside its own work. All runs do the same work, in the same number of iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+
+import pandas as pd
+
+from tracebed.converters.gain_slope import gain_slopes, sizes_by_gain_slope
+from tracebed.converters.models.papers import HPG_ALIGNER
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.validation.experiments.papers.base import Findings, FindingsTable, Settings
+from tracebed.validation.experiments.papers.replays import inventory_of, replayed
+
+SPEED = 100.0
+ALONE_S = 600.0
+"""Run time on one node, trace s."""
+GAP_S = 100.0
+"""Time between the expected end of a run and the start of the next one, trace s."""
+IDLE_PROCESSES = 2
+"""The manager and the writer."""
+PAPER: Mapping[str, Mapping[int, float]] = {"table 1": HPG_ALIGNER["production"], "table 3": HPG_ALIGNER["large"]}
+"""Processes -> execution time, s: 40 million reads of 100 nucleotides, and 80 million reads of 400."""
+APPLICATION = "aligner"
+
+
+def run(settings: Settings) -> Findings:
+    """Run time over the number of processes, and the sizes by gain slope (DMR paper, tables 1 and 3).
+
+    Raises:
+        InputError: the inventory has one node, or a job has not completed.
+    """
+    inventory = _inventory(settings)
+    ranks = _ranks(len(inventory.nodes))
+    speed = settings.speed or SPEED
+    order = ranks * settings.repetitions
+    settings.say(f"{settings.repetitions} runs on each of {', '.join(map(str, ranks))} nodes")
+    found = replayed(
+        settings,
+        "all",
+        _workload(order, inventory),
+        inventory,
+        "dmr",
+        name="dmr-gain-slope",
+        speed=speed,
+        balance="dynamic",
+    )
+    return findings(_times(found, order, speed), _notes(inventory, settings, found))
+
+
+def findings(times: Mapping[int, float], notes: tuple[str, ...] = ()) -> Findings:
+    """Return the findings for measured times.
+
+    Args:
+        times: number of processes -> run time, s.
+        notes: what the times depend on.
+    """
+    columns = {"tracebed": times, **PAPER}
+    slopes = {name: gain_slopes(column) for name, column in columns.items()}
+    headings = [heading for name in columns for heading in (f"{name}: s", f"{name}: gain")]
+    rows = []
+    for size in sorted({size for column in columns.values() for size in column}):
+        cells = []
+        for name, column in columns.items():
+            cells += [
+                f"{column[size]:.4g}" if size in column else "",
+                f"{slopes[name][size]:.2%}" if size in slopes[name] else "",
+            ]
+        rows.append([size, *cells])
+    sizes = [sizes_by_gain_slope(column) for column in columns.values()]
+    names = ("minimum", "preferred", "maximum")
+    tables = (
+        FindingsTable("run time over the number of processes", ("processes", *headings), rows),
+        FindingsTable(
+            "sizes by gain slope",
+            ("size", *columns),
+            [[name, *values] for name, values in zip(names, zip(*sizes, strict=True), strict=True)],
+        ),
+    )
+    return Findings("Sizes of a malleable job by gain slope", tables, notes)
+
+
+def _ranks(nodes: int) -> list[int]:
+    """Return the numbers of ranks: those of the paper that fit, or powers of two if fewer than three of them fit."""
+    paper = [size - IDLE_PROCESSES for size in PAPER["table 1"] if size - IDLE_PROCESSES <= nodes]
+    return paper if len(paper) > 2 else [2**power for power in range(nodes.bit_length())]
+
+
+def _inventory(settings: Settings) -> Inventory:
+    """Return the inventory of the settings, or as many emulated nodes as the paper had workers.
+
+    Raises:
+        InputError: the inventory has one node, so there is one size only.
+    """
+    inventory = inventory_of(settings, _emulated)
+    if len(inventory.nodes) < 2:
+        raise InputError("the inventory has one node", where=inventory.where, hint="give two nodes or more")
+    return inventory
+
+
+def _emulated() -> Inventory:
+    count = max(PAPER["table 1"]) - IDLE_PROCESSES
+    nodes = tuple(Node(f"n{number}", 1, emulated=True) for number in range(count))
+    return Inventory("emulated nodes", "agents", nodes)
+
+
+def _workload(order: list[int], inventory: Inventory) -> Workload:
+    """Return a job on each of these numbers of nodes, one after the other, all with the same work."""
+    submits, submit = [], 0.0
+    for ranks in order:
+        submits.append(submit)
+        submit += ALONE_S / ranks + GAP_S
+    return Workload(
+        pd.DataFrame(
+            {
+                "job_id": [str(job) for job in range(len(order))],
+                "submit_time": submits,
+                "run_time": ALONE_S,
+                "nodes": 1,  # the work is sized for one node
+                "cores_per_node": min(node.cores for node in inventory.nodes),
+                "kind": "malleable",
+                "nodes_min": order,
+                "nodes_pref": order,
+                "nodes_max": order,
+                "application": APPLICATION,
+            }
+        )
+    )
+
+
+def _times(run: Run, order: list[int], speed: float) -> dict[int, float]:
+    """Return the median run time for each number of processes, wall s.
+
+    Raises:
+        InputError: a job has not completed, or the run has other jobs.
+    """
+    jobs = run.jobs.set_index("job_id")
+    if len(jobs) != len(order) or set(jobs["state"]) != {"completed"}:
+        what = "a job has not completed, or the runs are those of other settings"
+        raise InputError(what, hint="start the study with another output folder")
+    spans = zip(jobs.index, jobs["end"], jobs["start"], strict=True)
+    seconds = {str(job): float(end - start) for job, end, start in spans}
+    found: dict[int, list[float]] = {}
+    for job, ranks in enumerate(order):
+        found.setdefault(ranks + IDLE_PROCESSES, []).append(seconds[str(job)] / speed)
+    return {processes: median(times) for processes, times in found.items()}
+
+
+def _notes(inventory: Inventory, settings: Settings, run: Run) -> tuple[str, ...]:
+    text = f"{APPLICATION} on {inventory.name} ({inventory.execution}), median of {settings.repetitions} runs"
+    note = f"{text}; wall time. p processes are p - {IDLE_PROCESSES} ranks: manager and writer do not compute."
+    notes = [note]
+    if inventory.execution == "emulated":
+        notes.append("On emulated nodes the time of the work is slept; the messages between the ranks are real.")
+    notes += [f"The runs were disturbed: {cause['text']}." for cause in run.info.health.get("causes", [])]
+    return tuple(notes)

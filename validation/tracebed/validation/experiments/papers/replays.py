@@ -1,0 +1,71 @@
+"""The replays of a study: on which nodes, and kept from an earlier start of the study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tracebed.converters.workload import Workload
+from tracebed.orchestrator.replay.options import Options
+from tracebed.orchestrator.replay.session import replay
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.validation.experiments.papers.base import Settings
+
+
+def replayed(
+    settings: Settings,
+    folder: str,
+    workload: Workload,
+    inventory: Inventory,
+    policy: str,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    name: str,
+    speed: float,
+    balance: str = "static",
+) -> Run:
+    """Return the run in `folder` of the study. Replay the workload unless the run is complete already.
+
+    Args:
+        settings: the settings of the study.
+        folder: name of the folder of the run.
+        workload: the submission list.
+        inventory: the nodes.
+        policy: name of the policy.
+        parameters: parameters of the policy.
+        name: name of the workload, for reports.
+        speed: trace seconds per wall second.
+        balance: balance of the replay.
+    """
+    path = settings.folder / "runs" / folder
+    if path.exists() and not (run := Run.load(path)).info.stopped_by_signal:
+        return run
+    run = replay(
+        workload,
+        inventory,
+        policy,
+        path,
+        name=name,
+        options=Options(balance=balance),
+        policy_parameters=parameters,
+        speed=speed,
+        replace_run=True,  # an interrupted attempt
+    )
+    if run.info.stopped_by_signal:
+        raise KeyboardInterrupt
+    return run
+
+
+def inventory_of(settings: Settings, otherwise: Callable[[], Inventory]) -> Inventory:
+    """Return the inventory of the settings, or that of the study."""
+    if settings.inventory is None:
+        return otherwise()
+    return load_with_facts(settings.inventory, say=settings.say)
+
+
+def emulated(nodes: int, cores: int, sockets: int, grain_s: float) -> Inventory:
+    """Return emulated nodes with the given cores and sockets each."""
+    made = tuple(Node(f"n{number:02}", cores, sockets, None, True) for number in range(1, nodes + 1))
+    return Inventory(f"{nodes} x {cores} emulated", "agents", made, grain_s=grain_s)

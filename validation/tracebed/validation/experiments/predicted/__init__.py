@@ -1,0 +1,1 @@
+"""Predictions of the real cells of an experiment, by several simulators."""

@@ -1,0 +1,76 @@
+"""Recorded runs: folders of runs, or outputs of other systems, whose paths match a pattern."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.validation.experiments.predicted.specs import ReadSpec
+from tracebed.validation.simulators.reading import import_run
+from tracebed.validation.simulators.simulator import ReadOptions, Side
+
+
+def paths_at(pattern: str, names: Mapping[str, str], folder: Path, *, of_runs: bool) -> list[Path]:
+    """Return the paths that match a pattern, in the order of their names.
+
+    Args:
+        pattern: a pattern of `glob` with the placeholders {workload} and {policy}.
+        names: values of the placeholders.
+        folder: the folder to which a relative pattern refers.
+        of_runs: whether the paths are folders of runs: files beside them, such as the logs of a campaign, are left out.
+
+    Raises:
+        InputError: no path matches.
+    """
+    filled = pattern.format_map({key: glob.escape(name) for key, name in names.items()})
+    found = sorted(glob.glob(filled, root_dir=folder, recursive=True))  # noqa: PTH207 - the pattern may be absolute
+    if not found:
+        hint = "the pattern is relative to the suite file; {workload} and {policy} are the names in the suite"
+        raise InputError(f"no path matches {filled}", where=str(folder), hint=hint)
+    paths = [folder / path for path in found]
+    return [path for path in paths if path.is_dir()] or paths if of_runs else paths
+
+
+def read_run(
+    path: Path,
+    spec: ReadSpec,
+    side: Side,
+    *,
+    workload: Workload | None,
+    policy: str,
+    title: str,
+    nodes: Sequence[NodeFacts] = (),
+) -> Run:
+    """Read a run: a folder of tracebed, or with `from` the output of another system or simulator.
+
+    Args:
+        path: the folder or file.
+        spec: the keys of the suite file.
+        side: side of the comparison.
+        workload: the workload of the run.
+        policy: the policy of the run, for outputs that do not have it.
+        title: name of the workload in reports.
+        nodes: nodes of the run, for outputs that do not have them.
+
+    Raises:
+        InputError: the run cannot be read.
+    """
+    if spec.importer is None:
+        return Run.load(path)
+    options = ReadOptions(
+        side=side,
+        columns=spec.columns,
+        unit=spec.unit,
+        time_zone=spec.time_zone,
+        match=spec.match,
+        nodes=len(nodes) or None,
+        cores_per_node=max((node.cores for node in nodes), default=None),
+        policy=policy,
+        name=title,
+    )
+    return import_run(path, options, workload, spec.importer)

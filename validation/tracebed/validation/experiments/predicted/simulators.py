@@ -1,0 +1,290 @@
+"""The simulators of a suite: their inputs, and their predictions of a case."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import shutil
+import tempfile
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tracebed.display import time_text
+from tracebed.errors import InputError
+from tracebed.files import replacing, sha256_of
+from tracebed.input_files import read_json
+from tracebed.orchestrator import scheduling, simulation
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
+from tracebed.orchestrator.testbeds.calibration import Calibration
+from tracebed.registry import one_of
+from tracebed.validation.experiments.predicted.recorded import paths_at, read_run
+from tracebed.validation.experiments.predicted.specs import TRACEBED, SimulatorSpec
+from tracebed.validation.experiments.predicted.task import Task
+from tracebed.validation.experiments.real.beside import Beside
+from tracebed.validation.experiments.simulated.cells import maker_of
+from tracebed.validation.experiments.workloads import code_of
+from tracebed.validation.simulators.simulator import SIMULATORS, SimulateOptions, simulate, simulator
+
+
+@dataclass(frozen=True)
+class SuiteSimulator(ABC):
+    """A simulator of a suite."""
+
+    name: str
+    spec: SimulatorSpec
+    folder: Path
+    """The folder of the suite file."""
+
+    needs_workload: ClassVar[bool] = True
+    """Whether the simulator needs the file of the workload."""
+
+    @abstractmethod
+    def missing(self, task: Task, output: Path) -> int:
+        """Return the number of predictions of a task that have to be made."""
+
+    @abstractmethod
+    def predictions(self, task: Task, output: Path) -> tuple[Run, ...]:
+        """Return the predictions of a task, and make the missing ones before.
+
+        Args:
+            task: what to predict.
+            output: folder of the prediction, or of the predictions with several seeds.
+
+        Raises:
+            InputError: the simulator fails, or a prediction cannot be read.
+        """
+
+
+class Maker(SuiteSimulator):
+    """A simulator that is run. Its predictions are kept, and repeated if one of their inputs changes."""
+
+    @cached_property
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """All inputs of the predictions, besides the task and the seed, as JSON values."""
+
+    def scheduler(self, task: Task) -> list[Any]:
+        """Return the code of the scheduler, as JSON values, if it is not part of `facts`."""
+        return []
+
+    @abstractmethod
+    def predict(self, task: Task, seed: int, log: Path) -> Run:
+        """Return a prediction with a seed. The output of a program is written to `log`."""
+
+    def missing(self, task: Task, output: Path) -> int:
+        """Return the number of predictions that are missing, or whose inputs have changed."""
+        return sum(not self._is_kept(path, task, seed) for seed, path in self._places(output))
+
+    def predictions(self, task: Task, output: Path) -> tuple[Run, ...]:
+        """Return the kept predictions and make the others."""
+        found = []
+        for seed, path in self._places(output):
+            if not self._is_kept(path, task, seed):
+                _record(path).unlink(missing_ok=True)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self.predict(task, seed, path.with_name(f"{path.name}.log")).save(path, replace=True)
+                with replacing(_record(path)) as stream:
+                    stream.write(json.dumps(self._inputs(task, seed), indent=1).encode() + b"\n")
+            found.append(Run.load(path))
+        return tuple(found)
+
+    def _places(self, output: Path) -> list[tuple[int, Path]]:
+        """Return the seeds and the folders of the predictions."""
+        if self.spec.seeds == 1:
+            return [(0, output)]
+        return [(seed, output / f"run-{seed + 1:02d}") for seed in range(self.spec.seeds)]
+
+    def _inputs(self, task: Task, seed: int) -> dict[str, Any]:
+        """Return all inputs of a prediction, with their hash."""
+        inputs = {"simulator": self.facts, "scheduler": self.scheduler(task), "task": task.facts, "seed": seed}
+        return {"sha256": hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest(), **inputs}
+
+    def _is_kept(self, path: Path, task: Task, seed: int) -> bool:
+        """Return whether a prediction is kept and complete, and all its inputs are the same."""
+        try:
+            kept = read_json(_record(path), "record of a prediction")["sha256"]
+        except (InputError, TypeError, KeyError):
+            return False
+        return bool(kept == self._inputs(task, seed)["sha256"]) and (path / "run.json").is_file()
+
+
+def _record(path: Path) -> Path:
+    """Return the file of the inputs of the prediction in the folder `path`."""
+    return path.with_name(f"{path.name}.json")
+
+
+class Calibrated(Maker):
+    """A simulator that predicts with the policies of tracebed and the overheads of a calibration."""
+
+    @cached_property
+    def calibration(self) -> Calibration | None:
+        """The calibration of the testbed."""
+        return Calibration.load(self.folder / self.spec.calibration) if self.spec.calibration is not None else None
+
+    def scheduler(self, task: Task) -> list[Any]:
+        """Return the hash of the scheduler, and package and code of the policy."""
+        return [
+            code_of(Path(scheduling.__path__[0])),
+            maker_of(registry.POLICIES.entries[task.setup.scheduling.policy]),
+        ]
+
+
+class BuiltIn(Calibrated):
+    """The simulator of tracebed."""
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """Version, code and calibration."""
+        return {
+            "version": [version("tracebed"), code_of(Path(simulation.__path__[0]))],
+            "runtime_model": self.spec.runtime_model,
+            "calibration": self.calibration.sha256 if self.calibration else None,
+            **({"policy": [self.spec.policy, self.parameters]} if self.spec.policy else {}),
+        }
+
+    @cached_property
+    def parameters(self) -> dict[str, Any]:
+        """Parameters of the own policy of the simulator, with their defaults; empty if the simulator has no policy."""
+        if self.spec.policy is None:
+            return {}
+        return registry.parameters(registry.resolve(self.spec.policy, self.spec.policy_parameters)[1])
+
+    def scheduler(self, task: Task) -> list[Any]:
+        """Return the hash of the scheduler, and package and code of the policy."""
+        return super().scheduler(self._own(task))
+
+    def _own(self, task: Task) -> Task:
+        """Return the task with the policy of the simulator, if it has one."""
+        if self.spec.policy is None:
+            return task
+        setup = Setup.of(task.setup, policy=self.spec.policy, policy_parameters=self.parameters)
+        return replace(task, setup=setup)
+
+    def predict(self, task: Task, seed: int, log: Path) -> Run:
+        """Simulate the workload of the task."""
+        task = self._own(task)
+        assert task.workload is not None
+        setup = Setup.of(task.setup, calibration=self.calibration, runtime_model=self.spec.runtime_model)
+        return predict(task.workload, task.nodes, setup, name=task.title)
+
+
+class Driven(Calibrated):
+    """A simulator of another project, run by its driver in the registry."""
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """Code of the driver, version of the program, options, calibration, and the version in the suite file."""
+        assert self.spec.driver is not None
+        of_program = simulator(self.spec.driver).version
+        return {
+            "driver": maker_of(SIMULATORS.entries[self.spec.driver]),
+            "program": of_program(self.spec.options) if of_program is not None else "",
+            "version": self.spec.version,
+            "options": self.spec.options,
+            "calibration": self.calibration.sha256 if self.calibration else None,
+        }
+
+    def predict(self, task: Task, seed: int, log: Path) -> Run:
+        """Run the simulator."""
+        assert self.spec.driver is not None and task.workload is not None
+        setup = Setup.of(task.setup, calibration=self.calibration)
+        options = SimulateOptions(
+            timeout_s=self.spec.timeout_s, seed=seed, name=task.title, simulator_options=self.spec.options
+        )
+        return simulate(self.spec.driver, task.workload, task.nodes, setup, options)
+
+
+class Commanded(Maker):
+    """A simulator that a command line runs."""
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """The command, the content of the files that it names, and the version in the suite file."""
+        assert self.spec.command is not None
+        words = [word.split("{")[0] for word in shlex.split(self.spec.command)]
+        programs = {word: shutil.which(word, path=None) or str(self.folder / word) for word in words if word}
+        return {
+            "command": self.spec.command,
+            "files": {word: sha256_of(Path(path)) for word, path in programs.items() if Path(path).is_file()},
+            "version": self.spec.version,
+            **self.spec.model_dump(include={"importer", "columns", "unit", "time_zone", "match"}),
+        }
+
+    def predict(self, task: Task, seed: int, log: Path) -> Run:
+        """Run the command in the folder of the suite file, and read its output."""
+        assert self.spec.command is not None and task.file is not None
+        with tempfile.TemporaryDirectory(prefix="tracebed-") as scratch:
+            output = Path(scratch, "output")
+            values = {
+                "workload": str(task.file.absolute()),
+                "policy": task.names["policy"],
+                "nodes": str(len(task.nodes)),
+                "seed": str(seed),
+                "output": str(output),
+            }
+            command = self.spec.command.format_map({key: shlex.quote(value) for key, value in values.items()})
+            with Beside(command, log, self.folder) as program:
+                status = program.wait(self.spec.timeout_s)
+            if status != 0:
+                late = f"took longer than {time_text(self.spec.timeout_s)}"
+                what = f"`{command}` {late if status is None else f'ended with status {status}'}"
+                raise InputError(what, where=str(log), hint="the file has its output")
+            written = sorted(Path(scratch).iterdir())
+            if len(written) != 1:
+                names = ", ".join(path.name for path in written) or "nothing"
+                what = f"`{self.spec.command}` wrote {names}"
+                raise InputError(what, where=str(log), hint="write one file or folder {output}, or {output}.SUFFIX")
+            return read_run(written[0], self.spec, "predicted", **task.reading, nodes=task.nodes)
+
+
+class Given(SuiteSimulator):
+    """A simulator whose predictions are recorded."""
+
+    needs_workload = False
+
+    def missing(self, task: Task, output: Path) -> int:
+        """Return 0."""
+        return 0
+
+    def predictions(self, task: Task, output: Path) -> tuple[Run, ...]:
+        """Return the recorded runs of a task."""
+        assert self.spec.runs is not None
+        return tuple(
+            read_run(path, self.spec, "predicted", **task.reading, nodes=task.nodes)
+            for path in paths_at(self.spec.runs, task.names, self.folder, of_runs=self.spec.importer is None)
+        )
+
+
+def simulator_of(name: str, spec: SimulatorSpec, folder: Path) -> SuiteSimulator:
+    """Return a simulator of a suite.
+
+    Args:
+        name: name of the simulator in the suite.
+        spec: its keys.
+        folder: folder of the suite file.
+
+    Raises:
+        InputError: a calibration, a run-time model or a driver is invalid.
+    """
+    kinds: dict[str, type[SuiteSimulator]] = {TRACEBED: BuiltIn, "with": Driven, "command": Commanded, "runs": Given}
+    found = kinds[spec.kind](name, spec, folder)
+    if isinstance(found, BuiltIn):
+        one_of("runtime_model", spec.runtime_model, RuntimeModel)
+        _ = found.parameters  # checks the policy
+        if name in SIMULATORS.names() and name != TRACEBED and spec.driver is None:
+            raise InputError(f"{name} is an installed simulator", hint=f"add `with: {name}`, or rename the simulator")
+    if isinstance(found, Calibrated):
+        _ = found.calibration  # reads the file
+    if isinstance(found, Driven) and simulator(str(spec.driver)).simulate is None:
+        hint = "give its output with `runs` and `from`, or run it with `command` and `from`"
+        raise InputError(f"tracebed cannot run {spec.driver}, only read its output", hint=hint)
+    return found

@@ -1,0 +1,245 @@
+"""The content of a suite file, with the rules for its keys and values."""
+
+from __future__ import annotations
+
+import shlex
+from string import Formatter
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from tracebed import bounds
+from tracebed.validation.experiments.parts import Name, Part
+from tracebed.validation.experiments.real.campaign import MOST_REPETITIONS, OrderSpec, ReplaySpec
+from tracebed.validation.simulators.reading import forms
+from tracebed.validation.simulators.simulator import SIMULATORS, TIMEOUT_S, MatchName
+from tracebed.yaml_file import FileName
+
+TRACEBED = "tracebed"
+"""Name of the built-in simulator."""
+PLACEHOLDERS = ("workload", "policy")
+"""Placeholders in patterns of paths."""
+COMMAND_PLACEHOLDERS = ("workload", "policy", "nodes", "seed", "output")
+"""Placeholders in commands. `workload` is the file of the workload there."""
+
+
+def _file(value: Any) -> Any:
+    """Return a workload for the path of its file, or for no value, and any other value unchanged."""
+    return {"file": value} if isinstance(value, str) else {} if value is None else value
+
+
+def _runs(value: Any) -> Any:
+    """Return recorded runs for a pattern of paths, and any other value unchanged."""
+    return {"runs": value} if isinstance(value, str) else value
+
+
+def _empty(value: Any) -> Any:
+    return {} if value is None else value
+
+
+def _by_name(value: Any) -> Any:
+    """Return a mapping for a list of names, and any other value unchanged."""
+    if not isinstance(value, list):
+        return value
+    for index, name in enumerate(value):
+        if not isinstance(name, str):
+            raise ValueError(f"{name!r} is not a name; use a mapping of names to values")
+        if name in value[:index]:
+            raise ValueError(f"{name!r} is listed twice")
+    return dict.fromkeys(value)
+
+
+def check_placeholders(text: str, known: tuple[str, ...]) -> str:
+    """Return `text`. Raises ValueError if it has a placeholder that is not `known`, or a single brace."""
+    try:
+        found = [(name, spec, conversion) for _, name, spec, conversion in Formatter().parse(text) if name is not None]
+    except ValueError as error:
+        raise ValueError(f"{error}; write {{{{ and }}}} for braces") from error
+    for name, spec, conversion in found:
+        if name not in known or spec or conversion:
+            raise ValueError(f"unknown placeholder {{{name}}}; use {', '.join(f'{{{item}}}' for item in known)}")
+    return text
+
+
+class WorkloadSpec(Part):
+    """A workload of the suite."""
+
+    file: FileName | None = None
+    """File of the workload, relative to the suite file. Not needed for recorded runs and recorded predictions."""
+    calibration: bool = False
+    """Whether a simulator was calibrated with the workload: its cases are shown, and never gated."""
+    cluster: str = ""
+    """Name of the cluster of dependent workloads to which the workload belongs; empty: found from the runs."""
+
+
+class PolicySpec(Part):
+    """A policy of the suite."""
+
+    policy: str | None = None
+    """Name of an installed policy; None: the key."""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+
+class ReadSpec(Part):
+    """How the files of another system or simulator are read."""
+
+    importer: str | None = Field(None, alias="from")
+    """Name of a simulator or format, as in `tracebed import --from`; None: folders of runs of tracebed."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """Field -> name of its column, as in `tracebed import --columns`."""
+    unit: str = ""
+    time_zone: str = ""
+    match: MatchName = "auto"
+
+    @field_validator("importer")
+    @classmethod
+    def _installed(cls, name: str | None) -> str | None:
+        if name is not None and name not in forms():
+            raise ValueError(f"unknown importer {name!r}; use one of {', '.join(forms())}")
+        return name
+
+    @model_validator(mode="after")
+    def _of_importers(self) -> Self:
+        if self.importer is None and (given := self.model_fields_set & {"columns", "unit", "time_zone", "match"}):
+            raise ValueError(f"`{min(given)}` requires `from`, the name of an importer")
+        return self
+
+
+class RecordedSpec(ReadSpec):
+    """Recorded real runs: those of a case match a pattern of paths."""
+
+    runs: FileName
+    """Pattern of paths, relative to the suite file, with the placeholders {workload} and {policy}."""
+
+    @field_validator("runs")
+    @classmethod
+    def _pattern(cls, text: str) -> str:
+        return check_placeholders(text, PLACEHOLDERS)
+
+
+class SimulatorSpec(ReadSpec):
+    """A simulator: tracebed, one of the registry, a command, or recorded runs."""
+
+    driver: str | None = Field(None, alias="with")
+    """Name of a simulator of the registry, or `tracebed`."""
+    runs: FileName | None = None
+    """Pattern of the paths of recorded predictions, as in `RecordedSpec`."""
+    command: str | None = None
+    """Command line with placeholders. Its output is a run, or is read by the importer."""
+    calibration: FileName | None = None
+    """File of a calibration of the testbed, for the built-in simulator and for those of the registry."""
+    runtime_model: str = "ideal"
+    """Run time of jobs that hold fewer cores than requested, for the built-in simulator."""
+    policy: str | None = None
+    """Policy of the predictions, in place of that of the case: a model of the scheduler of the real runs."""
+    policy_parameters: dict[str, Any] = Field(default_factory=dict)
+    """Parameters of that policy."""
+    options: dict[str, str] = Field(default_factory=dict)
+    """Options of a simulator of the registry."""
+    seeds: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)] = 1
+    """Number of runs of a stochastic simulator, with the seeds 0, 1, ..."""
+    timeout_s: Annotated[float, Field(gt=0, le=bounds.MAX_SECONDS)] = TIMEOUT_S
+    """Time after which a simulation is stopped and fails, wall s."""
+    version: str = ""
+    """Version of the simulator. Another version repeats the predictions."""
+
+    @property
+    def kind(self) -> str:
+        """Key that determines the kind of the simulator: `tracebed`, `with`, `runs` or `command`."""
+        if self.runs is not None:
+            return "runs"
+        if self.command is not None:
+            return "command"
+        return TRACEBED if self.driver in (None, TRACEBED) else "with"
+
+    @field_validator("runs")
+    @classmethod
+    def _pattern(cls, text: str | None) -> str | None:
+        return text and check_placeholders(text, PLACEHOLDERS)
+
+    @field_validator("command")
+    @classmethod
+    def _placeholders(cls, text: str | None) -> str | None:
+        if text is not None and "{output}" not in text:
+            raise ValueError("the command has no {output}, the path to which the simulator writes")
+        try:
+            shlex.split(text or "")
+        except ValueError as error:
+            raise ValueError(f"not a command: {error}") from error
+        return text and check_placeholders(text, COMMAND_PLACEHOLDERS)
+
+    @field_validator("driver")
+    @classmethod
+    def _known(cls, name: str | None) -> str | None:
+        if name not in (None, TRACEBED, *SIMULATORS.names()):
+            raise ValueError(f"unknown simulator {name!r}; use one of {', '.join([TRACEBED, *SIMULATORS.names()])}")
+        return name
+
+    @model_validator(mode="after")
+    def _keys_of_its_kind(self) -> Self:
+        if sum(value is not None for value in (self.driver, self.runs, self.command)) > 1:
+            raise ValueError("a simulator has one of the keys `with`, `runs` and `command`")
+        if self.policy_parameters and self.policy is None:
+            raise ValueError("`policy_parameters` requires `policy`")
+        reading = {"importer", "columns", "unit", "time_zone", "match"}
+        allowed = {
+            TRACEBED: {"driver", "calibration", "runtime_model", "policy", "policy_parameters"},
+            "with": {"driver", "calibration", "options", "seeds", "timeout_s"},
+            "runs": {"runs", *reading},
+            "command": {"command", "seeds", "timeout_s", *reading},
+        }[self.kind]
+        if wrong := self.model_fields_set - allowed - {"version"}:
+            names = {"driver": "with", "importer": "from"}
+            own = f"`{self.kind}`" if self.kind != TRACEBED else "the built-in simulator"
+            raise ValueError(f"`{names.get(key := min(wrong), key)}` does not apply to a simulator by {own}")
+        return self
+
+
+class SuiteSpec(OrderSpec):
+    """The content of a suite file."""
+
+    about: str = ""
+    workloads: Annotated[
+        dict[Name, Annotated[WorkloadSpec, BeforeValidator(_file)]], BeforeValidator(_by_name), Field(min_length=1)
+    ]
+    policies: Annotated[
+        dict[Name, Annotated[PolicySpec, BeforeValidator(_empty)]], BeforeValidator(_by_name), Field(min_length=1)
+    ]
+    """Name of the policy in the suite -> policy."""
+    testbed: ReplaySpec | None = None
+    """Options of the replays."""
+    recorded: Annotated[RecordedSpec, BeforeValidator(_runs)] | None = None
+    """Recorded real runs, in place of a testbed."""
+    repetitions: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)] = 5
+    """Number of repetitions of each case."""
+    simulators: Annotated[dict[Name, Annotated[SimulatorSpec, BeforeValidator(_empty)]], Field(min_length=1)]
+    tolerances: FileName | None = None
+    """File of the margins, relative to the suite file."""
+    noise: FileName | None = None
+    """File of the noise profile of the testbed."""
+    baseline: FileName | None = None
+    """File of the baseline."""
+    tau: Annotated[float, Field(gt=0, le=bounds.MAX_SECONDS)] = 10.0
+    """Threshold of the bounded slowdown, s."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.testbed is None) == (self.recorded is None):
+            raise ValueError("a suite has either a `testbed` or `recorded` runs")
+        if self.recorded is not None:
+            for key in ("repetitions", "sessions", "seed", "settle_s"):
+                if key in self.model_fields_set:
+                    raise ValueError(f"`{key}` requires a `testbed`: the recorded runs of a case are its repetitions")
+        if len(self.cases) < len(self.workloads) * len(self.policies):
+            raise ValueError("two cases have the same name WORKLOAD-POLICY; rename a workload or a policy")
+        return self
+
+    @property
+    def cases(self) -> dict[str, tuple[str, str]]:
+        """Name of a case -> its workload and its policy."""
+        return {f"{workload}-{policy}": (workload, policy) for workload in self.workloads for policy in self.policies}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Name of a case -> number of its repetitions."""
+        return dict.fromkeys(self.cases, self.repetitions)

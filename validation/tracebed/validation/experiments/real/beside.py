@@ -1,0 +1,134 @@
+"""A command that runs beside a repetition, with a supervisor that kills all its processes.
+
+The supervisor is a separate process: `python -m tracebed.validation.experiments.real.beside COMMAND`. It starts the command
+with the shell, and kills the command and all descendants when its standard input is closed. So no process of the
+command remains if the campaign itself is killed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tracebed.errors import TestbedError
+
+PATIENCE_S = 10.0
+"""Longest time to wait until all processes of a command have ended, wall s."""
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class Beside:
+    """A running command, as a context manager: its processes are killed at the end of the block.
+
+    Args:
+        command: the command, for the shell.
+        log: file of the output of the command.
+        folder: working folder of the command.
+    """
+
+    def __init__(self, command: str, log: Path, folder: Path) -> None:
+        self.command, self.log, self.folder = command, log, folder
+
+    def __enter__(self) -> Self:
+        """Start the command in a new session, so that Ctrl-C does not signal it."""
+        with self.log.open("wb") as output:
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-m", __name__, self.command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+        assert self._supervisor.stdout is not None
+        with self._supervisor.stdout as started:
+            started.read()  # closed as soon as the command has been started
+        return self
+
+    def check(self) -> None:
+        """Raise TestbedError if the command has ended with another status than 0."""
+        if status := self._supervisor.poll():
+            raise TestbedError(f"`{self.command}` failed with status {status}", where=str(self.log))
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Return the exit status of the command when it has ended, or None if it runs longer than `timeout_s`."""
+        try:
+            return self._supervisor.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Kill all processes of the command."""
+        assert self._supervisor.stdin is not None
+        self._supervisor.stdin.close()
+        try:
+            self._supervisor.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._supervisor.kill()
+            self._supervisor.wait()
+
+
+def supervise(command: str) -> int:
+    """Run `command` until it ends or standard input is closed; then kill its remaining processes.
+
+    Returns:
+        The exit status of the command; 0 if standard input was closed first.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # descendants of ended processes become children of this one
+    process = subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=sys.stderr)
+    os.close(sys.stdout.fileno())  # the command has been started
+    closed = threading.Event()
+
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        closed.set()
+        kill_descendants()
+
+    threading.Thread(target=watch, daemon=True).start()
+    status = process.wait()
+    kill_descendants()
+    return 0 if closed.is_set() else status if status >= 0 else 128 - status
+
+
+def kill_descendants() -> None:
+    """Kill the descendants of this process until none remains. Several passes are needed: descendants may fork."""
+    deadline = time.monotonic() + PATIENCE_S / 2
+    while (found := descendants(os.getpid())) and time.monotonic() < deadline:
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        time.sleep(0.01)
+
+
+def descendants(ancestor: int) -> list[int]:
+    """Return the ids of the processes that descend from `ancestor` and have not ended."""
+    parents = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+        except OSError:  # the process has ended
+            continue
+        if state not in "ZX":
+            parents[int(folder.name)] = int(parent)
+    found = [ancestor]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found[1:]
+
+
+if __name__ == "__main__":
+    sys.exit(supervise(sys.argv[1]))

@@ -1,0 +1,188 @@
+"""The folder of a campaign.
+
+    OUTPUT/campaign.json         cells with all settings, order of the repetitions
+    OUTPUT/repetitions.jsonl     a line for each attempt: cell, number, start, duration, error
+    OUTPUT/CELL/rep-01/          the run of a repetition
+    OUTPUT/CELL/rep-01.log       output of the command beside the repetition
+    OUTPUT/CELL/prediction/      the predicted run of a cell
+
+A repetition is done if its folder has a run that was not interrupted by a signal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tracebed.errors import InputError
+from tracebed.files import locked_folder, replacing
+from tracebed.input_files import MAX_RUN_JSON, read_file, read_json
+from tracebed.orchestrator.replay.options import Options
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.working_folders import is_running, working_folders
+from tracebed.validation.experiments.real.campaign import Campaign, Slot
+
+SCHEMA = "tracebed-campaign/1"
+PLAN = "campaign.json"
+PREDICTION = "prediction"
+LOG = "repetitions.jsonl"
+DEFAULTS = asdict(Options())
+"""Option of a replay -> default. Plans of earlier versions lack options that were added later."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An attempt at a repetition."""
+
+    cell: str
+    number: int
+    session: int
+    started: str
+    """Start in ISO 8601."""
+    seconds: float
+    """Duration, wall s."""
+    error: str | None = None
+    """Reason why there is no completed run; None: the repetition is done."""
+
+
+def locked(folder: Path) -> AbstractContextManager[None]:
+    """Create and lock the folder of a campaign. Raises InputError as `files.locked_folder`."""
+    return locked_folder(folder, "campaign", mark=PLAN)
+
+
+def keep_plan(campaign: Campaign, folder: Path) -> None:
+    """Write the plan of a campaign, after a check of the plan in `folder`: a campaign may grow, but not change.
+
+    Further repetitions and further cells are replayed after those that are done.
+
+    Raises:
+        InputError: the folder belongs to another campaign; the error says what differs.
+    """
+    spec = campaign.spec
+    plan = {
+        "schema": SCHEMA,
+        "name": campaign.name,
+        "repetitions": spec.counts,
+        **{key: getattr(spec, key) for key in ("sessions", "seed", "settle_s")},
+        "cells": {name: cell.settings for name, cell in campaign.cells.items()},
+        "order": [asdict(slot) for slot in campaign.order],
+    }
+    if (folder / PLAN).exists():
+        earlier = read_plan(folder)
+        if changes := list(_changes(earlier, plan)):
+            raise InputError(
+                f"has another campaign: {'; '.join(changes[:3])}{'; ...' if len(changes) > 3 else ''}",
+                where=str(folder),
+                hint="restore the campaign file, or name another folder with -o",
+            )
+    with replacing(folder / PLAN) as stream:
+        stream.write(json.dumps(plan, indent=1).encode() + b"\n")
+
+
+def _changes(earlier: Any, now: Any, place: str = "") -> Iterator[str]:
+    """Yield the values that differ between two plans, except what was only added."""
+    if isinstance(earlier, dict) and isinstance(now, dict):
+        for key in [*earlier, *(key for key in now if key not in earlier)]:
+            if key not in ("order", "name"):  # the order follows from the other keys, the name does not matter
+                yield from _changes(earlier.get(key), now.get(key), f"{place}.{key}" if place else key)
+    elif earlier != now and not _grew(earlier, now, place):
+        yield f"{place} was {_shown(earlier)}, is {_shown(now)}"
+
+
+def _grew(earlier: Any, now: Any, place: str) -> bool:
+    """Return whether a cell or repetitions of a cell were added, or an option that was unknown, with its default."""
+    part, key = place.partition(".")[0], place.rpartition(".")[2]
+    if part == "cells":
+        cell = isinstance(now, dict) and "workload" in now
+        return earlier is None and (cell or (key in DEFAULTS and now == DEFAULTS[key]))
+    return part == "repetitions" and now is not None and (earlier or 0) < now
+
+
+def _shown(value: Any) -> str:
+    text = "missing" if value is None else json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def read_plan(folder: Path) -> dict[str, Any]:
+    """Return the plan of the campaign in `folder`. Raises InputError if there is none, or it is damaged."""
+    path = folder / PLAN
+    hint = "`tracebed repeat CAMPAIGN.yaml -o FOLDER` writes such folders"
+    if not path.is_file():
+        raise InputError(f"is not a campaign: {PLAN} is missing", where=str(folder), hint=hint)
+    plan: dict[str, Any] = read_json(path, "plan of a campaign", hint=hint, most=MAX_RUN_JSON)
+    try:
+        if plan["schema"] != SCHEMA:
+            raise ValueError(f"schema {plan['schema']!r}")
+        plan["order"] = [Slot(**slot) for slot in plan["order"]]
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"is damaged: {error}", where=str(path), hint="repeat the campaign") from error
+    return plan
+
+
+def note(attempt: Attempt, folder: Path) -> None:
+    """Append an attempt to the log of the campaign."""
+    with (folder / LOG).open("ab") as stream:
+        if stream.tell() and not _ends_a_line(folder / LOG):
+            stream.write(b"\n")
+        stream.write(json.dumps(asdict(attempt)).encode() + b"\n")
+
+
+def _ends_a_line(path: Path) -> bool:
+    with path.open("rb") as stream:
+        stream.seek(-1, os.SEEK_END)
+        return stream.read(1) == b"\n"
+
+
+def attempts(folder: Path) -> list[Attempt]:
+    """Return the attempts in the order of execution. A line that was cut off (a killed campaign) is ignored."""
+    found = []
+    if not (folder / LOG).exists():
+        return []
+    for line in read_file(folder / LOG, "log of a campaign", most=MAX_RUN_JSON).splitlines():
+        try:
+            found.append(Attempt(**json.loads(line)))
+        except (ValueError, TypeError, RecursionError):
+            continue
+    return found
+
+
+def run_of(slot: Slot, folder: Path) -> Run | None:
+    """Return the run of a repetition, or None if the repetition is not done.
+
+    Raises:
+        InputError: the run is damaged.
+    """
+    path = folder / slot.folder
+    if not (path / "run.json").is_file():
+        return None
+    run = Run.load(path)
+    return None if run.info.stopped_by_signal else run
+
+
+def run_folders(folder: Path, *, campaign: bool = False) -> list[Path]:
+    """Return the folders of the repetitions in `folder`, the folder of a cell; `folder` itself if it is a run.
+
+    Args:
+        folder: the folder.
+        campaign: whether `folder` may also be that of a campaign: then the repetitions are those of all cells.
+
+    Raises:
+        InputError: `folder` has no run.
+    """
+    if (folder / "run.json").is_file():
+        return [folder]
+    for pattern in ("rep-*/run.json", *(["*/rep-*/run.json"] if campaign else [])):
+        if found := sorted(path.parent for path in folder.glob(pattern)):
+            return found
+    what = "is neither a run nor a folder of repetitions: run.json and rep-*/run.json are missing"
+    raise InputError(what, where=str(folder), hint="`tracebed replay` and `tracebed repeat` write runs")
+
+
+def left_folders(slot: Slot, folder: Path) -> list[Path]:
+    """Return the working folders of interrupted attempts at a repetition."""
+    return [left for left in working_folders(folder / slot.folder) if not is_running(left)]

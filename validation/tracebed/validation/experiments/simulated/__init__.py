@@ -1,0 +1,1 @@
+"""Simulated cells of an experiment: each is computed once, in a pool of workers."""

@@ -1,0 +1,189 @@
+"""Cells: one simulation and its metrics. Points share a cell if their simulations have the same result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import warnings
+from dataclasses import asdict, dataclass
+from functools import cache, lru_cache
+from importlib.metadata import EntryPoint
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.formats.reading import read_workload
+from tracebed.converters.malleability import Thresholds
+from tracebed.converters.workload import System, Workload
+from tracebed.errors import InputError, Tolerated
+from tracebed.orchestrator import evolving, scheduling, simulation
+from tracebed.orchestrator.evolving.machine import Machine
+from tracebed.orchestrator.evolving.programs import Programs
+from tracebed.orchestrator.evolving.simulation import programs_of
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import nodes_of
+from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.scheduling.state import shares
+from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.processes import Processes, carried_out, machine_of
+from tracebed.validation.experiments.experiment import Point, Study
+from tracebed.validation.experiments.parts import NO_PROCESSES, WindowSpec
+from tracebed.validation.experiments.workloads import Prepared, Variant, code_of, variant, version_of_tracebed
+from tracebed.validation.metrics import all_metrics, metrics, per_job
+from tracebed.validation.metrics.registry import REGISTRY as METRICS
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The input of a simulation and the choice of its metrics."""
+
+    workload: Path
+    system: System
+    setup: Setup
+    processes: str
+    """Fields of `Processes` as JSON, including defaults; `none`: jobs take their run times."""
+    processes_seed: int
+    tau: float
+    windows: tuple[tuple[str, WindowSpec], ...]
+    identity: str
+    """Hash of everything that determines the result; also the file name of the cell."""
+    jobs: bool = False
+    """Whether the table of jobs is also kept."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The result of a cell."""
+
+    rows: list[dict[str, Any]]
+    """A row per window: name and metrics."""
+    seconds: float
+    warnings: list[str]
+    jobs: pd.DataFrame | None
+    """A row per job: submit, wait, run, response, slowdown_ref, nodes, run_time, started_smaller."""
+
+
+def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[Cell, Variant | None]:
+    """Return the cell of a point and the variant of the workload for the cell (None: the workload itself).
+
+    A policy that neither resizes jobs nor shares nodes treats all jobs as rigid, so its cells use the workload itself.
+    If all or none of the jobs become malleable, the seed has no effect. Random changes apply to every policy.
+    """
+    setup, policy = study.setup(point).on(base.system.grid).complete()
+    processes = study.processes_of(point)
+    share, seed = 0.0, 0
+    if point.share and (policy.malleable or shares(policy)):
+        share, seed = point.share, point.seed if point.share < 1.0 else 0
+    wanted = None
+    if share or point.shake:
+        thresholds = study.malleable.thresholds if study.malleable else Thresholds()
+        wanted = variant(base, share, seed, thresholds, point.shake, study.shaking.shaking)
+    facts: dict[str, Any] = {
+        "processes": json.dumps(asdict(processes), sort_keys=True) if processes else NO_PROCESSES,
+        "processes_seed": point.seed if processes else 0,
+        "tau": study.tau,
+    }
+    identity = {
+        **facts,
+        "setup": setup.as_dict(),
+        "windows": {name: window.model_dump() for name, window in study.windows.items()},
+        "workload": base.sha256,
+        "system": asdict(base.system),
+        "malleable": wanted.path.stem if wanted else None,
+        "tracebed": [version_of_tracebed(), *(code_of(Path(room.__path__[0])) for room in _code(processes))],
+        "by": maker_of(registry.POLICIES.entries[setup.scheduling.policy]),
+        "metrics": [maker_of(entry) for entry in METRICS.entries.values()],
+    }
+    name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
+    path = wanted.path if wanted else base.path
+    return Cell(
+        path, base.system, setup, **facts, windows=tuple(study.windows.items()), identity=name, jobs=jobs
+    ), wanted
+
+
+def _code(processes: Processes | None) -> list[ModuleType]:
+    """Return the packages whose code determines the result of a point."""
+    return [scheduling, simulation, *([evolving] if processes else [])]
+
+
+def compute(cell: Cell) -> Measured:
+    """Simulate and measure a cell. Raises InputError if the simulation cannot run."""
+    begun = time.perf_counter()
+    with warnings.catch_warnings(record=True) as tolerated:
+        warnings.simplefilter("always", Tolerated)
+        workload = _workload(cell.workload)
+        run = predict(workload, nodes_of(cell.system), cell.setup)
+        if cell.processes != NO_PROCESSES:
+            run = _as_processes(run, workload, cell)
+        rows = [{"window": name, **_row(run, cell.tau, window)} for name, window in cell.windows]
+        jobs = _jobs(run, workload) if cell.jobs else None
+    said = [*run.info.warnings, *(str(item.message) for item in tolerated if issubclass(item.category, Tolerated))]
+    return Measured(rows, time.perf_counter() - begun, list(dict.fromkeys(said)), jobs)
+
+
+@lru_cache(maxsize=2)
+def _workload(path: Path) -> Workload:
+    """Return a workload. Cells are ordered by workload, so a worker needs at most two workloads at a time."""
+    return read_workload(path)
+
+
+def _as_processes(run: Run, workload: Workload, cell: Cell) -> Run:
+    """Return the run with jobs that are programs of processes."""
+    machine, processes = machine_of(run), Processes(**json.loads(cell.processes))
+    programs = _programs(cell.workload, machine, processes, cell.processes_seed)
+    return carried_out(run, workload, programs, machine, processes, seed=cell.processes_seed)
+
+
+@lru_cache(maxsize=2)
+def _programs(path: Path, machine: Machine, processes: Processes, seed: int) -> Programs:
+    """Return the programs of the jobs of a workload, which are the same under all policies."""
+    communication = processes.communication
+    return programs_of(_workload(path), machine, communication=communication, seed=seed, parameters=processes)
+
+
+def maker_of(entry: EntryPoint) -> list[str]:
+    """Return the package of an entry point, the version, and a hash of the code in the folder of the module."""
+    name, release, path = _package_of(entry)
+    return [name, release, code_of(path)]
+
+
+@cache
+def _package_of(entry: EntryPoint) -> tuple[str, str, Path]:
+    """Return the package of an entry point, its version, and the path of the code.
+
+    The result is cached: reading the metadata of a package takes about a millisecond, and each cell needs all metrics.
+    """
+    spec = find_spec(entry.module)
+    if spec is None or spec.origin is None:
+        raise InputError("module not found", where=entry.value, hint="install the package again")
+    file = Path(spec.origin)
+    path = file.parent if "." in entry.module else file
+    return (entry.dist.name, entry.dist.version, path) if entry.dist else (entry.value, "", path)
+
+
+def _row(run: Run, tau: float, window: WindowSpec) -> dict[str, Any]:
+    figures = metrics(run, tau, after=window.after_s, ended=window.ended)
+    row = {name: figures[name] for name in all_metrics()}
+    for name, (low, high) in figures["quartiles"].items():
+        row |= {f"{name}_p25": low, f"{name}_p75": high}
+    return row
+
+
+def _jobs(run: Run, workload: Workload) -> pd.DataFrame:
+    """Return the finished jobs for plots: times, and whether the job started on fewer cores than requested."""
+    jobs = per_job(run)
+    held = run.allocations
+    first = held["start"].to_numpy() == held["job_id"].map(run.jobs.set_index("job_id")["start"]).to_numpy()
+    cores = (held["cores"] * held["count"])[first].groupby(held["job_id"][first]).sum()
+    asked = pd.Series(workload.ints("nodes") * workload.ints("cores_per_node"), workload.column("job_id"))
+    got, wanted = (jobs["job_id"].map(series).to_numpy(dtype=np.float64) for series in (cores, asked))
+    kept = jobs[["submit", "wait", "run", "response", "slowdown_ref", "nodes"]].assign(
+        run_time=run.jobs["run_time"], started_smaller=got < wanted
+    )
+    return kept[jobs["finished"]].reset_index(drop=True)

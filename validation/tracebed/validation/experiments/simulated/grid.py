@@ -1,0 +1,174 @@
+"""Sweeps: compute each cell of a study once, store the results, and collect them in one table.
+
+    OUTPUT/cells/IDENTITY.json           the metrics of a cell with a checksum; written atomically
+    OUTPUT/cells/IDENTITY.jobs.parquet   jobs of the cell, if a plot requires them
+    OUTPUT/workloads/                    simulated workloads with checksums
+    OUTPUT/STUDY/                        study.yaml, table.parquet, table.csv, published.csv, plots
+
+Studies with the same OUTPUT share cells. An interrupted sweep keeps its cells, and the next sweep continues it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tracebed.errors import TracebedError
+from tracebed.files import replacing
+from tracebed.validation.experiments.experiment import Point
+from tracebed.validation.experiments.file import StudyFile
+from tracebed.validation.experiments.simulated import cells, store
+from tracebed.validation.experiments.simulated.cells import Cell
+from tracebed.validation.experiments.simulated.pools import Pool
+from tracebed.validation.experiments.simulated.store import Kept
+from tracebed.validation.experiments.workloads import Prepared, Variant, is_kept, make, prepare
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cells of a study, kept or to be computed."""
+
+    cells: dict[Point, Cell]
+    variants: list[Variant]
+    """Workloads of the cells to be computed that are not kept yet."""
+    todo: list[Cell]
+    """Distinct cells that are not kept yet."""
+
+    @property
+    def distinct(self) -> int:
+        """Number of simulations for all points."""
+        return len({cell.identity for cell in self.cells.values()})
+
+
+@dataclass(frozen=True)
+class Swept:
+    """The result of a sweep."""
+
+    table: pd.DataFrame
+    """A row per point and window."""
+    computed: int
+    failed: dict[str, list[Point]]
+    """Error message -> points without a row."""
+    warnings: dict[str, int]
+    """Warning -> number of cells."""
+
+
+def _inputs(cell: Cell) -> tuple[Path, str, int]:
+    """Return the inputs that cells share: the workload, and the programs of its jobs."""
+    return cell.workload, cell.processes, cell.processes_seed
+
+
+def plan(file: StudyFile, points: Sequence[Point], folder: Path, logs: Mapping[str, Path]) -> Plan:
+    """Prepare the workloads of `points`, and return their cells and the cells to be computed.
+
+    Raises:
+        InputError: a workload cannot be prepared.
+    """
+    study = file.study
+    shown = [plot for plot in study.plots.values() if plot.of_jobs]
+    bases: dict[tuple[str, int], Prepared] = {}
+    found: dict[Point, Cell] = {}
+    variants: dict[Path, Variant] = {}
+    for point in points:
+        key = point.workload, point.seed if study.workloads[point.workload].model else 0
+        if key not in bases:
+            bases[key] = prepare(file, *key, logs, folder / "workloads")
+        jobs = any(point.fits(plot.at) or point.fits(plot.relative_to or {}) for plot in shown)
+        found[point], variant = cells.cell_of(study, point, bases[key], jobs=jobs)
+        if variant is not None:
+            variants[variant.path] = variant
+    wanted: dict[str, Cell] = {}
+    for cell in found.values():
+        earlier = wanted.get(cell.identity, cell)
+        wanted[cell.identity] = replace(cell, jobs=cell.jobs or earlier.jobs)
+    todo = [cell for cell in wanted.values() if not store.is_kept(cell, folder)]
+    missing = {cell.workload for cell in todo}
+    needed = [variant for path, variant in variants.items() if path in missing and not is_kept(path)]
+    return Plan(found, needed, sorted(todo, key=_inputs))  # so that a worker reads and draws each once
+
+
+def union(plans: Sequence[Plan]) -> Plan:
+    """Return the plan of the distinct cells of several plans, without their points."""
+    variants = {variant.path: variant for plan in plans for variant in plan.variants}
+    todo = {cell.identity: cell for plan in plans for cell in plan.todo}
+    return Plan({}, list(variants.values()), sorted(todo.values(), key=_inputs))
+
+
+def sweep(file: StudyFile, plan: Plan, folder: Path, pool: Pool, on_progress: Progress | None = None) -> Swept:
+    """Compute the cells of `plan` that are not kept, and write the table.
+
+    Args:
+        file: the study.
+        plan: plan for this study and this folder.
+        folder: the output folder, locked by `files.locked_folder`.
+        pool: the workers.
+        on_progress: called after each cell with the numbers of computed cells and of cells to compute in this sweep.
+
+    Raises:
+        InputError: the folder cannot be written, or a worker died.
+    """
+    errors = compute(plan, folder, pool, on_progress)
+    failed: dict[str, list[Point]] = {}
+    for point, cell in plan.cells.items():
+        if cell.identity in errors:
+            failed.setdefault(errors[cell.identity], []).append(point)
+    table, warnings = gathered(plan, folder, errors)
+    _write(file, table, folder / file.name)
+    return Swept(table, len(plan.todo) - len(errors), failed, warnings)
+
+
+def compute(plan: Plan, folder: Path, pool: Pool, on_progress: Progress | None = None) -> dict[str, str]:
+    """Compute the cells of `plan` that are not kept, and return the errors: identity of the cell -> message."""
+    errors: dict[str, str] = {}
+    unmade: dict[Path, str] = {}
+    for variant, path in pool.map(make, plan.variants):
+        if isinstance(path, TracebedError):
+            unmade[variant.path] = str(path)
+    errors |= {cell.identity: unmade[cell.workload] for cell in plan.todo if cell.workload in unmade}
+    todo = [cell for cell in plan.todo if cell.workload not in unmade]
+    for done, (cell, result) in enumerate(pool.map(cells.compute, todo), start=1):
+        if isinstance(result, TracebedError):
+            errors[cell.identity] = str(result)
+        else:
+            store.keep(cell, result, folder)
+        if on_progress is not None:
+            on_progress(done, len(todo))
+    return errors
+
+
+def gathered(plan: Plan, folder: Path, failed: Collection[str]) -> tuple[pd.DataFrame, dict[str, int]]:
+    """Return the rows of the points without failed cells, and the number of cells for each warning."""
+    kept: dict[str, Kept] = {}
+    rows: list[dict[str, Any]] = []
+    for point, cell in plan.cells.items():
+        if cell.identity in failed:
+            continue
+        if cell.identity not in kept:
+            kept[cell.identity] = store.read(cell, folder)
+        found = kept[cell.identity]
+        about = {
+            **vars(point),
+            "parameters": json.dumps(dict(cell.setup.scheduling.policy_parameters), sort_keys=True),
+            "cell": cell.identity,
+            "seconds": found.seconds,
+        }
+        rows += [{**about, **row} for row in found.rows]
+    return pd.DataFrame(rows), dict(Counter(warning for found in kept.values() for warning in found.warnings))
+
+
+def _write(file: StudyFile, table: pd.DataFrame, folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    with replacing(folder / "study.yaml") as stream:
+        stream.write(file.source.text.encode())
+    with replacing(folder / "table.parquet") as stream:
+        table.to_parquet(stream, index=False)
+    with replacing(folder / "table.csv") as stream:
+        table.to_csv(stream, index=False)

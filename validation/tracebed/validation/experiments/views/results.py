@@ -1,0 +1,69 @@
+"""The files of a validation: the verdicts as JSON, Markdown and JUnit XML, and the reports.
+
+OUTPUT/verdict.json
+OUTPUT/verdict.md
+OUTPUT/junit.xml
+OUTPUT/SIMULATOR.html
+OUTPUT/SIMULATOR/CASE.html
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tracebed.display import json_values
+from tracebed.errors import ExitCode
+from tracebed.files import replacing
+from tracebed.validation.experiments.suite import Suite
+from tracebed.validation.report import html
+from tracebed.validation.report.junit import junit
+from tracebed.validation.report.markdown import markdown
+from tracebed.validation.verdict.gate import Finding, OnInconclusive, gate
+from tracebed.validation.verdict.rule import Verdict, combine
+from tracebed.validation.verdict.validation import SUITE_SCHEMA, Validation
+
+
+def write(
+    suite: Suite,
+    validations: Mapping[str, Validation],
+    failed: Mapping[str, str],
+    folder: Path,
+    inconclusive: OnInconclusive = OnInconclusive.FAIL,
+    findings: Sequence[Finding] = (),
+    *,
+    case_pages: bool = True,
+) -> dict[str, Any]:
+    """Write the files of a validation, and return the content of verdict.json.
+
+    Args:
+        suite: the suite.
+        validations: simulator -> validation.
+        failed: simulator -> failure of a simulator without predictions.
+        folder: the output folder.
+        inconclusive: consequence of an inconclusive verdict.
+        findings: differences from the baseline.
+        case_pages: whether to write a report for each case.
+    """
+    found = list(validations.values())
+    document = {
+        "schema": SUITE_SCHEMA,
+        "suite": suite.name,
+        "verdict": combine([*(item.verdict for item in found), *(Verdict.INCONCLUSIVE for _ in failed)]).value,
+        "exit_code": int(ExitCode.USAGE if failed else gate(found, inconclusive, findings)),
+        "simulators": [validation.to_json() for validation in found],
+        "failed": dict(failed),
+    }
+    texts = {
+        "verdict.json": (json.dumps(json_values(document), indent=1) + "\n").encode(),
+        "verdict.md": markdown(found, findings).encode(),
+        "junit.xml": junit(found, inconclusive, findings),
+    }
+    for name, text in texts.items():
+        with replacing(folder / name) as stream:
+            stream.write(text)
+    for name, validation in validations.items():
+        html.write(validation, folder / f"{name}.html", profile=suite.noise, case_pages=case_pages)
+    return document

@@ -1,0 +1,84 @@
+"""Tornado plots: the effects of free choices on a figure, largest on top, over the band of accidents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from tracebed.files import replacing
+from tracebed.validation.experiments.views.plots import COLORS, STYLE
+from tracebed.validation.experiments.views.sensitivity import ACCIDENT, INSIDE, OUTSIDE, UNKNOWN
+from tracebed.validation.metrics import all_metrics
+
+SHOWN = {OUTSIDE: COLORS[0], INSIDE: COLORS[4], ACCIDENT: COLORS[6], UNKNOWN: COLORS[3]}
+"""What was found -> color of the bar."""
+BAND = "#ccbb4455"
+
+
+def draw(table: pd.DataFrame, printed: Mapping[str, Sequence[float]], title: str, folder: Path) -> list[Path]:
+    """Draw a tornado plot per figure as PNG and PDF, and return the PNG files.
+
+    Args:
+        table: the table of `sensitivity.measure`.
+        printed: metric of the table -> values printed in a paper. A metric without rows is left out.
+        title: the base, for the title.
+        folder: the output folder.
+    """
+    written = []
+    for name, values in printed.items():
+        rows = table[table["figure"] == name]
+        if not len(rows):
+            continue
+        with mpl.rc_context(STYLE):
+            figure = tornado(rows, values, title)
+            folder.mkdir(parents=True, exist_ok=True)
+            for suffix in ("png", "pdf"):
+                with replacing(folder / f"sensitivity-{name}.{suffix}") as stream:
+                    figure.savefig(stream, format=suffix, dpi=150)
+        written.append(folder / f"sensitivity-{name}.png")
+    return written
+
+
+def tornado(rows: pd.DataFrame, printed: Sequence[float], title: str) -> Figure:
+    """Return the tornado plot of one figure: a bar per row with the interval of its effect, in percent of the base.
+
+    Args:
+        rows: the rows of one figure, largest effect first.
+        printed: values of the figure in a paper, drawn as lines.
+        title: the base.
+    """
+    metric, base = all_metrics()[rows["figure"].iloc[0]], float(rows["base"].iloc[0])
+    scale = 100.0 / abs(base) if base else 1.0
+    change, low, high = (scale * rows[name].to_numpy(dtype=np.float64) for name in ("change", "low", "high"))
+    band = [scale * (float(rows[end].iloc[0]) - base) for end in ("band_low", "band_high")]
+    figure = Figure(figsize=(8.6, 1.5 + 0.3 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    axes.axvspan(*band, color=BAND, linewidth=0)
+    axes.axvline(0.0, color="#222222", linewidth=0.8)
+    at = np.arange(len(rows))
+    axes.barh(at, change, 0.66, color=[SHOWN[found] for found in rows["found"]])
+    ends = np.maximum([change - low, high - change], 0.0)  # the mean of few runs may be outside
+    axes.errorbar(change, at, xerr=ends, fmt="none", ecolor="#222222", elinewidth=0.9, capsize=2.5)
+    labels = zip(rows["choice"], rows["base_value"], rows["value"], strict=True)
+    axes.set_yticks(at, [f"{name}: {value if was == '-' else f'{was} → {value}'}" for name, was, value in labels])
+    axes.invert_yaxis()
+    unit = f" {metric.unit}" if metric.unit else ""
+    axes.set_xlabel(f"change of {metric.label} ({'%' if base else metric.unit or '1'}); base {base:,.4g}{unit}")
+    axes.grid(axis="x", linewidth=0.4, color="#cccccc")
+    there = set(rows["found"])
+    handles: list[Artist] = [Patch(color=color, label=found) for found, color in SHOWN.items() if found in there]
+    handles.append(Patch(color=BAND, label="accidents of the base"))
+    for value in printed:
+        line = axes.axvline(scale * (value - base), color=COLORS[1], linewidth=1.2, linestyle="--")
+        line.set_label(f"printed: {value:,.4g}")
+        handles.append(line)
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
+    figure.suptitle(title, fontsize=10)
+    return figure

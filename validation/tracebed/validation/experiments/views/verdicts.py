@@ -1,0 +1,163 @@
+"""Execution of a suite: predictions, replays, and the validation of each simulator.
+
+    OUTPUT/suite.yaml                        the suite file
+    OUTPUT/real/                             the campaign of the replays: CASE/rep-01, ...
+    OUTPUT/predicted/SIMULATOR/CASE          a prediction; with several seeds CASE/run-01, ...
+    OUTPUT/predicted/SIMULATOR/CASE.json     everything on which the prediction depends, with its hash
+
+A repetition or prediction that is done is not repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tracebed.errors import TracebedError
+from tracebed.files import locked_folder, replacing
+from tracebed.orchestrator.run import Run
+from tracebed.validation.experiments.real import runner as replays
+from tracebed.validation.experiments.real import store
+from tracebed.validation.experiments.real.campaign import Campaign
+from tracebed.validation.experiments.real.store import Attempt
+from tracebed.validation.experiments.suite import Suite, SuiteCase
+from tracebed.validation.verdict import Validation, validate
+from tracebed.validation.verdict.cases import Case
+
+SUITE = "suite.yaml"
+REAL = "real"
+PREDICTED = "predicted"
+Predictions = dict[str, dict[str, tuple[Run, ...]]]
+"""Simulator -> case -> its predictions."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The remaining work of a suite, and its duration."""
+
+    cases: int
+    repetitions: int
+    """Number of repetitions of all cases; recorded runs too."""
+    to_replay: int
+    """Number of repetitions that are not done."""
+    shortest_s: float
+    """Lower bound of the wall time of the replays, with the pauses between them, s."""
+    to_predict: dict[str, int]
+    """Simulator -> number of predictions that have to be made."""
+
+
+def locked(folder: Path) -> AbstractContextManager[None]:
+    """Create and lock the folder of a suite. Raises InputError as `files.locked_folder`."""
+    return locked_folder(folder, "validation", mark=SUITE)
+
+
+def forecast(suite: Suite, folder: Path) -> Forecast:
+    """Return the remaining work of a suite with the output folder `folder`, which may be missing.
+
+    Raises:
+        InputError: a run in the folder is damaged.
+    """
+    to_predict = {
+        name: sum(simulator.missing(case.task, _place(folder, name, case)) for case in suite.cases.values())
+        for name, simulator in suite.simulators.items()
+    }
+    if suite.campaign is None:
+        count = sum(len(case.recorded) for case in suite.cases.values())
+        return Forecast(len(suite.cases), count, 0, 0.0, to_predict)
+    plan = replays.remaining(suite.campaign, folder / REAL)
+    return Forecast(len(suite.cases), plan.done + len(plan.todo), len(plan.todo), plan.shortest_s, to_predict)
+
+
+def predict(
+    suite: Suite, folder: Path, on_progress: Callable[[int], None] | None = None
+) -> tuple[Predictions, dict[str, str]]:
+    """Make the missing predictions, and read the others.
+
+    A simulator that fails does not end the suite.
+
+    Args:
+        suite: the suite.
+        folder: the output folder, locked by `locked`.
+        on_progress: called with the number of cases that are predicted, over all simulators.
+
+    Returns:
+        the predictions of the simulators without failure; and simulator -> failure.
+    """
+    found: Predictions = {}
+    failed: dict[str, str] = {}
+    done = 0
+    for name, simulator in suite.simulators.items():
+        found[name] = {}
+        for case in suite.cases.values():
+            try:
+                found[name][case.name] = simulator.predictions(case.task, _place(folder, name, case))
+            except TracebedError as error:
+                failed[name] = f"{case.name}: {error}"
+                del found[name]
+                break
+            done += 1
+            if on_progress is not None:
+                on_progress(done)
+    return found, failed
+
+
+def replay(
+    campaign: Campaign, folder: Path, on_progress: Callable[[float, Attempt | None], None] | None = None
+) -> list[Attempt]:
+    """Carry out the missing replays, as `repetitions.runner.repeat`.
+
+    Raises:
+        InputError: the folder belongs to a suite with other cases.
+        KeyboardInterrupt: a signal ended a replay. The next call continues.
+    """
+    with store.locked(folder / REAL):
+        return replays.repeat(campaign, replays.plan(campaign, folder / REAL), folder / REAL, on_progress)
+
+
+def validations(suite: Suite, predictions: Predictions, folder: Path) -> dict[str, Validation]:
+    """Return simulator -> validation over the cases of the suite.
+
+    Raises:
+        InputError: a case has no run, or its runs cannot be compared.
+    """
+    real = {name: case.recorded or replayed(suite, name, folder) for name, case in suite.cases.items()}
+    found = {}
+    for name, predicted in predictions.items():
+        cases = [
+            Case(
+                case.name,
+                case.task.names["workload"],
+                case.task.names["policy"],
+                tuple(real[case.name].values()),
+                predicted[case.name],
+                case.calibration,
+                tuple(real[case.name]),
+                case.cluster,
+            )
+            for case in suite.cases.values()
+        ]
+        made = validate(cases, suite.tolerances, profile=suite.noise, tau=suite.spec.tau)
+        version = suite.spec.simulators[name].version or made.simulator.version
+        found[name] = replace(made, simulator=replace(made.simulator, name=name, version=version))
+    return found
+
+
+def replayed(suite: Suite, case: str, folder: Path) -> dict[str, Run]:
+    """Return name -> run of the repetitions of a case that are done, in the order of execution."""
+    assert suite.campaign is not None
+    slots = [slot for slot in suite.campaign.order if slot.cell == case]
+    runs = {Path(slot.folder).name: store.run_of(slot, folder / REAL) for slot in slots}
+    return {name: run for name, run in runs.items() if run is not None}
+
+
+def keep_suite(suite: Suite, folder: Path) -> None:
+    """Write the suite file to the output folder."""
+    with replacing(folder / SUITE) as stream:
+        stream.write(suite.source.text.encode())
+
+
+def _place(folder: Path, simulator: str, case: SuiteCase) -> Path:
+    """Return the folder of the predictions of a case by a simulator."""
+    return folder / PREDICTED / simulator / case.name

@@ -1,0 +1,287 @@
+"""The workloads of a study: read, cleaned or generated once, checked, and kept in the output folder."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tracebed import converters
+from tracebed.converters.formats.reading import read_workload
+from tracebed.converters.formats.writing import write_workload
+from tracebed.converters.malleability import Thresholds, to_malleable
+from tracebed.converters.models.registry import draw
+from tracebed.converters.scaling import scale
+from tracebed.converters.shaking import Shaking, shaken
+from tracebed.converters.workload import Step, System, Workload
+from tracebed.errors import InputError, tolerate
+from tracebed.files import replacing, sha256_of
+from tracebed.validation.experiments.file import StudyFile
+from tracebed.validation.experiments.parts import LogSpec, WorkloadSpec
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A workload in the output folder, ready for simulation."""
+
+    path: Path
+    sha256: str
+    """Hash of the jobs."""
+    jobs: int
+    system: System
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A variant of a prepared workload, to be kept at `path`: with malleable jobs, small random changes, or both."""
+
+    base: Path
+    path: Path
+    nodes: int | None
+    """Number of nodes of the machine."""
+    share: float
+    seed: int
+    thresholds: Thresholds
+    shake: int
+    """Number of the random change; 0: none."""
+    shaking: Shaking
+
+
+def fingerprint(workload: Workload) -> str:
+    """Return a hash of the sizes and times of the jobs, independent of names and file format.
+
+    The hash is SHA-256 over nodes, submit times, run times and time limits as little-endian 64-bit integers (times in
+    ms, -1 if unknown), one column after the other, in submit order.
+    """
+    digest = hashlib.sha256(workload.ints("nodes").astype("<i8").tobytes())
+    for name in ("submit_time", "run_time", "time_limit"):
+        times = workload.floats(name)
+        digest.update(np.where(np.isnan(times), -1.0, np.rint(times * 1000)).astype("<i8").tobytes())
+    return digest.hexdigest()
+
+
+@cache
+def code_of(path: Path) -> str:
+    """Return a hash of the source code at a path. Under development, code changes without a new version."""
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.suffix in (".py", ".c"))
+    found = hashlib.sha256()
+    for file in files:
+        found.update(f"{file.relative_to(path.parent)}\n".encode() + file.read_bytes())
+    return found.hexdigest()
+
+
+@cache
+def version_of_tracebed() -> str:
+    """Return the installed version, for the hashes of cells. Reading it for each of 100,000 cells takes minutes."""
+    return version("tracebed")
+
+
+def _maker() -> list[str]:
+    """Return the version of tracebed and a hash of the code of the converters."""
+    return [version_of_tracebed(), code_of(Path(converters.__file__).parent)]
+
+
+def prepare(file: StudyFile, name: str, seed: int, logs: Mapping[str, Path], folder: Path) -> Prepared:
+    """Return a workload of the study. The workload is created once and kept in `folder`.
+
+    Args:
+        file: the study.
+        name: name of the workload.
+        seed: seed of the random numbers of a model.
+        logs: paths of logs by name of the workload.
+        folder: folder of prepared workloads.
+
+    Raises:
+        InputError: a file or log is missing, a log has different jobs, or an option of a model is unknown.
+    """
+    spec = file.study.workloads[name]
+    paths = _sources(file, name, spec, logs)
+    state: Any = [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
+    seed = seed if spec.model is not None and "seed" not in spec.options else 0
+    key = json.dumps([name, spec.model_dump(), seed, state, _maker()], sort_keys=True)
+    target = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.parquet"
+    try:
+        if not is_kept(target):
+            workload = _made(file, name, spec, seed, paths)
+            folder.mkdir(parents=True, exist_ok=True)
+            _keep(workload, target)
+        workload = read_workload(target)
+        own = workload.provenance.system
+        grid = own.grid if spec.nodes in (None, own.nodes) else ""
+        system = System(spec.nodes or own.nodes, spec.cores_per_node or own.cores_per_node, grid=grid)
+    except InputError as error:
+        if error.where is not None:
+            raise
+        where = file.source.error("", "workloads", name).where  # an invalid value in the study
+        raise InputError(error.what, where=where, hint=error.hint) from error
+    if system.nodes is None:
+        raise file.source.error(f"the size of the system of {name!r} is unknown; add `nodes`", "workloads", name)
+    return Prepared(target, workload.sha256, len(workload), system)
+
+
+def variant(
+    base: Prepared, share: float, seed: int, thresholds: Thresholds, shake: int = 0, shaking: Shaking | None = None
+) -> Variant:
+    """Return the variant of a prepared workload; `make` writes it."""
+    shaking = shaking or Shaking()
+    changes = [shake, vars(shaking)] if shake else []
+    key = json.dumps([base.sha256, base.system.nodes, share, seed, vars(thresholds), *changes, _maker()])
+    name = f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.parquet"
+    return Variant(base.path, base.path.with_name(name), base.system.nodes, share, seed, thresholds, shake, shaking)
+
+
+def make(variant: Variant) -> Path:
+    """Create the workload of a variant, and return its path."""
+    base = read_workload(variant.base)
+    made = base
+    if variant.share:
+        made = to_malleable(base, variant.share, variant.seed, nodes=variant.nodes, thresholds=variant.thresholds)
+    if variant.shake:
+        made = shaken(made, variant.shake, variant.shaking)
+    _keep(made, variant.path)
+    return variant.path
+
+
+def is_kept(path: Path) -> bool:
+    """Return whether `path` has a workload with a valid checksum. Warn about a damaged workload."""
+    if not path.exists() or not _checksum_path(path).exists():
+        return False
+    if _checksum_path(path).read_bytes() == _checksum_line(path):
+        return True
+    tolerate({"damaged: does not match its checksum; the workload is created again": 1}, where=str(path))
+    return False
+
+
+def _keep(workload: Workload, path: Path) -> None:
+    """Write a workload, then its checksum, which marks the workload as complete."""
+    _checksum_path(path).unlink(missing_ok=True)
+    write_workload(workload, path, replace=True)
+    with replacing(_checksum_path(path)) as stream:
+        stream.write(_checksum_line(path))
+
+
+def _checksum_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.sha256")
+
+
+def _checksum_line(path: Path) -> bytes:
+    """Return the line that `sha256sum` prints for a file."""
+    return f"{sha256_of(path)}  {path.name}\n".encode()
+
+
+def _sources(file: StudyFile, name: str, spec: WorkloadSpec, logs: Mapping[str, Path]) -> list[Path]:
+    """Return the source files of a workload; an empty list for a model."""
+    if spec.file is not None:
+        path = file.folder / spec.file
+        if not path.exists():
+            raise file.source.error(f"file {path} does not exist", "workloads", name, "file")
+        return _files(path)
+    if spec.log is None:
+        return []
+    path = logs[name] if name in logs else file.folder / spec.log.path if spec.log.path else Path()
+    if path == Path():
+        where = f"; download the log from {spec.log.source}" if spec.log.source else ""
+        option = "--log PATH" if len(_logs(file)) == 1 else f"--log {name}=PATH"
+        raise InputError(
+            f"workload {name!r} requires a public log, which is not shipped with tracebed{where}",
+            where=file.source.where,
+            hint=f"give the path of the log with {option}",
+        )
+    if not path.exists():
+        raise InputError("the log does not exist", where=str(path), hint="check the path")
+    return _files(path)
+
+
+def _logs(file: StudyFile) -> list[str]:
+    return [name for name, spec in file.study.workloads.items() if spec.log is not None]
+
+
+def logs_of(file: StudyFile, texts: tuple[str, ...]) -> dict[str, Path]:
+    """Return the paths given by `--log PATH` or `--log NAME=PATH`, by name of the workload.
+
+    Raises:
+        InputError: the study has no log of this name, or has several logs and the name is missing.
+    """
+    wanted = _logs(file)
+    found: dict[str, Path] = {}
+    for text in texts:
+        name, equals, path = text.partition("=")
+        if not equals and len(wanted) == 1:
+            name, path = wanted[0], text
+        if name not in wanted:
+            have = ", ".join(f"{name}=PATH" for name in wanted)
+            hint = f"use --log {have}" if wanted else "omit --log"
+            raise InputError(f"--log {text!r} matches no log of the study {file.name}", hint=hint)
+        found[name] = Path(path)
+    return found
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(item for item in path.iterdir() if item.is_file()) if path.is_dir() else [path]
+
+
+def _made(file: StudyFile, name: str, spec: WorkloadSpec, seed: int, paths: list[Path]) -> Workload:
+    if spec.model is not None:
+        workload = _drawn(file, name, spec, seed)
+    elif spec.log is not None:
+        workload = _cleaned(spec.log, paths)
+    else:
+        workload = read_workload(paths[0].parent if len(paths) > 1 else paths[0])
+    if spec.scale is not None:
+        workload = scale(workload, **spec.scale.model_dump())
+    return workload if spec.limits is None else _limited(workload, spec.limits)
+
+
+def _limited(workload: Workload, limits: float | str) -> Workload:
+    """Return the workload with exact limits, or with limits times a factor."""
+    exact = limits == "exact"
+    changed = workload.floats("run_time") if exact else workload.floats("time_limit") * float(limits)
+    step = Step("limits", {"limits": limits}, {"jobs": len(workload)})
+    return workload.with_step(step, workload.table.assign(time_limit=changed))
+
+
+def _drawn(file: StudyFile, name: str, spec: WorkloadSpec, seed: int) -> Workload:
+    from tracebed.converters.models.registry import MODELS
+
+    assert spec.model is not None
+    taken = inspect.signature(MODELS.load(spec.model)).parameters
+    for option in spec.options:
+        if option not in taken:
+            has = ", ".join(taken)
+            raise file.source.error(
+                f"model {spec.model} has no option {option!r}; use {has}", "workloads", name, "options", option
+            )
+    try:
+        return draw(spec.model, **({"seed": seed} | spec.options))
+    except (TypeError, ValueError) as error:
+        raise file.source.error(f"model {spec.model}: {error}", "workloads", name, "options") from error
+
+
+def _cleaned(log: LogSpec, paths: list[Path]) -> Workload:
+    """Return the cleaned log. Raises InputError if its jobs are not those of the study."""
+    from tracebed.converters.cleaning.audit import clean
+    from tracebed.converters.cleaning.recipes import load_recipe
+    from tracebed.converters.formats.reading import read_raw
+
+    where = str(paths[0] if len(paths) == 1 else paths[0].parent)
+    if log.recipe is None:
+        workload = read_workload(where, **log.options)
+    else:
+        recipe = load_recipe(log.recipe).with_settings(log.settings)
+        raw = read_raw(paths, **(recipe.read | log.options))
+        workload = clean(raw, recipe.steps, system=recipe.system).workload
+    another = "download the log of the study, or copy the study (--show) and adapt `jobs` and `fingerprint`"
+    if log.jobs not in (None, len(workload)):
+        raise InputError(f"the cleaned log has {len(workload):,} jobs, not {log.jobs:,}", where=where, hint=another)
+    if log.fingerprint not in (None, found := fingerprint(workload)):
+        what = f"the jobs differ from those of the study: the fingerprint is {found}, not {log.fingerprint}"
+        raise InputError(what, where=where, hint=another)
+    return workload

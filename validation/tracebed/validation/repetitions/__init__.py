@@ -1,1 +1,0 @@
-"""Campaigns: repeated replays of several cells in random order, and the statistics of their repetitions."""
