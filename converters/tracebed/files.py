@@ -115,15 +115,14 @@ def check_folder(
 
 
 @contextmanager
-def locked_folder(path: Path, process: str, *, mark: str) -> Iterator[None]:
+def locked_folder(path: Path, process: str) -> Iterator[None]:
     """Create and lock an output folder that a process fills step by step, so that no other process fills it too.
 
     The lock file has the name of the process. A folder of another process, or with other content, is refused.
 
     Args:
         path: the folder.
-        process: what fills the folder, for messages: `campaign`.
-        mark: an entry in each folder of this kind, for folders of earlier versions, whose lock file is empty.
+        process: what fills the folder, for messages: `experiment`.
 
     Raises:
         InputError: the folder has other content, another process has locked it, or it cannot be written.
@@ -131,10 +130,8 @@ def locked_folder(path: Path, process: str, *, mark: str) -> Iterator[None]:
     hint = "name another folder with -o"
     try:
         path.mkdir(parents=True, exist_ok=True)
-        owner = _owner(path)
-        ours = owner == process if owner else any((path / name).exists() for name in (mark, LOCK))
-        if not ours and any(path.iterdir()):
-            raise InputError(f"exists and is not the folder of a {process}", where=str(path), hint=hint)
+        if _owner(path) != process and any(item.name != LOCK for item in path.iterdir()):
+            raise InputError(f"exists and is not the folder of an {process}", where=str(path), hint=hint)
         lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", where=str(path), hint=hint) from error

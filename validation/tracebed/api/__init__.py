@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tracebed.api.cleaning import audit, clean, clean_with_audit, cleaning_steps, recipe, recipes
     from tracebed.api.comparisons import Comparison, Validation
     from tracebed.api.descriptions import describe, dictionary
+    from tracebed.api.experiments import experiment
     from tracebed.api.imports import as_run, import_run
     from tracebed.api.installed import inventories, models
     from tracebed.api.measures import metric_definitions
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
         simulate,
     )
     from tracebed.api.schedulers import replay_on, slurm_parameters
-    from tracebed.api.studies import repeat, sweep
     from tracebed.api.verdicts import compare, validate
     from tracebed.api.workloads import (
         convert,
@@ -103,6 +103,7 @@ __all__ = [
     "describe",
     "dictionary",
     "error_budget",
+    "experiment",
     "fit",
     "generate",
     "import_run",
@@ -123,7 +124,6 @@ __all__ = [
     "recipe",
     "recipes",
     "recover",
-    "repeat",
     "replay",
     "replay_on",
     "scale",
@@ -131,7 +131,6 @@ __all__ = [
     "shortest_replay",
     "simulate",
     "slurm_parameters",
-    "sweep",
     "validate",
     "with_facts",
     "without_nodes",
@@ -145,6 +144,7 @@ _HOME = {
     "tracebed.api.cleaning": ("audit", "clean", "clean_with_audit", "cleaning_steps", "recipe", "recipes"),
     "tracebed.api.comparisons": ("Comparison", "Validation"),
     "tracebed.api.descriptions": ("describe", "dictionary"),
+    "tracebed.api.experiments": ("experiment",),
     "tracebed.api.imports": ("as_run", "import_run"),
     "tracebed.api.installed": ("inventories", "models"),
     "tracebed.api.measures": ("metric_definitions",),
@@ -156,7 +156,6 @@ _HOME = {
     "tracebed.api.results": ("Run", "Workload"),
     "tracebed.api.runs": (*("inventory", "metrics", "policies", "recover", "replay", "shortest_replay", "simulate"),),
     "tracebed.api.schedulers": ("replay_on", "slurm_parameters"),
-    "tracebed.api.studies": ("repeat", "sweep"),
     "tracebed.api.verdicts": ("compare", "validate"),
     "tracebed.api.workloads": (
         *("convert", "generate", "make_malleable"),

@@ -11,7 +11,7 @@ import pandas as pd
 
 from tracebed.api.comparisons import Validation
 from tracebed.api.runs import AnyRun
-from tracebed.errors import InputError
+from tracebed.files import locked_folder
 from tracebed.orchestrator import run as orchestrator
 from tracebed.validation.accidents import differences, figures, intervals, kept
 from tracebed.validation.experiments.real.store import run_folders
@@ -86,27 +86,27 @@ def compare(
 
 
 def validate(
-    suite: Path | str,
+    file: Path | str,
     output: Path | str,
     *,
     simulators: Sequence[str] = (),
     case_pages: bool = True,
     on_progress: Callable[[float], None] | None = None,
 ) -> dict[str, Validation]:
-    """Validate the simulators of a suite: predict and replay its cases, and decide. Resume after an interruption.
+    """Validate the simulators of an experiment with real runs: predict, replay, and decide. Resumes when interrupted.
 
     Args:
-        suite: the suite file.
+        file: the experiment file, with `simulators`, and a testbed or recorded runs.
         output: folder of the runs, the verdicts and the reports.
-        simulators: names of the simulators to validate; by default all of the suite.
+        simulators: names of the simulators to validate; by default all of the experiment.
         case_pages: whether to write a report for each case.
         on_progress: called periodically with the number of repetitions done in this call.
 
     Returns:
-        simulator -> validation, in the order of the suite.
+        simulator -> validation, in the order of the experiment.
 
     Raises:
-        InputError: the suite is not valid, `output` has another suite, or a simulator fails.
+        InputError: the experiment is invalid, `output` has replays of another one, or a simulator fails.
         KeyboardInterrupt: a signal ended a replay. The next call continues.
 
     Example:
@@ -120,21 +120,14 @@ def validate(
         >>> list(tb.validate("suite.yaml", "validation"))
         ['tracebed']
     """
-    from tracebed.validation.experiments.suite import load_suite
-    from tracebed.validation.experiments.views import results
-    from tracebed.validation.experiments.views import verdicts as runner
+    from tracebed.api import experiments
 
-    loaded, folder = load_suite(suite, simulators), Path(output)
-    with runner.locked(folder):
-        runner.keep_suite(loaded, folder)
-        predictions, failed = runner.predict(loaded, folder)
-        if failed:
-            name, failure = next(iter(failed.items()))
-            raise InputError(f"simulator {name} failed: {failure}", where=str(suite))
-        if loaded.campaign is not None:
-            runner.replay(loaded.campaign, folder, lambda done, _: on_progress(done) if on_progress else None)
-        found = runner.validations(loaded, predictions, folder)
-        results.write(loaded, found, failed, folder, case_pages=case_pages)
+    loaded, folder = experiments.load_experiment(str(file)), Path(output)
+    with locked_folder(folder, "experiment"):
+        suite = experiments.load_suite(loaded, loaded.selected({}), folder, {}, simulators)
+        predictions = experiments.run_suite(suite, folder, on_progress or (lambda done: None))
+        found = experiments.validate_suite(suite, predictions, folder)
+        experiments.write_results(suite, found, {}, folder, case_pages=case_pages)
     return {name: Validation.of(validation) for name, validation in found.items()}
 
 

@@ -30,18 +30,18 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "malleable": (f"{CLI}.workloads", "Turn a share of the rigid jobs into malleable ones."),
     "nodes": (f"{CLI}.nodes", "Prepare, check, measure and take down nodes of an inventory."),
     "simulate": (f"{CLI}.simulate", "Simulate a workload under a policy, in virtual time."),
-    "sweep": (f"{CLI}.sweep", "Compute a study: a grid of simulations, with tables and plots."),
-    "sensitivity": (f"{CLI}.sensitivity", "Change the free choices of a study one at a time: which of them matter."),
-    "study": (f"{CLI}.study", "Repeat an experiment of a paper by real runs, beside its figures."),
+    "experiment": (
+        f"{CLI}.experiments.command",
+        "Run the cells of an experiment: simulated or replayed, with tables and plots.",
+    ),
     "replay": (f"{CLI}.runs", "Run a workload under a policy on a testbed, as real processes."),
     "watch": (f"{CLI}.watch", "Show a replay while it runs: queue, nodes, health, time left."),
-    "repeat": (f"{CLI}.repeat", "Replay the cells of a campaign several times each, in random order."),
     "noise": (f"{CLI}.noise", "Print the noise of repeated real runs, and write the noise profile of a testbed."),
     "import": (f"{CLI}.imports", "Make a run of another simulator's output, or of a real log."),
     "recorded": (f"{CLI}.recorded", "Copy a recorded suite of real runs, for validating simulators."),
     "metrics": (f"{CLI}.metrics", "Print the metrics of runs: waits, slowdowns, utilization."),
     "compare": (f"{CLI}.compare", "Compare predictions with real runs of one case: verdict, report."),
-    "validate": (f"{CLI}.validate", "Replay and predict the cases of a suite: a verdict on each simulator."),
+    "validate": (f"{CLI}.validate", "Replay and predict the cells of an experiment: a verdict on each simulator."),
     "baseline": (f"{CLI}.baseline", "Keep the results of a simulator, so that a CI job fails when they get worse."),
     "explain": (f"{CLI}.explain", "Explain the error of a prediction: the share of each cause."),
     "export": (f"{CLI}.export", "Write a run for another program: Perfetto, evalys, SWF, CSV."),
@@ -53,7 +53,7 @@ GROUPS = {
     "Runs": ("simulate", "replay", "watch", "import", "export"),
     "Judging": ("metrics", "compare", "validate", "recorded", "baseline", "explain"),
     "Testbeds": ("nodes",),
-    "Experiments and papers": ("sweep", "sensitivity", "study", "repeat", "noise"),
+    "Experiments and papers": ("experiment", "noise"),
 }
 """Title of a group in `--help` -> its commands."""
 

@@ -1,10 +1,10 @@
-"""The free choices of a study: one point of its grid, and the same point with one choice changed.
+"""The free choices of an experiment: one point of its grid, and the same point with one choice changed.
 
 A choice has a name and values. The name is, in this order,
 
 - `window`: a window of the metrics, by name;
 - a key of the points (`policy`, `share`, `interval_s`, ...), except the accidents `seed` and `shake`;
-- a key of the study file (`over_limit`, `tau`, `malleable.preferred`);
+- a key of the experiment file (`over_limit`, `tau`, `malleable.preferred`);
 - a key of the workload (`limits`, `nodes`, `scale.start`, `log.settings.STEP.PARAMETER`, `options.OPTION`);
 - a threshold of malleable jobs (`preferred`, `most`, `least`);
 - a parameter of the policy (`calls`).
@@ -21,13 +21,13 @@ from typing import Any
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.validation.experiments.experiment import KEYS, Point, Study
-from tracebed.validation.experiments.file import StudyFile
-from tracebed.validation.experiments.parts import NO_PROCESSES, Malleable, WorkloadSpec, as_list, named
+from tracebed.validation.experiments.experiment import KEYS, Experiment, Point
+from tracebed.validation.experiments.file import ExperimentFile, experiment_of
+from tracebed.validation.experiments.parts import NO_PROCESSES, Malleable, WorkloadSpec, as_list, at_path, named
 from tracebed.validation.experiments.views.published import REPLICATE
 
 NOT_OF_A_POINT = ("about", "exclude", "plots", "published", "sensitivity")
-"""Keys of a study that are about its whole grid."""
+"""Keys of an experiment that are about its whole grid."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Choice:
     name: str
     value: Any
     base: Any
-    """The value at the base; None if the value is a mapping, or if the study has none."""
+    """The value at the base; None if the value is a mapping, or if the experiment has none."""
 
     @property
     def changes(self) -> dict[str, Any]:
@@ -52,29 +52,29 @@ class Choice:
 
 @dataclass(frozen=True)
 class Setting:
-    """A study whose grid has one point."""
+    """An experiment whose grid has one point."""
 
-    file: StudyFile
+    file: ExperimentFile
     point: Point
     window: str
 
     def value(self, name: str) -> Any:
-        """Return the value of a choice, or None if the study has none."""
-        study, point = self.file.study, self.point
+        """Return the value of a choice, or None if the experiment has none."""
+        experiment, point = self.file.experiment, self.point
         if name == "window":
             return self.window
         if name in KEYS:
             return asdict(point)[name]
         first, *rest = name.split(".")
-        whole = study.model_dump(mode="json")
-        if first in Study.model_fields:
+        whole = experiment.model_dump(mode="json")
+        if first in Experiment.model_fields:
             found = whole.get(first)
         elif first in WorkloadSpec.model_fields:
             found = whole["workloads"][point.workload].get(first)
         elif first in Malleable.model_fields:
             found = (whole["malleable"] or {}).get(first)
         else:
-            spec = study.policy(point)
+            spec = experiment.policy(point)
             found = registry.parameters(registry.load(spec.policy, spec.parameters)).get(name)
         for part in rest:
             found = found.get(part) if isinstance(found, dict) else None
@@ -82,7 +82,7 @@ class Setting:
 
     def replicates(self, runs: int) -> list[Point]:
         """Return `runs` points with other accidents: the changes of the workload 1, 2, ..., and the seeds in turn."""
-        seeds = self.file.study.seeds
+        seeds = self.file.experiment.seeds
         return [replace(self.point, seed=seeds[run % len(seeds)], shake=run + 1) for run in range(runs)]
 
 
@@ -95,23 +95,25 @@ def spelled(value: Any) -> str:
     return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def setting(file: StudyFile, changes: Mapping[str, Any]) -> Setting:
-    """Return the first point of a study with some choices changed. The windows of the study remain.
+def setting(file: ExperimentFile, changes: Mapping[str, Any]) -> Setting:
+    """Return the first point of an experiment with some choices changed. The windows of the experiment remain.
 
     Raises:
         InputError: a choice is unknown, or a value is invalid.
     """
-    first = {key: values[0] for key, values in file.study.axes.items() if key not in REPLICATE}
+    axes = file.experiment.axes
+    first = {key: values[0] for key, values in axes.items() if key not in (*REPLICATE, "testbed")}
     if first["share"] is None:
         del first["share"]
-    wanted = first | {"window": next(iter(file.study.windows))} | dict(changes)
+    wanted = first | {"window": next(iter(file.experiment.windows))} | dict(changes)
     raw = {key: deepcopy(value) for key, value in file.source.raw.items() if key not in NOT_OF_A_POINT}
+    raw["workloads"] = {name: at_path(spec) for name, spec in raw["workloads"].items()}
     ordered = sorted(wanted, key=lambda key: key not in ("workload", "policy"))  # other names may be theirs
     try:
         for name in ordered:
-            _set(file.study, raw, name, wanted[name])
+            _set(file.experiment, raw, name, wanted[name])
         source = replace(file.source, raw=raw)
-        narrow = StudyFile(file.name, source.checked(Study), source)
+        narrow = ExperimentFile(file.name, experiment_of(source), source)
         (point, *_) = narrow.selected({})
     except InputError as error:
         about = f"{spelled(dict(changes))}: " if changes else ""
@@ -120,12 +122,12 @@ def setting(file: StudyFile, changes: Mapping[str, Any]) -> Setting:
 
 
 def others(
-    file: StudyFile, base: Mapping[str, Any], wanted: Mapping[str, Sequence[Any]]
+    file: ExperimentFile, base: Mapping[str, Any], wanted: Mapping[str, Sequence[Any]]
 ) -> Iterator[tuple[Choice, Setting]]:
     """Yield each value of the choices that is not that of the base, with its setting.
 
     Args:
-        file: the study.
+        file: the experiment.
         base: choice -> value at the base.
         wanted: choice -> values.
 
@@ -141,17 +143,17 @@ def others(
                 yield choice, changed
 
 
-def _set(study: Study, raw: dict[str, Any], name: str, value: Any) -> None:
-    """Give a choice a value in the raw content of a study. Raises InputError if there is no such choice."""
+def _set(experiment: Experiment, raw: dict[str, Any], name: str, value: Any) -> None:
+    """Give a choice a value in the raw content of an experiment. Raises InputError if there is no such choice."""
     if name == "window":
-        _one_of(name, value, study.windows)
+        _one_of(name, value, experiment.windows)
     elif name in REPLICATE:
         raise InputError(f"{name} is an accident, not a choice", hint="leave it out; --shake has the number of runs")
     elif name == "workload":
-        _one_of(name, value, study.workloads)
+        _one_of(name, value, experiment.workloads)
         raw["workloads"] = {value: raw["workloads"][value]}
     elif name == "policy":
-        own = {spec.name: given for spec, given in zip(study.policies, raw["policies"], strict=True)}
+        own = {spec.name: given for spec, given in zip(experiment.policies, raw["policies"], strict=True)}
         if value not in own:
             _one_of(name, value, [*own, *registry.names()])
         raw["policies"] = [{"label": value} | named(own.get(value, value))]  # the name stays with other parameters
@@ -159,7 +161,7 @@ def _set(study: Study, raw: dict[str, Any], name: str, value: Any) -> None:
         raw["malleable"] = {**(raw.get("malleable") or {}), "shares": value}
     elif name == "processes":
         given = as_list(raw.get(name, NO_PROCESSES))
-        own = {spec.name: each for spec, each in zip(study.processes, given, strict=False)}
+        own = {spec.name: each for spec, each in zip(experiment.processes, given, strict=False)}
         raw[name] = own.get(value, value)
     elif name in KEYS:
         raw[name] = value
@@ -168,15 +170,15 @@ def _set(study: Study, raw: dict[str, Any], name: str, value: Any) -> None:
 
 
 def _set_key(raw: dict[str, Any], name: str, value: Any) -> None:
-    """Set a key of the study, of its only workload, of its malleable jobs, or a parameter of its only policy."""
+    """Set a key of the experiment, of its only workload, of its malleable jobs, or a parameter of its only policy."""
     (workload,), (policy,) = raw["workloads"].values(), raw["policies"]
     parts = name.split(".")
     first = parts[0]
-    if first in Study.model_fields:
+    if first in Experiment.model_fields:
         place = raw
     elif first in WorkloadSpec.model_fields:
         place = workload
-        if first == "log":  # other jobs than those of the study
+        if first == "log":  # other jobs than those of the experiment
             workload["log"] = {key: each for key, each in workload["log"].items() if key not in ("jobs", "fingerprint")}
     elif first in Malleable.model_fields:
         place = raw.setdefault("malleable", {})
@@ -185,7 +187,7 @@ def _set_key(raw: dict[str, Any], name: str, value: Any) -> None:
     for part in parts[:-1]:
         place = place.setdefault(part, {})
         if not isinstance(place, dict):
-            raise InputError(f"{part} has no keys", hint="write the key as in the study file, with dots")
+            raise InputError(f"{part} has no keys", hint="write the key as in the experiment file, with dots")
     place[parts[-1]] = value
 
 

@@ -1,13 +1,17 @@
-"""The definition of a study and the grid of its points. This module reads no logs and runs no simulations."""
+"""The experiment file: the conditions of its cells, how they are executed, and the views of the results.
+
+This module reads no workloads and makes no runs. A cell is a point of the grid: a workload under a policy and further
+settings, on a testbed or in simulation.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from tracebed import bounds
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -17,6 +21,7 @@ from tracebed.orchestrator.simulation.processes import Processes
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.validation.experiments.parts import (
     AXIS,
+    MOST_REPETITIONS,
     NO_PROCESSES,
     STRICT,
     Malleable,
@@ -32,12 +37,33 @@ from tracebed.validation.experiments.parts import (
     WindowSpec,
     WorkloadSpec,
     as_list,
+    at_path,
+    by_name,
     communicating,
     counted,
     named,
     shaken,
 )
+from tracebed.validation.experiments.predicted.specs import RecordedSpec, SimulatorSpec, at_pattern
+from tracebed.validation.experiments.testbeds import TestbedSpec
 from tracebed.validation.metrics import TAU
+from tracebed.validation.setups import OF_REPLAYS, given
+from tracebed.yaml_file import FileName
+
+OF_REPETITIONS = ("repetitions", "sessions", "seed", "settle_s")
+"""Keys of replays."""
+OF_RUNS = ("simulators", "tolerances", "noise", "baseline")
+"""Keys of real runs, replayed or recorded."""
+OF_WORKLOADS = ("malleable", "seeds", "shake", "shaking")
+OF_SIMULATIONS = (
+    *("runtime_model", "malleability_interval_s", "processes", "windows", "published", "plots", "sensitivity"),
+)
+"""Keys that apply to simulated cells only."""
+OF_CONDITIONS = ("priority", "interval_s", "over_limit", "speed", "exclude")
+
+
+def _empty(value: Any) -> Any:
+    return {} if value is None else value
 
 
 @dataclass(frozen=True)
@@ -49,7 +75,7 @@ class Point:
     """Share of the jobs that become malleable; None for the unchanged workload."""
     seed: int
     policy: str
-    """Label of the policy in the study."""
+    """Label of the policy in the experiment."""
     priority: str
     runtime_model: str
     interval_s: float
@@ -57,7 +83,9 @@ class Point:
     shake: int = 0
     """Number of the random change of the workload; 0: none."""
     processes: str = NO_PROCESSES
-    """Name of the processes of jobs in the study; `none`: jobs take their run times."""
+    """Name of the processes of jobs in the experiment; `none`: jobs take their run times."""
+    testbed: str = ""
+    """Name of the testbed; empty if the experiment has one testbed or none."""
 
     def fits(self, where: Mapping[str, Any]) -> bool:
         """Return whether the point matches `where`: key -> value, or list of accepted values."""
@@ -68,13 +96,15 @@ class Point:
 KEYS = tuple(Point.__dataclass_fields__)
 
 
-class Study(BaseModel):
-    """The content of a study file."""
+class Experiment(BaseModel):
+    """The content of an experiment file. Cells are simulated, unless the file has testbeds or recorded runs."""
 
     model_config = STRICT
 
     about: str = ""
-    workloads: Annotated[dict[Name, WorkloadSpec], Field(min_length=1)]
+    workloads: Annotated[
+        dict[Name, Annotated[WorkloadSpec, BeforeValidator(at_path)]], BeforeValidator(by_name), Field(min_length=1)
+    ]
     malleable: Malleable | None = None
     policies: Annotated[list[Annotated[PolicySpec, BeforeValidator(named)]], Field(min_length=1)]
     seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], *AXIS, BeforeValidator(counted)] = [0]
@@ -89,13 +119,35 @@ class Study(BaseModel):
     shaking: ShakingSpec = ShakingSpec()
     over_limit: Annotated[OverLimit, Field(strict=False)] = OverLimit.EXTEND
     speed: Annotated[float, Field(ge=bounds.MIN_SPEED, le=bounds.MAX_SPEED)] = 1.0
-    """Trace seconds per wall second, for policies with wall times (`slurm`)."""
+    """Trace seconds per wall second: of replays, and for policies with wall times (`slurm`)."""
     tau: Annotated[float, Field(gt=0, allow_inf_nan=False)] = TAU
     windows: Annotated[dict[Name, WindowSpec], Field(min_length=1)] = {"all": WindowSpec()}
     exclude: list[Where] = []
     published: list[Published] = []
     plots: dict[Name, Plot] = {}
     sensitivity: SensitivitySpec = SensitivitySpec()
+    testbed: TestbedSpec | None = None
+    """The only testbed. Cells are replayed."""
+    testbeds: Annotated[dict[Name, Annotated[TestbedSpec, BeforeValidator(_empty)]], Field(min_length=1)] | None = None
+    """Name -> testbed, if there are several. Cells are replayed on each."""
+    recorded: Annotated[RecordedSpec, BeforeValidator(at_pattern)] | None = None
+    """Recorded real runs, in place of a testbed."""
+    repetitions: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)] = 5
+    """Number of replays of each cell."""
+    sessions: Annotated[int, Field(ge=1)] = 1
+    """Number of blocks of replays, each with every cell, in a random order of its own."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """Seed of the order of the replays."""
+    settle_s: Annotated[float, Field(ge=0, le=3600)] = 1.0
+    """Pause before each replay, wall s. The command of `beside` also runs during the pause."""
+    simulators: dict[Name, Annotated[SimulatorSpec, BeforeValidator(_empty)]] = {}
+    """Name -> simulator that predicts the real runs."""
+    tolerances: FileName | None = None
+    """File of the margins, relative to the experiment file."""
+    noise: FileName | None = None
+    """File of the noise profile of the testbed."""
+    baseline: FileName | None = None
+    """File of the baseline."""
 
     @field_validator("runtime_model")
     @classmethod
@@ -122,6 +174,71 @@ class Study(BaseModel):
                 raise ValueError(f"{name!r} is listed twice; give the processes other labels")
         return specs
 
+    @model_validator(mode="after")
+    def _one_executor(self) -> Self:
+        executors = [key for key in ("testbed", "testbeds", "recorded") if getattr(self, key) is not None]
+        if len(executors) > 1:
+            raise ValueError("an experiment has only one of `testbed`, `testbeds` and `recorded`")
+        if not executors:
+            self._refuse((*OF_REPETITIONS, *OF_RUNS), "requires a `testbed`, `testbeds` or `recorded` runs")
+            return self
+        self._refuse(OF_SIMULATIONS, "applies to simulated cells only, not to real runs")
+        if self.recorded is not None:
+            why = "requires a `testbed`: recorded runs are as they were recorded"
+            self._refuse((*OF_REPETITIONS, *OF_WORKLOADS, *OF_CONDITIONS), why)
+        return self
+
+    @model_validator(mode="after")
+    def _once(self) -> Self:
+        own = self.model_fields_set | {key for policy in self.policies for key in policy.model_fields_set}
+        for spec in self.beds.values():
+            if twice := set(given(spec, OF_REPLAYS)) & own:
+                raise ValueError(f"`{min(twice)}` is given both for a testbed and for all cells")
+            if spec.scheduler is not None and (wrong := {"priority", "interval_s", "over_limit"} & own):
+                raise ValueError(f"`{min(wrong)}` does not apply with `scheduler`: the batch system decides")
+        return self
+
+    @model_validator(mode="after")
+    def _balanced(self) -> Self:
+        if self.sessions > (least := min((self.repetitions_on(bed) for bed in self.beds), default=self.sessions)):
+            raise ValueError(f"{self.sessions} sessions need at least as many repetitions of each cell, not {least}")
+        return self
+
+    def _refuse(self, keys: Iterable[str], why: str) -> None:
+        for key in keys:
+            if key in self.model_fields_set:
+                raise ValueError(f"`{key}` {why}")
+
+    @property
+    def is_real(self) -> bool:
+        """Whether the cells are real runs."""
+        return bool(self.beds) or self.recorded is not None
+
+    @property
+    def beds(self) -> dict[str, TestbedSpec]:
+        """Name -> testbed; the name of the only testbed is empty."""
+        return self.testbeds or ({"": self.testbed} if self.testbed is not None else {})
+
+    def repetitions_on(self, bed: str) -> int:
+        """Return the number of repetitions of each cell on a testbed."""
+        return self.beds[bed].repetitions or self.repetitions
+
+    def case_name(self, point: Point) -> str:
+        """Return the name of a real cell: WORKLOAD-POLICY, with the testbed and other axes if they vary."""
+        return "-".join([point.workload, point.policy, *self._varied(point)])
+
+    def workload_name(self, point: Point) -> str:
+        """Return the name of the workload of a real cell, with the testbed and other axes if they vary."""
+        return "-".join([point.workload, *self._varied(point)])
+
+    def _varied(self, point: Point) -> list[str]:
+        axes = self.axes
+        varied = [key for key in KEYS if key not in ("workload", "policy", "testbed") and len(axes[key]) > 1]
+        values = [getattr(point, key) for key in varied]
+        texts = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
+        own = [point.testbed] if point.testbed else []
+        return [*own, *(f"{key}{text}" for key, text in zip(varied, texts, strict=True))]
+
     def points(self) -> list[Point]:
         """Return the points of the grid that are not excluded."""
         points = (Point(*values) for values in itertools.product(*self.axes.values()))
@@ -141,12 +258,13 @@ class Study(BaseModel):
             "malleability_interval_s": self.malleability_interval_s,
             "shake": self.shake,
             "processes": [processes.name for processes in self.processes],
+            "testbed": list(self.beds) or [""],
         }
 
     def setup(self, point: Point) -> Setup:
-        """Return the setup of a point."""
+        """Return the setup of a point, with the settings of its testbed."""
         spec = self.policy(point)
-        return Setup.of(
+        setup = Setup.of(
             spec.policy,
             policy_parameters=spec.parameters,
             placement=spec.placement,
@@ -157,6 +275,8 @@ class Study(BaseModel):
             over_limit=self.over_limit,
             speed=self.speed,
         )
+        bed = self.beds.get(point.testbed)
+        return setup if bed is None else Setup.of(setup, **given(bed, OF_REPLAYS))
 
     def policy(self, point: Point) -> PolicySpec:
         """Return the policy of a point."""

@@ -1,17 +1,20 @@
-"""Study files: YAML files that define a study.
+"""Experiment files: YAML files that define an experiment.
 
-    workloads: {mine: {file: mine.parquet}}
-    malleable: {shares: [0, 0.5, 1]}
+    workloads: {mine: mine.parquet}
     policies: [easy, pref]
-    seeds: 10
+    testbed: {inventory: emulated-4, speed: 500}
+    repetitions: 5
+    simulators: {tracebed: {calibration: emulated.calibration.yaml}}
 
-docs/reference/study.md describes every key.
+Without a testbed, the cells are simulated. docs/reference/experiment.md describes every key.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.resources import as_file, files
@@ -20,21 +23,23 @@ from typing import Any
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.validation.experiments.experiment import KEYS, Point, Study
+from tracebed.validation.experiments.experiment import KEYS, Experiment, Point
 from tracebed.validation.experiments.parts import MOST_POINTS, Where, as_list
 from tracebed.validation.metrics import all_metrics
 from tracebed.yaml_file import YamlFile
 
+NAME = re.compile(r"[\w][\w.+-]*")
+"""Name of a policy in the names of folders."""
 SHIPPED = files("tracebed.validation.experiments") / "shipped"
-HINT = "`tracebed sweep STUDY --show` prints a shipped study as an example"
+HINT = "`tracebed experiment NAME --show` prints a shipped experiment as an example"
 
 
 @dataclass(frozen=True)
-class StudyFile:
-    """A study with its name and its file."""
+class ExperimentFile:
+    """An experiment with its name and its file."""
 
     name: str
-    study: Study
+    experiment: Experiment
     source: YamlFile
 
     @property
@@ -49,7 +54,7 @@ class StudyFile:
             InputError: a key is unknown, no point has a value, a policy is not installed, or a parameter of a policy is
                 unknown.
         """
-        points = self.study.points()
+        points = self.experiment.points()
         for key, wanted in only.items():
             _known_key(key, self.source.error)
             there = {_text(asdict(point)[key]) for point in points}
@@ -64,10 +69,10 @@ class StudyFile:
         return points
 
     def _check_policies(self, labels: set[str]) -> None:
-        for index, policy in enumerate(self.study.policies):
+        for index, policy in enumerate(self.experiment.policies):
             if policy.name in labels:
                 try:
-                    registry.resolve(policy.policy, policy.parameters, speed=self.study.speed)
+                    registry.resolve(policy.policy, policy.parameters, speed=self.experiment.speed)
                 except InputError as error:
                     hint = error.hint or HINT
                     raise InputError(
@@ -76,15 +81,15 @@ class StudyFile:
 
 
 def names() -> list[str]:
-    """Return the names of the shipped studies."""
+    """Return the names of the shipped experiments."""
     return sorted(file.name.removesuffix(".yaml") for file in SHIPPED.iterdir() if file.name.endswith(".yaml"))
 
 
-def load_study(name: str) -> StudyFile:
-    """Read a study: the name of a shipped study, or the path of a YAML file.
+def load_experiment(name: str) -> ExperimentFile:
+    """Read an experiment: the name of a shipped experiment, or the path of a YAML file.
 
     Raises:
-        InputError: the study does not exist, the file is not YAML, or a key or value is invalid.
+        InputError: the experiment does not exist, the file is not YAML, or a key or value is invalid.
     """
     if name in names():
         with as_file(SHIPPED / f"{name}.yaml") as path:
@@ -92,39 +97,73 @@ def load_study(name: str) -> StudyFile:
     return _read(Path(name))
 
 
-def parse_study(name: str, text: str, where: str) -> StudyFile:
-    """Return the study of a YAML text.
-
-    Args:
-        name: name of the study.
-        text: content of a study file.
-        where: path of a file, for messages; relative paths begin at its folder.
-
-    Raises:
-        InputError: the text is not YAML, or a key or value is invalid.
-    """
-    return _checked(name, YamlFile.parse(text, where, hint=HINT))
-
-
-def _read(path: Path) -> StudyFile:
+def _read(path: Path) -> ExperimentFile:
     unreadable = f"use one of {', '.join(names())}, or the path of a YAML file"
-    return _checked(path.stem, YamlFile.read(path, "study", hint=HINT, unreadable=unreadable))
+    return _checked(path.stem, YamlFile.read(path, "experiment", hint=HINT, unreadable=unreadable))
 
 
-def _checked(name: str, source: YamlFile) -> StudyFile:
-    file = StudyFile(name, source.checked(Study), source)
+def _checked(name: str, source: YamlFile) -> ExperimentFile:
+    raw = source.raw if isinstance(source.raw, dict) else {}
+    if "cells" in raw or "defaults" in raw:
+        what = "an experiment has no `cells`: its cells are all workloads under all policies on all testbeds"
+        raise source.error(what, min({"cells", "defaults"} & set(raw)), hint="list workloads, policies and testbeds")
+    if isinstance(raw.get("policies"), dict):
+        what = "`policies` is a list"
+        raise source.error(what, "policies", hint="write - {label: NAME, policy: POLICY, parameters: {...}}")
+    file = ExperimentFile(name, experiment_of(source), source)
     _check_references(file)
+    _check_executor(file)
     return file
 
 
-def _check_references(file: StudyFile) -> None:
+def experiment_of(source: YamlFile) -> Experiment:
+    """Return the experiment of a file, with absolute paths of the policies in files.
+
+    Raises:
+        InputError: a key or value is invalid.
+    """
+    experiment, folder = source.checked(Experiment), Path(source.where).parent
+
+    def located(key: str, at: int | str, spec: Any) -> Any:
+        try:
+            return spec.model_copy(update={"policy": spec.policy and registry.located(spec.policy, folder)})
+        except InputError as error:
+            raise source.error(error.what, key, at, hint=error.hint) from error
+
+    policies = [located("policies", index, spec) for index, spec in enumerate(experiment.policies)]
+    simulators = {name: located("simulators", name, spec) for name, spec in experiment.simulators.items()}
+    return experiment.model_copy(update={"policies": policies, "simulators": simulators})
+
+
+def _check_executor(file: ExperimentFile) -> None:
+    """Raise InputError if the cells cannot be simulated or replayed, or two real cells have the same name."""
+    experiment, error = file.experiment, file.source.error
+    if not experiment.is_real:
+        for name, workload in experiment.workloads.items():
+            if not workload.has_source:
+                raise error(f"workload {name} requires one of `file`, `log` and `model`", "workloads", name)
+        return
+    for index, policy in enumerate(experiment.policies):
+        if not NAME.fullmatch(policy.name):
+            what = f"{policy.name!r} is not a name of folders; add a `label` of letters, digits, and any of _.+-"
+            raise error(what, "policies", index)
+    names = Counter(map(experiment.case_name, experiment.points()))
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise error(f"two cases have the name {twice[0]}; rename a workload, or add a `label` to a policy")
+    for name, simulator in experiment.simulators.items():
+        if isinstance(simulator.calibration, dict) and (other := set(simulator.calibration) - set(experiment.beds)):
+            what = f"unknown testbed {min(other)!r}; use one of {', '.join(experiment.beds)}"
+            raise error(what, "simulators", name, "calibration")
+
+
+def _check_references(file: ExperimentFile) -> None:
     """Raise InputError if the file refers to a key, label, window or metric that does not exist."""
-    study, error = file.study, file.source.error
-    labels = [policy.name for policy in study.policies]
+    experiment, error = file.experiment, file.source.error
+    labels = [policy.name for policy in experiment.policies]
     for index, label in enumerate(labels):
         if label in labels[:index]:
             raise error(f"two policies have the name {label!r}; add a `label`", "policies", index)
-    known = study.axes
+    known = experiment.axes
     if (size := math.prod(map(len, known.values()))) > MOST_POINTS:
         raise error(f"the grid has {size:,} points, more than {MOST_POINTS:,}; shorten an axis")
 
@@ -136,22 +175,22 @@ def _check_references(file: StudyFile) -> None:
                     has = ", ".join(map(str, known[key]))
                     raise error(f"no point has {key} {value!r}; use one of {has}", *loc, key)
 
-    for index, where in enumerate(study.exclude):
+    for index, where in enumerate(experiment.exclude):
         check(where, "exclude", index)
-    for index, published in enumerate(study.published):
+    for index, published in enumerate(experiment.published):
         if published.figure not in all_metrics():
             known_figures = ", ".join(all_metrics())
             what = f"unknown figure {published.figure!r}; use one of {known_figures}"
             raise error(what, "published", index, "figure")
         check(published.at, "published", index, "at")
         check(published.relative_to, "published", index, "relative_to")
-    for name, plot in study.plots.items():
-        if plot.window is not None and plot.window not in study.windows:
-            what = f"unknown window {plot.window!r}; use one of {', '.join(study.windows)}"
+    for name, plot in experiment.plots.items():
+        if plot.window is not None and plot.window not in experiment.windows:
+            what = f"unknown window {plot.window!r}; use one of {', '.join(experiment.windows)}"
             raise error(what, "plots", name, "window")
         check(plot.at, "plots", name, "at")
         check(plot.relative_to, "plots", name, "relative_to")
-    if not study.points():
+    if not experiment.points():
         raise error("`exclude` removes all points of the grid", "exclude")
 
 

@@ -1,4 +1,4 @@
-"""The parts of a study: workloads, malleable shares, policies, windows, published figures, plots."""
+"""The parts of an experiment file: workloads, malleable shares, policies, windows, published figures, plots."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from tracebed.orchestrator.scheduling.names import FIRST
 from tracebed.orchestrator.scheduling.placement import PLACEMENTS
 from tracebed.orchestrator.simulation.processes import Processes
 from tracebed.validation.metrics import all_metrics
+from tracebed.yaml_file import FileName
 
 MOST_POINTS = 1_000_000
 """Largest accepted number of points of a grid, and of seeds. A larger number is probably a typing error."""
+MOST_REPETITIONS = 10_000
 JOB_FIGURES = ("slowdown_ref", "wait", "run", "response")
 """Figures of jobs for heat maps and daily lines."""
 
@@ -54,6 +56,23 @@ def _distinct(values: list[Any]) -> list[Any]:
     return values
 
 
+def at_path(value: Any) -> Any:
+    """Return a workload for the path of its file, or for no value, and any other value unchanged."""
+    return {"file": value} if isinstance(value, str) else {} if value is None else value
+
+
+def by_name(value: Any) -> Any:
+    """Return a mapping for a list of names, and any other value unchanged."""
+    if not isinstance(value, list):
+        return value
+    for index, name in enumerate(value):
+        if not isinstance(name, str):
+            raise ValueError(f"{name!r} is not a name; use a mapping of names to values")
+        if name in value[:index]:
+            raise ValueError(f"{name!r} is listed twice")
+    return dict.fromkeys(value)
+
+
 def named(value: Any) -> Any:
     """Return a policy without parameters for a name, and any other value unchanged."""
     return {"policy": value} if isinstance(value, str) else value
@@ -70,7 +89,7 @@ STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Part(BaseModel):
-    """A part of a study."""
+    """A part of an experiment file."""
 
     model_config = STRICT
 
@@ -82,7 +101,7 @@ class LogSpec(Part):
     source: str = ""
     """Where to download the log."""
     path: str | None = None
-    """Path relative to the study file. `--log` has precedence."""
+    """Path relative to the experiment file. `--log` has precedence."""
     jobs: Annotated[int, Field(ge=1)] | None = None
     """Number of jobs after cleaning."""
     fingerprint: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
@@ -106,9 +125,13 @@ class Scaling(Part):
 
 
 class WorkloadSpec(Part):
-    """A workload from one source (a file, a log with a recipe, or a model with its options), optionally scaled."""
+    """A workload from one source (a file, a log with a recipe, or a model with its options), optionally scaled.
 
-    file: str | None = None
+    Recorded runs and recorded predictions need no source.
+    """
+
+    file: FileName | None = None
+    """File of the workload, relative to the experiment file."""
     log: LogSpec | None = None
     model: str | None = None
     options: dict[str, Any] = {}
@@ -118,11 +141,25 @@ class WorkloadSpec(Part):
     cores_per_node: Annotated[int, Field(ge=1)] | None = None
     limits: Literal["exact"] | Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Limits in place of those of the source: the run times (`exact`), or the limits times a factor."""
+    calibration: bool = False
+    """Whether a simulator was calibrated with the workload: its cases are shown, and never gated."""
+    cluster: str = ""
+    """Name of the cluster of dependent workloads to which the workload belongs; empty: found from the runs."""
+
+    @property
+    def has_source(self) -> bool:
+        """Whether the jobs are given."""
+        return any(source is not None for source in (self.file, self.log, self.model))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the workload is its file, unchanged."""
+        return self.file is not None and self.model_fields_set <= {"file", "calibration", "cluster"}
 
     @model_validator(mode="after")
     def _one_source(self) -> WorkloadSpec:
-        if sum(source is not None for source in (self.file, self.log, self.model)) != 1:
-            raise ValueError("a workload requires exactly one of `file`, `log` and `model`")
+        if sum(source is not None for source in (self.file, self.log, self.model)) > 1:
+            raise ValueError("a workload has only one of `file`, `log` and `model`")
         if self.options and self.model is None:
             raise ValueError("`options` requires a `model`; use `log.options` for the options of a log")
         return self
@@ -188,7 +225,7 @@ class PolicySpec(Part):
         """The label, by default the policy with its parameters and its placement."""
         placement = [] if self.placement == FIRST else [self.placement]
         parameters = [f"{key}={value}" for key, value in self.parameters.items()]
-        return self.label or " ".join([self.policy, *parameters, *placement])
+        return self.label or " ".join([self.policy.rpartition(":")[2], *parameters, *placement])
 
 
 NO_PROCESSES = "none"
@@ -249,7 +286,7 @@ class Published(Part):
 
 
 class SensitivitySpec(Part):
-    """The free choices of a study, for `tracebed sensitivity`."""
+    """The free choices of an experiment, for `tracebed experiment --sensitivity`."""
 
     base: Where = {}
     """Choice -> value at the point about which one choice at a time is changed. Others have their first value."""
@@ -267,7 +304,7 @@ class SensitivitySpec(Part):
 
 
 class Plot(Part):
-    """A plot of the study."""
+    """A plot of simulated cells."""
 
     kind: Literal["bars", "normalized", "heatmap", "daily"]
     figures: Annotated[list[str], BeforeValidator(as_list), Field(min_length=1)]

@@ -1,4 +1,4 @@
-"""The workloads of a study: read, cleaned or generated once, checked, and kept in the output folder."""
+"""The workloads of an experiment: read, cleaned or generated once, checked, and kept in the output folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from tracebed.converters.shaking import Shaking, shaken
 from tracebed.converters.workload import Step, System, Workload
 from tracebed.errors import InputError, tolerate
 from tracebed.files import replacing, sha256_of
-from tracebed.validation.experiments.file import StudyFile
+from tracebed.orchestrator.scheduling.state import Policy, shares
+from tracebed.validation.experiments.experiment import Experiment, Point
+from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.parts import LogSpec, WorkloadSpec
 
 
@@ -89,11 +91,17 @@ def _maker() -> list[str]:
     return [version_of_tracebed(), code_of(Path(converters.__file__).parent)]
 
 
-def prepare(file: StudyFile, name: str, seed: int, logs: Mapping[str, Path], folder: Path) -> Prepared:
-    """Return a workload of the study. The workload is created once and kept in `folder`.
+def base_of(file: ExperimentFile, point: Point, logs: Mapping[str, Path], folder: Path) -> Prepared:
+    """Return the prepared workload of a point, as `prepare`. Models are drawn for each seed."""
+    spec = file.experiment.workloads[point.workload]
+    return prepare(file, point.workload, point.seed if spec.model else 0, logs, folder)
+
+
+def prepare(file: ExperimentFile, name: str, seed: int, logs: Mapping[str, Path], folder: Path) -> Prepared:
+    """Return a workload of the experiment. The workload is created once and kept in `folder`.
 
     Args:
-        file: the study.
+        file: the experiment.
         name: name of the workload.
         seed: seed of the random numbers of a model.
         logs: paths of logs by name of the workload.
@@ -102,7 +110,7 @@ def prepare(file: StudyFile, name: str, seed: int, logs: Mapping[str, Path], fol
     Raises:
         InputError: a file or log is missing, a log has different jobs, or an option of a model is unknown.
     """
-    spec = file.study.workloads[name]
+    spec = file.experiment.workloads[name]
     paths = _sources(file, name, spec, logs)
     state: Any = [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
     seed = seed if spec.model is not None and "seed" not in spec.options else 0
@@ -120,11 +128,26 @@ def prepare(file: StudyFile, name: str, seed: int, logs: Mapping[str, Path], fol
     except InputError as error:
         if error.where is not None:
             raise
-        where = file.source.error("", "workloads", name).where  # an invalid value in the study
+        where = file.source.error("", "workloads", name).where  # an invalid value in the experiment
         raise InputError(error.what, where=where, hint=error.hint) from error
     if system.nodes is None:
         raise file.source.error(f"the size of the system of {name!r} is unknown; add `nodes`", "workloads", name)
     return Prepared(target, workload.sha256, len(workload), system)
+
+
+def variant_of(experiment: Experiment, point: Point, base: Prepared, policy: Policy) -> Variant | None:
+    """Return the variant of the workload for a point, or None for the workload itself.
+
+    A policy that neither resizes jobs nor shares nodes treats all jobs as rigid, so its cells use the workload itself.
+    If all or none of the jobs become malleable, the seed has no effect. Random changes apply to every policy.
+    """
+    share, seed = 0.0, 0
+    if point.share and (policy.malleable or shares(policy)):
+        share, seed = point.share, point.seed if point.share < 1.0 else 0
+    if not share and not point.shake:
+        return None
+    thresholds = experiment.malleable.thresholds if experiment.malleable else Thresholds()
+    return variant(base, share, seed, thresholds, point.shake, experiment.shaking.shaking)
 
 
 def variant(
@@ -177,7 +200,7 @@ def _checksum_line(path: Path) -> bytes:
     return f"{sha256_of(path)}  {path.name}\n".encode()
 
 
-def _sources(file: StudyFile, name: str, spec: WorkloadSpec, logs: Mapping[str, Path]) -> list[Path]:
+def _sources(file: ExperimentFile, name: str, spec: WorkloadSpec, logs: Mapping[str, Path]) -> list[Path]:
     """Return the source files of a workload; an empty list for a model."""
     if spec.file is not None:
         path = file.folder / spec.file
@@ -200,15 +223,15 @@ def _sources(file: StudyFile, name: str, spec: WorkloadSpec, logs: Mapping[str, 
     return _files(path)
 
 
-def _logs(file: StudyFile) -> list[str]:
-    return [name for name, spec in file.study.workloads.items() if spec.log is not None]
+def _logs(file: ExperimentFile) -> list[str]:
+    return [name for name, spec in file.experiment.workloads.items() if spec.log is not None]
 
 
-def logs_of(file: StudyFile, texts: tuple[str, ...]) -> dict[str, Path]:
+def logs_of(file: ExperimentFile, texts: tuple[str, ...]) -> dict[str, Path]:
     """Return the paths given by `--log PATH` or `--log NAME=PATH`, by name of the workload.
 
     Raises:
-        InputError: the study has no log of this name, or has several logs and the name is missing.
+        InputError: the experiment has no log of this name, or has several logs and the name is missing.
     """
     wanted = _logs(file)
     found: dict[str, Path] = {}
@@ -219,7 +242,7 @@ def logs_of(file: StudyFile, texts: tuple[str, ...]) -> dict[str, Path]:
         if name not in wanted:
             have = ", ".join(f"{name}=PATH" for name in wanted)
             hint = f"use --log {have}" if wanted else "omit --log"
-            raise InputError(f"--log {text!r} matches no log of the study {file.name}", hint=hint)
+            raise InputError(f"--log {text!r} matches no log of the experiment {file.name}", hint=hint)
         found[name] = Path(path)
     return found
 
@@ -228,7 +251,7 @@ def _files(path: Path) -> list[Path]:
     return sorted(item for item in path.iterdir() if item.is_file()) if path.is_dir() else [path]
 
 
-def _made(file: StudyFile, name: str, spec: WorkloadSpec, seed: int, paths: list[Path]) -> Workload:
+def _made(file: ExperimentFile, name: str, spec: WorkloadSpec, seed: int, paths: list[Path]) -> Workload:
     if spec.model is not None:
         workload = _drawn(file, name, spec, seed)
     elif spec.log is not None:
@@ -248,7 +271,7 @@ def _limited(workload: Workload, limits: float | str) -> Workload:
     return workload.with_step(step, workload.table.assign(time_limit=changed))
 
 
-def _drawn(file: StudyFile, name: str, spec: WorkloadSpec, seed: int) -> Workload:
+def _drawn(file: ExperimentFile, name: str, spec: WorkloadSpec, seed: int) -> Workload:
     from tracebed.converters.models.registry import MODELS
 
     assert spec.model is not None
@@ -266,7 +289,7 @@ def _drawn(file: StudyFile, name: str, spec: WorkloadSpec, seed: int) -> Workloa
 
 
 def _cleaned(log: LogSpec, paths: list[Path]) -> Workload:
-    """Return the cleaned log. Raises InputError if its jobs are not those of the study."""
+    """Return the cleaned log. Raises InputError if its jobs are not those of the experiment."""
     from tracebed.converters.cleaning.audit import clean
     from tracebed.converters.cleaning.recipes import load_recipe
     from tracebed.converters.formats.reading import read_raw
@@ -278,10 +301,10 @@ def _cleaned(log: LogSpec, paths: list[Path]) -> Workload:
         recipe = load_recipe(log.recipe).with_settings(log.settings)
         raw = read_raw(paths, **(recipe.read | log.options))
         workload = clean(raw, recipe.steps, system=recipe.system).workload
-    another = "download the log of the study, or copy the study (--show) and adapt `jobs` and `fingerprint`"
+    another = "download the log of the experiment, or copy the experiment (--show) and adapt `jobs` and `fingerprint`"
     if log.jobs not in (None, len(workload)):
         raise InputError(f"the cleaned log has {len(workload):,} jobs, not {log.jobs:,}", where=where, hint=another)
     if log.fingerprint not in (None, found := fingerprint(workload)):
-        what = f"the jobs differ from those of the study: the fingerprint is {found}, not {log.fingerprint}"
+        what = f"the jobs differ from those of the experiment: the fingerprint is {found}, not {log.fingerprint}"
         raise InputError(what, where=where, hint=another)
     return workload

@@ -1,1 +1,1 @@
-"""Studies by real runs: the experiments of the papers replayed on a testbed, each beside the published figures."""
+"""Experiments by real runs: the experiments of the papers replayed on a testbed, each beside the published figures."""

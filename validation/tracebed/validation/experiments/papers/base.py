@@ -1,4 +1,4 @@
-"""What a study by real runs is: settings in, findings out."""
+"""What an experiment by real runs is: settings in, findings out."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tracebed.registry import Registry
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user chooses for a study.
+    """What a user chooses for an experiment.
 
     Attributes:
         folder: folder for the runs and the findings.
-        inventory: file or name of an inventory; None: the study chooses from the cores of this machine.
+        inventory: file or name of an inventory; None: the experiment chooses from the cores of this machine.
         repetitions: number of replays of each scenario.
-        speed: trace seconds per wall second; None: the study chooses.
+        speed: trace seconds per wall second; None: the experiment chooses.
         say: function that reports the steps to the user.
     """
 
@@ -41,7 +41,7 @@ class FindingsTable:
 
 @dataclass(frozen=True)
 class Findings:
-    """The findings of a study."""
+    """The findings of an experiment."""
 
     title: str
     tables: Sequence[FindingsTable]
@@ -71,9 +71,9 @@ class Findings:
         return path
 
 
-StudyFunction = Callable[[Settings], Findings]
-"""A study: a function whose docstring begins with a line on what it repeats."""
-STUDIES: Registry[StudyFunction] = Registry("tracebed.studies", "study")
+PaperFunction = Callable[[Settings], Findings]
+"""An experiment: a function whose docstring begins with a line on what it repeats."""
+PAPERS: Registry[PaperFunction] = Registry("tracebed.experiments", "experiment")
 
 
 def percent(before: float, after: float) -> str:

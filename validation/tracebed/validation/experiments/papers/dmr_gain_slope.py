@@ -146,7 +146,7 @@ def _times(run: Run, order: list[int], speed: float) -> dict[int, float]:
     jobs = run.jobs.set_index("job_id")
     if len(jobs) != len(order) or set(jobs["state"]) != {"completed"}:
         what = "a job has not completed, or the runs are those of other settings"
-        raise InputError(what, hint="start the study with another output folder")
+        raise InputError(what, hint="start the experiment with another output folder")
     spans = zip(jobs.index, jobs["end"], jobs["start"], strict=True)
     seconds = {str(job): float(end - start) for job, end, start in spans}
     found: dict[int, list[float]] = {}

@@ -167,7 +167,7 @@ def _outcome(runs: list[Run], name: str) -> Outcome:
     for run in runs:
         if set(run.jobs["state"]) != {"completed"}:
             what = "a job has not completed"
-            raise InputError(what, where=name, hint="remove its runs, and start the study again")
+            raise InputError(what, where=name, hint="remove its runs, and start the experiment again")
         jobs = run.jobs.set_index("job_id")
         totals.append(float(jobs["end"].max() - jobs["submit"].min()))
         responses.append((jobs["end"] - jobs["submit"]).tolist())

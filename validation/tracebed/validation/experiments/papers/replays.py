@@ -1,4 +1,4 @@
-"""The replays of a study: on which nodes, and kept from an earlier start of the study."""
+"""The replays of an experiment: on which nodes, and kept from an earlier start of the experiment."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def replayed(
     speed: float,
     balance: str = "static",
 ) -> Run:
-    """Return the run in `folder` of the study. Replay the workload unless the run is complete already.
+    """Return the run in `folder` of the experiment. Replay the workload unless the run is complete already.
 
     Args:
-        settings: the settings of the study.
+        settings: the settings of the experiment.
         folder: name of the folder of the run.
         workload: the submission list.
         inventory: the nodes.
@@ -59,7 +59,7 @@ def replayed(
 
 
 def inventory_of(settings: Settings, otherwise: Callable[[], Inventory]) -> Inventory:
-    """Return the inventory of the settings, or that of the study."""
+    """Return the inventory of the settings, or that of the experiment."""
     if settings.inventory is None:
         return otherwise()
     return load_with_facts(settings.inventory, say=settings.say)

@@ -1,4 +1,4 @@
-"""The throughput study of DMR (malleable HPG-aligner, figures 8 to 13): fixed against malleable jobs on 49 nodes."""
+"""The throughput of DMR (malleable HPG-aligner, figures 8 to 13): fixed against malleable jobs on 49 nodes."""
 
 from __future__ import annotations
 

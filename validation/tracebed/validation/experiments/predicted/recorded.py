@@ -30,7 +30,7 @@ def paths_at(pattern: str, names: Mapping[str, str], folder: Path, *, of_runs: b
     filled = pattern.format_map({key: glob.escape(name) for key, name in names.items()})
     found = sorted(glob.glob(filled, root_dir=folder, recursive=True))  # noqa: PTH207 - the pattern may be absolute
     if not found:
-        hint = "the pattern is relative to the suite file; {workload} and {policy} are the names in the suite"
+        hint = "the pattern is relative to the experiment file; {workload} and {policy} are the names in the experiment"
         raise InputError(f"no path matches {filled}", where=str(folder), hint=hint)
     paths = [folder / path for path in found]
     return [path for path in paths if path.is_dir()] or paths if of_runs else paths
@@ -50,7 +50,7 @@ def read_run(
 
     Args:
         path: the folder or file.
-        spec: the keys of the suite file.
+        spec: the keys of the experiment file.
         side: side of the comparison.
         workload: the workload of the run.
         policy: the policy of the run, for outputs that do not have it.

@@ -1,4 +1,4 @@
-"""The simulators of a suite: their inputs, and their predictions of a case."""
+"""The simulators of an experiment: their inputs, and their predictions of a case."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from tracebed.validation.experiments.predicted.recorded import paths_at, read_ru
 from tracebed.validation.experiments.predicted.specs import TRACEBED, SimulatorSpec
 from tracebed.validation.experiments.predicted.task import Task
 from tracebed.validation.experiments.real.beside import Beside
-from tracebed.validation.experiments.simulated.cells import maker_of
+from tracebed.validation.experiments.simulated.cells import maker_of, maker_of_policy
 from tracebed.validation.experiments.workloads import code_of
 from tracebed.validation.simulators.simulator import SIMULATORS, SimulateOptions, simulate, simulator
 
 
 @dataclass(frozen=True)
 class SuiteSimulator(ABC):
-    """A simulator of a suite."""
+    """A simulator of an experiment."""
 
     name: str
     spec: SimulatorSpec
     folder: Path
-    """The folder of the suite file."""
+    """The folder of the experiment file."""
 
     needs_workload: ClassVar[bool] = True
     """Whether the simulator needs the file of the workload."""
@@ -72,8 +72,8 @@ class Maker(SuiteSimulator):
     def facts(self) -> dict[str, Any]:
         """All inputs of the predictions, besides the task and the seed, as JSON values."""
 
-    def scheduler(self, task: Task) -> list[Any]:
-        """Return the code of the scheduler, as JSON values, if it is not part of `facts`."""
+    def facts_for(self, task: Task) -> list[Any]:
+        """Return the inputs of the predictions of a task that are not part of `facts`, as JSON values."""
         return []
 
     @abstractmethod
@@ -105,7 +105,7 @@ class Maker(SuiteSimulator):
 
     def _inputs(self, task: Task, seed: int) -> dict[str, Any]:
         """Return all inputs of a prediction, with their hash."""
-        inputs = {"simulator": self.facts, "scheduler": self.scheduler(task), "task": task.facts, "seed": seed}
+        inputs = {"simulator": self.facts, "own": self.facts_for(task), "task": task.facts, "seed": seed}
         return {"sha256": hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest(), **inputs}
 
     def _is_kept(self, path: Path, task: Task, seed: int) -> bool:
@@ -126,15 +126,23 @@ class Calibrated(Maker):
     """A simulator that predicts with the policies of tracebed and the overheads of a calibration."""
 
     @cached_property
-    def calibration(self) -> Calibration | None:
-        """The calibration of the testbed."""
-        return Calibration.load(self.folder / self.spec.calibration) if self.spec.calibration is not None else None
+    def calibrations(self) -> dict[str, Calibration]:
+        """Name of the testbed -> its calibration; a calibration of all testbeds has an empty name."""
+        given = self.spec.calibration
+        files = {} if given is None else given if isinstance(given, dict) else {"": given}
+        return {name: Calibration.load(self.folder / file) for name, file in files.items()}
 
-    def scheduler(self, task: Task) -> list[Any]:
-        """Return the hash of the scheduler, and package and code of the policy."""
+    def calibration(self, task: Task) -> Calibration | None:
+        """Return the calibration of the testbed of a task."""
+        return self.calibrations.get(task.names["testbed"], self.calibrations.get(""))
+
+    def facts_for(self, task: Task) -> list[Any]:
+        """Return the hashes of the calibration and of the scheduler, and package and code of the policy."""
+        calibration = self.calibration(task)
         return [
+            calibration.sha256 if calibration else None,
             code_of(Path(scheduling.__path__[0])),
-            maker_of(registry.POLICIES.entries[task.setup.scheduling.policy]),
+            maker_of_policy(task.setup.scheduling),
         ]
 
 
@@ -143,11 +151,10 @@ class BuiltIn(Calibrated):
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """Version, code and calibration."""
+        """Version, code and run-time model."""
         return {
             "version": [version("tracebed"), code_of(Path(simulation.__path__[0]))],
             "runtime_model": self.spec.runtime_model,
-            "calibration": self.calibration.sha256 if self.calibration else None,
             **({"policy": [self.spec.policy, self.parameters]} if self.spec.policy else {}),
         }
 
@@ -158,9 +165,9 @@ class BuiltIn(Calibrated):
             return {}
         return registry.parameters(registry.resolve(self.spec.policy, self.spec.policy_parameters)[1])
 
-    def scheduler(self, task: Task) -> list[Any]:
-        """Return the hash of the scheduler, and package and code of the policy."""
-        return super().scheduler(self._own(task))
+    def facts_for(self, task: Task) -> list[Any]:
+        """Return the hashes of the calibration and of the scheduler, and package and code of the policy."""
+        return super().facts_for(self._own(task))
 
     def _own(self, task: Task) -> Task:
         """Return the task with the policy of the simulator, if it has one."""
@@ -173,7 +180,7 @@ class BuiltIn(Calibrated):
         """Simulate the workload of the task."""
         task = self._own(task)
         assert task.workload is not None
-        setup = Setup.of(task.setup, calibration=self.calibration, runtime_model=self.spec.runtime_model)
+        setup = Setup.of(task.setup, calibration=self.calibration(task), runtime_model=self.spec.runtime_model)
         return predict(task.workload, task.nodes, setup, name=task.title)
 
 
@@ -182,7 +189,7 @@ class Driven(Calibrated):
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """Code of the driver, version of the program, options, calibration, and the version in the suite file."""
+        """Code of the driver, version of the program, options, and the version in the experiment file."""
         assert self.spec.driver is not None
         of_program = simulator(self.spec.driver).version
         return {
@@ -190,13 +197,12 @@ class Driven(Calibrated):
             "program": of_program(self.spec.options) if of_program is not None else "",
             "version": self.spec.version,
             "options": self.spec.options,
-            "calibration": self.calibration.sha256 if self.calibration else None,
         }
 
     def predict(self, task: Task, seed: int, log: Path) -> Run:
         """Run the simulator."""
         assert self.spec.driver is not None and task.workload is not None
-        setup = Setup.of(task.setup, calibration=self.calibration)
+        setup = Setup.of(task.setup, calibration=self.calibration(task))
         options = SimulateOptions(
             timeout_s=self.spec.timeout_s, seed=seed, name=task.title, simulator_options=self.spec.options
         )
@@ -208,7 +214,7 @@ class Commanded(Maker):
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """The command, the content of the files that it names, and the version in the suite file."""
+        """The command, the content of the files that it names, and the version in the experiment file."""
         assert self.spec.command is not None
         words = [word.split("{")[0] for word in shlex.split(self.spec.command)]
         programs = {word: shutil.which(word, path=None) or str(self.folder / word) for word in words if word}
@@ -220,7 +226,7 @@ class Commanded(Maker):
         }
 
     def predict(self, task: Task, seed: int, log: Path) -> Run:
-        """Run the command in the folder of the suite file, and read its output."""
+        """Run the command in the folder of the experiment file, and read its output."""
         assert self.spec.command is not None and task.file is not None
         with tempfile.TemporaryDirectory(prefix="tracebed-") as scratch:
             output = Path(scratch, "output")
@@ -265,12 +271,12 @@ class Given(SuiteSimulator):
 
 
 def simulator_of(name: str, spec: SimulatorSpec, folder: Path) -> SuiteSimulator:
-    """Return a simulator of a suite.
+    """Return a simulator of an experiment.
 
     Args:
-        name: name of the simulator in the suite.
+        name: name of the simulator in the experiment.
         spec: its keys.
-        folder: folder of the suite file.
+        folder: folder of the experiment file.
 
     Raises:
         InputError: a calibration, a run-time model or a driver is invalid.
@@ -283,7 +289,7 @@ def simulator_of(name: str, spec: SimulatorSpec, folder: Path) -> SuiteSimulator
         if name in SIMULATORS.names() and name != TRACEBED and spec.driver is None:
             raise InputError(f"{name} is an installed simulator", hint=f"add `with: {name}`, or rename the simulator")
     if isinstance(found, Calibrated):
-        _ = found.calibration  # reads the file
+        _ = found.calibrations  # reads the files
     if isinstance(found, Driven) and simulator(str(spec.driver)).simulate is None:
         hint = "give its output with `runs` and `from`, or run it with `command` and `from`"
         raise InputError(f"tracebed cannot run {spec.driver}, only read its output", hint=hint)

@@ -1,4 +1,4 @@
-"""The content of a suite file, with the rules for its keys and values."""
+"""The simulators and the recorded runs of an experiment file, with the rules for their keys and values."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import shlex
 from string import Formatter
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from tracebed import bounds
-from tracebed.validation.experiments.parts import Name, Part
-from tracebed.validation.experiments.real.campaign import MOST_REPETITIONS, OrderSpec, ReplaySpec
+from tracebed.validation.experiments.parts import MOST_REPETITIONS, Name, Part
 from tracebed.validation.simulators.reading import forms
 from tracebed.validation.simulators.simulator import SIMULATORS, TIMEOUT_S, MatchName
 from tracebed.yaml_file import FileName
@@ -23,30 +22,9 @@ COMMAND_PLACEHOLDERS = ("workload", "policy", "nodes", "seed", "output")
 """Placeholders in commands. `workload` is the file of the workload there."""
 
 
-def _file(value: Any) -> Any:
-    """Return a workload for the path of its file, or for no value, and any other value unchanged."""
-    return {"file": value} if isinstance(value, str) else {} if value is None else value
-
-
-def _runs(value: Any) -> Any:
+def at_pattern(value: Any) -> Any:
     """Return recorded runs for a pattern of paths, and any other value unchanged."""
     return {"runs": value} if isinstance(value, str) else value
-
-
-def _empty(value: Any) -> Any:
-    return {} if value is None else value
-
-
-def _by_name(value: Any) -> Any:
-    """Return a mapping for a list of names, and any other value unchanged."""
-    if not isinstance(value, list):
-        return value
-    for index, name in enumerate(value):
-        if not isinstance(name, str):
-            raise ValueError(f"{name!r} is not a name; use a mapping of names to values")
-        if name in value[:index]:
-            raise ValueError(f"{name!r} is listed twice")
-    return dict.fromkeys(value)
 
 
 def check_placeholders(text: str, known: tuple[str, ...]) -> str:
@@ -59,25 +37,6 @@ def check_placeholders(text: str, known: tuple[str, ...]) -> str:
         if name not in known or spec or conversion:
             raise ValueError(f"unknown placeholder {{{name}}}; use {', '.join(f'{{{item}}}' for item in known)}")
     return text
-
-
-class WorkloadSpec(Part):
-    """A workload of the suite."""
-
-    file: FileName | None = None
-    """File of the workload, relative to the suite file. Not needed for recorded runs and recorded predictions."""
-    calibration: bool = False
-    """Whether a simulator was calibrated with the workload: its cases are shown, and never gated."""
-    cluster: str = ""
-    """Name of the cluster of dependent workloads to which the workload belongs; empty: found from the runs."""
-
-
-class PolicySpec(Part):
-    """A policy of the suite."""
-
-    policy: str | None = None
-    """Name of an installed policy; None: the key."""
-    parameters: dict[str, Any] = Field(default_factory=dict)
 
 
 class ReadSpec(Part):
@@ -109,7 +68,7 @@ class RecordedSpec(ReadSpec):
     """Recorded real runs: those of a case match a pattern of paths."""
 
     runs: FileName
-    """Pattern of paths, relative to the suite file, with the placeholders {workload} and {policy}."""
+    """Pattern of paths, relative to the experiment file, with the placeholders {workload} and {policy}."""
 
     @field_validator("runs")
     @classmethod
@@ -126,8 +85,8 @@ class SimulatorSpec(ReadSpec):
     """Pattern of the paths of recorded predictions, as in `RecordedSpec`."""
     command: str | None = None
     """Command line with placeholders. Its output is a run, or is read by the importer."""
-    calibration: FileName | None = None
-    """File of a calibration of the testbed, for the built-in simulator and for those of the registry."""
+    calibration: FileName | dict[Name, FileName] | None = None
+    """File of a calibration of the testbed, or name of a testbed -> file; for tracebed and those of the registry."""
     runtime_model: str = "ideal"
     """Run time of jobs that hold fewer cores than requested, for the built-in simulator."""
     policy: str | None = None
@@ -193,53 +152,3 @@ class SimulatorSpec(ReadSpec):
             own = f"`{self.kind}`" if self.kind != TRACEBED else "the built-in simulator"
             raise ValueError(f"`{names.get(key := min(wrong), key)}` does not apply to a simulator by {own}")
         return self
-
-
-class SuiteSpec(OrderSpec):
-    """The content of a suite file."""
-
-    about: str = ""
-    workloads: Annotated[
-        dict[Name, Annotated[WorkloadSpec, BeforeValidator(_file)]], BeforeValidator(_by_name), Field(min_length=1)
-    ]
-    policies: Annotated[
-        dict[Name, Annotated[PolicySpec, BeforeValidator(_empty)]], BeforeValidator(_by_name), Field(min_length=1)
-    ]
-    """Name of the policy in the suite -> policy."""
-    testbed: ReplaySpec | None = None
-    """Options of the replays."""
-    recorded: Annotated[RecordedSpec, BeforeValidator(_runs)] | None = None
-    """Recorded real runs, in place of a testbed."""
-    repetitions: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)] = 5
-    """Number of repetitions of each case."""
-    simulators: Annotated[dict[Name, Annotated[SimulatorSpec, BeforeValidator(_empty)]], Field(min_length=1)]
-    tolerances: FileName | None = None
-    """File of the margins, relative to the suite file."""
-    noise: FileName | None = None
-    """File of the noise profile of the testbed."""
-    baseline: FileName | None = None
-    """File of the baseline."""
-    tau: Annotated[float, Field(gt=0, le=bounds.MAX_SECONDS)] = 10.0
-    """Threshold of the bounded slowdown, s."""
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if (self.testbed is None) == (self.recorded is None):
-            raise ValueError("a suite has either a `testbed` or `recorded` runs")
-        if self.recorded is not None:
-            for key in ("repetitions", "sessions", "seed", "settle_s"):
-                if key in self.model_fields_set:
-                    raise ValueError(f"`{key}` requires a `testbed`: the recorded runs of a case are its repetitions")
-        if len(self.cases) < len(self.workloads) * len(self.policies):
-            raise ValueError("two cases have the same name WORKLOAD-POLICY; rename a workload or a policy")
-        return self
-
-    @property
-    def cases(self) -> dict[str, tuple[str, str]]:
-        """Name of a case -> its workload and its policy."""
-        return {f"{workload}-{policy}": (workload, policy) for workload in self.workloads for policy in self.policies}
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Name of a case -> number of its repetitions."""
-        return dict.fromkeys(self.cases, self.repetitions)

@@ -14,16 +14,14 @@ from tracebed.orchestrator.batch import session as batch
 from tracebed.orchestrator.batch.abandoned import cancel_left
 from tracebed.orchestrator.replay import session
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.setup import Setup
-from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.experiments.real import store
 from tracebed.validation.experiments.real.beside import Beside
-from tracebed.validation.experiments.real.campaign import Campaign, Cell, Slot
+from tracebed.validation.experiments.real.campaign import Campaign, Slot
 from tracebed.validation.experiments.real.store import Attempt
 
 
 @dataclass(frozen=True)
-class Plan:
+class Remaining:
     """The repetitions of a campaign that are not done yet."""
 
     todo: list[Slot]
@@ -33,37 +31,25 @@ class Plan:
     """Lower bound of the wall time of `todo`, s."""
 
 
-def plan(campaign: Campaign, folder: Path) -> Plan:
-    """Write or check the plan in `folder`, which `store.locked` has locked, and return the remaining repetitions.
-
-    Each call repeats the predictions of cells, since predictions may change while the runs remain.
-
-    Raises:
-        InputError: the folder belongs to another campaign, or a run is damaged. A damaged run is not replaced.
-    """
-    store.keep_plan(campaign, folder)
-    for cell in campaign.cells.values():
-        if cell.predict:
-            _predict(cell).save(folder / cell.name / store.PREDICTION, replace=True)
-    return remaining(campaign, folder)
-
-
-def remaining(campaign: Campaign, folder: Path) -> Plan:
+def remaining(campaign: Campaign, folder: Path) -> Remaining:
     """Return the repetitions that are not done. Raises InputError if a run is damaged."""
     todo = [slot for slot in campaign.order if store.run_of(slot, folder) is None]
-    shortest = {name: campaign.spec.settle_s + cell.shortest_s for name, cell in campaign.cells.items()}
-    return Plan(todo, len(campaign.order) - len(todo), sum(shortest[slot.cell] for slot in todo))
+    shortest = {name: campaign.file.experiment.settle_s + cell.shortest_s for name, cell in campaign.cells.items()}
+    return Remaining(todo, len(campaign.order) - len(todo), sum(shortest[slot.cell] for slot in todo))
 
 
 def repeat(
-    campaign: Campaign, plan: Plan, folder: Path, on_progress: Callable[[float, Attempt | None], None] | None = None
+    campaign: Campaign,
+    plan: Remaining,
+    folder: Path,
+    on_progress: Callable[[float, Attempt | None], None] | None = None,
 ) -> list[Attempt]:
-    """Replay the repetitions of `plan` in order. A repetition that fails does not end the campaign.
+    """Keep the plan, and replay the repetitions of `plan` in order. A repetition that fails does not end the campaign.
 
     Args:
         campaign: the campaign.
         plan: the plan for this campaign and this folder.
-        folder: the folder of the campaign, locked by `store.locked`.
+        folder: the folder of the campaign, in a folder that is locked by `files.locked_folder`.
         on_progress: called with the number of repetitions done so far, with a fraction during a replay; and with the
             attempt when it has ended.
 
@@ -71,8 +57,10 @@ def repeat(
         The attempts.
 
     Raises:
+        InputError: the folder has the runs of another campaign.
         KeyboardInterrupt: a signal ended a replay. The next call repeats it and continues.
     """
+    store.keep_plan(campaign, folder)
     attempts = []
     for done, slot in enumerate(plan.todo):
 
@@ -107,7 +95,7 @@ def _attempt(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float
 
 def _replay(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float], None]) -> Run:
     """Replay one repetition, with the command of its cell beside it."""
-    cell, settle_s, output = campaign.cells[slot.cell], campaign.spec.settle_s, folder / slot.folder
+    cell, settle_s, output = campaign.cells[slot.cell], campaign.file.experiment.settle_s, folder / slot.folder
     try:
         output.parent.mkdir(exist_ok=True)
     except OSError as error:
@@ -126,7 +114,7 @@ def _replay(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float]
                 cell.workload,
                 output,
                 cell.scheduler,
-                name=cell.workload_name,
+                name=cell.title,
                 replace_run=True,  # an interrupted attempt
                 on_progress=progress,
             )
@@ -135,7 +123,7 @@ def _replay(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float]
             cell.inventory,
             cell.setup,
             output,
-            name=cell.workload_name,
+            name=cell.title,
             options=cell.options,
             work_rate=cell.work_rate,
             replace_run=True,  # an interrupted attempt
@@ -145,7 +133,7 @@ def _replay(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float]
     if not cell.beside:
         time.sleep(settle_s)
         return replay()
-    with Beside(cell.beside, output.with_name(f"{output.name}.log"), campaign.folder) as beside:
+    with Beside(cell.beside, output.with_name(f"{output.name}.log"), campaign.file.folder) as beside:
         time.sleep(settle_s)
         beside.check()
         run = replay()
@@ -155,9 +143,3 @@ def _replay(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float]
             shutil.rmtree(output)  # the command did not run beside the whole replay
             raise
     return run
-
-
-def _predict(cell: Cell) -> Run:
-    """Simulate the workload of a cell with the overheads of its calibration."""
-    setup = Setup.of(cell.setup, calibration=cell.predicted_by)
-    return predict(cell.workload, cell.inventory.facts, setup, name=cell.workload_name)

@@ -1,10 +1,9 @@
 """The folder of a campaign.
 
-    OUTPUT/campaign.json         cells with all settings, order of the repetitions
-    OUTPUT/repetitions.jsonl     a line for each attempt: cell, number, start, duration, error
-    OUTPUT/CELL/rep-01/          the run of a repetition
-    OUTPUT/CELL/rep-01.log       output of the command beside the repetition
-    OUTPUT/CELL/prediction/      the predicted run of a cell
+    OUTPUT/real/campaign.json         cells with all settings, order of the repetitions
+    OUTPUT/real/repetitions.jsonl     a line for each attempt: cell, number, start, duration, error
+    OUTPUT/real/CELL/rep-01/          the run of a repetition
+    OUTPUT/real/CELL/rep-01.log       output of the command beside the repetition
 
 A repetition is done if its folder has a run that was not interrupted by a signal.
 """
@@ -14,25 +13,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tracebed.errors import InputError
-from tracebed.files import locked_folder, replacing
+from tracebed.files import replacing
 from tracebed.input_files import MAX_RUN_JSON, read_file, read_json
-from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.working_folders import is_running, working_folders
 from tracebed.validation.experiments.real.campaign import Campaign, Slot
 
 SCHEMA = "tracebed-campaign/1"
 PLAN = "campaign.json"
-PREDICTION = "prediction"
 LOG = "repetitions.jsonl"
-DEFAULTS = asdict(Options())
-"""Option of a replay -> default. Plans of earlier versions lack options that were added later."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +44,6 @@ class Attempt:
     """Reason why there is no completed run; None: the repetition is done."""
 
 
-def locked(folder: Path) -> AbstractContextManager[None]:
-    """Create and lock the folder of a campaign. Raises InputError as `files.locked_folder`."""
-    return locked_folder(folder, "campaign", mark=PLAN)
-
-
 def keep_plan(campaign: Campaign, folder: Path) -> None:
     """Write the plan of a campaign, after a check of the plan in `folder`: a campaign may grow, but not change.
 
@@ -63,12 +52,12 @@ def keep_plan(campaign: Campaign, folder: Path) -> None:
     Raises:
         InputError: the folder belongs to another campaign; the error says what differs.
     """
-    spec = campaign.spec
+    experiment = campaign.file.experiment
     plan = {
         "schema": SCHEMA,
-        "name": campaign.name,
-        "repetitions": spec.counts,
-        **{key: getattr(spec, key) for key in ("sessions", "seed", "settle_s")},
+        "name": campaign.file.name,
+        "repetitions": campaign.counts,
+        **{key: getattr(experiment, key) for key in ("sessions", "seed", "settle_s")},
         "cells": {name: cell.settings for name, cell in campaign.cells.items()},
         "order": [asdict(slot) for slot in campaign.order],
     }
@@ -78,8 +67,9 @@ def keep_plan(campaign: Campaign, folder: Path) -> None:
             raise InputError(
                 f"has another campaign: {'; '.join(changes[:3])}{'; ...' if len(changes) > 3 else ''}",
                 where=str(folder),
-                hint="restore the campaign file, or name another folder with -o",
+                hint="restore the experiment file, or name another folder with -o",
             )
+    folder.mkdir(exist_ok=True)
     with replacing(folder / PLAN) as stream:
         stream.write(json.dumps(plan, indent=1).encode() + b"\n")
 
@@ -95,11 +85,10 @@ def _changes(earlier: Any, now: Any, place: str = "") -> Iterator[str]:
 
 
 def _grew(earlier: Any, now: Any, place: str) -> bool:
-    """Return whether a cell or repetitions of a cell were added, or an option that was unknown, with its default."""
-    part, key = place.partition(".")[0], place.rpartition(".")[2]
+    """Return whether a cell or repetitions of a cell were added."""
+    part = place.partition(".")[0]
     if part == "cells":
-        cell = isinstance(now, dict) and "workload" in now
-        return earlier is None and (cell or (key in DEFAULTS and now == DEFAULTS[key]))
+        return earlier is None and isinstance(now, dict) and "workload" in now
     return part == "repetitions" and now is not None and (earlier or 0) < now
 
 
@@ -108,12 +97,17 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+def has_replays(folder: Path) -> bool:
+    """Return whether the output folder of an experiment has replays."""
+    return (folder / "real" / PLAN).is_file()
+
+
 def read_plan(folder: Path) -> dict[str, Any]:
     """Return the plan of the campaign in `folder`. Raises InputError if there is none, or it is damaged."""
     path = folder / PLAN
-    hint = "`tracebed repeat CAMPAIGN.yaml -o FOLDER` writes such folders"
+    hint = "`tracebed experiment FILE.yaml -o FOLDER` writes such folders"
     if not path.is_file():
-        raise InputError(f"is not a campaign: {PLAN} is missing", where=str(folder), hint=hint)
+        raise InputError(f"has no replays: {PLAN} is missing", where=str(folder), hint=hint)
     plan: dict[str, Any] = read_json(path, "plan of a campaign", hint=hint, most=MAX_RUN_JSON)
     try:
         if plan["schema"] != SCHEMA:
@@ -169,18 +163,18 @@ def run_folders(folder: Path, *, campaign: bool = False) -> list[Path]:
 
     Args:
         folder: the folder.
-        campaign: whether `folder` may also be that of a campaign: then the repetitions are those of all cells.
+        campaign: whether `folder` may also be that of an experiment: then the repetitions are those of all cells.
 
     Raises:
         InputError: `folder` has no run.
     """
     if (folder / "run.json").is_file():
         return [folder]
-    for pattern in ("rep-*/run.json", *(["*/rep-*/run.json"] if campaign else [])):
+    for pattern in ("rep-*/run.json", *(["real/*/rep-*/run.json", "*/rep-*/run.json"] if campaign else [])):
         if found := sorted(path.parent for path in folder.glob(pattern)):
             return found
     what = "is neither a run nor a folder of repetitions: run.json and rep-*/run.json are missing"
-    raise InputError(what, where=str(folder), hint="`tracebed replay` and `tracebed repeat` write runs")
+    raise InputError(what, where=str(folder), hint="`tracebed replay` and `tracebed experiment` write runs")
 
 
 def left_folders(slot: Slot, folder: Path) -> list[Path]:

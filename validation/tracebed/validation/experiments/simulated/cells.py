@@ -1,4 +1,4 @@
-"""Cells: one simulation and its metrics. Points share a cell if their simulations have the same result."""
+"""Simulated cells: one simulation and its metrics. Points share a cell if their simulations have the same result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.formats.reading import read_workload
-from tracebed.converters.malleability import Thresholds
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError, Tolerated
 from tracebed.orchestrator import evolving, scheduling, simulation
@@ -28,13 +27,18 @@ from tracebed.orchestrator.evolving.simulation import programs_of
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.scheduling.state import shares
-from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.setup import Scheduling, Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.processes import Processes, carried_out, machine_of
-from tracebed.validation.experiments.experiment import Point, Study
+from tracebed.validation.experiments.experiment import Experiment, Point
 from tracebed.validation.experiments.parts import NO_PROCESSES, WindowSpec
-from tracebed.validation.experiments.workloads import Prepared, Variant, code_of, variant, version_of_tracebed
+from tracebed.validation.experiments.workloads import (
+    Prepared,
+    Variant,
+    code_of,
+    variant_of,
+    version_of_tracebed,
+)
 from tracebed.validation.metrics import all_metrics, metrics, per_job
 from tracebed.validation.metrics.registry import REGISTRY as METRICS
 
@@ -69,41 +73,31 @@ class Measured:
     """A row per job: submit, wait, run, response, slowdown_ref, nodes, run_time, started_smaller."""
 
 
-def cell_of(study: Study, point: Point, base: Prepared, *, jobs: bool) -> tuple[Cell, Variant | None]:
-    """Return the cell of a point and the variant of the workload for the cell (None: the workload itself).
-
-    A policy that neither resizes jobs nor shares nodes treats all jobs as rigid, so its cells use the workload itself.
-    If all or none of the jobs become malleable, the seed has no effect. Random changes apply to every policy.
-    """
-    setup, policy = study.setup(point).on(base.system.grid).complete()
-    processes = study.processes_of(point)
-    share, seed = 0.0, 0
-    if point.share and (policy.malleable or shares(policy)):
-        share, seed = point.share, point.seed if point.share < 1.0 else 0
-    wanted = None
-    if share or point.shake:
-        thresholds = study.malleable.thresholds if study.malleable else Thresholds()
-        wanted = variant(base, share, seed, thresholds, point.shake, study.shaking.shaking)
+def cell_of(experiment: Experiment, point: Point, base: Prepared, *, jobs: bool) -> tuple[Cell, Variant | None]:
+    """Return the cell of a point and the variant of the workload for the cell (None: the workload itself)."""
+    setup, policy = experiment.setup(point).on(base.system.grid).complete()
+    processes = experiment.processes_of(point)
+    wanted = variant_of(experiment, point, base, policy)
     facts: dict[str, Any] = {
         "processes": json.dumps(asdict(processes), sort_keys=True) if processes else NO_PROCESSES,
         "processes_seed": point.seed if processes else 0,
-        "tau": study.tau,
+        "tau": experiment.tau,
     }
     identity = {
         **facts,
         "setup": setup.as_dict(),
-        "windows": {name: window.model_dump() for name, window in study.windows.items()},
+        "windows": {name: window.model_dump() for name, window in experiment.windows.items()},
         "workload": base.sha256,
         "system": asdict(base.system),
         "malleable": wanted.path.stem if wanted else None,
         "tracebed": [version_of_tracebed(), *(code_of(Path(room.__path__[0])) for room in _code(processes))],
-        "by": maker_of(registry.POLICIES.entries[setup.scheduling.policy]),
+        "by": maker_of_policy(setup.scheduling),
         "metrics": [maker_of(entry) for entry in METRICS.entries.values()],
     }
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
     path = wanted.path if wanted else base.path
     return Cell(
-        path, base.system, setup, **facts, windows=tuple(study.windows.items()), identity=name, jobs=jobs
+        path, base.system, setup, **facts, windows=tuple(experiment.windows.items()), identity=name, jobs=jobs
     ), wanted
 
 
@@ -145,6 +139,11 @@ def _programs(path: Path, machine: Machine, processes: Processes, seed: int) -> 
     """Return the programs of the jobs of a workload, which are the same under all policies."""
     communication = processes.communication
     return programs_of(_workload(path), machine, communication=communication, seed=seed, parameters=processes)
+
+
+def maker_of_policy(scheduling: Scheduling) -> list[str]:
+    """Return what determines the decisions of a policy: its maker, or the name with a hash if it is in a file."""
+    return [scheduling.policy] if scheduling.file else maker_of(registry.POLICIES.entries[scheduling.policy])
 
 
 def maker_of(entry: EntryPoint) -> list[str]:

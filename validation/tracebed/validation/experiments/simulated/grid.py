@@ -1,11 +1,11 @@
-"""Sweeps: compute each cell of a study once, store the results, and collect them in one table.
+"""The simulated grid of an experiment: compute each cell once, store the results, and collect them in one table.
 
     OUTPUT/cells/IDENTITY.json           the metrics of a cell with a checksum; written atomically
     OUTPUT/cells/IDENTITY.jobs.parquet   jobs of the cell, if a plot requires them
     OUTPUT/workloads/                    simulated workloads with checksums
-    OUTPUT/STUDY/                        study.yaml, table.parquet, table.csv, published.csv, plots
+    OUTPUT/NAME/                         experiment.yaml, table.parquet, table.csv, published.csv, plots
 
-Studies with the same OUTPUT share cells. An interrupted sweep keeps its cells, and the next sweep continues it.
+Experiments with the same OUTPUT share cells. An interrupted command keeps its cells, and the next one continues.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pandas as pd
 from tracebed.errors import TracebedError
 from tracebed.files import replacing
 from tracebed.validation.experiments.experiment import Point
-from tracebed.validation.experiments.file import StudyFile
+from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.simulated import cells, store
 from tracebed.validation.experiments.simulated.cells import Cell
 from tracebed.validation.experiments.simulated.pools import Pool
@@ -33,8 +33,8 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The cells of a study, kept or to be computed."""
+class GridPlan:
+    """The cells of an experiment, kept or to be computed."""
 
     cells: dict[Point, Cell]
     variants: list[Variant]
@@ -49,8 +49,8 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Swept:
-    """The result of a sweep."""
+class GridResult:
+    """The results of the cells of a grid."""
 
     table: pd.DataFrame
     """A row per point and window."""
@@ -66,23 +66,23 @@ def _inputs(cell: Cell) -> tuple[Path, str, int]:
     return cell.workload, cell.processes, cell.processes_seed
 
 
-def plan(file: StudyFile, points: Sequence[Point], folder: Path, logs: Mapping[str, Path]) -> Plan:
+def plan(file: ExperimentFile, points: Sequence[Point], folder: Path, logs: Mapping[str, Path]) -> GridPlan:
     """Prepare the workloads of `points`, and return their cells and the cells to be computed.
 
     Raises:
         InputError: a workload cannot be prepared.
     """
-    study = file.study
-    shown = [plot for plot in study.plots.values() if plot.of_jobs]
-    bases: dict[tuple[str, int], Prepared] = {}
+    experiment = file.experiment
+    shown = [plot for plot in experiment.plots.values() if plot.of_jobs]
+    bases: dict[tuple[str, int], Prepared] = {}  # an experiment has many points for a workload and a seed
     found: dict[Point, Cell] = {}
     variants: dict[Path, Variant] = {}
     for point in points:
-        key = point.workload, point.seed if study.workloads[point.workload].model else 0
+        key = point.workload, point.seed if experiment.workloads[point.workload].model else 0
         if key not in bases:
             bases[key] = prepare(file, *key, logs, folder / "workloads")
         jobs = any(point.fits(plot.at) or point.fits(plot.relative_to or {}) for plot in shown)
-        found[point], variant = cells.cell_of(study, point, bases[key], jobs=jobs)
+        found[point], variant = cells.cell_of(experiment, point, bases[key], jobs=jobs)
         if variant is not None:
             variants[variant.path] = variant
     wanted: dict[str, Cell] = {}
@@ -92,25 +92,27 @@ def plan(file: StudyFile, points: Sequence[Point], folder: Path, logs: Mapping[s
     todo = [cell for cell in wanted.values() if not store.is_kept(cell, folder)]
     missing = {cell.workload for cell in todo}
     needed = [variant for path, variant in variants.items() if path in missing and not is_kept(path)]
-    return Plan(found, needed, sorted(todo, key=_inputs))  # so that a worker reads and draws each once
+    return GridPlan(found, needed, sorted(todo, key=_inputs))  # so that a worker reads and draws each once
 
 
-def union(plans: Sequence[Plan]) -> Plan:
+def union(plans: Sequence[GridPlan]) -> GridPlan:
     """Return the plan of the distinct cells of several plans, without their points."""
     variants = {variant.path: variant for plan in plans for variant in plan.variants}
     todo = {cell.identity: cell for plan in plans for cell in plan.todo}
-    return Plan({}, list(variants.values()), sorted(todo.values(), key=_inputs))
+    return GridPlan({}, list(variants.values()), sorted(todo.values(), key=_inputs))
 
 
-def sweep(file: StudyFile, plan: Plan, folder: Path, pool: Pool, on_progress: Progress | None = None) -> Swept:
+def run(
+    file: ExperimentFile, plan: GridPlan, folder: Path, pool: Pool, on_progress: Progress | None = None
+) -> GridResult:
     """Compute the cells of `plan` that are not kept, and write the table.
 
     Args:
-        file: the study.
-        plan: plan for this study and this folder.
+        file: the experiment.
+        plan: plan for this experiment and this folder.
         folder: the output folder, locked by `files.locked_folder`.
         pool: the workers.
-        on_progress: called after each cell with the numbers of computed cells and of cells to compute in this sweep.
+        on_progress: called after each cell with the numbers of computed cells and of cells to compute in this call.
 
     Raises:
         InputError: the folder cannot be written, or a worker died.
@@ -122,10 +124,10 @@ def sweep(file: StudyFile, plan: Plan, folder: Path, pool: Pool, on_progress: Pr
             failed.setdefault(errors[cell.identity], []).append(point)
     table, warnings = gathered(plan, folder, errors)
     _write(file, table, folder / file.name)
-    return Swept(table, len(plan.todo) - len(errors), failed, warnings)
+    return GridResult(table, len(plan.todo) - len(errors), failed, warnings)
 
 
-def compute(plan: Plan, folder: Path, pool: Pool, on_progress: Progress | None = None) -> dict[str, str]:
+def compute(plan: GridPlan, folder: Path, pool: Pool, on_progress: Progress | None = None) -> dict[str, str]:
     """Compute the cells of `plan` that are not kept, and return the errors: identity of the cell -> message."""
     errors: dict[str, str] = {}
     unmade: dict[Path, str] = {}
@@ -144,7 +146,7 @@ def compute(plan: Plan, folder: Path, pool: Pool, on_progress: Progress | None =
     return errors
 
 
-def gathered(plan: Plan, folder: Path, failed: Collection[str]) -> tuple[pd.DataFrame, dict[str, int]]:
+def gathered(plan: GridPlan, folder: Path, failed: Collection[str]) -> tuple[pd.DataFrame, dict[str, int]]:
     """Return the rows of the points without failed cells, and the number of cells for each warning."""
     kept: dict[str, Kept] = {}
     rows: list[dict[str, Any]] = []
@@ -155,7 +157,7 @@ def gathered(plan: Plan, folder: Path, failed: Collection[str]) -> tuple[pd.Data
             kept[cell.identity] = store.read(cell, folder)
         found = kept[cell.identity]
         about = {
-            **vars(point),
+            **{key: value for key, value in vars(point).items() if key != "testbed"},
             "parameters": json.dumps(dict(cell.setup.scheduling.policy_parameters), sort_keys=True),
             "cell": cell.identity,
             "seconds": found.seconds,
@@ -164,9 +166,9 @@ def gathered(plan: Plan, folder: Path, failed: Collection[str]) -> tuple[pd.Data
     return pd.DataFrame(rows), dict(Counter(warning for found in kept.values() for warning in found.warnings))
 
 
-def _write(file: StudyFile, table: pd.DataFrame, folder: Path) -> None:
+def _write(file: ExperimentFile, table: pd.DataFrame, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
-    with replacing(folder / "study.yaml") as stream:
+    with replacing(folder / "experiment.yaml") as stream:
         stream.write(file.source.text.encode())
     with replacing(folder / "table.parquet") as stream:
         table.to_parquet(stream, index=False)

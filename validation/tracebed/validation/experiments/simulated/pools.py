@@ -93,7 +93,7 @@ class LocalPool:
         except BrokenProcessPool as error:
             raise InputError(
                 "a worker was killed, possibly out of memory",
-                hint="run the same command again to continue the sweep, with fewer --workers",
+                hint="run the same command again to continue, with fewer --workers",
             ) from error
 
 

@@ -83,9 +83,9 @@ def read(cell: Cell, folder: Path) -> Kept:
     path = _path(cell, folder)
 
     def damaged(what: str) -> InputError:
-        return InputError(what, where=str(path), hint="run the sweep again to compute the cell again")
+        return InputError(what, where=str(path), hint="run the experiment again to compute the cell again")
 
-    data = read_file(path, "cell", hint="run the sweep again to compute the cell again", most=MAX_RUN_JSON)
+    data = read_file(path, "cell", hint="run the experiment again to compute the cell again", most=MAX_RUN_JSON)
     try:
         content = json.loads(data)  # undefined figures are NaN
         expected = content.pop("sha256")
@@ -110,7 +110,7 @@ def has_jobs(cell: Cell, folder: Path) -> bool:
 def jobs_of(cell: Cell, folder: Path) -> pd.DataFrame:
     """Return the kept jobs of a cell. Raises InputError if the file is damaged."""
     path = _jobs_path(cell, folder)
-    return read_frame(path, hint="run the sweep again")
+    return read_frame(path, hint="run the experiment again")
 
 
 def _path(cell: Cell, folder: Path) -> Path:

@@ -1,6 +1,6 @@
-"""The plots of a study: bars with boxes of quartiles, normalized bars, heat maps by category, lines by day.
+"""The plots of an experiment: bars with boxes of quartiles, normalized bars, heat maps by category, lines by day.
 
-The plots follow the papers: bars over the share of malleable jobs (figures 6 to 9 of the Kassel study); bars normalized
+The plots follow the papers: bars over the share of malleable jobs (figures 6 to 9 of the Kassel paper); bars normalized
 to a baseline, heat maps of ratios by requested nodes and run time, and daily lines (figures 1 to 8 of the SD-Policy
 paper). The colors are from Paul Tol's color-blind safe schemes.
 """
@@ -24,7 +24,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from tracebed.converters.workload import FloatArray
 from tracebed.files import replacing
 from tracebed.validation.experiments.experiment import Point
-from tracebed.validation.experiments.file import StudyFile
+from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.parts import Plot
 from tracebed.validation.experiments.views.published import GROUP, chosen, means
 from tracebed.validation.metrics import all_metrics
@@ -59,12 +59,12 @@ Jobs = Callable[[Point], pd.DataFrame | None]
 """Function that returns the jobs of the cell of a point, or None if they were not kept."""
 
 
-def draw(file: StudyFile, table: pd.DataFrame, jobs: Jobs, folder: Path) -> tuple[list[Path], list[str]]:
-    """Draw the plots of a study as PNG and PDF files.
+def draw(file: ExperimentFile, table: pd.DataFrame, jobs: Jobs, folder: Path) -> tuple[list[Path], list[str]]:
+    """Draw the plots of an experiment as PNG and PDF files.
 
     Args:
-        file: the study.
-        table: the table of `sweep`.
+        file: the experiment.
+        table: the table of `compute_grid`.
         jobs: source of the jobs for heat maps and daily lines.
         folder: the output folder.
 
@@ -73,15 +73,15 @@ def draw(file: StudyFile, table: pd.DataFrame, jobs: Jobs, folder: Path) -> tupl
     """
     written: list[Path] = []
     left_out: list[str] = []
-    for name, plot in file.study.plots.items():
-        window = plot.window or next(iter(file.study.windows))
+    for name, plot in file.experiment.plots.items():
+        window = plot.window or next(iter(file.experiment.windows))
         rows = table[table["window"] == window]
         for workload in _pages(file, plot):
             title = plot.title or (file.name if workload is None else f"{file.name}, {workload}")
             here = rows if workload is None else rows[rows["workload"] == workload]
             with mpl.rc_context(STYLE):
                 figure = _drawn(file, plot, here, jobs, workload, title)
-            stem = name if workload is None or len(file.study.workloads) == 1 else f"{name}-{workload}"
+            stem = name if workload is None or len(file.experiment.workloads) == 1 else f"{name}-{workload}"
             if figure is None:
                 left_out.append(f"plot {stem}: its points were not computed")
                 continue
@@ -93,21 +93,21 @@ def draw(file: StudyFile, table: pd.DataFrame, jobs: Jobs, folder: Path) -> tupl
     return written, left_out
 
 
-def _pages(file: StudyFile, plot: Plot) -> list[str | None]:
+def _pages(file: ExperimentFile, plot: Plot) -> list[str | None]:
     """Return the workloads with a plot of their own; [None] for bars of a single share, which show all workloads."""
-    shares = file.study.malleable.shares if file.study.malleable else []
+    shares = file.experiment.malleable.shares if file.experiment.malleable else []
     several = plot.of_jobs or len(shares) > 1
-    return list(file.study.workloads) if several else [None]
+    return list(file.experiment.workloads) if several else [None]
 
 
 def _drawn(
-    file: StudyFile, plot: Plot, rows: pd.DataFrame, jobs: Jobs, workload: str | None, title: str
+    file: ExperimentFile, plot: Plot, rows: pd.DataFrame, jobs: Jobs, workload: str | None, title: str
 ) -> Figure | None:
     if not plot.of_jobs:
         return _bars(plot, rows, title)
     found = []
     for where in (plot.at, plot.relative_to or {}):
-        points = [point for point in file.study.points() if point.fits({**where, "workload": workload})]
+        points = [point for point in file.experiment.points() if point.fits({**where, "workload": workload})]
         tables = [table for point in points if (table := jobs(point)) is not None]
         if not tables:
             return None

@@ -1,4 +1,4 @@
-"""Comparison of a sweep with published figures, and the table of means over seeds."""
+"""Comparison of a grid with published figures, and the table of means over seeds."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 
 from tracebed.validation.accidents import INPUT, Difference, apart, differences
-from tracebed.validation.experiments.experiment import KEYS, Study
+from tracebed.validation.experiments.experiment import KEYS, Experiment
 from tracebed.validation.experiments.parts import Published, as_list
 from tracebed.validation.metrics import all_metrics
 
 REPLICATE = ["seed", "shake"]
 """Key columns of which each pair of values is one accident."""
-GROUP = [key for key in KEYS if key not in REPLICATE]
+GROUP = [key for key in KEYS if key not in (*REPLICATE, "testbed")]
 """Key columns of the means over seeds and random changes."""
 SETTINGS = ["priority", "runtime_model", "interval_s", "malleability_interval_s", "processes"]
 """Columns with a row per value for each published figure, unless `at` contains the column. So do windows."""
@@ -43,8 +43,8 @@ def intervals(table: pd.DataFrame, figures: list[str]) -> pd.DataFrame:
     return low.merge(high, on=[*GROUP, "window"], suffixes=("_low", "_high"))
 
 
-def against_first(study: Study, table: pd.DataFrame) -> dict[tuple[Any, ...], dict[str, Difference]]:
-    """Return the differences of each policy from the first one of the study, over the same seeds and changes.
+def against_first(experiment: Experiment, table: pd.DataFrame) -> dict[tuple[Any, ...], dict[str, Difference]]:
+    """Return the differences of each policy from the first one of the experiment, over the same seeds and changes.
 
     Returns:
         (values of `GROUP`, window) of each point of the other policies -> metric -> difference.
@@ -53,7 +53,7 @@ def against_first(study: Study, table: pd.DataFrame) -> dict[tuple[Any, ...], di
     named = table.assign(**{INPUT: table["seed"].astype(str) + " " + table["shake"].astype(str)})
     grouped = named.groupby(keys, sort=False, dropna=False)
     groups = {tuple(None if key != key else key for key in at): rows for at, rows in grouped}  # NaN is no key
-    first, place = study.policies[0].name, keys.index("policy")
+    first, place = experiment.policies[0].name, keys.index("policy")
     found = {}
     for at, rows in groups.items():
         base = groups.get((*at[:place], first, *at[place + 1 :]))
@@ -67,7 +67,7 @@ def is_shaken(table: pd.DataFrame) -> bool:
     return bool(table["shake"].nunique() > 1)
 
 
-def beside(study: Study, table: pd.DataFrame) -> pd.DataFrame:
+def beside(experiment: Experiment, table: pd.DataFrame) -> pd.DataFrame:
     """Return the published figures and those of the table: a row per figure and window.
 
     `difference` is ours / published - 1, or ours - published for a relative change. A change relative to 0 is NaN. `at`
@@ -79,11 +79,11 @@ def beside(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     single = [rows for _, rows in table.groupby(REPLICATE, sort=False)] if is_shaken(table) else []
     varying = [key for key in SETTINGS if averaged[key].nunique() > 1]
     rows = []
-    for published in study.published:
+    for published in experiment.published:
         each = [key for key in varying if key not in published.at]
         for values in dict.fromkeys(tuple(row[key] for key in each) for row in averaged.to_dict("records")):
             settings = dict(zip(each, values, strict=True))
-            for window in study.windows:
+            for window in experiment.windows:
                 found = _found(published, averaged[averaged["window"] == window], settings)
                 if found is None:
                     continue

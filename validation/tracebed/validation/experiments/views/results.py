@@ -17,7 +17,7 @@ from typing import Any
 from tracebed.display import json_values
 from tracebed.errors import ExitCode
 from tracebed.files import replacing
-from tracebed.validation.experiments.suite import Suite
+from tracebed.validation.experiments.predicted.suite import Suite
 from tracebed.validation.report import html
 from tracebed.validation.report.junit import junit
 from tracebed.validation.report.markdown import markdown
@@ -50,7 +50,7 @@ def write(
     found = list(validations.values())
     document = {
         "schema": SUITE_SCHEMA,
-        "suite": suite.name,
+        "suite": suite.file.name,
         "verdict": combine([*(item.verdict for item in found), *(Verdict.INCONCLUSIVE for _ in failed)]).value,
         "exit_code": int(ExitCode.USAGE if failed else gate(found, inconclusive, findings)),
         "simulators": [validation.to_json() for validation in found],

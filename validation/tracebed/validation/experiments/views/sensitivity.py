@@ -1,8 +1,8 @@
-"""Sensitivity of a study to its free choices: one choice at a time is changed about a base, over the same accidents.
+"""Sensitivity of an experiment to its free choices: one choice at a time is changed about a base.
 
-The base and each change are simulated with the same shaken inputs, with the seeds of the study in turn, so that the
-effect of a choice is the mean of differences between pairs (`accidents.differences`). The band is the interval of the
-base: what accidents alone do to its figure.
+The base and each change are simulated with the same perturbed inputs, with the seeds of the experiment in turn, so that
+the effect of a choice is the mean of differences between pairs (`accidents.differences`). The band is the interval of
+the base: the effect of the perturbations alone on its figure.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tracebed.errors import InputError
 from tracebed.files import replacing
 from tracebed.validation.accidents import INPUT, PERCENTS, Difference, differences
 from tracebed.validation.experiments.choices import Choice, Setting, others, setting, spelled
-from tracebed.validation.experiments.experiment import Study
-from tracebed.validation.experiments.file import StudyFile
-from tracebed.validation.experiments.simulated.grid import Plan, Progress, compute, gathered, plan, union
+from tracebed.validation.experiments.experiment import Experiment
+from tracebed.validation.experiments.file import ExperimentFile
+from tracebed.validation.experiments.simulated.grid import GridPlan, Progress, compute, gathered, plan, union
 from tracebed.validation.experiments.simulated.pools import Pool
 from tracebed.validation.experiments.views.published import REPLICATE
 from tracebed.validation.metrics import all_metrics
@@ -41,34 +41,34 @@ UNKNOWN = "unknown"
 class Analysis:
     """The simulations of a sensitivity analysis, kept or to be computed."""
 
-    file: StudyFile
+    file: ExperimentFile
     runs: int
     base: Setting
-    base_plan: Plan
-    changed: list[tuple[Choice, Setting, Plan]]
+    base_plan: GridPlan
+    changed: list[tuple[Choice, Setting, GridPlan]]
     refused: dict[str, str]
     """Label of a choice that cannot be simulated -> reason."""
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The values of the axes at the base, and the window; without those that the study does not have."""
-        point = {key: value for key, value in asdict(self.base.point).items() if key not in REPLICATE}
+        """The values of the axes at the base, and the window; without those that the experiment does not have."""
+        point = {key: value for key, value in asdict(self.base.point).items() if key not in (*REPLICATE, "testbed")}
         return {key: value for key, value in point.items() if value is not None} | {"window": self.base.window}
 
     @property
     def about(self) -> str:
         """The axes at the base as text, without those that have their value by default."""
-        fields = Study.model_fields
+        fields = Experiment.model_fields
         plain = {key: fields[key].default for key in self.settings if key in fields}
         return ", ".join(f"{key} {spelled(value)}" for key, value in self.settings.items() if [value] != plain.get(key))
 
     def printed(self, figure: str) -> list[float]:
-        """Return the values of a figure that the study has from a paper for points like the base."""
-        found = [each for each in self.file.study.published if each.figure == figure and each.relative_to is None]
+        """Return the values of a figure that the experiment has from a paper for points like the base."""
+        found = [each for each in self.file.experiment.published if each.figure == figure and each.relative_to is None]
         return list(dict.fromkeys(each.value for each in found if self.base.point.fits(each.at)))
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> GridPlan:
         """The distinct simulations to be computed."""
         return union([self.base_plan, *(plan for _, _, plan in self.changed)])
 
@@ -86,7 +86,7 @@ class Sensitivity:
 
 
 def analysis(
-    file: StudyFile,
+    file: ExperimentFile,
     base: Mapping[str, Any],
     wanted: Mapping[str, Sequence[Any]],
     runs: int,
@@ -96,7 +96,7 @@ def analysis(
     """Prepare the workloads of the base and of each changed choice, and return what is to be computed.
 
     Args:
-        file: the study.
+        file: the experiment.
         base: choice -> value at the base.
         wanted: choice -> values.
         runs: number of shaken inputs.
@@ -109,7 +109,7 @@ def analysis(
     """
     middle = setting(file, base)
 
-    def planned(each: Setting) -> Plan:
+    def planned(each: Setting) -> GridPlan:
         return plan(each.file, each.replicates(runs), folder, logs)
 
     base_plan, changed, refused = planned(middle), [], {}
@@ -134,7 +134,7 @@ def measure(asked: Analysis, folder: Path, pool: Pool, on_progress: Progress | N
     warnings: dict[str, int] = {}
     failed = dict(asked.refused)
 
-    def runs_of(each: Setting, made: Plan, label: str) -> pd.DataFrame | None:
+    def runs_of(each: Setting, made: GridPlan, label: str) -> pd.DataFrame | None:
         reasons = [errors[cell.identity] for cell in made.cells.values() if cell.identity in errors]
         if reasons:
             failed[label] = reasons[0]

@@ -1,4 +1,4 @@
-"""The statistics of a campaign: mean, variation, health, drift, and errors of the predictions."""
+"""The statistics of repeated replays: mean, variation, health, drift, and errors of the predictions."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from tracebed.orchestrator.run import Run
+from tracebed.validation.experiments.real import store
 from tracebed.validation.experiments.real.campaign import Slot
 from tracebed.validation.experiments.real.store import Attempt
 from tracebed.validation.experiments.views.dependence import Dependence, dependence
+from tracebed.validation.experiments.views.judging import PREDICTED, REAL
 from tracebed.validation.metrics import metrics
-from tracebed.validation.verdict import outcomes, store
+from tracebed.validation.verdict import outcomes
 from tracebed.validation.verdict.health import Health
 
 METRICS = ("makespan_s", "mean_wait_s", "mean_response_s", "mean_bounded_slowdown", "utilization")
@@ -39,8 +41,8 @@ class Figures:
     """Standard deviation of the sample; NaN for fewer than two repetitions."""
     cv: float
     """Coefficient of variation: sd / mean."""
-    error: float
-    """Relative error of the prediction against the mean; NaN without a prediction."""
+    errors: dict[str, float]
+    """Simulator -> relative error of its prediction (the mean, if it is stochastic) against the mean."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ class CellFigures:
 
 
 @dataclass(frozen=True)
-class Summary:
-    """The statistics of a campaign."""
+class Statistics:
+    """The statistics of the replays of an experiment."""
 
     runs: pd.DataFrame
     """A row per repetition with a run, in the order of execution: `cell`, `repetition`, `session`, `started`,
@@ -92,12 +94,13 @@ class Summary:
         }
 
 
-def summarize(folder: Path) -> Summary:
-    """Return the statistics of the campaign in `folder`, which may be unfinished.
+def summarize(folder: Path) -> Statistics:
+    """Return the statistics of the replays in `folder`, the output folder of an experiment, which may be unfinished.
 
     Raises:
-        InputError: `folder` is not a campaign, or a run is damaged.
+        InputError: `folder` has no replays, or a run is damaged.
     """
+    predicted, folder = folder / PREDICTED, folder / REAL
     plan = store.read_plan(folder)
     last = {(attempt.cell, attempt.number): attempt for attempt in store.attempts(folder)}
     rows, failed, missing = [], [], 0
@@ -116,9 +119,9 @@ def summarize(folder: Path) -> Summary:
     runs["signals"] = ""
     for index in runs[runs["state"] == "completed"].groupby("cell").groups.values():
         runs.loc[index, "signals"] = outcomes.signals(runs.loc[index])
-    figures = [item for cell in plan["cells"] for item in _figures(cell, runs, _prediction(folder, cell))]
+    figures = [item for cell in plan["cells"] for item in _figures(cell, runs, _predictions(predicted, cell))]
     found = {name: dependence(runs[name].to_numpy(dtype=float), runs["cell"].tolist()) for name in METRICS}
-    return Summary(runs, figures, {name: item for name, item in found.items() if item}, failed, missing)
+    return Statistics(runs, figures, {name: item for name, item in found.items() if item}, failed, missing)
 
 
 def _unnoted(slot: Slot, run: Run) -> Attempt:
@@ -139,13 +142,17 @@ def _row(attempt: Attempt, run: Run) -> list[Any]:
     return [*about, health.state, causes, *(measured[name] for name in (*METRICS, *SIGNALS))]
 
 
-def _prediction(folder: Path, cell: str) -> dict[str, Any]:
-    """Return the metrics of the prediction of a cell; empty without a prediction."""
-    path = folder / cell / store.PREDICTION
-    return metrics(Run.load(path)) if (path / "run.json").is_file() else {}
+def _predictions(folder: Path, cell: str) -> dict[str, list[dict[str, Any]]]:
+    """Return simulator -> metrics of its predictions of a cell, one or, of a stochastic simulator, several."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for simulator in sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []:
+        runs = [simulator / cell / "run.json", *sorted((simulator / cell).glob("run-*/run.json"))]
+        if made := [metrics(Run.load(path.parent)) for path in runs if path.is_file()]:
+            found[simulator.name] = made
+    return found
 
 
-def _figures(cell: str, runs: pd.DataFrame, predicted: Mapping[str, Any]) -> list[CellFigures]:
+def _figures(cell: str, runs: pd.DataFrame, predicted: Mapping[str, list[dict[str, Any]]]) -> list[CellFigures]:
     """Return the figures of a cell: of all repetitions, and of the selections with fewer repetitions."""
     whole = runs[(runs["cell"] == cell) & (runs["state"] == "completed")]
     selected = {
@@ -154,14 +161,15 @@ def _figures(cell: str, runs: pd.DataFrame, predicted: Mapping[str, Any]) -> lis
         "without H4, H5": whole[whole["signals"] == ""],
     }
     return [
-        CellFigures(cell, name, len(part), {metric: _of(part[metric], predicted.get(metric)) for metric in METRICS})
+        CellFigures(cell, name, len(part), {metric: _of(metric, part[metric], predicted) for metric in METRICS})
         for name, part in selected.items()
         if name == "all" or len(part) < len(whole)
     ]
 
 
-def _of(sample: pd.Series, predicted: float | None) -> Figures:
+def _of(metric: str, sample: pd.Series, predicted: Mapping[str, list[dict[str, Any]]]) -> Figures:
     """Return the figures of one metric."""
     mean, sd = float(sample.mean()), float(sample.std())
-    error = predicted / mean - 1 if predicted is not None and mean else float("nan")
-    return Figures(mean, sd, sd / mean if mean else float("nan"), float(np.float64(error)))
+    means = {name: fmean(found[metric] for found in runs) for name, runs in predicted.items()}
+    errors = {name: each / mean - 1 if mean else float("nan") for name, each in means.items()}
+    return Figures(mean, sd, sd / mean if mean else float("nan"), errors)

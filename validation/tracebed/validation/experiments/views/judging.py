@@ -1,7 +1,7 @@
 """Execution of a suite: predictions, replays, and the validation of each simulator.
 
-    OUTPUT/suite.yaml                        the suite file
-    OUTPUT/real/                             the campaign of the replays: CASE/rep-01, ...
+    OUTPUT/experiment.yaml                   the experiment file
+    OUTPUT/real/                             the replays: CASE/rep-01, ...
     OUTPUT/predicted/SIMULATOR/CASE          a prediction; with several seeds CASE/run-01, ...
     OUTPUT/predicted/SIMULATOR/CASE.json     everything on which the prediction depends, with its hash
 
@@ -11,22 +11,22 @@ A repetition or prediction that is done is not repeated.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tracebed.errors import TracebedError
-from tracebed.files import locked_folder, replacing
+from tracebed.files import replacing
 from tracebed.orchestrator.run import Run
+from tracebed.validation.experiments.file import ExperimentFile
+from tracebed.validation.experiments.predicted.suite import Suite, SuiteCase
 from tracebed.validation.experiments.real import runner as replays
 from tracebed.validation.experiments.real import store
 from tracebed.validation.experiments.real.campaign import Campaign
 from tracebed.validation.experiments.real.store import Attempt
-from tracebed.validation.experiments.suite import Suite, SuiteCase
 from tracebed.validation.verdict import Validation, validate
 from tracebed.validation.verdict.cases import Case
 
-SUITE = "suite.yaml"
+FILE = "experiment.yaml"
 REAL = "real"
 PREDICTED = "predicted"
 Predictions = dict[str, dict[str, tuple[Run, ...]]]
@@ -46,11 +46,6 @@ class Forecast:
     """Lower bound of the wall time of the replays, with the pauses between them, s."""
     to_predict: dict[str, int]
     """Simulator -> number of predictions that have to be made."""
-
-
-def locked(folder: Path) -> AbstractContextManager[None]:
-    """Create and lock the folder of a suite. Raises InputError as `files.locked_folder`."""
-    return locked_folder(folder, "validation", mark=SUITE)
 
 
 def forecast(suite: Suite, folder: Path) -> Forecast:
@@ -79,7 +74,7 @@ def predict(
 
     Args:
         suite: the suite.
-        folder: the output folder, locked by `locked`.
+        folder: the output folder, locked by `files.locked_folder`.
         on_progress: called with the number of cases that are predicted, over all simulators.
 
     Returns:
@@ -112,8 +107,7 @@ def replay(
         InputError: the folder belongs to a suite with other cases.
         KeyboardInterrupt: a signal ended a replay. The next call continues.
     """
-    with store.locked(folder / REAL):
-        return replays.repeat(campaign, replays.plan(campaign, folder / REAL), folder / REAL, on_progress)
+    return replays.repeat(campaign, replays.remaining(campaign, folder / REAL), folder / REAL, on_progress)
 
 
 def validations(suite: Suite, predictions: Predictions, folder: Path) -> dict[str, Validation]:
@@ -128,7 +122,7 @@ def validations(suite: Suite, predictions: Predictions, folder: Path) -> dict[st
         cases = [
             Case(
                 case.name,
-                case.task.names["workload"],
+                case.workload,
                 case.task.names["policy"],
                 tuple(real[case.name].values()),
                 predicted[case.name],
@@ -138,8 +132,8 @@ def validations(suite: Suite, predictions: Predictions, folder: Path) -> dict[st
             )
             for case in suite.cases.values()
         ]
-        made = validate(cases, suite.tolerances, profile=suite.noise, tau=suite.spec.tau)
-        version = suite.spec.simulators[name].version or made.simulator.version
+        made = validate(cases, suite.tolerances, profile=suite.noise, tau=suite.file.experiment.tau)
+        version = suite.file.experiment.simulators[name].version or made.simulator.version
         found[name] = replace(made, simulator=replace(made.simulator, name=name, version=version))
     return found
 
@@ -152,10 +146,10 @@ def replayed(suite: Suite, case: str, folder: Path) -> dict[str, Run]:
     return {name: run for name, run in runs.items() if run is not None}
 
 
-def keep_suite(suite: Suite, folder: Path) -> None:
-    """Write the suite file to the output folder."""
-    with replacing(folder / SUITE) as stream:
-        stream.write(suite.source.text.encode())
+def keep_file(file: ExperimentFile, folder: Path) -> None:
+    """Write the experiment file to the output folder."""
+    with replacing(folder / FILE) as stream:
+        stream.write(file.source.text.encode())
 
 
 def _place(folder: Path, simulator: str, case: SuiteCase) -> Path:

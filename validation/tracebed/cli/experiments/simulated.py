@@ -1,4 +1,4 @@
-"""`tracebed sweep`: a study, that is a grid of simulations with a table, plots and published figures."""
+"""The simulated cells of an experiment: their computation, and the tables of their means and published figures."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.cli.console import print_json, print_table
-from tracebed.cli.grids import Grid, chosen, grid_options
+from tracebed.cli.experiments.options import Execution
 from tracebed.cli.messages import progress, say, warn
-from tracebed.cli.options import json_option
 from tracebed.display import cell
-from tracebed.errors import ExitCode, InputError
+from tracebed.errors import ExitCode
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tracebed.validation.accidents import Difference
-    from tracebed.validation.experiments.experiment import Point
-    from tracebed.validation.experiments.file import StudyFile
-    from tracebed.validation.experiments.simulated.grid import Plan, Swept
+    from tracebed.api.experiments import ExperimentFile, GridPlan, GridResult, Point
+    from tracebed.api.measures import Difference
 
 SHOWN = ["mean_response_s", "mean_run_s", "mean_wait_s", "mean_slowdown_ref", "makespan_s", "utilization"]
 RATES = ["acceptance_rate", "accepted_cancel_rate", "in_time_rate"]
@@ -30,85 +27,38 @@ RATES = ["acceptance_rate", "accepted_cancel_rate", "in_time_rate"]
 """Figures of the printed table; the files have all."""
 
 
-@click.command()
-@click.argument("study", required=False, metavar="STUDY")
-@click.option("--list", "listing", is_flag=True, help="List the studies that are part of tracebed.")
-@click.option("--show", is_flag=True, help="Print the study file, as a start for one of your own.")
-@click.option(
-    "--only",
-    multiple=True,
-    metavar="KEY=VALUE[,VALUE]",
-    help="Restrict the grid to these values of a key; may be repeated.",
-)
-@click.option("--dry-run", is_flag=True, help="List the points of the grid and compute nothing.")
-@grid_options
-@json_option
-def sweep(
-    study: str | None,
-    listing: bool,
-    show: bool,
-    only: tuple[str, ...],
-    dry_run: bool,
-    grid: Grid,
-    as_json: bool,
+def run(
+    file: ExperimentFile, points: Sequence[Point], logs: Mapping[str, Path], execution: Execution, as_json: bool
 ) -> ExitCode:
-    """Compute a study: simulate every point of a grid once, and write a table, plots and the published figures.
-
-    STUDY is a YAML file, or the name of a study that is part of tracebed. The same command resumes a sweep that was
-    stopped. --show prints a study to copy.
-
-    \b
-    Example:
-      tracebed sweep kassel-knl --log cori-knl/ -o sweeps
-      tracebed sweep study.yaml --only policy=easy,pref --only share=0.2 --dry-run
-    """
-    from tracebed.validation.experiments.file import load_study
-    from tracebed.validation.experiments.workloads import logs_of
-
-    if listing:
-        _list()
-        return ExitCode.OK
-    if study is None:
-        raise InputError("no study", hint="name one, or a file; `tracebed sweep --list` has those that are shipped")
-    file = load_study(study)
-    if show:
-        click.echo(file.source.text, nl=False)
-        return ExitCode.OK
-    paths, points = logs_of(file, grid.logs), file.selected(chosen("--only", only))
-    if dry_run:
-        _dry_run(file, points, as_json)
-        return ExitCode.OK
-    workers_of = grid.pool()
-    folder = grid.folder
-
+    """Simulate the cells of an experiment that are not kept, write the views, and print the means."""
+    from tracebed.api.experiments import grid
     from tracebed.files import locked_folder
-    from tracebed.validation.experiments.simulated import grid as sweeping
 
-    with locked_folder(folder, "sweep", mark="cells"):
-        with progress(f"preparing {', '.join(file.study.workloads)}"):
-            plan = sweeping.plan(file, points, folder, paths)
+    pool, folder = execution.pool(), execution.folder
+    with locked_folder(folder, "experiment"):
+        with progress(f"preparing {', '.join(file.experiment.workloads)}"):
+            plan = grid.plan(file, points, folder, logs)
         say(f"{file.name}: {len(points):,} points, {plan.distinct:,} cells, {len(plan.todo):,} of them to compute")
         try:
-            with workers_of, progress(f"sweeping {file.name}", total=len(plan.todo)) as bar:
-                done = sweeping.sweep(file, plan, folder, workers_of, lambda done, total: bar.update(done))
+            with pool, progress(f"simulating {file.name}", total=len(plan.todo)) as bar:
+                done = grid.run(file, plan, folder, pool, lambda done, total: bar.update(done))
         except KeyboardInterrupt:
-            say(f"tracebed: the computed cells are in {folder}; the same command continues the sweep")
+            say(f"tracebed: the computed cells are in {folder}; the same command continues the experiment")
             raise
         return _finish(file, plan, done, folder, as_json)
 
 
-def _finish(file: StudyFile, plan: Plan, done: Swept, folder: Path, as_json: bool) -> ExitCode:
+def _finish(file: ExperimentFile, plan: GridPlan, done: GridResult, folder: Path, as_json: bool) -> ExitCode:
     """Write plots, published figures and differences, and print results, warnings and failures."""
     import pandas as pd
 
+    from tracebed.api.experiments import against_first, beside, is_shaken, plots
+    from tracebed.api.experiments import cell_store as store
     from tracebed.files import replacing
-    from tracebed.validation.experiments.simulated import store
-    from tracebed.validation.experiments.views import plots
-    from tracebed.validation.experiments.views.published import against_first, beside, is_shaken
 
     own = folder / file.name
-    held = beside(file.study, done.table) if len(done.table) else None
-    against = against_first(file.study, done.table) if len(done.table) and is_shaken(done.table) else {}
+    held = beside(file.experiment, done.table) if len(done.table) else None
+    against = against_first(file.experiment, done.table) if len(done.table) and is_shaken(done.table) else {}
     drawn: list[Path] = []
     if held is not None and len(held):
         with replacing(own / "published.csv") as stream:
@@ -131,12 +81,12 @@ def _finish(file: StudyFile, plan: Plan, done: Swept, folder: Path, as_json: boo
     for warning, count in done.warnings.items():
         warn(f"{warning} (in {count:,} cells)")
     if as_json:
-        print_json("tracebed-sweep/1", _facts(file, plan, done, held, drawn, own) | {"differences": differing})
+        print_json("tracebed-simulations/1", _facts(file, plan, done, held, drawn, own) | {"differences": differing})
     elif len(done.table):
         _print(done.table, held)
         _print_differences(file, against)
-        if not is_shaken(done.table) and ((held is not None and len(held)) or len(file.study.policies) > 1):
-            say("accidents are unknown: `shake: 20` in the study shows which differences they explain")
+        if not is_shaken(done.table) and ((held is not None and len(held)) or len(file.experiment.policies) > 1):
+            say("accidents are unknown: `shake: 20` in the file shows which differences they explain")
         say(f"{own / 'table.parquet'}, .csv; {len(drawn)} plots")
     for reason, points in done.failed.items():
         say(f"tracebed: {reason}: no row for {len(points):,} points, the first {_spelt(points[0])}")
@@ -144,12 +94,12 @@ def _finish(file: StudyFile, plan: Plan, done: Swept, folder: Path, as_json: boo
 
 
 def _facts(
-    file: StudyFile, plan: Plan, done: Swept, held: pd.DataFrame | None, drawn: Sequence[Path], own: Path
+    file: ExperimentFile, plan: GridPlan, done: GridResult, held: pd.DataFrame | None, drawn: Sequence[Path], own: Path
 ) -> dict[str, Any]:
-    from tracebed.validation.experiments.views.published import means
+    from tracebed.api.experiments import means
 
     return {
-        "study": file.name,
+        "experiment": file.name,
         "output": str(own),
         "points": len(plan.cells),
         "cells": plan.distinct,
@@ -166,13 +116,13 @@ def _print(table: pd.DataFrame, held: pd.DataFrame | None) -> None:
 
     If the workload was shaken, a mean has the interval over the changes.
     """
-    from tracebed.validation.experiments.views.published import GROUP, intervals, means
-    from tracebed.validation.metrics import all_metrics
+    from tracebed.api.experiments import GROUP, intervals, means
+    from tracebed.api.measures import metric_definitions
 
     averaged = means(table)
     keys = [key for key in [*GROUP, "window"] if key == "policy" or averaged[key].nunique(dropna=False) > 1]
     figures = RATES if averaged[RATES].notna().any(axis=None) else SHOWN
-    columns = [*keys, *(all_metrics()[name].title for name in figures)]
+    columns = [*keys, *(metric_definitions()[name].title for name in figures)]
     shown = averaged[[*keys, *figures]].astype(object)
     if table["shake"].nunique() > 1:
         ranges = intervals(table, figures)
@@ -185,7 +135,7 @@ def _print(table: pd.DataFrame, held: pd.DataFrame | None) -> None:
         columns = ["published", "of", "window", "printed", "ours", "difference", "note"]
         rows = [
             [
-                all_metrics()[row["figure"]].title,
+                metric_definitions()[row["figure"]].title,
                 *(row[key] for key in ("at", "window", "published", "ours")),
                 _held(row),
                 row["note"],
@@ -203,11 +153,11 @@ def _held(row: Mapping[Any, Any]) -> str:
     return f"{'' if row['differ'] else 'accident: '}{text} (ours {cell(row['low'])} to {cell(row['high'])})"
 
 
-def _records(file: StudyFile, against: Mapping[tuple[Any, ...], Mapping[str, Difference]]) -> list[dict[str, Any]]:
+def _records(file: ExperimentFile, against: Mapping[tuple[Any, ...], Mapping[str, Difference]]) -> list[dict[str, Any]]:
     """Return the differences of the policies from the first one: a row per point, window and metric."""
-    from tracebed.validation.experiments.views.published import GROUP
+    from tracebed.api.experiments import GROUP
 
-    first = {"against": file.study.policies[0].name}
+    first = {"against": file.experiment.policies[0].name}
     return [
         {**dict(zip([*GROUP, "window"], at, strict=True)), **first, "figure": name, **difference.to_json()}
         for at, found in against.items()
@@ -215,11 +165,11 @@ def _records(file: StudyFile, against: Mapping[tuple[Any, ...], Mapping[str, Dif
     ]
 
 
-def _print_differences(file: StudyFile, against: Mapping[tuple[Any, ...], Mapping[str, Difference]]) -> None:
+def _print_differences(file: ExperimentFile, against: Mapping[tuple[Any, ...], Mapping[str, Difference]]) -> None:
     """Print the differences of the policies from the first one, over the same seeds and changes."""
+    from tracebed.api.experiments import GROUP
+    from tracebed.api.measures import metric_definitions
     from tracebed.cli.shaking import change
-    from tracebed.validation.experiments.views.published import GROUP
-    from tracebed.validation.metrics import all_metrics
 
     if not against:
         return
@@ -229,18 +179,18 @@ def _print_differences(file: StudyFile, against: Mapping[tuple[Any, ...], Mappin
         [*(_cell(at[place]) for place in shown), *(change(found.get(name)) for name in SHOWN)]
         for at, found in against.items()
     ]
-    click.echo(f"\nagainst {file.study.policies[0].name}, over the same seeds and changes")
-    print_table([*(keys[place] for place in shown), *(all_metrics()[name].title for name in SHOWN)], rows)
+    click.echo(f"\nagainst {file.experiment.policies[0].name}, over the same seeds and changes")
+    print_table([*(keys[place] for place in shown), *(metric_definitions()[name].title for name in SHOWN)], rows)
 
 
-def _dry_run(file: StudyFile, points: Sequence[Point], as_json: bool) -> None:
+def list_points(file: ExperimentFile, points: Sequence[Point], as_json: bool) -> None:
+    """Print the points of the grid."""
     rows = [asdict(point) for point in points]
     if as_json:
-        print_json("tracebed-grid/1", {"study": file.name, "points": len(points), "grid": rows})
+        print_json("tracebed-grid/1", {"experiment": file.name, "points": len(points), "grid": rows})
         return
     keys = [key for key in rows[0] if key in ("workload", "policy") or len({str(row[key]) for row in rows}) > 1]
     print_table(keys, [[_cell(row[key]) for key in keys] for row in rows])
-    say(f"{file.name}: {len(points):,} points; what is equal in all that matters is simulated once")
 
 
 def _cell(value: Any) -> str:
@@ -249,12 +199,3 @@ def _cell(value: Any) -> str:
 
 def _spelt(point: Point) -> str:
     return ", ".join(f"{key} {_cell(value)}" for key, value in asdict(point).items())
-
-
-def _list() -> None:
-    import textwrap
-
-    from tracebed.validation.experiments.file import load_study, names
-
-    for name in names():
-        click.echo(f"{name:16}  {textwrap.shorten(load_study(name).study.about, 100, placeholder=' ...')}")

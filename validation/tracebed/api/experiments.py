@@ -1,0 +1,154 @@
+"""Experiments: workloads under policies and settings, simulated or replayed on testbeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from tracebed.api.checks import check_size
+from tracebed.errors import InputError
+from tracebed.files import locked_folder
+from tracebed.validation.experiments.experiment import Point
+from tracebed.validation.experiments.file import ExperimentFile, load_experiment
+from tracebed.validation.experiments.file import names as shipped
+from tracebed.validation.experiments.papers.base import PAPERS
+from tracebed.validation.experiments.papers.base import Settings as PaperSettings
+from tracebed.validation.experiments.predicted.suite import Suite, load_suite
+from tracebed.validation.experiments.real.store import Attempt, has_replays
+from tracebed.validation.experiments.simulated import grid
+from tracebed.validation.experiments.simulated import store as cell_store
+from tracebed.validation.experiments.simulated.grid import GridPlan, GridResult
+from tracebed.validation.experiments.simulated.pools import DaskPool, LocalPool, Pool
+from tracebed.validation.experiments.views import plots, tornado
+from tracebed.validation.experiments.views.judging import Forecast, Predictions, keep_file
+from tracebed.validation.experiments.views.judging import forecast as forecast_suite
+from tracebed.validation.experiments.views.judging import predict as predict_suite
+from tracebed.validation.experiments.views.judging import replay as replay_campaign
+from tracebed.validation.experiments.views.judging import validations as validate_suite
+from tracebed.validation.experiments.views.published import GROUP, against_first, beside, intervals, is_shaken, means
+from tracebed.validation.experiments.views.results import write as write_results
+from tracebed.validation.experiments.views.sensitivity import Analysis, Sensitivity, analysis, measure
+from tracebed.validation.experiments.views.statistics import Statistics
+from tracebed.validation.experiments.views.statistics import summarize as statistics_of
+from tracebed.validation.experiments.workloads import logs_of
+
+__all__ = [
+    "GROUP",
+    "PAPERS",
+    "Analysis",
+    "Attempt",
+    "DaskPool",
+    "ExperimentFile",
+    "Forecast",
+    "GridPlan",
+    "GridResult",
+    "LocalPool",
+    "PaperSettings",
+    "Point",
+    "Pool",
+    "Predictions",
+    "Sensitivity",
+    "Statistics",
+    "Suite",
+    "against_first",
+    "analysis",
+    "beside",
+    "cell_store",
+    "experiment",
+    "forecast_suite",
+    "grid",
+    "has_replays",
+    "intervals",
+    "is_shaken",
+    "keep_file",
+    "load_experiment",
+    "load_suite",
+    "logs_of",
+    "means",
+    "measure",
+    "plots",
+    "predict_suite",
+    "replay_campaign",
+    "shipped",
+    "statistics_of",
+    "tornado",
+    "validate_suite",
+    "write_results",
+]
+
+
+def experiment(
+    file: Path | str,
+    output: Path | str,
+    *,
+    logs: Mapping[str, Path | str] | None = None,
+    only: Mapping[str, Sequence[str]] | None = None,
+    workers: int | None = None,
+    on_progress: Callable[[float], None] | None = None,
+) -> pd.DataFrame:
+    """Run the cells of an experiment: simulate each once, or replay each several times. Resumes after an interruption.
+
+    Args:
+        file: name of an experiment that is part of tracebed (`tracebed experiment --list`), or path of a file.
+        output: folder of the results.
+        logs: workload of the experiment -> path of its log.
+        only: key of a cell -> the values to run.
+        workers: number of simulations at a time; by default one per core.
+        on_progress: called with the number of cells or repetitions done in this call.
+
+    Returns:
+        Of simulated cells, a row per point and window: its keys (`workload`, `policy`, `share`, `seed`, ...) and the
+        metrics. Of replays, a row per repetition that has a run, in the order of execution: `cell`, `repetition`,
+        `session`, `started`, `seconds` (wall), `state`, `health`, `causes`, `signals` (of the outcome), and metrics.
+
+    Raises:
+        InputError: the experiment is invalid, a log is missing, no cell could be computed, a simulator fails, or
+            `output` has replays of another experiment.
+        KeyboardInterrupt: a signal ended a replay. The next call continues.
+
+    Example:
+        >>> from pathlib import Path
+        >>> import tracebed.api as tb
+        >>> text = "workloads: {small: {model: cirne, options: {jobs: 20, nodes: 16}}}\\npolicies: [fcfs, easy]\\n"
+        >>> _ = Path("simulated.yaml").write_text(text)
+        >>> sorted(tb.experiment("simulated.yaml", "simulated", workers=1)["policy"])
+        ['easy', 'fcfs']
+        >>> w = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
+        >>> _ = tb.write(w, "w.parquet")
+        >>> text = "workloads: {w: w.parquet}\\npolicies: [easy]\\nrepetitions: 2\\nsettle_s: 0\\n"
+        >>> _ = Path("real.yaml").write_text(text + "testbed: {inventory: emulated-4, speed: 1e6}\\n")
+        >>> list(tb.experiment("real.yaml", "real")["repetition"])
+        [1, 2]
+    """
+    if workers is not None:
+        check_size("workers", workers)
+    loaded, folder = load_experiment(str(file)), Path(output)
+    points = loaded.selected({key: list(values) for key, values in (only or {}).items()})
+    paths = {name: Path(path) for name, path in (logs or {}).items()}
+    told = on_progress or (lambda done: None)
+    with locked_folder(folder, "experiment"):
+        if loaded.experiment.beds:
+            suite = load_suite(loaded, points, folder, paths)
+            run_suite(suite, folder, told)
+            return statistics_of(folder).runs
+        with LocalPool(workers) as pool:
+            plan = grid.plan(loaded, points, folder, paths)
+            done = grid.run(loaded, plan, folder, pool, lambda done, total: told(done))
+    for reason, failed in done.failed.items():
+        if not len(done.table):
+            raise InputError(f"no point could be computed: {reason}", where=str(file), hint=f"{len(failed):,} points")
+    return done.table
+
+
+def run_suite(suite: Suite, folder: Path, on_progress: Callable[[float], None]) -> Predictions:
+    """Make the predictions and the replays of a suite that are not done. Raises InputError if a simulator fails."""
+    keep_file(suite.file, folder)
+    predictions, failed = predict_suite(suite, folder)
+    if failed:
+        name, failure = next(iter(failed.items()))
+        raise InputError(f"simulator {name} failed: {failure}", where=suite.file.source.where)
+    if suite.campaign is not None:
+        replay_campaign(suite.campaign, folder, lambda done, _: on_progress(done))
+    return predictions

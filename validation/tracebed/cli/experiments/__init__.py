@@ -1,0 +1,1 @@
+"""`tracebed experiment`, and the tables of its views."""

@@ -1,0 +1,100 @@
+"""`tracebed experiment`: the cells of an experiment, simulated or replayed, and views of their results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tracebed.cli.experiments.options import (
+    Choices,
+    Execution,
+    choices_options,
+    chosen,
+    execution_options,
+    paper_options,
+)
+from tracebed.cli.messages import say
+from tracebed.cli.options import json_option
+from tracebed.cli.sections import Sectioned
+from tracebed.errors import ExitCode, InputError
+
+SECTIONS = {
+    "Simulated cells": ("logs", "workers", "dask"),
+    "Sensitivity to free choices": ("sensitivity", "choices", "settings", "figures", "shake"),
+    "Replays of a paper": ("inventory", "repetitions", "speed"),
+}
+
+
+@click.command(cls=Sectioned, sections=SECTIONS)
+@click.argument("experiment", required=False, metavar="FILE|NAME")
+@click.option("--list", "listing", is_flag=True, help="List the experiments that are part of tracebed.")
+@click.option("--show", is_flag=True, help="Print the experiment file, as a start for one of your own.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="KEY=VALUE[,VALUE]",
+    help="Restrict the cells to these values of a key; may be repeated.",
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Print the cells, and the statistics of replays that are done; run nothing."
+)
+@execution_options
+@choices_options
+@paper_options
+@json_option
+def experiment(
+    experiment: str | None,
+    listing: bool,
+    show: bool,
+    only: tuple[str, ...],
+    dry_run: bool,
+    execution: Execution,
+    choices: Choices | None,
+    paper: dict[str, Any],
+    as_json: bool,
+) -> ExitCode:
+    """Run the cells of an experiment: every workload under every policy and setting, simulated or replayed.
+
+    FILE is a YAML file, or NAME an experiment that is part of tracebed. Without a testbed in the file, each cell is
+    simulated once, and the table, the plots and the published figures are written. With a testbed, each cell is
+    replayed several times in random order, and predicted by the simulators in the file. The same command continues an
+    experiment that was stopped. `tracebed validate` judges the predictions.
+
+    \b
+    Example:
+      tracebed experiment kassel-knl --log cori-knl/ -o knl
+      tracebed experiment mine.yaml --only policy=easy,pref --dry-run
+      tracebed experiment kassel-knl --log cori-knl/ --sensitivity -o knl
+    """
+    from tracebed.cli.experiments import papers, real, simulated
+    from tracebed.cli.experiments.sensitivity import analyze
+
+    if listing:
+        papers.list_all()
+        return ExitCode.OK
+    if experiment is None:
+        raise InputError("no experiment", hint="name one, or a file; `tracebed experiment --list` has those shipped")
+    if papers.is_paper(experiment):
+        return papers.run(experiment, execution.folder, paper, as_json)
+    if paper:
+        hint = "write testbed, repetitions and speed into the file"
+        raise InputError("--inventory, --repetitions and --speed are for experiments of papers", hint=hint)
+    from tracebed.api.experiments import load_experiment, logs_of
+
+    file = load_experiment(experiment)
+    if show:
+        click.echo(file.source.text, nl=False)
+        return ExitCode.OK
+    paths, points = logs_of(file, execution.logs), file.selected(chosen("--only", only))
+    if file.experiment.is_real:
+        if choices is not None:
+            raise InputError("the sensitivity of real runs is not analyzed", hint="leave out the testbed in a copy")
+        return real.run(file, points, paths, execution.folder, dry_run=dry_run, as_json=as_json)
+    if dry_run:
+        simulated.list_points(file, points, as_json)
+        say(f"{file.name}: {len(points):,} points; what is equal in all that matters is simulated once")
+        return ExitCode.OK
+    if choices is not None:
+        return analyze(file, choices, execution, paths, as_json)
+    return simulated.run(file, points, paths, execution, as_json)

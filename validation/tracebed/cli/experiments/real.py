@@ -1,0 +1,177 @@
+"""The real cells of an experiment: their predictions and replays, and the statistics of the repetitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tracebed.cli.console import print_json, print_table
+from tracebed.cli.experiments.simulated import list_points
+from tracebed.cli.messages import progress, say, warn
+from tracebed.errors import ExitCode, InputError
+
+if TYPE_CHECKING:
+    from tracebed.api.experiments import Attempt, ExperimentFile, Forecast, Point, Predictions, Statistics, Suite
+
+
+def run(
+    file: ExperimentFile,
+    points: Sequence[Point],
+    logs: Mapping[str, Path],
+    folder: Path,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> ExitCode:
+    """Predict and replay the cells of an experiment that are not done, and print the statistics of the repetitions."""
+    from tracebed.api.experiments import forecast_suite, has_replays, load_suite
+    from tracebed.files import locked_folder
+
+    if file.experiment.recorded is not None:
+        hint = f"tracebed validate {file.source.where} -o FOLDER"
+        raise InputError("the real runs are recorded: there is nothing to replay", where=file.source.where, hint=hint)
+    if dry_run:
+        if has_replays(folder):
+            show_statistics(folder, as_json)
+        else:
+            list_points(file, points, as_json)
+        announce(forecast_suite(load_suite(file, points, folder, logs), folder))
+        return ExitCode.OK
+    with locked_folder(folder, "experiment"):
+        with progress(f"reading {file.name}"):
+            suite = load_suite(file, points, folder, logs)
+        forecast = forecast_suite(suite, folder)
+        announce(forecast)
+        _, failed, attempts = execute(suite, forecast, folder)
+        show_statistics(folder, as_json)
+    if failed:
+        return ExitCode.USAGE
+    return ExitCode.UNHEALTHY if any(attempt.error for attempt in attempts) else ExitCode.OK
+
+
+def execute(suite: Suite, forecast: Forecast, folder: Path) -> tuple[Predictions, dict[str, str], list[Attempt]]:
+    """Make the predictions and the replays of a suite that are not done.
+
+    Returns:
+        the predictions; simulator -> failure; and the attempts at replays.
+    """
+    from tracebed.api.experiments import keep_file, predict_suite
+
+    try:
+        keep_file(suite.file, folder)
+        with progress("predicting", total=len(suite.cases) * len(suite.simulators)) as bar:
+            predictions, failed = predict_suite(suite, folder, bar.update)
+        for name, failure in failed.items():
+            warn(f"{name}: {failure}")
+        return predictions, failed, _replay(suite, forecast, folder)
+    except KeyboardInterrupt:
+        say(f"tracebed: the finished runs are in {folder}; the same command continues the experiment")
+        raise
+
+
+def announce(forecast: Forecast) -> None:
+    """Print the remaining replays and predictions, and their least duration."""
+    from tracebed.display import time_text
+
+    done = forecast.repetitions - forecast.to_replay
+    kept = f", {done} of them done" if done and forecast.to_replay else ""
+    to_predict = ", ".join(f"{count} by {name}" for name, count in forecast.to_predict.items() if count)
+    say(f"cases: {forecast.cases}, repetitions: {forecast.repetitions}{kept}")
+    if to_predict:
+        say(f"predictions to make: {to_predict}")
+    if forecast.to_replay:
+        say(f"replays to make: {forecast.to_replay}, at least {time_text(forecast.shortest_s)}")
+
+
+def _replay(suite: Suite, forecast: Forecast, folder: Path) -> list[Attempt]:
+    """Carry out the remaining replays, with progress and a warning for each failure."""
+    if suite.campaign is None:
+        return []
+    from tracebed.api.experiments import replay_campaign
+
+    with progress(f"replaying {suite.file.name}", total=forecast.to_replay) as bar:
+
+        def show(done: float, attempt: Attempt | None) -> None:
+            bar.update(done)
+            if attempt is not None and attempt.error:
+                warn(f"{attempt.cell}, repetition {attempt.number}: {attempt.error}")
+
+        return replay_campaign(suite.campaign, folder, show)
+
+
+def show_statistics(folder: Path, as_json: bool) -> None:
+    """Print the statistics of the replays in the output folder `folder`."""
+    from tracebed.api.experiments import statistics_of
+
+    with progress(f"reading {folder}"):
+        summary = statistics_of(folder)
+    if as_json:
+        print_json("tracebed-repetitions/1", {"folder": str(folder), **summary.to_json()})
+        return
+    _print_cells(summary)
+    _print_predictions(summary)
+    _print_dependence(summary)
+    for run in summary.runs[summary.runs["signals"] != ""].itertuples():
+        warn(f"{run.cell}, repetition {run.repetition}: {run.signals}")
+    for attempt in summary.failed:
+        say(f"tracebed: {attempt.cell}, repetition {attempt.number} failed: {attempt.error}")
+    if summary.missing:
+        say(f"tracebed: {summary.missing} repetitions are missing: the experiment is not complete")
+
+
+def _print_cells(summary: Statistics) -> None:
+    """Print mean and coefficient of variation of each cell."""
+    from tracebed.display import cell as shown
+
+    rows = []
+    for item in summary.figures:
+        health = "/".join(str(count) for count in summary.states.get(item.cell, {}).values())
+        figures = [
+            shown(figure.mean) + (f" ± {figure.cv:.2%}" if figure.cv == figure.cv else "")
+            for figure in item.metrics.values()
+        ]
+        rows.append([item.cell, item.selection, item.n, health if item.selection == "all" else "", *figures])
+    print_table(["cell", "repetitions", "n", "health*", *_titles(summary)], rows, spare=("health*",))
+    click.echo("mean ± coefficient of variation; *healthy/degraded/unhealthy/unknown")
+
+
+def _print_predictions(summary: Statistics) -> None:
+    """Print the relative errors of the predictions, if there are any."""
+    rows = [
+        [item.cell, item.selection, name, *(f"{figure.errors[name]:+.2%}" for figure in item.metrics.values())]
+        for item in summary.figures
+        for name in next(iter(item.metrics.values())).errors
+        if item.n
+    ]
+    if rows:
+        click.echo("")
+        print_table(["error of the prediction", "repetitions", "by", *_titles(summary)], rows)
+
+
+def _print_dependence(summary: Statistics) -> None:
+    """Print drift and lag-1 correlation."""
+    if not summary.dependences:
+        return
+    from tracebed.api.measures import metric_definitions
+
+    click.echo("")
+    rows = [
+        [
+            metric_definitions()[name].label,
+            f"{found.drift_percent:+.3f} %",
+            f"{found.drift_p:.3f}",
+            f"{found.correlation:+.2f}",
+            f"{found.expected:+.2f} ({found.low:+.2f} to {found.high:+.2f})",
+        ]
+        for name, found in summary.dependences.items()
+    ]
+    print_table(["over the sequence", "drift per run", "p", "lag-1 correlation", "if independent (95 %)"], rows)
+
+
+def _titles(summary: Statistics) -> list[str]:
+    from tracebed.api.measures import metric_definitions
+
+    return [metric_definitions()[name].title for name in summary.figures[0].metrics]
