@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebed.cli.options import SPEED, STORE, Command, output_option
+from tracebed.cli.options import SPEED, STORE, output_option
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Choices:
     shake: int
 
 
-def execution_options(command: Command) -> Command:
+def execution_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """`--log`, `--workers`, `--dask` and `-o`, together the argument `execution` of the command."""
     options = (
         click.option(
@@ -93,7 +93,7 @@ def execution_options(command: Command) -> Command:
     return _with(options, with_execution)
 
 
-def choices_options(command: Command) -> Command:
+def choices_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """`--sensitivity`, `-x`, `-b`, `--figure` and `--shake`, together the argument `choices` of the command."""
     options = (
         click.option(
@@ -146,7 +146,7 @@ def choices_options(command: Command) -> Command:
     return _with(options, with_choices)
 
 
-def paper_options(command: Command) -> Command:
+def paper_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """`--inventory`, `--repetitions` and `--speed`, together the argument `paper` of the command."""
     options = (
         click.option("--inventory", metavar="NAME|FILE", help="The nodes.  [default: the cores of this machine]"),
@@ -162,7 +162,7 @@ def paper_options(command: Command) -> Command:
     return _with(options, with_paper)
 
 
-def _with(options: Sequence[Callable[[Command], Command]], command: Command) -> Command:
+def _with(options: Sequence[Callable[[Any], Any]], command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(options):
         command = option(command)
     return command

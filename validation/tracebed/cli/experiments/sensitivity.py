@@ -42,9 +42,8 @@ def analyze(
         with progress(f"preparing {file.name}"):
             prepared = analysis(file, base, wanted, asked.shake, folder, logs)
         todo = len(prepared.plan.todo)
-        say(
-            f"{file.name}: {len(prepared.changed)} changes, {asked.shake} perturbed inputs each, {todo:,} cells to compute"
-        )
+        changes = f"{len(prepared.changed)} changes, {asked.shake} perturbed inputs each"
+        say(f"{file.name}: {changes}, {todo:,} cells to compute")
         with pool, progress(f"simulating {file.name}", total=todo) as bar:
             found = measure(prepared, folder, pool, lambda done, total: bar.update(done))
         return _finish(prepared, found, shown, folder / file.name, as_json)
