@@ -33,7 +33,7 @@ from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.slurm import conf as slurm_conf
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.checking.health import read_limits
-from tracebed.validation.experiments.file import load_study
+from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.real.campaign import load_campaign
 from tracebed.validation.experiments.suite import load_suite
 from tracebed.validation.simulators.pairing import read_mapping
@@ -106,7 +106,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "allowed commands": AllowedCommands.read,
     "campaign": load_campaign,
     "suite": load_suite,
-    "study": lambda path: load_study(str(path)),
+    "study": lambda path: load_experiment(str(path)),
     "recipe": lambda path: load_recipe(str(path)),
     "mapping": read_mapping,
     "table": lambda path: import_run(path, side="real", nodes=2),

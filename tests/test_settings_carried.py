@@ -27,7 +27,7 @@ from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.validation.budget.budget import error_budget
-from tracebed.validation.experiments.file import load_study
+from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.real.campaign import load_campaign
 from tracebed.validation.experiments.simulated import cells
 from tracebed.validation.experiments.simulated import grid as sweeping
@@ -129,11 +129,11 @@ def _of_other_commands(folder: Path, work: Workload) -> dict[str, RunInfo]:
     spec = {"policy": "slurm", "parameters": SET["policy_parameters"], "placement": "hilbert"}
     study = {key: value for key, value in PLACED.items() if key != "placement"} | {"policies": [spec]}
     write(folder / "study.yaml", study | {"workloads": {"w": {"file": "w.parquet"}}})
-    file = load_study(str(folder / "study.yaml"))
+    file = load_experiment(str(folder / "study.yaml"))
     swept: list[Run] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cells, "predict", lambda *args, **options: swept.append(predict(*args, **options)) or swept[-1])
-        (cell,) = sweeping.plan(file, file.study.points(), folder / "sweep", {}).todo
+        (cell,) = sweeping.plan(file, file.experiment.points(), folder / "sweep", {}).todo
         cells.compute(cell)
     return {"calibrate RUN": case.predict(Overheads()).info, "explain": step.info, "sweep": swept[0].info}
 
