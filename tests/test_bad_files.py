@@ -16,6 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tracebed.validation.experiments.suite import load_suite
 
 import fuzz_harness
 from fuzz import read_or_refuse
@@ -35,7 +36,6 @@ from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.checking.health import read_limits
 from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.real.campaign import load_campaign
-from tracebed.validation.experiments.suite import load_suite
 from tracebed.validation.simulators.pairing import read_mapping
 from tracebed.validation.verdict.baseline import Baseline, verdicts_in
 from tracebed.validation.verdict.tolerances import Tolerances

@@ -126,7 +126,7 @@ processes: [none, asynchronous, synchronous]
 def test_a_study_has_the_axis_processes_and_policies_have_placements(tmp_path: Path) -> None:
     study = tmp_path / "s.yaml"
     study.write_text(STUDY)
-    done = tracebed("sweep", str(study), "-o", str(tmp_path / "out"))
+    done = tracebed("experiment", str(study), "-o", str(tmp_path / "out"))
     assert done.exit_code == 0, done.output
     table = pd.read_parquet(tmp_path / "out" / "s" / "table.parquet")
     assert table["policy"].unique().tolist() == ["easy hilbert", "easy median"]
@@ -136,7 +136,7 @@ def test_a_study_has_the_axis_processes_and_policies_have_placements(tmp_path: P
     assert by_job["utilization"].notna().all() and by_job["mean_distance"].nunique() == 4
     assert table[table["processes"] != "none"]["guarantee_rate"].notna().all()
     assert "acceptance rate" in done.output
-    assert tracebed("sweep", str(study), "-o", str(tmp_path / "out")).stdout.count("0 of them to compute") <= 1
+    assert tracebed("experiment", str(study), "-o", str(tmp_path / "out")).stdout.count("0 of them to compute") <= 1
 
 
 # -- the free choices of the paper -------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def test_a_study_compares_options_of_processes(tmp_path: Path) -> None:
     study = tmp_path / "s.yaml"
     options = "[{communication: asynchronous, options: {message: 0.8}, label: large}, asynchronous]"
     study.write_text(STUDY.replace("[none, asynchronous, synchronous]", options).replace("seeds: 2", "seeds: 1"))
-    done = tracebed("sweep", str(study), "-o", str(tmp_path / "out"))
+    done = tracebed("experiment", str(study), "-o", str(tmp_path / "out"))
     assert done.exit_code == 0, done.output
     table = pd.read_parquet(tmp_path / "out" / "s" / "table.parquet")
     assert table.groupby("processes").size().to_dict() == {"asynchronous": 2, "large": 2}
@@ -235,7 +235,7 @@ def test_a_study_compares_options_of_processes(tmp_path: Path) -> None:
 def test_a_study_refuses_invalid_processes(tmp_path: Path, processes: str, says: str) -> None:
     study = tmp_path / "s.yaml"
     study.write_text(STUDY.replace("[none, asynchronous, synchronous]", processes))
-    done = tracebed("sweep", str(study), "-o", str(tmp_path / "out"))
+    done = tracebed("experiment", str(study), "-o", str(tmp_path / "out"))
     assert isinstance(done.exception, InputError) and says in str(done.exception)
     assert "s.yaml:8" in str(done.exception)
 
@@ -245,7 +245,7 @@ def test_a_study_changes_constants_of_a_model(tmp_path: Path) -> None:
     assert (late.floats("earliest_start") == late.floats("submit_time")).all()
     study = tmp_path / "s.yaml"
     study.write_text(STUDY.replace("{jobs: 30}", "{jobs: 30, parameters: {ahed: 0}}"))
-    done = tracebed("sweep", str(study), "-o", str(tmp_path / "out"))
+    done = tracebed("experiment", str(study), "-o", str(tmp_path / "out"))
     assert isinstance(done.exception, InputError) and "has no parameter 'ahed'" in str(done.exception)
 
 
@@ -268,7 +268,7 @@ def test_a_change_relative_to_zero_is_undefined(tmp_path: Path) -> None:
     study = tmp_path / "s.yaml"
     none = "{figure: cancel_rate, value: -0.5, at: {policy: easy median}, relative_to: {policy: easy hilbert}}"
     study.write_text(STUDY.replace("[none, asynchronous, synchronous]", f"none\npublished:\n  - {none}"))
-    done = tracebed("sweep", str(study), "-o", str(tmp_path / "out"))
+    done = tracebed("experiment", str(study), "-o", str(tmp_path / "out"))
     assert done.exit_code == 0, done.output
     assert (pd.read_parquet(tmp_path / "out" / "s" / "table.parquet")["cancel_rate"] == 0).all()
     (row,) = pd.read_csv(tmp_path / "out" / "s" / "published.csv").to_dict("records")

@@ -165,7 +165,17 @@ def expected(changes: dict[str, Any], runs: int) -> list[float]:
 def test_effects_are_those_of_direct_simulations(study: Callable[..., ExperimentFile], tmp_path: Path) -> None:
     wanted = {"policy": ["fcfs"], "interval_s": [600], "limits": ["exact"], "window": ["late"]}
     file = study(sensitivity={"figures": ["mean_wait_s"], "choices": wanted})
-    arguments = ["experiment", "--sensitivity", file.source.where, "-o", str(tmp_path / "out"), "--workers", "1", "--shake", "6"]
+    arguments = [
+        "experiment",
+        "--sensitivity",
+        file.source.where,
+        "-o",
+        str(tmp_path / "out"),
+        "--workers",
+        "1",
+        "--shake",
+        "6",
+    ]
     found = json.loads(invoked(*arguments, "--json").stdout)
     assert problems(found, "tracebed-sensitivity-1.json") == []
     assert found["printed"]["mean_wait_s"] == [1696]
@@ -189,7 +199,9 @@ def test_effects_are_those_of_direct_simulations(study: Callable[..., Experiment
     assert (tmp_path / "out/s/plots/sensitivity-mean_wait_s.png").stat().st_size > 10_000
 
 
-def test_choices_on_the_command_line_need_no_section_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choices_on_the_command_line_need_no_section_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     tb.write(tb.generate("lublin99", jobs=60, nodes=16, seed=2), "w.parquet")
     Path("w-easy.yaml").write_text("workloads: {w: w.parquet}\npolicies: [easy]\n")
@@ -216,7 +228,11 @@ def test_choices_on_the_command_line_need_no_section_of_the_file(tmp_path: Path,
     ],
 )
 def test_a_wrong_call_is_an_error(
-    study: Callable[..., ExperimentFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+    study: Callable[..., ExperimentFile],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
 ) -> None:
     study()
     monkeypatch.chdir(tmp_path)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from tracebed.validation.experiments.suite import load_suite
 
 import tracebed.api as tb
 from slurm_accuracy import POLICIES, read
@@ -31,7 +32,6 @@ from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.real.campaign import load_campaign
 from tracebed.validation.experiments.simulated import cells
 from tracebed.validation.experiments.simulated import grid as sweeping
-from tracebed.validation.experiments.suite import load_suite
 from tracebed.validation.experiments.views import verdicts as runner
 from tracebed.validation.fitting import cases as fitted
 from tracebed.validation.fitting import cases_of
