@@ -57,16 +57,17 @@ STUDY = """workloads:
 policies: [easy, {policy: pref, parameters: {count_idle: false}}]
 seeds: 1
 """
-CAMPAIGN = """repetitions: 2
+REAL_CELLS = """workloads: {small: small.csv}
+policies: [pref, easy]
+testbeds:
+  one: {inventory: emulated-4, speed: 20000}
+  two: {inventory: emulated-4, speed: 30000, repetitions: 1}
+repetitions: 2
 seed: 3
 settle_s: 0
-defaults: {policy: pref, speed: 20000, inventory: emulated-4}
-cells:
-  one: {workload: small.csv}
-  two: {workload: small.csv, policy: easy}
 """
 SUITE = """workloads: {cirne: workloads/cirne.csv}
-policies: {easy: {}}
+policies: [easy]
 recorded: "real/{workload}-{policy}/rep-*"
 simulators:
   tracebed: {calibration: calibration.yaml}
@@ -153,23 +154,23 @@ def prepare(folder: Path, call: Call) -> list[Case]:
     case("journal", f"{left.name}/tracebed-replay.json", f"recover {left.name} -o out/recovered")
     case("journal", f"{left.name}/journal.sqlite", f"watch {left.name} --once")
 
-    (folder / "campaign.yaml").write_text(CAMPAIGN)
-    done("repeat campaign.yaml -o camp", 4)
-    case("campaign", "campaign.yaml", "repeat campaign.yaml -o out/camp")
-    for words in ("repeat --summary camp", "repeat campaign.yaml -o camp", "noise camp"):
+    (folder / "real.yaml").write_text(REAL_CELLS)
+    done("experiment real.yaml -o camp", 4)
+    case("experiment", "real.yaml", "experiment real.yaml -o out/camp")
+    for words in ("experiment real.yaml -o camp --dry-run", "experiment real.yaml -o camp", "noise camp"):
         for name in ("campaign.json", "repetitions.jsonl"):
-            case("campaign", f"camp/{name}", words)
+            case("experiment", f"camp/real/{name}", words)
 
     for file in ("suite/suite.yaml", "suite/calibration.yaml", "suite/workloads/cirne.csv"):
         case("suite", file, "validate suite/suite.yaml --no-case-pages -o out/suite")
     for path in sorted((folder / "out-suite").rglob("*.json"))[:6]:
         case("suite", str(path.relative_to(folder)), "validate suite/suite.yaml --no-case-pages -o out-suite")
     (folder / "study.yaml").write_text(STUDY)
-    done("sweep study.yaml --workers 1 -o swept")
-    case("study", "study.yaml", "sweep study.yaml --workers 1 -o out/swept")
-    case("study", "study.yaml", "sweep study.yaml --dry-run")
+    done("experiment study.yaml --workers 1 -o swept")
+    case("experiment", "study.yaml", "experiment study.yaml --workers 1 -o out/swept")
+    case("experiment", "study.yaml", "experiment study.yaml --dry-run")
     for path in sorted((folder / "swept/cells").iterdir())[:4]:
-        case("study", f"swept/cells/{path.name}", "sweep study.yaml --workers 1 -o swept")
+        case("experiment", f"swept/cells/{path.name}", "experiment study.yaml --workers 1 -o swept")
 
     shutil.copy(
         Path(__file__).parents[1] / "validation/tracebed/validation/verdict/tolerances.yaml", folder / "tol.yaml"

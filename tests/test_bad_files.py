@@ -16,7 +16,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tracebed.validation.experiments.suite import load_suite
 
 import fuzz_harness
 from fuzz import read_or_refuse
@@ -35,7 +34,6 @@ from tracebed.orchestrator.slurm import conf as slurm_conf
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.checking.health import read_limits
 from tracebed.validation.experiments.file import load_experiment
-from tracebed.validation.experiments.real.campaign import load_campaign
 from tracebed.validation.simulators.pairing import read_mapping
 from tracebed.validation.verdict.baseline import Baseline, verdicts_in
 from tracebed.validation.verdict.tolerances import Tolerances
@@ -104,9 +102,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "thresholds": Thresholds.read,
     "node thresholds": read_limits,
     "allowed commands": AllowedCommands.read,
-    "campaign": load_campaign,
-    "suite": load_suite,
-    "study": lambda path: load_experiment(str(path)),
+    "experiment": lambda path: load_experiment(str(path)),
     "recipe": lambda path: load_recipe(str(path)),
     "mapping": read_mapping,
     "table": lambda path: import_run(path, side="real", nodes=2),
@@ -239,7 +235,8 @@ def test_no_empty_name_of_a_file_is_ignored(key: str, tmp_path: Path) -> None:
     text = json.dumps({**content, "simulators": {"tracebed": {}}, key: ""})
     (tmp_path / "suite.yaml").write_text(text)
     assert re.search(
-        rf"suite.yaml:1: {key}(\.runs)?: must not be empty", refused(lambda: load_suite(tmp_path / "suite.yaml"))
+        rf"suite.yaml:1: {key}(\.runs)?: must not be empty",
+        refused(lambda: load_experiment(str(tmp_path / "suite.yaml"))),
     )
 
 

@@ -72,7 +72,7 @@ class ExperimentFile:
         for index, policy in enumerate(self.experiment.policies):
             if policy.name in labels:
                 try:
-                    registry.resolve(policy.policy, policy.parameters, speed=self.experiment.speed)
+                    registry.resolve(policy.policy, policy.parameters, speed=self.experiment.speed or 1.0)
                 except InputError as error:
                     hint = error.hint or HINT
                     raise InputError(
@@ -132,7 +132,8 @@ def experiment_of(source: YamlFile) -> Experiment:
 
     policies = [located("policies", index, spec) for index, spec in enumerate(experiment.policies)]
     simulators = {name: located("simulators", name, spec) for name, spec in experiment.simulators.items()}
-    return experiment.model_copy(update={"policies": policies, "simulators": simulators})
+    found: Experiment = experiment.model_copy(update={"policies": policies, "simulators": simulators})
+    return found
 
 
 def _check_executor(file: ExperimentFile) -> None:
