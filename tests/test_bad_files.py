@@ -231,7 +231,7 @@ def test_no_metadata_of_pandas_is_an_internal_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["tolerances", "noise", "baseline", "recorded"])
 def test_no_empty_name_of_a_file_is_ignored(key: str, tmp_path: Path) -> None:
-    content = {"workloads": {"w": "w.csv"}, "policies": {"easy": {}}, "recorded": "real/*"}
+    content = {"workloads": {"w": "w.csv"}, "policies": ["easy"], "recorded": "real/*"}
     text = json.dumps({**content, "simulators": {"tracebed": {}}, key: ""})
     (tmp_path / "suite.yaml").write_text(text)
     assert re.search(

@@ -178,7 +178,7 @@ def test_repetitions_do_not_lose_the_grid(tmp_path: Path, work: Workload, keys: 
     ("keys", "what"),
     [
         ({"placement": "hilbert", "grid": "3x3"}, "case w-easy: .*3x3"),
-        ({"placement": "spiral"}, "testbed.placement: .*spiral"),
+        ({"placement": "spiral"}, "case w-easy: .*spiral"),
         ({"placement": "hilbert@2x2", "grid": "4x1"}, r"testbed\.placement: .*; give placement hilbert and grid 2x2"),
     ],
 )
