@@ -160,7 +160,7 @@ class Gate:
             if finding.failed:
                 say(f"tracebed: worse than the baseline: {text}")
             else:
-                warn(f"baseline: {text}")
+                (warn if self.updated is None else say)(f"baseline: {text}")
         if self.options.annotate:
             for line in gates.annotate(validations, self.inconclusive, self.findings, files):
                 click.echo(line, err=True)

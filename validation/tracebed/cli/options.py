@@ -203,14 +203,16 @@ tau_option = click.option(
 
 
 def given(names: Collection[str]) -> str | None:
-    """Return the first option of the current command, among those of the parameters `names`, that was given."""
+    """Return the first option or argument of the current command, among the parameters `names`, that was given."""
     context = click.get_current_context()
     found = (
         param
         for param in context.command.params
         if param.name in names and context.get_parameter_source(param.name) is not ParameterSource.DEFAULT
     )
-    return next((param.opts[-1] for param in found), None)
+    return next(
+        (param.opts[-1] if isinstance(param, click.Option) else param.make_metavar(context) for param in found), None
+    )
 
 
 def check_alone(name: str, beside: Collection[str]) -> None:
