@@ -57,16 +57,17 @@ STUDY = """workloads:
 policies: [easy, {policy: pref, parameters: {count_idle: false}}]
 seeds: 1
 """
-CAMPAIGN = """repetitions: 2
+REAL_CELLS = """workloads: {small: small.csv}
+policies: [pref, easy]
+testbeds:
+  one: {inventory: emulated-4, speed: 20000}
+  two: {inventory: emulated-4, speed: 30000, repetitions: 1}
+repetitions: 2
 seed: 3
 settle_s: 0
-defaults: {policy: pref, speed: 20000, inventory: emulated-4}
-cells:
-  one: {workload: small.csv}
-  two: {workload: small.csv, policy: easy}
 """
 SUITE = """workloads: {cirne: workloads/cirne.csv}
-policies: {easy: {}}
+policies: [easy]
 recorded: "real/{workload}-{policy}/rep-*"
 simulators:
   tracebed: {calibration: calibration.yaml}
@@ -103,7 +104,7 @@ def prepare(folder: Path, call: Call) -> list[Case]:
             log = f"logs/{name}-{number}{suffix}"
             (folder / log).write_bytes(content)
             case(f"log {name}", log, f"convert {log} --from {name} -o out/w.csv")
-    done("recorded emulated -o suite")
+    done("validate --recorded emulated -o suite")
     for real in (folder / "suite/real").iterdir():
         if real.name != "cirne-easy":
             shutil.rmtree(real)
@@ -126,9 +127,8 @@ def prepare(folder: Path, call: Call) -> list[Case]:
 
     done(f"simulate {workload} --policy easy {speed} -o sim")
     done(f"simulate {workload} --policy easy {speed} --shake 3 -o shaken")
-    done("validate suite/suite.yaml -o out-suite", 1, 3)
-    done("baseline update out-suite/verdict.json -o baseline.yaml")
-    done(f"noise {REAL} -o noise.yaml")
+    done("validate suite/suite.yaml -o out-suite --baseline baseline.yaml --update-baseline better", 1, 3)
+    done(f"metrics {REAL} --noise noise.yaml")
     done("replay small.csv --policy pref --inventory emulated-4 --speed 20000 -o replayed", 4)
     for name in RUNS:
         for run in ("sim", f"{REAL}/rep-01", "replayed"):
@@ -138,7 +138,7 @@ def prepare(folder: Path, call: Call) -> list[Case]:
         for form, end in (("csv", "csv"), ("evalys", "csv"), ("perfetto", "json"), ("swf", "swf")):
             case(f"run {name}", f"replayed/{name}", f"export replayed --to {form} -o out/x.{end}")
         case(f"run {name}", f"replayed/{name}", "explain small.csv --real replayed")
-        case(f"run {name}", f"{REAL}/rep-03/{name}", f"noise {REAL}")
+        case(f"run {name}", f"{REAL}/rep-03/{name}", f"metrics {REAL} --noise out/noise.yaml")
         case(f"run {name}", f"replayed/{name}", "watch replayed --once")
     case("shaken", "shaken/shaken.csv", f"compare --real {REAL} --predicted shaken")
     case("shaken", "shaken/shaken.csv", "metrics shaken")
@@ -153,23 +153,27 @@ def prepare(folder: Path, call: Call) -> list[Case]:
     case("journal", f"{left.name}/tracebed-replay.json", f"recover {left.name} -o out/recovered")
     case("journal", f"{left.name}/journal.sqlite", f"watch {left.name} --once")
 
-    (folder / "campaign.yaml").write_text(CAMPAIGN)
-    done("repeat campaign.yaml -o camp", 4)
-    case("campaign", "campaign.yaml", "repeat campaign.yaml -o out/camp")
-    for words in ("repeat --summary camp", "repeat campaign.yaml -o camp", "noise camp"):
+    (folder / "real.yaml").write_text(REAL_CELLS)
+    done("experiment real.yaml -o camp", 4)
+    case("experiment", "real.yaml", "experiment real.yaml -o out/camp")
+    for words in (
+        "experiment real.yaml -o camp --dry-run",
+        "experiment real.yaml -o camp",
+        "metrics camp --noise out/noise.yaml",
+    ):
         for name in ("campaign.json", "repetitions.jsonl"):
-            case("campaign", f"camp/{name}", words)
+            case("experiment", f"camp/real/{name}", words)
 
     for file in ("suite/suite.yaml", "suite/calibration.yaml", "suite/workloads/cirne.csv"):
         case("suite", file, "validate suite/suite.yaml --no-case-pages -o out/suite")
     for path in sorted((folder / "out-suite").rglob("*.json"))[:6]:
         case("suite", str(path.relative_to(folder)), "validate suite/suite.yaml --no-case-pages -o out-suite")
     (folder / "study.yaml").write_text(STUDY)
-    done("sweep study.yaml --workers 1 -o swept")
-    case("study", "study.yaml", "sweep study.yaml --workers 1 -o out/swept")
-    case("study", "study.yaml", "sweep study.yaml --dry-run")
+    done("experiment study.yaml --workers 1 -o swept")
+    case("experiment", "study.yaml", "experiment study.yaml --workers 1 -o out/swept")
+    case("experiment", "study.yaml", "experiment study.yaml --dry-run")
     for path in sorted((folder / "swept/cells").iterdir())[:4]:
-        case("study", f"swept/cells/{path.name}", "sweep study.yaml --workers 1 -o swept")
+        case("experiment", f"swept/cells/{path.name}", "experiment study.yaml --workers 1 -o swept")
 
     shutil.copy(
         Path(__file__).parents[1] / "validation/tracebed/validation/verdict/tolerances.yaml", folder / "tol.yaml"
@@ -177,14 +181,9 @@ def prepare(folder: Path, call: Call) -> list[Case]:
     compare = f"compare --real {REAL} --predicted {SIM}"
     for _ in range(2):
         case("tolerances", "tol.yaml", f"{compare} --tolerances tol.yaml")
-        case("baseline", "baseline.yaml", "baseline show baseline.yaml")
-        case(
-            "baseline",
-            "baseline.yaml",
-            "validate suite/suite.yaml --no-case-pages -o out-suite --baseline baseline.yaml",
-        )
-        case("baseline", "baseline.yaml", "baseline update out-suite/verdict.json -o baseline.yaml --accept-worse")
-        case("verdict", "out-suite/verdict.json", "baseline update out-suite/verdict.json -o out/b.yaml")
+        validate = "validate suite/suite.yaml --no-case-pages -o out-suite --baseline baseline.yaml"
+        case("baseline", "baseline.yaml", validate)
+        case("baseline", "baseline.yaml", f"{validate} --update-baseline any")
         case("noise", "noise.yaml", f"{compare} --noise noise.yaml")
         case(
             "calibration",

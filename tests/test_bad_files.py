@@ -33,11 +33,9 @@ from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.slurm import conf as slurm_conf
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.checking.health import read_limits
-from tracebed.validation.experiments.file import load_study
-from tracebed.validation.experiments.real.campaign import load_campaign
-from tracebed.validation.experiments.suite import load_suite
+from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.simulators.pairing import read_mapping
-from tracebed.validation.verdict.baseline import Baseline, verdicts_in
+from tracebed.validation.verdict.baseline import Baseline
 from tracebed.validation.verdict.tolerances import Tolerances
 from tracebed.yaml_file import YamlFile
 
@@ -99,14 +97,11 @@ READERS: dict[str, Callable[[Path], object]] = {
     "configuration": lambda path: config.read(path),
     "calibration": Calibration.load,
     "baseline": Baseline.load,
-    "verdict": verdicts_in,
     "tolerances": Tolerances.load,
     "thresholds": Thresholds.read,
     "node thresholds": read_limits,
     "allowed commands": AllowedCommands.read,
-    "campaign": load_campaign,
-    "suite": load_suite,
-    "study": lambda path: load_study(str(path)),
+    "experiment": lambda path: load_experiment(str(path)),
     "recipe": lambda path: load_recipe(str(path)),
     "mapping": read_mapping,
     "table": lambda path: import_run(path, side="real", nodes=2),
@@ -235,11 +230,12 @@ def test_no_metadata_of_pandas_is_an_internal_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["tolerances", "noise", "baseline", "recorded"])
 def test_no_empty_name_of_a_file_is_ignored(key: str, tmp_path: Path) -> None:
-    content = {"workloads": {"w": "w.csv"}, "policies": {"easy": {}}, "recorded": "real/*"}
+    content = {"workloads": {"w": "w.csv"}, "policies": ["easy"], "recorded": "real/*"}
     text = json.dumps({**content, "simulators": {"tracebed": {}}, key: ""})
     (tmp_path / "suite.yaml").write_text(text)
     assert re.search(
-        rf"suite.yaml:1: {key}(\.runs)?: must not be empty", refused(lambda: load_suite(tmp_path / "suite.yaml"))
+        rf"suite.yaml:1: {key}(\.runs)?: must not be empty",
+        refused(lambda: load_experiment(str(tmp_path / "suite.yaml"))),
     )
 
 

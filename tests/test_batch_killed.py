@@ -127,16 +127,17 @@ def test_jobs_that_do_not_end_are_an_error(system: Immediate, tmp_path: Path, mo
         cancel_left(killed(tmp_path / "run"), system)
 
 
-def test_a_campaign_cancels_the_jobs_of_its_killed_repetition(system: Immediate, tmp_path: Path) -> None:
+def test_an_experiment_cancels_the_jobs_of_its_killed_repetition(system: Immediate, tmp_path: Path) -> None:
     """Their working folder was deleted, and the jobs ran beside the next repetition."""
     tb.write(JOBS, tmp_path / "w.parquet")
     (tmp_path / "c.yaml").write_text(
-        "repetitions: 1\nsettle_s: 0\ncells:\n  a: {workload: w.parquet, policy: fcfs, scheduler: slurm}\n"
+        "workloads: {w: w.parquet}\npolicies: [fcfs]\ntestbed: {scheduler: slurm}\nrepetitions: 1\nsettle_s: 0\n"
     )
-    (tmp_path / "out" / "a").mkdir(parents=True)
-    left = killed(tmp_path / "out" / "a" / "rep-01")
-    (tmp_path / "out" / ".lock").touch()
-    runs = tb.repeat(tmp_path / "c.yaml", tmp_path / "out")
+    cell = tmp_path / "out" / "real" / "w-fcfs"
+    cell.mkdir(parents=True)
+    left = killed(cell / "rep-01")
+    (tmp_path / "out" / ".lock").write_text("experiment\n")
+    runs = tb.experiment(tmp_path / "c.yaml", tmp_path / "out")
     assert runs["state"].tolist() == ["completed"]
     assert system.log == [f"cancel id of {PREFIX}0 id of {PREFIX}1", "submit", "submit"]
     assert not left.exists()

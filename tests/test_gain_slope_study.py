@@ -1,4 +1,4 @@
-"""The study `dmr-gain-slope`: its tables, and runs on emulated nodes."""
+"""The experiment `dmr-gain-slope`: its tables, and runs on emulated nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.validation.experiments.papers import dmr_gain_slope
-from tracebed.validation.experiments.papers.base import STUDIES, Settings
+from tracebed.validation.experiments.papers.base import PAPERS, Settings
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
@@ -54,8 +54,8 @@ def test_the_sizes_of_the_paper_are_used_where_they_fit() -> None:
 def test_runs_are_measured_and_kept(tmp_path: Path) -> None:
     nodes = tmp_path / "nodes.yaml"
     nodes.write_text("groups: {all: {nodes: 'n[1-4]', cores: 1, emulated: true}}\n", encoding="utf-8")
-    words = ["study", "dmr-gain-slope", "--inventory", str(nodes), "--repetitions", "2", "--speed", "1000", "--json"]
-    done = CliRunner().invoke(tracebed, [*words, "-o", str(tmp_path / "out")])
+    words = ["experiment", "dmr-gain-slope", "--inventory", str(nodes), "--repetitions", "2", "--speed", "1000"]
+    done = CliRunner().invoke(tracebed, [*words, "--json", "-o", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
     facts = json.loads(done.stdout)
     rows = facts["tables"][0]["rows"]
@@ -63,17 +63,17 @@ def test_runs_are_measured_and_kept(tmp_path: Path) -> None:
     assert list(measured) == [3, 4, 6]
     assert measured[3] >= 0.6  # the time of the work is slept
     assert all(time >= 0.6 / (processes - 2) for processes, time in measured.items())
-    assert STUDIES.load("dmr-gain-slope")(Settings(tmp_path / "out", str(nodes), 2, 1000.0)).facts()["tables"] == [
-        {**table, "columns": tuple(table["columns"])} for table in facts["tables"]
-    ]
-    run = Run.load(tmp_path / "out" / "runs" / "all")
+    assert PAPERS.load("dmr-gain-slope")(Settings(tmp_path / "out" / "dmr-gain-slope", str(nodes), 2, 1000.0)).facts()[
+        "tables"
+    ] == [{**table, "columns": tuple(table["columns"])} for table in facts["tables"]]
+    run = Run.load(tmp_path / "out" / "dmr-gain-slope" / "runs" / "all")
     causes = [{"text": "a rank was late"}]
     disturbed = Run(replace(run.info, health={**run.info.health, "causes": causes}), run.jobs)
     inventory = load_inventory(nodes)
     notes = dmr_gain_slope._notes(inventory, Settings(tmp_path, repetitions=2), disturbed)
     assert notes[-1] == "The runs were disturbed: a rank was late."
     with pytest.raises(InputError, match="other settings"):
-        dmr_gain_slope.run(Settings(tmp_path / "out", str(nodes), 3, 1000.0))
+        dmr_gain_slope.run(Settings(tmp_path / "out" / "dmr-gain-slope", str(nodes), 3, 1000.0))
 
 
 def test_one_node_is_refused(tmp_path: Path) -> None:

@@ -72,11 +72,10 @@ CASES = {
     "nodes facts -o": Case("nodes facts emulated-4 -o OUT", "out.yaml", light=False),
     "nodes calibrate -o": Case("nodes calibrate --inventory emulated-4 -o OUT", "out.yaml", light=False),
     "simulate -o": Case("simulate w.parquet --policy easy --nodes 4 -o OUT", "out", "prediction"),
-    "sweep -o": Case("sweep study.yaml --workers 1 -o OUT", "out", "store", light=False),
-    "sensitivity -o": Case(
-        "sensitivity w.parquet --policy easy -x interval_s=10 --workers 1 -o OUT", "out", "store", light=False
-    ),
-    "study -o": Case("study drom-in-situ -o OUT", "out", "store", light=False),
+    "experiment -o": Case("experiment study.yaml --workers 1 -o OUT", "out", "store", light=False),
+    "experiment -x -o": Case("experiment study.yaml -x interval_s=10 --workers 1 -o OUT", "out", "store", light=False),
+    "experiment -o, paper": Case("experiment drom-in-situ -o OUT", "out", "store", light=False),
+    "experiment -o, replayed": Case("experiment suite.yaml -o OUT", "out", "store", light=False),
     "replay -o": Case("replay w.parquet --policy easy --inventory emulated-4 --speed 1e6 -o OUT", "out", "run"),
     "replay --metrics": Case(
         "replay w.parquet --policy easy --inventory emulated-4 --speed 1e6 --metrics OUT -o new",
@@ -85,7 +84,6 @@ CASES = {
         light=False,
     ),
     "watch --metrics": Case("watch real --once --metrics OUT", "out.prom", renewed=True, light=False),
-    "repeat -o": Case("repeat campaign.yaml -o OUT", "out", "store", light=False),
     "metrics --noise": Case("metrics r/1 r/2 r/3 r/4 r/5 --noise OUT", "out.yaml", source="r/1/run.json"),
     "replay -o, recover": Case("replay --recover p -o OUT", "out", "run", light=False),
     "import -o": Case(
@@ -110,8 +108,8 @@ CASES = {
 ELSEWHERE = {"simulate --keep"}
 """Outputs that need a program: tests/test_simulate_elastisim.py."""
 INPUTS = {
-    *("baseline", "before", "calibration", "campaign", "commands", "config", "file", "folder", "recover", "health"),
-    *("inventory", "log", "noise", "only_summary", "predicted", "raw", "real", "run", "runs"),
+    *("baseline", "before", "calibration", "commands", "config", "file", "folder", "recover", "health"),
+    *("inventory", "log", "noise", "predicted", "raw", "real", "run", "runs"),
     *(
         "source",
         "suite",
@@ -170,10 +168,6 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "table.csv").write_text("id,submit,start,end,nodes\n1,0,0,60,2\n2,5,60,150,1\n3,9,150,180,4\n")
     (folder / "study.yaml").write_text(
         "workloads: {small: {model: cirne, options: {jobs: 5, nodes: 16}}}\npolicies: [easy]\n"
-    )
-    (folder / "campaign.yaml").write_text(
-        "repetitions: 1\nsettle_s: 0\ncells:\n"
-        "  a: {workload: w.parquet, policy: easy, inventory: emulated-4, speed: 1e6}\n"
     )
     (folder / "suite.yaml").write_text(
         "workloads: {w: w.parquet}\npolicies: [easy]\ntestbed: {inventory: emulated-4, speed: 1e6}\n"

@@ -20,7 +20,7 @@ from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.processes import Processes, as_processes
 from tracebed.states import JobState
 from tracebed.validation.experiments.choices import setting
-from tracebed.validation.experiments.file import load_study
+from tracebed.validation.experiments.file import load_experiment
 
 
 def tracebed(*words: object) -> Result:
@@ -126,7 +126,7 @@ processes: [none, asynchronous, synchronous]
 def test_a_study_has_the_axis_processes_and_policies_have_placements(tmp_path: Path) -> None:
     study = tmp_path / "s.yaml"
     study.write_text(STUDY)
-    done = tracebed("sweep", str(study), "-o", str(tmp_path / "out"))
+    done = tracebed("experiment", str(study), "-o", str(tmp_path / "out"))
     assert done.exit_code == 0, done.output
     table = pd.read_parquet(tmp_path / "out" / "s" / "table.parquet")
     assert table["policy"].unique().tolist() == ["easy hilbert", "easy median"]
@@ -136,7 +136,7 @@ def test_a_study_has_the_axis_processes_and_policies_have_placements(tmp_path: P
     assert by_job["utilization"].notna().all() and by_job["mean_distance"].nunique() == 4
     assert table[table["processes"] != "none"]["guarantee_rate"].notna().all()
     assert "acceptance rate" in done.output
-    assert tracebed("sweep", str(study), "-o", str(tmp_path / "out")).stdout.count("0 of them to compute") <= 1
+    assert tracebed("experiment", str(study), "-o", str(tmp_path / "out")).stdout.count("0 of them to compute") <= 1
 
 
 # -- the free choices of the paper -------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def test_a_study_compares_options_of_processes(tmp_path: Path) -> None:
     study = tmp_path / "s.yaml"
     options = "[{communication: asynchronous, options: {message: 0.8}, label: large}, asynchronous]"
     study.write_text(STUDY.replace("[none, asynchronous, synchronous]", options).replace("seeds: 2", "seeds: 1"))
-    done = tracebed("sweep", str(study), "-o", str(tmp_path / "out"))
+    done = tracebed("experiment", str(study), "-o", str(tmp_path / "out"))
     assert done.exit_code == 0, done.output
     table = pd.read_parquet(tmp_path / "out" / "s" / "table.parquet")
     assert table.groupby("processes").size().to_dict() == {"asynchronous": 2, "large": 2}
@@ -235,7 +235,7 @@ def test_a_study_compares_options_of_processes(tmp_path: Path) -> None:
 def test_a_study_refuses_invalid_processes(tmp_path: Path, processes: str, says: str) -> None:
     study = tmp_path / "s.yaml"
     study.write_text(STUDY.replace("[none, asynchronous, synchronous]", processes))
-    done = tracebed("sweep", str(study), "-o", str(tmp_path / "out"))
+    done = tracebed("experiment", str(study), "-o", str(tmp_path / "out"))
     assert isinstance(done.exception, InputError) and says in str(done.exception)
     assert "s.yaml:8" in str(done.exception)
 
@@ -245,7 +245,7 @@ def test_a_study_changes_constants_of_a_model(tmp_path: Path) -> None:
     assert (late.floats("earliest_start") == late.floats("submit_time")).all()
     study = tmp_path / "s.yaml"
     study.write_text(STUDY.replace("{jobs: 30}", "{jobs: 30, parameters: {ahed: 0}}"))
-    done = tracebed("sweep", str(study), "-o", str(tmp_path / "out"))
+    done = tracebed("experiment", str(study), "-o", str(tmp_path / "out"))
     assert isinstance(done.exception, InputError) and "has no parameter 'ahed'" in str(done.exception)
 
 
@@ -253,12 +253,12 @@ def test_the_processes_of_a_study_are_a_free_choice(tmp_path: Path) -> None:
     study = tmp_path / "s.yaml"
     large = "{communication: asynchronous, options: {message: 0.8}, label: large}"
     study.write_text(STUDY.replace("[none, asynchronous, synchronous]", f"[{large}, synchronous]"))
-    file = load_study(str(study))
+    file = load_experiment(str(study))
     first, other = (setting(file, changes) for changes in ({}, {"processes": "synchronous"}))
-    assert first.file.study.processes_of(first.point) == Processes(message=0.8)
-    assert other.file.study.processes_of(other.point) == Processes(communication="synchronous")
+    assert first.file.experiment.processes_of(first.point) == Processes(message=0.8)
+    assert other.file.experiment.processes_of(other.point) == Processes(communication="synchronous")
     study.write_text(STUDY.replace("[none, asynchronous, synchronous]", "synchronous"))
-    assert setting(load_study(str(study)), {}).point.processes == "synchronous"
+    assert setting(load_experiment(str(study)), {}).point.processes == "synchronous"
     with pytest.raises(InputError, match="processes"):
         setting(file, {"processes": "sometimes"})
 
@@ -268,7 +268,7 @@ def test_a_change_relative_to_zero_is_undefined(tmp_path: Path) -> None:
     study = tmp_path / "s.yaml"
     none = "{figure: cancel_rate, value: -0.5, at: {policy: easy median}, relative_to: {policy: easy hilbert}}"
     study.write_text(STUDY.replace("[none, asynchronous, synchronous]", f"none\npublished:\n  - {none}"))
-    done = tracebed("sweep", str(study), "-o", str(tmp_path / "out"))
+    done = tracebed("experiment", str(study), "-o", str(tmp_path / "out"))
     assert done.exit_code == 0, done.output
     assert (pd.read_parquet(tmp_path / "out" / "s" / "table.parquet")["cancel_rate"] == 0).all()
     (row,) = pd.read_csv(tmp_path / "out" / "s" / "published.csv").to_dict("records")

@@ -13,7 +13,7 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.experiments.papers import drom, sd, throughput
-from tracebed.validation.experiments.papers.base import STUDIES, Findings, FindingsTable, Settings, percent
+from tracebed.validation.experiments.papers.base import PAPERS, Findings, FindingsTable, Settings, percent
 from tracebed.validation.metrics.summary import metrics
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
@@ -45,15 +45,15 @@ def test_equipartition_delays_the_first_job_and_not_the_second(tmp_path: Path, n
 
 
 @pytest.mark.slow
-def test_a_study_is_listed_run_and_saved_by_the_command(tmp_path: Path, nodes: str) -> None:
-    listed = CliRunner().invoke(tracebed, ["study", "--list"])
+def test_the_replay_of_a_paper_is_listed_run_and_saved_by_the_command(tmp_path: Path, nodes: str) -> None:
+    listed = CliRunner().invoke(tracebed, ["experiment", "--list"])
     assert listed.exit_code == 0 and "drom-in-situ" in listed.stdout and "section 6.1" in listed.stdout
-    arguments = ["study", "drom-high-priority", "--inventory", nodes, "--repetitions", "1", "--speed", "1000", "--json"]
-    done = CliRunner().invoke(tracebed, [*arguments, "-o", str(tmp_path / "out")])
+    arguments = ["experiment", "drom-high-priority", "--inventory", nodes, "--repetitions", "1", "--speed", "1000"]
+    done = CliRunner().invoke(tracebed, [*arguments, "--json", "-o", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
     facts = json.loads(done.stdout)
     assert facts["tables"][0]["rows"][0][0] == "nest + coreneuron"
-    page = (tmp_path / "out" / "findings.md").read_text(encoding="utf-8")
+    page = (tmp_path / "out" / "drom-high-priority" / "findings.md").read_text(encoding="utf-8")
     assert page.startswith("# High-priority job") and "| nest + coreneuron |" in page and "emulated" in page
 
 
@@ -73,9 +73,9 @@ def test_the_configurations_of_table_1_are_scaled_to_the_cores() -> None:
     ]
 
 
-def test_an_unknown_study_is_refused() -> None:
-    with pytest.raises(InputError, match="unknown study 'drom'"):
-        STUDIES.load("drom")
+def test_an_unknown_experiment_is_refused() -> None:
+    with pytest.raises(InputError, match="unknown experiment 'drom'"):
+        PAPERS.load("drom")
 
 
 def test_findings_are_a_page() -> None:

@@ -16,15 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracebed.api as tb
+from suites import suite_of
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError, TestbedError
 from tracebed.validation.experiments.real import beside
 from tracebed.validation.experiments.real.beside import Beside
-from tracebed.validation.experiments.real.campaign import load_campaign
+from tracebed.validation.experiments.real.campaign import Campaign
 from tracebed.validation.experiments.views.dependence import dependence
 from tracebed.validation.verdict import outcomes
 
-DEFAULTS = "defaults: {workload: w.csv, policy: easy, inventory: emulated-4, speed: 1e6}\n"
+CELLS = "workloads: {w: w.csv}\npolicies: [easy]\n"
+BED = "{inventory: emulated-4, speed: 1e6}"
 
 
 @pytest.fixture
@@ -33,54 +35,67 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def campaign(folder: Path, text: str) -> Path:
-    path = folder / "c.yaml"
-    path.write_text(text)
-    return path
+def campaign(folder: Path, text: str) -> Campaign:
+    """Return the campaign of an experiment with these testbeds and keys."""
+    (folder / "c.yaml").write_text(CELLS + text)
+    found = suite_of(folder / "c.yaml").campaign
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cells: {a: {}}\n", "c.yaml:1: repetitions: required key is missing"),
-        ("repetitions: 2\nsessions: 3\n" + DEFAULTS + "cells:\n  a: {}\n", "3 sessions need at least as many"),
-        ("repetitions: 2\n" + DEFAULTS + "cells:\n  a: {}\n  b: {sped: 3}\n", "c.yaml:5: cells.b.sped: unknown key"),
-        ("repetitions: 2\n" + DEFAULTS + "cells:\n  a: {policy: eazy}\n", "c.yaml:4: cell a: unknown policy 'eazy'"),
-        ("repetitions: 2\n" + DEFAULTS + "cells:\n  a: {inventory: x.yaml}\n", "c.yaml:4: cell a: x.yaml: cannot read"),
-        ("repetitions: 2\n" + DEFAULTS + "cells:\n  a: {workload: x.csv}\n", "x.csv: no such file"),
-        ("repetitions: 2\ncells:\n  a: {}\n", "c.yaml:3: cell a: required key workload is missing"),
-        ("repetitions: 2\n" + DEFAULTS + "cells:\n  a: {balance: odd}\n", "cell a: unknown balance 'odd'"),
-        ("repetitions: 2\n" + DEFAULTS + "cells:\n  ../a: {}\n", "c.yaml:4: cells.../a"),
+        (f"testbed: {BED}\nrepetitions: 2\nsessions: 3\n", "3 sessions need at least as many"),
+        (f"testbeds:\n  a: {BED}\n  b: {{sped: 3}}\n", "c.yaml:5: testbeds.b.sped: unknown key"),
+        (f"testbeds:\n  a: {BED}\n  b: {{inventory: x.yaml}}\n", "c.yaml:5: x.yaml: cannot read"),
+        ("testbeds:\n  a: {speed: 3}\n", "c.yaml:4: required key inventory is missing"),
+        ("testbed: {inventory: emulated-4, balance: odd}\n", "case w-easy: unknown balance 'odd'"),
+        (f"testbeds:\n  ../a: {BED}\n", "c.yaml:4: testbeds.../a"),
         (
-            "repetitions: 2\n" + DEFAULTS + "cells:\n  a:\n    inventory:\n      nodes:\n      - {name: n, cors: 2}\n",
-            "c.yaml:7: unknown key 'cors' (did you mean cores?",
+            f"testbeds: {{a: {BED}}}\nrepetitions: 2\nspeed: 3\n",
+            "`speed` is given both for a testbed and for all cells",
         ),
+        (f"testbed: {BED}\nplots: {{}}\n", "`plots` applies to simulated cells only"),
+        ("repetitions: 2\n", "`repetitions` requires a `testbed`"),
+        (f"testbed: {BED}\nsimulators: {{tracebed: {{calibration: {{b: x.yaml}}}}}}\n", "unknown testbed 'b'"),
+        ("cells: {a: {}}\n", "c.yaml:3: an experiment has no `cells`"),
         (
-            "repetitions: 2\n" + DEFAULTS.replace("emulated-4", "{nodes: [{name: n, cores: 2}]}") + "cells:\n  a: {}\n",
-            "c.yaml:2: node 'n': a node needs either `cpus`",
+            "testbed:\n  inventory:\n    nodes:\n    - {name: n, cors: 2}\n",
+            "c.yaml:6: unknown key 'cors' (did you mean cores?",
         ),
+        ("testbed: {inventory: {nodes: [{name: n, cores: 2}]}}\n", "c.yaml:3: node 'n': a node needs either `cpus`"),
     ],
 )
-def test_an_invalid_campaign_is_an_error_with_its_line(folder: Path, text: str, message: str) -> None:
+def test_an_invalid_testbed_is_an_error_with_its_line(folder: Path, text: str, message: str) -> None:
     with pytest.raises(InputError) as raised:
-        load_campaign(campaign(folder, text))
+        campaign(folder, text)
     assert message in str(raised.value)
 
 
-def test_a_cell_overrides_the_defaults(folder: Path) -> None:
-    text = "repetitions: 1\n" + DEFAULTS + "cells:\n  a: {}\n  b: {policy: pref, speed: 5}\n"
-    cells = load_campaign(campaign(folder, text)).cells
-    assert [(cell.setup.scheduling.policy, cell.setup.timing.speed) for cell in cells.values()] == [
-        ("easy", 1e6),
-        ("pref", 5.0),
-    ]
-    assert cells["a"].settings["workload"] == tb.read(folder / "w.csv").sha256
+def test_a_testbed_has_settings_of_its_own(folder: Path) -> None:
+    cells = campaign(folder, "testbeds:\n  a: {inventory: emulated-4, speed: 9}\n  b: {inventory: emulated-4}\n").cells
+    assert [(name, cell.setup.timing.speed) for name, cell in cells.items()] == [("w-easy-a", 9.0), ("w-easy-b", 1.0)]
+    assert cells["w-easy-a"].settings["workload"] == tb.read(folder / "w.csv").sha256
 
 
-def test_an_inventory_may_be_written_in_the_campaign(folder: Path) -> None:
-    text = "repetitions: 1\n" + DEFAULTS + "cells:\n  a: {}\n"
+def test_a_workload_of_a_real_cell_may_be_drawn_and_made_malleable(folder: Path) -> None:
+    """The jobs are those of the simulated cell of the same point."""
+    text = (
+        "workloads: {w: {model: cirne, options: {jobs: 5, nodes: 4}}}\npolicies: [pref]\nmalleable: {shares: [0, 1]}\n"
+    )
+    (folder / "c.yaml").write_text(f"{text}testbed: {BED}\nrepetitions: 1\n")
+    found = suite_of(folder / "c.yaml", folder / "out").campaign
+    assert found is not None and list(found.cells) == ["w-pref-share0", "w-pref-share1"]
+    drawn = tb.generate("cirne", jobs=5, nodes=4, seed=0)
+    wanted = [drawn, tb.make_malleable(drawn, 1.0, 0)]
+    assert [cell.workload.sha256 for cell in found.cells.values()] == [workload.sha256 for workload in wanted]
+
+
+def test_an_inventory_may_be_written_in_the_experiment(folder: Path) -> None:
+    text = f"testbeds:\n  a: {BED}\n"
     text += "  b: {inventory: {grain_s: 0.1, nodes: [{name: 'n[1-2]', cores: 3, emulated: true}]}}\n"
-    inventory = load_campaign(campaign(folder, text)).cells["b"].inventory
+    inventory = campaign(folder, text).cells["w-easy-b"].inventory
     assert ([node.name for node in inventory.nodes], inventory.grain_s, inventory.name) == (["n1", "n2"], 0.1, "b")
 
 
@@ -88,8 +103,8 @@ def test_an_inventory_may_be_written_in_the_campaign(folder: Path) -> None:
 def test_each_session_has_every_cell_in_a_random_order(folder: Path, repetitions: int, sessions: int) -> None:
     def order(seed: int) -> list[tuple[str, int, int]]:
         text = f"repetitions: {repetitions}\nsessions: {sessions}\nseed: {seed}\n"
-        text += DEFAULTS + "cells: {a: {}, b: {}, c: {repetitions: 7}}\n"
-        return [(slot.cell, slot.number, slot.session) for slot in load_campaign(campaign(folder, text)).order]
+        text += f"testbeds: {{a: {BED}, b: {BED}, c: {{inventory: emulated-4, repetitions: 7}}}}\n"
+        return [(slot.cell[-1], slot.number, slot.session) for slot in campaign(folder, text).order]
 
     slots = order(1)
     assert slots == order(1)

@@ -18,7 +18,7 @@ from test_schemas import problems
 from tracebed.cli import tracebed
 from tracebed.errors import ExitCode, InputError
 from tracebed.validation.experiments.choices import others, setting, spelled
-from tracebed.validation.experiments.file import StudyFile, load_study
+from tracebed.validation.experiments.file import ExperimentFile, load_experiment
 from tracebed.validation.experiments.views.sensitivity import ACCIDENT, INSIDE, OUTSIDE
 from tracebed.validation.experiments.views.tornado import tornado
 from tracebed.validation.metrics import all_metrics
@@ -43,11 +43,11 @@ STUDY: dict[str, Any] = {
 
 
 @pytest.fixture
-def study(tmp_path: Path) -> Callable[..., StudyFile]:
-    def write(**more: Any) -> StudyFile:
+def study(tmp_path: Path) -> Callable[..., ExperimentFile]:
+    def write(**more: Any) -> ExperimentFile:
         path = tmp_path / "s.yaml"
         path.write_text(yaml.safe_dump(STUDY | more, sort_keys=False))
-        return load_study(str(path))
+        return load_experiment(str(path))
 
     return write
 
@@ -81,7 +81,7 @@ def invoked(*arguments: str) -> Result:
     ],
 )
 def test_a_choice_changes_its_key_and_no_other(
-    study: Callable[..., StudyFile], name: str, value: Any, base: Any
+    study: Callable[..., ExperimentFile], name: str, value: Any, base: Any
 ) -> None:
     file = study()
     [(choice, changed)] = others(file, {}, {name: [value]})
@@ -94,12 +94,12 @@ def test_a_choice_changes_its_key_and_no_other(
         assert all(changed.value(other) == unchanged.value(other) for other in names if other != name)
 
 
-def test_the_value_of_the_base_is_not_a_change(study: Callable[..., StudyFile]) -> None:
+def test_the_value_of_the_base_is_not_a_change(study: Callable[..., ExperimentFile]) -> None:
     found = others(study(), {"interval_s": 10}, {"interval_s": [0, 10.0, 60], "calls": ["settle"]})
     assert [choice.value for choice, _ in found] == [0, 60]
 
 
-def test_a_mapping_changes_several_choices_and_the_base_holds_the_others(study: Callable[..., StudyFile]) -> None:
+def test_a_mapping_changes_several_choices_and_the_base_holds_the_others(study: Callable[..., ExperimentFile]) -> None:
     ticks = {"interval_s": 0, "malleability_interval_s": 10}
     [(choice, changed)] = others(study(), {"policy": "old", "interval_s": 10, "share": 1}, {"ticks": [ticks]})
     point = changed.point
@@ -128,7 +128,7 @@ def test_a_mapping_changes_several_choices_and_the_base_holds_the_others(study: 
     ],
 )
 def test_an_unknown_choice_or_value_is_an_error(
-    study: Callable[..., StudyFile], name: str, value: Any, message: str
+    study: Callable[..., ExperimentFile], name: str, value: Any, message: str
 ) -> None:
     with pytest.raises(InputError, match=message) as caught:
         setting(study(tau=20), {name: value})
@@ -136,8 +136,8 @@ def test_an_unknown_choice_or_value_is_an_error(
 
 
 def test_the_choices_of_the_shipped_study_are_valid() -> None:
-    file = load_study("kassel-knl")
-    spec = file.study.sensitivity
+    file = load_experiment("kassel-knl")
+    spec = file.experiment.sensitivity
     found = list(others(file, spec.base, spec.choices))
     assert {choice.name for choice, _ in found} == set(spec.choices)
     assert {each.point.policy for _, each in found} == {"min"}
@@ -162,10 +162,20 @@ def expected(changes: dict[str, Any], runs: int) -> list[float]:
 
 
 @pytest.mark.slow
-def test_effects_are_those_of_direct_simulations(study: Callable[..., StudyFile], tmp_path: Path) -> None:
+def test_effects_are_those_of_direct_simulations(study: Callable[..., ExperimentFile], tmp_path: Path) -> None:
     wanted = {"policy": ["fcfs"], "interval_s": [600], "limits": ["exact"], "window": ["late"]}
     file = study(sensitivity={"figures": ["mean_wait_s"], "choices": wanted})
-    arguments = ["sensitivity", file.source.where, "-o", str(tmp_path / "out"), "--workers", "1", "--shake", "6"]
+    arguments = [
+        "experiment",
+        "--sensitivity",
+        file.source.where,
+        "-o",
+        str(tmp_path / "out"),
+        "--workers",
+        "1",
+        "--shake",
+        "6",
+    ]
     found = json.loads(invoked(*arguments, "--json").stdout)
     assert problems(found, "tracebed-sensitivity-1.json") == []
     assert found["printed"]["mean_wait_s"] == [1696]
@@ -189,14 +199,17 @@ def test_effects_are_those_of_direct_simulations(study: Callable[..., StudyFile]
     assert (tmp_path / "out/s/plots/sensitivity-mean_wait_s.png").stat().st_size > 10_000
 
 
-def test_a_workload_and_a_policy_are_a_study_of_one_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choices_on_the_command_line_need_no_section_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     tb.write(tb.generate("lublin99", jobs=60, nodes=16, seed=2), "w.parquet")
-    arguments = ["sensitivity", "w.parquet", "--policy", "easy", "-x", "interval_s=10,600", "-x", "limits=exact"]
+    Path("w-easy.yaml").write_text("workloads: {w: w.parquet}\npolicies: [easy]\n")
+    arguments = ["experiment", "w-easy.yaml", "-x", "interval_s=10,600", "-x", "limits=exact"]
     output = invoked(*arguments, "-b", "over_limit=kill", "--shake", "6", "--figure", "makespan_s", "--workers", "1")
     assert output.exit_code == ExitCode.OK
     assert [line.split()[:3] for line in output.output.splitlines() if line.startswith("interval_s")]
-    table = pd.read_csv(tmp_path / "sweeps/w-easy/sensitivity.csv")
+    table = pd.read_csv(tmp_path / "experiments/w-easy/sensitivity.csv")
     assert sorted(set(zip(table["choice"], table["value"], strict=True))) == [
         ("interval_s", "10"), ("interval_s", "600"), ("limits", "exact"),
     ]  # fmt: skip
@@ -208,28 +221,31 @@ def test_a_workload_and_a_policy_are_a_study_of_one_point(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["w.parquet", "--policy", "easy"], "no free choice"),
-        (["w.parquet", "-x", "limits=exact"], "neither a study"),
-        (["s.yaml", "--nodes", "5", "-x", "limits=exact"], "--nodes is for"),
+        (["s.yaml", "--sensitivity"], "no free choice"),
+        (["s.yaml", "-b", "share=1"], "add --sensitivity"),
         (["s.yaml", "-x", "limits"], "chooses nothing"),
         (["s.yaml", "-x", "limits=exact", "--figure", "beauty"], "beauty"),
     ],
 )
 def test_a_wrong_call_is_an_error(
-    study: Callable[..., StudyFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+    study: Callable[..., ExperimentFile],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
 ) -> None:
     study()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=message):
-        invoked("sensitivity", *arguments)
+        invoked("experiment", *arguments)
 
 
 def test_a_change_that_cannot_be_simulated_is_named_and_the_others_are_shown(
-    study: Callable[..., StudyFile], tmp_path: Path
+    study: Callable[..., ExperimentFile], tmp_path: Path
 ) -> None:
     file = study()
     arguments = [file.source.where, "-x", "calls=tick,event", "-o", str(tmp_path / "out"), "--workers", "1"]
-    found = invoked("sensitivity", *arguments, "--shake", "2", "--json")
+    found = invoked("experiment", *arguments, "--shake", "2", "--json")
     assert found.return_value == ExitCode.USAGE
     document = json.loads(found.stdout)
     assert list(document["failed"]) == ["calls: tick"] and "interval" in document["failed"]["calls: tick"]
@@ -237,7 +253,7 @@ def test_a_change_that_cannot_be_simulated_is_named_and_the_others_are_shown(
     assert {row["found"] for row in document["effects"]} == {"unknown"}  # two runs are too few
 
 
-def test_a_figure_that_is_none_is_an_error_of_the_study(study: Callable[..., StudyFile]) -> None:
+def test_a_figure_that_is_none_is_an_error_of_the_study(study: Callable[..., ExperimentFile]) -> None:
     with pytest.raises(InputError, match="unknown figure 'beauty'"):
         study(sensitivity={"figures": ["beauty"]})
 

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 import tracebed.api as tb
 from slurm_accuracy import POLICIES, read
 from slurm_replayed import FOLDER, NODES
+from suites import run_suite, suite_of
 from tracebed.cli import tracebed
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError, TracebedError
@@ -27,12 +28,9 @@ from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.validation.budget.budget import error_budget
-from tracebed.validation.experiments.file import load_study
-from tracebed.validation.experiments.real.campaign import load_campaign
+from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.simulated import cells
 from tracebed.validation.experiments.simulated import grid as sweeping
-from tracebed.validation.experiments.suite import load_suite
-from tracebed.validation.experiments.views import verdicts as runner
 from tracebed.validation.fitting import cases as fitted
 from tracebed.validation.fitting import cases_of
 from tracebed.validation.metrics import metrics
@@ -49,10 +47,10 @@ SET: dict[str, Any] = {
     "over_limit": "again",
 }
 """Setting of a replay -> its value in each run; none is a default. A new setting needs a value here."""
-COMMANDS = ("simulate", "replay", "repeat", "repeat: predict", "validate", "validate: predict")
-COMMANDS += ("validate: recorded", "sweep", "calibrate RUN", "explain")
-NOT_APPLICABLE = {("sweep", "grid"): "4x1"}
-"""(Command, setting) -> its value there. A study has no inventory: the grid is that of the workload's system."""
+COMMANDS = ("simulate", "replay", "experiment: replayed", "experiment: predicted", "experiment: recorded")
+COMMANDS += ("experiment: simulated", "calibrate RUN", "explain")
+NOT_APPLICABLE = {("experiment: simulated", "grid"): "4x1"}
+"""(Command, setting) -> its value there. Without a testbed, the grid is that of the workload's system."""
 PLACED = {"placement": "hilbert", "priority": "shortest-first", "interval_s": 30, "over_limit": "again", "speed": SPEED}
 INVENTORY = {"grid": "2x2", "nodes": [{"name": "n[1-4]", "cores": 8, "emulated": True}]}
 
@@ -68,15 +66,6 @@ def write(path: Path, document: Any) -> str:
     """Write a document as JSON, which is YAML."""
     path.write_text(json.dumps(document))
     return str(path)
-
-
-def validate(suite: str, folder: Path) -> None:
-    """Make the predictions and the replays of a suite, without a verdict and its report."""
-    loaded = load_suite(suite)
-    with runner.locked(folder):
-        runner.predict(loaded, folder)
-        if loaded.campaign is not None:
-            runner.replay(loaded.campaign, folder)
 
 
 @pytest.fixture(scope="module")
@@ -98,29 +87,25 @@ def infos(folder: Path) -> dict[str, RunInfo]:
     for command in ("simulate", "replay"):
         run(command, str(folder / "w.parquet"), *options, "-o", str(folder / command))
     replayed = PLACED | {"inventory": "nodes.yaml"}
-    chosen = {"workload": "w.parquet", "policy": "slurm", "policy_parameters": parameters, "predict": True}
-    campaign = {"repetitions": 1, "settle_s": 0, "cells": {"c": replayed | chosen}}
-    run("repeat", write(folder / "campaign.yaml", campaign), "-o", str(folder / "repeat"))
     suite = {"workloads": {"w": "w.parquet"}, "simulators": {"tracebed": {}}}
-    tested = {"policies": {"slurm": {"parameters": parameters}}, "repetitions": 1, "settle_s": 0, "testbed": replayed}
+    policy = {"policy": "slurm", "parameters": parameters, "label": "slurm"}
+    tested = {"policies": [policy], "repetitions": 1, "settle_s": 0, "testbed": replayed}
     recorded = {"policies": ["slurm"], "recorded": "replay"}
-    for name, document in (("validate", tested), ("recorded", recorded)):
-        validate(write(folder / f"{name}.yaml", suite | document), folder / name)
+    for name, document in (("replayed", tested), ("recorded", recorded)):
+        run_suite(write(folder / f"{name}.yaml", suite | document), folder / name)
     places = {
         "simulate": "simulate",
         "replay": "replay",
-        "repeat": "repeat/c/rep-01",
-        "repeat: predict": "repeat/c/prediction",
-        "validate": "validate/real/w-slurm/rep-01",
-        "validate: predict": "validate/predicted/tracebed/w-slurm",
-        "validate: recorded": "recorded/predicted/tracebed/w-slurm",
+        "experiment: replayed": "replayed/real/w-slurm/rep-01",
+        "experiment: predicted": "replayed/predicted/tracebed/w-slurm",
+        "experiment: recorded": "recorded/predicted/tracebed/w-slurm",
     }
     found = {command: Run.load(folder / place).info for command, place in places.items()}
     return found | _of_other_commands(folder, work)
 
 
 def _of_other_commands(folder: Path, work: Workload) -> dict[str, RunInfo]:
-    """Return the metadata of the runs that a sweep, a fit and an explanation do not keep."""
+    """Return the metadata of the runs that simulated cells, a fit and an explanation do not keep."""
     real = Run.load(folder / "replay")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitted, "UNHEALTHY", "accepted here: the speed is too high for a healthy run")
@@ -129,13 +114,17 @@ def _of_other_commands(folder: Path, work: Workload) -> dict[str, RunInfo]:
     spec = {"policy": "slurm", "parameters": SET["policy_parameters"], "placement": "hilbert"}
     study = {key: value for key, value in PLACED.items() if key != "placement"} | {"policies": [spec]}
     write(folder / "study.yaml", study | {"workloads": {"w": {"file": "w.parquet"}}})
-    file = load_study(str(folder / "study.yaml"))
+    file = load_experiment(str(folder / "study.yaml"))
     swept: list[Run] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cells, "predict", lambda *args, **options: swept.append(predict(*args, **options)) or swept[-1])
-        (cell,) = sweeping.plan(file, file.study.points(), folder / "sweep", {}).todo
+        (cell,) = sweeping.plan(file, file.experiment.points(), folder / "sweep", {}).todo
         cells.compute(cell)
-    return {"calibrate RUN": case.predict(Overheads()).info, "explain": step.info, "sweep": swept[0].info}
+    return {
+        "calibrate RUN": case.predict(Overheads()).info,
+        "explain": step.info,
+        "experiment: simulated": swept[0].info,
+    }
 
 
 @pytest.mark.parametrize("setting", SET)
@@ -166,6 +155,11 @@ def work(tmp_path: Path) -> Workload:
     return made
 
 
+def on_testbed(policy: str | dict[str, Any], testbed: dict[str, Any]) -> dict[str, Any]:
+    """Return an experiment of one cell."""
+    return {"workloads": {"w": "w.parquet"}, "policies": [policy], "testbed": testbed, "repetitions": 1}
+
+
 @pytest.mark.parametrize(
     ("keys", "placement"),
     [
@@ -174,27 +168,26 @@ def work(tmp_path: Path) -> Workload:
         ({"placement": "hilbert", "grid": "1x4"}, "hilbert@1x4"),
     ],
 )
-def test_repeat_does_not_lose_the_grid(tmp_path: Path, work: Workload, keys: dict[str, str], placement: str) -> None:
-    cell = {"workload": "w.parquet", "policy": "easy", "inventory": INVENTORY} | keys
-    write(tmp_path / "c.yaml", {"repetitions": 1, "cells": {"c": cell}})
-    assert load_campaign(tmp_path / "c.yaml").cells["c"].setup.scheduling.placed == placement
+def test_repetitions_do_not_lose_the_grid(tmp_path: Path, work: Workload, keys: dict[str, str], placement: str) -> None:
+    write(tmp_path / "c.yaml", on_testbed("easy", {"inventory": INVENTORY} | keys))
+    campaign = suite_of(tmp_path / "c.yaml").campaign
+    assert campaign is not None and campaign.cells["w-easy"].setup.scheduling.placed == placement
 
 
 @pytest.mark.parametrize(
     ("keys", "what"),
     [
-        ({"placement": "hilbert", "grid": "3x3"}, "cell c: .*3x3"),
-        ({"placement": "spiral"}, "cell c: .*spiral"),
-        ({"placement": "hilbert@2x2", "grid": "4x1"}, r"cells\.c\.placement: .*; give placement hilbert and grid 2x2"),
+        ({"placement": "hilbert", "grid": "3x3"}, "case w-easy: .*3x3"),
+        ({"placement": "spiral"}, "case w-easy: .*spiral"),
+        ({"placement": "hilbert@2x2", "grid": "4x1"}, r"testbed\.placement: .*; give placement hilbert and grid 2x2"),
     ],
 )
 def test_no_replay_begins_with_an_invalid_placement(
     tmp_path: Path, work: Workload, keys: dict[str, str], what: str
 ) -> None:
-    cell = {"workload": "w.parquet", "policy": "easy", "inventory": INVENTORY} | keys
-    write(tmp_path / "c.yaml", {"repetitions": 1, "cells": {"c": cell}})
+    write(tmp_path / "c.yaml", on_testbed("easy", {"inventory": INVENTORY} | keys))
     with pytest.raises(InputError, match=what):
-        load_campaign(tmp_path / "c.yaml")
+        suite_of(tmp_path / "c.yaml")
 
 
 def replayed(work: Workload, placement: str) -> Run:
@@ -258,8 +251,11 @@ def of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.parametrize("parameters", [{}, {"speed": SLOW}])
 def test_the_speed_of_a_real_run_is_not_lost_on_the_policy_slurm(of_slurm: Path, parameters: dict[str, Any]) -> None:
-    suite = {"workloads": {"w": "w.parquet"}, "policies": {"slurm": {"parameters": parameters}}}
-    validate(write(of_slurm / "s.yaml", suite | {"recorded": "real", "simulators": {"tracebed": {}}}), of_slurm / "v")
+    suite = {
+        "workloads": {"w": "w.parquet"},
+        "policies": [{"policy": "slurm", "parameters": parameters, "label": "slurm"}],
+    }
+    run_suite(write(of_slurm / "s.yaml", suite | {"recorded": "real", "simulators": {"tracebed": {}}}), of_slurm / "v")
     predicted = Run.load(of_slurm / "v/predicted/tracebed/w-slurm")
     assert predicted.info.policy_parameters["speed"] == SLOW
     real = metrics(Run.load(of_slurm / "real"))
@@ -272,12 +268,12 @@ def test_no_run_has_two_speeds(of_slurm: Path) -> None:
     for policy, parameters in (("slurm", speeds), (Slurm(speed=SLOW), None)):
         with pytest.raises(InputError, match=r"slurm\.speed is 900, but the speed of the run is 20"):
             tb.simulate(work, policy, policy_parameters=parameters, speed=20)
-    spec = {"policy": "slurm", "policy_parameters": speeds, "workload": "w.parquet", "inventory": "emulated-4"}
-    campaign = write(of_slurm / "c.yaml", {"repetitions": 1, "cells": {"c": spec | {"speed": 20}}})
-    study = {"workloads": {"w": {"file": "w.parquet"}}, "policies": [{"policy": "slurm", "parameters": speeds}]}
-    for command, file in (("repeat", campaign), ("sweep", write(of_slurm / "study.yaml", study | {"speed": 20}))):
+    policy = {"policy": "slurm", "parameters": speeds, "label": "slurm"}
+    real = on_testbed(policy, {"inventory": "emulated-4", "speed": 20})
+    simulated = {"workloads": {"w": {"file": "w.parquet"}}, "policies": [policy], "speed": 20}
+    for name, document in (("real", real), ("simulated", simulated)):
         with pytest.raises(TracebedError, match="the speed of the run is 20"):
-            run(command, file, "-o", "out")
+            run("experiment", write(of_slurm / f"{name}.yaml", document), "-o", "out")
 
 
 def test_no_policy_of_an_explanation_loses_the_speed(of_slurm: Path) -> None:

@@ -26,7 +26,8 @@ from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.setup import ROOMS, SETTINGS, Scheduling, Setup, Timing
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.validation.experiments.real.campaign import CellSpec
+from tracebed.validation.experiments.experiment import Experiment
+from tracebed.validation.experiments.testbeds import TestbedSpec
 
 OTHER: dict[str, Any] = {
     "policy": "slurm",
@@ -88,7 +89,8 @@ def offered(name: str, value: Any) -> dict[str, bool]:
         "option of replay": is_offered("replay") or name in ROOMS["timing"],
         "keyword of simulate": name in predicted,
         "keyword of Setup.of": is_taken(lambda **settings: Setup.of("easy", **settings)),
-        "key of YAML files": name in {*CellSpec.model_fields} or name in ROOMS["timing"],
+        "key of YAML files": name in {*Experiment.model_fields, "policy", "policy_parameters", "calibration"},
+        "key of testbeds": name in {*TestbedSpec.model_fields, "policy", "policy_parameters", *ROOMS["timing"]},
         "run.json": name in info.as_dict()["setup"]["timing" if name in ROOMS["timing"] else "scheduling"],
         "read back": again.setup == other,
         "digest": plain.digest != other.digest,

@@ -299,7 +299,7 @@ def test_two_predictions_are_compared_by_their_metrics(tmp_path: Path) -> None:
     assert caught.value.hint is not None and "tracebed metrics" in caught.value.hint
 
 
-def test_a_study_compares_policies_and_printed_figures_over_the_same_changes(tmp_path: Path) -> None:
+def test_an_experiment_compares_policies_and_printed_figures_over_the_same_changes(tmp_path: Path) -> None:
     study: dict[str, Any] = {
         "workloads": {"w": {"model": "lublin99", "options": {"jobs": 150, "nodes": 16}}},
         "policies": ["fcfs", "easy"],
@@ -311,7 +311,7 @@ def test_a_study_compares_policies_and_printed_figures_over_the_same_changes(tmp
     }
     path = tmp_path / "s.yaml"
     path.write_text(yaml.safe_dump(study))
-    arguments = ["sweep", str(path), "-o", str(tmp_path / "out"), "--workers", "1"]
+    arguments = ["experiment", str(path), "-o", str(tmp_path / "out"), "--workers", "1"]
     output = invoked(*arguments).output
     table = pd.read_parquet(tmp_path / "out/s/table.parquet")
     waits = {policy: rows.sort_values("shake")["mean_wait_s"] for policy, rows in table.groupby("policy")}
@@ -336,11 +336,11 @@ def test_a_study_compares_policies_and_printed_figures_over_the_same_changes(tmp
     path.write_text(yaml.safe_dump(study | {"shake": 0}))
     alone = invoked(*arguments).output
     assert "accidents are unknown" in alone and "over the same seeds" not in alone
-    assert not (tmp_path / "out/s/differences.csv").exists()  # those of another sweep
+    assert not (tmp_path / "out/s/differences.csv").exists()  # those of an earlier call
     assert json.loads(invoked(*arguments, "--json").stdout)["published"][0]["differ"] is None
 
 
-def test_a_study_has_a_point_for_each_change(tmp_path: Path) -> None:
+def test_an_experiment_has_a_point_for_each_change(tmp_path: Path) -> None:
     study = {
         "workloads": {"w": {"model": "lublin99", "options": {"jobs": 150, "nodes": 16}}},
         "malleable": {"shares": [0, 0.5]},
@@ -349,7 +349,7 @@ def test_a_study_has_a_point_for_each_change(tmp_path: Path) -> None:
         "shaking": {"submit_s": 30},
     }
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(study))
-    output = invoked("sweep", str(tmp_path / "s.yaml"), "-o", str(tmp_path / "out"), "--workers", "1").output
+    output = invoked("experiment", str(tmp_path / "s.yaml"), "-o", str(tmp_path / "out"), "--workers", "1").output
     table = pd.read_parquet(tmp_path / "out" / "s" / "table.parquet")
     assert len(table) == 2 * 2 * 3
     assert table.groupby(["policy", "share"])["mean_wait_s"].nunique().min() == 3

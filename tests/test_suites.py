@@ -17,13 +17,14 @@ from click.testing import CliRunner, Result
 
 import tracebed.api as tb
 from runs import fcfs_run
+from suites import suite_of
 from tracebed.cli import tracebed
 from tracebed.errors import ExitCode, InputError, TracebedError
+from tracebed.files import locked_folder
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.validation.experiments.predicted import simulators
 from tracebed.validation.experiments.predicted.simulators import Driven
-from tracebed.validation.experiments.suite import load_suite
-from tracebed.validation.experiments.views import verdicts as runner
+from tracebed.validation.experiments.simulated import cells
+from tracebed.validation.experiments.views import judging
 
 SUITE = """\
 workloads: {w: w.csv}
@@ -97,7 +98,7 @@ def test_a_suite_is_predicted_replayed_and_decided(folder: Path) -> None:
         *("predicted/tracebed/w-easy", "predicted/tracebed/w-fcfs"),
         *("real/w-easy/rep-01", "real/w-easy/rep-02", "real/w-fcfs/rep-01", "real/w-fcfs/rep-02"),
     ]
-    assert (out / "suite.yaml").read_text() == SUITE
+    assert (out / "experiment.yaml").read_text() == SUITE
     assert verdicts(out).keys() == {"tracebed"}
     assert "tracebed" in (out / "verdict.md").read_text()
     assert ElementTree.parse(out / "junit.xml").getroot().tag == "testsuites"
@@ -157,7 +158,7 @@ def test_an_interrupted_validation_continues(folder: Path) -> None:
         os.kill(it.pid, signal.SIGINT)
         errors = it.communicate(timeout=120)[1]
     assert it.returncode == ExitCode.INTERRUPTED
-    assert "the same command continues the validation" in errors
+    assert "the same command continues the experiment" in errors
     assert not (folder / "out" / "verdict.json").exists()
     validate("s.yaml", "-o", "out")
     assert len(list((folder / "out").glob("real/*/rep-01/run.json"))) == 2
@@ -168,21 +169,21 @@ def test_an_interrupted_validation_continues(folder: Path) -> None:
 def test_a_folder_with_other_content_is_refused(folder: Path) -> None:
     (folder / "out").mkdir()
     (folder / "out" / "mine.txt").touch()
-    assert "is not the folder of a validation" in str(validate("s.yaml", "-o", "out").exception)
-    with runner.locked(folder / "other"):
-        assert "another validation is running" in str(validate("s.yaml", "-o", "other").exception)
+    assert "is not the folder of an experiment" in str(validate("s.yaml", "-o", "out").exception)
+    with locked_folder(folder / "other", "experiment"):
+        assert "another experiment is running" in str(validate("s.yaml", "-o", "other").exception)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
         ("workloads: {w: w.csv}", "workloads: {w: v.csv}", 1, "v.csv"),
-        ("workloads: {w: w.csv}", "workloads: [w]", 1, "the file of the workload is missing"),
+        ("workloads: {w: w.csv}", "workloads: [w]", 1, "the source of the workload is missing"),
         ("workloads: {w: w.csv}", "workloads: {}", 1, "workloads: must not be empty"),
-        ("[easy, fcfs]", "[easy, easy]", 2, "'easy' is listed twice"),
+        ("[easy, fcfs]", "[easy, easy]", 2, "two policies have the name 'easy'"),
         ("[easy, fcfs]", "[easy, easyy]", 2, "did you mean easy?"),
-        ("[easy, fcfs]", "{easy: {parameters: {depth: 1}}}", 2, "depth"),
-        ("[easy, fcfs]", "{a/b: }", 2, "policies.a/b: must match"),
+        ("[easy, fcfs]", "[{policy: easy, parameters: {depth: 1}}]", 2, "depth"),
+        ("[easy, fcfs]", "[{policy: easy, label: a/b}]", 2, "'a/b' is not a name of folders"),
         ("emulated-4", "nowhere", 3, "nowhere"),
         ("inventory: emulated-4", "priority: fcfs", 3, "inventory is missing"),
         ("speed: 1e6", "sped: 1e6", 3, "unknown key"),
@@ -190,7 +191,7 @@ def test_a_folder_with_other_content_is_refused(folder: Path) -> None:
         ("speed: 1e6", "priority: best", 3, "best"),
         ("repetitions: 2", "repetitions: 0", 4, "repetitions: must be at least 1"),
         ("repetitions: 2", "sessions: 7", 1, "7 sessions need at least as many repetitions"),
-        ("settle_s: 0", 'recorded: "x"', 1, "either a `testbed` or `recorded` runs"),
+        ("settle_s: 0", 'recorded: "x"', 1, "only one of `testbed`, `testbeds` and `recorded`"),
         ("settle_s: 0", "tolerances: t.yaml", 5, "t.yaml"),
         ("settle_s: 0", "noise: n.yaml", 5, "n.yaml"),
         ("settle_s: 0", "no: 1", 5, "unknown key"),
@@ -213,14 +214,14 @@ def test_an_invalid_file_is_an_error_with_its_line(folder: Path, old: str, new: 
     assert old in SUITE
     (folder / "s.yaml").write_text(SUITE.replace(old, new))
     with pytest.raises(InputError) as found:
-        load_suite("s.yaml")
+        suite_of("s.yaml")
     assert message in str(found.value)
     assert str(found.value).startswith(f"s.yaml:{line}: ")
 
 
 def test_the_logs_of_a_campaign_beside_its_runs_are_no_runs(recorded: Path) -> None:
     (recorded / "real/tiny-fcfs/rep-01.log").write_text("a message\n")
-    assert len(load_suite(recorded / "s.yaml").cases["tiny-fcfs"].recorded) == 5
+    assert len(suite_of(recorded / "s.yaml").cases["tiny-fcfs"].recorded) == 5
 
 
 def test_the_pattern_of_recorded_runs_may_be_an_absolute_path(recorded: Path) -> None:
@@ -229,14 +230,14 @@ def test_the_pattern_of_recorded_runs_may_be_an_absolute_path(recorded: Path) ->
     (recorded / "suite" / "s.yaml").write_text(text)
     (recorded / "real").rename(recorded / "real-1")
     fcfs_run(40, stretch=1.006, policy="fcfs").save(recorded / "real-2/tiny-fcfs/rep-01")
-    case = load_suite(recorded / "suite" / "s.yaml").cases["tiny-fcfs"]
+    case = suite_of(recorded / "suite" / "s.yaml").cases["tiny-fcfs"]
     assert list(case.recorded)[0::5] == ["../real-1/tiny-fcfs/rep-01", "../real-2/tiny-fcfs/rep-01"]
 
 
 def test_two_cases_with_one_name_are_refused(recorded: Path) -> None:
     (recorded / "s.yaml").write_text(RECORDED.replace("[tiny]", "[a, a-b]").replace("[fcfs, easy]", "[b-c, c]"))
     with pytest.raises(InputError, match="two cases have the same name"):
-        load_suite("s.yaml")
+        suite_of("s.yaml")
 
 
 @pytest.mark.parametrize(
@@ -253,7 +254,7 @@ def test_recorded_runs_that_do_not_fit_are_refused(recorded: Path, old: str, new
     assert old in RECORDED
     (recorded / "s.yaml").write_text(RECORDED.replace(old, new))
     with pytest.raises(InputError, match=message):
-        load_suite("s.yaml")
+        suite_of("s.yaml")
 
 
 def add(path: Path, simulator: str) -> None:
@@ -368,20 +369,20 @@ def test_a_command_predicts_with_seeds_and_is_repeated_only_if_it_changes(folder
     suite = SUITE.replace("tracebed: {}", f'mine: {{command: "{command}", seeds: 2}}')
     (folder / "s.yaml").write_text(suite.replace("[easy, fcfs]", "[fcfs]"))
     (folder / "out").mkdir()
-    loaded = load_suite("s.yaml")
-    found, failed = runner.predict(loaded, folder / "out")
+    loaded = suite_of("s.yaml")
+    found, failed = judging.predict(loaded, folder / "out")
     assert failed == {}
     plain = tb.simulate(tb.read("w.csv"), "fcfs", 4).jobs
     assert found["mine"]["w-fcfs"][0].jobs["end"].equals(plain["end"])
     assert found["mine"]["w-fcfs"][1].jobs["end"].max() > plain["end"].max()
     place = folder / "out" / "predicted" / "mine" / "w-fcfs"
     assert (place / "run-01.log").read_text() == "simulating fcfs\n"
-    assert runner.forecast(load_suite("s.yaml"), folder / "out").to_predict == {"mine": 0}
+    assert judging.forecast(suite_of("s.yaml"), folder / "out").to_predict == {"mine": 0}
     (folder / "mine.py").write_text(PROGRAM + "# another version\n")
-    assert runner.forecast(load_suite("s.yaml"), folder / "out").to_predict == {"mine": 2}
+    assert judging.forecast(suite_of("s.yaml"), folder / "out").to_predict == {"mine": 2}
     (place / "run-01.json").write_text("[]")
     (folder / "mine.py").write_text(PROGRAM)
-    assert runner.forecast(load_suite("s.yaml"), folder / "out").to_predict == {"mine": 1}
+    assert judging.forecast(suite_of("s.yaml"), folder / "out").to_predict == {"mine": 1}
 
 
 @pytest.mark.parametrize(
@@ -395,7 +396,7 @@ def test_a_command_that_fails_is_an_error_with_its_log(folder: Path, file: str, 
     command = f"{sys.executable} mine.py {{workload}} {{policy}} {{seed}} {{output}}"
     suite = SUITE.replace("tracebed: {}", f'mine: {{command: "{command}", timeout_s: {timeout}}}')
     (folder / "s.yaml").write_text(suite.replace("[easy, fcfs]", "[fcfs]"))
-    found, failed = runner.predict(load_suite("s.yaml"), folder / "out")
+    found, failed = judging.predict(suite_of("s.yaml"), folder / "out")
     assert found == {}
     assert message in failed["mine"]
     assert "out/predicted/mine/w-fcfs.log" in failed["mine"]
@@ -410,10 +411,10 @@ def test_predictions_of_an_installed_simulator_are_made_again_with_another_progr
     file = folder / "s.yaml"
     file.write_text(SUITE.replace("tracebed: {}", f'other: {{with: elastisim, options: {{program: "{program}"}}}}'))
     monkeypatch.setattr(Driven, "predict", lambda self, task, seed, log: tb.simulate(task.workload, task.setup, 4))
-    assert runner.predict(load_suite(file), folder / "out")[1] == {}
-    assert runner.forecast(load_suite(file), folder / "out").to_predict == {"other": 0}
+    assert judging.predict(suite_of(file), folder / "out")[1] == {}
+    assert judging.forecast(suite_of(file), folder / "out").to_predict == {"other": 0}
     program.write_text("#!/bin/sh\n# another version\n")
-    assert runner.forecast(load_suite(file), folder / "out").to_predict == {"other": 2}
+    assert judging.forecast(suite_of(file), folder / "out").to_predict == {"other": 2}
 
 
 @pytest.mark.parametrize("simulator", ["tracebed: {}", "other: {with: elastisim}"])
@@ -423,11 +424,11 @@ def test_predictions_depend_on_the_code_of_the_policy(
     file = folder / "s.yaml"
     file.write_text(SUITE.replace("tracebed: {}", simulator))
     monkeypatch.setattr(Driven, "predict", lambda self, task, seed, log: tb.simulate(task.workload, task.setup, 4))
-    assert runner.predict(load_suite(file), folder / "out")[1] == {}
-    maker = simulators.maker_of
+    assert judging.predict(suite_of(file), folder / "out")[1] == {}
+    maker = cells.maker_of
     changed = registry.POLICIES.entries["easy"]
-    monkeypatch.setattr(simulators, "maker_of", lambda entry: ["changed"] if entry == changed else maker(entry))
-    assert list(runner.forecast(load_suite(file), folder / "out").to_predict.values()) == [1]
+    monkeypatch.setattr(cells, "maker_of", lambda entry: ["changed"] if entry == changed else maker(entry))
+    assert list(judging.forecast(suite_of(file), folder / "out").to_predict.values()) == [1]
 
 
 def test_a_command_is_read_by_an_importer(folder: Path) -> None:
@@ -436,7 +437,7 @@ def test_a_command_is_read_by_an_importer(folder: Path) -> None:
     simulators = 'mine: {command: "cp jobs.csv {output}.csv", from: csv}\n  given: {runs: jobs.csv, from: csv}'
     (folder / "s.yaml").write_text(SUITE.replace("tracebed: {}", simulators).replace("[easy, fcfs]", "[easy]"))
     (folder / "out").mkdir()
-    found, failed = runner.predict(load_suite("s.yaml"), folder / "out")
+    found, failed = judging.predict(suite_of("s.yaml"), folder / "out")
     assert failed == {}
     for predicted in (found["mine"]["w-easy"][0], found["given"]["w-easy"][0]):
         assert predicted.jobs["end"].to_list() == pytest.approx(run.jobs["end"].to_list())
@@ -447,12 +448,12 @@ def test_the_task_of_a_recorded_run_has_the_options_of_the_run(folder: Path) -> 
     tb.replay(tb.read("w.csv"), "easy", "emulated-4", speed=1e6, interval_s=5, output="real/rep-01")
     recorded = SUITE.partition("testbed")[0].replace("[easy, fcfs]", "[easy]") + "recorded: real/rep-*\n"
     (folder / "s.yaml").write_text(recorded + "simulators: {tracebed: {}}\n")
-    suite = load_suite("s.yaml")
+    suite = suite_of("s.yaml")
     task = suite.cases["w-easy"].task
     scheduling = task.setup.scheduling
     assert (task.setup.timing.speed, scheduling.interval_s, scheduling.policy) == (1e6, 5, "easy")
     assert len(task.nodes) == 4
-    found, _ = runner.predict(suite, folder / "out")
+    found, _ = judging.predict(suite, folder / "out")
     assert found["tracebed"]["w-easy"][0].info.settings["interval_s"] == 5
 
 

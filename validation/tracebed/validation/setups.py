@@ -11,13 +11,24 @@ from pydantic import AfterValidator, BaseModel, Field, create_model
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.setup import NOT_KNOWN, ROOMS, TYPES, Setup
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 
 LENIENT: dict[Any, Any] = {
+    Overheads: dict[str, float],
     OverLimit: Annotated[OverLimit, Field(strict=False)],
     RuntimeModel: Annotated[RuntimeModel, Field(strict=False)],
 }
 """Type of a setting -> its type in a strict model, where it differs."""
+AXES = ("priority", "runtime_model", "interval_s", "malleability_interval_s")
+"""Settings of which an experiment may have several values."""
+OF_ALL_CELLS = tuple(
+    name
+    for room in ROOMS.values()
+    for name in room
+    if name not in ("policy", "policy_parameters", "calibration", *AXES)
+)
+"""Settings of which an experiment has one value for all cells: all but the policy, the axes, and files."""
 OF_REPLAYS = (*(name for name in ROOMS["scheduling"] if not name.startswith("policy")), "speed")
 """Settings of a replay, besides its policy."""
 

@@ -48,11 +48,12 @@ def run(name: str, folder: Path, settings: Mapping[str, Any], as_json: bool) -> 
     from tracebed.files import locked_folder
 
     chosen = {"inventory": None, "repetitions": 3, "speed": None, **settings}
-    folder = folder / name
     with locked_folder(folder, "experiment"):
-        made = PaperSettings(folder=folder, say=lambda step: say(f"tracebed: {step}"), **chosen)
+        own = folder / name
+        own.mkdir(exist_ok=True)
+        made = PaperSettings(folder=own, say=lambda step: say(f"tracebed: {step}"), **chosen)
         findings = PAPERS.load(name)(made)
-        page = findings.save(folder)
+        page = findings.save(own)
     if as_json:
         print_json("tracebed-findings/1", findings.facts())
         return ExitCode.OK

@@ -13,8 +13,6 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
-from tracebed import bounds
-from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.names import PRIORITIES
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.processes import Processes
@@ -23,9 +21,9 @@ from tracebed.validation.experiments.parts import (
     AXIS,
     MOST_REPETITIONS,
     NO_PROCESSES,
-    STRICT,
     Malleable,
     Name,
+    Part,
     Plot,
     PolicySpec,
     ProcessesSpec,
@@ -47,7 +45,7 @@ from tracebed.validation.experiments.parts import (
 from tracebed.validation.experiments.predicted.specs import RecordedSpec, SimulatorSpec, at_pattern
 from tracebed.validation.experiments.testbeds import TestbedSpec
 from tracebed.validation.metrics import TAU
-from tracebed.validation.setups import OF_REPLAYS, given
+from tracebed.validation.setups import OF_ALL_CELLS, OF_REPLAYS, given, model_of
 from tracebed.yaml_file import FileName
 
 OF_REPETITIONS = ("repetitions", "sessions", "seed", "settle_s")
@@ -56,10 +54,11 @@ OF_RUNS = ("simulators", "tolerances", "noise", "baseline")
 """Keys of real runs, replayed or recorded."""
 OF_WORKLOADS = ("malleable", "seeds", "shake", "shaking")
 OF_SIMULATIONS = (
-    *("runtime_model", "malleability_interval_s", "processes", "windows", "published", "plots", "sensitivity"),
+    *("runtime_model", "malleability_interval_s", "overheads", "dispatched"),
+    *("processes", "windows", "published", "plots", "sensitivity"),
 )
 """Keys that apply to simulated cells only."""
-OF_CONDITIONS = ("priority", "interval_s", "over_limit", "speed", "exclude")
+OF_CONDITIONS = (*OF_REPLAYS, "exclude")
 
 
 def _empty(value: Any) -> Any:
@@ -96,10 +95,12 @@ class Point:
 KEYS = tuple(Point.__dataclass_fields__)
 
 
-class Experiment(BaseModel):
-    """The content of an experiment file. Cells are simulated, unless the file has testbeds or recorded runs."""
+Settings = model_of("Settings", Part, OF_ALL_CELLS)
+"""The settings of which an experiment has one value for all cells."""
 
-    model_config = STRICT
+
+class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
+    """The content of an experiment file. Cells are simulated, unless the file has testbeds or recorded runs."""
 
     about: str = ""
     workloads: Annotated[
@@ -117,9 +118,6 @@ class Experiment(BaseModel):
         list[Annotated[ProcessesSpec, BeforeValidator(communicating)]], BeforeValidator(as_list), Field(min_length=1)
     ] = [ProcessesSpec(communication="none")]
     shaking: ShakingSpec = ShakingSpec()
-    over_limit: Annotated[OverLimit, Field(strict=False)] = OverLimit.EXTEND
-    speed: Annotated[float, Field(ge=bounds.MIN_SPEED, le=bounds.MAX_SPEED)] = 1.0
-    """Trace seconds per wall second: of replays, and for policies with wall times (`slurm`)."""
     tau: Annotated[float, Field(gt=0, allow_inf_nan=False)] = TAU
     windows: Annotated[dict[Name, WindowSpec], Field(min_length=1)] = {"all": WindowSpec()}
     exclude: list[Where] = []
@@ -264,16 +262,15 @@ class Experiment(BaseModel):
     def setup(self, point: Point) -> Setup:
         """Return the setup of a point, with the settings of its testbed."""
         spec = self.policy(point)
+        own = {"placement": spec.placement} if "placement" in spec.model_fields_set else {}
         setup = Setup.of(
             spec.policy,
             policy_parameters=spec.parameters,
-            placement=spec.placement,
             priority=point.priority,
             runtime_model=point.runtime_model,
             interval_s=point.interval_s,
             malleability_interval_s=point.malleability_interval_s,
-            over_limit=self.over_limit,
-            speed=self.speed,
+            **{**given(self, OF_ALL_CELLS), **own},
         )
         bed = self.beds.get(point.testbed)
         return setup if bed is None else Setup.of(setup, **given(bed, OF_REPLAYS))

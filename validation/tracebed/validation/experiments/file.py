@@ -69,10 +69,12 @@ class ExperimentFile:
         return points
 
     def _check_policies(self, labels: set[str]) -> None:
+        # The speed of real runs is that of their testbed or record: it is checked with them.
+        speed = None if self.experiment.is_real else self.experiment.speed or 1.0
         for index, policy in enumerate(self.experiment.policies):
             if policy.name in labels:
                 try:
-                    registry.resolve(policy.policy, policy.parameters, speed=self.experiment.speed)
+                    registry.resolve(policy.policy, policy.parameters, speed=speed)
                 except InputError as error:
                     hint = error.hint or HINT
                     raise InputError(
@@ -132,7 +134,8 @@ def experiment_of(source: YamlFile) -> Experiment:
 
     policies = [located("policies", index, spec) for index, spec in enumerate(experiment.policies)]
     simulators = {name: located("simulators", name, spec) for name, spec in experiment.simulators.items()}
-    return experiment.model_copy(update={"policies": policies, "simulators": simulators})
+    found: Experiment = experiment.model_copy(update={"policies": policies, "simulators": simulators})
+    return found
 
 
 def _check_executor(file: ExperimentFile) -> None:
@@ -149,7 +152,7 @@ def _check_executor(file: ExperimentFile) -> None:
             raise error(what, "policies", index)
     names = Counter(map(experiment.case_name, experiment.points()))
     if twice := [name for name, count in names.items() if count > 1]:
-        raise error(f"two cases have the name {twice[0]}; rename a workload, or add a `label` to a policy")
+        raise error(f"two cases have the same name {twice[0]}; rename a workload, or add a `label` to a policy")
     for name, simulator in experiment.simulators.items():
         if isinstance(simulator.calibration, dict) and (other := set(simulator.calibration) - set(experiment.beds)):
             what = f"unknown testbed {min(other)!r}; use one of {', '.join(experiment.beds)}"

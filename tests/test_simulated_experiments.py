@@ -29,9 +29,9 @@ from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.experiments import workloads
-from tracebed.validation.experiments.file import load_study, names
-from tracebed.validation.experiments.simulated import cells
-from tracebed.validation.experiments.simulated.grid import plan, sweep
+from tracebed.validation.experiments.file import load_experiment, names
+from tracebed.validation.experiments.simulated import cells, grid
+from tracebed.validation.experiments.simulated.grid import plan
 from tracebed.validation.experiments.simulated.pools import DaskPool, LocalPool
 from tracebed.validation.experiments.views import plots
 from tracebed.validation.experiments.views.published import beside
@@ -72,7 +72,7 @@ HERE = ("--workers", "1")
 
 def run(*words: object) -> Result:
     """Run the command; user errors are in `exception`."""
-    result = CliRunner().invoke(tracebed, ["sweep", *map(str, words)], standalone_mode=False)
+    result = CliRunner().invoke(tracebed, ["experiment", *map(str, words)], standalone_mode=False)
     if result.exception is not None and not isinstance(result.exception, InputError):
         raise result.exception
     return result
@@ -115,7 +115,7 @@ def test_a_broken_study_names_the_line_and_the_key(
     path = tmp_path / "broken.yaml"
     path.write_text(SMALL.replace(*change))
     with pytest.raises(InputError, match=re.escape(says)) as caught:
-        load_study(str(path))
+        load_experiment(str(path))
     assert caught.value.where == f"{path}:{line}"
     assert caught.value.hint
 
@@ -138,7 +138,7 @@ def test_errors_that_only_a_sweep_can_detect_have_a_line(study: Callable[..., Pa
         ({}, ("--log", "x"), "matches no log"),
         ({}, ("--only", "policy=pref"), "no point with policy=pref .*easy, tight"),
         ({}, ("--only", "policy"), "chooses nothing"),
-        ({}, ("--pool", "dask"), "scheduler's address"),
+        ({}, ("--dask", "tcp://127.0.0.1:9", "--workers", "2"), "--workers is given with --dask"),
     ]
     for changes, words, says in cases:
         result = run(study(**changes), "-o", tmp_path / "out", *words)
@@ -148,15 +148,15 @@ def test_errors_that_only_a_sweep_can_detect_have_a_line(study: Callable[..., Pa
 
 def test_cells_are_measured_as_single_simulations_are(study: Callable[..., Path], tmp_path: Path) -> None:
     """The table's rows equal the results of `predict` and `metrics`; equal simulations are run once."""
-    file = load_study(str(study()))
+    file = load_experiment(str(study()))
     points = file.selected({})
     assert len(points) == 3 * 2 * 2
     folder = tmp_path / "out"
-    with locked_folder(folder, "sweep", mark="cells"), LocalPool(2) as pool:
+    with locked_folder(folder, "experiment"), LocalPool(2) as pool:
         planned = plan(file, points, folder, {})
         # For each seed: easy once, for all shares; tight for shares 0, 0.5 and 1.
         assert (planned.distinct, len(planned.todo), len(planned.variants)) == (8, 8, 4)
-        swept = sweep(file, planned, folder, pool)
+        swept = grid.run(file, planned, folder, pool)
         assert (swept.computed, swept.failed) == (8, {})
         again = plan(file, points, folder, {})
         assert (len(again.todo), again.variants, again.cells) == (0, [], planned.cells)
@@ -191,7 +191,7 @@ def test_studies_that_share_a_folder_share_cells(study: Callable[..., Path], tmp
 
 def test_every_input_of_a_result_identifies_its_cell(study: Callable[..., Path], tmp_path: Path) -> None:
     def identities(**changes: Any) -> set[str]:
-        file = load_study(str(study(**changes)))
+        file = load_experiment(str(study(**changes)))
         return {cell.identity for cell in plan(file, file.selected({}), tmp_path / "out", {}).cells.values()}
 
     found = [
@@ -222,7 +222,7 @@ def test_changed_code_of_a_policy_makes_another_cell(
     monkeypatch.syspath_prepend(str(tmp_path))
     entry = EntryPoint("own", "own_policy:Own", registry.POLICIES.group)
     monkeypatch.setitem(registry.POLICIES.entries, "own", entry)
-    file = load_study(str(study(policies=["own"], seeds=1, malleable=None)))
+    file = load_experiment(str(study(policies=["own"], seeds=1, malleable=None)))
     found = []
     for name in ("nodes", "nodes", "limit"):
         own.write_text(
@@ -242,7 +242,7 @@ def test_changed_code_of_a_policy_makes_another_cell(
 
 def test_planning_reads_no_metadata_per_point(study: Callable[..., Path], tmp_path: Path) -> None:
     """Each point read the metadata of the packages of all metrics: 7 of 8 parts of the time of planning."""
-    file = load_study(str(study(policies=["easy"], seeds=1, malleable=None, shake=40)))
+    file = load_experiment(str(study(policies=["easy"], seeds=1, malleable=None, shake=40)))
     cells._package_of.cache_clear()
     planned = plan(file, file.selected({}), tmp_path, {})
     assert len(planned.cells) == 40
@@ -253,7 +253,7 @@ def test_planning_reads_no_metadata_per_point(study: Callable[..., Path], tmp_pa
 
 def test_malleable_jobs_are_drawn_for_policies_that_use_them(study: Callable[..., Path], tmp_path: Path) -> None:
     """Under easy all jobs are rigid; pref resizes malleable jobs, and sd shares their nodes."""
-    file = load_study(str(study(policies=["easy", "pref", "sd"], malleable={"shares": 1}, seeds=1)))
+    file = load_experiment(str(study(policies=["easy", "pref", "sd"], malleable={"shares": 1}, seeds=1)))
     planned = plan(file, file.selected({}), tmp_path, {})
     easy, pref, sd = (cell.workload for cell in planned.cells.values())
     assert [variant.path for variant in planned.variants] == [pref] == [sd]
@@ -262,7 +262,7 @@ def test_malleable_jobs_are_drawn_for_policies_that_use_them(study: Callable[...
 
 def start(path: Path, folder: Path) -> subprocess.Popen[str]:
     script = "from tracebed.cli import main; main()"
-    words = [sys.executable, "-c", script, "sweep", str(path), "-o", str(folder), "--workers", "2"]
+    words = [sys.executable, "-c", script, "experiment", str(path), "-o", str(folder), "--workers", "2"]
     return subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -292,7 +292,7 @@ def test_a_stopped_sweep_is_resumed(study: Callable[..., Path], tmp_path: Path, 
         os.killpg(process.pid, end)  # as a terminal sends it
     _, said = process.communicate(timeout=30)
     assert process.returncode == (-signal.SIGKILL if end == signal.SIGKILL else ExitCode.INTERRUPTED)
-    assert end == signal.SIGKILL or "the same command continues the sweep" in said
+    assert end == signal.SIGKILL or "the same command continues the experiment" in said
     assert end == signal.SIGKILL or "leaked" not in said
     while_stopped = cells_in(folder)
     total = 5 * (1 + 3)
@@ -423,12 +423,12 @@ def test_a_damaged_workload_is_made_again(study: Callable[..., Path], tmp_path: 
 
 def test_two_concurrent_sweeps_do_not_share_a_folder(tmp_path: Path) -> None:
     with (
-        locked_folder(tmp_path, "sweep", mark="cells"),
-        pytest.raises(InputError, match="another sweep"),
-        locked_folder(tmp_path, "sweep", mark="cells"),
+        locked_folder(tmp_path, "experiment"),
+        pytest.raises(InputError, match="another experiment"),
+        locked_folder(tmp_path, "experiment"),
     ):
         pass
-    with locked_folder(tmp_path, "sweep", mark="cells"):
+    with locked_folder(tmp_path, "experiment"):
         pass
 
 
@@ -467,7 +467,7 @@ def test_published_figures_are_compared_with_computed_ones(study: Callable[..., 
         },
         {"figure": "mean_wait_s", "value": 1.0, "at": {"policy": "easy", "share": 1}},
     ]
-    file = load_study(str(study(published=wanted, windows={"A": {}})))
+    file = load_experiment(str(study(published=wanted, windows={"A": {}})))
     point = {
         "workload": "w",
         "priority": "fcfs",
@@ -483,13 +483,13 @@ def test_published_figures_are_compared_with_computed_ones(study: Callable[..., 
         for (policy, share), both in waits.items()
         for seed, wait in enumerate(both)
     ]
-    held = beside(file.study, pd.DataFrame(rows))
+    held = beside(file.experiment, pd.DataFrame(rows))
     # easy: means 20 and 40, 30 overall; tight: 20 and 6; 6 / 30 - 1 = -0.8. Share 1 is missing.
     assert list(held["ours"]) == pytest.approx([30.0, -0.8])
     assert list(held["difference"]) == pytest.approx([0.0, -0.3])
     # With ticks, all waits double. Each simulator has its own row: a mean over both has no meaning.
     doubled = [{**row, "interval_s": 10.0, "mean_wait_s": 2 * row["mean_wait_s"]} for row in rows]
-    held = beside(file.study, pd.DataFrame(rows + doubled))
+    held = beside(file.experiment, pd.DataFrame(rows + doubled))
     assert list(held["ours"]) == pytest.approx([30.0, 60.0, -0.8, -0.8])
     assert list(held["at"])[:2] == ["policy easy, interval_s 0", "policy easy, interval_s 10"]
 
@@ -500,12 +500,12 @@ def test_published_figures_are_labeled_with_what_was_computed(study: Callable[..
         {"figure": "mean_wait_s", "value": 1.0, "at": {"policy": "easy", "share": [0, 0.5, 1]}, "note": "table 2"},
         {"figure": "mean_wait_s", "value": 1.0, "at": {"policy": "easy", "share": [0, 0.5]}, "note": "table 3"},
     ]
-    file = load_study(str(study(published=wanted, windows={"A": {}})))
+    file = load_experiment(str(study(published=wanted, windows={"A": {}})))
     settings = {"priority": "fcfs", "runtime_model": "ideal", "interval_s": 0.0, "malleability_interval_s": 0.0}
     settings |= {"processes": "none"}
     point = {"workload": "w", "policy": "easy", "seed": 0, "shake": 0, "window": "A", **settings}
     rows = [{**point, "share": share, "mean_wait_s": 2.0} for share in (0.0, 0.5)]
-    held = beside(file.study, pd.DataFrame(rows))
+    held = beside(file.experiment, pd.DataFrame(rows))
     assert list(held["at"]) == ["policy easy, share 0/0.5"] * 2
     assert list(held["note"]) == ["only some of these points were computed; table 2", "table 3"]
 
@@ -527,14 +527,14 @@ def test_plots_show_what_the_table_holds(study: Callable[..., Path], tmp_path: P
     kept = list((tmp_path / "out" / "cells").glob("*.jobs.parquet"))
     assert len(kept) == 2  # only the two points that heat maps and lines show
 
-    file = load_study(str(path))
+    file = load_experiment(str(path))
     rows = pd.read_parquet(tmp_path / "out" / "small" / "table.parquet")
-    figure = plots._bars(file.study.plots["bars"], rows[rows["window"] == "B"], "title")
+    figure = plots._bars(file.experiment.plots["bars"], rows[rows["window"] == "B"], "title")
     assert figure is not None
     for axes, name, scale in zip(figure.axes, ("mean_response_s", "utilization"), (1, 100), strict=True):
         drawn = sorted(bar.get_height() for bars in axes.containers for bar in bars)  # type: ignore[attr-defined]
         assert drawn == pytest.approx(sorted(rows[rows["window"] == "B"][name] * scale))
-    figure = plots._bars(file.study.plots["normalized"], rows[rows["window"] == "A"], "title")
+    figure = plots._bars(file.experiment.plots["normalized"], rows[rows["window"] == "A"], "title")
     assert figure is not None
     (axes,) = figure.axes
     mine = rows[rows["window"] == "A"].set_index(["policy", "share"])["makespan_s"]
@@ -549,7 +549,7 @@ def test_boxes_are_quartiles_and_the_plot_says_of_what(study: Callable[..., Path
     assert run(path, "-o", tmp_path / "out", *HERE).exit_code == 0
     rows = pd.read_parquet(tmp_path / "out" / "small" / "table.parquet")
     rows = rows[rows["window"] == "B"]
-    plot = load_study(str(path)).study.plots["p"]
+    plot = load_experiment(str(path)).experiment.plots["p"]
     figure = plots._bars(plot, rows, "title")
     assert figure is not None
     boxes = [[path for drawn in axes.collections for path in drawn.get_paths()] for axes in figure.axes]
@@ -580,7 +580,7 @@ def test_bars_are_normalized_where_nothing_is_made_malleable(study: Callable[...
     assert result.exit_code == 0, result.output
     rows = pd.read_parquet(tmp_path / "out" / "small" / "table.parquet")
     mean = rows[rows["window"] == "A"].groupby("policy")["makespan_s"].mean()
-    figure = plots._bars(load_study(str(path)).study.plots["p"], rows[rows["window"] == "A"], "title")
+    figure = plots._bars(load_experiment(str(path)).experiment.plots["p"], rows[rows["window"] == "A"], "title")
     assert figure is not None
     assert [bar.get_height() for bar in figure.axes[0].patches] == [  # type: ignore[attr-defined]
         pytest.approx(mean["fcfs"] / mean["easy"], rel=0.1)  # mean of the ratios of the seeds
@@ -599,10 +599,10 @@ def test_a_dry_run_lists_the_grid_and_touches_nothing(study: Callable[..., Path]
 
 @pytest.mark.parametrize("name", names())
 def test_shipped_studies_are_complete(name: str) -> None:
-    file = load_study(name)
-    assert file.study.published
-    assert file.study.plots
-    assert all(spec.log is None or (spec.log.jobs and spec.log.source) for spec in file.study.workloads.values())
+    file = load_experiment(name)
+    assert file.experiment.published
+    assert file.experiment.plots
+    assert all(spec.log is None or (spec.log.jobs and spec.log.source) for spec in file.experiment.workloads.values())
     assert run(name, "--show").stdout == file.source.text
 
 
@@ -630,7 +630,7 @@ def test_dask_computes_the_same(study: Callable[..., Path], tmp_path: Path) -> N
     # With a fixed port, two clusters on one machine leave an open socket.
     options: dict[str, Any] = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
     with distributed.LocalCluster(processes=True, **options) as cluster:
-        result = run(path, "-o", tmp_path / "dask", "--pool", "dask", "--scheduler", cluster.scheduler_address)
+        result = run(path, "-o", tmp_path / "dask", "--dask", cluster.scheduler_address)
         assert result.exit_code == 0, result.output
         with DaskPool(cluster.scheduler_address) as pool:  # an error in one item does not affect others
             found = dict(pool.map(_picky, [1, 2, 3]))

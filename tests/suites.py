@@ -1,0 +1,26 @@
+"""Suites of experiment files, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tracebed.files import locked_folder
+from tracebed.validation.experiments.file import load_experiment
+from tracebed.validation.experiments.predicted.suite import Suite, load_suite
+from tracebed.validation.experiments.views import judging
+
+
+def suite_of(path: Path | str, output: Path | str = "out", only: Sequence[str] = ()) -> Suite:
+    """Return the suite of an experiment file with real runs."""
+    file = load_experiment(str(path))
+    return load_suite(file, file.selected({}), Path(output), {}, only)
+
+
+def run_suite(path: Path | str, output: Path) -> None:
+    """Make the predictions and the replays of an experiment, without statistics and verdicts."""
+    with locked_folder(output, "experiment"):
+        suite = suite_of(path, output)
+        judging.predict(suite, output)
+        if suite.campaign is not None:
+            judging.replay(suite.campaign, output)
