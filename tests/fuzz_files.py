@@ -104,7 +104,7 @@ def prepare(folder: Path, call: Call) -> list[Case]:
             log = f"logs/{name}-{number}{suffix}"
             (folder / log).write_bytes(content)
             case(f"log {name}", log, f"convert {log} --from {name} -o out/w.csv")
-    done("recorded emulated -o suite")
+    done("validate --recorded emulated -o suite")
     for real in (folder / "suite/real").iterdir():
         if real.name != "cirne-easy":
             shutil.rmtree(real)
@@ -127,9 +127,8 @@ def prepare(folder: Path, call: Call) -> list[Case]:
 
     done(f"simulate {workload} --policy easy {speed} -o sim")
     done(f"simulate {workload} --policy easy {speed} --shake 3 -o shaken")
-    done("validate suite/suite.yaml -o out-suite", 1, 3)
-    done("baseline update out-suite/verdict.json -o baseline.yaml")
-    done(f"noise {REAL} -o noise.yaml")
+    done("validate suite/suite.yaml -o out-suite --baseline baseline.yaml --update-baseline better", 1, 3)
+    done(f"metrics {REAL} --noise noise.yaml")
     done("replay small.csv --policy pref --inventory emulated-4 --speed 20000 -o replayed", 4)
     for name in RUNS:
         for run in ("sim", f"{REAL}/rep-01", "replayed"):
@@ -139,7 +138,7 @@ def prepare(folder: Path, call: Call) -> list[Case]:
         for form, end in (("csv", "csv"), ("evalys", "csv"), ("perfetto", "json"), ("swf", "swf")):
             case(f"run {name}", f"replayed/{name}", f"export replayed --to {form} -o out/x.{end}")
         case(f"run {name}", f"replayed/{name}", "explain small.csv --real replayed")
-        case(f"run {name}", f"{REAL}/rep-03/{name}", f"noise {REAL}")
+        case(f"run {name}", f"{REAL}/rep-03/{name}", f"metrics {REAL} --noise out/noise.yaml")
         case(f"run {name}", f"replayed/{name}", "watch replayed --once")
     case("shaken", "shaken/shaken.csv", f"compare --real {REAL} --predicted shaken")
     case("shaken", "shaken/shaken.csv", "metrics shaken")
@@ -157,7 +156,11 @@ def prepare(folder: Path, call: Call) -> list[Case]:
     (folder / "real.yaml").write_text(REAL_CELLS)
     done("experiment real.yaml -o camp", 4)
     case("experiment", "real.yaml", "experiment real.yaml -o out/camp")
-    for words in ("experiment real.yaml -o camp --dry-run", "experiment real.yaml -o camp", "noise camp"):
+    for words in (
+        "experiment real.yaml -o camp --dry-run",
+        "experiment real.yaml -o camp",
+        "metrics camp --noise out/noise.yaml",
+    ):
         for name in ("campaign.json", "repetitions.jsonl"):
             case("experiment", f"camp/real/{name}", words)
 
@@ -178,14 +181,9 @@ def prepare(folder: Path, call: Call) -> list[Case]:
     compare = f"compare --real {REAL} --predicted {SIM}"
     for _ in range(2):
         case("tolerances", "tol.yaml", f"{compare} --tolerances tol.yaml")
-        case("baseline", "baseline.yaml", "baseline show baseline.yaml")
-        case(
-            "baseline",
-            "baseline.yaml",
-            "validate suite/suite.yaml --no-case-pages -o out-suite --baseline baseline.yaml",
-        )
-        case("baseline", "baseline.yaml", "baseline update out-suite/verdict.json -o baseline.yaml --accept-worse")
-        case("verdict", "out-suite/verdict.json", "baseline update out-suite/verdict.json -o out/b.yaml")
+        validate = "validate suite/suite.yaml --no-case-pages -o out-suite --baseline baseline.yaml"
+        case("baseline", "baseline.yaml", validate)
+        case("baseline", "baseline.yaml", f"{validate} --update-baseline any")
         case("noise", "noise.yaml", f"{compare} --noise noise.yaml")
         case(
             "calibration",

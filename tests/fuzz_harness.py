@@ -64,7 +64,7 @@ class Outcome:
             frames = re.findall(r'File ".*?/tracebed/(.*?)", line (\d+)', self.text)
             last = (re.findall(r"^\w[\w.]*(?:Error|Exception|Warning|Interrupt)\b.*", self.text, re.M) or ["?"])[-1]
             return f"{':'.join(frames[-1]) if frames else '?'}: {last[:150]}"
-        updated = "exists and is not a baseline"  # the mutated file is the output of `baseline update`
+        updated = "exists and is not a baseline"  # the mutated file is the output of `--update-baseline`
         if self.status == 2 and re.search(r": exists(:| and )", self.text) and updated not in self.text:
             return "the output exists: the mutation was not tested"
         if self.mib > MOST_MIB:

@@ -35,7 +35,7 @@ from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.checking.health import read_limits
 from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.simulators.pairing import read_mapping
-from tracebed.validation.verdict.baseline import Baseline, verdicts_in
+from tracebed.validation.verdict.baseline import Baseline
 from tracebed.validation.verdict.tolerances import Tolerances
 from tracebed.yaml_file import YamlFile
 
@@ -97,7 +97,6 @@ READERS: dict[str, Callable[[Path], object]] = {
     "configuration": lambda path: config.read(path),
     "calibration": Calibration.load,
     "baseline": Baseline.load,
-    "verdict": verdicts_in,
     "tolerances": Tolerances.load,
     "thresholds": Thresholds.read,
     "node thresholds": read_limits,

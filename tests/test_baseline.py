@@ -1,4 +1,4 @@
-"""Baselines: the ratchet, the acceptance limits, and the commands that keep them."""
+"""Baselines: the ratchet, the acceptance limits, and the option that keeps them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from tracebed.cli import tracebed
-from tracebed.display import json_values
+from test_cli_verdicts import call
+from tracebed.cli.gate import Gating
 from tracebed.errors import ExitCode, InputError
 from tracebed.validation.verdict import Tolerances, Validation, Verdict
-from tracebed.validation.verdict.baseline import Baseline, verdicts_in
-from tracebed.validation.verdict.validation import SUITE_SCHEMA
-from validations import make_validation
+from tracebed.validation.verdict.baseline import Baseline
+from validations import make_validation, write_suite
 
 CASES = {"w1-fcfs": 1.0, "w2-fcfs": 1.0}
 
@@ -163,107 +161,90 @@ def test_an_invalid_file_is_an_error_with_its_line(exact: Validation, tmp_path: 
         Baseline.load(path)
 
 
-def call(*words: object) -> Result:
-    return CliRunner().invoke(tracebed, [str(word) for word in words], standalone_mode=False)
+def update(target: Path, how: str, *validations: Validation) -> ExitCode:
+    """Write results to a baseline, as `tracebed validate --update-baseline` does, and return the exit status."""
+    gating = Gating("fail", target, how, annotate=False, code_quality=None)
+    return gating.judge(validations, gating.kept()).status(validations, [], as_json=False)
 
 
-def verdict_file(path: Path, *validations: Validation) -> Path:
-    documents = [json_values(validation.to_json()) for validation in validations]
-    several = {"schema": SUITE_SCHEMA, "simulators": documents}
-    path.write_text(json.dumps(several if len(documents) > 1 else documents[0]))
-    return path
-
-
-def test_update_writes_then_refuses_to_get_worse(exact: Validation, tmp_path: Path) -> None:
-    target = tmp_path / "baseline.yaml"
-    good = verdict_file(tmp_path / "good.json", exact)
-    bad = verdict_file(tmp_path / "bad.json", stretched(1.01))
-    assert call("baseline", "update", good, "-o", target).return_value == ExitCode.OK
+def test_update_writes_then_refuses_to_get_worse(
+    exact: Validation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, bad = tmp_path / "baseline.yaml", stretched(1.01)
+    assert update(target, "better", exact) == ExitCode.OK
     before = target.read_bytes()
-    refused = call("baseline", "update", bad, "-o", target)
-    assert refused.return_value == ExitCode.INACCURATE
+    capsys.readouterr()
+    assert update(target, "better", bad) == ExitCode.INACCURATE
     assert target.read_bytes() == before
-    assert "response, mean (s): the error grew from" in refused.stderr
-    assert "--accept-worse" in refused.stdout
-    accepted = call("baseline", "update", bad, "-o", target, "--accept-worse")
-    assert (accepted.return_value, target.read_bytes() == before) == (ExitCode.OK, False)
-    better = call("baseline", "update", good, "-o", target)
-    assert (better.return_value, target.read_bytes() == before) == (ExitCode.OK, True)
-    assert "response, mean (s): the error fell from" in better.stderr
+    refused = capsys.readouterr()
+    assert "worse than the baseline: mine: response, mean (s): the error grew from" in refused.err
+    assert "not written" in refused.err
+    assert "--update-baseline any" in refused.err
+    assert refused.out == ""
+    assert (update(target, "any", bad), target.read_bytes() == before) == (ExitCode.OK, False)
+    assert "response, mean (s): the error grew from" in capsys.readouterr().err
+    assert (update(target, "better", exact), target.read_bytes() == before) == (ExitCode.OK, True)
+    assert "response, mean (s): the error fell from" in capsys.readouterr().err
 
 
-def test_update_refuses_other_tolerances(exact: Validation, tmp_path: Path) -> None:
-    target = tmp_path / "baseline.yaml"
-    baseline_of(exact).save(target)
+def test_update_refuses_other_tolerances(exact: Validation, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = baseline_of(exact).save(tmp_path / "baseline.yaml")
     wider = make_validation(CASES, tolerances=Tolerances.default().replaced({"wait": "20%"}))
-    result = call("baseline", "update", verdict_file(tmp_path / "v.json", wider), "-o", target)
-    assert result.return_value == ExitCode.INACCURATE
-    assert "the tolerances changed: wait, mean (s): 10%, 10 s, gate became 20%, gate" in result.stderr
+    assert update(target, "better", wider) == ExitCode.INACCURATE
+    assert "the tolerances changed: wait, mean (s): 10%, 10 s, gate became 20%, gate" in capsys.readouterr().err
+    assert Baseline.load(target) == baseline_of(exact)
+    assert update(target, "any", wider) == ExitCode.OK
+    assert Baseline.load(target) == baseline_of(wider)
 
 
 def test_update_keeps_the_other_simulators(exact: Validation, tmp_path: Path) -> None:
     target = tmp_path / "baseline.yaml"
-    both = verdict_file(tmp_path / "both.json", exact, make_validation(CASES, name="other"))
-    assert call("baseline", "update", both, "-o", target).return_value == ExitCode.OK
-    assert call("baseline", "update", verdict_file(tmp_path / "one.json", exact), "-o", target).exit_code == 0
+    assert update(target, "better", exact, make_validation(CASES, name="other")) == ExitCode.OK
+    assert update(target, "better", exact) == ExitCode.OK
     assert list(Baseline.load(target).simulators) == ["mine", "other"]
 
 
-def test_show_prints_errors_and_limits(exact: Validation, tmp_path: Path) -> None:
-    found = baseline_of(exact)
-    path = found.save(tmp_path / "baseline.yaml")
-    text = call("baseline", "show", path).stdout
+def test_update_prints_errors_and_limits(exact: Validation, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    update(tmp_path / "baseline.yaml", "better", exact)
+    text = capsys.readouterr().out
     assert "mine 1.2: accurate; ratchet 0.25 margins" in text
     for name in ("makespan (s)", "wait, mean (s)", "w1-fcfs", "w2-fcfs", "lowest", "highest"):
         assert name in text
-    document = json.loads(call("baseline", "show", path, "--json").stdout)
-    assert document == found.model_dump(mode="json", by_alias=True)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[1, 2]", "contains no verdict"),
-        ('{"schema": "tracebed-metrics/1"}', "contains no verdict"),
-        ('{"schema": "tracebed-verdicts/2", "simulators": []}', "contains no verdict"),
-        ('{"schema": "tracebed-verdicts/2", "simulators": 7}', "contains no verdict"),
-        ('{"schema": "another/2", "simulators": [{"schema": "tracebed-verdict/2"}]}', "contains no verdict"),
-        ("{", "is not JSON"),
-        (None, "cannot read the verdict"),
-    ],
-)
-def test_a_file_without_a_verdict_is_an_error(text: str | None, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "verdict.json"
-    if text is not None:
-        path.write_text(text)
-    for place in (path, tmp_path):
-        with pytest.raises(InputError, match=message):
-            verdicts_in(place)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("metrics", {}), ("cases", [7]), ("verdict", "good"), ("simulator", None), ("tolerances", [])]
-)
-def test_no_baseline_is_made_of_an_invalid_verdict(name: str, value: Any, exact: Validation, tmp_path: Path) -> None:
-    path = verdict_file(tmp_path / "verdict.json", exact)
-    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
-    refused = call("baseline", "update", path, "-o", tmp_path / "baseline.yaml").exception
-    assert isinstance(refused, InputError)
-    assert name in str(refused)
-    assert not (tmp_path / "baseline.yaml").exists()
+def test_the_commands_write_a_baseline_and_the_verdict_decides(tmp_path: Path) -> None:
+    suite, target = write_suite(tmp_path), tmp_path / "baseline.json"
+    validate = ("validate", suite, "--no-case-pages", "-o", tmp_path / "out")
+    done = call(*validate, "--baseline", target, "--update-baseline", "better", "--json")
+    assert done.return_value == ExitCode.OK
+    assert Baseline.load(target) == Baseline.of(json.loads(done.stdout)["simulators"])
+    case, prediction = tmp_path / "real/w1-fcfs", tmp_path / "mine/w1-fcfs"
+    compare = ("compare", "--real", case, "--predicted", prediction)
+    one = tmp_path / "one.yaml"
+    done = call(*compare, "--baseline", one, "--update-baseline", "any")
+    assert "ratchet 0.25 margins" in done.stdout
+    assert [len(found.inputs) for found in Baseline.load(one).simulators.values()] == [1]
+    suite.write_text(suite.read_text() + "baseline: own.yaml\n")
+    call(*validate, "--update-baseline", "better")
+    assert Baseline.load(tmp_path / "own.yaml") == Baseline.load(target)
+    for words, message in (
+        ((*compare, "--update-baseline", "any"), "--update-baseline is given without a baseline"),
+        ((*compare, "--baseline", suite, "--update-baseline", "any"), "exists and is not a baseline"),
+        ((*compare, "--baseline", tmp_path / "missing.yaml"), "cannot read the baseline"),
+    ):
+        failed = call(*words)
+        assert isinstance(failed.exception, InputError)
+        assert message in str(failed.exception)
 
 
 @pytest.mark.parametrize("limits", [[], [1.0], [1.0, 2.0, 3.0]])
-def test_no_baseline_with_other_than_two_limits_is_shown(
-    limits: list[float], exact: Validation, tmp_path: Path
-) -> None:
+def test_no_baseline_with_other_than_two_limits_is_read(limits: list[float], exact: Validation, tmp_path: Path) -> None:
     path = tmp_path / "baseline.yaml"
     document = baseline_of(exact).model_dump(mode="json", by_alias=True)
     next(iter(document["simulators"]["mine"]["metrics"].values()))["cases"]["w1-fcfs"]["limits"] = limits
     path.write_text(json.dumps(document))
-    refused = call("baseline", "show", path).exception
-    assert isinstance(refused, InputError)
-    assert "limits" in str(refused)
+    with pytest.raises(InputError, match="limits"):
+        Baseline.load(path)
 
 
 def test_the_published_schema_is_that_of_the_files(exact: Validation) -> None:

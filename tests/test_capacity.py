@@ -74,7 +74,7 @@ def test_noise_is_not_pooled_over_broken_runs_in_silence(tmp_path: Path) -> None
     assert floor.selections["with excluded"]["mean_response_s"].log_sd > 5 * wait.log_sd
     for number, run in enumerate([*runs.values(), broken]):
         run.save(tmp_path / "cell" / f"rep-{number}")
-    result = call("noise", tmp_path / "cell")
+    result = call("metrics", tmp_path / "cell", "--noise", tmp_path / "noise.yaml")
     assert "with excluded" in result.stdout
     assert "excluded: " in result.stderr
 
@@ -82,7 +82,7 @@ def test_noise_is_not_pooled_over_broken_runs_in_silence(tmp_path: Path) -> None
 def test_a_cell_of_one_run_has_no_nan_and_no_unknown_policy_in_its_name(tmp_path: Path) -> None:
     run = fcfs_run(20, policy="not known", source="log", execution="logged", health={})
     run.save(tmp_path / "run")
-    result = call("noise", tmp_path / "run")
+    result = call("metrics", tmp_path / "run", "--noise", tmp_path / "noise.yaml")
     assert "nan" not in result.stdout
     assert "not known" not in result.stdout
     assert "tiny " in result.stdout

@@ -157,11 +157,11 @@ def test_the_command_prints_the_floor_and_writes_the_profile(tmp_path: Path) -> 
     for number, run in enumerate(repetitions(), 1):
         run.save(tmp_path / "campaign" / run.info.workload["sha256"][0] / f"rep-{number:02d}")
     path = tmp_path / "noise.yaml"
-    done = call("noise", tmp_path / "campaign", "-o", path)
+    done = call("metrics", tmp_path / "campaign", "--noise", path)
     assert f"tiny-easy ({tmp_path / 'campaign' / 'b' / 'rep-05'})" in done.stdout
     assert "repetitions needed" in done.stdout
     assert tb.NoiseProfile.load(path).metrics["mean_wait_s"].df == 5
-    found = json.loads(call("noise", tmp_path / "campaign", "--json").stdout)
+    found = json.loads(call("metrics", tmp_path / "campaign", "--noise", path, "--replace", "--json").stdout)
     assert found["schema"] == "tracebed-noise-floor/1"
     assert {item["repetitions"] for item in found["cells"]} == {3, 4}
     assert found["profile"]["metrics"]["mean_wait_s"]["df"] == 5
@@ -170,9 +170,26 @@ def test_the_command_prints_the_floor_and_writes_the_profile(tmp_path: Path) -> 
         metrics(Run.load(one))["mean_wait_s"]
     ]
     for words, message in (
-        ((one, "-o", tmp_path / "few.yaml"), "the repetitions are too few for a noise profile"),
-        ((tmp_path,), "is neither a run nor a folder of repetitions"),
+        ((one, "--noise", tmp_path / "few.yaml"), "the repetitions are too few for a noise profile"),
+        ((tmp_path, "--noise", tmp_path / "few.yaml"), "is neither a run nor a folder of repetitions"),
+        ((one, "--noise", path), "exists: a noise profile"),
+        ((one, "--noise", path, "--replace", "--window", "full"), "--window does not apply with --noise"),
+        ((one, "--tolerances", path), "--tolerances and --replace are for a noise profile"),
     ):
-        done = call("noise", *words)
+        done = call("metrics", *words)
         assert isinstance(done.exception, InputError)
         assert message in str(done.exception)
+    assert not (tmp_path / "few.yaml").exists()
+    shown = call("metrics", one, "--noise", tmp_path / "few.yaml")
+    assert "repetitions needed" in shown.stdout  # the tables come before the error
+
+
+def test_the_tolerances_decide_on_the_repetitions_needed(tmp_path: Path) -> None:
+    for number, wait in enumerate([900.0, 950.0, 1000.0, 1050.0, 1100.0]):
+        repetition(wait).save(tmp_path / "cell" / f"rep-{number:02d}")
+    needed = []
+    for margin in ("10%", "40%"):
+        (tmp_path / "t.yaml").write_text(f"margins: {{wait: {margin}}}\n")
+        words = ("--noise", tmp_path / "noise.yaml", "--replace", "--tolerances", tmp_path / "t.yaml", "--json")
+        needed.append(json.loads(call("metrics", tmp_path / "cell", *words).stdout)["repeats_needed"]["mean_wait_s"])
+    assert needed[0] > needed[1]

@@ -84,13 +84,13 @@ CASES = {
         light=False,
     ),
     "watch --metrics": Case("watch real --once --metrics OUT", "out.prom", renewed=True, light=False),
-    "noise -o": Case("noise r/1 r/2 r/3 r/4 r/5 -o OUT", "out.yaml", source="r/1/run.json"),
+    "metrics --noise": Case("metrics r/1 r/2 r/3 r/4 r/5 --noise OUT", "out.yaml", source="r/1/run.json"),
     "replay -o, recover": Case("replay --recover p -o OUT", "out", "run", light=False),
     "import -o": Case(
         "import table.csv --as predicted --workload w.parquet -o OUT", "out", "prediction", source="table.csv"
     ),
     "import -o, real": Case("import table.csv --as real --nodes 4 -o OUT", "out", "run", source="table.csv"),
-    "recorded -o": Case("recorded emulated -o OUT", "out", "store", light=False),
+    "validate -o, recorded": Case("validate --recorded emulated -o OUT", "out", "store", light=False),
     "compare --report": Case(f"{COMPARE} --report OUT", "out.html", source="p/run.json", renewed=True, light=False),
     "compare --report, md": Case(f"{COMPARE} --report OUT", "out.md", source="p/run.json", renewed=True),
     "compare --report, xml": Case(f"{COMPARE} --report OUT", "out.xml", source="p/run.json", renewed=True),
@@ -98,9 +98,6 @@ CASES = {
     "validate -o": Case("validate suite.yaml -o OUT", "out", "store", light=False),
     "validate --code-quality": Case(
         "validate suite.yaml -o new --code-quality OUT", "out.json", renewed=True, light=False
-    ),
-    "baseline update -o": Case(
-        "baseline update verdict.json -o OUT", "out.yaml", source="verdict.json", renewed=True, light=False
     ),
     "explain --report": Case("explain w.parquet --real real --report OUT", "out.html", renewed=True, light=False),
     **{
@@ -117,8 +114,6 @@ INPUTS = {
         "source",
         "suite",
         "tolerances",
-        "tolerances_file",
-        "verdict",
         "work_rate",
         "workload",
         "workloads",
@@ -188,10 +183,6 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         run.save(folder / "r" / str(number))
     shutil.copytree(folder / "r" / "1", folder / "real")
     shutil.copytree(folder / "real", folder / "other real")
-    result = CliRunner().invoke(
-        tracebed, ["compare", "--real", str(folder / "r"), "--predicted", str(folder / "p"), "--json"]
-    )
-    (folder / "verdict.json").write_text(result.stdout)
     return folder
 
 

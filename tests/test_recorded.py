@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import tracebed.api as tb
 from runs import fcfs_run
 from test_cli_verdicts import call
 from tracebed.errors import InputError
+from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.recorded import packing, recorded_runs, recorded_suite, recorded_suites, unpack
 from tracebed.validation.recorded.store import RecordedSuite
 
@@ -34,24 +37,30 @@ def test_a_recorded_suite_is_complete_and_small(name: str, tmp_path: Path) -> No
     assert "recorded:" in file.read_text()
 
 
-def test_the_command_lists_and_copies(tmp_path: Path) -> None:
-    listed = json.loads(call("recorded", "--json").stdout)["suites"]
-    assert [suite["name"] for suite in listed] == SUITES
-    assert all(name in call("recorded").stdout for name in SUITES)
-    result = call("recorded", SUITES[0], "-o", tmp_path / "copy")
+def test_the_commands_list_and_copy(tmp_path: Path) -> None:
+    listed = json.loads(call("experiment", "--list", "--json").stdout)
+    assert [suite["name"] for suite in listed["recorded"]] == SUITES
+    shown = call("experiment", "--list").stdout
+    assert all(f"\n{name} " in f"\n{shown}" for name in [*SUITES, *listed["experiments"]])
+    copy = ("validate", "--recorded", SUITES[0], "-o")
+    result = call(*copy, tmp_path / "copy")
     assert str(tmp_path / "copy" / "suite.yaml") in result.stdout
+    facts = json.loads(call(*copy, tmp_path / "second", "--json").stdout)
+    assert (facts["name"], facts["file"]) == (SUITES[0], str(tmp_path / "second" / "suite.yaml"))
     (tmp_path / "copy" / "mine").mkdir()
+    other = tmp_path / "other"
     for words, message in (
-        ((SUITES[0], "-o", tmp_path / "copy"), "exists and is not empty"),
-        (("emulatde", "-o", tmp_path / "other"), "unknown recorded suite 'emulatde'"),
-        ((SUITES[0],), "the folder of the copy is missing"),
-        (("-o", tmp_path / "other"), "without the name of a suite"),
+        ((*copy, tmp_path / "copy"), "exists and is not empty"),
+        (("validate", "--recorded", "emulatde", "-o", other), "unknown recorded suite 'emulatde'"),
+        ((*copy, other, tmp_path / "copy" / "suite.yaml"), "FILE does not apply with --recorded"),
+        ((*copy, other, "--baseline", tmp_path / "b.yaml"), "--baseline does not apply with --recorded"),
+        (("validate", "-o", other), "no experiment file"),
     ):
-        failed = call("recorded", *words)
+        failed = call(*words)
         assert isinstance(failed.exception, InputError)
         assert message in str(failed.exception)
     assert (tmp_path / "copy" / "mine").is_dir()
-    assert not (tmp_path / "other").exists()
+    assert not other.exists()
 
 
 def test_a_changed_suite_is_detected() -> None:
@@ -60,20 +69,36 @@ def test_a_changed_suite_is_detected() -> None:
         _ = RecordedSuite(**facts).data
 
 
-def test_a_campaign_is_packed(tmp_path: Path) -> None:
+def test_the_runs_of_an_experiment_are_packed(tmp_path: Path) -> None:
     tb.write(tb.generate("cirne", jobs=10, nodes=16, seed=1), tmp_path / "w.csv")
     for number in (1, 2):
-        fcfs_run(10, seed=number, created="2024-05-06T07:08:09+00:00").save(tmp_path / f"out/tiny-fcfs/rep-0{number}")
-    campaign = tmp_path / "campaign.yaml"
-    campaign.write_text("cells: {tiny-fcfs: {workload: w.csv, policy: fcfs}}\n")
-    data, facts = packing.pack(campaign, tmp_path / "out", "a tiny one")
-    assert (data, facts) == packing.pack(campaign, tmp_path / "out", "a tiny one")
+        run = fcfs_run(10, seed=number, created="2024-05-06T07:08:09+00:00")
+        run.save(tmp_path / f"out/real/tiny-fcfs/rep-0{number}")
+    file = tmp_path / "experiment.yaml"
+    file.write_text("workloads: {tiny: w.csv}\npolicies: [fcfs]\ntestbed: {inventory: emulated-4}\n")
+    data, facts = packing.pack(file, tmp_path / "out", "a tiny one")
+    assert (data, facts) == packing.pack(file, tmp_path / "out", "a tiny one")
     assert facts == {"title": "a tiny one", "cases": 1, "runs": 2, "jobs": 10, "recorded": "2024-05-06"} | {
         "sha256": facts["sha256"]
     }
-    campaign.write_text("cells: {tiny: {workload: w.csv, policy: fcfs}}\n")
-    with pytest.raises(InputError, match="cell tiny is not named WORKLOAD-fcfs"):
-        packing.pack(campaign, tmp_path / "out", "")
-    campaign.write_text("cells: {none-fcfs: {workload: w.csv, policy: fcfs}}\n")
-    with pytest.raises(InputError, match="cell none-fcfs has no runs"):
-        packing.pack(campaign, tmp_path / "out", "")
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        archive.extractall(tmp_path / "suite")
+    loaded = load_experiment(str(tmp_path / "suite" / "suite.yaml"))
+    assert loaded.experiment.recorded is not None
+    assert [policy.name for policy in loaded.experiment.policies] == ["fcfs"]
+    for text, message in (
+        ("workloads: {none: w.csv}\npolicies: [fcfs]\n", "case none-fcfs has no runs"),
+        ("workloads: {tiny: w.csv}\npolicies: [fcfs]\ninterval_s: [0, 60]\n", "is not named tiny-fcfs"),
+        ("workloads: {tiny: {model: cirne}}\npolicies: [fcfs]\n", "workload tiny is not a file"),
+    ):
+        file.write_text(text + "testbed: {inventory: emulated-4}\n")
+        with pytest.raises(InputError, match=message):
+            packing.pack(file, tmp_path / "out", "")
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_the_suites_of_the_package_are_in_the_form_that_packing_writes(name: str, tmp_path: Path) -> None:
+    file = unpack(name, tmp_path / "suite")
+    data, _ = packing.pack(file, tmp_path / "suite", recorded_suite(name).title)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert archive.read("suite.yaml") == file.read_bytes()

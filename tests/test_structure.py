@@ -55,10 +55,6 @@ STANDS_ON = {
     "testing": GROUND | {"converters", "orchestrator", "validation", "api"},
     "cli": GROUND | {"api"},
 }
-BESIDE_THE_API = {
-    *("baseline", "gate", "grids", "noise", "recorded", "repeat", "sensitivity", "study", "sweep", "validate"),
-}
-"""Modules of the command line that may still import what lies below the api."""
 LONG_SIGNATURES = {"converters/tracebed/converters/log.py: make_log"}
 """Functions that may have more than 12 parameters."""
 ORCHESTRATOR = "tracebed.orchestrator"
@@ -183,8 +179,7 @@ def offences(path: Path, root: Path = ROOT) -> Iterator[str]:
             if is_in(module, CLI) and not found.lazy and not light:
                 yield f"{where}: a command's module imports this inside the functions that need it"
             continue
-        excepted = part == "cli" and module.rpartition(".")[2] in BESIDE_THE_API
-        if target != part and target not in STANDS_ON[part] and not excepted:
+        if target != part and target not in STANDS_ON[part]:
             yield f"{where}: {part} may import {', '.join(sorted(STANDS_ON[part])) or 'no other part'} only"
         if is_in(found.module, CLI) and not is_in(module, CLI):
             yield f"{where}: no module outside the command line imports it"

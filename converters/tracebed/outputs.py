@@ -156,7 +156,7 @@ WORKLOAD = OutputKind(
 TOUCHED = OutputKind("a table of touched records", rb'\Arecord,job_id,submit_time,step,|"name": "reason"')
 CALIBRATION = OutputKind("a calibration", rb"schema\W+tracebed-calibration/")
 BASELINE = OutputKind("a baseline", rb"schema\W+tracebed-baseline/", renewed=True)
-"""`tracebed baseline update` reads the existing baseline, and refuses to make it worse."""
+"""`--update-baseline` reads the existing baseline, and refuses to make it worse."""
 NOISE = OutputKind("a noise profile", rb"schema\W+tracebed-noise/")
 INVENTORY = OutputKind("an inventory", rb"\A# Written by `tracebed nodes`")
 REPORT = OutputKind("a report", rb'<meta name="generator" content="tracebed">', renewed=True)

@@ -9,7 +9,10 @@ from tracebed.api.runs import AnyRun
 from tracebed.orchestrator import run as orchestrator
 from tracebed.validation.experiments.real.store import run_folders
 from tracebed.validation.metrics import TAU
-from tracebed.validation.verdict.noise import NoiseFloor, noise_floor
+from tracebed.validation.verdict.noise import CellNoise, NoiseFloor, noise_floor, repeats_for
+from tracebed.validation.verdict.tolerances import Tolerances
+
+__all__ = ["CellNoise", "NoiseFloor", "Tolerances", "noise", "repeats_for"]
 
 
 def noise(runs: AnyRun | Mapping[str, AnyRun] | Sequence[AnyRun], *, tau: float = TAU) -> NoiseFloor:
@@ -17,7 +20,7 @@ def noise(runs: AnyRun | Mapping[str, AnyRun] | Sequence[AnyRun], *, tau: float 
 
     Args:
         runs: the repetitions of one or several workloads and policies on one testbed; each a run, its folder, or a
-            folder of repetitions or of a campaign.
+            folder of repetitions or of an experiment.
         tau: threshold of the bounded slowdown, s.
 
     Returns:

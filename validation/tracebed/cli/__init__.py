@@ -36,13 +36,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "replay": (f"{CLI}.runs", "Run a workload under a policy on a testbed, as real processes."),
     "watch": (f"{CLI}.watch", "Show a replay while it runs: queue, nodes, health, time left."),
-    "noise": (f"{CLI}.noise", "Print the noise of repeated real runs, and write the noise profile of a testbed."),
     "import": (f"{CLI}.imports", "Make a run of another simulator's output, or of a real log."),
-    "recorded": (f"{CLI}.recorded", "Copy a recorded suite of real runs, for validating simulators."),
-    "metrics": (f"{CLI}.metrics", "Print the metrics of runs: waits, slowdowns, utilization."),
+    "metrics": (f"{CLI}.metrics", "Print the metrics of runs: waits, slowdowns, utilization, noise."),
     "compare": (f"{CLI}.compare", "Compare predictions with real runs of one case: verdict, report."),
     "validate": (f"{CLI}.validate", "Replay and predict the cells of an experiment: a verdict on each simulator."),
-    "baseline": (f"{CLI}.baseline", "Keep the results of a simulator, so that a CI job fails when they get worse."),
     "explain": (f"{CLI}.explain", "Explain the error of a prediction: the share of each cause."),
     "export": (f"{CLI}.export", "Write a run for another program: Perfetto, evalys, SWF, CSV."),
 }
@@ -51,9 +48,9 @@ GROUPS = {
     "First steps": ("demo",),
     "Workloads": ("generate", "convert", "clean", "describe", "scale", "malleable"),
     "Runs": ("simulate", "replay", "watch", "import", "export"),
-    "Judging": ("metrics", "compare", "validate", "recorded", "baseline", "explain"),
+    "Judging": ("metrics", "compare", "validate", "explain"),
     "Testbeds": ("nodes",),
-    "Experiments and papers": ("experiment", "noise"),
+    "Experiments and papers": ("experiment",),
 }
 """Title of a group in `--help` -> its commands."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from tracebed.cli.console import load_workload, print_json
-from tracebed.cli.gate import gate_options
+from tracebed.cli.gate import Gating, gate_options
 from tracebed.cli.messages import progress, say
 from tracebed.cli.options import PATH, OutputPath, json_option, tau_option
 from tracebed.cli.sections import Sectioned
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SECTIONS = {
     "Decision": ("tolerances", "margins", "noise", "tau", "match"),
     "Reports": ("reports", "workload"),
-    "Use in CI": ("inconclusive", "baseline", "annotate", "code_quality"),
+    "Use in CI": ("inconclusive", "baseline", "update_baseline", "annotate", "code_quality"),
 }
 ENDINGS = {"html": (".html", ".htm"), "markdown": (".md",), "junit": (".xml",)}
 """Kind of a report -> endings of its files."""
@@ -113,8 +113,8 @@ def compare(
     workload: Path | None,
     tau: float,
     match: str,
+    gating: Gating,
     as_json: bool,
-    **gating: Any,
 ) -> ExitCode:
     """Compare the predictions of a case with its real runs: a verdict for each metric, with margin and reason.
 
@@ -129,14 +129,13 @@ def compare(
     """
     import tracebed.api as tb
     from tracebed.cli.comparison import show
-    from tracebed.cli.gate import Gate
 
     pages = {kind: path for path in reports for kind, endings in ENDINGS.items() if path.suffix.lower() in endings}
     if len(pages) < len(reports):
         raise InputError("two reports of one kind are given", hint="give --report once for each kind of file")
     if workload is not None and "html" not in pages:
         raise InputError("--workload adds to a report, and --report is missing", hint="name a .html file with --report")
-    kept = tb.Baseline.load(gating["baseline"]) if gating["baseline"] else None
+    kept = gating.kept()
     with progress("comparing"):
         validation = tb.compare(
             real,
@@ -147,7 +146,7 @@ def compare(
             tau=tau,
             allow_different_workloads=match == "id",
         )
-    gate = Gate.of([validation], gating["inconclusive"], kept)
+    gate = gating.judge([validation], kept)
     if as_json:
         document = validation.to_json()
         print_json(document.pop("schema"), document)
@@ -158,8 +157,7 @@ def compare(
     if "html" in pages:
         _report(validation, pages["html"], real, workload)
     gate.write([validation], pages.get("markdown"), pages.get("junit"))
-    files = [tolerances] if tolerances else []
-    return gate.status([validation], annotate=gating["annotate"], code_quality=gating["code_quality"], files=files)
+    return gate.status([validation], [tolerances] if tolerances else [], as_json=as_json)
 
 
 def _margins(texts: Sequence[str]) -> dict[str, str]:

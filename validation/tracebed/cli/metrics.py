@@ -9,9 +9,19 @@ import click
 
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.messages import progress, say, warn
-from tracebed.cli.options import DURATION, duration, json_option, tau_option
+from tracebed.cli.options import (
+    DURATION,
+    PATH,
+    OutputPath,
+    check_alone,
+    duration,
+    json_option,
+    replace_option,
+    tau_option,
+)
 from tracebed.cli.shaking import UNKNOWN, change
 from tracebed.errors import InputError
+from tracebed.outputs import NOISE
 
 if TYPE_CHECKING:
     from tracebed.api import PowerModel
@@ -35,7 +45,10 @@ def _definitions(ctx: click.Context, param: click.Parameter, value: bool) -> Non
     ctx.exit()
 
 
-@click.command(epilog="\b\nExample:\n  tracebed metrics runs/real runs/sim --window 0:2h")
+@click.command(
+    epilog="\b\nExample:\n  tracebed metrics runs/real runs/sim --window 0:2h\n"
+    "  tracebed metrics experiments/real --noise testbed.noise.yaml"
+)
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @tau_option
 @click.option(
@@ -70,6 +83,20 @@ def _definitions(ctx: click.Context, param: click.Parameter, value: bool) -> Non
     callback=_definitions,
     help="Print the definitions and margins of all metrics, and exit.",
 )
+@click.option(
+    "--noise",
+    type=OutputPath(NOISE),
+    metavar="FILE.yaml",
+    help="The runs are repetitions of real runs: print how much their metrics vary, and how many repetitions a verdict "
+    "needs, and write the noise profile of the testbed.",
+)
+@click.option(
+    "--tolerances",
+    type=PATH,
+    metavar="FILE",
+    help="With --noise: margins for the repetitions needed.  [default: those of the metrics]",
+)
+@replace_option
 @json_option
 def metrics(
     runs: tuple[Path, ...],
@@ -79,13 +106,28 @@ def metrics(
     power: str,
     grid: str | None,
     ended: bool,
+    noise: Path | None,
+    tolerances: Path | None,
+    replace: bool,
     as_json: bool,
 ) -> None:
     """Print the metrics of runs: makespan, waits, responses, slowdowns, utilization, operations.
 
     Several runs are shown side by side. The figures of a run of `tracebed simulate --shake` have the interval over the
     runs with shaken input, and a second table says where the other runs differ from the first by more than accident.
+
+    With --noise, RUN is a real run, a folder of repetitions (rep-01, rep-02, ...), or the folder of an experiment. All
+    runs must be from testbeds with the same settings. The profile supplies the noise to `tracebed compare --noise`
+    where a real run was not repeated.
     """
+    if noise is not None:
+        from tracebed.cli.noise import print_noise
+
+        check_alone("noise", ("runs", "tolerances", "replace", "tau", "as_json"))
+        print_noise(runs, noise, replace=replace, tolerances_file=tolerances, tau=tau, as_json=as_json)
+        return
+    if tolerances is not None or replace:
+        raise InputError("--tolerances and --replace are for a noise profile", hint="add --noise FILE")
     from tracebed.api.measures import differences, measured
 
     options: dict[str, Any] = {"tau": tau, "window": _window(window), "after": after, "ended": ended}

@@ -1,7 +1,8 @@
-"""`tracebed noise`: the variation of repeated real runs, and the noise profile of a testbed."""
+"""The noise of repeated real runs: the tables and the file of `tracebed metrics --noise`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,54 +10,36 @@ import click
 
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.messages import progress, say, warn
-from tracebed.cli.options import json_option, output_option, tau_option
 from tracebed.errors import InputError
-from tracebed.outputs import NOISE
 
 if TYPE_CHECKING:
-    from tracebed.validation.verdict.noise import CellNoise, NoiseFloor
-    from tracebed.validation.verdict.tolerances import Tolerances
+    from tracebed.api.noises import CellNoise, NoiseFloor, Tolerances
 
 SCHEMA = "tracebed-noise-floor/1"
 
 
-@click.command(epilog="\b\nExample:\n  tracebed noise runs/campaign -o testbed.noise.yaml")
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
-@output_option("File of the noise profile (YAML).", NOISE, required=False)
-@click.option(
-    "--tolerances",
-    "tolerances_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Margins for the repetitions needed, in place of the defaults.",
-)
-@tau_option
-@json_option
-def noise(
-    runs: tuple[Path, ...],
-    output: Path | None,
-    replace: bool,
-    tolerances_file: Path | None,
-    tau: float,
-    as_json: bool,
+def print_noise(
+    runs: Sequence[Path], output: Path, *, replace: bool, tolerances_file: Path | None, tau: float, as_json: bool
 ) -> None:
-    """Print how much the metrics of repeated real runs vary, and how many repetitions a verdict needs.
+    """Print the noise of repetitions, and write the noise profile.
 
-    RUN is a real run, a folder of repetitions (rep-01, rep-02, ...), or the folder of a campaign. All runs must be from
-    testbeds with the same settings. The profile supplies the noise to `tracebed compare --noise` where a real run was
-    not repeated.
+    Args:
+        runs: real runs, folders of repetitions, or folders of experiments.
+        output: file of the noise profile.
+        replace: whether an earlier noise profile is replaced.
+        tolerances_file: margins for the repetitions needed, in place of the defaults.
+        tau: threshold of the bounded slowdown, s.
+        as_json: whether to print JSON in place of tables.
+
+    Raises:
+        InputError: a run cannot be used, or the repetitions are too few for a profile.
     """
     import tracebed.api as tb
-    from tracebed.validation.verdict.tolerances import Tolerances
+    from tracebed.api.noises import Tolerances
 
     tolerances = Tolerances.load(tolerances_file) if tolerances_file is not None else Tolerances.default()
     with progress("reading the runs"):
         floor = tb.noise(list(runs), tau=tau)
-    if output is not None:
-        if floor.profile is None:
-            what = "the repetitions are too few for a noise profile"
-            raise InputError(what, hint="a profile needs five repetitions of a workload and policy, or more of several")
-        floor.profile.save(output, replace=replace)
     if as_json:
         print_json(SCHEMA, _document(floor, tolerances))
     else:
@@ -67,12 +50,15 @@ def noise(
         warn(f"unusual in outcome, included: {text}")
     for note in floor.notes:
         warn(note)
-    if output is not None:
-        say(f"noise profile: {output}")
+    if floor.profile is None:
+        what = "the repetitions are too few for a noise profile"
+        raise InputError(what, hint="a profile needs five repetitions of a workload and policy, or more of several")
+    floor.profile.save(output, replace=replace)
+    say(f"noise profile: {output}")
 
 
 def _document(floor: NoiseFloor, tolerances: Tolerances) -> dict[str, Any]:
-    from tracebed.validation.verdict.noise import repeats_for
+    from tracebed.api.noises import repeats_for
 
     return {
         "cells": [vars(item) | {"cv": item.cv} for item in floor.cells],
@@ -90,10 +76,10 @@ def _document(floor: NoiseFloor, tolerances: Tolerances) -> dict[str, Any]:
 
 def _print(floor: NoiseFloor, tolerances: Tolerances) -> None:
     """Print the cells with the gated metrics, and a line per metric with its pooled noise."""
-    from tracebed.validation.metrics import all_metrics
-    from tracebed.validation.verdict.noise import repeats_for
+    from tracebed.api.measures import metric_definitions
+    from tracebed.api.noises import repeats_for
 
-    known = all_metrics()
+    known = metric_definitions()
     gated = [name for name, margin in tolerances.margins.items() if margin.gate and name in known]
     by_cell: dict[str, dict[str, Any]] = {}
     for item in floor.cells:

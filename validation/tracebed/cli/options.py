@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from tracebed import bounds
 from tracebed.errors import InputError
@@ -199,6 +200,26 @@ tau_option = click.option(
     show_default=True,
     help="Threshold of the bounded slowdown, in seconds.",
 )
+
+
+def given(names: Collection[str]) -> str | None:
+    """Return the first option or argument of the current command, among the parameters `names`, that was given."""
+    context = click.get_current_context()
+    found = (
+        param
+        for param in context.command.params
+        if param.name in names and context.get_parameter_source(param.name) is not ParameterSource.DEFAULT
+    )
+    return next(
+        (param.opts[-1] if isinstance(param, click.Option) else param.make_metavar(context) for param in found), None
+    )
+
+
+def check_alone(name: str, beside: Collection[str]) -> None:
+    """Raise InputError if a parameter of the current command other than `name` and those in `beside` was given."""
+    others = {param.name or "" for param in click.get_current_context().command.params if param.expose_value}
+    if option := given(others - {name, *beside}):
+        raise InputError(f"{option} does not apply with --{name}", hint="leave it out")
 
 
 def check_outputs(context: click.Context) -> None:

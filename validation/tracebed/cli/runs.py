@@ -14,11 +14,12 @@ from tracebed.cli.messages import say, warn
 from tracebed.cli.options import (
     LATER,
     PATH,
+    check_alone,
     inventory_option,
     json_option,
     output_option,
 )
-from tracebed.cli.schedulers import check_alone, check_scheduler_options, replay_on, scheduler_options
+from tracebed.cli.schedulers import check_scheduler_options, replay_on, scheduler_options
 from tracebed.cli.sections import Sectioned
 from tracebed.cli.setup_options import OF_REPLAYS, SECTION, settings_of, setup_options
 from tracebed.cli.watch import shown_live, watch_options

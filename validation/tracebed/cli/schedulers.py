@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from tracebed.api.settings import ROOMS
 from tracebed.cli.messages import say
-from tracebed.cli.options import Command, ExtensionName, ExtensionOption
+from tracebed.cli.options import Command, ExtensionName, ExtensionOption, given
 from tracebed.cli.watch import shown_live
 from tracebed.errors import InputError
 
@@ -51,24 +50,6 @@ def scheduler_options(command: Command) -> Command:
     return command
 
 
-def _given(names: Collection[str]) -> str | None:
-    """Return the first option of the current command, among those of the parameters `names`, that was given."""
-    context = click.get_current_context()
-    found = (
-        param
-        for param in context.command.params
-        if param.name in names and context.get_parameter_source(param.name) is not ParameterSource.DEFAULT
-    )
-    return next((param.opts[-1] for param in found), None)
-
-
-def check_alone(name: str, beside: Collection[str]) -> None:
-    """Raise InputError if a parameter of the current command other than `name` and those in `beside` was given."""
-    others = [param.name for param in click.get_current_context().command.params if param.name is not None]
-    if option := _given([other for other in others if other != name and other not in beside]):
-        raise InputError(f"{option} does not apply with --{name}", hint="leave it out")
-
-
 def check_scheduler_options() -> None:
     """Raise an error if the current command mixes options of policies with options of batch systems.
 
@@ -77,10 +58,10 @@ def check_scheduler_options() -> None:
     context = click.get_current_context()
     needed = ["workload", "output"]
     if context.params["scheduler"] is not None:
-        if option := _given(OF_TESTBEDS):
+        if option := given(OF_TESTBEDS):
             raise InputError(f"{option} does not apply with --scheduler", hint="leave it out: the batch system decides")
     else:
-        if option := _given(["scheduler_options"]):
+        if option := given(["scheduler_options"]):
             raise InputError(f"{option} needs --scheduler", hint="add --scheduler slurm, or leave it out")
         needed += ["policy", "inventory"]
     params = {param.name: param for param in context.command.params}

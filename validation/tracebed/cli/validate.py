@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tracebed.cli.console import print_json
-from tracebed.cli.gate import gate_options
+from tracebed.cli.gate import Gating, gate_options
 from tracebed.cli.messages import progress
-from tracebed.cli.options import PATH, STORE, json_option, output_option
+from tracebed.cli.options import PATH, STORE, check_alone, json_option, output_option
 from tracebed.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
-    from tracebed.validation.verdict.validation import Validation
+    from tracebed.api.types import Validation
 
 
 @click.command()
-@click.argument("file", type=PATH, metavar="FILE")
+@click.argument("file", required=False, type=PATH, metavar="FILE")
 @click.option(
     "--simulator",
     "only",
@@ -31,18 +32,22 @@ if TYPE_CHECKING:
     "--case-pages/--no-case-pages", default=True, help="Write a report for each case too (some seconds a case)."
 )
 @output_option("Folder of the runs, the verdicts and the reports.", STORE)
+@click.option(
+    "--recorded",
+    metavar="NAME",
+    help="Validate nothing: copy recorded real runs that are part of tracebed, with their experiment file, to the "
+    "output folder. `tracebed experiment --list` has the names.",
+)
 @gate_options
 @json_option
 def validate(
-    file: Path,
+    file: Path | None,
     only: tuple[str, ...],
     dry_run: bool,
     case_pages: bool,
     output: Path,
-    inconclusive: str,
-    baseline: Path | None,
-    annotate: bool,
-    code_quality: Path | None,
+    recorded: str | None,
+    gating: Gating,
     as_json: bool,
 ) -> ExitCode:
     """Validate the simulators of an experiment: FILE has workloads, policies, simulators, and a testbed or real runs.
@@ -58,12 +63,17 @@ def validate(
     \b
     Example:
       tracebed validate suite.yaml -o validation
+      tracebed validate --recorded emulated -o suite
     """
-    from tracebed.cli.gate import Gate
     from tracebed.cli.runs import end_on_signals
 
+    if recorded is not None:
+        check_alone("recorded", ("output", "as_json"))
+        _copy(recorded, output, as_json)
+        return ExitCode.OK
+    if file is None:
+        raise InputError("no experiment file", hint="name it, or copy recorded real runs: --recorded NAME")
     end_on_signals()
-    from tracebed.api import Baseline
     from tracebed.api.experiments import forecast_suite, load_experiment, load_suite, validate_suite, write_results
     from tracebed.cli.experiments.real import announce, execute
     from tracebed.files import locked_folder
@@ -73,8 +83,9 @@ def validate(
         spec = loaded.experiment
         if not spec.simulators:
             raise InputError("no simulator to validate", where=str(file), hint="add `simulators: {tracebed: {}}`")
-        ratchet = baseline or (loaded.folder / spec.baseline if spec.baseline else None)
-        kept = Baseline.load(ratchet) if ratchet else None  # an invalid baseline is reported before the replays
+        if gating.baseline is None and spec.baseline:
+            gating = replace(gating, baseline=loaded.folder / spec.baseline)
+        kept = gating.kept()  # an invalid baseline is reported before the replays
         suite = load_suite(loaded, loaded.selected({}), output, {}, only)
         forecast = forecast_suite(suite, output)
     announce(forecast)
@@ -84,7 +95,7 @@ def validate(
         predictions, failed, _ = execute(suite, forecast, output)
         with progress("comparing"):
             validations = validate_suite(suite, predictions, output)
-        gate = Gate.of(list(validations.values()), inconclusive, kept)
+        gate = gating.judge(list(validations.values()), kept)
         with progress("drawing the reports"):
             document = write_results(
                 suite, validations, failed, output, gate.inconclusive, gate.findings, case_pages=case_pages
@@ -94,8 +105,19 @@ def validate(
     else:
         _show(validations, output)
     files = [file, *([loaded.folder / spec.tolerances] if spec.tolerances else [])]
-    status = gate.status(list(validations.values()), annotate=annotate, code_quality=code_quality, files=files)
+    status = gate.status(list(validations.values()), files, as_json=as_json)
     return ExitCode.USAGE if failed else status
+
+
+def _copy(name: str, folder: Path, as_json: bool) -> None:
+    """Copy recorded real runs of the package, with their experiment file, to a folder."""
+    from tracebed.api.recorded import recorded_suite, unpack
+
+    file, suite = unpack(name, folder), recorded_suite(name)
+    if as_json:
+        print_json("tracebed-recorded/1", vars(suite) | {"output": str(folder), "file": str(file)})
+    else:
+        click.echo(f"{file}: {suite.cases} cases, {suite.runs} real runs, {suite.title}")
 
 
 def _show(validations: dict[str, Validation], output: Path) -> None:

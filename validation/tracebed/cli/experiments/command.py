@@ -28,7 +28,9 @@ SECTIONS = {
 
 @click.command(cls=Sectioned, sections=SECTIONS)
 @click.argument("experiment", required=False, metavar="FILE|NAME")
-@click.option("--list", "listing", is_flag=True, help="List the experiments that are part of tracebed.")
+@click.option(
+    "--list", "listing", is_flag=True, help="List the experiments and the recorded real runs that are part of tracebed."
+)
 @click.option("--show", is_flag=True, help="Print the experiment file, as a start for one of your own.")
 @click.option(
     "--only",
@@ -71,7 +73,7 @@ def experiment(
     from tracebed.cli.experiments.sensitivity import analyze
 
     if listing:
-        papers.list_all()
+        papers.list_all(as_json)
         return ExitCode.OK
     if experiment is None:
         raise InputError("no experiment", hint="name one, or a file; `tracebed experiment --list` has those shipped")

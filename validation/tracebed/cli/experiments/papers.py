@@ -14,15 +14,22 @@ from tracebed.cli.messages import say
 from tracebed.errors import ExitCode
 
 
-def list_all() -> None:
-    """Print the experiments of tracebed: files of simulated cells, and replays of papers."""
+def list_all(as_json: bool) -> None:
+    """Print the experiments of tracebed (files of simulated cells, and replays of papers) and recorded real runs."""
     from tracebed.api.experiments import PAPERS, load_experiment, shipped
+    from tracebed.api.recorded import recorded_suites
 
-    for name in shipped():
-        about = textwrap.shorten(load_experiment(name).experiment.about, 100, placeholder=" ...")
-        click.echo(f"{name:24}  {about}")
-    for name in PAPERS.names():
-        click.echo(f"{name:24}  {PAPERS.summary(name)}")
+    abouts = {name: load_experiment(name).experiment.about for name in shipped()}
+    abouts |= {name: PAPERS.summary(name) for name in PAPERS.names()}
+    suites = recorded_suites()
+    if as_json:
+        print_json("tracebed-experiments/1", {"experiments": abouts, "recorded": [*map(vars, suites.values())]})
+        return
+    for name, about in abouts.items():
+        click.echo(f"{name:24}  {textwrap.shorten(about, 100, placeholder=' ...')}")
+    click.echo("\nReal runs that were recorded, for `tracebed validate --recorded NAME -o FOLDER`:")
+    for name, suite in suites.items():
+        click.echo(f"{name:24}  {suite.title}: {suite.cases} cases, {suite.runs} runs, recorded {suite.recorded}")
 
 
 def is_paper(name: str) -> bool:

@@ -1,9 +1,9 @@
 """Packing of recorded suites, for maintainers.
 
-    python -m tracebed.validation.recorded.packing NAME CAMPAIGN RUNS TITLE
+    python -m tracebed.validation.recorded.packing NAME EXPERIMENT OUTPUT TITLE
 
-CAMPAIGN is the file of a campaign whose cells are named WORKLOAD-POLICY, RUNS is the output of `tracebed repeat`. The
-suite replaces the one of the same name in the package. Equal runs give an equal file.
+EXPERIMENT is an experiment file whose cases are named WORKLOAD-POLICY, OUTPUT is the output folder of `tracebed
+experiment`. The suite replaces the one of the same name in the package. Equal runs give an equal file.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from tracebed.converters.formats.writing import write_workload
 from tracebed.errors import InputError
 from tracebed.files import replacing
 from tracebed.orchestrator.run import Run
+from tracebed.validation.experiments.file import load_experiment
+from tracebed.validation.experiments.parts import PolicySpec
 from tracebed.validation.recorded.store import INDEX, REAL
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """Time stamp of all files in the zip file."""
 SUITE = """\
 # {title}
-# A suite for `tracebed validate`. Add a simulator: its predictions, or the command that makes them.
+# An experiment for `tracebed validate`. Add a simulator: its predictions, or the command that makes them.
 workloads:
 {workloads}
 policies:
@@ -43,58 +45,65 @@ simulators:
 """
 
 
-def pack(campaign: Path, runs: Path, title: str) -> tuple[bytes, dict[str, Any]]:
+def pack(file: Path, output: Path, title: str) -> tuple[bytes, dict[str, Any]]:
     """Return a suite as a zip file, and its entry in the index.
 
     Args:
-        campaign: the campaign file; its cells are named WORKLOAD-POLICY.
-        runs: the output folder of the campaign.
+        file: the experiment. Its simulator `tracebed`, if there is one, has the calibration of the suite.
+        output: the output folder of the experiment.
         title: what was run where, in one line.
 
     Raises:
-        InputError: a cell has no runs, or its name does not end in its policy.
+        InputError: a workload is not a file, or a case has no runs or another name than WORKLOAD-POLICY.
     """
-    spec = yaml.safe_load(campaign.read_text(encoding="utf-8"))
-    defaults = spec.get("defaults", {})
-    workloads: dict[str, str] = {}
-    policies: dict[str, dict[str, Any]] = {}
+    loaded = load_experiment(str(file))
+    experiment, source = loaded.experiment, loaded.source
+    parameters = {policy.name: policy.parameters for policy in experiment.policies}
+    calibration = experiment.simulators["tracebed"].calibration if "tracebed" in experiment.simulators else None
+    points = experiment.points()
     count = jobs = 0
     created = []
     with tempfile.TemporaryDirectory(prefix="tracebed-packing-") as scratch:
         folder = Path(scratch)
         (folder / "workloads").mkdir()
-        for case, cell in spec["cells"].items():
-            cell = defaults | cell
-            workload, dash, policy = case.rpartition("-")
-            if not dash or policy != cell["policy"]:
-                raise InputError(f"cell {case} is not named WORKLOAD-{cell['policy']}", where=str(campaign))
-            if workload not in workloads:
-                workloads[workload] = f"workloads/{workload}.csv"
-                write_workload(read_workload(campaign.parent / cell["workload"]), folder / workloads[workload])
-            repetitions = sorted((runs / case).glob("rep-*"))
+        for name, workload in experiment.workloads.items():
+            if not workload.is_plain:
+                raise source.error(f"workload {name} is not a file", "workloads", name)
+            write_workload(read_workload(loaded.folder / str(workload.file)), folder / f"workloads/{name}.csv")
+        for point in points:
+            case = f"{point.workload}-{point.policy}"
+            if experiment.case_name(point) != case:
+                raise source.error(f"case {experiment.case_name(point)} is not named {case}")
+            repetitions = sorted((output / REAL / case).glob("rep-*/run.json"))
             if not repetitions:
-                raise InputError(f"cell {case} has no runs", where=str(runs), hint="run `tracebed repeat` first")
-            for path in repetitions:
+                raise InputError(f"case {case} has no runs", where=str(output), hint="run `tracebed experiment` first")
+            for path in (each.parent for each in repetitions):
                 run = Run.load(path)
-                policies[policy] = run.info.policy_parameters  # those of the runs, whatever the defaults are later
+                parameters[point.policy] |= run.info.policy_parameters  # whatever the defaults are later
                 created.append(run.info.created or "")
                 (folder / REAL / case).mkdir(parents=True, exist_ok=True)
                 Run(run.info, run.jobs, run.allocations, run.reconfigurations).save(folder / REAL / case / path.name)
             count += len(repetitions)
             jobs += len(run.jobs)
-        calibration = defaults.get("work_rate")
-        if calibration:
-            (folder / "calibration.yaml").write_bytes((campaign.parent / calibration).read_bytes())
+        if isinstance(calibration, str):
+            (folder / "calibration.yaml").write_bytes((loaded.folder / calibration).read_bytes())
         text = SUITE.format(
             title=title,
-            workloads="\n".join(f"  {name}: {file}" for name, file in workloads.items()),
-            policies="\n".join(f"  {policy}: {json.dumps({'parameters': has})}" for policy, has in policies.items()),
-            calibration="calibration: calibration.yaml" if calibration else "",
+            workloads="\n".join(f"  {name}: workloads/{name}.csv" for name in experiment.workloads),
+            policies="\n".join(f"  - {_policy(each, parameters[each.name])}" for each in experiment.policies),
+            calibration="calibration: calibration.yaml" if isinstance(calibration, str) else "",
         )
         (folder / "suite.yaml").write_text(text, encoding="utf-8")
         data = _zipped(folder)
-    facts = {"title": title, "cases": len(spec["cells"]), "runs": count, "jobs": jobs, "recorded": min(created)[:10]}
+    facts = {"title": title, "cases": len(points), "runs": count, "jobs": jobs, "recorded": min(created)[:10]}
     return data, facts | {"sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _policy(spec: PolicySpec, parameters: dict[str, Any]) -> str:
+    """Return a policy with its parameters as YAML, on one line."""
+    if not parameters and spec.name == spec.policy:
+        return spec.name
+    return json.dumps({"label": spec.name} | spec.model_dump(exclude_defaults=True) | {"parameters": parameters})
 
 
 def _zipped(folder: Path) -> bytes:
@@ -108,10 +117,10 @@ def _zipped(folder: Path) -> bytes:
     return stream.getvalue()
 
 
-def main(name: str, campaign: str, runs: str, title: str) -> None:
+def main(name: str, experiment: str, output: str, title: str) -> None:
     """Pack a suite, and add it to the index of the package in the current checkout."""
     room = Path(__file__).parent
-    data, facts = pack(Path(campaign), Path(runs), title)
+    data, facts = pack(Path(experiment), Path(output), title)
     with replacing(room / f"{name}.zip") as file:
         file.write(data)
     index = yaml.safe_load((room / INDEX).read_text(encoding="utf-8")) or {}

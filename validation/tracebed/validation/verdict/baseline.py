@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from tracebed.errors import InputError
-from tracebed.input_files import MAX_RUN_JSON, read_json
 from tracebed.stored import StoredFile
 from tracebed.validation.verdict.acceptance import SimulatorBaseline, simulator_baseline, title
-from tracebed.validation.verdict.document import check_document
 from tracebed.validation.verdict.gate import Finding
 from tracebed.validation.verdict.ratchet import changed_tolerances, compare
-from tracebed.validation.verdict.validation import SCHEMA, SUITE_SCHEMA, Validation
+from tracebed.validation.verdict.validation import Validation
 
 LEAST_SEEDS = 5
 """Smallest number of runs of a stochastic simulator in each case."""
@@ -32,7 +29,7 @@ class Baseline(StoredFile):
     """The results of one or several simulators: acceptance limits and errors."""
 
     KIND: ClassVar[str] = "baseline"
-    HINT: ClassVar[str] = "`tracebed baseline update` writes baselines"
+    HINT: ClassVar[str] = "`tracebed validate --baseline FILE --update-baseline better` writes baselines"
 
     file_schema: Annotated[Literal["tracebed-baseline/1"], Field(alias="schema")] = "tracebed-baseline/1"
     tracebed: str
@@ -63,7 +60,7 @@ class Baseline(StoredFile):
             return [Finding(name, "", "simulator", f"the baseline does not contain the simulator {name}", False)]
         old, new = self.simulators[name], Baseline.of([validation.to_json()]).simulators[name]
         if changed := changed_tolerances(old, new):
-            hint = "restore the tolerances, or review the change and run `tracebed baseline update --accept-worse`"
+            hint = "restore the tolerances, or review the change and give --update-baseline any"
             raise InputError(f"the tolerances differ from those of the baseline: {changed}", hint=hint)
         return list(compare(name, old, new, old.ratchet))
 
@@ -92,26 +89,3 @@ def _improvements(name: str, before: SimulatorBaseline, after: SimulatorBaseline
         if was is not None and was.z is not None and now.z is not None and abs(now.z) < abs(was.z) - GROWTH:
             text = f"{title(metric)}: the error fell from {was.z:+.2f} to {now.z:+.2f} margins"
             yield Finding(name, metric, title(metric), text, False)
-
-
-def verdicts_in(path: Path) -> list[dict[str, Any]]:
-    """Return the documents of the verdicts in a file, one per simulator.
-
-    Args:
-        path: the output of `tracebed compare --json`, the file `verdict.json` of `tracebed validate`, or its folder.
-
-    Raises:
-        InputError: the file cannot be read, contains no verdict, or a value in it is invalid.
-    """
-    file = path / "verdict.json" if path.is_dir() else path
-    hint = "give verdict.json, which `tracebed validate` writes, or its folder"
-    document = read_json(file, "verdict", hint=hint, most=MAX_RUN_JSON)
-    of_suite = isinstance(document, dict) and document.get("schema") == SUITE_SCHEMA
-    documents = document.get("simulators") if of_suite else [document]
-    documents = documents if isinstance(documents, list) else []
-    found = [item for item in documents if isinstance(item, dict) and item.get("schema") == SCHEMA]
-    if not found or len(found) < len(documents):
-        raise InputError("contains no verdict", where=str(file), hint=hint)
-    for item in found:
-        check_document(item, where=str(file), hint=hint)
-    return found

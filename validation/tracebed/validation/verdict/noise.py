@@ -107,7 +107,7 @@ class NoiseProfile(StoredFile):
     """The noise of a class of testbeds, from earlier repetitions."""
 
     KIND: ClassVar[str] = "noise profile"
-    HINT: ClassVar[str] = "`tracebed noise RUN... -o FILE` writes noise profiles"
+    HINT: ClassVar[str] = "`tracebed metrics RUN... --noise FILE` writes noise profiles"
 
     file_schema: Annotated[Literal["tracebed-noise/1"], Field(alias="schema")] = "tracebed-noise/1"
     created: Instant

@@ -1,0 +1,23 @@
+"""The gate of CI jobs: baselines, findings, and the verdicts for the pages and reports of CI servers."""
+
+from tracebed.validation.report.annotations import annotate, code_quality
+from tracebed.validation.report.junit import junit
+from tracebed.validation.report.markdown import markdown
+from tracebed.validation.verdict.acceptance import SimulatorBaseline, title
+from tracebed.validation.verdict.baseline import Baseline
+from tracebed.validation.verdict.gate import Finding, OnInconclusive, gate
+from tracebed.validation.verdict.rule import Verdict
+
+__all__ = [
+    "Baseline",
+    "Finding",
+    "OnInconclusive",
+    "SimulatorBaseline",
+    "Verdict",
+    "annotate",
+    "code_quality",
+    "gate",
+    "junit",
+    "markdown",
+    "title",
+]
