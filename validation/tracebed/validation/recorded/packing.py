@@ -1,9 +1,9 @@
 """Packing of recorded suites, for maintainers.
 
-    python -m tracebed.validation.recorded.packing NAME CAMPAIGN RUNS TITLE
+    python -m tracebed.validation.recorded.packing NAME EXPERIMENT FOLDER TITLE
 
-CAMPAIGN is the file of a campaign whose cells are named WORKLOAD-POLICY, RUNS is the output of `tracebed repeat`. The
-suite replaces the one of the same name in the package. Equal runs give an equal file.
+EXPERIMENT is an experiment file with one testbed, FOLDER the output folder of `tracebed experiment`. The suite replaces
+the one of the same name in the package. Equal runs give an equal file.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from tracebed.converters.formats.writing import write_workload
 from tracebed.errors import InputError
 from tracebed.files import replacing
 from tracebed.orchestrator.run import Run
+from tracebed.validation.experiments.file import load_experiment
+from tracebed.validation.experiments.predicted.specs import TRACEBED
 from tracebed.validation.recorded.store import INDEX, REAL
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """Time stamp of all files in the zip file."""
 SUITE = """\
 # {title}
-# A suite for `tracebed validate`. Add a simulator: its predictions, or the command that makes them.
+# An experiment for `tracebed validate`. Add a simulator: its predictions, or the command that makes them.
 workloads:
 {workloads}
 policies:
@@ -43,58 +45,67 @@ simulators:
 """
 
 
-def pack(campaign: Path, runs: Path, title: str) -> tuple[bytes, dict[str, Any]]:
+def pack(experiment: Path, output: Path, title: str) -> tuple[bytes, dict[str, Any]]:
     """Return a suite as a zip file, and its entry in the index.
 
     Args:
-        campaign: the campaign file; its cells are named WORKLOAD-POLICY.
-        runs: the output folder of the campaign.
+        experiment: the experiment file, with one testbed and files as workloads.
+        output: the output folder of the experiment.
         title: what was run where, in one line.
 
     Raises:
-        InputError: a cell has no runs, or its name does not end in its policy.
+        InputError: the experiment has no testbed or several, a workload is not a file, or a case has no runs.
     """
-    spec = yaml.safe_load(campaign.read_text(encoding="utf-8"))
-    defaults = spec.get("defaults", {})
+    file = load_experiment(str(experiment))
+    spec, points = file.experiment, file.selected({})
+    if spec.testbed is None:
+        raise file.source.error("the experiment has no `testbed`, or several", hint="pack the runs of one testbed")
     workloads: dict[str, str] = {}
-    policies: dict[str, dict[str, Any]] = {}
+    policies: dict[str, str] = {}
     count = jobs = 0
     created = []
     with tempfile.TemporaryDirectory(prefix="tracebed-packing-") as scratch:
         folder = Path(scratch)
         (folder / "workloads").mkdir()
-        for case, cell in spec["cells"].items():
-            cell = defaults | cell
-            workload, dash, policy = case.rpartition("-")
-            if not dash or policy != cell["policy"]:
-                raise InputError(f"cell {case} is not named WORKLOAD-{cell['policy']}", where=str(campaign))
+        for point in points:
+            case, workload = spec.case_name(point), point.workload
             if workload not in workloads:
+                own = spec.workloads[workload].file
+                if own is None:
+                    raise file.source.error(f"workload {workload} is not a file", "workloads", workload)
                 workloads[workload] = f"workloads/{workload}.csv"
-                write_workload(read_workload(campaign.parent / cell["workload"]), folder / workloads[workload])
-            repetitions = sorted((runs / case).glob("rep-*"))
+                write_workload(read_workload(file.folder / own), folder / workloads[workload])
+            repetitions = sorted((output / REAL / case).glob("rep-*/run.json"))
             if not repetitions:
-                raise InputError(f"cell {case} has no runs", where=str(runs), hint="run `tracebed repeat` first")
-            for path in repetitions:
+                raise InputError(f"case {case} has no runs", where=str(output), hint="run `tracebed experiment` first")
+            for path in (item.parent for item in repetitions):
                 run = Run.load(path)
-                policies[policy] = run.info.policy_parameters  # those of the runs, whatever the defaults are later
+                policies[point.policy] = _policy(point.policy, run)
                 created.append(run.info.created or "")
                 (folder / REAL / case).mkdir(parents=True, exist_ok=True)
                 Run(run.info, run.jobs, run.allocations, run.reconfigurations).save(folder / REAL / case / path.name)
             count += len(repetitions)
             jobs += len(run.jobs)
-        calibration = defaults.get("work_rate")
-        if calibration:
-            (folder / "calibration.yaml").write_bytes((campaign.parent / calibration).read_bytes())
+        simulator = spec.simulators.get(TRACEBED)
+        calibration = simulator.calibration if simulator is not None else None
+        if isinstance(calibration, str):
+            (folder / "calibration.yaml").write_bytes((file.folder / calibration).read_bytes())
         text = SUITE.format(
             title=title,
-            workloads="\n".join(f"  {name}: {file}" for name, file in workloads.items()),
-            policies="\n".join(f"  {policy}: {json.dumps({'parameters': has})}" for policy, has in policies.items()),
+            workloads="\n".join(f"  {name}: {path}" for name, path in workloads.items()),
+            policies="\n".join(f"  - {policy}" for policy in policies.values()),
             calibration="calibration: calibration.yaml" if calibration else "",
         )
         (folder / "suite.yaml").write_text(text, encoding="utf-8")
         data = _zipped(folder)
-    facts = {"title": title, "cases": len(spec["cells"]), "runs": count, "jobs": jobs, "recorded": min(created)[:10]}
+    facts = {"title": title, "cases": len(points), "runs": count, "jobs": jobs, "recorded": min(created)[:10]}
     return data, facts | {"sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _policy(label: str, run: Run) -> str:
+    """Return the policy of a run as YAML, with the parameters of the run, which later defaults do not change."""
+    has = run.info.policy_parameters
+    return json.dumps({"policy": run.info.policy, "parameters": has, "label": label}) if has else str(run.info.policy)
 
 
 def _zipped(folder: Path) -> bytes:
@@ -108,10 +119,10 @@ def _zipped(folder: Path) -> bytes:
     return stream.getvalue()
 
 
-def main(name: str, campaign: str, runs: str, title: str) -> None:
+def main(name: str, experiment: str, output: str, title: str) -> None:
     """Pack a suite, and add it to the index of the package in the current checkout."""
     room = Path(__file__).parent
-    data, facts = pack(Path(campaign), Path(runs), title)
+    data, facts = pack(Path(experiment), Path(output), title)
     with replacing(room / f"{name}.zip") as file:
         file.write(data)
     index = yaml.safe_load((room / INDEX).read_text(encoding="utf-8")) or {}
