@@ -21,6 +21,7 @@ import pytest
 from click.testing import CliRunner
 
 import logs
+import packages
 import tracebed.api as tb
 from tracebed.cli import tracebed
 from tracebed.errors import ExitCode
@@ -281,6 +282,10 @@ def own_suite(path: Path) -> None:
     path.write_text(page.partition("```yaml\n")[2].partition("```")[0])
 
 
+def best_fit(path: Path) -> None:
+    path.write_text(packages.files_of(ROOT / "docs/how-to/write-a-policy.md")["bestfit.py"])
+
+
 FIXTURES: dict[str, Callable[[Path], None]] = {
     "RICC-2010-2.swf.gz": swf,
     "cori-knl": cori,
@@ -292,6 +297,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "accuracy.yaml": accuracy,
     "busy.yaml": busy,
     "runs": runs,
+    "bestfit.py": best_fit,
     "real.csv": strangers,
     "sim.csv": strangers,
     "mine.yaml": own_suite,
@@ -304,7 +310,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
 
 def provide(word: str, folder: Path) -> None:
     """Write a file that a command assumes, if it is missing and can be made."""
-    top = word.partition("/")[0]
+    top = word.partition("/")[0].partition(":")[0]
     if top in FIXTURES and not (folder / top).exists():
         FIXTURES[top](folder / top)
 
