@@ -55,8 +55,6 @@ STANDS_ON = {
     "testing": GROUND | {"converters", "orchestrator", "validation", "api"},
     "cli": GROUND | {"api"},
 }
-LONG_SIGNATURES = {"converters/tracebed/converters/log.py: make_log"}
-"""Functions that may have more than 12 parameters."""
 ORCHESTRATOR = "tracebed.orchestrator"
 # package of the orchestrator -> its sibling packages that it may not import
 APART = {
@@ -388,7 +386,7 @@ def test_no_signature_has_more_than_12_parameters() -> None:
                 names += [each.arg for each in (given.vararg, given.kwarg) if each is not None]
                 if len({*names} - {"self", "cls"}) > 12:
                     long[f"{path.relative_to(ROOT)}: {node.name}"] = len(names)
-    assert {where: count for where, count in long.items() if where not in LONG_SIGNATURES} == {}
+    assert long == {}
 
 
 def test_every_module_has_a_docstring() -> None:

@@ -42,12 +42,9 @@ def make_log(
     system: System | None = None,
     time_zone: str | None = None,
     parameters: Mapping[str, Any] | None = None,
-    defects: Mapping[str, BoolArray] | None = None,
-    counts: Mapping[str, int] | None = None,
+    defects: Mapping[str, BoolArray | int] | None = None,
     place: Callable[[int], str] | None = None,
     names: Sequence[str] = (),
-    keep_names: bool = False,
-    extras: Mapping[str, pd.Series[Any]] | None = None,
     unread: Sequence[str] = (),
     since_1970: bool = True,
     only: BoolArray | None = None,
@@ -64,16 +61,14 @@ def make_log(
         columns: columns of `workload.SCHEMA` or `extra_...`, each of shape (records,). Instants are in s since
             1970 UTC, NaN if unknown. A missing `run_time` is `logged_end` - `logged_start`. `nodes` and
             `cores_per_node` may be floats, which are rounded up; invalid sizes become 0 nodes (unknown) or 1 core.
+            Columns that are not needed may be pandas series.
         system: the machine.
         time_zone: the time zone of the machine's clock.
-        parameters: the options of the reader, for the provenance.
-        defects: tolerated defect -> affected records, shape (records,). Each defect gives one warning with the
-            number of records and the place of the first.
-        counts: tolerated defects that do not belong to records -> number of occurrences.
+        parameters: the options of the reader, for the provenance; `keep_names`: whether names stay as they are.
+        defects: tolerated defect -> affected records, shape (records,), or number of occurrences if the defect does
+            not belong to records. Each defect gives one warning with the number and the place of the first record.
         place: function from the number of a record to `file:line`.
-        names: columns that hold names of persons and projects.
-        keep_names: keep those names instead of replacing them by pseudonyms.
-        extras: further columns to keep, with names beginning `extra_`.
+        names: columns that hold names of persons and projects, which are replaced by pseudonyms.
         unread: columns of the files that are left out; a warning lists them.
         only: mask of the records of the chosen machine, shape (records,); default: all records.
         since_1970: whether instants are in s since 1970. Otherwise they are in s since the start of the log
@@ -85,14 +80,16 @@ def make_log(
     where = place_of(files)
     if time_zone is not None:
         check_zone(time_zone)
-    found = {**columns, **(extras or {})}
+    found = dict(columns)
+    masks = {what: found for what, found in (defects or {}).items() if not isinstance(found, int)}
+    counts = {what: found for what, found in (defects or {}).items() if isinstance(found, int)}
     rows: IntArray | None = None
     if only is not None and not only.all():
         rows = np.flatnonzero(only)
         found = {name: _taken(values, rows) for name, values in found.items()}
-        defects = {what: mask[rows] for what, mask in (defects or {}).items()}
-        counts = {"records of other machines, left out": len(only) - len(rows), **(counts or {})}
-    noted = {**(defects or {}), **_repair_times(found), **_repair_sizes(found, system)}
+        masks = {what: mask[rows] for what, mask in masks.items()}
+        counts = {"records of other machines, left out": len(only) - len(rows), **counts}
+    noted = {**masks, **_repair_times(found), **_repair_sizes(found, system)}
     submit = found["submit_time"]
     known = np.isfinite(submit)
     if not known.any():
@@ -101,7 +98,7 @@ def make_log(
     for name in INSTANTS:
         if name in found:
             found[name] = np.asarray(found[name], dtype=np.float64) - origin
-    tallies = {what: int(mask.sum()) for what, mask in noted.items()} | dict(counts or {})
+    tallies = {what: int(mask.sum()) for what, mask in noted.items()} | counts
     for what, count in tallies.items():
         first = where
         if place and count and what in noted:
@@ -109,7 +106,7 @@ def make_log(
             first = place(row if rows is None else int(rows[row]))
         tolerate({what: count}, where=first)
     tolerate({f"columns left out (keep them with --keep extra): {', '.join(unread)}": len(unread)}, where=where)
-    if not keep_names:
+    if not (parameters or {}).get("keep_names"):
         key = hashlib.blake2b(b"".join(file.key for file in files), digest_size=32).digest()
         found |= {name: pseudonyms(found[name], name, key) for name in names if name in found}
     table = pd.DataFrame(

@@ -81,7 +81,7 @@ def read_log(
     return make_log(
         files,
         "gwf",
-        columns,
+        columns | {f"extra_{name}": values for name, values in extras.items()},
         time_zone=time_zone,
         parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names},
         defects={
@@ -90,8 +90,6 @@ def read_log(
         },
         place=f.place,
         names=("user", "group", "extra_project", "extra_organisation"),
-        keep_names=keep_names,
-        extras={f"extra_{name}": values for name, values in extras.items()},
     )
 
 

@@ -92,14 +92,12 @@ def read_log(
             "extra_job": f.texts("job").where(several, ""),
             "extra_component": f.texts("component").where(several, ""),
             "extra_allocated": np.where(allocated != nodes * np.fmax(cores, 1.0), allocated, np.nan),
+            **extras,
         },
         time_zone=time_zone,
         parameters={"time_zone": time_zone, "keep_extra": keep_extra, "keep_names": keep_names},
-        defects={"components of multi-component jobs, read as independent jobs": several.to_numpy()},
-        counts=left_out,
+        defects={"components of multi-component jobs, read as independent jobs": several.to_numpy(), **left_out},
         place=f.place,
-        keep_names=keep_names,
-        extras=extras,
         since_1970=bool(np.nanmin(submit, initial=np.inf) >= EPOCH),
     )
 

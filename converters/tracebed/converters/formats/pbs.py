@@ -270,16 +270,14 @@ def read_log(
             "logged_start": start,
             "logged_end": end,
             "extra_gpus": np.array([job.gpus() for job in jobs]),
+            **(_extras(jobs) if keep_extra else {}),
         },
         system=System(name=min(servers)) if len(servers) == 1 else System(),
         time_zone=zone,
         parameters={"time_zone": zone, "keep_extra": keep_extra, "keep_names": keep_names},
-        defects={"jobs of unknown size": nodes == 0, ASSUMED_UTC: local},
-        counts=dict(records.counts),
+        defects={"jobs of unknown size": nodes == 0, ASSUMED_UTC: local, **records.counts},
         place=lambda row: jobs[row].place,
         names=("user", "group"),
-        keep_names=keep_names,
-        extras=_extras(jobs) if keep_extra else None,
     )
 
 

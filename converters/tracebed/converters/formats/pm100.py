@@ -34,7 +34,7 @@ def _derive(c: Columns, system: System, zone: str) -> Derived:
             "status": slurm_states(c.labels("state")),
             "extra_allocated": np.where(allocated != nodes * cores, allocated, np.nan),
         },
-        counts={f"cores counted as hardware threads, divided by {THREADS}": len(c) if threads > 1 else 0},
+        defects={f"cores counted as hardware threads, divided by {THREADS}": len(c) if threads > 1 else 0},
     )
 
 

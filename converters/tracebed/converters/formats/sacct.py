@@ -107,7 +107,8 @@ def read_log(
     return make_log(
         files,
         "sacct",
-        {name: values[rows] for name, values in columns.items()},
+        {name: values[rows] for name, values in columns.items()}
+        | {name: values.iloc[rows].reset_index(drop=True) for name, values in c.extras.items()},
         system=System(name=name),
         time_zone=zone,
         parameters={
@@ -117,7 +118,7 @@ def read_log(
             "machine": machine,
             "by": by,
         },
-        counts={
+        defects={
             "rows of job steps, left out": int(steps.sum()),
             "rows of resized jobs, merged into one job": int(later.sum()),
             "rows of other clusters, left out": int((~only).sum()),
@@ -126,8 +127,6 @@ def read_log(
         },
         place=lambda row: c.place(int(rows[row])),
         names=("user", "group"),
-        keep_names=keep_names,
-        extras={name: values.iloc[rows].reset_index(drop=True) for name, values in c.extras.items()},
         unread=c.unread,
     )
 

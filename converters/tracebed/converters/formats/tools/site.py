@@ -28,8 +28,8 @@ class Derived:
 
     columns: Mapping[str, Any]
     """Columns as in `make_log`; they replace the columns of the same name."""
-    defects: Mapping[str, BoolArray] = field(default_factory=dict)
-    counts: Mapping[str, int] = field(default_factory=dict)
+    defects: Mapping[str, BoolArray | int] = field(default_factory=dict)
+    """Defects as in `make_log`."""
 
 
 @dataclass(frozen=True)
@@ -115,17 +115,14 @@ class Site:
         return make_log(
             files,
             self.name,
-            {**taken, **derived.columns},
+            {**taken, **derived.columns, **c.extras},
             system=system,
             time_zone=zone,
             parameters=options,
             defects=derived.defects,
-            counts=derived.counts,
             only=only,
             place=c.place,
             names=("user", "group"),
-            keep_names=options["keep_names"],
-            extras=c.extras,
             unread=c.unread,
         )
 
