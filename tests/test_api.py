@@ -164,7 +164,7 @@ def test_the_table_of_policies_has_their_kind_and_a_summary() -> None:
         (lambda w: tb.scale(w, load=-1.0), "load"),
         (lambda w: tb.Run.load("absent"), "absent"),
         (lambda w: tb.compare(tb.simulate(w, "easy"), tb.simulate(w, "easy")), "prediction"),
-        (lambda w: tb.sweep("absent-study"), "absent-study"),
+        (lambda w: tb.experiment("absent-study", "out"), "absent-study"),
         (lambda w: tb.clean("absent", "absent-recipe"), "absent"),
         (lambda w: tb.as_run(w), "log"),
         (lambda w: tb.simulate(w, "easy", over_limit="kil"), "did you mean kill"),
@@ -191,7 +191,7 @@ def test_the_table_of_policies_has_their_kind_and_a_summary() -> None:
         (lambda w: tb.make_malleable(w, 0.5, nodes=0), "nodes is 0"),
         (lambda w: tb.metrics([]), "no runs"),
         (lambda w: tb.metrics(tb.simulate(w, "easy"), window="typo"), "arrivals, full"),
-        (lambda w: tb.sweep("kassel-knl", workers=0), "workers is 0"),
+        (lambda w: tb.experiment("kassel-knl", "out", workers=0), "workers is 0"),
     ],
 )
 def test_errors_of_the_caller_are_input_errors(workload: tb.Workload, call: Any, message: str) -> None:

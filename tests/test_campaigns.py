@@ -1,4 +1,4 @@
-"""The campaigns in tests/benchmarks/campaigns: their files, their workload, and the tools that they use."""
+"""The experiments in tests/benchmarks/campaigns: their files, their workload, and the tools that they use."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import pytest
 from click.testing import CliRunner
 
 import tracebed.api as tb
+from suites import suite_of
 from tracebed.cli import tracebed
 from tracebed.errors import ExitCode
-from tracebed.validation.experiments.real.campaign import HINT, CampaignSpec, load_campaign
+from tracebed.validation.experiments.experiment import Experiment
+from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.views.dependence import Dependence
-from tracebed.validation.experiments.views.statistics import CellFigures, Figures, Summary
-from tracebed.yaml_file import YamlFile
+from tracebed.validation.experiments.views.statistics import CellFigures, Figures, Statistics
 
 FOLDER = Path(__file__).with_name("benchmarks") / "campaigns"
 
@@ -43,40 +44,42 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def spec_of(name: str) -> CampaignSpec:
-    return YamlFile.read(FOLDER / name, "campaign", hint=HINT, unreadable="").checked(CampaignSpec)
+def spec_of(name: str) -> Experiment:
+    return load_experiment(str(FOLDER / name)).experiment
 
 
 def test_pace_has_all_nodes_and_neighbors_and_two_clocks() -> None:
     spec, tables = spec_of("pace.yaml"), load("tables")
     paces = [(kind, "wall") for kind in tables.KINDS if kind != "slow"] + [("full", "steady"), ("half", "steady")]
-    assert set(spec.cells) == {f"{kind}-{clock}-{neighbor}" for kind, clock in paces for neighbor in tables.NEIGHBORS}
-    for name, cell in spec.cells.items():
+    assert set(spec.beds) == {f"{kind}-{clock}-{neighbor}" for kind, clock in paces for neighbor in tables.NEIGHBORS}
+    for name, bed in spec.beds.items():
         kind, clock, neighbor = name.split("-")
-        assert (cell.inventory, cell.work_rate) == (f"{kind}.yaml", f"{kind}.calibration.yaml")
-        assert cell.clock == clock
+        assert (bed.inventory, bed.work_rate) == (f"{kind}.yaml", f"{kind}.calibration.yaml")
+        assert bed.clock == clock
         loops = {"quiet": "", "one": "stress-ng --cpu 1 --taskset 0,1", "two": "stress-ng --cpu 2 --taskset 0,1"}
-        assert cell.beside == loops[neighbor]
-        assert spec.counts[name] == (3 if (kind, clock) == ("half", "steady") else 10)
+        assert bed.beside == loops[neighbor]
+        assert spec.repetitions_on(name) == (3 if (kind, clock) == ("half", "steady") else 10)
 
 
 def test_injection_disturbs_as_many_runs_as_it_leaves_quiet() -> None:
-    campaign = load_campaign(FOLDER / "injection.yaml")
+    campaign = suite_of(FOLDER / "injection.yaml").campaign
+    assert campaign is not None
+    counts = {name.removeprefix("jobs-pref-"): count for name, count in campaign.counts.items()}
+    cells = {name.removeprefix("jobs-pref-"): cell for name, cell in campaign.cells.items()}
     for kind, least in {"half": 30, "emulated": 30}.items():
-        own = {name: count for name, count in campaign.spec.counts.items() if name.startswith(f"{kind}-")}
+        own = {name: count for name, count in counts.items() if name.startswith(f"{kind}-")}
         quiet = own.pop(f"{kind}-quiet")
         assert (quiet, sum(own.values())) == (least, least)
-        assert campaign.cells[f"{kind}-quiet"].beside == ""
-        assert all(campaign.cells[name].beside for name in own)
-        assert campaign.cells[f"{kind}-quiet"].inventory.duty() == {"half": 0.5, "emulated": 0}[kind]
+        assert cells[f"{kind}-quiet"].beside == ""
+        assert all(cells[name].beside for name in own)
+        assert cells[f"{kind}-quiet"].inventory.duty() == {"half": 0.5, "emulated": 0}[kind]
 
 
 def test_the_held_out_workloads_are_predicted_under_two_policies_on_both_kinds_of_nodes() -> None:
     spec = spec_of("held-out.yaml")
-    assert {(cell.policy, cell.inventory) for cell in spec.cells.values()} == {
-        (policy, nodes) for policy in ("easy", "pref") for nodes in ("emulated-4", "own.yaml")
-    }
-    assert set(spec.counts.values()) == {5} and len(spec.cells) == 8
+    held = {(point.policy, spec.beds[point.testbed].inventory) for point in spec.points()}
+    assert held == {(policy, nodes) for policy in ("easy", "pref") for nodes in ("emulated-4", "own.yaml")}
+    assert spec.repetitions == 5 and len(spec.points()) == 8
 
 
 def test_the_workload_is_that_of_the_documented_commands(folder: Path) -> None:
@@ -100,20 +103,20 @@ def test_no_decision_depends_on_the_launch_overhead() -> None:
     assert len(found) == 1
 
 
-def summary(runs: pd.DataFrame, figures: list[CellFigures]) -> Summary:
-    return Summary(runs, figures, dict[str, Dependence](), [], 0)
+def summary(runs: pd.DataFrame, figures: list[CellFigures]) -> Statistics:
+    return Statistics(runs, figures, dict[str, Dependence](), [], 0)
 
 
 def test_the_table_of_the_injections_counts_what_was_found_by_how_much_the_response_moved() -> None:
     rows = [
-        ("half-quiet", 100.0, "healthy", "completed"),
-        ("half-quiet", 101.0, "healthy", "completed"),
-        ("half-quiet", 99.0, "degraded", "completed"),
-        ("half-loop-25", 102.0, "healthy", "completed"),
-        ("half-loop-25", 110.0, "degraded", "completed"),
-        ("half-stop-rank", 90.0, "unhealthy", "completed"),
-        ("half-stop-rank", float("nan"), "unhealthy", "interrupted"),
-        ("half-stop-rank", 120.0, "healthy", "completed"),
+        ("jobs-pref-half-quiet", 100.0, "healthy", "completed"),
+        ("jobs-pref-half-quiet", 101.0, "healthy", "completed"),
+        ("jobs-pref-half-quiet", 99.0, "degraded", "completed"),
+        ("jobs-pref-half-loop-25", 102.0, "healthy", "completed"),
+        ("jobs-pref-half-loop-25", 110.0, "degraded", "completed"),
+        ("jobs-pref-half-stop-rank", 90.0, "unhealthy", "completed"),
+        ("jobs-pref-half-stop-rank", float("nan"), "unhealthy", "interrupted"),
+        ("jobs-pref-half-stop-rank", 120.0, "healthy", "completed"),
     ]
     runs = pd.DataFrame(rows, columns=["cell", "mean_response_s", "health", "state"])
     text = load("tables").injection(summary(runs, []))
@@ -124,9 +127,9 @@ def test_the_table_of_the_injections_counts_what_was_found_by_how_much_the_respo
 
 
 def test_the_table_of_the_pace_has_variation_and_error() -> None:
-    figures = {name: Figures(10.0, 0.1, 0.01, -0.002) for name in load("tables").METRICS}
-    runs = pd.DataFrame({"cell": ["half-steady-one"] * 2, "health": ["healthy", "degraded"]})
-    text = load("tables").pace(summary(runs, [CellFigures("half-steady-one", "all", 2, figures)]))
+    figures = {name: Figures(10.0, 0.1, 0.01, {"tracebed": -0.002}) for name in load("tables").METRICS}
+    runs = pd.DataFrame({"cell": ["jobs-pref-half-steady-one"] * 2, "health": ["healthy", "degraded"]})
+    text = load("tables").pace(summary(runs, [CellFigures("jobs-pref-half-steady-one", "all", 2, figures)]))
     assert text.splitlines()[-1] == (
         "| duty 0.5 | steady | one busy loop | 2 | 1 healthy, 1 degraded "
         "| 1.00 % | 1.00 % | 1.00 % | -0.20 % | -0.20 % | -0.20 % |"
@@ -136,14 +139,14 @@ def test_the_table_of_the_pace_has_variation_and_error() -> None:
 @pytest.mark.parametrize("kind", ["rank", "agent", "replayer"])
 def test_a_process_of_the_replay_is_stopped_and_continues(folder: Path, kind: str) -> None:
     (folder / "c.yaml").write_text(
-        "repetitions: 1\nsettle_s: 0\n"
-        "defaults: {workload: jobs.csv, policy: pref, inventory: emulated.yaml, speed: 20000}\n"
-        f"cells: {{a: {{beside: {sys.executable} stop.py {kind} --after 0.1 --for 0.5}}}}\n"
+        "workloads: {jobs: jobs.csv}\npolicies: [pref]\nrepetitions: 1\nsettle_s: 0\n"
+        "testbed: {inventory: emulated.yaml, speed: 20000, "
+        f"beside: {sys.executable} stop.py {kind} --after 0.1 --for 0.5}}\n"
     )
-    (run,) = tb.repeat("c.yaml", "out").to_dict("records")
+    (run,) = tb.experiment("c.yaml", "out").to_dict("records")
     assert run["state"] == "completed"
-    assert (folder / "out" / "a" / "rep-01.log").read_text().startswith(f"stopped the {kind} ")
-    jobs = tb.Run.load("out/a/rep-01").jobs
+    assert (folder / "out" / "real" / "jobs-pref" / "rep-01.log").read_text().startswith(f"stopped the {kind} ")
+    jobs = tb.Run.load("out/real/jobs-pref/rep-01").jobs
     if kind == "rank":  # its job cannot end while it is stopped
         assert (jobs["end"] - jobs["start"]).max() >= 0.5 * 20000
 
@@ -151,15 +154,14 @@ def test_a_process_of_the_replay_is_stopped_and_continues(folder: Path, kind: st
 @pytest.mark.slow
 def test_the_witness_finds_the_disturbed_repetition(folder: Path) -> None:
     (folder / "c.yaml").write_text(
-        "repetitions: 1\nsettle_s: 0\n"
-        "defaults: {workload: jobs.csv, policy: pref, inventory: emulated.yaml, speed: 4000}\n"
-        f"cells: {{a: {{beside: {sys.executable} stop.py rank --after 1 --for 2}}}}\n"
+        "workloads: {jobs: jobs.csv}\npolicies: [pref]\nrepetitions: 1\nsettle_s: 0\n"
+        f"testbed: {{inventory: emulated.yaml, speed: 4000, beside: {sys.executable} stop.py rank --after 1 --for 2}}\n"
     )
-    (run,) = tb.repeat("c.yaml", "out").to_dict("records")
+    (run,) = tb.experiment("c.yaml", "out").to_dict("records")
     assert run["health"] == "unhealthy"
     assert run["causes"]
 
 
-def test_a_process_outside_a_campaign_is_not_stopped(folder: Path) -> None:
+def test_a_process_outside_an_experiment_is_not_stopped(folder: Path) -> None:
     with pytest.raises(SystemExit, match="does not run beside a repetition"):
-        load("stop").campaign()
+        load("stop").experiment()

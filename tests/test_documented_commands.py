@@ -1,6 +1,6 @@
 """The commands in README and docs/: all are accepted, and all blocks of commands run.
 
-The blocks of a page run in order, in one empty folder. Files that a page assumes (logs, workloads, a study) are
+The blocks of a page run in order, in one empty folder. Files that a page assumes (logs, workloads, experiments) are
 replaced by small ones, and replays run at a high speed. A block that a test cannot run has a comment above it,
 `<!-- not run: REASON -->`; the options of its commands are still checked.
 """
@@ -21,6 +21,7 @@ import pytest
 from click.testing import CliRunner
 
 import logs
+import packages
 import tracebed.api as tb
 from tracebed.cli import tracebed
 from tracebed.errors import ExitCode
@@ -47,12 +48,12 @@ NOT_RUN = {
     "docs/how-to/ansible.md": 3,
     "docs/how-to/calibrate.md": 5,
     "docs/how-to/elastisim.md": 2,
+    "docs/how-to/grid.md": 2,
     "docs/how-to/make-a-program-malleable.md": 2,
     "docs/how-to/run-your-programs.md": 1,
     "docs/how-to/repeat.md": 1,
     "docs/how-to/replay.md": 1,
     "docs/how-to/survive.md": 1,
-    "docs/how-to/sweep.md": 2,
     "docs/how-to/write-a-policy.md": 1,
     "docs/reference/import.md": 1,
     "docs/reference/policies/slurm.md": 1,
@@ -211,7 +212,8 @@ def spare(path: Path) -> None:
     path.write_text("groups:\n  spare: {nodes: 'node[61-64]', cores: 48, emulated: true}\n")
 
 
-def study(path: Path) -> None:
+def grid(path: Path) -> None:
+    """Write a small experiment with simulated cells."""
     path.write_text(
         "about: a small one\n"
         "workloads: {drawn: {model: cirne, options: {jobs: 40, nodes: 16}}}\n"
@@ -242,8 +244,8 @@ def runs(path: Path) -> None:
     make(path.parent, "simulate", "ricc.parquet", "--policy", "easy", "-o", "runs/sim")
 
 
-def campaign(path: Path) -> None:
-    """Write the campaign of its how-to page, and the workload of the campaign."""
+def repeated(path: Path) -> None:
+    """Write the experiment of the page on repeated replays, and its workload."""
     provide("small.parquet", path.parent)
     page = (ROOT / "docs/how-to/repeat.md").read_text(encoding="utf-8")
     text = page.partition("```yaml\n")[2].partition("```")[0]
@@ -257,8 +259,8 @@ def strangers(path: Path) -> None:
     path.write_text("\n".join(["id,submit,start,end,nodes", *rows]) + "\n")
 
 
-def suite(path: Path) -> None:
-    """Write the suite of its how-to page, and the workloads of the suite."""
+def accuracy(path: Path) -> None:
+    """Write the experiment of the page on validation, and its workloads."""
     for name in ("cirne.parquet", "lublin.parquet"):
         if not (path.parent / name).exists():
             provide("small.parquet", path.parent)
@@ -268,10 +270,20 @@ def suite(path: Path) -> None:
     path.write_text(text.replace("speed: 20000", "speed: 1000000").replace("repetitions: 5", "repetitions: 2"))
 
 
+def busy(path: Path) -> None:
+    """Write the experiment of the page on accidents."""
+    page = (ROOT / "docs/how-to/accidents.md").read_text(encoding="utf-8")
+    path.write_text(page.partition("```yaml\n")[2].partition("```")[0])
+
+
 def own_suite(path: Path) -> None:
-    """Write the suite file of the page for authors of simulators."""
+    """Write the experiment of the page for authors of simulators."""
     page = (ROOT / "docs/how-to/validate-your-simulator.md").read_text(encoding="utf-8")
     path.write_text(page.partition("```yaml\n")[2].partition("```")[0])
+
+
+def best_fit(path: Path) -> None:
+    path.write_text(packages.files_of(ROOT / "docs/how-to/write-a-policy.md")["bestfit.py"])
 
 
 FIXTURES: dict[str, Callable[[Path], None]] = {
@@ -280,10 +292,12 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "exports": sacct,
     "accounting": accounting,
     "spare.yaml": spare,
-    "study.yaml": study,
-    "campaign.yaml": campaign,
-    "suite.yaml": suite,
+    "grid.yaml": grid,
+    "real.yaml": repeated,
+    "accuracy.yaml": accuracy,
+    "busy.yaml": busy,
     "runs": runs,
+    "bestfit.py": best_fit,
     "real.csv": strangers,
     "sim.csv": strangers,
     "mine.yaml": own_suite,
@@ -296,7 +310,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
 
 def provide(word: str, folder: Path) -> None:
     """Write a file that a command assumes, if it is missing and can be made."""
-    top = word.partition("/")[0]
+    top = word.partition("/")[0].partition(":")[0]
     if top in FIXTURES and not (folder / top).exists():
         FIXTURES[top](folder / top)
 

@@ -73,7 +73,7 @@ CASES = {
     "nodes calibrate -o": Case("nodes calibrate --inventory emulated-4 -o OUT", "out.yaml", light=False),
     "simulate -o": Case("simulate w.parquet --policy easy --nodes 4 -o OUT", "out", "prediction"),
     "experiment -o": Case("experiment study.yaml --workers 1 -o OUT", "out", "store", light=False),
-    "experiment -x -o": Case("experiment study.yaml -x interval_s=10 --workers 1 -o OUT", "out", "store", light=False),
+    "experiment -o, -x": Case("experiment study.yaml -x interval_s=10 --workers 1 -o OUT", "out", "store", light=False),
     "experiment -o, paper": Case("experiment drom-in-situ -o OUT", "out", "store", light=False),
     "experiment -o, replayed": Case("experiment suite.yaml -o OUT", "out", "store", light=False),
     "replay -o": Case("replay w.parquet --policy easy --inventory emulated-4 --speed 1e6 -o OUT", "out", "run"),

@@ -1,5 +1,5 @@
-"""Draw the workloads of the accuracy suites: 30 jobs of each model at an offered load of 0.9, 70 % of the rigid jobs
-malleable, for two computing nodes and for four emulated nodes of one core.
+"""Draw the workloads of the experiments in this folder: 30 jobs of each model at an offered load of 0.9, 70 % of the
+rigid jobs malleable, for two computing nodes and for four emulated nodes of one core.
 
 python draw.py
 """

@@ -1,5 +1,5 @@
-"""Draw the workload of the suite evolving.yaml: 60 jobs of the deadline study for 2 x 4 emulated nodes of one core, all
-of them evolving.
+"""Draw the workload of the experiment evolving.yaml: 60 jobs of the deadline study for 2 x 4 emulated nodes of one
+core, all of them evolving.
 
 python draw_evolving.py
 """

@@ -2,8 +2,8 @@
 
     beside: python3 stop.py rank --after 1.5 --for 2
 
-The command is for the key `beside` of a campaign: it finds the campaign among its ancestors, and stops only processes
-that descend from it. Only the Python standard library is used.
+The command is for the key `beside` of a testbed in an experiment file: it finds `tracebed experiment` among its
+ancestors, and stops only processes that descend from it. Only the Python standard library is used.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def processes() -> dict[int, Process]:
     return found
 
 
-def campaign() -> int:
-    """Return the id of the campaign: the parent of the supervisor among the ancestors of this process."""
+def experiment() -> int:
+    """Return the id of the command: the parent of the supervisor among the ancestors of this process."""
     found, pid = processes(), os.getpid()
     while pid in found:
         if SUPERVISOR in found[pid].command:
             return found[pid].parent
         pid = found[pid].parent
-    sys.exit("stop.py does not run beside a repetition of `tracebed repeat`")
+    sys.exit("stop.py does not run beside a repetition of `tracebed experiment`")
 
 
 def target(kind: str, replayer: int) -> int | None:
@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--after", type=float, default=1.0, help="wall time after the start of the first job, s")
     parser.add_argument("--for", type=float, default=2.0, dest="duration", help="wall time for which it is stopped, s")
     arguments = parser.parse_args()
-    replayer = campaign()
+    replayer = experiment()
     wait_for("rank", replayer)
     time.sleep(arguments.after)
     while not is_stopped(pid := wait_for(arguments.kind, replayer)):

@@ -1,4 +1,4 @@
-"""The tables of the documentation, from the folders of the campaigns pace.yaml and injection.yaml, in Markdown.
+"""The tables of the documentation, from the output folders of pace.yaml and injection.yaml, in Markdown.
 
 python tables.py pace FOLDER
 python tables.py injection FOLDER
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tracebed.validation.experiments.views.statistics import Summary, summarize
+from tracebed.validation.experiments.views.statistics import Statistics, summarize
 
 METRICS = {"makespan_s": "makespan", "mean_wait_s": "wait", "mean_response_s": "response"}
 KINDS = {
@@ -39,17 +39,22 @@ def percent(value: float, form: str = ".2%") -> str:
     return "-" if value != value else f"{value:{form}}".replace("%", " %")
 
 
-def pace(summary: Summary) -> str:
+def testbed(cell: str) -> str:
+    """Return the testbed of a cell, which is named WORKLOAD-POLICY-TESTBED. The only workload is `jobs`."""
+    return cell.removeprefix("jobs-pref-")
+
+
+def pace(summary: Statistics) -> str:
     """Return a row per cell: health, coefficient of variation, and error of the prediction."""
     rows = []
     for item in summary.figures:
         if item.selection != "all":
             continue
-        kind, clock, neighbor = item.cell.split("-")
+        kind, clock, neighbor = testbed(item.cell).split("-")
         states = summary.states.get(item.cell, {})
         health = ", ".join(f"{count} {state}" for state, count in states.items() if count)
         variation = [percent(item.metrics[name].cv) for name in METRICS]
-        errors = [percent(item.metrics[name].error, "+.2%") for name in METRICS]
+        errors = [percent(item.metrics[name].errors["tracebed"], "+.2%") for name in METRICS]
         rows.append([KINDS[kind], clock, NEIGHBORS[neighbor], str(item.n), health, *variation, *errors])
     metrics = list(METRICS.values())
     head = ["nodes", "clock", "neighbors", "n", "health"]
@@ -61,7 +66,7 @@ def moved(runs: pd.DataFrame) -> pd.DataFrame:
 
     An interrupted run has no response: it counts as moved by more than any margin.
     """
-    parts = runs["cell"].str.split("-", n=1, expand=True)
+    parts = runs["cell"].map(testbed).str.split("-", n=1, expand=True)
     runs = runs.assign(kind=parts[0], disturbance=parts[1])
     quiet = runs[runs["disturbance"] == "quiet"].groupby("kind")["mean_response_s"].median()
     distance = (runs["mean_response_s"] / runs["kind"].map(quiet) - 1).abs()
@@ -73,7 +78,7 @@ def share(selected: pd.Series) -> str:
     return f"{int(selected.sum())} of {len(selected)} ({percent(selected.mean(), '.0%')})" if len(selected) else "-"
 
 
-def injection(summary: Summary) -> str:
+def injection(summary: Statistics) -> str:
     """Return two tables: the disturbances one by one, and the rates."""
     runs = moved(summary.runs)
     runs = runs.assign(found=runs["health"].isin(["degraded", "unhealthy"]), refused=runs["health"] == "unhealthy")
@@ -106,11 +111,11 @@ def injection(summary: Summary) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Print the tables of the documentation in Markdown.")
-    parser.add_argument("campaign", choices=["pace", "injection"])
+    parser.add_argument("experiment", choices=["pace", "injection"])
     parser.add_argument("folder", type=Path)
     arguments = parser.parse_args()
     summary = summarize(arguments.folder)
-    sys.stdout.write({"pace": pace, "injection": injection}[arguments.campaign](summary) + "\n")
+    sys.stdout.write({"pace": pace, "injection": injection}[arguments.experiment](summary) + "\n")
     if summary.failed or summary.missing:
         sys.stderr.write(f"{len(summary.failed)} repetitions failed, {summary.missing} are missing\n")
 

@@ -1,4 +1,4 @@
-"""Draw the workload of the suites in this folder: 100 jobs for four nodes, 70 % of the rigid jobs malleable.
+"""Draw the workload of the experiments in this folder: 100 jobs for four nodes, 70 % of the rigid jobs malleable.
 
 python draw.py
 """

@@ -1,4 +1,4 @@
-"""Start the servers of the suites in this folder: an engine for containers, four hosts with SSH servers in network
+"""Start the servers of the experiments in this folder: an engine for containers, four hosts with SSH servers in network
 namespaces, and a Slurm of four nodes. They need root and Debian's docker.io, debootstrap, openssh-server, iproute2,
 slurmctld, slurmd and munge. The script writes the inventories, and stays until Ctrl-C.
 

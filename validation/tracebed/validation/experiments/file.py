@@ -119,21 +119,25 @@ def _checked(name: str, source: YamlFile) -> ExperimentFile:
 
 
 def experiment_of(source: YamlFile) -> Experiment:
-    """Return the experiment of a file, with absolute paths of the policies in files.
+    """Return the experiment of a file, with absolute paths of the policies in files, and files as calibrations.
 
     Raises:
         InputError: a key or value is invalid.
     """
     experiment, folder = source.checked(Experiment), Path(source.where).parent
 
-    def located(key: str, at: int | str, spec: Any) -> Any:
+    def located(key: str, at: int | str, spec: Any, **changes: Any) -> Any:
         try:
-            return spec.model_copy(update={"policy": spec.policy and registry.located(spec.policy, folder)})
+            return spec.model_copy(update={"policy": spec.policy and registry.located(spec.policy, folder)} | changes)
         except InputError as error:
             raise source.error(error.what, key, at, hint=error.hint) from error
 
     policies = [located("policies", index, spec) for index, spec in enumerate(experiment.policies)]
-    simulators = {name: located("simulators", name, spec) for name, spec in experiment.simulators.items()}
+    measured = {name: bed.work_rate for name, bed in experiment.beds.items() if bed.work_rate is not None}
+    simulators = {
+        name: located("simulators", name, spec, **({"calibration": measured} if spec.calibration is True else {}))
+        for name, spec in experiment.simulators.items()
+    }
     found: Experiment = experiment.model_copy(update={"policies": policies, "simulators": simulators})
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from string import Formatter
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -85,8 +85,9 @@ class SimulatorSpec(ReadSpec):
     """Pattern of the paths of recorded predictions, as in `RecordedSpec`."""
     command: str | None = None
     """Command line with placeholders. Its output is a run, or is read by the importer."""
-    calibration: FileName | dict[Name, FileName] | None = None
-    """File of a calibration of the testbed, or name of a testbed -> file; for tracebed and those of the registry."""
+    calibration: FileName | dict[Name, FileName] | Literal[True] | None = None
+    """File of a calibration of the testbed, or name of a testbed -> file, or True for the file `work_rate` of each
+    testbed; for tracebed and the simulators of the registry."""
     runtime_model: str = "ideal"
     """Run time of jobs that hold fewer cores than requested, for the built-in simulator."""
     policy: str | None = None
