@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -11,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -185,12 +184,13 @@ def test_a_command_that_has_done_its_work_is_no_error(tmp_path: Path) -> None:
 
 def test_descendants_include_those_of_other_sessions() -> None:
     with subprocess.Popen(["sh", "-c", "setsid sleep 1000 & wait"]) as process:
+        own = psutil.Process(process.pid)
         deadline = time.monotonic() + 20
-        while len(found := beside.descendants(process.pid)) < 1:
+        while len(found := beside.descendants(own)) < 1:
             assert time.monotonic() < deadline
-        assert process.pid in beside.descendants(os.getpid())
-        for pid in [*found, process.pid]:
-            os.kill(pid, signal.SIGKILL)
+        assert own in beside.descendants(psutil.Process())
+        for each in [*found, own]:
+            each.kill()
 
 
 # -- statistics ----------------------------------------------------------------------------------------------------

@@ -88,6 +88,8 @@ def pack(experiment: Path, output: Path, title: str) -> tuple[bytes, dict[str, A
             jobs += len(run.jobs)
         simulator = spec.simulators.get(TRACEBED)
         calibration = simulator.calibration if simulator is not None else None
+        if isinstance(calibration, dict):  # of the only testbed
+            calibration = calibration.get("")
         if isinstance(calibration, str):
             (folder / "calibration.yaml").write_bytes((file.folder / calibration).read_bytes())
         text = SUITE.format(

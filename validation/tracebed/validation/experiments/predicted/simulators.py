@@ -129,7 +129,7 @@ class Calibrated(Maker):
     def calibrations(self) -> dict[str, Calibration]:
         """Name of the testbed -> its calibration; a calibration of all testbeds has an empty name."""
         given = self.spec.calibration
-        files = {} if given is None else given if isinstance(given, dict) else {"": given}
+        files = given if isinstance(given, dict) else {"": given} if isinstance(given, str) else {}
         return {name: Calibration.load(self.folder / file) for name, file in files.items()}
 
     def calibration(self, task: Task) -> Calibration | None:

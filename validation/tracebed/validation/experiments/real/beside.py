@@ -7,9 +7,9 @@ the command remains if the campaign itself is killed.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+import psutil
 
 from tracebed.errors import TestbedError
 
@@ -105,29 +107,22 @@ def supervise(command: str) -> int:
 def kill_descendants() -> None:
     """Kill the descendants of this process until none remains. Several passes are needed: descendants may fork."""
     deadline = time.monotonic() + PATIENCE_S / 2
-    while (found := descendants(os.getpid())) and time.monotonic() < deadline:
-        for pid in found:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        time.sleep(0.01)
+    while (found := descendants(psutil.Process())) and time.monotonic() < deadline:
+        for process in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(found, timeout=PATIENCE_S / 2)
 
 
-def descendants(ancestor: int) -> list[int]:
-    """Return the ids of the processes that descend from `ancestor` and have not ended."""
-    parents = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
-        except OSError:  # the process has ended
-            continue
-        if state not in "ZX":
-            parents[int(folder.name)] = int(parent)
-    found = [ancestor]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found[1:]
+def descendants(ancestor: psutil.Process) -> list[psutil.Process]:
+    """Return the descendants of a process that have not ended, also those in other sessions."""
+    ended = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    found = []
+    for process in ancestor.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.status() not in ended:
+                found.append(process)
+    return found
 
 
 if __name__ == "__main__":
