@@ -45,10 +45,7 @@ def _definitions(ctx: click.Context, param: click.Parameter, value: bool) -> Non
     ctx.exit()
 
 
-@click.command(
-    epilog="\b\nExample:\n  tracebed metrics runs/real runs/sim --window 0:2h\n"
-    "  tracebed metrics experiments/real --noise testbed.noise.yaml"
-)
+@click.command(epilog="\b\nExample:\n  tracebed metrics runs/real runs/sim --window 0:2h")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @tau_option
 @click.option(
