@@ -148,9 +148,9 @@ def prepare(folder: Path, call: Call) -> list[Case]:
     shutil.copy(folder / "replayed/journal.sqlite", left)
     (left / "tracebed-replay.json").write_text(json.dumps({"schema": "tracebed-replay/1", "output": "left"}) + "\n")
     for _ in range(3):
-        case("journal", f"{left.name}/journal.sqlite", f"recover {left.name} -o out/recovered")
+        case("journal", f"{left.name}/journal.sqlite", f"replay --recover {left.name} -o out/recovered")
     case("journal", "replayed/journal.sqlite", "explain small.csv --real replayed")
-    case("journal", f"{left.name}/tracebed-replay.json", f"recover {left.name} -o out/recovered")
+    case("journal", f"{left.name}/tracebed-replay.json", f"replay --recover {left.name} -o out/recovered")
     case("journal", f"{left.name}/journal.sqlite", f"watch {left.name} --once")
 
     (folder / "real.yaml").write_text(REAL_CELLS)

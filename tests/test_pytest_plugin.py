@@ -100,7 +100,7 @@ def test_the_body_of_a_test_fails_first(pytester: pytest.Pytester) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("suite='missing.yaml'", "*missing.yaml: cannot read the suite*"),
+        ("suite='missing.yaml'", "*missing.yaml: cannot read the experiment*"),
         ("suite='suite.yaml', simulator='mien'", "*mien*mine*"),
         ("'suite.yaml', 'mien'", "*mien*mine*"),
         ("suite='suite.yaml', policy='easy'", "*the marker tracebed has no argument policy*"),

@@ -331,7 +331,7 @@ def test_a_simulator_that_fails_does_not_stop_the_others(recorded: Path) -> None
 @pytest.mark.slow
 def test_a_baseline_and_annotations(recorded: Path) -> None:
     validate("s.yaml", "-o", "out")
-    CliRunner().invoke(tracebed, ["baseline", "update", "out/verdict.json", "-o", "baseline.yaml"])
+    validate("s.yaml", "-o", "out", "--baseline", "baseline.yaml", "--update-baseline", "better")
     assert validate("s.yaml", "-o", "out", "--baseline", "baseline.yaml").return_value == ExitCode.OK
     (recorded / "s.yaml").write_text(RECORDED.replace("right/{", "wrong/{") + "baseline: baseline.yaml\n")
     result = validate("s.yaml", "-o", "out", "--annotate")
