@@ -1,9 +1,9 @@
 """Packing of recorded suites, for maintainers.
 
-    python -m tracebed.validation.recorded.packing NAME EXPERIMENT FOLDER TITLE
+    python -m tracebed.validation.recorded.packing NAME EXPERIMENT OUTPUT TITLE
 
-EXPERIMENT is an experiment file with one testbed, FOLDER the output folder of `tracebed experiment`. The suite replaces
-the one of the same name in the package. Equal runs give an equal file.
+EXPERIMENT is an experiment file whose cases are named WORKLOAD-POLICY, OUTPUT is the output folder of `tracebed
+experiment`. The suite replaces the one of the same name in the package. Equal runs give an equal file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tracebed.errors import InputError
 from tracebed.files import replacing
 from tracebed.orchestrator.run import Run
 from tracebed.validation.experiments.file import load_experiment
-from tracebed.validation.experiments.predicted.specs import TRACEBED
+from tracebed.validation.experiments.parts import PolicySpec
 from tracebed.validation.recorded.store import INDEX, REAL
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -45,58 +45,55 @@ simulators:
 """
 
 
-def pack(experiment: Path, output: Path, title: str) -> tuple[bytes, dict[str, Any]]:
+def pack(file: Path, output: Path, title: str) -> tuple[bytes, dict[str, Any]]:
     """Return a suite as a zip file, and its entry in the index.
 
     Args:
-        experiment: the experiment file, with one testbed and files as workloads.
+        file: the experiment. Its simulator `tracebed`, if there is one, has the calibration of the suite.
         output: the output folder of the experiment.
         title: what was run where, in one line.
 
     Raises:
-        InputError: the experiment has no testbed or several, a workload is not a file, or a case has no runs.
+        InputError: a workload is not a file, or a case has no runs or another name than WORKLOAD-POLICY.
     """
-    file = load_experiment(str(experiment))
-    spec, points = file.experiment, file.selected({})
-    if spec.testbed is None:
-        raise file.source.error("the experiment has no `testbed`, or several", hint="pack the runs of one testbed")
-    workloads: dict[str, str] = {}
-    policies: dict[str, str] = {}
+    loaded = load_experiment(str(file))
+    experiment, source = loaded.experiment, loaded.source
+    parameters = {policy.name: policy.parameters for policy in experiment.policies}
+    calibration = experiment.simulators["tracebed"].calibration if "tracebed" in experiment.simulators else None
+    if isinstance(calibration, dict):  # of the only testbed
+        calibration = calibration.get("")
+    points = experiment.points()
     count = jobs = 0
     created = []
     with tempfile.TemporaryDirectory(prefix="tracebed-packing-") as scratch:
         folder = Path(scratch)
         (folder / "workloads").mkdir()
+        for name, workload in experiment.workloads.items():
+            if not workload.is_plain:
+                raise source.error(f"workload {name} is not a file", "workloads", name)
+            write_workload(read_workload(loaded.folder / str(workload.file)), folder / f"workloads/{name}.csv")
         for point in points:
-            case, workload = spec.case_name(point), point.workload
-            if workload not in workloads:
-                own = spec.workloads[workload].file
-                if own is None:
-                    raise file.source.error(f"workload {workload} is not a file", "workloads", workload)
-                workloads[workload] = f"workloads/{workload}.csv"
-                write_workload(read_workload(file.folder / own), folder / workloads[workload])
+            case = f"{point.workload}-{point.policy}"
+            if experiment.case_name(point) != case:
+                raise source.error(f"case {experiment.case_name(point)} is not named {case}")
             repetitions = sorted((output / REAL / case).glob("rep-*/run.json"))
             if not repetitions:
                 raise InputError(f"case {case} has no runs", where=str(output), hint="run `tracebed experiment` first")
-            for path in (item.parent for item in repetitions):
+            for path in (each.parent for each in repetitions):
                 run = Run.load(path)
-                policies[point.policy] = _policy(point.policy, run)
+                parameters[point.policy] |= run.info.policy_parameters  # whatever the defaults are later
                 created.append(run.info.created or "")
                 (folder / REAL / case).mkdir(parents=True, exist_ok=True)
                 Run(run.info, run.jobs, run.allocations, run.reconfigurations).save(folder / REAL / case / path.name)
             count += len(repetitions)
             jobs += len(run.jobs)
-        simulator = spec.simulators.get(TRACEBED)
-        calibration = simulator.calibration if simulator is not None else None
-        if isinstance(calibration, dict):  # of the only testbed
-            calibration = calibration.get("")
         if isinstance(calibration, str):
-            (folder / "calibration.yaml").write_bytes((file.folder / calibration).read_bytes())
+            (folder / "calibration.yaml").write_bytes((loaded.folder / calibration).read_bytes())
         text = SUITE.format(
             title=title,
-            workloads="\n".join(f"  {name}: {path}" for name, path in workloads.items()),
-            policies="\n".join(f"  - {policy}" for policy in policies.values()),
-            calibration="calibration: calibration.yaml" if calibration else "",
+            workloads="\n".join(f"  {name}: workloads/{name}.csv" for name in experiment.workloads),
+            policies="\n".join(f"  - {_policy(each, parameters[each.name])}" for each in experiment.policies),
+            calibration="calibration: calibration.yaml" if isinstance(calibration, str) else "",
         )
         (folder / "suite.yaml").write_text(text, encoding="utf-8")
         data = _zipped(folder)
@@ -104,10 +101,11 @@ def pack(experiment: Path, output: Path, title: str) -> tuple[bytes, dict[str, A
     return data, facts | {"sha256": hashlib.sha256(data).hexdigest()}
 
 
-def _policy(label: str, run: Run) -> str:
-    """Return the policy of a run as YAML, with the parameters of the run, which later defaults do not change."""
-    has = run.info.policy_parameters
-    return json.dumps({"policy": run.info.policy, "parameters": has, "label": label}) if has else str(run.info.policy)
+def _policy(spec: PolicySpec, parameters: dict[str, Any]) -> str:
+    """Return a policy with its parameters as YAML, on one line."""
+    if not parameters and spec.name == spec.policy:
+        return spec.name
+    return json.dumps({"label": spec.name} | spec.model_dump(exclude_defaults=True) | {"parameters": parameters})
 
 
 def _zipped(folder: Path) -> bytes:
