@@ -240,3 +240,14 @@ def first(folder: Path) -> str:
     """Return the first cell of the plan."""
     cell: str = json.loads((folder / "out" / "real" / "campaign.json").read_text())["order"][0]["cell"]
     return cell
+
+
+def test_cells_may_be_replayed_in_parts(folder: Path) -> None:
+    result = experiment("c.yaml", "-o", "out", "--only", "policy=fcfs")
+    assert result.return_value == ExitCode.OK, result.output
+    assert "cases: 1, repetitions: 2\n" in result.output
+    assert [cell for cell, _, _ in attempts(folder / "out")] == ["w-fcfs"] * 2
+    assert document("out")["missing"] == 2
+    assert "cases: 2, repetitions: 4, 2 of them done" in experiment("c.yaml", "-o", "out").output
+    assert "replays to make" not in experiment("c.yaml", "-o", "out", "--only", "policy=easy").output
+    assert document("out")["missing"] == 0

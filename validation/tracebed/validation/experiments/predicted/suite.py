@@ -69,7 +69,7 @@ def load_suite(
 
     Args:
         file: an experiment with testbeds or recorded runs.
-        points: the cells.
+        points: the cells to run now. The settings of all cells of a file are checked and kept.
         output: the output folder, which keeps the workloads that are not read from a file as they are.
         logs: paths of logs by name of the workload.
         only: names of the simulators; empty for all.
@@ -103,14 +103,16 @@ class _Loader:
         needed = bool(experiment.beds) or any(simulator.needs_workload for simulator in simulators.values())
         cases: dict[str, SuiteCase] = {}
         cells: dict[str, RealCell] = {}
-        for point in points:
+        chosen = {experiment.case_name(point) for point in points}
+        for point in experiment.points() if experiment.beds else points:
             path, workload = self._workload(point, needed)
             if experiment.beds:
                 assert workload is not None
                 cell = self._cell(point, path, workload)
                 cells[cell.name] = cell
                 task = Task(self._names(point), path, cell.title, workload, cell.inventory.facts, cell.setup)
-                cases[cell.name] = self._case(point, task, {})
+                if cell.name in chosen:
+                    cases[cell.name] = self._case(point, task, {})
             else:
                 case = self._recorded(point, path, workload)
                 cases[case.name] = case
@@ -119,7 +121,7 @@ class _Loader:
             tolerances = Tolerances.load(self.folder / file) if file else Tolerances.default()
         with self._at("noise"):
             noise = NoiseProfile.load(self.folder / experiment.noise) if experiment.noise else None
-        return Suite(self.file, cases, Campaign(self.file, cells) if cells else None, simulators, tolerances, noise)
+        return Suite(self.file, cases, Campaign(self.file, cells, frozenset(chosen)) if cells else None, simulators, tolerances, noise)
 
     def _names(self, point: Point) -> dict[str, str]:
         """Return the values of the placeholders in patterns of paths, and the testbed."""

@@ -85,6 +85,8 @@ class Campaign:
 
     file: ExperimentFile
     cells: dict[str, RealCell]
+    chosen: frozenset[str]
+    """Names of the cells that are to be replayed now."""
 
     @property
     def counts(self) -> dict[str, int]:

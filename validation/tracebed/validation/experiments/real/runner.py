@@ -33,9 +33,10 @@ class Remaining:
 
 def remaining(campaign: Campaign, folder: Path) -> Remaining:
     """Return the repetitions that are not done. Raises InputError if a run is damaged."""
-    todo = [slot for slot in campaign.order if store.run_of(slot, folder) is None]
+    chosen = [slot for slot in campaign.order if slot.cell in campaign.chosen]
+    todo = [slot for slot in chosen if store.run_of(slot, folder) is None]
     shortest = {name: campaign.file.experiment.settle_s + cell.shortest_s for name, cell in campaign.cells.items()}
-    return Remaining(todo, len(campaign.order) - len(todo), sum(shortest[slot.cell] for slot in todo))
+    return Remaining(todo, len(chosen) - len(todo), sum(shortest[slot.cell] for slot in todo))
 
 
 def repeat(
@@ -76,7 +77,7 @@ def repeat(
 def _attempt(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float], None]) -> Attempt:
     """Replay one repetition and append the attempt to the log of the campaign."""
     started, begun = datetime.now(UTC).isoformat(timespec="milliseconds"), time.monotonic()
-    error: str | None = "the campaign was interrupted"
+    error: str | None = "the experiment was interrupted"
     try:
         run = _replay(campaign, slot, folder, show)
         if run.info.state == "interrupted":

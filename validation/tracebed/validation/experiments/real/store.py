@@ -65,7 +65,7 @@ def keep_plan(campaign: Campaign, folder: Path) -> None:
         earlier = read_plan(folder)
         if changes := list(_changes(earlier, plan)):
             raise InputError(
-                f"has another campaign: {'; '.join(changes[:3])}{'; ...' if len(changes) > 3 else ''}",
+                f"has the replays of another experiment: {'; '.join(changes[:3])}{'; ...' if len(changes) > 3 else ''}",
                 where=str(folder),
                 hint="restore the experiment file, or name another folder with -o",
             )
@@ -108,13 +108,13 @@ def read_plan(folder: Path) -> dict[str, Any]:
     hint = "`tracebed experiment FILE.yaml -o FOLDER` writes such folders"
     if not path.is_file():
         raise InputError(f"has no replays: {PLAN} is missing", where=str(folder), hint=hint)
-    plan: dict[str, Any] = read_json(path, "plan of a campaign", hint=hint, most=MAX_RUN_JSON)
+    plan: dict[str, Any] = read_json(path, "plan of replays", hint=hint, most=MAX_RUN_JSON)
     try:
         if plan["schema"] != SCHEMA:
             raise ValueError(f"schema {plan['schema']!r}")
         plan["order"] = [Slot(**slot) for slot in plan["order"]]
     except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"is damaged: {error}", where=str(path), hint="repeat the campaign") from error
+        raise InputError(f"is damaged: {error}", where=str(path), hint="name another folder with -o") from error
     return plan
 
 
@@ -137,7 +137,7 @@ def attempts(folder: Path) -> list[Attempt]:
     found = []
     if not (folder / LOG).exists():
         return []
-    for line in read_file(folder / LOG, "log of a campaign", most=MAX_RUN_JSON).splitlines():
+    for line in read_file(folder / LOG, "log of replays", most=MAX_RUN_JSON).splitlines():
         try:
             found.append(Attempt(**json.loads(line)))
         except (ValueError, TypeError, RecursionError):
