@@ -32,7 +32,7 @@ from tracebed.orchestrator.batch.slurm import Slurm
 from tracebed.orchestrator.batch.slurm_states import STATES, is_hopeless, meaning
 from tracebed.orchestrator.batch.watched import CERTAIN, GIVEN_UP, WatchedJob, never_starts
 from tracebed.orchestrator.replay.journal import Entry, Journal
-from tracebed.orchestrator.replay.thresholds import Thresholds
+from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.setup import Setup
@@ -360,7 +360,7 @@ def test_a_job_that_was_started_again_and_interrupted_is_disturbed_once() -> Non
     run = run_of(jobs, "SIGINT")
     assert run.jobs["state"].tolist() == ["interrupted", "completed"]
     submit, states = run.jobs["submit"].tolist(), [JobState(state) for state in run.jobs["state"]]
-    judged = health(run.info, plan(2), jobs, submit, states, [], Thresholds.read())
+    judged = health(run.info, plan(2), jobs, submit, states, [], HealthThresholds.read())
     assert judged["signals"]["jobs_disturbed"] == 0.5
 
 

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from test_replayer import workload
-from tracebed.orchestrator.replay.hearing import mask_changed
+from tracebed.orchestrator.replay.event_handler import mask_changed
 from tracebed.orchestrator.scheduling.core_changes import NEVER, CoreChange, CoreChanges
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import Record

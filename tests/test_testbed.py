@@ -31,8 +31,8 @@ from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.errors import TestbedError, TracebedError
 from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.monitor import growth
 from tracebed.orchestrator.replay.session import replay
-from tracebed.orchestrator.replay.witness import growth
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.testbeds import link as link_module
 from tracebed.orchestrator.testbeds.checking.health import _between

@@ -122,7 +122,7 @@ def view_so_far(run: Path, until: float = math.inf) -> BatchView:
     facts, entries = journal.read(run / JOURNAL)
     view = view_of(facts)
     assert isinstance(view, BatchView)
-    view.take_in(entry for entry in entries if entry.time <= until)
+    view.apply(entry for entry in entries if entry.time <= until)
     return view
 
 
@@ -189,10 +189,10 @@ def test_faults_are_told_and_repetitions_are_one_line(made: Path) -> None:
     view = view_so_far(made)
     assert (dict(view.fault_counts), [fault.text for fault in view.faults]) == ({"error": 1}, ["error: busy"])
     for seconds in (1.0, 2.0):
-        view.take_in([Entry(0, view.now + seconds, "polled", None, None, {"took_s": 1.0, "error": "busy"})])
-    view.take_in([Entry(0, view.now, "failed", "a", None, {"reason": "no answer"})])
-    view.take_in([Entry(0, view.now, "step", None, None, {"wall": 1e9, "seconds": -3600.0})])
-    view.take_in([Entry(0, view.now, "pause", None, None, {"at": 1.0, "wall_s": 5.0, "adopted": 0, "lost": 0})])
+        view.apply([Entry(0, view.now + seconds, "polled", None, None, {"took_s": 1.0, "error": "busy"})])
+    view.apply([Entry(0, view.now, "failed", "a", None, {"reason": "no answer"})])
+    view.apply([Entry(0, view.now, "step", None, None, {"wall": 1e9, "seconds": -3600.0})])
+    view.apply([Entry(0, view.now, "pause", None, None, {"at": 1.0, "wall_s": 5.0, "adopted": 0, "lost": 0})])
     assert dict(view.fault_counts) == {"error": 4, "step": 1, "pause": 1}
     assert [fault.text for fault in view.faults] == [
         *("error: busy", "error: job a, no answer", "step of the clock: -3.6e+03 s", "replay resumed")
@@ -206,11 +206,11 @@ def test_a_job_that_is_started_again_is_back_in_the_queue(made: Path) -> None:
     started = next(
         number for number, entry in enumerate(entries) if entry.kind == "observed" and entry.data["seen"]["nodes"]
     )
-    view.take_in(entries[: started + 1])
+    view.apply(entries[: started + 1])
     (job,) = view.running
     entry = entries[started]
     waits = entry.data["seen"] | {"phase": "waiting", "word": "PENDING", "nodes": [], "start": None, "reason": "Held"}
-    view.take_in([entry._replace(data=entry.data | {"seen": waits})])
+    view.apply([entry._replace(data=entry.data | {"seen": waits})])
     assert not view.running
     assert job in view.waiting()
     assert dict(view.fault_counts) == {"error": 1, "requeue": 1}

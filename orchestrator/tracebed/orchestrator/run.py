@@ -78,7 +78,7 @@ class RunInfo:
     """CPUs handed over between jobs that share nodes, in a replay: `handovers` (number), `overlap_s` and `gap_s` (the
     longest overlap of two masks and the longest time between them on a CPU, wall s), `overlap_at` and `gap_at`."""
     strays: int = 0
-    """Number of ranks of a replay of which a process allowed itself other CPUs; `warnings` has their jobs and nodes."""
+    """Number of ranks of a replay with a process that changed its own CPU mask; `warnings` names jobs and nodes."""
     counts: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     health: dict[str, Any] = field(default_factory=dict)

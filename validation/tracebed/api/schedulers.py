@@ -9,7 +9,7 @@ from tracebed.api.results import Run
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.batch import session
 from tracebed.orchestrator.batch.base import Settings
-from tracebed.orchestrator.replay.thresholds import Thresholds
+from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.slurm.conf import read
 
 
@@ -64,7 +64,7 @@ def replay_on(
         scheduler,
         Settings(partition, tuple(options), Path(configuration) if configuration is not None else None),
     )
-    thresholds = Thresholds.read(Path(health)) if health is not None else None
+    thresholds = HealthThresholds.read(Path(health)) if health is not None else None
     return Run.of(
         session.replay(
             workload,

@@ -10,7 +10,7 @@ import numpy as np
 from tracebed.orchestrator.batch.plan import Plan
 from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.health import Value, judged, rounded, times_of
-from tracebed.orchestrator.replay.thresholds import Thresholds
+from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import RunInfo
 from tracebed.states import JobState
 
@@ -24,7 +24,7 @@ def health(
     submit: Sequence[float],
     states: Sequence[JobState | None],
     steps: Sequence[float],
-    thresholds: Thresholds,
+    thresholds: HealthThresholds,
 ) -> dict[str, Any]:
     """Return the health of a replay, in the form of `replay.health.health`. Signals of the nodes are unknown.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tracebed.errors import InputError
 from tracebed.orchestrator.batch.loop import BatchReplayer
 from tracebed.orchestrator.batch.plan import Plan
-from tracebed.orchestrator.batch.retold import SCHEMA, Retold
+from tracebed.orchestrator.batch.reconstruction import SCHEMA, BatchReconstruction
 from tracebed.orchestrator.replay.journal import MISSING, read
 from tracebed.orchestrator.replay.recovery import lost_rows
 from tracebed.orchestrator.run import JOURNAL, RunInfo
@@ -23,7 +23,7 @@ IN_FLIGHT_S = 5.0
 """Time for which a submission may still be in progress after the replayer was killed, wall s."""
 
 
-class Past(Retold):
+class Past(BatchReconstruction):
     """The journal of a killed replay.
 
     Attributes:
@@ -46,7 +46,7 @@ class Past(Retold):
             super().__init__(self.facts, str(folder / JOURNAL))
             self.info.warnings += lost_rows(self.facts)
             for entry in self.entries:
-                self.take_in(entry)
+                self.apply(entry)
         except (LookupError, ValueError, TypeError) as error:
             what = f"the journal is damaged: {type(error).__name__}: {error}"
             raise InputError(what, where=str(folder), hint="replay again without --resume") from error

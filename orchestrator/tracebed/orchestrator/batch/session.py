@@ -21,16 +21,16 @@ from tracebed.orchestrator.batch.health import health
 from tracebed.orchestrator.batch.loop import POLL_S, BatchReplayer
 from tracebed.orchestrator.batch.past import Past
 from tracebed.orchestrator.batch.plan import Plan
+from tracebed.orchestrator.batch.reconstruction import SCHEMA
 from tracebed.orchestrator.batch.records import Records
-from tracebed.orchestrator.batch.retold import SCHEMA
 from tracebed.orchestrator.batch.wall import WallClock
 from tracebed.orchestrator.batch.watched import WatchedJob
-from tracebed.orchestrator.replay.ending import finished_already, lateness, save
+from tracebed.orchestrator.replay.ending import find_finished, lateness, save
 from tracebed.orchestrator.replay.folder import WorkingFolder, folder_to_resume, working_folder
 from tracebed.orchestrator.replay.journal import Entry, Journal, has_facts
 from tracebed.orchestrator.replay.recovery import KILLED, NOTHING_BEGUN
-from tracebed.orchestrator.replay.signals import Signals, noted
-from tracebed.orchestrator.replay.thresholds import Thresholds
+from tracebed.orchestrator.replay.signals import Signals, collected_signals
+from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workload_facts
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.agent.facts import host_facts
@@ -77,7 +77,7 @@ def replay(
     options: BatchOptions,
     *,
     name: str = "workload",
-    thresholds: Thresholds | None = None,
+    thresholds: HealthThresholds | None = None,
     resume: bool = False,
     replace_run: bool = False,
     on_progress: Callable[[int], None] | None = None,
@@ -103,16 +103,16 @@ def replay(
         TestbedError: the batch system does not answer. The working folder is kept, and jobs may still run.
         KeyboardInterrupt: a signal arrived before the first submission.
     """
-    thresholds = thresholds or Thresholds.read()
+    thresholds = thresholds or HealthThresholds.read()
     system = options.system()
     facts = system.facts()
     plan = Plan.of(workload, speed=options.speed, limit_step_s=facts.limit_step_s)
     info = _info(workload, name, options, facts)
-    if resume and (run := finished_already(output, info)):
+    if resume and (run := find_finished(output, info)):
         return run
     check_target(output, replace=replace_run)
     left = folder_to_resume(output) if resume else None
-    with noted() as signals, working_folder(output, left, hint=NEXT) as folder:
+    with collected_signals() as signals, working_folder(output, left, hint=NEXT) as folder:
         past = Past(folder.path) if left and has_facts(folder.path / JOURNAL) else None
         if left and past is None:
             warnings.warn(NOTHING_BEGUN.format(output), stacklevel=2)
@@ -145,7 +145,7 @@ def recovered(folder: Path) -> Run:
         past.facts["resolution_s"],
         end["interrupted"],
         past.wall(end["time"]),
-        Thresholds.parse(*past.facts["thresholds"]),
+        HealthThresholds.parse(*past.facts["thresholds"]),
     )
 
 
@@ -180,7 +180,7 @@ def _carry_out(
     folder: WorkingFolder,
     past: Past | None,
     signals: Signals,
-    thresholds: Thresholds,
+    thresholds: HealthThresholds,
     on_progress: Callable[[int], None] | None,
 ) -> Run:
     """Replay, and return the run."""
@@ -247,7 +247,7 @@ def _concluded(
     resolution_s: float,
     interrupted: str | None,
     end: float,
-    thresholds: Thresholds,
+    thresholds: HealthThresholds,
 ) -> Run:
     """Return the run of a replay that has ended, with its lateness and its health."""
     run = ended_run(

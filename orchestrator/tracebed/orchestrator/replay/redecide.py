@@ -59,7 +59,7 @@ def redecide(
     """
     cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], scheduling.placed)
     interval_s, priority = scheduling.interval_s, scheduling.priority
-    executor = _Noting(DecisionLog(jobs, cluster, [node.name for node in nodes]))
+    executor = _DecisionRecorder(DecisionLog(jobs, cluster, [node.name for node in nodes]))
     scheduler = Scheduler(jobs, cluster, policy, executor, interval_s=interval_s, priority=priority)
     number = {name: job for job, name in enumerate(jobs.ids)}
     place = {node.name: at for at, node in enumerate(nodes)}
@@ -91,8 +91,8 @@ def redecide(
         executor.log.decisions.clear()
 
 
-class _Noting:
-    """An executor that only notes its orders. A resize takes effect later, when the journal says so."""
+class _DecisionRecorder:
+    """An executor that only records decisions. A resize takes effect at its entry in the journal."""
 
     def __init__(self, log: DecisionLog) -> None:
         self.log = log
@@ -105,8 +105,8 @@ class _Noting:
         self.log.resize(self.now, job, nodes)
         return False
 
-    def deny(self, job: int, wanted: int) -> None:
-        self.log.deny(self.now, job, wanted)
+    def deny(self, job: int, requested: int) -> None:
+        self.log.deny(self.now, job, requested)
 
     def change_cores(self, job: int) -> None:
         self.log.change_cores(self.now, job)

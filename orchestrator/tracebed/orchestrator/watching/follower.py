@@ -44,7 +44,7 @@ class Follower:
             if self.view is None and self._reader.has_tables() and (facts := self._reader.facts()):
                 self.view = view_of(facts)  # the facts precede all entries; they may be large
             if self.view is not None:
-                self.view.take_in(self._reader.entries())
+                self.view.apply(self._reader.entries())
                 if not going:
                     self.view.finish(self._reader.facts().get("end"))
         except InputError as error:

@@ -18,7 +18,7 @@ from tracebed.states import JobState
 SCHEMA = "tracebed-batch-journal/2"
 
 
-class Retold:
+class BatchReconstruction:
     """The submission, observations and end of each job.
 
     Args:
@@ -59,7 +59,7 @@ class Retold:
         """Return the time of the clock at a recorded wall time."""
         return without_steps(self.steps, wall)
 
-    def take_in(self, entry: Entry) -> None:
+    def apply(self, entry: Entry) -> None:
         """Process an entry. Raises an exception if it is damaged."""
         data = entry.data
         if entry.kind == "step":
