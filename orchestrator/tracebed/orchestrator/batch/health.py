@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tracebed.orchestrator.batch.plan import Plan
+from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.health import Value, judged, rounded, times_of
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
@@ -19,7 +19,7 @@ DISTURBED = (JobState.FAILED, JobState.INTERRUPTED, JobState.UNKNOWN)
 
 def health(
     info: RunInfo,
-    plan: Plan,
+    plan: SubmissionPlan,
     jobs: Sequence[WatchedJob],
     submit: Sequence[float],
     states: Sequence[JobState | None],

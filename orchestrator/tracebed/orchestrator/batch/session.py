@@ -15,14 +15,14 @@ import numpy as np
 
 from tracebed import bounds
 from tracebed.converters.workload import Workload
-from tracebed.orchestrator.batch.base import BATCH_SYSTEMS, BatchSystem, Settings, SystemFacts
-from tracebed.orchestrator.batch.ended import ended_run
+from tracebed.orchestrator.batch.base import BATCH_SYSTEMS, BatchSettings, BatchSystem, SystemFacts
+from tracebed.orchestrator.batch.ending import ended_run
 from tracebed.orchestrator.batch.health import health
+from tracebed.orchestrator.batch.killed_replay import KilledReplay
 from tracebed.orchestrator.batch.loop import POLL_S, BatchReplayer
-from tracebed.orchestrator.batch.past import Past
-from tracebed.orchestrator.batch.plan import Plan
+from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.reconstruction import SCHEMA
-from tracebed.orchestrator.batch.records import Records
+from tracebed.orchestrator.batch.records import JobRecords
 from tracebed.orchestrator.batch.wall import WallClock
 from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.ending import find_finished, lateness, save
@@ -55,7 +55,7 @@ class BatchOptions:
 
     speed: float = 1.0
     scheduler: str = "slurm"
-    settings: Settings = field(default_factory=Settings)
+    settings: BatchSettings = field(default_factory=BatchSettings)
 
     def __post_init__(self) -> None:
         """Raise InputError if the speed is out of its range (`tracebed.bounds`)."""
@@ -106,14 +106,14 @@ def replay(
     thresholds = thresholds or HealthThresholds.read()
     system = options.system()
     facts = system.facts()
-    plan = Plan.of(workload, speed=options.speed, limit_step_s=facts.limit_step_s)
+    plan = SubmissionPlan.of(workload, speed=options.speed, limit_step_s=facts.limit_step_s)
     info = _info(workload, name, options, facts)
     if resume and (run := find_finished(output, info)):
         return run
     check_target(output, replace=replace_run)
     left = folder_to_resume(output) if resume else None
     with collected_signals() as signals, working_folder(output, left, hint=NEXT) as folder:
-        past = Past(folder.path) if left and has_facts(folder.path / JOURNAL) else None
+        past = KilledReplay(folder.path) if left and has_facts(folder.path / JOURNAL) else None
         if left and past is None:
             warnings.warn(NOTHING_BEGUN.format(output), stacklevel=2)
         if past is not None:
@@ -134,7 +134,7 @@ def recovered(folder: Path) -> Run:
     Raises:
         InputError: the journal is missing or damaged.
     """
-    past = Past(folder)
+    past = KilledReplay(folder)
     end = past.facts.get("end") or {"time": past.last, "interrupted": KILLED}
     return _concluded(
         past.plan,
@@ -172,13 +172,13 @@ def _info(workload: Workload, name: str, options: BatchOptions, facts: SystemFac
 
 
 def _carry_out(
-    plan: Plan,
+    plan: SubmissionPlan,
     system: BatchSystem,
     facts: SystemFacts,
     info: RunInfo,
     options: BatchOptions,
     folder: WorkingFolder,
-    past: Past | None,
+    past: KilledReplay | None,
     signals: Signals,
     thresholds: HealthThresholds,
     on_progress: Callable[[int], None] | None,
@@ -200,7 +200,7 @@ def _carry_out(
         replayer = BatchReplayer(
             plan,
             system,
-            Records(folder.path / "jobs"),
+            JobRecords(folder.path / "jobs"),
             journal,
             prefix=known["prefix"],
             speed=options.speed,
@@ -229,7 +229,7 @@ def _carry_out(
     )
 
 
-def _note_pause(replayer: BatchReplayer, info: RunInfo, past: Past) -> None:
+def _note_pause(replayer: BatchReplayer, info: RunInfo, past: KilledReplay) -> None:
     """Record the time in which no replayer ran. The jobs of the batch system continued."""
     now = replayer.trace(replayer.clock.now())
     running = sum(job.pending for job in replayer.jobs)
@@ -239,7 +239,7 @@ def _note_pause(replayer: BatchReplayer, info: RunInfo, past: Past) -> None:
 
 
 def _concluded(
-    plan: Plan,
+    plan: SubmissionPlan,
     jobs: Sequence[WatchedJob],
     info: RunInfo,
     clock: WallClock,

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tracebed.orchestrator.batch.base import Phase
-from tracebed.orchestrator.batch.ended import Lifetime, add_nodes, lifetime, outcome, resizes_of, stays
+from tracebed.orchestrator.batch.ending import Lifetime, add_nodes, allocations_of, lifetime, outcome, resizes_of
 from tracebed.orchestrator.batch.health import health
 from tracebed.orchestrator.batch.reconstruction import BatchReconstruction
 from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.journal import Entry
-from tracebed.orchestrator.watching.view import Holding, View, damage
+from tracebed.orchestrator.watching.view import HeldNodes, View, damage
 from tracebed.states import JobState
 
 HOLDING = (Phase.RUNNING, Phase.ENDING)
@@ -39,7 +39,7 @@ class BatchView(View):
         self._states: list[JobState | None] = [None] * len(self.jobs)
         self._submitted = [math.nan] * len(self.jobs)
         self._running: dict[int, int] = {}
-        self._held: list[Holding] = []  # of jobs that have ended
+        self._held: list[HeldNodes] = []  # of jobs that have ended
         self._resizes: dict[int, int] = {}
 
     def _apply(self, entry: Entry) -> None:
@@ -117,7 +117,7 @@ class BatchView(View):
         seen = (self._reconstruction.jobs[job].seen for job in self._running)
         return len({node for found in seen if found is not None for node in found.nodes})
 
-    def holdings(self, since: float) -> Iterator[Holding]:
+    def holdings(self, since: float) -> Iterator[HeldNodes]:
         """Yield the periods after `since` in which jobs hold nodes. A period that has not ended ends now."""
         for job in self._running:
             yield from self._holdings(job)
@@ -146,15 +146,17 @@ class BatchView(View):
             end=rebuilt.wall(self.now),
         )
 
-    def _holdings(self, number: int) -> Iterator[Holding]:
+    def _holdings(self, number: int) -> Iterator[HeldNodes]:
         """Yield the periods in which a job holds nodes. Consecutive nodes with the same times are one range."""
         job, times, last = self._reconstruction.jobs[number], self._lifetime(number), None
-        for _, node, start, end in stays("", job, times, self._reconstruction.trace, self._numbers, self.info.nodes):
+        for _, node, start, end in allocations_of(
+            "", job, times, self._reconstruction.trace, self._numbers, self.info.nodes
+        ):
             if last is not None and (last.first + last.size, last.start, last.end) == (node, start, end):
                 last = last._replace(size=last.size + 1)
                 continue
             if last is not None:
                 yield last
-            last = Holding(number, node, 1, start, end)
+            last = HeldNodes(number, node, 1, start, end)
         if last is not None:
             yield last

@@ -8,14 +8,14 @@ from pathlib import Path
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay.journal import Reader
 from tracebed.orchestrator.runs.working_folders import is_running
-from tracebed.orchestrator.watching.source import found, source_of, view_of
+from tracebed.orchestrator.watching.source import find_journal, source_of, view_of
 from tracebed.orchestrator.watching.view import View
 
 WAIT_S = 60.0
 """Time for which a follower waits for the start of a replay, s."""
 
 
-class Follower:
+class JournalFollower:
     """The journal of a replay, and the view made from it.
 
     Args:
@@ -34,7 +34,7 @@ class Follower:
                 what = f"no replay has begun within {WAIT_S:g} s"
                 raise InputError(what, where=str(run), hint="start the replay first")
             time.sleep(0.05)
-        self.source = found(run)
+        self.source = find_journal(run)
         self._reader = Reader(self.source.journal)
 
     def read(self) -> bool:

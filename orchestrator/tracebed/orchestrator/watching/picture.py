@@ -123,7 +123,7 @@ def _worst(view: View) -> str:
 
 
 def _state(health: Mapping[str, Any]) -> str:
-    """Return the state of health, with that by the default limits if those of the replay are wider."""
+    """Return the state of health, followed by the state under the default limits if the replay has wider limits."""
     usual = health.get("defaults", {}).get("state", health["state"])
     return f"{health['state']} (by the default limits {usual})" if usual != health["state"] else str(health["state"])
 

@@ -13,7 +13,7 @@ from tracebed.orchestrator.replay.recovery import Reconstruction
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import cut_short
-from tracebed.orchestrator.watching.view import FAULTS, Holding, View, damage
+from tracebed.orchestrator.watching.view import FAULTS, HeldNodes, View, damage
 from tracebed.states import JobState
 
 
@@ -89,22 +89,22 @@ class ReplayView(View):
         cluster = self._reconstruction.cluster
         return len({node for job in self.running for node in cluster.owned(job)})
 
-    def holdings(self, since: float) -> Iterator[Holding]:
+    def holdings(self, since: float) -> Iterator[HeldNodes]:
         """Yield the periods after `since` in which jobs hold nodes. A period that has not ended ends now."""
         cluster = self._reconstruction.cluster
         for job in self.running:
             for held_since, nodes in cluster.periods(job):
                 for node in nodes:
                     part = cluster.part(job, node) if node in cluster.loans else None
-                    yield Holding(job, node, 1, held_since, self.now, part)
+                    yield HeldNodes(job, node, 1, held_since, self.now, part)
         for node, loan in cluster.loans.items():
-            yield Holding(loan.guest, node, 1, loan.since, self.now, cluster.part(loan.guest, node))
+            yield HeldNodes(loan.guest, node, 1, loan.since, self.now, cluster.part(loan.guest, node))
         ledger = cluster.ledger
         for row in range(len(ledger.jobs) - 1, -1, -1):
             if ledger.ends[row] < since:
                 break
             span = (ledger.starts[row], ledger.ends[row], ledger.parts.get(row))
-            yield Holding(ledger.jobs[row], ledger.firsts[row], ledger.counts[row], *span)
+            yield HeldNodes(ledger.jobs[row], ledger.firsts[row], ledger.counts[row], *span)
 
     def health(self) -> dict[str, Any]:
         """Return the health of the replay so far, as in `run.json`."""

@@ -19,7 +19,7 @@ VIEWS: dict[str, Callable[[Mapping[str, Any]], View]] = {recovery.SCHEMA: Replay
 """Schema of a journal -> its view."""
 
 
-class Source(NamedTuple):
+class JournalSource(NamedTuple):
     """The location of the journal of a replay."""
 
     folder: Path
@@ -33,7 +33,7 @@ class Source(NamedTuple):
         return self.folder / JOURNAL
 
 
-def source_of(path: Path) -> Source | None:
+def source_of(path: Path) -> JournalSource | None:
     """Return the journal of the replay to `path`; None: no replay writes to `path`, and `path` is not its run.
 
     Args:
@@ -44,23 +44,23 @@ def source_of(path: Path) -> Source | None:
     folders = [folder for folder in folders if (folder / JOURNAL).is_file()]
     running = [folder for folder in folders if is_running(folder)]
     if running:
-        return Source(running[-1], True)
+        return JournalSource(running[-1], True)
     if (path / JOURNAL).is_file():
-        return Source(path, False)
-    return Source(folders[-1], False) if folders else None
+        return JournalSource(path, False)
+    return JournalSource(folders[-1], False) if folders else None
 
 
-def found(path: Path) -> Source:
+def find_journal(path: Path) -> JournalSource:
     """Return the journal of the replay to `path`. Raises InputError if there is no journal."""
     source = source_of(path)
     if source is None:
         hint = "give the -o of a replay, its working folder or its run; --wait waits for the start of the replay"
-        raise InputError("no replay writes to it, and it has no journal", where=str(path), hint=hint)
+        raise InputError("no replay writes to it, and it contains no journal", where=str(path), hint=hint)
     return source
 
 
 def view_of(facts: Mapping[str, Any]) -> View:
-    """Return the view for a journal with these facts. Raises InputError if they are not those of a replay."""
+    """Return the view for a journal with these facts. Raises InputError if the schema of the journal is unknown."""
     make = VIEWS.get(str(facts.get("schema")))
     if make is None:
         hint = "the journal may be that of another version of tracebed"

@@ -58,7 +58,7 @@ class Fault(NamedTuple):
     text: str
 
 
-class Holding(NamedTuple):
+class HeldNodes(NamedTuple):
     """A period in which a job holds a range of nodes. Times are trace s."""
 
     job: int
@@ -70,7 +70,7 @@ class Holding(NamedTuple):
     """The cores that the job holds on each of the nodes; None: all."""
 
 
-class Columns(Protocol):
+class JobColumns(Protocol):
     """The columns of the jobs of a replay, each of length `len(jobs)`. Times are trace s."""
 
     @property
@@ -112,7 +112,7 @@ class View(abc.ABC):
         reason: reason of an interruption; empty if the replay was not interrupted.
     """
 
-    def __init__(self, facts: Mapping[str, Any], info: RunInfo, jobs: Columns) -> None:
+    def __init__(self, facts: Mapping[str, Any], info: RunInfo, jobs: JobColumns) -> None:
         """Start before the first submission."""
         self.info, self.jobs = info, jobs
         self._thresholds = HealthThresholds.parse(*facts["thresholds"])
@@ -193,7 +193,7 @@ class View(abc.ABC):
         """Return the start of a running job, trace s."""
 
     @abc.abstractmethod
-    def holdings(self, since: float) -> Iterator[Holding]:
+    def holdings(self, since: float) -> Iterator[HeldNodes]:
         """Yield the periods after `since` in which jobs hold nodes. A period that has not ended ends now."""
 
     @abc.abstractmethod

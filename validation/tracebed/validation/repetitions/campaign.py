@@ -24,7 +24,7 @@ from pydantic import BaseModel, Field, model_validator
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.batch.base import Settings
+from tracebed.orchestrator.batch.base import BatchSettings
 from tracebed.orchestrator.batch.session import BatchOptions
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.programs import shortest_replay
@@ -288,7 +288,7 @@ def cell_of(name: str, spec: CellSpec, workload: Workload, inventory: Inventory,
     if spec.scheduler is not None:
         conf = folder / spec.scheduler_conf if spec.scheduler_conf is not None else None
         scheduler = BatchOptions(
-            setup.timing.speed, spec.scheduler, Settings(spec.partition, tuple(spec.scheduler_options), conf)
+            setup.timing.speed, spec.scheduler, BatchSettings(spec.partition, tuple(spec.scheduler_options), conf)
         )
         scheduler.system()  # checks the options
         setup = Setup.of(setup, over_limit=OverLimit.KILL)
