@@ -14,8 +14,7 @@ from oard import Oar, reason_to_skip
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.batch.base import BatchSettings, Phase
-from tracebed.orchestrator.batch.oar import PHASES, observations
-from tracebed.orchestrator.batch.oar import Oar as OarSystem
+from tracebed.orchestrator.batch.oar import PHASES, OarSystem, observations
 from tracebed.states import JobState
 
 REASON = reason_to_skip()

@@ -299,7 +299,7 @@ STAMPS = {
     "testbeds/rates.py",  # the date of a measurement
     "testbeds/checking/survey.py",  # the offset of a clock, for `nodes check`
     "testbeds/agent/facts.py",  # the clock of a node, for `nodes facts`
-    "testbeds/station.py",  # names of environments on nodes
+    "testbeds/installation.py",  # names of environments on nodes
 }
 """Modules that use the wall clock, for dates and ages only."""
 

@@ -31,7 +31,7 @@ from tracebed.orchestrator.testbeds import rates
 from tracebed.orchestrator.testbeds.calibration import (
     Calibration,
     DutyProposal,
-    Estimate,
+    OverheadEstimate,
     RateEstimate,
     SpeedupEstimate,
 )
@@ -51,8 +51,8 @@ class _Cores:
     host: dict[str, Any]
     rate: RateEstimate | None = None
     proposal: DutyProposal | None = None
-    sharing: Estimate | None = None
-    interference: dict[str, dict[str, Estimate]] = field(default_factory=dict)
+    sharing: OverheadEstimate | None = None
+    interference: dict[str, dict[str, OverheadEstimate]] = field(default_factory=dict)
 
 
 @dataclass
@@ -195,7 +195,7 @@ def _replayed(workload: Workload, inventory: Inventory, setup: Setup, target: Pa
 def _estimated(samples: Sequence[Samples]) -> dict[str, Any]:
     """Return the fields of the calibration that are estimated from `samples`, one item for each repetition."""
     launch, end, ready = ([getattr(one, name) for one in samples] for name in ("launch", "end", "ready"))
-    found: dict[str, Estimate | None] = {
+    found: dict[str, OverheadEstimate | None] = {
         **dict(zip(("launch_s", "launch_join_s", "launch_rank_s"), estimates(launch, with_step), strict=True)),
         **dict(zip(("end_s", "end_rank_s"), estimates(end, linear), strict=True)),
         **dict(zip(("expand_s", "expand_rank_s"), estimates(ready, linear), strict=False)),

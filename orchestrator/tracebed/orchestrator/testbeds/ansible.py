@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tracebed.errors import InputError, tolerate
-from tracebed.orchestrator.testbeds.distinct import Distinct
+from tracebed.orchestrator.testbeds.distinct import DistinctNodes
 from tracebed.orchestrator.testbeds.inventory_keys import NodeItem, NodeKeys
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
@@ -134,7 +134,7 @@ def groups_of(yaml: YamlFile, mark: str) -> Iterator[Group]:
     if not hosts:
         raise yaml.error("the Ansible inventory has no hosts", hint=HINT)
     model = PROVIDERS.load("ssh").Settings
-    distinct, ignored = Distinct(), dict[str, int]()
+    distinct, ignored = DistinctNodes(), dict[str, int]()
     found: dict[str, tuple[Any, list[Node]]] = {}
     variables = Keys.at(Place(yaml, ("_meta", "hostvars")), yaml.raw["_meta"]["hostvars"] or {})
     for host, name in hosts.items():

@@ -50,7 +50,7 @@ class Allocations:
             for name, value in os.environ.items()
             if name == "SLURM_CONF" or not re.match("(SLURM|SALLOC|SRUN|SQUEUE|SCANCEL)_", name)
         }
-        """The environment without variables that set options of Slurm, as an allocation has them."""
+        """The environment without the variables of an allocation that set options of Slurm."""
         check_conf(self.environment)
 
     def find(self) -> int | None:
@@ -92,7 +92,7 @@ class Allocations:
         return found
 
     def _look(self, ended: threading.Event, reason: list[str]) -> None:
-        """Note why the request is pending, and cancel a request that Slurm cannot grant, until `ended`."""
+        """Record why the request is pending, and cancel a request that Slurm cannot grant, until `ended`."""
         pause = LOOK_S
         while not ended.wait(pause):
             pause = min(LONGEST_LOOK_S, 2 * pause)
@@ -107,7 +107,7 @@ class Allocations:
         self.slurm("scancel", "--me", f"--name={self.name}", "--state=PENDING")
 
     def describe(self, job: int) -> tuple[list[str], float | None]:
-        """Return the hosts of an allocation, and the time that it has left, s; None: unlimited.
+        """Return the hosts of an allocation, and the time left, s; None: unlimited.
 
         Raises:
             TestbedError: the allocation does not run.

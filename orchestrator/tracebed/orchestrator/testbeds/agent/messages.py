@@ -17,7 +17,7 @@ TEXT_LIMIT = 4096
 """Longest accepted text, characters."""
 
 
-class Fields:
+class MessageFields:
     """The fields of a message.
 
     All methods raise KeyError if the field is missing, and InputError if its value is invalid.

@@ -31,7 +31,7 @@ class Sampler:
     Args:
         cpus: the CPUs of the node; empty for an emulated node.
         host: whether to sample the whole machine as well. Its energy is sampled only for nodes with CPUs, because it
-            says nothing about emulated nodes.
+            is not related to emulated nodes.
         powercap: the folder with the energy counters.
     """
 

@@ -55,17 +55,17 @@ class DockerProvider:
     Args:
         group: the nodes, and the settings of the group.
         folder: folder of this replay on this machine.
-        say: function that reports a step of a long operation to the user.
+        on_step: function that reports a step of a long operation to the user.
     """
 
     name: ClassVar[str] = "docker"
-    Settings: ClassVar[type[BaseModel]] = containers.Settings
+    Settings: ClassVar[type[BaseModel]] = containers.DockerSettings
     shared = False
     fan_out = 8
 
-    def __init__(self, group: Group, folder: Path, say: Callable[[str], None]) -> None:
-        assert isinstance(group.settings, containers.Settings)
-        self.group, self.folder, self.say = group, folder, say
+    def __init__(self, group: Group, folder: Path, on_step: Callable[[str], None]) -> None:
+        assert isinstance(group.settings, containers.DockerSettings)
+        self.group, self.folder, self.on_step = group, folder, on_step
         self.settings = group.settings
         self.made = False
         self.testbed = containers.testbed_label(group)
@@ -91,13 +91,13 @@ class DockerProvider:
             if self.settings.existing is not None:
                 self._check_existing(found)
                 return
-            image = self.settings.image or node_image(self.engine, self.settings.base, self.say)
+            image = self.settings.image or node_image(self.engine, self.settings.base, self.on_step)
             wanted = {node: containers.options(self.settings, node, self.testbed, image) for node in self.group.nodes}
             for node, options in wanted.items():
                 self._check_unchanged(node, found.get(node.name), options)
             todo = [node for node in self.group.nodes if found.get(node.name, {}).get("State") != "running"]
             if todo:
-                self.say(f"starting {len(todo)} containers")
+                self.on_step(f"starting {len(todo)} containers")
             if any(node.name not in found for node in self.group.nodes):
                 note_making(self)
             network = self._network()
@@ -236,7 +236,7 @@ class DockerProvider:
         self._containers = found
 
     def _check_unchanged(self, node: Node, found: Facts | None, options: dict[str, Any]) -> None:
-        """Raise TestbedError if a running container of the node has other options than a new container would have."""
+        """Raise TestbedError if the options of a running container differ from the options of a new container."""
         if found and found["State"] in LIVE and found["Labels"].get(CONFIG_LABEL) != options["labels"][CONFIG_LABEL]:
             raise TestbedError(
                 "its container runs with other settings, or another version of tracebed",
@@ -324,7 +324,7 @@ class DockerProvider:
         A busy engine may still be removing a container, or its network endpoint, that it reports as removed.
         """
         if found := self._find():
-            self.say(f"removing {len(found)} containers")
+            self.on_step(f"removing {len(found)} containers")
         until = time.monotonic() + REMOVAL_S
         while True:
             try:
