@@ -37,7 +37,7 @@ class NamespaceProvider:
     """Nodes in network namespaces that are joined by a bridge, which is in a namespace too."""
 
     name = "namespace"
-    ProviderSettings = ProviderSettings
+    Settings = ProviderSettings
     shared = False
     fan_out = 2
     made = False

@@ -68,7 +68,7 @@ class Group:
     provider: str
     """The name of a registered provider."""
     settings: BaseModel
-    """The keys that only this provider has: an instance of its `ProviderSettings`."""
+    """The keys that only this provider has: an instance of its `Settings`."""
     nodes: tuple[Node, ...]
     mark: str = ""
     """Text that identifies the group on this machine. Providers use it to mark what they make and to find it again."""

@@ -99,7 +99,7 @@ class SlurmProvider:
     """Nodes of an allocation. The nodes of the group are the first nodes of the allocation, in order."""
 
     name = "slurm"
-    ProviderSettings = SlurmSettings
+    Settings = SlurmSettings
     shared = False
     fan_out = 16
 

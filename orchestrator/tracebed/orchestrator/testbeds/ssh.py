@@ -136,7 +136,7 @@ class SshProvider:
     """Nodes on hosts that are reached by SSH. Several nodes may be on one host."""
 
     name = "ssh"
-    ProviderSettings = SshSettings
+    Settings = SshSettings
     shared = False
     fan_out = FAN_OUT
 
