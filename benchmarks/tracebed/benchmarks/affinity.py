@@ -1,4 +1,4 @@
-"""The CPUs that the threads of a process may use, set from outside: for programs that do not know tracebed.
+"""CPU affinity of the threads of other processes: for programs that do not use tracebed.
 
 The kernel moves the threads at once. The number of threads of the program stays as it is, so that several threads may
 share a CPU: see "What a mask does to a program" in docs/explanation/ownership.md.

@@ -42,7 +42,7 @@ class Team:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the threads, and let the calling thread use the CPUs that it used before."""
+        """End the threads, and restore the affinity of the calling thread."""
         for work in self._work:
             work.put(None)
         for thread in self._threads:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tracebed.benchmarks.clock import SteadyClock
-from tracebed.benchmarks.drom import Administrator, Share
-from tracebed.benchmarks.node_table import Table, TableLostError, start_of
-from tracebed.benchmarks.ownership import Flags, Result
+from tracebed.benchmarks.drom import Administrator, CpuMasks
+from tracebed.benchmarks.node_table import NodeTable, TableLostError, start_of
+from tracebed.benchmarks.ownership import DromResult, Flags
 from tracebed.cpus import format_cpus
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
@@ -41,10 +41,10 @@ class Masks:
         self, outbox: Outbox, path: Path, cpus: tuple[int, ...], ranks: Mapping[str, RankProcess], report: Report
     ) -> None:
         self.outbox, self.first, self.cpus, self.ranks, self.send = outbox, path, cpus, ranks, report
-        self.administrator = Administrator(Table.create(path, cpus))
+        self.administrator = Administrator(NodeTable.create(path, cpus))
         self.replacements = 0
         """Number of tables that were lost so far."""
-        self._known: dict[int, Share] = {}
+        self._known: dict[int, CpuMasks] = {}
         """PID -> its CPUs after the last change by this agent."""
 
     @property
@@ -57,7 +57,7 @@ class Masks:
     def prepare(self, pid: int, cpus: tuple[int, ...]) -> None:
         """Reserve CPUs for the process of a rank. Raises TestbedError if the table has no room."""
         result = self._call(lambda: self.administrator.prepare(pid, cpus, CHANGE)[0])
-        if result.error and result is not Result.NO_PROCESS:  # the end of the process is reported anyway
+        if result.error and result is not DromResult.NO_PROCESS:  # the end of the process is reported anyway
             raise TestbedError(f"the table of CPUs has no room for another process: {result.name}")
 
     def change(self, rank: RankProcess, request: int, cpus: tuple[int, ...]) -> None:
@@ -69,11 +69,11 @@ class Masks:
             return
         asked = PendingMask(request, cpus, _now(rank))
         result = self._call(lambda: self.administrator.set_mask(rank.pid, cpus, CHANGE))
-        if result.error and result is not Result.NO_PROCESS:  # the end of the process is reported anyway
+        if result.error and result is not DromResult.NO_PROCESS:  # the end of the process is reported anyway
             raise TestbedError(f"the mask of the rank cannot be set: {result.name}")
         rank.last_mask = (request, cpus)
         rank.pending_masks.append(asked)
-        if result is Result.SUCCESS:  # the rank holds these CPUs already, or has not started
+        if result is DromResult.SUCCESS:  # the rank holds these CPUs already, or has not started
             message = {"type": "resized", "time": time.monotonic(), "cpus": format_cpus(cpus), "iteration": None}
             message |= {"seen": asked.time, "decided": asked.time, "applied": asked.time}
             self.send(rank, self.answer(rank, message))
@@ -115,17 +115,17 @@ class Masks:
         elif start_of(rank.pid) is not None:
             self._replace("lacks a process")
 
-    def _refresh(self) -> Result:
+    def _refresh(self) -> DromResult:
         try:
             self._known = self.administrator.shares()
         except TableLostError:
-            return Result.NO_TABLE
-        return Result.SUCCESS
+            return DromResult.NO_TABLE
+        return DromResult.SUCCESS
 
-    def _call(self, change: Callable[[], Result]) -> Result:
+    def _call(self, change: Callable[[], DromResult]) -> DromResult:
         """Make a change, if need be in another table."""
         result = change()
-        if result is Result.NO_TABLE:
+        if result is DromResult.NO_TABLE:
             self._replace("was removed or damaged")
             result = change()
         return result
@@ -136,8 +136,8 @@ class Masks:
         path = self.first.with_name(f"{self.first.name}-{self.replacements}")
         self.outbox.send("warning", what=f"the table of CPUs {reason}; the ranks continue with another table")
         try:
-            administrator = Administrator(Table.create(path, self.cpus))
-            administrator.restore({rank.pid: self._known.get(rank.pid, Share()) for rank in self.ranks.values()})
+            administrator = Administrator(NodeTable.create(path, self.cpus))
+            administrator.restore({rank.pid: self._known.get(rank.pid, CpuMasks()) for rank in self.ranks.values()})
         except TableLostError as error:  # ranks keep their CPUs
             self.outbox.send("error", what=error.what, hint=error.hint)
             return
