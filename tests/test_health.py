@@ -33,7 +33,7 @@ from tracebed.orchestrator.replay.thresholds import SHIPPED, SIGNALS, HealthThre
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.limits import KINDS
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
@@ -276,7 +276,7 @@ def judged(*entries: Entry, states: list[str], text: str, **info: object) -> dic
     jobs = Jobs.of(work)
     facts = RunInfo("replay", "computed", [NodeFacts("n1", 1)], {}, Setup.of("fcfs"))
     vars(facts).update(info)
-    record = Record(jobs)
+    record = ScheduleRecord(jobs)
     record.state[:] = states
     record.submit[:] = jobs.submit
     monitor = Monitor(jobs, facts.nodes, 1.0)
@@ -364,7 +364,7 @@ def test_launches_are_compared_with_those_of_jobs_of_similar_size() -> None:
     """A slow launch of one job counts; that larger jobs take longer does not."""
     work = jobs_of(8, 10.0).table.assign(nodes=[1, 1, 1, 1, 4, 4, 4, 4])
     jobs = Jobs.of(Workload(work))
-    record, info = Record(jobs), RunInfo("replay", "emulated", [NodeFacts("n1", 1)], {}, Setup.of("fcfs"))
+    record, info = ScheduleRecord(jobs), RunInfo("replay", "emulated", [NodeFacts("n1", 1)], {}, Setup.of("fcfs"))
     monitor = Monitor(jobs, info.nodes, 1.0)
     monitor.launches = dict(zip(jobs.ids, [0.1, 0.1, 0.1, 2.2, 0.9, 1.0, 1.0, 1.1], strict=True))
     found = health(monitor, info, record, HealthThresholds.parse("{}", "t.yaml"))

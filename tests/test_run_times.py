@@ -22,7 +22,7 @@ from tracebed.orchestrator.replay.timeline import Timeline
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.states import JobState
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
@@ -31,10 +31,10 @@ SPEED = 100.0
 NEW = ("run_time_off_s", "run_time_off")
 
 
-def observed(recorded: list[float], planned: list[float | None]) -> tuple[Monitor, Record]:
+def observed(recorded: list[float], planned: list[float | None]) -> tuple[Monitor, ScheduleRecord]:
     """Return a witness and a record of completed jobs with these run times, wall s."""
     jobs = Jobs.of(workload(len(recorded), malleable=0.0))
-    monitor, record = Monitor(jobs, [NodeFacts("n1", 2)], SPEED), Record(jobs)
+    monitor, record = Monitor(jobs, [NodeFacts("n1", 2)], SPEED), ScheduleRecord(jobs)
     for job, (ran, plan) in enumerate(zip(recorded, planned, strict=True)):
         record.launched[job], record.state[job] = 1000.0, JobState.COMPLETED
         record.end[job] = 1000.0 + ran * SPEED

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, Field, create_model
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.setup import NOT_KNOWN, ROOMS, TYPES, Setup
+from tracebed.orchestrator.setup import SETUP_PARTS, TYPES, UNKNOWN_POLICY, Setup
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 
 LENIENT: dict[Any, Any] = {
@@ -18,7 +18,7 @@ LENIENT: dict[Any, Any] = {
     RuntimeModel: Annotated[RuntimeModel, Field(strict=False)],
 }
 """Type of a setting -> its type in a strict model, where it differs."""
-OF_REPLAYS = (*(name for name in ROOMS["scheduling"] if not name.startswith("policy")), "speed")
+OF_REPLAYS = (*(name for name in SETUP_PARTS["scheduling"] if not name.startswith("policy")), "speed")
 """Settings of a replay, besides its policy."""
 
 
@@ -40,7 +40,7 @@ def given(spec: BaseModel, settings: Iterable[str]) -> dict[str, Any]:
 def _checked(name: str, value: Any) -> Any:
     """Return the value of a setting. Raises ValueError if it is invalid."""
     try:
-        Setup.of(NOT_KNOWN, **{name: value})
+        Setup.of(UNKNOWN_POLICY, **{name: value})
     except InputError as error:
         raise ValueError(f"{error.what}; {error.hint}" if error.hint else error.what) from error
     return value

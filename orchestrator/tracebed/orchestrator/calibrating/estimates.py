@@ -21,7 +21,7 @@ Statistic = Callable[[FloatArray], FloatArray]
 RESAMPLES = 400
 CONFIDENCE = 0.95
 BLOCKS = 3
-"""Least number of means of which the median is taken."""
+"""Least number of means for a median."""
 LEAST = 5
 """Least number of samples of a block."""
 

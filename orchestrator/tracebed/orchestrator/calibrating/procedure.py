@@ -19,7 +19,7 @@ from tracebed.orchestrator.calibrating import probes
 from tracebed.orchestrator.calibrating.duty import propose
 from tracebed.orchestrator.calibrating.estimates import FloatArray, by_size, estimates, linear, mean_of, with_step
 from tracebed.orchestrator.calibrating.interference import interference
-from tracebed.orchestrator.calibrating.samples import Samples, samples_of
+from tracebed.orchestrator.calibrating.samples import OverheadSamples, samples_of
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
@@ -59,7 +59,7 @@ class _Cores:
 class _Probes:
     """The measurements by replays, one item for each repetition."""
 
-    samples: list[Samples] = field(default_factory=list)
+    samples: list[OverheadSamples] = field(default_factory=list)
     speedups: list[dict[str, float]] = field(default_factory=list)
 
 
@@ -119,7 +119,7 @@ def calibrate(
                 else:
                     made.speedups.append(_times(run))
                 report((2 + repetition * len(plan) + number) / steps)
-            made.samples.append(Samples.joined(parts))
+            made.samples.append(OverheadSamples.joined(parts))
     return Calibration(
         name=name or inventory.name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -192,7 +192,7 @@ def _replayed(workload: Workload, inventory: Inventory, setup: Setup, target: Pa
     return run
 
 
-def _estimated(samples: Sequence[Samples]) -> dict[str, Any]:
+def _estimated(samples: Sequence[OverheadSamples]) -> dict[str, Any]:
     """Return the fields of the calibration that are estimated from `samples`, one item for each repetition."""
     launch, end, ready = ([getattr(one, name) for one in samples] for name in ("launch", "end", "ready"))
     found: dict[str, OverheadEstimate | None] = {

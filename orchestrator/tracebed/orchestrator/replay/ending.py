@@ -20,13 +20,13 @@ from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
 from tracebed.orchestrator.runs.replacement import is_finished_real
 from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.orchestrator.scheduling.cluster import Cluster
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.tables import make_run
 from tracebed.states import JobState
 
 
 def ended_run(
-    record: Record,
+    record: ScheduleRecord,
     cluster: Cluster,
     info: RunInfo,
     interrupted: str | None,

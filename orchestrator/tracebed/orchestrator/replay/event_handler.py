@@ -11,7 +11,7 @@ from tracebed.orchestrator.replay.executor import ReplayExecutor
 from tracebed.orchestrator.replay.ranks import RunningJob
 from tracebed.orchestrator.replay.timeline import Timeline
 from tracebed.orchestrator.scheduling.core_changes import NEVER
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.testbeds.base import Event
 
 OUTLIVE_S = 10.0
@@ -19,7 +19,7 @@ OUTLIVE_S = 10.0
 LEADER_ENDED = "the leader has ended"
 
 
-def mask_changed(record: Record, job: int, node: int, change: Mapping[str, Any]) -> None:
+def mask_changed(record: ScheduleRecord, job: int, node: int, change: Mapping[str, Any]) -> None:
     """Record a change of a mask from the data of a journal entry `mask`. The end of a rank is not a change."""
     before, after = change["before"], change["after"]
     if before is None and after is not None:

@@ -12,7 +12,7 @@ from tracebed.orchestrator.replay.programs import application_of, program_of
 from tracebed.orchestrator.replay.ranks import Ranks, RunningJob
 from tracebed.orchestrator.replay.rounds import Rounds
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Testbed
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.states import JobState
@@ -44,7 +44,7 @@ class ReplayExecutor:
         speed: float,
         options: Options,
         ranks: Ranks,
-        record: Record,
+        record: ScheduleRecord,
         rounds: Rounds,
         secret: bytes,
     ) -> None:
@@ -76,7 +76,7 @@ class ReplayExecutor:
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
         """Launch ranks on the new nodes, and send the new members of the job to the leader."""
-        self.record.resize_asked(job, before, len(nodes), self.rounds.now)
+        self.record.resize_requested(job, before, len(nodes), self.rounds.now)
         active = self.ranks.running[job]
         old, active.nodes = active.nodes, nodes
         active.request += 1
@@ -102,7 +102,7 @@ class ReplayExecutor:
         active = self.ranks.running[job]
         active.cores |= self.ranks.cores(job, active.nodes)
         changes = self.record.cores.differences(job, self.ranks.cluster, self.jobs.cores[job])
-        self.record.cores.asked_for(job, len(active.nodes), changes, self.rounds.now)
+        self.record.cores.requested(job, len(active.nodes), changes, self.rounds.now)
         named = {self.testbed.nodes[node].name: [*map(format_cpus, change)] for node, change in changes.items()}
         self.rounds.note("cores", job, changes=named, **self._of_shared(job))
         self.ranks.change_masks(job)

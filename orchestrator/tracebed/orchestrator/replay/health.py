@@ -26,7 +26,7 @@ from tracebed.orchestrator.replay.thresholds import (
     format_value,
 )
 from tracebed.orchestrator.run import RunInfo
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.states import JobState
 
 FEW = 3
@@ -42,7 +42,7 @@ class Value(NamedTuple):
     place: str = ""
 
 
-def health(monitor: Monitor, info: RunInfo, record: Record, thresholds: HealthThresholds) -> dict[str, Any]:
+def health(monitor: Monitor, info: RunInfo, record: ScheduleRecord, thresholds: HealthThresholds) -> dict[str, Any]:
     """Return the health of a replay that has ended, as saved in `run.json`.
 
     Args:
@@ -137,27 +137,27 @@ def _text(signal: HealthSignal, found: Value, limit: float) -> str:
 # -- the figures -------------------------------------------------------------------------------------------------------
 
 
-def _nodes_missing(monitor: Monitor, info: RunInfo, record: Record) -> Value:
+def _nodes_missing(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
     if not monitor.sampled:  # without samples, an idle node leaves no entry in the journal
         return Value(None)
     absent = [node.name for number, node in enumerate(info.nodes) if number not in monitor.seen]
     return Value(len(absent), ", ".join(absent[:3]) + (", ..." if len(absent) > 3 else ""))
 
 
-def _agents_lost(monitor: Monitor, info: RunInfo, record: Record) -> Value:
+def _agents_lost(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
     return Value(len(monitor.lost), ", ".join(info.nodes[node].name for node in sorted(monitor.lost)))
 
 
-def _interrupted(monitor: Monitor, info: RunInfo, record: Record) -> Value:
+def _interrupted(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
     return Value(int(info.state == "interrupted"), "; ".join(filter(None, info.interruptions)))
 
 
-def _pauses(monitor: Monitor, info: RunInfo, record: Record) -> Value:
+def _pauses(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
     seconds = sum(pause["wall_s"] or 0.0 for pause in record.pauses)
     return Value(len(record.pauses), f"{seconds:.3g} s" if record.pauses else "")
 
 
-def _jobs_disturbed(monitor: Monitor, info: RunInfo, record: Record) -> Value:
+def _jobs_disturbed(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
     """Return the share of the jobs that failed, were interrupted or requeued, or completed although a rank died."""
     total = len(record.jobs)
     counts = {
@@ -176,26 +176,26 @@ def _jobs_disturbed(monitor: Monitor, info: RunInfo, record: Record) -> Value:
     return Value(rounded(sum(counts.values()) / total), ", ".join(texts))
 
 
-def _rank_late(monitor: Monitor, info: RunInfo, record: Record) -> Value:
+def _rank_late(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
     """Return the largest lateness after a deadline, or at duty 1 the longest time in which a rank did not run."""
     largest = monitor.halt if execution_kind(info) == "computing" else monitor.late
     return Value(rounded(largest.value), largest.place)
 
 
-def _residual(monitor: Monitor, info: RunInfo, record: Record) -> Value:
+def _residual(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
     if not monitor.residuals:
         return Value(None)
     job = max(monitor.residuals, key=monitor.residuals.__getitem__)
     return Value(rounded(max(0.0, monitor.residuals[job])), f"job {job}")
 
 
-def _lost_time(monitor: Monitor, info: RunInfo, record: Record) -> Value:
+def _lost_time(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
     run_time = dict(zip(record.jobs.ids, record.jobs.run_time, strict=True))
     planned = sum(run_time[job] for job in monitor.residuals) / info.speed
     return Value(rounded(sum(map(abs, monitor.residuals.values())) / planned) if planned else None)
 
 
-def _overheads(monitor: Monitor, info: RunInfo, record: Record) -> dict[str, Value]:
+def _overheads(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> dict[str, Value]:
     """Return the largest delay of a launch or an end, and the sum of these delays relative to the run times."""
     late = _late_overheads(monitor, record)
     seconds, job = max(late, default=(0.0, ""))
@@ -207,7 +207,7 @@ def _overheads(monitor: Monitor, info: RunInfo, record: Record) -> dict[str, Val
     }
 
 
-def _run_times(monitor: Monitor, record: Record) -> dict[str, Value]:
+def _run_times(monitor: Monitor, record: ScheduleRecord) -> dict[str, Value]:
     """Return the largest difference of a recorded run time from its plan, and their sum relative to the plans."""
     found = run_times(monitor, record)
     if not found:
@@ -219,7 +219,7 @@ def _run_times(monitor: Monitor, record: Record) -> dict[str, Value]:
     }
 
 
-def _late_overheads(monitor: Monitor, record: Record) -> list[tuple[float, str]]:
+def _late_overheads(monitor: Monitor, record: ScheduleRecord) -> list[tuple[float, str]]:
     """Return the delays of launches and ends beyond twice the median of jobs of a similar size, with their jobs."""
     size = dict(zip(record.jobs.ids, map(int.bit_length, record.jobs.nodes), strict=True))
     late = []
@@ -235,7 +235,7 @@ def _late_overheads(monitor: Monitor, record: Record) -> list[tuple[float, str]]
     return late
 
 
-def _submission_late(monitor: Monitor, info: RunInfo, record: Record) -> Value:
+def _submission_late(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
     late = (np.array(record.submit) - np.array(record.jobs.submit)) / info.speed
     if np.isnan(late).all():
         return Value(None)
@@ -243,17 +243,17 @@ def _submission_late(monitor: Monitor, info: RunInfo, record: Record) -> Value:
     return Value(rounded(float(late[job])), f"job {record.jobs.ids[job]}")
 
 
-def _core_overlap(monitor: Monitor, info: RunInfo, record: Record) -> Value:
+def _core_overlap(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
     """Return the longest time in which the masks of two jobs had a CPU in common; None without hand-overs."""
     return Value(info.handovers.get("overlap_s"), info.handovers.get("overlap_at", ""))
 
 
-def _cpu_wait(monitor: Monitor, info: RunInfo, record: Record) -> Value:
+def _cpu_wait(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
     share = monitor.work.cpu_share
     return Value(None if math.isnan(share) else rounded(max(0.0, 1 - share)))
 
 
-def _rate_spread(monitor: Monitor, info: RunInfo, record: Record) -> Value:
+def _rate_spread(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
     rates = monitor.work_rates()
     if len(rates) < 2:
         return Value(None)
@@ -261,12 +261,12 @@ def _rate_spread(monitor: Monitor, info: RunInfo, record: Record) -> Value:
     return Value(rounded(float((high - low) / middle)))
 
 
-def _rate_drift(monitor: Monitor, info: RunInfo, record: Record) -> Value:
+def _rate_drift(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
     calibrated = info.calibration.get("units_per_core_second")
     return Value(_drift(calibrated, monitor.work.rate))
 
 
-def _calibration_drift(monitor: Monitor, info: RunInfo, record: Record) -> Value:
+def _calibration_drift(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
     before: list[float] = [rate for host in info.hosts for rate in host.get("units_per_core_second", {}).values()]
     after = monitor.rates_after.values()
     return Value(_drift(statistics.median(before), statistics.median(after)) if before and after else None)
@@ -276,11 +276,11 @@ def _drift(usual: float | None, found: float) -> float | None:
     return None if not usual or math.isnan(found) else rounded(abs(found / usual - 1))
 
 
-def _pressure(resource: str) -> Callable[[Monitor, RunInfo, Record], Value]:
+def _pressure(resource: str) -> Callable[[Monitor, RunInfo, ScheduleRecord], Value]:
     return lambda monitor, info, record: Value(rounded(monitor.pressure(resource)))
 
 
-_FIGURES: Mapping[str, Callable[[Monitor, RunInfo, Record], Value]] = {
+_FIGURES: Mapping[str, Callable[[Monitor, RunInfo, ScheduleRecord], Value]] = {
     "nodes_missing": _nodes_missing,
     "agents_lost": _agents_lost,
     "interrupted": _interrupted,

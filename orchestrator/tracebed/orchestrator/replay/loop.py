@@ -27,7 +27,7 @@ from tracebed.orchestrator.replay.timeline import Timeline
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.scheduling.record import Record, cut_short
+from tracebed.orchestrator.scheduling.record import ScheduleRecord, cut_short
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.setup import Setup
@@ -85,7 +85,7 @@ class Replayer:
         nodes, scheduling, speed = testbed.nodes, setup.scheduling, setup.timing.speed
         self.number_of = {node.name: number for number, node in enumerate(nodes)}
         self.cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], scheduling.placed)
-        self.record = Record(jobs)
+        self.record = ScheduleRecord(jobs)
         self.monitor = Monitor(jobs, nodes, speed)
         self.rounds = Rounds(journal, self.monitor, jobs.ids, [node.name for node in nodes])
         self.timeline = Timeline(self.clock, speed)
@@ -279,7 +279,7 @@ class Replayer:
             self.scheduler.resized(job, now)
         for job, nodes in asked:
             self.rounds.note("request", job, nodes=nodes)
-            self.record.ask(job, nodes, answered=self.scheduler.ask(job, nodes, now))
+            self.record.request(job, nodes, answered=self.scheduler.request(job, nodes, now))
         for job in submitted:
             self.record.submit[job] = now
             self.scheduler.submit(job, now)

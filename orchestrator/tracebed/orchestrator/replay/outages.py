@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.replay.event_handler import EventHandler
 from tracebed.orchestrator.replay.rounds import Rounds
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.testbeds.base import Event, Testbed
 
@@ -105,7 +105,9 @@ class Outages:
         else:
             self._silent_at = self._last_message[quietest] + self.timeout_s
 
-    def apply_changes(self, scheduler: Scheduler, event_handler: EventHandler, record: Record, rounds: Rounds) -> bool:
+    def apply_changes(
+        self, scheduler: Scheduler, event_handler: EventHandler, record: ScheduleRecord, rounds: Rounds
+    ) -> bool:
         """Pass the losses and returns of this round to the scheduler. Return whether there were any."""
         changes, self._changes = self._changes, []
         for node, reason in changes:

@@ -22,7 +22,7 @@ from tracebed.orchestrator.runs.working_folders import is_running, output_of
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.core_changes import CoreChange
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.record import Record, cut_short
+from tracebed.orchestrator.scheduling.record import ScheduleRecord, cut_short
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.states import JobState
 
@@ -132,7 +132,7 @@ class Reconstruction:
     def __init__(self, jobs: Jobs, info: RunInfo) -> None:
         """Start without submitted jobs."""
         self.jobs = jobs
-        self.record = Record(jobs)
+        self.record = ScheduleRecord(jobs)
         self.cluster = Cluster([node.cores for node in info.nodes], [node.sockets for node in info.nodes])
         self.running: dict[int, int] = {}
         """Running job -> its number of nodes, after the pending resize if there is one."""
@@ -180,7 +180,7 @@ class Reconstruction:
 
     def _resize(self, job: int, now: float, data: Mapping[str, Any]) -> None:
         nodes = [self._nodes[name] for name in data["nodes"]]
-        self.record.resize_asked(job, self.running[job], len(nodes), now)
+        self.record.resize_requested(job, self.running[job], len(nodes), now)
         self._take(job, nodes[self.running[job] :], now)
         self.running[job] = len(nodes)
 
@@ -189,7 +189,7 @@ class Reconstruction:
             self._nodes[name]: CoreChange(*(range(cores[0], cores[-1] + 1) for cores in map(parse_cpus, change)))
             for name, change in data.get("changes", {}).items()
         }
-        self.record.cores.asked_for(job, self.running[job], changes, now)
+        self.record.cores.requested(job, self.running[job], changes, now)
 
     def _effect(self, job: int, now: float, data: Mapping[str, Any]) -> None:
         self.record.resize_applied(job, data["decided"], data["applied"], now, data.get("measured"))

@@ -12,7 +12,7 @@ import statistics
 from typing import NamedTuple
 
 from tracebed.orchestrator.replay.monitor import Monitor
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.states import JobState
 
 USUAL_S = 0.05
@@ -29,7 +29,7 @@ class RunTime(NamedTuple):
     """How much shorter than its plan the run time is, or how much longer, beyond twice the usual end."""
 
 
-def run_times(monitor: Monitor, record: Record) -> list[RunTime]:
+def run_times(monitor: Monitor, record: ScheduleRecord) -> list[RunTime]:
     """Return the run times of the completed jobs that have a plan. Programs of other projects report no plan."""
     found = []
     for job, name in enumerate(record.jobs.ids):
@@ -44,7 +44,7 @@ def run_times(monitor: Monitor, record: Record) -> list[RunTime]:
     ]
 
 
-def mark(record: Record, found: list[RunTime], limit_s: float, speed: float) -> None:
+def mark(record: ScheduleRecord, found: list[RunTime], limit_s: float, speed: float) -> None:
     """Write a reason for each job whose run time differs from its plan by more than `limit_s` (wall s)."""
     for job, recorded, planned, off in found:
         if off > limit_s and not record.reason[job]:

@@ -26,7 +26,7 @@ from tracebed.orchestrator.replay.signals import Signals, collected_signals
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.state import hears
+from tracebed.orchestrator.scheduling.state import handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory
@@ -95,7 +95,7 @@ def replay(
         what, hint = "the inventory mixes computing and emulated nodes", "replay on one kind of node"
         raise InputError(what, where=inventory.where, hint=hint)
     most = max(node.cores for node in inventory.nodes)
-    jobs = Jobs.of(workload, cores_per_node=most, over_limit=over_limit, evolving=hears(policy))
+    jobs = Jobs.of(workload, cores_per_node=most, over_limit=over_limit, evolving=handles_requests(policy))
     check_programs(jobs, inventory)
     check_commands(jobs, options.commands)
     info = RunInfo(
@@ -132,7 +132,7 @@ def replay(
         ):
             extras: dict[str, Any] = {"drain": True} if options.drain else {}
             if on_step is not None and inventory.testbed == AGENTS:
-                extras["say"] = on_step
+                extras["on_step"] = on_step
             testbed = make_testbed(inventory, folder.path / "spool", **extras)
             replayer = Replayer(jobs, testbed, inventory, policy, chosen, options, journal, clock, folder.secret)
             signals.notify(replayer.interrupt)

@@ -33,7 +33,7 @@ class Placement(Protocol):
             grid: the machine.
             idle: the idle nodes, ascending, at least `count`.
             count: the number of nodes to choose, at least 1.
-            held: the nodes that the job holds already, because it expands.
+            held: the nodes that an expanding job holds already.
             job: the number of the job, in the order of submission.
         """
         ...
@@ -57,7 +57,7 @@ def hilbert(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], jo
 
 
 def median(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], job: int) -> Sequence[int]:
-    """Choose a compact part of the grid: grow from a node by the neighbour that adds the least Manhattan distance.
+    """Choose a compact part of the grid: grow from a node by the neighbor that adds the least Manhattan distance.
 
     Without an admissible part, the largest one is completed by the idle nodes that add the least. Source: seed 004,
     figure 8.

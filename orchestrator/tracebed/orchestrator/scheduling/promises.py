@@ -43,7 +43,7 @@ class Promises:
         """Return whether `job` still has nodes to release."""
         return job in self._shrinking
 
-    def gave_back(self, job: int) -> int:
+    def released(self, job: int) -> int:
         """Record that `job` has released the nodes of its shrink, and return their number (0: no pending shrink)."""
         nodes = self._shrinking.pop(job, 0)
         if nodes:

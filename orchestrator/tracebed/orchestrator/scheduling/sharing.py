@@ -17,7 +17,7 @@ class Sharing:
     """The part of the scheduler that manages shared nodes.
 
     Rates follow the worst-case model: the node with the fewest cores determines the rate (SD-Policy paper, equation 6).
-    As in the simulator, fewer cores do not slow down the part of a job that runs on one core, which the paper has not.
+    As in the simulator, fewer cores do not slow down the part of a job that runs on one core: an addition to the paper.
 
     Args:
         jobs: the workload.
@@ -33,7 +33,7 @@ class Sharing:
         """Start without shared nodes."""
         self.jobs, self.cluster, self.state, self.progress, self.limit = jobs, cluster, state, progress, limit
 
-    def fault(self, decision: Share) -> str | None:
+    def violation(self, decision: Share) -> str | None:
         """Return the reason why `decision` is impossible, or None if it is possible."""
         jobs, cluster, state = self.jobs, self.cluster, self.state
         job, free, loans = decision

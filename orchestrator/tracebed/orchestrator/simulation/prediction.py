@@ -16,7 +16,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.state import hears
+from tracebed.orchestrator.scheduling.state import handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup
 from tracebed.orchestrator.simulation.dispatch import count_dispatched
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, obstacle
@@ -58,7 +58,7 @@ def predict(
     chosen, policy = Setup.of(setup, **settings).resolved(len(machine))
     scheduling, timing = chosen.scheduling, chosen.timing
     most = max(node.cores for node in machine)
-    jobs = Jobs.of(workload, cores_per_node=most, over_limit=scheduling.over_limit, evolving=hears(policy))
+    jobs = Jobs.of(workload, cores_per_node=most, over_limit=scheduling.over_limit, evolving=handles_requests(policy))
     interference = Interference.of(timing.calibration.facts()) if timing.calibration else None
     reason = obstacle(jobs, policy, len(machine), chosen, interference=interference)
     simulator_class = _simulator(engine, reason)

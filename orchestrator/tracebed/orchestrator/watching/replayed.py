@@ -81,7 +81,7 @@ class ReplayView(View):
     @property
     def nodes_out(self) -> Sequence[int]:
         """The nodes that were lost and have not returned."""
-        return sorted(self._reconstruction.cluster.out)
+        return sorted(self._reconstruction.cluster.lost)
 
     @property
     def nodes_busy(self) -> int:

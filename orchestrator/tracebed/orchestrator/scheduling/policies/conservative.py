@@ -9,15 +9,15 @@ from typing import ClassVar
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S
+from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.fcfs import heads
 from tracebed.orchestrator.scheduling.profile import Profile
-from tracebed.orchestrator.scheduling.shown import Shown
 from tracebed.orchestrator.scheduling.state import Decision, Reserve, Start, State, Wake
 from tracebed.orchestrator.scheduling.ticks import next_multiple
 
 
 @dataclass(frozen=True)
-class Conservative(Shown):
+class Conservative(ParameterTable):
     """Every queued job has a reservation, and none is delayed by a later one (Mu'alem and Feitelson 2001).
 
     With `backfill_depth` or `backfill_interval_s` the policy models Slurm's sched/backfill: the jobs at the head of

@@ -113,8 +113,8 @@ def parameters(policy: Policy) -> dict[str, Any]:
 def check(policy: Policy, interval_s: float, over_limit: OverLimit) -> None:
     """Raise InputError if the parameters of `policy` contradict the options of the scheduler.
 
-    A policy that is called at ticks needs an interval between calls. A policy that expects the end of a limit at any
-    number of nodes alike cannot be used where jobs are killed at their limits, which count at the speed of the job.
+    A policy that is called at ticks needs an interval between calls. A policy whose expected ends do not depend on the
+    number of nodes cannot be used if jobs are killed at their limits, because these depend on the speed of the job.
     """
     if getattr(policy, "calls", None) == "tick" and not interval_s:
         raise InputError("calls=tick needs an interval between calls", hint="give --interval, or interval_s")

@@ -17,11 +17,11 @@ import numpy as np
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Kind
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S
+from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.conservative import slurm_call
 from tracebed.orchestrator.scheduling.policies.fcfs import heads
-from tracebed.orchestrator.scheduling.policies.sd_plan import Plan
+from tracebed.orchestrator.scheduling.policies.sd_plan import ReservationMap
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import first_of_users
-from tracebed.orchestrator.scheduling.shown import Shown
 from tracebed.orchestrator.scheduling.state import Decision, Lend, Share, Start, State
 
 SLACK = 1e-9
@@ -33,7 +33,7 @@ Request = tuple[int, int, float]
 
 
 @dataclass(frozen=True)
-class SlowdownDriven(Shown):
+class SlowdownDriven(ParameterTable):
     """EASY with sharing: a job that EASY does not start may share nodes of running malleable jobs to end earlier.
 
     Args:
@@ -110,16 +110,16 @@ class SlowdownDriven(Shown):
         refused = trial.refused_before()
         head, job = None, -1
         considered = first_of_users(waiting, jobs.user, self.bf_max_job_user)[: self.depth or None]
-        last = trial.last_hope(considered) if in_slurm else len(considered)
+        last = trial.last_candidate(considered) if in_slurm else len(considered)
         for at, job in enumerate(considered):
             if at > last:
                 break  # the rest of the plan would be discarded
             nodes, limit = jobs.nodes[job], jobs.limit[job]
-            if job not in refused and not trial.is_hopeless(job):
+            if job not in refused and not trial.cannot_start(job):
                 if trial.fits(job, head):
                     yield Start(job, nodes)
                     trial.started(job)
-                    last = trial.last_hope(considered) if in_slurm else last  # the job may be a mate
+                    last = trial.last_candidate(considered) if in_slurm else last  # the job may be a mate
                     continue
                 if jobs.kind[job] in (Kind.MALLEABLE, Kind.MOLDABLE) and (share := trial.share(job, head)) is not None:
                     yield share
@@ -164,7 +164,7 @@ class Trial:
     def __init__(self, policy: SlowdownDriven, state: State) -> None:
         """Compute the upper bound of the penalties for the call."""
         self.policy, self.state = policy, state
-        self.plan = Plan(state, policy.bf_window, policy.bf_resolution, policy.bf_node_space_size)
+        self.plan = ReservationMap(state, policy.bf_window, policy.bf_resolution, policy.bf_node_space_size)
         self.cut_off = average_slowdown(state) if policy.max_slowdown == "dynamic" else float(policy.max_slowdown)
         self._found: dict[tuple[Request, int | None], tuple[float, Share] | None] = {}
         self._hosts: Mates | None = None
@@ -198,12 +198,12 @@ class Trial:
         shadow, extra = state.reservation(state.jobs.nodes[head])
         return nodes <= extra or state.now + limit <= shadow
 
-    def is_hopeless(self, job: int) -> bool:
+    def cannot_start(self, job: int) -> bool:
         """Return whether `job` cannot start now for a reason that is known already. It saves the trials."""
         jobs = self.state.jobs
         return self.plan.is_beyond(jobs.nodes[job], max(jobs.limit[job], SHORTEST_S)) and not self._may_share(job)
 
-    def last_hope(self, waiting: Sequence[int]) -> int:
+    def last_candidate(self, waiting: Sequence[int]) -> int:
         """Return the index of the last of the jobs `waiting` that may start now; -1: none."""
         idle, nodes = self.state.idle, self.state.jobs.nodes
         for at in range(len(waiting) - 1, -1, -1):

@@ -31,8 +31,8 @@ from tracebed.orchestrator.scheduling.policies.firstfit import FirstFit
 from tracebed.orchestrator.scheduling.policies.kassel import Avg, KeepPref, Min, Pref
 from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
 from tracebed.orchestrator.scheduling.priorities import MAX_AGE_S
-from tracebed.orchestrator.scheduling.record import Record, Resizes
-from tracebed.orchestrator.scheduling.state import Policy, seen_by, shares
+from tracebed.orchestrator.scheduling.record import Resizes, ScheduleRecord
+from tracebed.orchestrator.scheduling.state import Policy, shares, visible_jobs
 from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.cores_in_use import is_divided
 from tracebed.orchestrator.simulation.engine.library import DescriptionError, Library, Results
@@ -164,7 +164,7 @@ class CompiledSimulator:
             raise ValueError(reason)
         self.jobs = jobs
         self.cluster = Cluster(cores, sockets)
-        self.record = Record(jobs)
+        self.record = ScheduleRecord(jobs)
         self._shares = shares(policy)
         self._seen = seen = _with_sizes_seen(policy, jobs)
         scheduling, timing = setup.scheduling, setup.timing
@@ -233,7 +233,7 @@ class CompiledSimulator:
             }
         )
 
-    def run(self, on_progress: Callable[[int], None] | None = None) -> Record:
+    def run(self, on_progress: Callable[[int], None] | None = None) -> ScheduleRecord:
         """Run until every job has ended and return the record.
 
         Args:
@@ -254,12 +254,12 @@ class CompiledSimulator:
             if said == "NO_MEMORY":
                 raise MemoryError("the compiled engine cannot allocate memory")
             assert said == "DONE", "no reservation is possible"
-            self._take_over(library.results(engine))
+            self._copy_results(library.results(engine))
         finally:
             library.free(engine)
         return self.record
 
-    def _take_over(self, results: Results) -> None:
+    def _copy_results(self, results: Results) -> None:
         """Copy the results of the engine into the record and the ledger."""
         jobs, record, rows, held = self.jobs, self.record, results.number("reconfigurations"), results.number("ranges")
         number = self._library.numbers["state"]
@@ -285,9 +285,9 @@ class CompiledSimulator:
             results.array(f"held_{name}", held) for name in ("job", "first", "nodes", "since", "until")
         )
         if self._shares:
-            self._take_over_shared(results)
+            self._copy_shared_results(results)
 
-    def _take_over_shared(self, results: Results) -> None:
+    def _copy_shared_results(self, results: Results) -> None:
         """Copy the changes of cores and the parts of shared nodes from the results of the engine."""
         cluster, ledger, changes = self.cluster, self.cluster.ledger, self.record.cores
         for row, part in enumerate(results.array("held_part", len(ledger.jobs))):
@@ -311,7 +311,7 @@ def _as(kind: type[T], policy: Policy) -> T:
 
 def _with_sizes_seen(policy: Policy, jobs: Jobs) -> Jobs:
     """Return `jobs` with the sizes as `policy` sees them, and their own speedup functions."""
-    seen = seen_by(policy, jobs)
+    seen = visible_jobs(policy, jobs)
     if not policy.malleable:
         return seen
     own = seen.with_columns(speedup=jobs.column("speedup"))
