@@ -2,8 +2,8 @@
 
 An executor, the simulator or the replayer, reports events to the scheduler: `submit`, `end`, `resized`, `request` (of
 an evolving job), and in a replay `node_lost`, `requeue` and `node_back`. It then calls `serve` for the promises and,
-when the policy is `due`, `decide`. The scheduler maintains the state, calls the policy, checks its decisions, and passes
-them to the executor.
+when the policy is `due`, `decide`. The scheduler maintains the state, calls the policy, checks its decisions, and
+passes them to the executor.
 """
 
 from __future__ import annotations
