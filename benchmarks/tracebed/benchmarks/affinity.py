@@ -68,12 +68,12 @@ def set_affinity(pid: int, cpus: Iterable[int], *, descendants: bool = False) ->
 
 def signal_descendants(pid: int, number: int) -> None:
     """Send a signal to the descendants of a process, and to those that start meanwhile."""
-    told: set[int] = set()
-    while found := set(processes_of(pid)[1:]) - told:
+    signaled: set[int] = set()
+    while found := set(processes_of(pid)[1:]) - signaled:
         for process in found:
             with contextlib.suppress(ProcessLookupError):  # it has ended
                 os.kill(process, number)
-        told |= found
+        signaled |= found
 
 
 def _threads(pid: int, *, descendants: bool) -> set[int]:

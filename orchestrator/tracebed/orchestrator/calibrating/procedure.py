@@ -242,11 +242,11 @@ def _skipped(inventory: Inventory, duty: float, factors: Mapping[str, object]) -
     if emulated:
         skipped.append("work rate and duty: jobs on emulated nodes do not compute")
     if duty < 1:
-        why = "the nodes are emulated" if emulated else f"the duty is {duty:g}"
-        skipped.append(f"speedup of benchmarks: run times are imposed, since {why}")
+        reason = "the nodes are emulated" if emulated else f"the duty is {duty:g}"
+        skipped.append(f"speedup of benchmarks: run times are imposed, since {reason}")
     if emulated or min(node.cores for node in inventory.nodes) < 2:
-        why = "jobs on emulated nodes do not compute" if emulated else "the nodes have one core"
-        skipped.append(f"slowdown of jobs that share a node: {why}")
+        reason = "jobs on emulated nodes do not compute" if emulated else "the nodes have one core"
+        skipped.append(f"slowdown of jobs that share a node: {reason}")
     elif not factors:
         skipped.append("interference between applications: a node lacks the memory of a compute kernel")
     if len(inventory.nodes) < 2:

@@ -142,7 +142,9 @@ class Replayer:
         self.rounds.now = self.timeline.now()
         for node in self._available_nodes():
             self.testbed.send(node, {"type": "sample", "calibrate": False})
-        if absent := [lost(self.number_of[name], f"did not start: {why}") for name, why in self.testbed.out.items()]:
+        if absent := [
+            lost(self.number_of[name], f"did not start: {reason}") for name, reason in self.testbed.out.items()
+        ]:
             self.play(absent, self._wall)
 
     def play(self, events: Sequence[Event], due: float, pause: Mapping[str, Any] | None = None) -> None:
@@ -188,15 +190,15 @@ class Replayer:
 
     def _calibrate_again(self) -> None:
         """Measure the speed of the cores once more, after the last job, and take the last samples."""
-        asked = set() if self.interrupted else self.monitor.sampled & set(self._available_nodes())
-        for node in asked:
+        pending = set() if self.interrupted else self.monitor.sampled & set(self._available_nodes())
+        for node in pending:
             self.testbed.send(node, {"type": "sample", "calibrate": True})
         until = time.monotonic() + CALIBRATE_S
-        while asked and not self.interrupted and time.monotonic() < until:
+        while pending and not self.interrupted and time.monotonic() < until:
             events = self.testbed.receive(min(until, time.monotonic() + LOOK_S))
             self.rounds.now = max(self.rounds.now, self.timeline.now())
             self._journal_events(events, [])
-            asked -= {event.node for event in events if event.message["type"] in ("calibrated", "error", "lost")}
+            pending -= {event.node for event in events if event.message["type"] in ("calibrated", "error", "lost")}
         self._send()
 
     def close(self) -> float:
@@ -264,7 +266,7 @@ class Replayer:
         now, ranks = self.rounds.now, self.ranks
         changed = self.outages.apply_changes(self.scheduler, self.event_handler, self.record, self.rounds)
         ended, resized = sorted(ranks.ended), sorted(ranks.resized - ranks.ended)
-        asked = sorted((job, nodes) for job, nodes in ranks.requested.items() if job not in ranks.ended)
+        requested = sorted((job, nodes) for job, nodes in ranks.requested.items() if job not in ranks.ended)
         for events in (ranks.ended, ranks.resized, ranks.requested):
             events.clear()
         for job in ended:
@@ -277,13 +279,13 @@ class Replayer:
             self.rounds.note("effect", job, decided=decided, applied=applied, **fields)
             self.record.resize_applied(job, decided, applied, now, measured)
             self.scheduler.resized(job, now)
-        for job, nodes in asked:
+        for job, nodes in requested:
             self.rounds.note("request", job, nodes=nodes)
             self.record.request(job, nodes, answered=self.scheduler.request(job, nodes, now))
         for job in submitted:
             self.record.submit[job] = now
             self.scheduler.submit(job, now)
-        return bool(changed or ended or resized or asked or submitted)
+        return bool(changed or ended or resized or requested or submitted)
 
     def _end(self, job: int) -> None:
         """Pass the end of a job to the scheduler. A job that lost a node may return to the queue."""

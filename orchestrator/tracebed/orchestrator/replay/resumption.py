@@ -166,9 +166,9 @@ class Resumption:
             for node in active.alive
             if node in adopted and replayer.jobs.ids[job] not in adopted[node]
         ]
-        gone = [job for job, active in running if not active.alive.keys() <= adopted.keys()]
+        lost_jobs = [job for job, active in running if not active.alive.keys() <= adopted.keys()]
         replayer.journal.add_facts({"agents": testbed.agents})
-        pause = self._pause(replayer) | {"adopted": len(running) - len(gone), "lost": len(gone)}
+        pause = self._pause(replayer) | {"adopted": len(running) - len(lost_jobs), "lost": len(lost_jobs)}
         replayer.play(events, time.monotonic(), pause)
         never = []
         for job, active, node in missing:

@@ -159,10 +159,10 @@ class HealthThresholds:
         for name, usual in HealthThresholds.read().limits[kind].items():
             for state in SEVERE:
                 limit: Limit | None = getattr(usual, state)
-                mine: Limit | None = getattr(own.get(name, SignalLimits()), state)
-                if limit is None or (mine is not None and mine.at(times) <= limit.at(times)):
+                own_limit: Limit | None = getattr(own.get(name, SignalLimits()), state)
+                if limit is None or (own_limit is not None and own_limit.at(times) <= limit.at(times)):
                     continue
-                most = "no limit" if mine is None else format_value(mine.at(times), SIGNALS[name].unit)
+                most = "no limit" if own_limit is None else format_value(own_limit.at(times), SIGNALS[name].unit)
                 usually = format_value(limit.at(times), SIGNALS[name].unit)
                 found.append(f"{name}: {state} above {most} instead of {usually}".replace("above no limit", "never"))
         return found

@@ -31,8 +31,8 @@ class LoggedDecision(NamedTuple):
         job = f" job {self.job}" if self.job else " of the policy"
         nodes = f" on {', '.join(self.nodes)}" if self.nodes else ""
         parts = ", ".join(f"cores {part.start} to {part.stop - 1} of {node}" for node, part in self.cores)
-        why = f" ({self.reason})" if self.reason else ""
-        return f"{self.kind}{job}{nodes}{f' ({parts})' if parts else ''}{why} at {self.time:.6f} s"
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"{self.kind}{job}{nodes}{f' ({parts})' if parts else ''}{reason} at {self.time:.6f} s"
 
 
 class DecisionLog:

@@ -237,11 +237,11 @@ class Jobs:
         kind = runnable.texts("kind")
         is_malleable = (kind == Kind.MALLEABLE.value).to_numpy(dtype=bool)
         requests = runnable.texts("requests")
-        asks = ((kind == Kind.EVOLVING.value) & (requests != "")).to_numpy(dtype=bool)
+        has_requests = ((kind == Kind.EVOLVING.value) & (requests != "")).to_numpy(dtype=bool)
         if evolving:
-            is_malleable = is_malleable | asks
+            is_malleable = is_malleable | has_requests
         else:
-            counts["evolving jobs run as rigid: the policy handles no requests"] = int(asks.sum())
+            counts["evolving jobs run as rigid: the policy handles no requests"] = int(has_requests.sum())
         nodes = runnable.ints("nodes")
         bounds = {
             name: np.where(is_malleable, runnable.ints(f"nodes_{name}"), nodes) for name in ("min", "max", "pref")
@@ -261,9 +261,10 @@ class Jobs:
             over_limit=over_limit,
             counts={what: count for what, count in counts.items() if count},
             requests=[
-                parse_requests(text) if wanted else () for text, wanted in zip(requests, asks.tolist(), strict=True)
+                parse_requests(text) if requested else ()
+                for text, requested in zip(requests, has_requests.tolist(), strict=True)
             ]
-            if evolving and asks.any()
+            if evolving and has_requests.any()
             else [],
             _columns={
                 "ids": runnable.texts("job_id"),

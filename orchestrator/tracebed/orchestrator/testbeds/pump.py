@@ -315,10 +315,10 @@ class Pump:
     def _serve(self, link: _Transfer) -> None:
         """Carry the bytes that can be carried now, and wait for the others."""
         link.take()
-        wanted = {} if link.done else link.watched()
+        expected = {} if link.done else link.watched()
         before = self._links.get(link, {})
-        for descriptor in before.keys() | wanted.keys():
-            events, now = wanted.get(descriptor, 0), before.get(descriptor, 0)
+        for descriptor in before.keys() | expected.keys():
+            events, now = expected.get(descriptor, 0), before.get(descriptor, 0)
             if events and now and events != now:
                 self._selector.modify(descriptor, events, link)
             elif events and not now:
@@ -329,7 +329,7 @@ class Pump:
             self._links.pop(link, None)
             link.close()
         else:
-            self._links[link] = wanted
+            self._links[link] = expected
 
 
 @contextlib.contextmanager

@@ -266,8 +266,8 @@ class AgentTestbed:
         reachable = {link for link in links if link.up}
         links.send_bye(time.monotonic() + END_S + len(links) / 20)
         for launcher in launchers:
-            mine = [link for link in links if link.launcher is launcher]
-            self._warn(concurrently([link.disconnect() for link in mine], launcher.provider.fan_out))
+            own = [link for link in links if link.launcher is launcher]
+            self._warn(concurrently([link.disconnect() for link in own], launcher.provider.fan_out))
         links.close()
         incomplete: set[Launcher] = set()  # those with files of jobs that could not be copied
 
@@ -280,8 +280,8 @@ class AgentTestbed:
                 raise
 
         for launcher in launchers:
-            mine = [link for link in links if link.launcher is launcher and link.hello]
-            fetches = [] if launcher.provider.shared else [partial(fetch, link) for link in mine]
+            own = [link for link in links if link.launcher is launcher and link.hello]
+            fetches = [] if launcher.provider.shared else [partial(fetch, link) for link in own]
             self._warn(concurrently(fetches, launcher.provider.fan_out))
         self._note_made()  # an interrupt may have come while nodes were made ready
         made = groups_made(self.spool)

@@ -48,8 +48,8 @@ def picture(view: View, width: int, height: int) -> RenderableType:
     faults = list(view.faults)[-FAULTS_SHOWN:]
     room = height - len(parts) - 5 - len(faults)
     parts.append(_nodes(view, width, max(4, room)))
-    told = [f"{fault.time:,.0f} s: {fault.text}" for fault in faults]
-    parts += [Text(text, style="yellow", overflow="ellipsis", no_wrap=True) for text in told]
+    lines = [f"{fault.time:,.0f} s: {fault.text}" for fault in faults]
+    parts += [Text(text, style="yellow", overflow="ellipsis", no_wrap=True) for text in lines]
     return Group(*parts)
 
 

@@ -49,13 +49,13 @@ class Leak(ParameterTable):
 
     def _answer(self, state: State) -> Iterator[Resize]:
         """Yield the resizes of the evolving jobs with requests, in the order of the requests."""
-        for job, wanted in [*state.requested.items()]:
+        for job, requested in [*state.requested.items()]:
             if job in state.resizing or job in state.cancelling:
                 continue
-            if wanted < state.size[job]:
-                yield Resize(job, wanted)
+            if requested < state.size[job]:
+                yield Resize(job, requested)
             else:
-                yield from self._take(state, job, wanted)
+                yield from self._take(state, job, requested)
 
     def _expand(self, state: State) -> Iterator[Resize]:
         """Yield expansions of the running malleable jobs, in order of start, to the free nodes that they reach."""
@@ -64,9 +64,9 @@ class Leak(ParameterTable):
             if not state.jobs.requests_of(job):
                 yield from self._take(state, job, _most(state, job))
 
-    def _take(self, state: State, job: int, wanted: int) -> Iterator[Resize]:
-        """Yield the expansion of the running `job` towards `wanted` nodes, if it reaches a free node."""
-        missing = wanted - (size := state.size[job])
+    def _take(self, state: State, job: int, requested: int) -> Iterator[Resize]:
+        """Yield the expansion of the running `job` towards `requested` nodes, if it reaches a free node."""
+        missing = requested - (size := state.size[job])
         if missing > 0 and (nodes := self._flow(state, job, missing, state.cluster.owned(job), 1)):
             yield Resize(job, size + len(nodes), nodes)
 

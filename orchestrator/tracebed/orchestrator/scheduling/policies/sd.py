@@ -264,7 +264,7 @@ class Trial:
     def _pick(self, request: Request, head: int | None) -> tuple[float, Share] | None:
         """Return the run time beside the mates with the least sum of penalties (equations 1 to 3), and the share."""
         policy, state = self.policy, self.state
-        wanted, _, limit = request
+        missing, _, limit = request
         mates = self._candidates(request)
         weights = mates.nodes if policy.weighted else np.ones(len(mates.nodes))
         penalties = (self._penalties(mates, limit / mates.guest_rate) * weights).tolist()
@@ -273,7 +273,7 @@ class Trial:
         shadow, extra = (math.inf, 0) if head is None else state.reservation(state.jobs.nodes[head])
         best: tuple[float, float, list[int]] = (math.inf, 0.0, [])
 
-        def try_out(chosen: list[int], free: int) -> None:
+        def try_combination(chosen: list[int], free: int) -> None:
             nonlocal best
             some = mates.at(chosen)
             duration = limit / float(some.guest_rate.min())
@@ -298,22 +298,22 @@ class Trial:
                     return
                 rest = missing - nodes[mate]
                 if mate >= first and rest <= idle and (rest >= 0 or policy.partial):
-                    try_out([*chosen, mate], max(rest, 0))
+                    try_combination([*chosen, mate], max(rest, 0))
                 if rest > 0 and not is_last:
                     extend([*chosen, mate], mate + 1, rest, impact + penalties[mate])
 
-        if sum(sorted(nodes)[-policy.mates :]) + idle >= wanted:
-            extend([], 0, wanted, 0.0)
+        if sum(sorted(nodes)[-policy.mates :]) + idle >= missing:
+            extend([], 0, missing, 0.0)
         _, duration, chosen = best
         if not chosen:
             return None
         loans = []
         for mate in chosen:
             owner = int(mates.job[mate])
-            shared = tuple(state.cluster.owned(owner))[:wanted]  # fewer than all only of the last mate, if `partial`
+            shared = tuple(state.cluster.owned(owner))[:missing]  # fewer than all only of the last mate, if `partial`
             loans.append(Lend(owner, shared, int(mates.cores[mate])))
-            wanted -= len(shared)
-        return duration, Share(-1, wanted, tuple(loans))
+            missing -= len(shared)
+        return duration, Share(-1, missing, tuple(loans))
 
     def _candidates(self, request: Request) -> Mates:
         """Return the possible mates, least penalty first; ties by start, then by submission."""
@@ -331,14 +331,14 @@ class Trial:
         """Return what each running job can lend to a guest that requests `cores` cores per node."""
         if cores not in self._offered:
             hosts = self._hosts = self._hosts or self._all_hosts()
-            wanted = np.minimum(cores, hosts.cores)
+            requested = np.minimum(cores, hosts.cores)
             used = hosts.cores - hosts.spare
-            lost = np.minimum(np.maximum(wanted - hosts.spare, 0), hosts.can_lose)
-            given = np.minimum(wanted, hosts.spare + lost)
+            lost = np.minimum(np.maximum(requested - hosts.spare, 0), hosts.can_lose)
+            given = np.minimum(requested, hosts.spare + lost)
             there = (given > 0).nonzero()[0]
             self._offered[cores] = hosts.at(there)._replace(
                 cores=given[there],
-                guest_rate=given[there] / wanted[there],
+                guest_rate=given[there] / requested[there],
                 rate=(used - lost)[there] / used[there],
             )
         return self._offered[cores]

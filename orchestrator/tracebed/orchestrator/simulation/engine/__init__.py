@@ -125,7 +125,7 @@ def obstacle(
         return reason
     if max(np.max(jobs.column(name)) for name in ("nodes", "high", "cores")) > INT32_MAX:
         return f"the compiled engine supports jobs of at most {INT32_MAX} nodes or cores per node"
-    if sum(top + 1 - low for low, top in _sizes(_with_sizes_seen(policy, jobs), total)) > MAX_SPEEDUP_VALUES:
+    if sum(top + 1 - low for low, top in _sizes(_with_visible_sizes(policy, jobs), total)) > MAX_SPEEDUP_VALUES:
         return "the workload has too many different speedup functions for the compiled engine"
     return ""
 
@@ -166,7 +166,7 @@ class CompiledSimulator:
         self.cluster = Cluster(cores, sockets)
         self.record = ScheduleRecord(jobs)
         self._shares = shares(policy)
-        self._seen = seen = _with_sizes_seen(policy, jobs)
+        self._visible = seen = _with_visible_sizes(policy, jobs)
         scheduling, timing = setup.scheduling, setup.timing
         curve, speedup = _curves(seen, len(cores))
         needs_cores = self._shares or min(cores, default=0) < np.max(jobs.column("cores"), initial=0)
@@ -248,12 +248,12 @@ class CompiledSimulator:
         if not engine:
             raise MemoryError("the compiled engine cannot allocate memory")
         try:
-            while (said := outcome[library.advance(engine, INSTANTS)]) == "MORE":
+            while (status := outcome[library.advance(engine, INSTANTS)]) == "MORE":
                 if on_progress:
                     on_progress(library.submitted(engine))
-            if said == "NO_MEMORY":
+            if status == "NO_MEMORY":
                 raise MemoryError("the compiled engine cannot allocate memory")
-            assert said == "DONE", "no reservation is possible"
+            assert status == "DONE", "no reservation is possible"
             self._copy_results(library.results(engine))
         finally:
             library.free(engine)
@@ -273,7 +273,7 @@ class CompiledSimulator:
         for job in np.flatnonzero(ended == number["KILLED"]).tolist():
             record.reason[job] = "time limit"
         for job in np.flatnonzero(ended == number["REJECTED"]).tolist():
-            record.reason[job] = f"needs {self._seen.low[job]} nodes, the machine has {len(self.cluster)}"
+            record.reason[job] = f"needs {self._visible.low[job]} nodes, the machine has {len(self.cluster)}"
         if (ended == number["UNKNOWN"]).any():
             record.close(JobState.UNKNOWN, "the policy never started it")
         record.resizes = Resizes(
@@ -309,7 +309,7 @@ def _as(kind: type[T], policy: Policy) -> T:
     return policy if isinstance(policy, kind) else kind()
 
 
-def _with_sizes_seen(policy: Policy, jobs: Jobs) -> Jobs:
+def _with_visible_sizes(policy: Policy, jobs: Jobs) -> Jobs:
     """Return `jobs` with the sizes as `policy` sees them, and their own speedup functions."""
     seen = visible_jobs(policy, jobs)
     if not policy.malleable:

@@ -67,15 +67,15 @@ class Masks:
         """
         if (request, cpus) == rank.last_mask:
             return
-        asked = PendingMask(request, cpus, _now(rank))
+        pending = PendingMask(request, cpus, _now(rank))
         result = self._call(lambda: self.administrator.set_mask(rank.pid, cpus, CHANGE))
         if result.error and result is not DromResult.NO_PROCESS:  # the end of the process is reported anyway
             raise TestbedError(f"the mask of the rank cannot be set: {result.name}")
         rank.last_mask = (request, cpus)
-        rank.pending_masks.append(asked)
+        rank.pending_masks.append(pending)
         if result is DromResult.SUCCESS:  # the rank holds these CPUs already, or has not started
             message = {"type": "resized", "time": time.monotonic(), "cpus": format_cpus(cpus), "iteration": None}
-            message |= {"seen": asked.time, "decided": asked.time, "applied": asked.time}
+            message |= {"seen": pending.time, "decided": pending.time, "applied": pending.time}
             self.send(rank, self.answer(rank, message))
         self.ring()
 
@@ -85,10 +85,10 @@ class Masks:
         A rank that takes its CPUs in several polls answers when it holds all of them. The answer also applies to
         earlier requests, which were replaced.
         """
-        for number, asked in reversed([*enumerate(rank.pending_masks)]):
-            if format_cpus(asked.cpus) == message["cpus"]:
+        for number, pending in reversed([*enumerate(rank.pending_masks)]):
+            if format_cpus(pending.cpus) == message["cpus"]:
                 del rank.pending_masks[: number + 1]
-                return {**message, "request": asked.request, "asked": asked.time}
+                return {**message, "request": pending.request, "asked": pending.time}
         return {**message, "request": None, "asked": None}
 
     def ended(self, pid: int) -> None:

@@ -84,8 +84,8 @@ class MessageFields:
         return value
 
 
-def _invalid(name: str, value: object, wanted: str) -> InputError:
-    return InputError(f"{name} is {clipped(repr(value))}, not {wanted}")
+def _invalid(name: str, value: object, expected: str) -> InputError:
+    return InputError(f"{name} is {clipped(repr(value))}, not {expected}")
 
 
 def clipped(text: str) -> str:

@@ -92,8 +92,8 @@ class DockerProvider:
                 self._check_existing(found)
                 return
             image = self.settings.image or node_image(self.engine, self.settings.base, self.on_step)
-            wanted = {node: containers.options(self.settings, node, self.testbed, image) for node in self.group.nodes}
-            for node, options in wanted.items():
+            expected = {node: containers.options(self.settings, node, self.testbed, image) for node in self.group.nodes}
+            for node, options in expected.items():
                 self._check_unchanged(node, found.get(node.name), options)
             todo = [node for node in self.group.nodes if found.get(node.name, {}).get("State") != "running"]
             if todo:
@@ -117,7 +117,7 @@ class DockerProvider:
                 nodes = list(nodes)
                 return [node for node, done in zip(nodes, pool.map(attempt, nodes), strict=True) if done]
 
-            made = each(lambda node: self._make(node, wanted[node], network, found.get(node.name)), todo)
+            made = each(lambda node: self._make(node, expected[node], network, found.get(node.name)), todo)
             others = self._other_computing()
             each(self._start, each(lambda node: self._refuse_shared_cpus(node, others), made))
             self._containers = self._find()
