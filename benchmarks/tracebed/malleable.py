@@ -110,7 +110,7 @@ def attach(*, pin: bool = True, cpus: Iterable[int] | None = None) -> Iterator[A
     Args:
         pin: whether all threads of the program are bound to its CPUs at each change. A program that binds its threads
             itself passes False.
-        cpus: the CPUs that the program takes from those that were prepared for it; None: all. For one of several
+        cpus: the CPUs that the program takes from the CPUs prepared for it; None: all. For one of several
             processes of a job. Without an administrator, they have no effect.
 
     Yields:

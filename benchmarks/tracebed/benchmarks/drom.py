@@ -1,6 +1,6 @@
 """Dynamic resource ownership management (DROM): administrators assign the CPUs of a node to processes, which poll.
 
-The calls, flags, results and behaviors are those of DROM (D'Amico, Garcia-Gasulla, Lopez, Jokanovic, Sirvent, Corbalan:
+The calls, flags, results and behaviors follow DROM (D'Amico, Garcia-Gasulla, Lopez, Jokanovic, Sirvent, Corbalan:
 "DROM: Enabling Efficient and Effortless Malleability for Resource Managers", ICPP 2018 Companion, section 3.2), with
 one addition: a CPU has at most one holder. A process that is given a CPU of another process receives it from its first
 poll after the other process has released the CPU by a poll.
@@ -280,7 +280,7 @@ class DromProcess:
         """Release and take the CPUs of a pending change. The process must not be using CPUs that it may lose.
 
         Args:
-            adopt: called with the CPUs if they change, before other processes can take those that are released. An
+            adopt: called with the CPUs if they change, before other processes can take the released CPUs. An
                 exception of this function leaves the table as it was.
 
         Returns:

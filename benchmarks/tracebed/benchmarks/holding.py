@@ -60,7 +60,7 @@ class HeldCpus:
         """Release and take CPUs, and return whether the CPUs have changed. No thread may be computing.
 
         Args:
-            adopt: called with the CPUs if they change, before other processes can take those that are released.
+            adopt: called with the CPUs if they change, before other processes can take the released CPUs.
         """
         if self.replacement is not None:
             return self._reopen(self.replacement, adopt)

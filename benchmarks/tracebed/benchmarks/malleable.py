@@ -9,8 +9,8 @@ or done twice.
 Messages from follower to leader: join, filled, draw, done, page, stored, adopted, worker, merged, results
 Messages from leader to follower: fill, go, grant, fetch, page, common, give, worker, leave, end
 
-The messages fill, filled, fetch, page and stored are those of the state (`state.py`); common, adopted, give, worker,
-merged and results those of applications with own data (`own_data.py`).
+The messages fill, filled, fetch, page and stored belong to the state (`state.py`). The messages common, adopted, give,
+worker, merged and results belong to applications with own data (`own_data.py`).
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class DataKernel(ABC):
 
     @abstractmethod
     def merge(self, worker: Data) -> None:
-        """Add the worker data of another rank to those of this rank."""
+        """Add the worker data of another rank to the worker data of this rank."""
 
     @abstractmethod
     def results(self) -> bytes:

@@ -34,7 +34,7 @@ class DromResult(enum.IntEnum):
     REGISTERED = -6
     """The process is registered already."""
     FULL = -7
-    """The table has no room."""
+    """The table is full."""
 
     @property
     def error(self) -> bool:
@@ -82,7 +82,7 @@ def assign(found: Transaction, entry: TableEntry, requested: int, flags: Flags) 
 
 
 def register(found: Transaction, pid: int, parent: TableEntry | None, requested: int | None) -> DromResult:
-    """Register a process with the CPUs `requested`, out of those that were prepared for it or for `parent`."""
+    """Register a process with the CPUs `requested`, out of the CPUs prepared for it or for `parent`."""
     own = alive_entry(found, pid)
     if own is not None and own.registered:
         return DromResult.REGISTERED

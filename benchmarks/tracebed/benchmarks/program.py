@@ -15,7 +15,7 @@ Address = str | tuple[str, int]
 
 
 class Program(NamedTuple):
-    """The work of a job, in total over all iterations and ranks. Units are those of the kernel."""
+    """The work of a job, in total over all iterations and ranks. Units are units of the kernel."""
 
     application: str
     serial_units: int

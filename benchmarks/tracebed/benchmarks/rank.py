@@ -298,7 +298,7 @@ class BenchmarkRank:
             self.in_part = False
             self.part_ended(self.part_units, self.workers.end())
 
-    # The CPUs: those of the table of the node, followed at malleability points.
+    # The CPUs: read from the table of the node at malleability points.
 
     def _from_agent(self) -> None:
         self.control.flush()

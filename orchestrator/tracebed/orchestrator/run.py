@@ -41,7 +41,7 @@ FILES = ("run.json", "jobs.parquet")
 PARTS = (*(f"{name}.parquet" for name in TABLES), JOURNAL, PERTURBED)
 """Further files of a run."""
 FORMAT = 4
-"""Version of the folder layout; other ones are rejected."""
+"""Version of the folder layout; other versions are rejected."""
 
 
 @dataclass
@@ -266,7 +266,7 @@ class Run:
 
     @property
     def resizes(self) -> pd.DataFrame:
-        """The reconfigurations in nodes, without those of the cores on a node and the denied requests."""
+        """The reconfigurations in nodes, without changes of the cores on a node and denied requests."""
         rows = self.reconfigurations
         return rows[((rows["node"] == -1) & (rows["state"] != "denied")).to_numpy()]
 

@@ -60,7 +60,7 @@ class MpiProcess:
         self.plain: dict[int, float] = {}
         self.stages: list[ReconfigurationStages] = []
         self.joining = False
-        """Whether the check of this iteration is the one that started the process."""
+        """Whether the check of this iteration started the process."""
 
     @classmethod
     def joined(cls, mpi: Any, parent: Any) -> MpiProcess:
@@ -142,7 +142,7 @@ class MpiProcess:
         return spawn_s
 
     def redistribute(self, before: int, after: int) -> None:
-        """Move the state from the blocks of `before` ranks to those of `after` ranks."""
+        """Move the state from the blocks of `before` ranks to the blocks of `after` ranks."""
         rank, total = self.comm.rank, self.parameters.elements
         old = self.block
         new = state.block_of(total, after, rank)

@@ -141,7 +141,7 @@ def run(
         units: units of work of a task, in place of `task_s`.
         ranks: number of processes. This process is rank 0.
         threads: threads of a rank; with a table of CPUs the largest number. None: all CPUs, divided by the ranks.
-        cpus: the CPUs; None: those of this process. Without a table only.
+        cpus: the CPUs; None: the CPUs of this process. Without a table only.
 
     Raises:
         InputError: an argument is invalid.

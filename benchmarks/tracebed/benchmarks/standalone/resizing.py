@@ -1,8 +1,8 @@
 """The stages of resizes through the connections between ranks: a job on this machine that goes through given sizes.
 
-The ranks are those of replays, and this program takes the place of their agents. A rank computes for a tenth of its
-time on one CPU, so that more ranks than CPUs hardly disturb each other. A process of its own forks the ranks, since the
-process of a caller may have threads.
+The ranks are started as in replays, and this program replaces their agents. A rank computes for a tenth of its time on
+one CPU, so that more ranks than CPUs hardly disturb each other. A separate process forks the ranks, since the process
+of a caller may have threads.
 """
 
 from __future__ import annotations

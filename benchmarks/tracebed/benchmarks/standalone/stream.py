@@ -1,7 +1,7 @@
 """STREAM: the memory bandwidth of threads on CPUs of their own.
 
-The kernels, sizes, repetitions and the validation are those of STREAM 5.10 (McCalpin), written from its description. As
-STREAM's rules ask, results are labeled as results of a variant (`LABEL`).
+The kernels, sizes, repetitions and the validation follow STREAM 5.10 (McCalpin), written from its description. As
+STREAM's rules require, results are labeled as results of a variant (`LABEL`).
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def run(
     Args:
         elements: elements of an array; None: by STREAM's rule, at least `ELEMENTS`.
         threads: number of threads; with a table of CPUs the largest number. None: one for each CPU.
-        cpus: the CPUs; None: those of this process. Without a table only.
+        cpus: the CPUs; None: the CPUs of this process. Without a table only.
         repetitions: number of repetitions, 2 to `MOST_REPETITIONS`. The first one does not count.
 
     Raises:

@@ -62,7 +62,7 @@ class KilledReplay(BatchReconstruction):
         return {"end": None} | {name: value for name, value in self.facts.items() if name == MISSING}
 
     def check(self, info: RunInfo, plan: SubmissionPlan) -> None:
-        """Raise InputError unless `info` and `plan`, of the replay that resumes, are those of the journal."""
+        """Raise InputError unless `info` and `plan` of the resuming replay equal the journal's."""
         changed = [name for name in SAME if getattr(self.info, name) != getattr(info, name)]
         changed += [name for name in SAME_OF_SYSTEM if self.info.batch.get(name) != info.batch.get(name)]
         if self.info.workload["sha256"] != info.workload["sha256"] or self.plan.ids != plan.ids:

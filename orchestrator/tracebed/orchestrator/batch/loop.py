@@ -67,7 +67,7 @@ class BatchReplayer:
         jobs: the submission, observations and end of each job of the plan.
         interrupted: reason of the interruption; None: the replay was not interrupted.
         latencies: duration of each successful submission, wall s.
-        polls: number of observations, and of those that failed.
+        polls: number of observations, and of failed observations.
     """
 
     def __init__(

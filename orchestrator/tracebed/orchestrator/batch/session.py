@@ -91,7 +91,7 @@ def replay(
         output: the folder of the run, on a file system that all nodes see.
         options: the options.
         name: the name of the workload, for reports.
-        thresholds: the limits of the health of the run; None: those that tracebed provides.
+        thresholds: the limits of the health of the run; None: the limits that tracebed provides.
         resume: whether to continue the newest replay to `output` that was killed, with the same arguments. Its jobs
             continue in the meantime. If there is no such replay, the replay starts from the beginning, unless its
             finished run is in `output`: then nothing is done.

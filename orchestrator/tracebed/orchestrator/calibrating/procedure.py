@@ -79,7 +79,7 @@ def calibrate(
         speed: trace seconds per wall second of the replays of the probes.
         repetitions: number of replays of each probe.
         seconds: factor on the duration of the probes.
-        name: name of the calibration; None: that of the inventory.
+        name: name of the calibration; None: the name of the inventory.
         on_progress: called with the share of the work that is done.
 
     Raises:

@@ -108,12 +108,12 @@ class _Drawing:
         return np.arange(processes) // self.cores % self.nodes
 
     def compute(self, processes: IntArray, mean: float = 1.0) -> None:
-        """Let the processes compute, with the imbalance of the parameters."""
+        """Add computations of the processes, with the imbalance of the parameters."""
         spread = self.parameters.imbalance
         self.builder.compute(processes, mean * self.rng.uniform(1.0 - spread, 1.0 + spread, len(processes)))
 
     def mixed(self, processes: IntArray) -> tuple[Round, Round]:
-        """Return the rounds in which processes exchange messages in random pairs; an odd one has no partner."""
+        """Return the rounds of messages in random pairs. With an odd number, one process has no partner."""
         order = self.rng.permutation(processes)
         half = len(order) // 2
         one, other = order[:half], order[half : 2 * half]

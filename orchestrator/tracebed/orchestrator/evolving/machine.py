@@ -60,7 +60,7 @@ class Machine:
 
 
 class LeakVariant(IntEnum):
-    """How a fork finds a node under dynamic allocation. The numbers are those of machine.h."""
+    """How a fork finds a node under dynamic allocation. The numbers are defined in machine.h."""
 
     CONTIGUOUS = 1
     """On the node of its parent or beside a node of its job; else it shares the node of its parent."""

@@ -22,7 +22,7 @@ COMMUNICATIONS: tuple[Communication, ...] = get_args(Communication)
 
 
 class StepKind(IntEnum):
-    """Kinds of steps. The numbers are those of machine.h."""
+    """Kinds of steps. The numbers are defined in machine.h."""
 
     COMPUTE = 0
     """Compute `amount` seconds of work."""
@@ -183,7 +183,7 @@ class Builder:
     def exchange(self, *rounds: Round) -> None:
         """Add messages between processes.
 
-        Asynchronous processes send everything before they receive, synchronous ones send and receive round by round. A
+        Asynchronous processes send everything before they receive. Synchronous processes send and receive by rounds. A
         process should have one partner in a round, or its synchronous messages are one after another.
         """
         numbers = []

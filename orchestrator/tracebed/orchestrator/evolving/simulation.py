@@ -55,7 +55,7 @@ def programs_of(
 def adapted(programs: Programs, run_times: FloatArray, machine: Machine) -> Programs:
     """Return the programs, scaled so that each job alone takes its run time on a compact partition of the machine.
 
-    The compact partition is that of the placement `median` on the empty machine. Seed 004 adapts its programs in this
+    The compact partition is chosen by the placement `median` on the empty machine. Seed 004 adapts its programs in this
     way. Works and sizes are scaled by the same factor, which scales every time if there is no latency.
 
     Args:
@@ -128,7 +128,7 @@ def leaking(workload: Workload, leak: LeakVariant, *, waits: bool = False) -> Al
 def reserved(
     programs: Programs, start: FloatArray, nodes: Sequence[Sequence[int]], cancel: FloatArray | None = None
 ) -> AllocationPlan:
-    """Return the plan of static allocation, for example that of a run under a policy with reservations.
+    """Return the plan of static allocation, for example of a run under a policy with reservations.
 
     Processes fill the nodes of their job in the order of the numbers of the nodes, since a run has nodes in this order.
 
@@ -154,5 +154,5 @@ def reserved(
 
 
 def _or_never(times: FloatArray) -> FloatArray:
-    """Return times with infinity for unknown ones."""
+    """Return times with infinity for unknown times."""
     return np.where(np.isnan(times), np.inf, times)

@@ -259,7 +259,7 @@ class Replayer:
         return bool(self.ranks.ended or self.ranks.resized or self.ranks.requested)
 
     def _apply_events(self, submitted: Sequence[int]) -> bool:
-        """Pass the events of this round to the scheduler, also those of nodes; return whether there are any.
+        """Pass the events of this round, also of nodes, to the scheduler; return whether there are any.
 
         `redecide` passes the entries of the journal to the scheduler in the same order.
         """

@@ -26,7 +26,7 @@ class Options:
         on_node_failure: treatment of the jobs of a lost node, one of `NODE_FAILURES`.
         commands: the commands that jobs may run; None: no commands.
         drain: whether to run without the nodes whose agents do not start. If no agent starts, the replay fails.
-        health: the limits of the health of the run; None: those that tracebed provides.
+        health: the limits of the health of the run; None: the limits that tracebed provides.
     """
 
     balance: str = "static"

@@ -1,7 +1,7 @@
 """Resumption of a replay whose replayer was killed.
 
 All inputs of a replayer are in its journal, so the state of the replayer is rebuilt by passing them to another replayer
-in the same rounds. The rebuilt decisions must equal those of the journal. Then the running agents are taken over.
+in the same rounds. The rebuilt decisions must equal the recorded decisions. Then the running agents are taken over.
 Messages of the killed replayer may be lost. Agents report which ranks they have and repeat the events that were not
 recorded, so that lost messages are detected and sent again.
 """
@@ -68,7 +68,7 @@ class Resumption:
         return "zero" in self.facts
 
     def check(self, facts: Mapping[str, Any]) -> None:
-        """Raise InputError unless `facts`, of the replay that resumes, are those of the journal."""
+        """Raise InputError unless `facts` of the resuming replay equal the facts of the journal."""
         facts = json.loads(json.dumps(facts))
         before, now = self.facts.get("info", {}), facts["info"]
         pairs: list[tuple[str, Any, Any]] = [(name, before.get(name), now[name]) for name in SAME]
@@ -91,7 +91,7 @@ class Resumption:
         """Restore the state of the killed replayer in `replayer`, whose testbed has not started.
 
         Raises:
-            InputError: the decisions of the replayer differ from those of the journal.
+            InputError: the decisions of the replayer differ from the recorded decisions.
             TestbedError: the loss of a node aborted the replay.
         """
         replayer.timeline.zero = self.facts["zero"]

@@ -169,7 +169,7 @@ class HealthThresholds:
 
     @classmethod
     def read(cls, path: Path = SHIPPED) -> HealthThresholds:
-        """Read a file of thresholds, by default the one that tracebed provides.
+        """Read a file of thresholds, by default the file that tracebed provides.
 
         Raises:
             InputError: the file cannot be read or is invalid; the message has the line.

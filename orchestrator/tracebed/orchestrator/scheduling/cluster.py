@@ -73,7 +73,7 @@ class Cluster:
         return self._ledger.complete()
 
     def nodes_of(self, job: int) -> list[int]:
-        """Return the nodes that `job` owns, in allocation order, then those on which it is a guest."""
+        """Return the nodes that `job` owns, in allocation order, then the nodes on which it is a guest."""
         return [*self.owned(job), *self._visits.get(job, ())]
 
     def owned(self, job: int) -> list[int]:

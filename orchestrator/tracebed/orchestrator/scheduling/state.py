@@ -86,7 +86,7 @@ class Reserve(NamedTuple):
     """Reserve the start of the waiting `job` at the instant `at`, s. See `State.reserved`.
 
     Args:
-        job: the waiting job; with `on` also a running one, whose reservation is extended.
+        job: the waiting job; with `on` also a running job, to extend its reservation.
         at: the start, s; infinite: the reservation is deleted.
         on: nodes that are reserved for the job, see `State.reservations`; empty: the start only.
         until: with `on`: the end of the reservation, s.

@@ -13,7 +13,7 @@ from tracebed.states import JobState
 
 
 def count_dispatched(record: ScheduleRecord, cluster: Cluster, overheads: Overheads) -> None:
-    """Change the times of a simulation to those that a batch system counts; its jobs have one size.
+    """Change the times of a simulation to the times that a batch system counts. Each job must have one size.
 
     In a simulation, a job holds its nodes from its start decision until the nodes are idle again. In a batch system,
     the overheads of a launch precede the job, and the overheads of an end follow it. As in a real batch system, they

@@ -43,7 +43,7 @@ def predict(
 
     Args:
         workload: the submission list.
-        nodes: the nodes, or the number of nodes like those of the workload's system. None: the nodes of that system.
+        nodes: the nodes, or a number of nodes of the workload's system. None: all nodes of that system.
         setup: the setup, or its policy: the name of an installed one, a class, or an instance.
         name: the name of the workload, for reports.
         engine: the simulator. The results of both are identical.

@@ -24,7 +24,7 @@ from tracebed.orchestrator.testbeds.unpacking import unpack
 from tracebed.orchestrator.testbeds.wheelhouse import wheel
 
 OLDEST_KERNEL = (4, 18)
-"""Oldest Linux that is accepted, that of Red Hat Enterprise Linux 8."""
+"""Oldest accepted Linux kernel: the kernel of Red Hat Enterprise Linux 8."""
 NEEDED_MIB = 64
 """Free space that an installation and the files of some jobs need, MiB."""
 DIGITS = 16
@@ -119,7 +119,7 @@ class Installation:
 
         Args:
             node: name of the node.
-            stamp: text that is greater than that of every earlier command for the node.
+            stamp: text that is greater than the stamps of all earlier commands for the node.
             arguments: arguments of the agent.
         """
         mark = "\n".join([self._facts["folder"], node, stamp])

@@ -236,7 +236,7 @@ def kill_agent(hello: Mapping[str, Any]) -> None:
 
 
 def await_ends(readers: Iterable[int], until: float) -> list[int]:
-    """Read from `readers` until their ends, or until `time.monotonic()` is `until`. Return those that have ended."""
+    """Read from `readers` until their ends, or until `time.monotonic()` is `until`. Return the ended readers."""
     poll, open_ones, ended = select.poll(), set(readers), []
     for reader in open_ones:
         poll.register(reader, select.POLLIN)

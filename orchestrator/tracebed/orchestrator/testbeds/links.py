@@ -397,7 +397,7 @@ class Links:
             leaving[reader].ended = True
 
     def close(self) -> None:
-        """Wait for the ends of agents that were lost, kill those that were being started, and forget all events."""
+        """Wait for the ends of lost agents, kill agents that are being started, and discard all events."""
         until = time.monotonic() + STOP_S
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))

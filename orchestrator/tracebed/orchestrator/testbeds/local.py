@@ -32,7 +32,7 @@ class LocalChannel:
     Args:
         command: the program and its arguments.
         log: file for the standard error of the process, which only the user can read.
-        environment: the environment of the process; None: that of this process.
+        environment: the environment of the process; None: the environment of this process.
     """
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:

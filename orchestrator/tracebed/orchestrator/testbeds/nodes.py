@@ -163,7 +163,7 @@ class Inventory:
         return [NodeFacts(node.name, node.cores, node.sockets) for node in self.nodes]
 
     def duty(self, proposed: float | None = None) -> float | list[float]:
-        """Return the duty of the nodes (see `Node.duty_or`), or that of each node if they differ."""
+        """Return the duty of the nodes (see `Node.duty_or`), or the duty of each node if they differ."""
         duties = [node.duty_or(proposed) for node in self.nodes]
         return duties[0] if len(set(duties)) == 1 else duties
 

@@ -163,7 +163,7 @@ class SlurmProvider:
         installation.up(self._wheels, partial(note_making, self))
 
     def _match(self, job: int) -> None:
-        """Match the nodes of the group with those of an allocation, in order."""
+        """Match the nodes of the group with the nodes of an allocation, in order."""
         hosts, left_s = self._slurm.describe(job)
         if len(hosts) < len(self.group.nodes):
             what = f"allocation {job} has {len(hosts)} nodes, but the group has {len(self.group.nodes)}"

@@ -53,7 +53,7 @@ class Access:
     Attributes:
         user: login on the hosts; None: as in the SSH configuration.
         port: port of the SSH servers; None: as in the SSH configuration.
-        identity_file: private key, in addition to those of the SSH configuration and of the agent.
+        identity_file: private key, in addition to the keys of the SSH configuration and of the SSH agent.
         known_hosts: the only file of host keys; None: the files of the user and of the system.
         connect_s: time in which each phase of a connection must succeed (TCP, key exchange, authentication), s.
         command_s: time in which a command must end, s.
@@ -129,7 +129,7 @@ class _CheckHostKey(paramiko.MissingHostKeyPolicy):
 
 
 def changed_key(where: str, name: str, key: paramiko.PKey, files: Sequence[Path]) -> TestbedError:
-    """Return the error for a host whose key is not the known one."""
+    """Return the error for a host with a key that differs from the known key."""
     return TestbedError(
         f"its host key {key.fingerprint} differs from the known one: another machine may have taken its place",
         where=where,

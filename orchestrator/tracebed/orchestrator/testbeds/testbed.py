@@ -32,7 +32,7 @@ class AgentTestbed:
     Args:
         inventory: the nodes, in groups. Each group has a provider.
         spool: folder for the files of jobs and agents, which is created: `job-ID/NODE.out`,
-            `job-ID/NODE.heartbeat.jsonl`, `agents/NODE.log`. At the end, those of other machines are copied to it.
+            `job-ID/NODE.heartbeat.jsonl`, `agents/NODE.log`. At the end, files of other machines are copied to it.
         drain: whether to run without the nodes whose agents do not start, unless no agent starts.
         on_step: function that reports the steps of providers to the user.
     """
@@ -58,7 +58,7 @@ class AgentTestbed:
         self._returned: list[Event] = []
 
     def start(self, adopt: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-        """Bring the nodes up, start all agents concurrently, and calibrate those of computing nodes.
+        """Bring the nodes up, start all agents concurrently, and calibrate the computing nodes.
 
         Args:
             adopt: the agents of another testbed that may still be running: node name -> facts, as `agents` had them,

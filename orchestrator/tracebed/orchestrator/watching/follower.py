@@ -23,7 +23,7 @@ class JournalFollower:
         wait: whether to wait until a replay to `run` begins.
 
     Raises:
-        InputError: no replay writes to `run`, and `run` has no journal.
+        InputError: no replay writes to `run`, and `run` contains no journal.
     """
 
     def __init__(self, run: Path, *, wait: bool = False) -> None:

@@ -18,7 +18,7 @@ PASSED = "its deadline has passed"
 
 @dataclass(frozen=True)
 class Deadline(ParameterTable):
-    """Each job gets nodes and a start in advance, such that it ends by its deadline, or is rejected (seed 004).
+    """Each job gets nodes and a start in advance so that it ends by its deadline, or is rejected (seed 004).
 
     The nodes have an admissible shape of the placement. The start is the earliest one at which such nodes are free for
     the whole time limit. A job that runs at its deadline is cancelled.
@@ -71,7 +71,7 @@ class Deadline(ParameterTable):
 
 
 def late(state: State) -> Iterator[Cancel | Reject]:
-    """Yield the cancellation of the running jobs, and the rejection of the waiting ones, whose deadline has passed."""
+    """Yield the cancellation of running jobs, and the rejection of waiting jobs, after their deadlines."""
     if not (passed := state.deadlines.passed(state.now)):
         return
     for job in [job for job in state.size if job in passed and job not in state.cancelling]:
@@ -81,7 +81,7 @@ def late(state: State) -> Iterator[Cancel | Reject]:
 
 
 def _extend(state: State, margin_s: float) -> Iterator[Cancel | Reserve]:
-    """Yield extensions of the reservations that have ended before their jobs, and withdraw those that cannot be kept.
+    """Yield extensions of reservations that have ended before their jobs. Withdraw reservations that cannot be kept.
 
     A job runs on until another job holds one of its nodes. It is then cancelled, unless it started late and its time
     limit has not ended. A job that has not started in time, or has reserved a lost node, needs another reservation.

@@ -41,7 +41,7 @@ class SlowdownDriven(ParameterTable):
             average predicted slowdown of the running jobs).
         sharing_factor: SharingFactor, the largest share of its cores on a node that a mate can lose.
         mates: m, the largest number of mates of a job; 0: no job is a guest, which is static backfill.
-        candidates: nm, the number of candidates for mates, those with the smallest penalties; 0: all.
+        candidates: nm, the number of candidates for mates, chosen by the smallest penalties; 0: all.
         include_free_nodes: whether idle nodes may be used in addition to the nodes of mates.
         inside: whether a job must end before its mates, with the expected ends of the mates before (`before`) or after
             (`after`) it slows them down. `off`: it need not.

@@ -13,7 +13,7 @@ MINUTE_S = 60.0
 class ReservationMap:
     """The reservations made in one call of the policy, computed lazily.
 
-    The limits are those of the plan of Slurm's backfill, by number of nodes, not by node. 0: no limit.
+    The limits correspond to the plan of Slurm's backfill, by number of nodes, not by node. 0: no limit.
 
     Args:
         state: the state, whose running jobs hold their nodes until their expected ends.

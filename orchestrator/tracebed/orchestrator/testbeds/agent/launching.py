@@ -113,7 +113,7 @@ def connectable(address: Any) -> tuple[str, int]:
 
 
 def bindable(fields: MessageFields) -> str:
-    """Return the address on which a leader listens: that of one network, never all networks of the machine."""
+    """Return the address on which a leader listens: an address in one network, never in all networks of the machine."""
     if "bind" not in fields:
         raise InputError("a leader in the family AF_INET needs an address to listen on: bind")
     address = _ipv4(fields.text("bind"))

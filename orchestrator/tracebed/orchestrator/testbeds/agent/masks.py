@@ -55,10 +55,10 @@ class Masks:
     # Changes.
 
     def prepare(self, pid: int, cpus: tuple[int, ...]) -> None:
-        """Reserve CPUs for the process of a rank. Raises TestbedError if the table has no room."""
+        """Reserve CPUs for the process of a rank. Raises TestbedError if the table is full."""
         result = self._call(lambda: self.administrator.prepare(pid, cpus, CHANGE)[0])
         if result.error and result is not DromResult.NO_PROCESS:  # the end of the process is reported anyway
-            raise TestbedError(f"the table of CPUs has no room for another process: {result.name}")
+            raise TestbedError(f"the table of CPUs is full: {result.name}")
 
     def change(self, rank: RankProcess, request: int, cpus: tuple[int, ...]) -> None:
         """Set the CPUs of a rank, which answers by `resized`. A request that is repeated is ignored.

@@ -105,7 +105,7 @@ class AgentNode:
     def sample(self, message: dict[str, Any]) -> None:
         """Answer with a heartbeat. With `calibrate`, another event reports the rate of a CPU; no job may run then."""
         calibrated = MessageFields(message).flag("calibrate")
-        self._beat()  # before the calibration, whose CPU time is not that of a job
+        self._beat()  # before the calibration: its CPU time is not part of a job
         if calibrated and self.jobs.ranks:
             raise InputError("a node with running jobs cannot be calibrated")
         if calibrated:

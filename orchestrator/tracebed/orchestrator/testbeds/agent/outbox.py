@@ -13,7 +13,7 @@ KEPT = 100_000
 
 
 class Outbox:
-    """The events of an agent. They are numbered, except those that only a connected controller can use."""
+    """The events of an agent. Events are numbered, except events that only a connected controller can use."""
 
     def __init__(self, lines: Lines) -> None:
         """Send events through `lines`."""
@@ -43,7 +43,7 @@ class Outbox:
             self.lines.send({"type": type, "time": time.monotonic(), **fields})
 
     def confirm(self, number: int | None) -> None:
-        """Forget the events up to `number`, which the controller has recorded."""
+        """Discard the events up to `number`: the controller has recorded them."""
         while number is not None and self._kept and self._kept[0]["n"] <= number:
             self._kept.popleft()
 

@@ -32,7 +32,7 @@ class NodeReport:
         facts: the facts, as defined by the wire protocol; empty if there is an error.
         units_per_core_second: measured work rate of a core; None: not measured, or emulated.
         clock: `offset_s` and `round_trip_s` of the agent's monotonic clock; empty: the clock of this machine.
-        wall_offset_s: time of day of the node minus that of this machine, s.
+        wall_offset_s: time of day of the node minus time of day of this machine, s.
         samples: the counters of the node at the start and at the end of the survey.
     """
 

@@ -104,7 +104,7 @@ class DockerProvider:
             errors: list[TestbedError] = []
 
             def each(step: Callable[[Node], None], nodes: Iterable[Node]) -> list[Node]:
-                """Carry out a step for nodes at once, and return those for which it has not failed."""
+                """Carry out a step for all nodes concurrently, and return the nodes without a failure."""
 
                 def attempt(node: Node) -> bool:
                     try:
@@ -280,7 +280,7 @@ class DockerProvider:
         return self.engine.client.networks.list(filters={"label": f"{TESTBED_LABEL}={self.testbed}"})
 
     def _other_computing(self) -> list[Facts]:
-        """Return the containers of other testbeds that compute, or will compute before those of this group.
+        """Return the containers of other testbeds that compute, or will compute before this group.
 
         Claims of agents do not work across containers, because their networks are separate. Containers are created
         before this check and started after it, so at least one of two concurrent testbeds finds the other. The testbed
