@@ -15,7 +15,7 @@ import numpy as np
 import tracebed.api as tb
 from tracebed.converters.models.deadlines import TYPES
 from tracebed.orchestrator.evolving import behaviours, compiled, reference
-from tracebed.orchestrator.evolving.machine import Leak, Machine, Outcome, Plan
+from tracebed.orchestrator.evolving.machine import AllocationPlan, LeakVariant, Machine, ProgramOutcome
 from tracebed.orchestrator.evolving.programs import COMMUNICATIONS, Builder, Programs
 from tracebed.orchestrator.evolving.simulation import leaking, programs_of
 from tracebed.topology import Grid
@@ -23,7 +23,7 @@ from tracebed.topology import Grid
 SIDES = ((1,), (7,), (2, 2), (3, 4), (4, 4), (2, 5), (2, 3, 3))
 
 
-def case(seed: int) -> tuple[Programs, Machine, Plan]:
+def case(seed: int) -> tuple[Programs, Machine, AllocationPlan]:
     """Return programs, a machine and a plan drawn from `seed`."""
     rng = random.Random(f"evolving {seed}")
     grid = Grid(rng.choice(SIDES), torus=rng.random() < 0.4)
@@ -36,18 +36,22 @@ def case(seed: int) -> tuple[Programs, Machine, Plan]:
     start[[rng.random() < 0.1 for _ in range(jobs)]] = np.nan
     cancel = np.array([rng.choice([np.inf, np.inf, rng.uniform(0.0, 20.0), 1.0, 3.0]) for _ in range(jobs)])
     if rng.random() < 0.5:
-        return programs, machine, Plan(start, cancel, leak=rng.choice(list(Leak)), waits=rng.random() < 0.5)
+        return (
+            programs,
+            machine,
+            AllocationPlan(start, cancel, leak=rng.choice(list(LeakVariant)), waits=rng.random() < 0.5),
+        )
     nodes = np.concatenate([np.array(rng.sample(range(len(grid)), count), dtype=np.int64) for count in sizes])
-    return programs, machine, Plan(start, cancel, nodes)
+    return programs, machine, AllocationPlan(start, cancel, nodes)
 
 
-def large_case(seed: int) -> tuple[Programs, Machine, Plan]:
+def large_case(seed: int) -> tuple[Programs, Machine, AllocationPlan]:
     """Return jobs of the deadline study that compete for a machine of 128 nodes."""
     rng = random.Random(f"evolving large {seed}")
     study = tb.generate("deadline-very-heavy", jobs=30, seed=seed)
     machine = Machine(Grid((8, 16), torus=rng.random() < 0.5), 2)
     programs = programs_of(study, machine, communication=rng.choice(COMMUNICATIONS), seed=seed)
-    return programs, machine, leaking(study, rng.choice(list(Leak)), waits=rng.random() < 0.5)
+    return programs, machine, leaking(study, rng.choice(list(LeakVariant)), waits=rng.random() < 0.5)
 
 
 def drawn_programs(rng: random.Random, sizes: list[int], machine: Machine) -> Programs:
@@ -58,7 +62,7 @@ def drawn_programs(rng: random.Random, sizes: list[int], machine: Machine) -> Pr
         cores=machine.cores,
         communication=rng.choice(COMMUNICATIONS),
         seed=rng.randrange(1000),
-        parameters=behaviours.Parameters(
+        parameters=behaviours.BehaviourParameters(
             imbalance=rng.choice([0.0, 0.2, 1.0]),
             message=rng.choice([0.0, 0.05, 1.0]),
             input=rng.choice([0.05, 1.0]),
@@ -98,7 +102,7 @@ def any_programs(rng: random.Random, sizes: list[int]) -> Programs:
     return builder.build()
 
 
-def fields_of(outcome: Outcome) -> dict[str, bytes]:
+def fields_of(outcome: ProgramOutcome) -> dict[str, bytes]:
     """Return the arrays of an outcome as bytes."""
     return {name: np.asarray(array).tobytes() for name, array in vars(outcome).items()}
 
@@ -106,7 +110,10 @@ def fields_of(outcome: Outcome) -> dict[str, bytes]:
 def compared(seed: int, *, large: bool = False) -> str:
     """Return what differs between C and Python in a case, or an empty text."""
     programs, machine, plan = large_case(seed) if large else case(seed)
-    ours, theirs = compiled.simulated(programs, machine, plan), reference.Simulation(programs, machine, plan).run()
+    ours, theirs = (
+        compiled.simulated(programs, machine, plan),
+        reference.ReferenceSimulation(programs, machine, plan).run(),
+    )
     differing = [name for name, values in fields_of(theirs).items() if values != fields_of(ours)[name]]
     return "".join(f"{name}: {getattr(theirs, name)}, in C {getattr(ours, name)}\n" for name in differing)
 

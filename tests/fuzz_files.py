@@ -244,11 +244,14 @@ def ids_of(workload: Path) -> list[str]:
 def read(what: str, path: Path) -> None:
     """Read a file that only commands on real nodes read."""
     from tracebed.orchestrator.replay.commands import AllowedCommands
-    from tracebed.orchestrator.replay.thresholds import Thresholds
+    from tracebed.orchestrator.replay.thresholds import HealthThresholds
     from tracebed.orchestrator.testbeds.checking.health import read_limits
     from tracebed.orchestrator.testbeds.inventory import load_inventory
 
     inventory = partial(load_inventory, facts_follow=True)
-    {"inventory": inventory, "thresholds": Thresholds.read, "limits": read_limits, "commands": AllowedCommands.read}[
-        what
-    ](path)
+    {
+        "inventory": inventory,
+        "thresholds": HealthThresholds.read,
+        "limits": read_limits,
+        "commands": AllowedCommands.read,
+    }[what](path)

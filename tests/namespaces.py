@@ -21,7 +21,7 @@ from tracebed.orchestrator.testbeds.local import AGENT, LocalChannel
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
 from tracebed.orchestrator.testbeds.replay_folder import agent_log
-from tracebed.orchestrator.testbeds.settings import Settings
+from tracebed.orchestrator.testbeds.settings import ProviderSettings
 
 PROGRAMS = ("ip", "unshare")
 OFFSET_S = 1000.0
@@ -37,13 +37,13 @@ class NamespaceProvider:
     """Nodes in network namespaces that are joined by a bridge, which is in a namespace too."""
 
     name = "namespace"
-    Settings = Settings
+    Settings = ProviderSettings
     shared = False
     fan_out = 2
     made = False
 
-    def __init__(self, group: Group, folder: Path, say: Callable[[str], None]) -> None:
-        self.group, self.folder, self.say = group, folder, say
+    def __init__(self, group: Group, folder: Path, on_step: Callable[[str], None]) -> None:
+        self.group, self.folder, self.on_step = group, folder, on_step
         self.numbers = {node.name: number for number, node in enumerate(group.nodes, 1)}
         self.tag = f"tb{os.getpid()}"
         self.disks = Path(tempfile.gettempdir()) / f"{self.tag}-disks"
@@ -67,7 +67,7 @@ class NamespaceProvider:
             ip("-n", name, "address", "add", f"10.77.0.{number}/24", "dev", "eth0")
             ip("-n", name, "link", "set", "lo", "up")
             ip("-n", name, "link", "set", "eth0", "up")
-        self.say("the namespaces are made")
+        self.on_step("the namespaces are made")
 
     def down(self) -> None:
         for path in Path("/run/netns").glob(f"{self.tag}*"):

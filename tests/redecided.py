@@ -11,7 +11,7 @@ import pandas as pd
 
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay import journal, redecide
-from tracebed.orchestrator.scheduling.decided import Decided
+from tracebed.orchestrator.scheduling.decision_log import LoggedDecision
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import MEASURED
 from tracebed.orchestrator.scheduling.state import Decision, Policy, State
@@ -50,14 +50,14 @@ def workload(jobs: int = 12, *, nodes: int = 4, malleable: float = 0.7, seed: in
     )
 
 
-def decided(path: Path) -> list[Decided]:
+def decided(path: Path) -> list[LoggedDecision]:
     """Return the calls and the decisions in a journal."""
-    return redecide.decided(journal.read(path)[1])
+    return redecide.logged_decisions(journal.read(path)[1])
 
 
 def decided_again(
     path: Path, jobs: Jobs, inventory: Inventory, policy: Policy, options: dict[str, Any] | None = None
-) -> list[Decided]:
+) -> list[LoggedDecision]:
     """Return the calls and decisions of the policy for the events of a journal."""
     settings = {name: value for name, value in (options or {}).items() if name != "options"}
     scheduling = Setup.of(policy, **settings).scheduling

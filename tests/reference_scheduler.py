@@ -263,7 +263,7 @@ class _Reference:
         for run in ended:
             self.running.remove(run)
             self.results[run.job.id].end = self.now
-            self.gave_back(run)
+            self.released(run)
             self.ended_since_call = True
         reached = [run for run in self.running if run.point == self.now]
         for run in reached:
@@ -289,7 +289,7 @@ class _Reference:
             promise.own = target - sum(count for _, count in promise.missing)
         self.promises.append(promise)
 
-    def gave_back(self, run: _Running) -> None:
+    def released(self, run: _Running) -> None:
         """Move the nodes that the job still had to release to the promises they were meant for."""
         for promise in self.promises:
             promise.own += sum(count for giver, count in promise.missing if giver is run)
@@ -384,7 +384,7 @@ class _Reference:
         run.point = None
         run.used = run.decided
         self.hold(run, run.decided)
-        self.gave_back(run)
+        self.released(run)
         self.set_ends(run)
 
     def hold(self, run: _Running, n: int) -> None:

@@ -13,7 +13,7 @@ import pandas as pd
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.runs.nodes import NodeFacts
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.setup import SETTINGS, Setup
 
 NAN = float("nan")
@@ -139,7 +139,7 @@ def lending_run(*, real: bool = True, **info: Any) -> Run:
     return Run(run.info, run.jobs.assign(kind="malleable"), held, table)
 
 
-def resize_rows(record: Record) -> list[tuple[Any, ...]]:
+def resize_rows(record: ScheduleRecord) -> list[tuple[Any, ...]]:
     """Return the reconfigurations of a record: (job, nodes from, nodes to, requested, decided, applied, ended)."""
     return list(zip(*vars(record.resizes).values(), strict=True))
 

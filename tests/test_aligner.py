@@ -229,7 +229,7 @@ def test_lost_splices_fail_the_job(tmp_path: Path) -> None:
     checksum = data(0, 1000)
     data.write(data.results())
     data.take()
-    with pytest.raises(TestbedError, match="its data have other ones"):
+    with pytest.raises(TestbedError, match="its data have the checksums"):
         data.finish(checksum)
 
 

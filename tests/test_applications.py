@@ -17,7 +17,7 @@ from tracebed.cli import tracebed
 from tracebed.converters.applications import (
     APPLICATIONS,
     CLASSES,
-    Application,
+    ApplicationMix,
     Bounds,
     exact_counts,
     with_applications,
@@ -85,7 +85,7 @@ def test_the_seed_affects_the_assignment_but_not_the_counts() -> None:
 
 def test_other_applications_and_classes() -> None:
     workload = workload_of([1, 2, 4, 8] * 10, [10.0, 20.0, 30.0, 40.0] * 10)
-    mix = [Application("wide", 1.0, sizes=("high",)), Application("rest", 3.0)]
+    mix = [ApplicationMix("wide", 1.0, sizes=("high",)), ApplicationMix("rest", 3.0)]
     named = with_applications(workload, applications=mix, sizes=Bounds(2, 4)).table
     assert (named["application"] == "wide").tolist() == (named["nodes"] == 8).tolist()
 

@@ -17,8 +17,8 @@ import pytest
 from tracebed import malleable
 from tracebed.benchmarks.affinity import set_affinity, strays, threads_of
 from tracebed.benchmarks.drom import TABLE, Administrator
-from tracebed.benchmarks.node_table import Table
-from tracebed.benchmarks.ownership import Flags, Result
+from tracebed.benchmarks.node_table import NodeTable
+from tracebed.benchmarks.ownership import DromResult, Flags
 
 HEADER = Path(str(files("tracebed.benchmarks") / "include" / "tracebed_malleable.h"))
 PYTHON = """
@@ -109,7 +109,7 @@ def cpus() -> tuple[int, ...]:
 
 @pytest.fixture
 def admin(tmp_path: Path, cpus: tuple[int, ...]) -> Iterator[Administrator]:
-    table = Table.create(tmp_path / "node", cpus)
+    table = NodeTable.create(tmp_path / "node", cpus)
     yield Administrator(table)
     table.close()
 
@@ -125,21 +125,21 @@ def command(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
 def test_a_program_follows_its_cpus(admin: Administrator, command: list[str], cpus: tuple[int, ...]) -> None:
     low, high = cpus
     first, second = (Program(admin.table.path, *command) for _ in range(2))
-    assert admin.prepare(first.pid, cpus)[0] is Result.SUCCESS
+    assert admin.prepare(first.pid, cpus)[0] is DromResult.SUCCESS
     assert first.ask() == f"0 {low} {high}"
     assert first.ask() == f"0 {low} {high}"
-    assert admin.prepare(second.pid, [high], Flags.STEAL)[0] is Result.NOTED
-    assert admin.mask(second.pid) == (Result.NOTED, ())
+    assert admin.prepare(second.pid, [high], Flags.STEAL)[0] is DromResult.NOTED
+    assert admin.mask(second.pid) == (DromResult.NOTED, ())
     assert first.ask() == f"1 {low}"
-    assert admin.mask(second.pid) == (Result.SUCCESS, (high,))  # a program that has not started need not poll
+    assert admin.mask(second.pid) == (DromResult.SUCCESS, (high,))  # a program that has not started need not poll
     assert second.ask() == f"0 {high}"
-    assert admin.set_mask(first.pid, cpus, Flags.STEAL) is Result.NOTED
+    assert admin.set_mask(first.pid, cpus, Flags.STEAL) is DromResult.NOTED
     assert first.ask() == f"0 {low}"
     if command[0] == sys.executable:
-        assert admin.finalize(second.pid) is Result.SUCCESS
+        assert admin.finalize(second.pid) is DromResult.SUCCESS
     else:
         assert second.ask() == "1"
-        assert admin.mask(second.pid) == (Result.SUCCESS, ())
+        assert admin.mask(second.pid) == (DromResult.SUCCESS, ())
     assert first.ask() == f"1 {low} {high}"
     for program in (first, second):
         program.process.kill()
@@ -169,11 +169,11 @@ def test_a_c_program_is_rigid_with_a_table_that_lacks_it_or_is_damaged(tmp_path:
 def test_a_program_without_a_cpu_waits(admin: Administrator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TABLE, str(admin.table.path))
     cpu = admin.cpus()[0]
-    assert admin.prepare(os.getpid(), [cpu])[0] is Result.SUCCESS
+    assert admin.prepare(os.getpid(), [cpu])[0] is DromResult.SUCCESS
     with malleable.attach(pin=False) as m:
         assert m.malleable
         assert m.cpus == (cpu,)
-        assert admin.set_mask(os.getpid(), []) is Result.SUCCESS
+        assert admin.set_mask(os.getpid(), []) is DromResult.SUCCESS
         later = threading.Timer(0.2, lambda: admin.set_mask(os.getpid(), [cpu]))
         begun = time.monotonic()
         later.start()

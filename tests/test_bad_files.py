@@ -29,7 +29,7 @@ from tracebed.converters.formats.tools import expansion, files
 from tracebed.converters.formats.writing import write_workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay.commands import AllowedCommands
-from tracebed.orchestrator.replay.thresholds import Thresholds
+from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.slurm import conf as slurm_conf
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.checking.health import read_limits
@@ -98,7 +98,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "calibration": Calibration.load,
     "baseline": Baseline.load,
     "tolerances": Tolerances.load,
-    "thresholds": Thresholds.read,
+    "thresholds": HealthThresholds.read,
     "node thresholds": read_limits,
     "allowed commands": AllowedCommands.read,
     "experiment": lambda path: load_experiment(str(path)),

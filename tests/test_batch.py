@@ -22,17 +22,17 @@ import tracebed.api as tb
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.batch import loop, slurm_output, wall
-from tracebed.orchestrator.batch.base import Observation, Phase, Request, Settings, SystemFacts
-from tracebed.orchestrator.batch.ended import ended_run
+from tracebed.orchestrator.batch.base import BatchSettings, JobObservation, JobRequest, Phase, SystemFacts
+from tracebed.orchestrator.batch.ending import ended_run
 from tracebed.orchestrator.batch.health import health
-from tracebed.orchestrator.batch.past import SCHEMA, Past
-from tracebed.orchestrator.batch.plan import Plan
-from tracebed.orchestrator.batch.records import OwnRecord, Records
-from tracebed.orchestrator.batch.slurm import Slurm
-from tracebed.orchestrator.batch.slurm_states import STATES, is_hopeless, meaning
-from tracebed.orchestrator.batch.watched import CERTAIN, GIVEN_UP, WatchedJob, never_starts
+from tracebed.orchestrator.batch.killed_replay import SCHEMA, KilledReplay
+from tracebed.orchestrator.batch.plan import SubmissionPlan
+from tracebed.orchestrator.batch.records import JobRecords, OwnRecord
+from tracebed.orchestrator.batch.slurm import SlurmSystem
+from tracebed.orchestrator.batch.slurm_states import STATES, is_permanent, meaning
+from tracebed.orchestrator.batch.watched import CONFIRMATIONS, UNKNOWN_POLLS, WatchedJob, never_starts
 from tracebed.orchestrator.replay.journal import Entry, Journal
-from tracebed.orchestrator.replay.thresholds import Thresholds
+from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.setup import Setup
@@ -101,10 +101,10 @@ def test_all_states_of_squeue_are_known() -> None:
 
 
 def test_a_limit_of_a_user_is_not_hopeless() -> None:
-    assert is_hopeless("PartitionNodeLimit")
-    assert is_hopeless("launch_failed_requeued_held")
+    assert is_permanent("PartitionNodeLimit")
+    assert is_permanent("launch_failed_requeued_held")
     for reason in ("Resources", "Priority", "QOSMaxJobsPerUserLimit", "ReqNodeNotAvail", "Dependency", "BeginTime"):
-        assert not is_hopeless(reason)
+        assert not is_permanent(reason)
 
 
 NAMES = st.from_regex(r"[a-z][a-z0-9]{0,5}-?", fullmatch=True)
@@ -163,14 +163,14 @@ def test_configuration_is_read() -> None:
 @pytest.mark.parametrize("option", ["wrap=x", "time=5", "job-name=x", "array=1-2", "-x", "A=b", "a=b\nc", ""])
 def test_options_that_a_replay_cannot_have_are_refused(option: str) -> None:
     with pytest.raises(InputError):
-        Slurm(Settings(options=(option,)))
+        SlurmSystem(BatchSettings(options=(option,)))
 
 
 # -- observations ------------------------------------------------------------------------------------------------------
 
-WAITS = Observation("1", "x-0", Phase.WAITING, "PENDING")
-RUNS = Observation("1", "x-0", Phase.RUNNING, "RUNNING", start=100.0, nodes=("n1",))
-FAILED = Observation("1", "x-0", Phase.ENDED, "NODE_FAIL", JobState.FAILED, start=100.0, end=110.0, nodes=("n1",))
+WAITS = JobObservation("1", "x-0", Phase.WAITING, "PENDING")
+RUNS = JobObservation("1", "x-0", Phase.RUNNING, "RUNNING", start=100.0, nodes=("n1",))
+FAILED = JobObservation("1", "x-0", Phase.ENDED, "NODE_FAIL", JobState.FAILED, start=100.0, end=110.0, nodes=("n1",))
 DONE = replace(FAILED, word="COMPLETED", state=JobState.COMPLETED)
 NEW = replace(RUNS, phase=Phase.UNKNOWN, word="DREAMING")
 OWN = OwnRecord("1", 100.2, 110.3, completed=True)
@@ -204,7 +204,7 @@ def test_a_job_that_is_missing_once_has_not_ended() -> None:
     assert job.observe(None, OWN, 104)
     assert job.state is JobState.COMPLETED
     job = watched()
-    for _ in range(CERTAIN):
+    for _ in range(CONFIRMATIONS):
         job.observe(None, None, 101)
     assert (job.ended, job.state) == (True, JobState.UNKNOWN)
     assert "no longer lists the job" in job.reason
@@ -212,24 +212,24 @@ def test_a_job_that_is_missing_once_has_not_ended() -> None:
 
 def test_an_unknown_state_does_not_end_a_job_at_once() -> None:
     job = watched()
-    for _ in range(GIVEN_UP - 1):
+    for _ in range(UNKNOWN_POLLS - 1):
         assert not job.observe(NEW, None, 101)
     assert job.observe(NEW, None, 101)
     assert (job.state, job.reason) == (JobState.UNKNOWN, "unknown state DREAMING")
     job = watched()
-    assert [job.observe(NEW, OWN, 101) for _ in range(CERTAIN)] == [False] * (CERTAIN - 1) + [True]
+    assert [job.observe(NEW, OWN, 101) for _ in range(CONFIRMATIONS)] == [False] * (CONFIRMATIONS - 1) + [True]
     assert job.state is JobState.COMPLETED
 
 
 @given(st.lists(st.sampled_from([None, WAITS, RUNS, FAILED, DONE, NEW]), max_size=8), st.booleans())
 def test_a_job_ends_once_and_only_after_a_final_or_repeated_observation(
-    seen: list[Observation | None], recorded: bool
+    seen: list[JobObservation | None], recorded: bool
 ) -> None:
     job, own = watched(), OWN if recorded else None
     for index, each in enumerate(seen):
         job.observe(each, own, 100.0 + index)
         if job.ended:
-            last = seen[max(0, index - CERTAIN + 1) : index + 1]
+            last = seen[max(0, index - CONFIRMATIONS + 1) : index + 1]
             assert each not in (WAITS, RUNS)
             assert (each in (FAILED, DONE) and recorded) or len({repr(item) for item in last}) == 1
             break
@@ -271,7 +271,7 @@ def test_a_resumed_clock_continues_without_the_steps(monkeypatch: pytest.MonkeyP
     assert clock.without_steps(4630.0) == clock.now()
 
 
-def plan(count: int = 2, **changed: list[float]) -> Plan:
+def plan(count: int = 2, **changed: list[float]) -> SubmissionPlan:
     table = pd.DataFrame(
         {
             "job_id": [f"j{number}" for number in range(count)],
@@ -281,7 +281,7 @@ def plan(count: int = 2, **changed: list[float]) -> Plan:
             "time_limit": 60.0,
         }
     ).assign(**changed)
-    return Plan.of(Workload(table, Provenance(system=System(4, 1))), speed=1.0, limit_step_s=60.0)
+    return SubmissionPlan.of(Workload(table, Provenance(system=System(4, 1))), speed=1.0, limit_step_s=60.0)
 
 
 def run_of(jobs: list[WatchedJob], interrupted: str | None = None) -> Run:
@@ -302,7 +302,7 @@ def run_of(jobs: list[WatchedJob], interrupted: str | None = None) -> Run:
 def ended(start: float, end: float, own: OwnRecord | None, node: str = "n1") -> WatchedJob:
     """Return a job that Slurm started and ended in these whole seconds."""
     job = WatchedJob(id="1", called=100.0)
-    for _ in range(CERTAIN):
+    for _ in range(CONFIRMATIONS):
         job.observe(replace(DONE, start=start, end=end, nodes=(node,)), own, end)
     return job
 
@@ -354,13 +354,13 @@ def test_a_job_that_was_started_again_is_counted(tmp_path: Path) -> None:
 def test_a_job_that_was_started_again_and_interrupted_is_disturbed_once() -> None:
     """Half of the jobs were disturbed, but the share was 1."""
     cancelled = watched()
-    for _ in range(CERTAIN):
+    for _ in range(CONFIRMATIONS):
         cancelled.observe(replace(DONE, state=JobState.CANCELLED), OwnRecord("1", 101.4, restarts=1), 111.0)
     jobs = [cancelled, ended(101, 111, None, "n2")]
     run = run_of(jobs, "SIGINT")
     assert run.jobs["state"].tolist() == ["interrupted", "completed"]
     submit, states = run.jobs["submit"].tolist(), [JobState(state) for state in run.jobs["state"]]
-    judged = health(run.info, plan(2), jobs, submit, states, [], Thresholds.read())
+    judged = health(run.info, plan(2), jobs, submit, states, [], HealthThresholds.read())
     assert judged["signals"]["jobs_disturbed"] == 0.5
 
 
@@ -393,26 +393,26 @@ def test_limits_are_whole_minutes_of_wall_time() -> None:
     table = pd.DataFrame(
         {"job_id": list("abcd"), "submit_time": 0.0, "run_time": 1.0, "nodes": 1, "time_limit": [1, 600, 601, np.nan]}
     )
-    made = Plan.of(Workload(table, Provenance()), speed=10.0, limit_step_s=60.0)
+    made = SubmissionPlan.of(Workload(table, Provenance()), speed=10.0, limit_step_s=60.0)
     assert made.limit[:3] == [600.0, 600.0, 1200.0]
     assert math.isnan(made.limit[3])
     assert made.limit_s(2, 10.0) == 120.0
     assert made.limit_s(3, 10.0) is None
-    assert made.counts["jobs without a time limit: that of the batch system"] == 1
+    assert made.counts["jobs without a time limit: the default of the batch system"] == 1
     assert made.counts["time limits rounded up to multiples of 60 wall s"] == 2
 
 
 # -- the script of a job -----------------------------------------------------------------------------------------------
 
 
-def run_job(records: Records, name: str, run_s: float, **environment: str) -> subprocess.Popen[bytes]:
+def run_job(records: JobRecords, name: str, run_s: float, **environment: str) -> subprocess.Popen[bytes]:
     request = records.request(name, 1, run_s, None)
     command = [str(request.script), *request.arguments]
     return subprocess.Popen(command, env={**os.environ, "SLURM_JOB_ID": "7", **environment}, start_new_session=True)
 
 
 def test_a_job_records_its_start_and_end(tmp_path: Path) -> None:
-    records = Records(tmp_path / "a folder; $(touch x)")
+    records = JobRecords(tmp_path / "a folder; $(touch x)")
     job = run_job(records, "x-0", 0.2, SLURM_JOB_NODELIST="n[1-2]")
     assert job.wait(60) == 0
     own = records.read("x-0")
@@ -424,7 +424,7 @@ def test_a_job_records_its_start_and_end(tmp_path: Path) -> None:
 
 
 def test_a_job_that_is_ended_records_that(tmp_path: Path) -> None:
-    records = Records(tmp_path)
+    records = JobRecords(tmp_path)
     job = run_job(records, "x-0", 600)
     for _ in itertools.count():
         if records.read("x-0") is not None:
@@ -445,15 +445,15 @@ def test_a_job_whose_programs_are_ended_with_it_records_that(tmp_path: Path) -> 
     text = f'#!/bin/sh\n[ -e "{tmp_path}/x-0.start" ] && [ ! -e "{tmp_path}/once" ] && : >"{tmp_path}/once" && kill 0\n'
     (programs / "date").write_text(f'{text}exec {date} "$@"\n')
     (programs / "date").chmod(0o755)
-    job = run_job(Records(tmp_path), "x-0", 600, PATH=f"{programs}:{os.environ['PATH']}")
+    job = run_job(JobRecords(tmp_path), "x-0", 600, PATH=f"{programs}:{os.environ['PATH']}")
     assert job.wait(60) == 143
-    own = Records(tmp_path).read("x-0")
+    own = JobRecords(tmp_path).read("x-0")
     assert own is not None and own.end is not None
     assert not own.completed
 
 
 def test_a_record_of_an_earlier_start_is_replaced(tmp_path: Path) -> None:
-    records = Records(tmp_path)
+    records = JobRecords(tmp_path)
     assert run_job(records, "x-0", 0).wait(60) == 0
     (tmp_path / "x-0.start").write_text("job=7\nhost=h\nnodes=\nrestarts=1\nstart=1795347423731879178\n")
     own = records.read("x-0")
@@ -464,7 +464,7 @@ def test_a_record_of_an_earlier_start_is_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "job=7", "job=7\nstart=x\nrestarts=0", "\0\0", "a\nb=\n"])
 def test_a_damaged_record_counts_as_missing(tmp_path: Path, text: str) -> None:
     (tmp_path / "x-0.end").write_text(text)
-    assert Records(tmp_path).read("x-0") is None
+    assert JobRecords(tmp_path).read("x-0") is None
 
 
 def test_arguments_that_cannot_be_used_are_refused_before_slurm_is_asked() -> None:
@@ -476,14 +476,14 @@ def test_arguments_that_cannot_be_used_are_refused_before_slurm_is_asked() -> No
 def test_slurm_that_is_not_installed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(InputError, match="is not installed"):
-        Slurm(Settings()).facts()
+        SlurmSystem(BatchSettings()).facts()
 
 
 def test_a_slurm_conf_that_is_missing_is_an_error_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
     nodes = (Node("a1", 2, emulated=True, provider="slurm"),)
     group = Group("lent", "slurm", SlurmSettings(), nodes, "mark")
-    for begin in (lambda: Slurm(Settings()), lambda: SlurmProvider(group, tmp_path, print)):
+    for begin in (lambda: SlurmSystem(BatchSettings()), lambda: SlurmProvider(group, tmp_path, print)):
         with pytest.raises(InputError, match=r"SLURM_CONF=.*slurm\.conf: is not a file"):
             begin()
 
@@ -500,19 +500,19 @@ class Busy:
         self.clock = clock
         self.submissions: list[float] = []
         self.cancellations: list[list[str]] = []
-        self.jobs: dict[str, Observation] = {}
+        self.jobs: dict[str, JobObservation] = {}
 
-    def submit(self, request: Request) -> str:
+    def submit(self, request: JobRequest) -> str:
         self.submissions.append(self.clock.now())
         if len(self.submissions) == 1:
             raise TestbedError("try again", transient=True)
         job = str(len(self.submissions))
-        ended = Observation(job, request.name, Phase.ENDED, "COMPLETED", JobState.COMPLETED)
-        held = Observation(job, request.name, Phase.WAITING, "PENDING", hopeless=True)
+        ended = JobObservation(job, request.name, Phase.ENDED, "COMPLETED", JobState.COMPLETED)
+        held = JobObservation(job, request.name, Phase.WAITING, "PENDING", hopeless=True)
         self.jobs[request.name] = held if request.name.endswith("1") else ended
         return job
 
-    def poll(self, prefix: str, known: Collection[str]) -> dict[str, Observation]:
+    def poll(self, prefix: str, known: Collection[str]) -> dict[str, JobObservation]:
         return dict(self.jobs)
 
     def cancel(self, ids: Sequence[str]) -> None:
@@ -534,7 +534,7 @@ def test_failed_calls_are_repeated_and_the_submission_that_counts_is_recorded(
         replayer = loop.BatchReplayer(
             plan(submit_time=[0.0, 0.0]),
             system,
-            Records(tmp_path / "jobs"),
+            JobRecords(tmp_path / "jobs"),
             journal,
             prefix="t-",
             speed=1.0,
@@ -556,5 +556,5 @@ def test_a_submission_without_an_outcome_was_made_when_it_began(tmp_path: Path) 
     facts = {"schema": SCHEMA, "info": info.as_dict(), "plan": plan().as_dict(), "prefix": "t-", "origin": 500.0}
     with contextlib.closing(Journal(tmp_path / JOURNAL, facts)) as journal:
         journal.write([Entry(0, 3.0, "submitting", "j0", None, {})])
-    past = Past(tmp_path)
-    assert (past.calling, past.submitted, past.jobs[0].called) == ({0}, 1, 501.5)
+    past = KilledReplay(tmp_path)
+    assert (past.submitting, past.submitted, past.jobs[0].called) == ({0}, 1, 501.5)

@@ -15,10 +15,10 @@ import tracebed.api as tb
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.batch import abandoned, loop, session
-from tracebed.orchestrator.batch.abandoned import cancel_left
-from tracebed.orchestrator.batch.base import Observation, Phase, Request, SystemFacts
-from tracebed.orchestrator.batch.past import SCHEMA
-from tracebed.orchestrator.batch.plan import Plan
+from tracebed.orchestrator.batch.abandoned import cancel_leftover_jobs
+from tracebed.orchestrator.batch.base import JobObservation, JobRequest, Phase, SystemFacts
+from tracebed.orchestrator.batch.killed_replay import SCHEMA
+from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.session import BatchOptions
 from tracebed.orchestrator.replay.folder import WorkingFolder
 from tracebed.orchestrator.replay.journal import Entry, Journal, has_facts
@@ -42,17 +42,17 @@ class Immediate:
         self.jobs = {name: self.job(name, Phase.RUNNING) for name in running}
         self.log: list[str] = []
 
-    def job(self, name: str, phase: Phase) -> Observation:
-        return Observation(f"id of {name}", name, phase, phase, JobState.COMPLETED)
+    def job(self, name: str, phase: Phase) -> JobObservation:
+        return JobObservation(f"id of {name}", name, phase, phase, JobState.COMPLETED)
 
-    def submit(self, request: Request) -> str:
+    def submit(self, request: JobRequest) -> str:
         self.log.append("submit")
         now = float(int(time.time()))
         job = self.job(request.name, Phase.ENDED)
         self.jobs[job.name] = replace(job, start=now, end=now, nodes=("n1" if job.name.endswith("0") else "n2",))
         return job.id
 
-    def poll(self, prefix: str, known: Collection[str]) -> dict[str, Observation]:
+    def poll(self, prefix: str, known: Collection[str]) -> dict[str, JobObservation]:
         found = {name: job for name, job in self.jobs.items() if name.startswith(prefix)}
         for name, job in found.items():
             if job.phase is Phase.ENDING:
@@ -85,7 +85,7 @@ def killed(output: Path, *entries: Entry) -> Path:
     folder = WorkingFolder(output)
     folder.close()
     info = RunInfo("replay", "emulated", [NodeFacts("n1", 1)], {}, Setup.of("immediate"))
-    plan = Plan.of(JOBS, speed=1.0, limit_step_s=60.0).as_dict()
+    plan = SubmissionPlan.of(JOBS, speed=1.0, limit_step_s=60.0).as_dict()
     facts = {"schema": SCHEMA, "info": info.as_dict(), "plan": plan, "prefix": PREFIX, "origin": 0.0}
     with contextlib.closing(Journal(folder.path / JOURNAL, facts)) as journal:
         journal.write(entries)
@@ -93,7 +93,7 @@ def killed(output: Path, *entries: Entry) -> Path:
 
 
 def test_jobs_of_a_killed_replay_are_cancelled_until_they_have_ended(system: Immediate, tmp_path: Path) -> None:
-    cancel_left(killed(tmp_path / "run"), system)
+    cancel_leftover_jobs(killed(tmp_path / "run"), system)
     assert system.log == [f"cancel id of {PREFIX}0 id of {PREFIX}1"]
     assert {name: str(job.phase) for name, job in system.jobs.items()} == {
         **dict.fromkeys((f"{PREFIX}0", f"{PREFIX}1"), "ended"),
@@ -110,13 +110,13 @@ def test_a_submission_that_may_still_be_in_progress_is_waited_for(
     system.jobs.clear()
     poll = system.poll
 
-    def arrives(prefix: str, known: Collection[str]) -> dict[str, Observation]:
+    def arrives(prefix: str, known: Collection[str]) -> dict[str, JobObservation]:
         found = poll(prefix, known)
         system.jobs |= {name: late.pop(name) for name in list(late)}  # after the first observation
         return found
 
     monkeypatch.setattr(system, "poll", arrives)
-    cancel_left(folder, system)
+    cancel_leftover_jobs(folder, system)
     assert system.log == [f"cancel id of {PREFIX}0 id of {PREFIX}1"]
 
 
@@ -124,7 +124,7 @@ def test_jobs_that_do_not_end_are_an_error(system: Immediate, tmp_path: Path, mo
     monkeypatch.setattr(abandoned, "CANCEL_S", 0.0)
     monkeypatch.setattr(system, "cancel", lambda ids: None)
     with pytest.raises(TestbedError, match=r"2 jobs of the killed replay in .* do not end"):
-        cancel_left(killed(tmp_path / "run"), system)
+        cancel_leftover_jobs(killed(tmp_path / "run"), system)
 
 
 def test_an_experiment_cancels_the_jobs_of_its_killed_repetition(system: Immediate, tmp_path: Path) -> None:

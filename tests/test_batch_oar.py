@@ -13,9 +13,8 @@ import tracebed.api as tb
 from oard import Oar, reason_to_skip
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError, TestbedError
-from tracebed.orchestrator.batch.base import Phase, Settings
-from tracebed.orchestrator.batch.oar import PHASES, observations
-from tracebed.orchestrator.batch.oar import Oar as OarSystem
+from tracebed.orchestrator.batch.base import BatchSettings, Phase
+from tracebed.orchestrator.batch.oar import PHASES, OarSystem, observations
 from tracebed.states import JobState
 
 REASON = reason_to_skip()
@@ -63,7 +62,7 @@ def test_states_of_oar_are_known() -> None:
 @pytest.mark.parametrize("option", ["name=x", "array=3", "-x", "A=b", "a=b\nc"])
 def test_options_that_a_replay_cannot_have_are_refused(option: str) -> None:
     with pytest.raises(InputError):
-        OarSystem(Settings(options=(option,)))
+        OarSystem(BatchSettings(options=(option,)))
 
 
 @pytest.fixture(scope="module")

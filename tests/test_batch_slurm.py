@@ -20,8 +20,8 @@ import tracebed.api as tb
 from slurmd import Slurm, reason_to_skip
 from tracebed.cli import tracebed
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.orchestrator.batch.abandoned import cancel_left
-from tracebed.orchestrator.batch.base import Settings
+from tracebed.orchestrator.batch.abandoned import cancel_leftover_jobs
+from tracebed.orchestrator.batch.base import BatchSettings
 from tracebed.orchestrator.batch.session import BatchOptions
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry
@@ -271,5 +271,5 @@ def test_a_killed_experiment_cancels_the_jobs_of_its_repetition(slurm: Slurm, tm
         process.kill()
     (left,) = working_folders(tmp_path / "out" / "real" / "w-slurm" / "rep-01")
     assert sorted(own_jobs(slurm)) == ["PENDING", "RUNNING"]
-    cancel_left(left, BatchOptions(settings=Settings(configuration=slurm.conf)).system())
+    cancel_leftover_jobs(left, BatchOptions(settings=BatchSettings(configuration=slurm.conf)).system())
     assert own_jobs(slurm) == []

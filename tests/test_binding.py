@@ -104,6 +104,6 @@ def test_the_run_names_the_jobs_that_left_their_cpus(tmp_path: Path) -> None:
     workload = Workload(pd.DataFrame({name: [value] for name, value in table.items()}))
     inventory = Inventory("one", "agents", (Node("n1", 1, 1, (CPUS[0],), False, 1.0),))
     run = replay(workload, inventory, "fcfs", tmp_path / "run", **replaying(commands=allowed))
-    what = f"job a on n1: a process allowed itself other CPUs ({CPUS[1]} instead of {CPUS[0]})"
+    what = f"job a on n1: a process changed its own CPU mask ({CPUS[1]} instead of {CPUS[0]})"
     assert what in run.info.warnings
     assert list(run.jobs["state"]) == ["completed"]

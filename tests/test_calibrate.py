@@ -13,7 +13,7 @@ from tracebed.cli import tracebed
 from tracebed.orchestrator.calibrating import probes
 from tracebed.orchestrator.calibrating.duty import propose
 from tracebed.orchestrator.calibrating.estimates import by_size, estimates, linear, mean, mean_of, with_step
-from tracebed.orchestrator.calibrating.samples import Samples, samples_of
+from tracebed.orchestrator.calibrating.samples import OverheadSamples, samples_of
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
@@ -113,7 +113,7 @@ def test_the_ladder_has_all_sizes() -> None:
     assert [probes.sizes(nodes) for nodes in (1, 2, 4, 6)] == [[1], [1, 2], [1, 2, 4], [1, 2, 4, 6]]
 
 
-def simulated_samples(probe: tb.Workload, policy: object) -> Samples:
+def simulated_samples(probe: tb.Workload, policy: object) -> OverheadSamples:
     """Return the samples of a probe that was simulated instead of replayed, with the journal of such a replay."""
     machine = [NodeFacts(f"n{number}", 8) for number in range(1, 5)]
     run = predict(probe, machine, policy, overheads=TRUE, speed=SPEED)  # type: ignore[arg-type]
@@ -142,7 +142,7 @@ def planned_times(run: Run, workload: tb.Workload) -> dict[str, float]:
 def test_the_estimates_recover_known_overheads_from_the_probes() -> None:
     inventory = load_inventory("emulated-4")
     ladder = probes.ladder(inventory, SPEED)
-    samples = Samples.joined(
+    samples = OverheadSamples.joined(
         [
             simulated_samples(tb.Workload.of(ladder), probes.Ladder(2 * inventory.grain_s * SPEED)),
             simulated_samples(tb.Workload.of(probes.mix(inventory, SPEED)), "pref"),

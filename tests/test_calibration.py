@@ -19,7 +19,7 @@ from tracebed.orchestrator.testbeds import rates
 from tracebed.orchestrator.testbeds.calibration import (
     OVERHEADS,
     Calibration,
-    Estimate,
+    OverheadEstimate,
     RateEstimate,
     StoredRate,
     load_rate,
@@ -34,8 +34,8 @@ RATE = RateEstimate(median=2e5, low=1.9e5, high=2.1e5, p05=1.5e5, p95=2.2e5, win
 MACHINE = {"host": "h", "cpu": "model", "kernel": "c", "cpus": "0-1"}
 
 
-def estimate(value: float) -> Estimate:
-    return Estimate(value=value, median=value, low=value, high=value, count=5, repetitions=[value])
+def estimate(value: float) -> OverheadEstimate:
+    return OverheadEstimate(value=value, median=value, low=value, high=value, count=5, repetitions=[value])
 
 
 def calibration(**changes: object) -> Calibration:

@@ -162,7 +162,7 @@ def test_a_lock_that_a_stopped_process_keeps_is_an_error(
     holder.start()
     try:
         assert locked.wait(GUARD_S)
-        monkeypatch.setattr(clock, "_patience", 0.05)
+        monkeypatch.setattr(clock, "_lock_timeout_s", 0.05)
         with pytest.raises(TestbedError, match=r"has kept the lock of the steady clock for 0\.05 s"):
             clock.now()
     finally:

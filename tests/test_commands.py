@@ -76,8 +76,8 @@ def start(agent: Agent, work: Program) -> list[psutil.Process]:
     agent.hear("started")
     assert until(lambda: "begun" in output(agent))
     (rank,) = agent.children()
-    (keeper,) = rank.children()
-    return [psutil.Process(pid) for pid in processes_of(keeper.pid)[1:]]
+    (watchdog,) = rank.children()
+    return [psutil.Process(pid) for pid in processes_of(watchdog.pid)[1:]]
 
 
 def ended(agent: Agent, work: Program) -> dict[str, Any]:
@@ -168,17 +168,17 @@ def test_children_that_outlive_their_command_are_ended(agent: Agent) -> None:
     assert not psutil.pid_exists(int(output(agent).split()[0]))
 
 
-@pytest.mark.parametrize("victim", ["agent", "rank", "keeper"])
-def test_nothing_outlives_its_agent_its_rank_or_its_keeper(agent: Agent, victim: str) -> None:
+@pytest.mark.parametrize("victim", ["agent", "rank", "watchdog"])
+def test_nothing_outlives_its_agent_its_rank_or_its_watchdog(agent: Agent, victim: str) -> None:
     processes = start(agent, program(CHILDREN))
     (rank,) = agent.children()
-    (keeper,) = rank.children()
-    {"agent": psutil.Process(agent.process.pid), "rank": rank, "keeper": keeper}[victim].kill()
+    (watchdog,) = rank.children()
+    {"agent": psutil.Process(agent.process.pid), "rank": rank, "watchdog": watchdog}[victim].kill()
     if victim != "agent":
         end = agent.hear("ended")
         assert end["state"] == "failed"
-        assert ("keeper of the command was killed" if victim == "keeper" else "signal 9") in end["reason"]
-    assert all(map(gone, [rank, keeper, *processes]))
+        assert ("watchdog of the command was killed" if victim == "watchdog" else "signal 9") in end["reason"]
+    assert all(map(gone, [rank, watchdog, *processes]))
 
 
 def test_a_command_stands_still_while_its_agent_has_no_controller(tmp_path: Path) -> None:

@@ -29,8 +29,8 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies.dmr import Dmr
 from tracebed.orchestrator.scheduling.policies.drom import DromShare
 from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven, Trial
-from tracebed.orchestrator.scheduling.policies.sd_plan import Plan
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.policies.sd_plan import ReservationMap
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.state import Decision, Policy, Releases, Share, State
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
@@ -71,7 +71,7 @@ def simulated(
     sockets: int = 1,
     model: str = "ideal",
     over_limit: OverLimit = OverLimit.EXTEND,
-) -> tuple[Record, Simulator]:
+) -> tuple[ScheduleRecord, Simulator]:
     simulator = Simulator(
         Jobs.of(workload_of(jobs), cores_per_node=cores, over_limit=over_limit),
         [cores] * nodes,
@@ -411,7 +411,7 @@ def test_sd_plans_an_overdue_mate_from_now_on(monkeypatch: pytest.MonkeyPatch) -
     """A reservation that began in the past once damaged the profile of idle nodes."""
     early, overdue = [], []
 
-    def add(plan: Plan, start: float | None, duration: float, nodes: int) -> None:
+    def add(plan: ReservationMap, start: float | None, duration: float, nodes: int) -> None:
         early.extend([start] if start is not None and start < plan._now else [])
         add_to(plan, start, duration, nodes)
 
@@ -419,8 +419,8 @@ def test_sd_plans_an_overdue_mate_from_now_on(monkeypatch: pytest.MonkeyPatch) -
         overdue.extend(end for end in trial._ends.values() if end < trial.state.now)
         note(trial, share)
 
-    add_to, note = Plan.add, Trial.shared
-    monkeypatch.setattr(Plan, "add", add)
+    add_to, note = ReservationMap.add, Trial.shared
+    monkeypatch.setattr(ReservationMap, "add", add)
     monkeypatch.setattr(Trial, "shared", shared)
     for seed in range(20):
         jobs, machine, parameters = case(seed, "sd")

@@ -15,7 +15,7 @@ from test_cores import MATE_AND_GUEST, case, jobs_of, pieces, workload_of
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies.drom import DromShare
 from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
@@ -33,7 +33,7 @@ def simulated(
     model: str = "worst-case",
     application: str = "pils",
     parameters: str = "",
-) -> tuple[Record, Simulator]:
+) -> tuple[ScheduleRecord, Simulator]:
     work = workload_of(jobs)
     work.table["application"], work.table["application_parameters"] = application, parameters
     simulator = Simulator(

@@ -97,7 +97,7 @@ def test_a_reservation_leaves_nothing_behind() -> None:
 
 def test_an_empty_interval_is_refused() -> None:
     for end in (5.0, math.inf):
-        with pytest.raises(ValueError, match="no interval"):
+        with pytest.raises(ValueError, match="not an interval"):
             Reservations(1).add(0, Hold(5.0, end, (0,)))
 
 

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from tracebed import malleable
-from tracebed.benchmarks.dmr import Action, Answer, Sizes, check_status
-from tracebed.benchmarks.dmr_manager import NodeCpus, ResourceManager, ask
+from tracebed.benchmarks.dmr import Action, Answer, SizeRange, check_status
+from tracebed.benchmarks.dmr_manager import NodeCpus, ResourceManager, request_decision
 from tracebed.benchmarks.drom import Administrator
 from tracebed.benchmarks.lines import decode
-from tracebed.benchmarks.node_table import Table
+from tracebed.benchmarks.node_table import NodeTable
 from tracebed.errors import InputError, TestbedError
 
-PAPER = Sizes(3, 6, 12)
+PAPER = SizeRange(3, 6, 12)
 """The sizes of HPG-aligner in the paper: 3 to 12 processes, preferred 6."""
 
 
@@ -53,14 +53,14 @@ def test_a_check_shrinks_for_waiting_jobs_and_expands_onto_idle_processors(
 @pytest.mark.parametrize("sizes", [(0, 1, 2), (2, 1, 3), (1, 4, 3), (1, 2.5, 3), (True, 1, 1)])
 def test_invalid_sizes_are_refused(sizes: tuple[int, int, int]) -> None:
     with pytest.raises(InputError, match="are invalid"):
-        Sizes(*sizes).checked()
+        SizeRange(*sizes).checked()
     with malleable.attach() as m, pytest.raises(InputError, match="are invalid"):
         m.check(sizes[0], sizes[2], sizes[1])
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Iterator[Table]:
-    made = Table.create(tmp_path / "table", range(8))
+def table(tmp_path: Path) -> Iterator[NodeTable]:
+    made = NodeTable.create(tmp_path / "table", range(8))
     yield made
     made.close()
 
@@ -75,7 +75,7 @@ with malleable.attach(pin=False) as m:
 """
 
 
-def test_a_program_asks_and_gets_or_releases_cpus(table: Table) -> None:
+def test_a_program_asks_and_gets_or_releases_cpus(table: NodeTable) -> None:
     """Jobs that wait for CPUs, and CPUs that become idle, change the CPUs of a program at its next check."""
     administrator = Administrator(table)
     cpus = NodeCpus(administrator)
@@ -112,7 +112,9 @@ def test_a_program_asks_and_gets_or_releases_cpus(table: Table) -> None:
             assert program.wait(30) == 0
 
 
-def test_a_program_without_its_resource_manager_keeps_its_cpus(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_without_its_resource_manager_keeps_its_cpus(
+    table: NodeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     administrator = Administrator(table)
     with ResourceManager(NodeCpus(administrator)) as manager:
         _, variables = administrator.prepare(os.getpid(), range(2))
@@ -125,7 +127,7 @@ def test_a_program_without_its_resource_manager_keeps_its_cpus(table: Table, mon
 
 
 def test_an_invalid_request_has_an_answer_and_the_next_one_too(tmp_path: Path) -> None:
-    def decide(pid: int, size: int, sizes: Sizes) -> Answer:
+    def decide(pid: int, size: int, sizes: SizeRange) -> Answer:
         assert pid == os.getpid()
         return check_status(size, sizes, 1, [])
 
@@ -138,16 +140,16 @@ def test_an_invalid_request_has_an_answer_and_the_next_one_too(tmp_path: Path) -
                 link.sendall(request + b"\n")
                 assert list(decode(answers.readline())) == ["error"], request
             answers.close()
-        assert ask(path, 1, Sizes(1, 1, 2)) == Answer(Action.EXPAND, 2)
+        assert request_decision(path, 1, SizeRange(1, 1, 2)) == Answer(Action.EXPAND, 2)
         assert oct(Path(path).parent.stat().st_mode & 0o777) == "0o700"
     assert not Path(path).parent.exists()
     with pytest.raises(TestbedError, match="does not answer"):
-        ask(str(tmp_path / "missing"), 1, PAPER)
+        request_decision(str(tmp_path / "missing"), 1, PAPER)
 
 
-def test_the_folder_of_a_resource_manager_can_be_lost(table: Table) -> None:
+def test_the_folder_of_a_resource_manager_can_be_lost(table: NodeTable) -> None:
     with ResourceManager(NodeCpus(Administrator(table))) as manager:
         (path,) = manager.variables.values()
         shutil.rmtree(Path(path).parent)
         with pytest.raises(TestbedError, match="does not answer"):
-            ask(path, 1, PAPER)
+            request_decision(path, 1, PAPER)

@@ -20,7 +20,7 @@ import dockerd
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.docker import containers, engine
 from tracebed.orchestrator.testbeds.docker.channel import Frames
-from tracebed.orchestrator.testbeds.docker.containers import NODE_LABEL, TESTBED_LABEL, Settings
+from tracebed.orchestrator.testbeds.docker.containers import NODE_LABEL, TESTBED_LABEL, DockerSettings
 from tracebed.orchestrator.testbeds.docker.provider import DockerProvider
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
@@ -77,7 +77,7 @@ def test_other_addresses_are_refused(address: str, tls: Path | None, what: str) 
 )
 def test_settings_that_contradict_each_other(keys: dict[str, Any], what: str) -> None:
     with pytest.raises(ValidationError, match=what):
-        Settings(**keys)
+        DockerSettings(**keys)
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two nodes need two CPUs; this machine has one")
@@ -112,7 +112,9 @@ def test_an_absent_engine_is_an_error_with_the_way_to_start_it(tmp_path: Path) -
 
 def test_ranks_of_two_groups_of_containers_cannot_connect_by_tcp(tmp_path: Path) -> None:
     groups = tuple(
-        Group(name, "docker", Settings(daemon="unix:///nowhere"), (Node(name, 1, emulated=True, provider="docker"),))
+        Group(
+            name, "docker", DockerSettings(daemon="unix:///nowhere"), (Node(name, 1, emulated=True, provider="docker"),)
+        )
         for name in ("a", "b")
     )
     nodes = tuple(node for group in groups for node in group.nodes)
@@ -122,7 +124,7 @@ def test_ranks_of_two_groups_of_containers_cannot_connect_by_tcp(tmp_path: Path)
 
 
 def test_a_container_cannot_gain_anything() -> None:
-    made = containers.options(Settings(), Node("n 1", 2, cpus=(2, 3), memory_mib=300), "t", "image")
+    made = containers.options(DockerSettings(), Node("n 1", 2, cpus=(2, 3), memory_mib=300), "t", "image")
     assert made["cap_drop"] == ["ALL"] and made["security_opt"] == ["no-new-privileges"] and made["read_only"]
     assert not made.keys() & {"privileged", "ports", "volumes", "devices", "cap_add", "pid_mode", "ipc_mode"}
     assert made["user"] == "10001:10001" and made["pids_limit"] == 4096
@@ -132,12 +134,12 @@ def test_a_container_cannot_gain_anything() -> None:
 
 def test_each_change_of_a_container_changes_its_mark() -> None:
     node = Node("n1", 1, cpus=(0,))
-    settings = (Settings(), Settings(pids=100), Settings(spool_mib=9))
+    settings = (DockerSettings(), DockerSettings(pids=100), DockerSettings(spool_mib=9))
     made = [containers.options(one, node, "t", "image") for one in settings]
-    made += [containers.options(Settings(), replace(node, memory_mib=100), "t", "image")]
-    made += [containers.options(Settings(), node, "t", "other image")]
+    made += [containers.options(DockerSettings(), replace(node, memory_mib=100), "t", "image")]
+    made += [containers.options(DockerSettings(), node, "t", "other image")]
     assert len({options["labels"][containers.CONFIG_LABEL] for options in made}) == len(made)
-    assert made[0] == containers.options(Settings(), node, "t", "image")
+    assert made[0] == containers.options(DockerSettings(), node, "t", "image")
 
 
 def frame(stream: int, content: bytes) -> bytes:
@@ -201,7 +203,7 @@ def make(container_engine: str, tmp_path: Path) -> Iterator[Make]:
         keys = {"daemon": container_engine, **settings}
         if not keys.keys() & {"existing", "image", "base"}:
             keys["base"] = dockerd.BASE
-        place = Group("test", "docker", Settings(**keys), tuple(nodes), f"{tmp_path}{mark}")
+        place = Group("test", "docker", DockerSettings(**keys), tuple(nodes), f"{tmp_path}{mark}")
         made.append(DockerProvider(place, tmp_path, lambda step: None))
         return made[-1]
 
@@ -309,7 +311,7 @@ def test_an_image_is_built_once(make: Make, client: docker.DockerClient) -> None
     steps: list[str] = []
     for _ in range(2):
         provider = make(EMULATED[:1])
-        provider.say = steps.append
+        provider.on_step = steps.append
         provider.up()
         provider.down()
     assert sum("building" in step for step in steps) <= 1

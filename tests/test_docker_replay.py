@@ -31,7 +31,7 @@ from tracebed.errors import TestbedError
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.testbeds.base import Event
 from tracebed.orchestrator.testbeds.docker import containers
-from tracebed.orchestrator.testbeds.docker.containers import NODE_LABEL, TESTBED_LABEL, Settings
+from tracebed.orchestrator.testbeds.docker.containers import NODE_LABEL, TESTBED_LABEL, DockerSettings
 from tracebed.orchestrator.testbeds.docker.provider import DockerProvider
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
@@ -54,7 +54,7 @@ class Boxes:
     def inventory(self, nodes: Sequence[str], *, name: str = "boxes", **parameters: Any) -> Inventory:
         """Return an inventory of emulated nodes with two cores."""
         found = tuple(Node(node, 2, emulated=True, provider="docker") for node in nodes)
-        settings = Settings(daemon=self.address, base=dockerd.BASE)
+        settings = DockerSettings(daemon=self.address, base=dockerd.BASE)
         self.groups[name] = Group(name, "docker", settings, found, f"{self.folder}-{name}")
         groups = tuple(self.groups.values())
         all_nodes = tuple(node for group in groups for node in group.nodes)
@@ -126,7 +126,7 @@ def test_containers_of_compose_are_those_of_tracebed() -> None:
         "nodes": {"internal": True, "driver_opts": {"com.docker.network.bridge.inhibit_ipv4": "true"}}
     }
     for name, service in COMPOSE["services"].items():
-        made = containers.options(Settings(), Node(name, 2, emulated=True), "compose", "tracebed-node")
+        made = containers.options(DockerSettings(), Node(name, 2, emulated=True), "compose", "tracebed-node")
         ours = {key: value for key, value in made.items() if value is not None and key not in ("name", "detach")}
         ours["tmpfs"] = [f"{path}:{flags}" for path, flags in ours["tmpfs"].items()]
         ours["labels"] = {key: ours["labels"][key] for key in (TESTBED_LABEL, NODE_LABEL)}
@@ -151,7 +151,7 @@ def test_a_replay_in_containers_of_compose(boxes: Boxes, tmp_path: Path) -> None
             keys["tmpfs"] = dict(mount.split(":", 1) for mount in service["tmpfs"])
             keys["labels"] = {**service["labels"], TESTBED_LABEL: label}
             made.append(boxes.client.containers.run(detach=True, network=network.name, **keys))
-        settings = Settings(daemon=boxes.address, existing=label)
+        settings = DockerSettings(daemon=boxes.address, existing=label)
         nodes = tuple(Node(name, 2, emulated=True, provider="docker") for name in COMPOSE["services"])
         groups = (Group("compose", "docker", settings, nodes, "mark"),)
         inventory = Inventory("compose", "agents", nodes, grain_s=0.02, groups=groups)
@@ -373,7 +373,7 @@ def test_an_engine_at_a_tcp_address_with_tls(certificates: Path, tmp_path: Path)
     names = {"--tlscacert": "ca.pem", "--tlscert": "cert.pem", "--tlskey": "key.pem"}
     more = [word for name, file in names.items() for word in (name, str(certificates / file))]
     with dockerd.engine("--tlsverify", *more, "-H", f"tcp://127.0.0.1:{port}", alone=False) as address:
-        settings = Settings(daemon=f"tcp://127.0.0.1:{port}", tls=str(certificates), base=dockerd.BASE)
+        settings = DockerSettings(daemon=f"tcp://127.0.0.1:{port}", tls=str(certificates), base=dockerd.BASE)
         nodes = tuple(Node(name, 2, emulated=True, provider="docker") for name in ("n1", "n2"))
         groups = (Group("tls", "docker", settings, nodes, str(tmp_path)),)
         greet(Inventory("tls", "agents", nodes, groups=groups, heartbeat_s=0.5), tmp_path / "spool")

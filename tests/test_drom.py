@@ -15,20 +15,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracebed.benchmarks import node_table, ownership
-from tracebed.benchmarks.drom import TABLE, VARIABLE, Administrator, Application
-from tracebed.benchmarks.node_table import Table, TableLostError, Transaction, bits, cpus_of
-from tracebed.benchmarks.ownership import Flags, Result
+from tracebed.benchmarks.drom import TABLE, VARIABLE, Administrator, DromProcess
+from tracebed.benchmarks.node_table import NodeTable, TableLostError, Transaction, bits, cpus_of
+from tracebed.benchmarks.ownership import DromResult, Flags
 from tracebed.errors import TestbedError
 
 CPUS = range(8)
 PROGRAM = """
 import sys
 from pathlib import Path
-from tracebed.benchmarks.drom import Application
-from tracebed.benchmarks.node_table import Table
+from tracebed.benchmarks.drom import DromProcess
+from tracebed.benchmarks.node_table import NodeTable
 from tracebed.benchmarks.ownership import Flags
 cpus = eval(sys.argv[2])
-application = Application(Table(Path(sys.argv[1])), cpus)
+application = DromProcess(NodeTable(Path(sys.argv[1])), cpus)
 result = application.register()
 print(result.name, application.cpus, flush=True)
 for line in sys.stdin:
@@ -39,7 +39,7 @@ for line in sys.stdin:
 class Process:
     """A process with an application, which carries out one call after the other."""
 
-    def __init__(self, table: Table, cpus: object = None, **environment: str) -> None:
+    def __init__(self, table: NodeTable, cpus: object = None, **environment: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, str(table.path), repr(cpus)],
             stdin=subprocess.PIPE,
@@ -73,19 +73,19 @@ class Process:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Iterator[Table]:
-    found = Table.create(tmp_path / "node", CPUS)
+def table(tmp_path: Path) -> Iterator[NodeTable]:
+    found = NodeTable.create(tmp_path / "node", CPUS)
     yield found
     found.close()
 
 
 @pytest.fixture
-def admin(table: Table) -> Administrator:
+def admin(table: NodeTable) -> Administrator:
     return Administrator(table, sync_s=0.3)
 
 
 @pytest.fixture
-def pair(table: Table) -> Iterator[tuple[Process, Process]]:
+def pair(table: NodeTable) -> Iterator[tuple[Process, Process]]:
     """Two processes with CPUs 0 to 3 and 4 to 7."""
     first, second = Process(table, range(4)), Process(table, range(4, 8))
     assert first.answer == "SUCCESS (0, 1, 2, 3)"
@@ -99,11 +99,11 @@ def test_a_change_is_noted_and_applied_by_the_next_poll(admin: Administrator, pa
     assert admin.cpus() == (*CPUS,)
     assert admin.pids() == [first.pid, second.pid]
     assert first.poll() == "NO_UPDATE (0, 1, 2, 3)"
-    assert admin.set_mask(first.pid, [0]) is Result.NOTED
-    assert admin.mask(first.pid) == (Result.NOTED, (0, 1, 2, 3))
+    assert admin.set_mask(first.pid, [0]) is DromResult.NOTED
+    assert admin.mask(first.pid) == (DromResult.NOTED, (0, 1, 2, 3))
     assert first.poll() == "SUCCESS (0,)"
     assert first.poll() == "NO_UPDATE (0,)"
-    assert admin.mask(first.pid) == (Result.SUCCESS, (0,))
+    assert admin.mask(first.pid) == (DromResult.SUCCESS, (0,))
     assert admin.free() == (1, 2, 3)
 
 
@@ -111,36 +111,36 @@ def test_a_second_change_before_the_first_was_polled_is_refused(
     admin: Administrator, pair: tuple[Process, Process]
 ) -> None:
     first, _ = pair
-    assert admin.set_mask(first.pid, [0]) is Result.NOTED
-    assert admin.set_mask(first.pid, [1]) is Result.PENDING
+    assert admin.set_mask(first.pid, [0]) is DromResult.NOTED
+    assert admin.set_mask(first.pid, [1]) is DromResult.PENDING
     assert first.poll() == "SUCCESS (0,)"
 
 
 def test_an_unknown_process_has_no_mask(admin: Administrator) -> None:
-    assert admin.set_mask(os.getpid(), [0]) is Result.NO_PROCESS
-    assert admin.mask(os.getpid()) == (Result.NO_PROCESS, ())
-    assert admin.finalize(os.getpid()) is Result.NO_PROCESS
+    assert admin.set_mask(os.getpid(), [0]) is DromResult.NO_PROCESS
+    assert admin.mask(os.getpid()) == (DromResult.NO_PROCESS, ())
+    assert admin.finalize(os.getpid()) is DromResult.NO_PROCESS
 
 
 def test_cpus_of_another_process_need_the_flag_steal(admin: Administrator, pair: tuple[Process, Process]) -> None:
     first, second = pair
-    assert admin.set_mask(first.pid, range(6)) is Result.PERMISSION
-    assert admin.set_mask(first.pid, range(6), Flags.STEAL) is Result.NOTED
+    assert admin.set_mask(first.pid, range(6)) is DromResult.PERMISSION
+    assert admin.set_mask(first.pid, range(6), Flags.STEAL) is DromResult.NOTED
     assert first.poll() == "NO_UPDATE (0, 1, 2, 3)"  # the holder has not released them
     assert second.poll() == "SUCCESS (6, 7)"
     assert first.poll() == "SUCCESS (0, 1, 2, 3, 4, 5)"
 
 
 def test_a_cpu_that_the_node_lacks_is_refused(admin: Administrator, pair: tuple[Process, Process]) -> None:
-    assert admin.set_mask(pair[0].pid, [0, 8], Flags.STEAL) is Result.PERMISSION
+    assert admin.set_mask(pair[0].pid, [0, 8], Flags.STEAL) is DromResult.PERMISSION
 
 
 def test_nothing_is_taken_from_a_process_with_a_pending_change(
     admin: Administrator, pair: tuple[Process, Process]
 ) -> None:
     first, second = pair
-    assert admin.set_mask(second.pid, range(4, 7)) is Result.NOTED
-    assert admin.set_mask(first.pid, range(5), Flags.STEAL) is Result.PERMISSION
+    assert admin.set_mask(second.pid, range(4, 7)) is DromResult.NOTED
+    assert admin.set_mask(first.pid, range(5), Flags.STEAL) is DromResult.PERMISSION
     assert second.poll() == "SUCCESS (4, 5, 6)"
 
 
@@ -149,10 +149,10 @@ def test_all_cpus_of_a_process_may_be_taken_and_are_returned_on_request(
     admin: Administrator, pair: tuple[Process, Process], flags: Flags
 ) -> None:
     first, second = pair
-    assert admin.set_mask(first.pid, CPUS, Flags.STEAL) is Result.NOTED
+    assert admin.set_mask(first.pid, CPUS, Flags.STEAL) is DromResult.NOTED
     assert second.poll() == "SUCCESS ()"
     assert first.poll() == f"SUCCESS {(*CPUS,)}"
-    assert admin.finalize(first.pid, flags) is Result.SUCCESS
+    assert admin.finalize(first.pid, flags) is DromResult.SUCCESS
     if flags:
         assert second.poll() == "SUCCESS (4, 5, 6, 7)"
     else:
@@ -165,7 +165,7 @@ def test_cpus_return_to_the_process_that_had_them_first(admin: Administrator, pa
     third = Process(admin.table, ())
     try:
         for taker, loser in ((second, first), (third, second)):
-            assert admin.set_mask(taker.pid, [0], Flags.STEAL) is Result.NOTED
+            assert admin.set_mask(taker.pid, [0], Flags.STEAL) is DromResult.NOTED
             loser.poll()
             taker.poll()
         assert third.finalize("Flags.RETURN_STOLEN") == "SUCCESS"
@@ -179,7 +179,7 @@ def test_a_guest_inherits_the_cpus_of_an_owner_that_has_ended(
     admin: Administrator, pair: tuple[Process, Process]
 ) -> None:
     first, second = pair
-    assert admin.set_mask(first.pid, CPUS, Flags.STEAL) is Result.NOTED
+    assert admin.set_mask(first.pid, CPUS, Flags.STEAL) is DromResult.NOTED
     assert second.finalize() == "SUCCESS"
     assert first.poll() == f"SUCCESS {(*CPUS,)}"
     assert first.finalize("Flags.RETURN_STOLEN") == "SUCCESS"
@@ -194,19 +194,19 @@ def test_a_synchronous_change_waits_for_a_process_that_polls(
     assert second.process.stdin is not None
     second.process.stdin.write("[application.poll() for i in range(10**5) if not __import__('time').sleep(1e-3)][:1]\n")
     second.process.stdin.flush()
-    assert admin.set_mask(second.pid, [4], Flags.SYNC) is Result.SUCCESS
-    assert admin.mask(second.pid) == (Result.SUCCESS, (4,))
-    assert admin.set_mask(first.pid, [0, 5], Flags.NONE) is Result.NOTED
+    assert admin.set_mask(second.pid, [4], Flags.SYNC) is DromResult.SUCCESS
+    assert admin.mask(second.pid) == (DromResult.SUCCESS, (4,))
+    assert admin.set_mask(first.pid, [0, 5], Flags.NONE) is DromResult.NOTED
     admin.sync_s = 0.1
-    assert admin.mask(first.pid, Flags.SYNC) == (Result.TIMEOUT, (0, 1, 2, 3))
+    assert admin.mask(first.pid, Flags.SYNC) == (DromResult.TIMEOUT, (0, 1, 2, 3))
 
 
 def test_a_synchronous_change_that_is_not_polled_is_withdrawn(
     admin: Administrator, pair: tuple[Process, Process]
 ) -> None:
     first, second = pair
-    assert admin.set_mask(first.pid, range(6), Flags.STEAL | Flags.SYNC) is Result.TIMEOUT
-    assert [admin.mask(process.pid)[0] for process in pair] == [Result.SUCCESS] * 2
+    assert admin.set_mask(first.pid, range(6), Flags.STEAL | Flags.SYNC) is DromResult.TIMEOUT
+    assert [admin.mask(process.pid)[0] for process in pair] == [DromResult.SUCCESS] * 2
     assert first.poll() == "NO_UPDATE (0, 1, 2, 3)"
     assert second.poll() == "NO_UPDATE (4, 5, 6, 7)"
 
@@ -214,23 +214,23 @@ def test_a_synchronous_change_that_is_not_polled_is_withdrawn(
 def test_a_synchronous_reservation_that_is_not_polled_is_withdrawn(
     admin: Administrator, pair: tuple[Process, Process]
 ) -> None:
-    assert admin.prepare(os.getpid(), [0], Flags.STEAL | Flags.SYNC) == (Result.TIMEOUT, {})
+    assert admin.prepare(os.getpid(), [0], Flags.STEAL | Flags.SYNC) == (DromResult.TIMEOUT, {})
     assert pair[0].poll() == "NO_UPDATE (0, 1, 2, 3)"
-    assert admin.mask(os.getpid())[0] is Result.NO_PROCESS
+    assert admin.mask(os.getpid())[0] is DromResult.NO_PROCESS
 
 
-def test_the_own_mask_is_set_at_once(table: Table, admin: Administrator) -> None:
-    with Application(table, [0, 1]) as application:
-        assert admin.set_mask(os.getpid(), [1, 2]) is Result.SUCCESS
-        assert admin.mask(os.getpid()) == (Result.SUCCESS, (1, 2))
-        assert application.poll() == (Result.SUCCESS, (1, 2))
-        assert application.poll() == (Result.NO_UPDATE, (1, 2))
+def test_the_own_mask_is_set_at_once(table: NodeTable, admin: Administrator) -> None:
+    with DromProcess(table, [0, 1]) as application:
+        assert admin.set_mask(os.getpid(), [1, 2]) is DromResult.SUCCESS
+        assert admin.mask(os.getpid()) == (DromResult.SUCCESS, (1, 2))
+        assert application.poll() == (DromResult.SUCCESS, (1, 2))
+        assert application.poll() == (DromResult.NO_UPDATE, (1, 2))
 
 
-def test_children_inherit_prepared_cpus_piece_by_piece(table: Table, admin: Administrator) -> None:
+def test_children_inherit_prepared_cpus_piece_by_piece(table: NodeTable, admin: Administrator) -> None:
     result, variables = admin.prepare(os.getpid(), range(4))
-    assert (result, variables) == (Result.SUCCESS, {TABLE: str(table.path), VARIABLE: str(os.getpid())})
-    assert admin.prepare(os.getpid(), [5])[0] is Result.REGISTERED
+    assert (result, variables) == (DromResult.SUCCESS, {TABLE: str(table.path), VARIABLE: str(os.getpid())})
+    assert admin.prepare(os.getpid(), [5])[0] is DromResult.REGISTERED
     with contextlib.ExitStack() as stack:
         answers = []
         for cpus in ([0, 1], [1], [2, 4], None):
@@ -238,14 +238,14 @@ def test_children_inherit_prepared_cpus_piece_by_piece(table: Table, admin: Admi
             stack.callback(child.end)
             answers.append(child.answer)
         assert answers == ["SUCCESS (0, 1)", "PERMISSION ()", "PERMISSION ()", "SUCCESS (2, 3)"]
-        assert admin.mask(os.getpid())[0] is Result.NO_PROCESS  # nothing is left of the reservation
+        assert admin.mask(os.getpid())[0] is DromResult.NO_PROCESS  # nothing is left of the reservation
 
 
 def test_a_prepared_process_takes_its_cpus_once_their_holder_has_polled(
-    table: Table, admin: Administrator, pair: tuple[Process, Process]
+    table: NodeTable, admin: Administrator, pair: tuple[Process, Process]
 ) -> None:
     result, variables = admin.prepare(os.getpid(), [0, 1], Flags.STEAL)
-    assert result is Result.NOTED
+    assert result is DromResult.NOTED
     child = Process(table, None, **variables)
     try:
         assert child.answer == "NOTED ()"
@@ -258,16 +258,16 @@ def test_a_prepared_process_takes_its_cpus_once_their_holder_has_polled(
 def test_finalizing_twice_is_an_error_that_harms_nothing(admin: Administrator, pair: tuple[Process, Process]) -> None:
     first, second = pair
     assert [first.finalize(), first.finalize(), first.poll()] == ["SUCCESS", "NO_PROCESS", "NO_PROCESS ()"]
-    assert admin.finalize(first.pid) is Result.NO_PROCESS
-    assert admin.mask(second.pid) == (Result.SUCCESS, (4, 5, 6, 7))
+    assert admin.finalize(first.pid) is DromResult.NO_PROCESS
+    assert admin.mask(second.pid) == (DromResult.SUCCESS, (4, 5, 6, 7))
 
 
-def test_registering_twice_is_an_error(table: Table) -> None:
-    with Application(table, [0]):
-        assert Application(table, [1]).register() is Result.REGISTERED
-        with pytest.raises(TestbedError, match="REGISTERED"), Application(table, [1]):
+def test_registering_twice_is_an_error(table: NodeTable) -> None:
+    with DromProcess(table, [0]):
+        assert DromProcess(table, [1]).register() is DromResult.REGISTERED
+        with pytest.raises(TestbedError, match="REGISTERED"), DromProcess(table, [1]):
             pass
-    with pytest.raises(TestbedError, match="PERMISSION"), Application(table, [8]):
+    with pytest.raises(TestbedError, match="PERMISSION"), DromProcess(table, [8]):
         pass
 
 
@@ -275,7 +275,7 @@ def test_cpus_of_a_process_that_was_killed_return_to_their_owner(
     admin: Administrator, pair: tuple[Process, Process]
 ) -> None:
     first, second = pair
-    assert admin.set_mask(first.pid, CPUS, Flags.STEAL) is Result.NOTED
+    assert admin.set_mask(first.pid, CPUS, Flags.STEAL) is DromResult.NOTED
     second.poll()
     first.end()
     assert admin.pids() == [second.pid]
@@ -286,22 +286,24 @@ def test_cpus_of_a_process_that_was_killed_return_to_their_owner(
 # The table: its lock, a process that dies, damage.
 
 
-def test_a_dead_lock_holder_blocks_nobody_and_changes_nothing(table: Table, admin: Administrator) -> None:
-    with Application(table, [0, 1]):
+def test_a_dead_lock_holder_blocks_nobody_and_changes_nothing(table: NodeTable, admin: Administrator) -> None:
+    with DromProcess(table, [0, 1]):
         child = os.fork()
         if not child:  # dies in the middle of a transaction, with the other bank half written
-            with Table(table.path).transaction() as found:
+            with NodeTable(table.path).transaction() as found:
                 found.entries.clear()
                 os.kill(os.getpid(), signal.SIGKILL)
         os.waitpid(child, 0)
-        assert admin.mask(os.getpid()) == (Result.SUCCESS, (0, 1))
+        assert admin.mask(os.getpid()) == (DromResult.SUCCESS, (0, 1))
 
 
 def test_a_lock_that_is_held_for_too_long_is_an_error(
-    table: Table, admin: Administrator, monkeypatch: pytest.MonkeyPatch
+    table: NodeTable, admin: Administrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_table, "LOCK_S", 0.05)
-    program = "import sys; from tracebed.benchmarks.node_table import *\nwith Table(Path(sys.argv[1])).transaction():"
+    program = (
+        "import sys; from tracebed.benchmarks.node_table import *\nwith NodeTable(Path(sys.argv[1])).transaction():"
+    )
     holder = subprocess.Popen(
         [sys.executable, "-c", f"{program}\n    print(flush=True); input()", str(table.path)],
         stdin=subprocess.PIPE,
@@ -309,7 +311,7 @@ def test_a_lock_that_is_held_for_too_long_is_an_error(
     )
     assert holder.stdout is not None
     holder.stdout.readline()
-    assert admin.set_mask(os.getpid(), [0]) is Result.NO_TABLE
+    assert admin.set_mask(os.getpid(), [0]) is DromResult.NO_TABLE
     with pytest.raises(TableLostError, match="is locked"):
         admin.cpus()
     holder.kill()
@@ -317,31 +319,31 @@ def test_a_lock_that_is_held_for_too_long_is_an_error(
     assert admin.cpus() == (*CPUS,)
 
 
-def test_a_removed_table_is_an_error_for_all(table: Table, admin: Administrator) -> None:
-    with Application(table, [0]) as application:
+def test_a_removed_table_is_an_error_for_all(table: NodeTable, admin: Administrator) -> None:
+    with DromProcess(table, [0]) as application:
         admin.set_mask(os.getpid(), [1])
         table.path.unlink()
-        assert admin.set_mask(os.getpid(), [0]) is Result.NO_TABLE
-        assert admin.mask(os.getpid()) == (Result.NO_TABLE, ())
-        assert application.poll() == (Result.NO_TABLE, (0,))
+        assert admin.set_mask(os.getpid(), [0]) is DromResult.NO_TABLE
+        assert admin.mask(os.getpid()) == (DromResult.NO_TABLE, ())
+        assert application.poll() == (DromResult.NO_TABLE, (0,))
         with pytest.raises(TableLostError, match="was removed"):
             admin.pids()
         with pytest.raises(TableLostError, match="cannot be opened"):
-            Table(table.path)
-    other = Table.create(table.path, CPUS)
+            NodeTable(table.path)
+    other = NodeTable.create(table.path, CPUS)
     assert Administrator(other).pids() == []
     other.close()
 
 
 @pytest.mark.parametrize("size", [0, 20, 5000])
 def test_a_table_that_is_truncated_while_it_is_in_use_is_an_error_for_all(
-    table: Table, admin: Administrator, size: int
+    table: NodeTable, admin: Administrator, size: int
 ) -> None:
     """An access to the map beyond the end of the file would kill the process by SIGBUS."""
-    with Application(table, [0]) as application:
+    with DromProcess(table, [0]) as application:
         os.truncate(table.path, size)
-        assert application.poll() == (Result.NO_TABLE, (0,))
-        assert admin.set_mask(os.getpid(), [1]) is Result.NO_TABLE
+        assert application.poll() == (DromResult.NO_TABLE, (0,))
+        assert admin.set_mask(os.getpid(), [1]) is DromResult.NO_TABLE
         with pytest.raises(TableLostError, match="is damaged"):
             admin.pids()
 
@@ -351,33 +353,33 @@ def test_a_damaged_table_is_an_error_or_is_unchanged(
     place: int, flip: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("damage")
-    table, copy = Table.create(folder / "node", CPUS), folder / "copy"
-    with Application(table, [0, 1]):
+    table, copy = NodeTable.create(folder / "node", CPUS), folder / "copy"
+    with DromProcess(table, [0, 1]):
         content = bytearray(table.path.read_bytes())
     posts = node_table.SLOTS * 8
     content[place if place < 24 else place + posts] ^= flip  # the header, and the beginning of the first bank
     copy.write_bytes(content)
     with contextlib.suppress(TableLostError):
-        damaged = Table(copy)
+        damaged = NodeTable(copy)
         found = Administrator(damaged).mask(os.getpid())
         # If the number of the bank is damaged, the entries are those before the last transaction.
-        assert found in [(Result.SUCCESS, (0, 1)), (Result.NO_PROCESS, ()), (Result.NO_TABLE, ())]
+        assert found in [(DromResult.SUCCESS, (0, 1)), (DromResult.NO_PROCESS, ()), (DromResult.NO_TABLE, ())]
         damaged.close()
     table.close()
 
 
 @pytest.mark.parametrize("size", [0, 20, 5000])
-def test_a_table_that_was_cut_off_is_refused(table: Table, tmp_path: Path, size: int) -> None:
+def test_a_table_that_was_cut_off_is_refused(table: NodeTable, tmp_path: Path, size: int) -> None:
     copy = tmp_path / "copy"
     copy.write_bytes(table.path.read_bytes()[:size])
     with pytest.raises(TableLostError, match="is damaged"):
-        Table(copy)
+        NodeTable(copy)
 
 
-def test_a_link_to_another_file_is_refused(table: Table, tmp_path: Path) -> None:
+def test_a_link_to_another_file_is_refused(table: NodeTable, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(table.path)
     with pytest.raises(TableLostError, match="cannot be opened"):
-        Table(tmp_path / "link")
+        NodeTable(tmp_path / "link")
 
 
 # The rules beside an obvious model, CPU by CPU.

@@ -19,8 +19,8 @@ from test_cli_verdicts import call
 from test_replay_sharing import MATE_AND_GUEST
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.replay.monitor import Monitor
 from tracebed.orchestrator.replay.session import replay
-from tracebed.orchestrator.replay.witness import Witness
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -105,12 +105,12 @@ def test_energy_is_unknown_without_permission(powercap: Path) -> None:
 
 def test_samples_become_the_power_of_a_node() -> None:
     workload = tb.Workload(pd.DataFrame({"job_id": ["a"], "submit_time": [0.0], "run_time": [9.0], "nodes": [1]}))
-    witness = Witness(Jobs.of(workload), [NodeFacts("n1", 2)], speed=10.0)
+    monitor = Monitor(Jobs.of(workload), [NodeFacts("n1", 2)], speed=10.0)
     for number, joules in enumerate((None, 5.0, 65.0, 95.0)):
         host = {"cpus": 2, "busy_s": 0.0, "steal_s": 0.0, "energy_j": joules}
         data = {"time": 0.5 * number, "cpu_s": 0.0, "host": host}
-        witness.take_in(Entry(number, 5.0 * number, "sample", None, "n1", data))
-    power = witness.table()["power_w"]
+        monitor.apply(Entry(number, 5.0 * number, "sample", None, "n1", data))
+    power = monitor.table()["power_w"]
     assert math.isnan(power[0])
     assert power[1:].tolist() == [120.0, 60.0]
 

@@ -38,7 +38,7 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Start, State
 from tracebed.orchestrator.setup import Setup
-from tracebed.orchestrator.simulation.observed import ALL, Observed, ObservedResize, ObservedSimulator
+from tracebed.orchestrator.simulation.observed import ALL, ObservedResize, ObservedSimulator, ObservedTimes
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
@@ -222,7 +222,7 @@ def test_a_resize_that_the_interruption_prevented_does_not_take_effect_at_its_in
     }
     jobs = Jobs.of(Workload(pd.DataFrame(table)))
     never = math.nan
-    observed = Observed(
+    observed = ObservedTimes(
         submit=[0.0, 10.0],
         start=[0.0, never],
         launched=[0.0, never],

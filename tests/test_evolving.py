@@ -17,9 +17,9 @@ import tracebed.api as tb
 from tracebed.converters.models.deadlines import TYPES
 from tracebed.errors import InputError
 from tracebed.orchestrator.evolving import behaviours, compiled, reference
-from tracebed.orchestrator.evolving.machine import Leak, Machine, Outcome, Plan
-from tracebed.orchestrator.evolving.programs import COMMUNICATIONS, Builder, Communication, Kind, Programs
-from tracebed.orchestrator.evolving.simulation import adapted, alone, leaking, programs_of, reserved, simulate
+from tracebed.orchestrator.evolving.machine import AllocationPlan, LeakVariant, Machine, ProgramOutcome
+from tracebed.orchestrator.evolving.programs import COMMUNICATIONS, Builder, Communication, Programs, StepKind
+from tracebed.orchestrator.evolving.simulation import adapted, leaking, programs_of, reserved, run_alone, simulate
 from tracebed.orchestrator.scheduling.placement import median
 from tracebed.topology import Grid
 
@@ -28,9 +28,9 @@ NEVER = np.inf
 LINE = Machine(Grid((4,)))
 
 
-def both(programs: Programs, machine: Machine, plan: Plan) -> Outcome:
+def both(programs: Programs, machine: Machine, plan: AllocationPlan) -> ProgramOutcome:
     """Return the outcome of the Python simulation, and check that the compiled one is the same."""
-    outcome = reference.Simulation(programs, machine, plan).run()
+    outcome = reference.ReferenceSimulation(programs, machine, plan).run()
     if compiled.is_available():
         other = compiled.simulated(programs, machine, plan)
         assert evolving_cases.fields_of(other) == evolving_cases.fields_of(outcome)
@@ -41,8 +41,8 @@ def array(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.array(values, dtype=np.int64)
 
 
-def static(start: list[float], *nodes: int, cancel: list[float] | None = None) -> Plan:
-    return Plan(np.array(start), np.array(cancel or [NEVER] * len(start)), array(*nodes))
+def static(start: list[float], *nodes: int, cancel: list[float] | None = None) -> AllocationPlan:
+    return AllocationPlan(np.array(start), np.array(cancel or [NEVER] * len(start)), array(*nodes))
 
 
 # -- programs --------------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def test_an_unknown_behavior_or_communication_and_invalid_constants_are_errors()
         behaviours.drawn(["fluid"], [1], cores=1, communication="asynchronous")
     for wrong in ({"imbalance": 1.5}, {"supersteps": 0}, {"message": math.nan}):
         with pytest.raises(InputError, match="invalid"):
-            behaviours.Parameters(**wrong)  # type: ignore[arg-type]
+            behaviours.BehaviourParameters(**wrong)  # type: ignore[arg-type]
 
 
 def test_no_jobs_are_no_error() -> None:
@@ -237,12 +237,12 @@ def test_a_job_alone_on_a_compact_partition_takes_its_run_time(communication: Co
     study = tb.generate("deadline-normal", jobs=60, seed=2)
     programs = programs_of(study, machine, communication=communication, seed=1)
     nodes = [median(machine.grid, range(128), int(count), (), 0) for count in programs.nodes]
-    times = alone(programs, machine, reserved(programs, study.floats("submit_time"), nodes))
+    times = run_alone(programs, machine, reserved(programs, study.floats("submit_time"), nodes))
     assert times == pytest.approx(study.floats("run_time"), rel=1e-9)
     backwards = reserved(programs, study.floats("submit_time"), [part[::-1] for part in nodes])
-    assert (alone(programs, machine, backwards) == times).all()
+    assert (run_alone(programs, machine, backwards) == times).all()
     stretched = [[node * 128 // len(part) for node in range(len(part))] for part in nodes]
-    scattered = alone(programs, machine, reserved(programs, study.floats("submit_time"), stretched))
+    scattered = run_alone(programs, machine, reserved(programs, study.floats("submit_time"), stretched))
     assert (scattered > times * 1.01).any()
 
 
@@ -277,10 +277,10 @@ def computing(*trees: list[tuple[int, float]]) -> Programs:
     return builder.build()
 
 
-def where(programs: Programs, machine: Machine, plan: Plan, time: float) -> list[int]:
+def where(programs: Programs, machine: Machine, plan: AllocationPlan, time: float) -> list[int]:
     """Return the node of each process that computes just after `time`."""
     cut = replace(plan, cancel=np.minimum(plan.cancel, time))
-    simulation = reference.Simulation(programs, machine, cut)
+    simulation = reference.ReferenceSimulation(programs, machine, cut)
     places: list[int] = []
 
     def cancel(job: int) -> None:
@@ -292,20 +292,22 @@ def where(programs: Programs, machine: Machine, plan: Plan, time: float) -> list
     return places
 
 
-def at(*start: float) -> Plan:
-    return Plan(np.array(start), np.full(len(start), NEVER), leak=Leak.CONTIGUOUS)
+def at(*start: float) -> AllocationPlan:
+    return AllocationPlan(np.array(start), np.full(len(start), NEVER), leak=LeakVariant.CONTIGUOUS)
 
 
-def searched(machine: Machine, busy: str, jobs: int = 1, leak: Leak = Leak.CONTIGUOUS) -> reference.Simulation:
+def searched(
+    machine: Machine, busy: str, jobs: int = 1, leak: LeakVariant = LeakVariant.CONTIGUOUS
+) -> reference.ReferenceSimulation:
     """Return a simulation in which the nodes with an `x` in `busy` have no idle core."""
     plan = replace(at(*[0.0] * jobs), leak=leak)
-    simulation = reference.Simulation(computing(*[[(0, 1.0)]] * jobs), machine, plan)
+    simulation = reference.ReferenceSimulation(computing(*[[(0, 1.0)]] * jobs), machine, plan)
     for node, mark in enumerate(busy.replace("/", "")):
         simulation.idle[node] *= mark != "x"
     return simulation
 
 
-def taken(simulation: reference.Simulation, origin: int, job: int = 0) -> int | None:
+def taken(simulation: reference.ReferenceSimulation, origin: int, job: int = 0) -> int | None:
     """Return the node that the search from `origin` finds, and let the job take it."""
     node = simulation.search(job, origin)
     if node is not None:
@@ -335,7 +337,7 @@ def test_figure_13_disjoint_parts_grow_as_one_partition() -> None:
     """Without an idle neighbor, the snake finds a node in another row, and the search goes on around that node too."""
     busy = "..xx/xxxx/xx.x/x..."
     assert searched(Machine(Grid((4, 4))), busy).search(0, 0) == 0
-    for leak, found in ((Leak.CONTIGUOUS, None), (Leak.NONCONTIGUOUS, 10)):
+    for leak, found in ((LeakVariant.CONTIGUOUS, None), (LeakVariant.NONCONTIGUOUS, 10)):
         simulation = searched(Machine(Grid((4, 4))), busy, leak=leak)
         assert [taken(simulation, -1), taken(simulation, 0)] == [0, 1]
         assert taken(simulation, 0) == found
@@ -404,7 +406,7 @@ def test_without_a_free_neighbour_contiguous_shares_and_noncontiguous_jumps() ->
     plan = at(0.0, 0.0, 0.0)
     assert where(programs, grid, plan, 2.0) == [0, 0, 1, 2]
     assert both(programs, grid, plan).end.tolist() == [9.0, 20.0, 20.0]
-    jumping = replace(plan, leak=Leak.NONCONTIGUOUS)
+    jumping = replace(plan, leak=LeakVariant.NONCONTIGUOUS)
     assert where(programs, grid, jumping, 2.0) == [0, 3, 1, 2]
     assert both(programs, grid, jumping).end.tolist() == [5.0, 20.0, 20.0]
 
@@ -417,8 +419,8 @@ def test_cores_of_a_node_are_taken_before_its_neighbours() -> None:
 @given(st.integers(0, 10**6))
 def test_cores_are_never_given_twice_and_all_are_given_back(seed: int) -> None:
     programs, machine, plan = evolving_cases.case(seed)
-    plan = Plan(plan.start, plan.cancel, leak=plan.leak or Leak.NONCONTIGUOUS)
-    simulation = reference.Simulation(programs, machine, plan)
+    plan = AllocationPlan(plan.start, plan.cancel, leak=plan.leak or LeakVariant.NONCONTIGUOUS)
+    simulation = reference.ReferenceSimulation(programs, machine, plan)
     place = simulation.place
 
     def checked(number: int, parent: int) -> None:
@@ -438,7 +440,7 @@ def test_dynamic_allocation_helps_jobs_that_fork_more_than_their_nodes_hold() ->
     machine = Machine(Grid((8, 8)), 4)
     programs = behaviours.drawn(["local-forks"] * 3, [4] * 3, cores=4, communication="asynchronous", seed=5)
     fixed = simulate(programs, machine, reserved(programs, np.zeros(3), [range(4 * j, 4 * j + 4) for j in range(3)]))
-    moving = simulate(programs, machine, replace(at(0.0, 0.0, 0.0), leak=Leak.NONCONTIGUOUS))
+    moving = simulate(programs, machine, replace(at(0.0, 0.0, 0.0), leak=LeakVariant.NONCONTIGUOUS))
     assert (moving.end < fixed.end).all()
     assert (moving.held < fixed.held).all()
 
@@ -472,7 +474,7 @@ def test_a_workload_without_behavior_is_an_error() -> None:
 
 def test_leaking_jobs_start_at_their_earliest_start_and_are_cancelled_at_their_deadline() -> None:
     study = tb.generate("deadline-very-heavy", jobs=40, seed=4, behaviour="forks")
-    plan = leaking(study, Leak.NONCONTIGUOUS)
+    plan = leaking(study, LeakVariant.NONCONTIGUOUS)
     assert (plan.start == study.floats("earliest_start")).all()
     machine = Machine(Grid((8, 16)), 4)
     outcome = simulate(programs_of(study, machine), machine, plan)
@@ -497,18 +499,18 @@ def test_without_the_compiled_simulation_python_is_used(monkeypatch: pytest.Monk
     machine = replace(machine, latency=0.0)
     nodes = [list(range(count)) for count in programs.nodes]
     given = reserved(programs, np.zeros(len(programs)), nodes)
-    before = simulate(programs, machine, plan), alone(programs, machine, given)
+    before = simulate(programs, machine, plan), run_alone(programs, machine, given)
     monkeypatch.setattr(compiled, "LIBRARY", compiled.LIBRARY.with_name("missing.so"))
     assert not compiled.is_available()
-    after = simulate(programs, machine, plan), alone(programs, machine, given)
+    after = simulate(programs, machine, plan), run_alone(programs, machine, given)
     assert evolving_cases.fields_of(before[0]) == evolving_cases.fields_of(after[0])
     assert before[1].tobytes() == after[1].tobytes()
 
 
 def test_the_kinds_of_steps_are_those_of_the_source() -> None:
     source = (compiled.LIBRARY.parent / "machine.h").read_text(encoding="utf-8")
-    assert f"enum kind {{ {', '.join(kind.name for kind in Kind)} }};" in source
-    assert f"enum leak {{ STATIC, {', '.join(leak.name for leak in Leak)} }};" in source
+    assert f"enum kind {{ {', '.join(kind.name for kind in StepKind)} }};" in source
+    assert f"enum leak {{ STATIC, {', '.join(leak.name for leak in LeakVariant)} }};" in source
 
 
 def test_the_example_of_the_documentation_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from tracebed.converters.models.deadlines import TYPES
 from tracebed.orchestrator.evolving import behaviours, reference
-from tracebed.orchestrator.evolving.machine import Machine, Plan
+from tracebed.orchestrator.evolving.machine import AllocationPlan, Machine
 from tracebed.orchestrator.evolving.programs import COMMUNICATIONS, Builder, Communication, Programs
 from tracebed.orchestrator.evolving.simulation import simulate
 from tracebed.topology import Grid
@@ -68,7 +68,7 @@ def errors(
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return the relative differences of the ends of the jobs."""
     count = len(programs)
-    plan = Plan(np.zeros(count), np.full(count, np.inf), np.array(nodes, dtype=np.int64))
+    plan = AllocationPlan(np.zeros(count), np.full(count, np.inf), np.array(nodes, dtype=np.int64))
     ours = simulate(programs, machine, plan).end
     theirs = np.maximum.reduceat(ends_in_simgrid(simgrid, programs, machine, nodes), programs.processes[:-1])
     return ours / theirs - 1.0
@@ -89,7 +89,7 @@ def test_jobs_that_share_links_end_as_in_simgrid(
         cores=2,
         communication=communication,
         seed=4,
-        parameters=behaviours.Parameters(message=0.5, input=3.0),
+        parameters=behaviours.BehaviourParameters(message=0.5, input=3.0),
     )
     nodes = [int(node) for count in sizes for node in rng.permutation(len(machine.grid))[:count]]
     found = errors(simgrid, programs, machine, nodes)
@@ -121,11 +121,11 @@ def test_the_comparison_sees_another_model(simgrid: Path, monkeypatch: pytest.Mo
         cores=1,
         communication="asynchronous",
         seed=4,
-        parameters=behaviours.Parameters(message=2.0),
+        parameters=behaviours.BehaviourParameters(message=2.0),
     )
     nodes, machine = np.random.default_rng(1).permutation(16), Machine(Grid((4, 4)))
     theirs = ends_in_simgrid(simgrid, programs, machine, nodes.tolist())
     monkeypatch.setattr(reference, "max_min", equal_parts)
-    plan = Plan(np.zeros(4), np.full(4, np.inf), nodes)
-    ours = reference.Simulation(programs, machine, plan).run().end
+    plan = AllocationPlan(np.zeros(4), np.full(4, np.inf), nodes)
+    ours = reference.ReferenceSimulation(programs, machine, plan).run().end
     assert np.abs(ours / np.maximum.reduceat(theirs, programs.processes[:-1]) - 1.0).max() > 100 * MARGIN

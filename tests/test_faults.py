@@ -24,7 +24,7 @@ from runs import COMPLETED_REASON, replaying
 from survival import shared_memory
 from tracebed.benchmarks.drom import Administrator
 from tracebed.benchmarks.kernels import compute
-from tracebed.benchmarks.node_table import Table
+from tracebed.benchmarks.node_table import NodeTable
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.commands import AllowedCommand, AllowedCommands
@@ -112,7 +112,7 @@ def cores_return(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     def check(testbed: AgentTestbed) -> None:
         for path in tables() if testbed._launchers else []:
-            shares = Administrator(Table(path)).shares
+            shares = Administrator(NodeTable(path)).shares
             assert until(lambda shares=shares: not shares()), shares()
             checked.append(path)
         stop(testbed)

@@ -26,14 +26,14 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.health import execution_kind, health
 from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.replay.monitor import Monitor
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay
-from tracebed.orchestrator.replay.thresholds import SHIPPED, SIGNALS, Limit, Limits, Thresholds, Times
-from tracebed.orchestrator.replay.witness import Witness
+from tracebed.orchestrator.replay.thresholds import SHIPPED, SIGNALS, HealthThresholds, Limit, SignalLimits, TimeScale
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.limits import KINDS
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
@@ -108,7 +108,7 @@ def test_an_undisturbed_replay_is_complete_and_its_machine_known(tmp_path: Path)
     assert found["signals"].keys() == SIGNALS.keys()
     for known in ("rank_late_s", "residual_s", "lost_time", "loop_late_s", "submission_late_s", "outside_load"):
         assert found["signals"][known] is not None
-    assert found["thresholds"] == Thresholds.read().sha256
+    assert found["thresholds"] == HealthThresholds.read().sha256
     assert f", {found['state']})" in repr(Run.load(tmp_path / "run"))
     assert recovered(tmp_path / "run" / JOURNAL).info.health == found
 
@@ -252,7 +252,7 @@ def test_no_replay_beside_busy_loops_counts_at_a_duty_below_one(tmp_path: Path) 
 
 # -- the judgment ------------------------------------------------------------------------------------------------------
 
-TIMES = Times(speed=100.0, run_time_s=2.0, interarrival_s=8.0)
+TIMES = TimeScale(speed=100.0, run_time_s=2.0, interarrival_s=8.0)
 
 
 @pytest.mark.parametrize(
@@ -276,13 +276,13 @@ def judged(*entries: Entry, states: list[str], text: str, **info: object) -> dic
     jobs = Jobs.of(work)
     facts = RunInfo("replay", "computed", [NodeFacts("n1", 1)], {}, Setup.of("fcfs"))
     vars(facts).update(info)
-    record = Record(jobs)
+    record = ScheduleRecord(jobs)
     record.state[:] = states
     record.submit[:] = jobs.submit
-    witness = Witness(jobs, facts.nodes, 1.0)
+    monitor = Monitor(jobs, facts.nodes, 1.0)
     for entry in entries:
-        witness.take_in(entry)
-    return health(witness, facts, record, Thresholds.parse(text, "t.yaml"))
+        monitor.apply(entry)
+    return health(monitor, facts, record, HealthThresholds.parse(text, "t.yaml"))
 
 
 def ended(job: str, **data: object) -> Entry:
@@ -364,10 +364,10 @@ def test_launches_are_compared_with_those_of_jobs_of_similar_size() -> None:
     """A slow launch of one job counts; that larger jobs take longer does not."""
     work = jobs_of(8, 10.0).table.assign(nodes=[1, 1, 1, 1, 4, 4, 4, 4])
     jobs = Jobs.of(Workload(work))
-    record, info = Record(jobs), RunInfo("replay", "emulated", [NodeFacts("n1", 1)], {}, Setup.of("fcfs"))
-    witness = Witness(jobs, info.nodes, 1.0)
-    witness.launches = dict(zip(jobs.ids, [0.1, 0.1, 0.1, 2.2, 0.9, 1.0, 1.0, 1.1], strict=True))
-    found = health(witness, info, record, Thresholds.parse("{}", "t.yaml"))
+    record, info = ScheduleRecord(jobs), RunInfo("replay", "emulated", [NodeFacts("n1", 1)], {}, Setup.of("fcfs"))
+    monitor = Monitor(jobs, info.nodes, 1.0)
+    monitor.launches = dict(zip(jobs.ids, [0.1, 0.1, 0.1, 2.2, 0.9, 1.0, 1.0, 1.1], strict=True))
+    found = health(monitor, info, record, HealthThresholds.parse("{}", "t.yaml"))
     assert found["signals"]["overhead_late_s"] == pytest.approx(2.0)
     assert found["signals"]["overhead_excess"] == pytest.approx(2.0 / 80)
 
@@ -377,10 +377,10 @@ def test_launches_are_compared_with_those_of_jobs_of_similar_size() -> None:
 
 def test_other_thresholds_are_used_and_their_hash_is_recorded(tmp_path: Path) -> None:
     (tmp_path / "strict.yaml").write_text("emulated: {submission_late_s: {unhealthy: 0}}\n")
-    strict = Thresholds.read(tmp_path / "strict.yaml")
+    strict = HealthThresholds.read(tmp_path / "strict.yaml")
     run = replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **replaying(2000, health=strict))
     assert [cause["signal"] for cause in run.info.health["causes"]] == ["submission_late_s"]
-    assert run.info.health["thresholds"] == strict.sha256 != Thresholds.read().sha256
+    assert run.info.health["thresholds"] == strict.sha256 != HealthThresholds.read().sha256
     assert recovered(tmp_path / "run" / JOURNAL).info.health == run.info.health
 
 
@@ -398,7 +398,7 @@ def test_other_thresholds_are_used_and_their_hash_is_recorded(tmp_path: Path) ->
 )
 def test_an_error_in_the_thresholds_names_the_line(text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        Thresholds.parse(text, "t.yaml")
+        HealthThresholds.parse(text, "t.yaml")
     assert message in str(caught.value)
 
 
@@ -435,12 +435,12 @@ def shown(limit: Limit | None, unit: str) -> str:
 
 def documented() -> list[str]:
     """Return the rows of the table of signals and limits."""
-    limits = Thresholds.read().limits
+    limits = HealthThresholds.read().limits
     rows = []
     for name, item in SIGNALS.items():
         cells: dict[tuple[str, str], list[str]] = {}
         for kind in KINDS:
-            own = limits[kind].get(name, Limits())
+            own = limits[kind].get(name, SignalLimits())
             cells.setdefault((shown(own.degraded, item.unit), shown(own.unhealthy, item.unit)), []).append(kind)
         for (degraded, unhealthy), kinds in cells.items():
             if degraded or unhealthy or len(cells) == 1:

@@ -24,7 +24,7 @@ from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.validation.metrics import metrics
 from tracebed.validation.simulators import accasim
 from tracebed.validation.simulators.reading import form_of
-from tracebed.validation.simulators.simulator import SIMULATORS, SimulateOptions, Simulator, simulate, simulator
+from tracebed.validation.simulators.simulator import SIMULATORS, ExternalSimulator, SimulateOptions, simulate, simulator
 
 JOBS = [("1", 0.0, 0.0, 60.5, 2), ("2", 5.0, 60.5, 90.25, 1), ("3", 7.25, 60.5, 100.0, 1)]
 HELD = ["0-1", "1", "0"]
@@ -275,7 +275,7 @@ def test_a_calibration_has_its_overheads_with_every_simulator(monkeypatch: pytes
         seen.append(setup)
         return tb.simulate(workload, setup, len(nodes))
 
-    stub = Simulator(
+    stub = ExternalSimulator(
         name="accasim", title="a stub", simulate=recorded, supports=frozenset({"overheads", "calibration"})
     )
     monkeypatch.setattr(accasim, "SIMULATOR", stub)

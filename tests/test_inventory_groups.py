@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fuzz import mutated
 from tracebed.errors import InputError
-from tracebed.orchestrator.testbeds.checking.written import as_yaml
+from tracebed.orchestrator.testbeds.checking.yaml_text import as_yaml
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.inventory_schema import inventory_schema
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node, shipped

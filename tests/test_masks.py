@@ -12,7 +12,7 @@ import pytest
 
 from agents import FOREVER, Agent, until
 from tracebed.benchmarks.drom import Administrator
-from tracebed.benchmarks.node_table import Table
+from tracebed.benchmarks.node_table import NodeTable
 from tracebed.cpus import format_cpus
 from tracebed.orchestrator.testbeds.agent.spool import table_path
 
@@ -29,7 +29,7 @@ def table_of(agent: Agent) -> Path:
 
 def held(agent: Agent) -> list[str]:
     """Return the CPUs that the processes of the node hold, in the order of their launches."""
-    return [format_cpus(share.held) for share in Administrator(Table(table_of(agent))).shares().values()]
+    return [format_cpus(share.held) for share in Administrator(NodeTable(table_of(agent))).shares().values()]
 
 
 def launch(agent: Agent, job: str, cpus: str, cores: int, work: Any = SHORT_PARTS) -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tracebed.benchmarks.dmr import Action, Answer, Sizes
+from tracebed.benchmarks.dmr import Action, Answer, SizeRange
 from tracebed.benchmarks.mpi import launch, state
-from tracebed.benchmarks.mpi.launch import Events, Result, mpiexec, reconfigure
+from tracebed.benchmarks.mpi.launch import Events, MpiResult, mpiexec, reconfigure
 from tracebed.benchmarks.redistribution import Block
-from tracebed.benchmarks.stages import Stages, table
+from tracebed.benchmarks.stages import ReconfigurationStages, table
 from tracebed.errors import InputError, TestbedError
 
 needs_mpi = pytest.mark.skipif(find_spec("mpi4py") is None, reason="pip install 'tracebed[mpi]'")
@@ -51,14 +51,17 @@ def test_each_element_is_kept_or_arrives_once(total: int, before: int, after: in
 def test_the_events_lead_to_the_planned_sizes() -> None:
     events = Events([1, 4, 2], 2)
     answers = [
-        events(0, size, Sizes(1, wanted, 4)) for size, wanted in ((1, 4), (1, 4), (1, 4), (4, 2), (4, 2), (2, 2))
+        events(0, size, SizeRange(1, wanted, 4)) for size, wanted in ((1, 4), (1, 4), (1, 4), (4, 2), (4, 2), (2, 2))
     ]
     none = [Answer(Action.NONE, size) for size in (1, 1, 4, 2)]
     assert answers == [none[0], none[1], Answer(Action.EXPAND, 4), none[2], Answer(Action.SHRINK, 2), none[3]]
 
 
 def test_the_table_of_stages() -> None:
-    changes = [Stages(1, 12, 0.015, 2.0, 2.355, 0.0, 4.0, 3.496), Stages(12, 6, 0.001, 0.0, 0.002, 0.003, 1.0)]
+    changes = [
+        ReconfigurationStages(1, 12, 0.015, 2.0, 2.355, 0.0, 4.0, 3.496),
+        ReconfigurationStages(12, 6, 0.001, 0.0, 0.002, 0.003, 1.0),
+    ]
     assert changes[0].total_s == pytest.approx(4.37)
     assert changes[0].ratio == pytest.approx(1.25)
     assert [line.split() for line in table(changes).splitlines()[1:]] == [
@@ -149,7 +152,7 @@ def test_a_program_that_takes_too_long_is_ended_with_all_its_processes() -> None
 def test_a_failure_of_one_process_ends_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     """A resource manager that answers with an invalid size makes rank 0 fail, while the others wait for it."""
 
-    def wrong(self: Events, pid: int, size: int, sizes: Sizes) -> Answer:
+    def wrong(self: Events, pid: int, size: int, sizes: SizeRange) -> Answer:
         return Answer(Action.EXPAND, 2) if size == 1 else Answer(Action.SHRINK, 0)
 
     monkeypatch.setattr(Events, "__call__", wrong)
@@ -160,6 +163,6 @@ def test_a_failure_of_one_process_ends_the_program(monkeypatch: pytest.MonkeyPat
 @needs_mpi
 def test_a_result_says_which_library_was_used() -> None:
     result = reconfigure([1], 0.01, plain=False)
-    assert isinstance(result, Result)
+    assert isinstance(result, MpiResult)
     assert "MPI" in result.library
     assert result.stages == ()

@@ -38,7 +38,7 @@ linger_s: 1
 nodes:
   - {name: "n[1-4]", cores: 2, emulated: true}
 """
-ROOMS = Path(__file__).resolve().parents[1]
+SETUP_PARTS = Path(__file__).resolve().parents[1]
 IMPATIENT = "from tracebed.orchestrator.replay import outages; outages.SILENCE = {}\n"
 """Code that shortens the time after which a silent agent is given up, s."""
 
@@ -299,16 +299,16 @@ STAMPS = {
     "testbeds/rates.py",  # the date of a measurement
     "testbeds/checking/survey.py",  # the offset of a clock, for `nodes check`
     "testbeds/agent/facts.py",  # the clock of a node, for `nodes facts`
-    "testbeds/station.py",  # names of environments on nodes
+    "testbeds/installation.py",  # names of environments on nodes
 }
 """Modules that use the wall clock, for dates and ages only."""
 
 
 def test_nothing_that_paces_a_replay_uses_the_wall_clock() -> None:
     folders = {
-        "replay": ROOMS / "orchestrator/tracebed/orchestrator/replay",
-        "testbeds": ROOMS / "orchestrator/tracebed/orchestrator/testbeds",
-        "benchmarks": ROOMS / "benchmarks/tracebed/benchmarks",
+        "replay": SETUP_PARTS / "orchestrator/tracebed/orchestrator/replay",
+        "testbeds": SETUP_PARTS / "orchestrator/tracebed/orchestrator/testbeds",
+        "benchmarks": SETUP_PARTS / "benchmarks/tracebed/benchmarks",
     }
     used = set()
     for room, folder in folders.items():
@@ -422,7 +422,7 @@ class Canceller:
 
     def decide(self, state: State) -> Iterator[Decision]:
         yield from [Start(job, state.jobs.nodes[job]) for job in state.queue.jobs()]
-        if state.cluster.out:
+        if state.cluster.lost:
             yield from [Cancel(job, "incomplete") for job in state.size]
 
 

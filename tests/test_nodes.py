@@ -21,8 +21,8 @@ from tracebed.cli import tracebed
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.checking.health import SIGNALS, judge, read_limits, signals_of
-from tracebed.orchestrator.testbeds.checking.making import take_down
-from tracebed.orchestrator.testbeds.checking.survey import NodeReport, known, with_facts
+from tracebed.orchestrator.testbeds.checking.preparation import take_down
+from tracebed.orchestrator.testbeds.checking.survey import NodeReport, described, with_facts
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.local import LocalProvider
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Group, Inventory, Node
@@ -363,7 +363,7 @@ def test_nodes_that_another_process_uses_stay_up(config: Path, tmp_path: Path) -
 def test_known_needs_the_answer_of_nodes_without_cores() -> None:
     inventory = tb.Inventory("i", "agents", (Node("a", 0, provider="ssh"),))
     with pytest.raises(tb.TestbedError, match="node a: the number of cores is unknown, and the agent did not start: x"):
-        known(inventory, [NodeReport(inventory.nodes[0], "g", "x")])
+        described(inventory, [NodeReport(inventory.nodes[0], "g", "x")])
 
 
 def test_a_group_without_a_provider_leaves_no_connection_of_another(monkeypatch: pytest.MonkeyPatch) -> None:

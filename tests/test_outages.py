@@ -58,7 +58,7 @@ class Executor:
         assert job in self.submitted
         assert job not in self.running
         assert not self.ends[job]
-        assert not self.cluster.out.intersection(nodes)
+        assert not self.cluster.lost.intersection(nodes)
         assert nodes == self.cluster.nodes_of(job)
         self.running[job] = None
         self.started.append(job)
@@ -66,7 +66,7 @@ class Executor:
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
         assert job in self.running
         assert job not in self.failing
-        assert not self.cluster.out.intersection(nodes)
+        assert not self.cluster.lost.intersection(nodes)
         self.pending[job] = None
         return False
 
@@ -122,10 +122,10 @@ class Executor:
         cluster, state = self.cluster, self.state
         holders = Counter(node for job in self.running for node in cluster.owned(job))
         holders.update(cluster.idle)
-        unused = cluster.out - set(holders)
+        unused = cluster.lost - set(holders)
         assert all(count == 1 for count in holders.values())
         assert len(holders) + len(unused) == len(cluster)
-        assert not cluster.out.intersection(cluster.idle)
+        assert not cluster.lost.intersection(cluster.idle)
         assert cluster.idle == sorted(cluster.idle)
         for loan in cluster.loans.values():
             assert loan.owner in self.running
@@ -189,17 +189,17 @@ def test_every_job_ends_exactly_once_whatever_nodes_are_lost(
             )
         elif step == "apply" and executor.pending:
             executor.apply(data.draw(st.sampled_from(list(executor.pending)), "applied"))
-        elif step == "lose" and (there := sorted(set(range(nodes)) - executor.cluster.out)):
+        elif step == "lose" and (there := sorted(set(range(nodes)) - executor.cluster.lost)):
             executor.lose(data.draw(st.sampled_from(there), "lost"))
-        elif step == "back" and executor.cluster.out:
-            executor.bring_back(data.draw(st.sampled_from(sorted(executor.cluster.out)), "back"))
+        elif step == "back" and executor.cluster.lost:
+            executor.bring_back(data.draw(st.sampled_from(sorted(executor.cluster.lost)), "back"))
         elif step == "wait":
             executor.now += 10.0
         executor.check()
         executor.decide()
     for job in coming:
         executor.submit(job)
-    for node in sorted(executor.cluster.out):
+    for node in sorted(executor.cluster.lost):
         executor.bring_back(node)
     for _ in range(20 * len(jobs) + 20):
         executor.decide()
@@ -294,10 +294,10 @@ def test_rigid_policies_decide_as_the_obvious_reference_while_nodes_are_lost(pol
             executor.submit(job)
         elif step == "end" and executor.running:
             executor.end(data.draw(st.sampled_from(list(executor.running)), "ending"), requeue=True)
-        elif step == "lose" and (there := sorted(set(range(nodes)) - executor.cluster.out)):
+        elif step == "lose" and (there := sorted(set(range(nodes)) - executor.cluster.lost)):
             executor.lose(data.draw(st.sampled_from(there), "lost"))
-        elif step == "back" and executor.cluster.out:
-            executor.bring_back(data.draw(st.sampled_from(sorted(executor.cluster.out)), "back"))
+        elif step == "back" and executor.cluster.lost:
+            executor.bring_back(data.draw(st.sampled_from(sorted(executor.cluster.lost)), "back"))
         waiting, idle = executor.state.queue.jobs(), len(executor.cluster.idle)
         assert waiting == sorted(executor.submitted - set(executor.running) - set(executor.ends))
         ends = [(executor.state.expected_end[job], jobs.nodes[job]) for job in executor.running]
@@ -450,4 +450,4 @@ def test_owner_and_guest_of_a_lost_node_fail_and_the_others_go_on() -> None:
     executor.decide()
     assert not executor.failing
     assert len(executor.running) == 3  # the owner and the guest share the nodes that are left, or wait
-    assert not executor.cluster.out.intersection(itertools.chain(*map(executor.cluster.nodes_of, executor.running)))
+    assert not executor.cluster.lost.intersection(itertools.chain(*map(executor.cluster.nodes_of, executor.running)))

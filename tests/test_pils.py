@@ -24,7 +24,7 @@ from tracebed.benchmarks.applications.pils import Pils
 from tracebed.benchmarks.clock import SteadyClock
 from tracebed.benchmarks.drom import Administrator
 from tracebed.benchmarks.lines import encode
-from tracebed.benchmarks.node_table import Table
+from tracebed.benchmarks.node_table import NodeTable
 from tracebed.benchmarks.peers import tune
 from tracebed.benchmarks.program import Launch, Program, deal, split
 from tracebed.errors import InputError
@@ -43,7 +43,7 @@ class Rank:
         self.lines = self.control.makefile("rb")
         self.heard: list[dict[str, Any]] = []
         path = launch.folder / f"{launch.rank}.{time.monotonic_ns()}.cpus"
-        self.administrator = Administrator(Table.create(path, {*range(4), *CPUS}))
+        self.administrator = Administrator(NodeTable.create(path, {*range(4), *CPUS}))
         self.cpus = launch.cpus
         context = multiprocessing.get_context("fork")
         prepared = context.Event()

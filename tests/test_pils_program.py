@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from tracebed.benchmarks import kernels
 from tracebed.benchmarks.affinity import threads_of
 from tracebed.benchmarks.drom import TABLE, Administrator
-from tracebed.benchmarks.node_table import Table
-from tracebed.benchmarks.ownership import Flags, Result
+from tracebed.benchmarks.node_table import NodeTable
+from tracebed.benchmarks.ownership import DromResult, Flags
 from tracebed.benchmarks.standalone import pils
-from tracebed.benchmarks.standalone.pils import PilsResult, RankResult, Work
+from tracebed.benchmarks.standalone.pils import PilsResult, PilsWork, RankResult
 from tracebed.benchmarks.standalone.ranks import Reduce, run_ranks
 from tracebed.benchmarks.standalone.team import Team
 from tracebed.cli import tracebed
@@ -36,7 +36,7 @@ needs_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
 FOREVER = ["nodes", "bench", "pils", "--units", "1", "--loads", "4", "--iterations", str(10**7)]
 
 
-def expected(work: Work, ranks: int) -> int:
+def expected(work: PilsWork, ranks: int) -> int:
     return sum(kernels.compute(0, work.load(rank) * work.iterations * work.units) for rank in range(ranks)) % 2**64
 
 
@@ -72,7 +72,7 @@ def test_load_balance_and_efficiency_follow_their_definition() -> None:
         RankResult(1, ((0,), (0,)), (1.0, 2.0), (3.0, 4.0), 2.5, 0),
         RankResult(2, ((1, 2), (1,)), (2.5, 3.5), (3.0, 4.0), 5.0, 0),
     )
-    result = PilsResult("c", Work((1, 2), 1.0, 2, 1), ranks, 7.0)
+    result = PilsResult("c", PilsWork((1, 2), 1.0, 2, 1), ranks, 7.0)
     assert result.load_balance == pytest.approx((3 + 6) / 2 / 6)
     assert [rank.wait_s for rank in ranks] == [4.0, 1.0]
     assert [rank.core_s for rank in ranks] == [7.0, 10.0]
@@ -156,7 +156,7 @@ def test_a_rank_that_fails_ends_all(rank: Callable[[int, Reduce], int], message:
 
 @pytest.fixture
 def administrator(tmp_path: Path) -> Iterator[Administrator]:
-    table = Table.create(tmp_path / "node", CPUS[:2])
+    table = NodeTable.create(tmp_path / "node", CPUS[:2])
     yield Administrator(table, sync_s=GUARD_S)
     table.close()
 
@@ -193,7 +193,7 @@ def start(administrator: Administrator, *words: str) -> subprocess.Popen[str]:
     code += "from tracebed.cli import main; main()"
     process = subprocess.Popen([sys.executable, "-c", code, *FOREVER, *words], stdin=subprocess.PIPE, text=True)
     prepared, variables = administrator.prepare(process.pid, CPUS[:2])
-    assert prepared is Result.SUCCESS
+    assert prepared is DromResult.SUCCESS
     assert process.stdin is not None
     process.stdin.write(json.dumps(dict(variables)) + "\n")
     process.stdin.flush()
@@ -222,9 +222,9 @@ def test_the_command_follows_an_administrator(administrator: Administrator) -> N
     process = start(administrator)
     try:
         wait_for(lambda: administrator.pids() == [process.pid] and {low} in masks(process.pid))
-        assert administrator.set_mask(process.pid, [high], Flags.SYNC) is Result.SUCCESS
+        assert administrator.set_mask(process.pid, [high], Flags.SYNC) is DromResult.SUCCESS
         wait_for(lambda: os.sched_getaffinity(process.pid) == {high})  # the thread that computes
-        assert administrator.set_mask(process.pid, [low, high], Flags.SYNC) is Result.SUCCESS
+        assert administrator.set_mask(process.pid, [low, high], Flags.SYNC) is DromResult.SUCCESS
         wait_for(lambda: masks(process.pid) == {frozenset({low}), frozenset({high})})
         process.send_signal(signal.SIGINT)
         assert process.wait(GUARD_S) == ExitCode.INTERRUPTED
@@ -242,12 +242,12 @@ def test_ranks_share_the_prepared_cpus_and_each_follows_its_own(administrator: A
     try:
         wait_for(lambda: len(administrator.pids()) == 2 and process.pid in administrator.pids())
         (other,) = set(administrator.pids()) - {process.pid}
-        assert administrator.mask(process.pid) == (Result.SUCCESS, (low,))
-        assert administrator.mask(other) == (Result.SUCCESS, (high,))
-        assert administrator.set_mask(other, []) in (Result.SUCCESS, Result.NOTED)
-        assert administrator.mask(other, Flags.SYNC) == (Result.SUCCESS, ())
-        assert administrator.set_mask(process.pid, [low, high]) is Result.NOTED  # it waits for the other rank
-        assert administrator.set_mask(other, [high], Flags.STEAL) is Result.PERMISSION
+        assert administrator.mask(process.pid) == (DromResult.SUCCESS, (low,))
+        assert administrator.mask(other) == (DromResult.SUCCESS, (high,))
+        assert administrator.set_mask(other, []) in (DromResult.SUCCESS, DromResult.NOTED)
+        assert administrator.mask(other, Flags.SYNC) == (DromResult.SUCCESS, ())
+        assert administrator.set_mask(process.pid, [low, high]) is DromResult.NOTED  # it waits for the other rank
+        assert administrator.set_mask(other, [high], Flags.STEAL) is DromResult.PERMISSION
         os.kill(other, signal.SIGKILL)
         assert process.wait(GUARD_S) == ExitCode.UNHEALTHY
     finally:
@@ -287,7 +287,7 @@ def test_the_command_prints_times_and_load_balance() -> None:
         assert any(line.startswith(f"{name}: ") for line in lines), name
     found = json.loads(CliRunner().invoke(tracebed, [*words, "--json"]).stdout)
     assert found["schema"] == "tracebed-bench-pils/1"
-    assert found["checksum"] == f"{expected(Work((2, 4), 1.0, 3, 5), 2):016x}"
+    assert found["checksum"] == f"{expected(PilsWork((2, 4), 1.0, 3, 5), 2):016x}"
     assert [rank["load"] for rank in found["ranks"]] == [2, 4]
     assert f"Checksum: {found['checksum']}" in lines
 

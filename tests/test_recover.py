@@ -25,7 +25,7 @@ from tracebed.orchestrator.replay import folder as folder_module
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.folder import WorkingFolder
 from tracebed.orchestrator.replay.journal import Entry
-from tracebed.orchestrator.replay.recovery import Retold, recover, recovered
+from tracebed.orchestrator.replay.recovery import Reconstruction, recover, recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, TABLES, Run, RunInfo
 from tracebed.orchestrator.runs import working_folders as working_folders_module
@@ -240,13 +240,13 @@ def test_shared_nodes_are_recovered(tmp_path: Path, policy: str) -> None:
 def test_a_policy_may_choose_other_nodes_than_the_lowest() -> None:
     inventory = emulated(4)
     info = RunInfo("replay", "emulated", inventory.facts, {}, Setup.of("slurm"))
-    retold = Retold(Jobs.of(workload(3), cores_per_node=2), info)
+    reconstruction = Reconstruction(Jobs.of(workload(3), cores_per_node=2), info)
 
     def start(job: int, *nodes: str) -> None:
-        retold.take_in(Entry(job, 1000.0 + job, "start", f"job {job}", None, {"nodes": list(nodes)}))
+        reconstruction.apply(Entry(job, 1000.0 + job, "start", f"job {job}", None, {"nodes": list(nodes)}))
 
     start(0, "n3", "n4")
-    assert (retold.cluster.owned(0), retold.cluster.idle) == ([2, 3], [0, 1])
+    assert (reconstruction.cluster.owned(0), reconstruction.cluster.idle) == ([2, 3], [0, 1])
     for damaged in (("n2", "n3"), ("n2", "n1"), ("n1", "n1")):
         with pytest.raises(ValueError, match="not idle, or not in ascending order"):
             start(1, *damaged)

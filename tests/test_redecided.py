@@ -15,7 +15,7 @@ from runs import replaying
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL
-from tracebed.orchestrator.scheduling.decided import Decided
+from tracebed.orchestrator.scheduling.decision_log import LoggedDecision
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
@@ -66,8 +66,8 @@ class Twice:
 
     said: list[tuple[float, Decision]]
     said_again: list[tuple[float, Decision]]
-    done: list[Decided]
-    done_again: list[Decided]
+    done: list[LoggedDecision]
+    done_again: list[LoggedDecision]
     states: list[str]
 
 

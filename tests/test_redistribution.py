@@ -26,7 +26,7 @@ from tracebed.benchmarks.kernels import compute
 from tracebed.benchmarks.peers import Peer
 from tracebed.benchmarks.program import Launch, Program
 from tracebed.benchmarks.redistribution import Block, blocks, moves, rearranged
-from tracebed.benchmarks.state import PAGE, State, answer
+from tracebed.benchmarks.state import PAGE, DistributedState, answer
 
 TOTALS = st.integers(0, 60)
 
@@ -203,7 +203,7 @@ def stopping_at_the_third_page() -> Callable[..., bool]:
     """Return the function `answer`, which stops this process at the third message `fetch` or `page`."""
     pages: list[int] = []
 
-    def stopping(state: State, message: dict[str, Any], *rest: Any) -> bool:
+    def stopping(state: DistributedState, message: dict[str, Any], *rest: Any) -> bool:
         if message["type"] in ("fetch", "page"):
             pages.append(message["page"])
             if len(pages) == 3:
@@ -238,7 +238,7 @@ def resize_repeatedly(ranks: Group, mib: float, sizes: Sequence[str]) -> None:
         resized = ranks.resize(*members)
         after = rearranged(total, order, members)
         stages, plan = resized["stages"], moves(total, order, after)
-        assert stages["moved_mib"] == State(mib).bytes_of(plan) / 2**20
+        assert stages["moved_mib"] == DistributedState(mib).bytes_of(plan) / 2**20
         assert stages["redistribution_s"] > 0 and stages["decision_s"] >= 0
         assert (stages["spawn_s"] > 0) == bool(set(after) - set(order))
         order = after
@@ -326,7 +326,7 @@ def test_peers_that_send_each_other_large_data_do_not_wait_for_each_other() -> N
                 key.data()
         assert heard == {0: [b"\1" * size, b""], 1: [b"\0" * size, b""]}
         lost: list[bool] = []
-        peers[0]._lost = lambda: lost.append(True)
+        peers[0]._on_lost = lambda: lost.append(True)
         peers[1].close()
         while not lost:
             for key, _ in selector.select(GUARD_S):

@@ -17,7 +17,7 @@ from test_validation import predicted, repetitions, validated
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.replay.health import Value, judged
 from tracebed.orchestrator.replay.session import replay
-from tracebed.orchestrator.replay.thresholds import SIGNALS, Thresholds, Times
+from tracebed.orchestrator.replay.thresholds import SIGNALS, HealthThresholds, TimeScale
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.validation.fitting.cases import cases_of
 from tracebed.validation.verdict.noise import noise_floor
@@ -25,7 +25,7 @@ from tracebed.validation.verdict.rejudging import rejudged
 from tracebed.validation.verdict.rule import Reason, Verdict
 
 WIDE = "all: {" + ", ".join(f"{name}: {{degraded: 1.0e+6, unhealthy: 1.0e+6}}" for name in SIGNALS) + "}\n"
-TIMES = Times(1.0, 100.0, 40.0)
+TIMES = TimeScale(1.0, 100.0, 40.0)
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("no_process_is_left")
 def by_wide_limits(**signals: float) -> dict[str, Any]:
     """Return the record of a replay with thresholds of a million."""
     values = {name: Value(value, "n2") for name, value in signals.items()}
-    return judged(values, Thresholds.parse(WIDE, "wide.yaml"), "emulated", TIMES)
+    return judged(values, HealthThresholds.parse(WIDE, "wide.yaml"), "emulated", TIMES)
 
 
 def test_no_verdict_is_accurate_by_wide_limits_of_health() -> None:
@@ -61,7 +61,7 @@ def test_wide_limits_without_an_effect_are_named_and_change_nothing() -> None:
 
 
 def test_narrow_limits_of_a_run_still_hold() -> None:
-    strict = Thresholds.parse("all: {loop_late_s: {unhealthy: 0}}\n", "strict.yaml")
+    strict = HealthThresholds.parse("all: {loop_late_s: {unhealthy: 0}}\n", "strict.yaml")
     health = judged({"loop_late_s": Value(0.001)}, strict, "emulated", TIMES)
     [run] = repetitions(1, health=health)
     found = rejudged(run)
@@ -97,7 +97,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
             killed.append(agents()[0])
             killed[0].kill()
 
-    wide = Thresholds.parse(WIDE, "wide.yaml")
+    wide = HealthThresholds.parse(WIDE, "wide.yaml")
     replay(
         jobs_of(3, 100.0),
         emulated(2),

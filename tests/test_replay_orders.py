@@ -22,7 +22,7 @@ from test_replay_sharing import Crowding, assert_no_core_has_two_jobs, crowd
 from test_replayer_mishaps import carry_out
 from tracebed.benchmarks import clock
 from tracebed.cpus import format_cpus, parse_cpus
-from tracebed.orchestrator.replay import hearing, journal, loop, outages, rounds
+from tracebed.orchestrator.replay import event_handler, journal, loop, outages, rounds
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -309,7 +309,7 @@ def replayed(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Counte
     policy = Resizing if resizes else Crowding
     options = replaying(1000.0, over_limit=draw.choice([*OverLimit]), interval_s=draw.choice([0.0, 0.0, 20.0]))
     testbed = Modelled(inventory, draw, deaths)
-    for module in (clock, hearing, loop, outages, rounds):
+    for module in (clock, event_handler, loop, outages, rounds):
         monkeypatch.setattr(module, "time", testbed)
     run = carry_out(work, policy(seed, cancels), folder, inventory, options, testbed)
     states = Counter(run.jobs["state"])

@@ -36,7 +36,7 @@ from test_replayer import (
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.replay import hearing, journal, loop, outages
+from tracebed.orchestrator.replay import event_handler, journal, loop, outages
 from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.replay.recovery import recover
 from tracebed.orchestrator.replay.session import replay
@@ -370,7 +370,7 @@ def test_nodes_are_held_until_the_last_rank_has_ended(tmp_path: Path) -> None:
 
 def test_a_rank_that_does_not_end_with_its_job_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise its node would stay allocated and the replay would never end."""
-    monkeypatch.setattr(hearing, "OUTLIVE_S", 0.05)
+    monkeypatch.setattr(event_handler, "OUTLIVE_S", 0.05)
 
     script = outlived_leader("killed", "the leader has ended")
     run, sent = scripted(tmp_path, one_job(nodes=2, kind="rigid"), script)

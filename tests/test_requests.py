@@ -176,7 +176,7 @@ def test_under_a_policy_that_hears_no_requests_the_jobs_are_rigid() -> None:
     run = predict(asking([(0.0, 100.0, 2, 1, 4, "0.5:4", math.nan)]), 4, "easy")
     assert run.jobs["end"][0] == 100.0
     assert run.requests.empty
-    assert any("hears no requests" in warning for warning in run.info.warnings)
+    assert any("handles no requests" in warning for warning in run.info.warnings)
 
 
 def test_a_job_is_cancelled_at_its_deadline_with_a_request_to_come() -> None:

@@ -107,7 +107,7 @@ INSTANTS = {
     "before the agents start": killing("testbeds.testbed", "AgentTestbed", "start", before=True),
     "after the agents have started": killing("testbeds.testbed", "AgentTestbed", "start"),
     "after the clock has started": killing("replay.loop", "Replayer", "_begin"),
-    "between events and decisions": killing("replay.loop", "Replayer", "act", call=40, before=True),
+    "between events and decisions": killing("replay.loop", "Replayer", "decide", call=40, before=True),
     "between decisions and messages": killing("replay.ranks", "Ranks", "send", call=40, before=True),
     "after the messages": killing("replay.ranks", "Ranks", "send", call=40),
     "before the agents stop": killing("testbeds.testbed", "AgentTestbed", "stop", before=True),
@@ -132,17 +132,17 @@ def test_a_replay_that_is_killed_at_a_certain_instant_is_resumed(case: Case, ins
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", ["act", "send"])
+@pytest.mark.parametrize("first", ["decide", "send"])
 def test_a_replay_that_is_killed_while_it_is_resumed_is_resumed_again(case: Case, first: str) -> None:
     process = case.start()
     case.wait_until(process, count("start", 3))
     case.kill(process)
-    module, name = ("replay.loop", "Replayer") if first == "act" else ("replay.ranks", "Ranks")
+    module, name = ("replay.loop", "Replayer") if first == "decide" else ("replay.ranks", "Ranks")
     for call in (2, 1):
-        hook = killing("replay.resumption", "Resumption", "carry_on") if call == 2 else ""
-        hook = hook or killing(module, name, first, call=10_000 if first == "act" else 1, before=True)
+        hook = killing("replay.resumption", "Resumption", "continue_replay") if call == 2 else ""
+        hook = hook or killing(module, name, first, call=10_000 if first == "decide" else 1, before=True)
         process = case.start("--resume", hook=hook)
-        if first == "act" and call == 1:
+        if first == "decide" and call == 1:
             case.wait_until(process, count("pause", 2))
             case.kill(process)
         assert process.wait(120.0) == -9, case.errors

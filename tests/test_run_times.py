@@ -13,16 +13,16 @@ from runs import replaying
 from survival import KEEP, Case, count
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.replay.monitor import Monitor
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.run_times import USUAL_S, mark, run_times
 from tracebed.orchestrator.replay.session import replay
-from tracebed.orchestrator.replay.thresholds import SIGNALS, Thresholds
+from tracebed.orchestrator.replay.thresholds import SIGNALS, HealthThresholds
 from tracebed.orchestrator.replay.timeline import Timeline
-from tracebed.orchestrator.replay.witness import Witness
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.states import JobState
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
@@ -31,16 +31,16 @@ SPEED = 100.0
 NEW = ("run_time_off_s", "run_time_off")
 
 
-def observed(recorded: list[float], planned: list[float | None]) -> tuple[Witness, Record]:
+def observed(recorded: list[float], planned: list[float | None]) -> tuple[Monitor, ScheduleRecord]:
     """Return a witness and a record of completed jobs with these run times, wall s."""
     jobs = Jobs.of(workload(len(recorded), malleable=0.0))
-    witness, record = Witness(jobs, [NodeFacts("n1", 2)], SPEED), Record(jobs)
+    monitor, record = Monitor(jobs, [NodeFacts("n1", 2)], SPEED), ScheduleRecord(jobs)
     for job, (ran, plan) in enumerate(zip(recorded, planned, strict=True)):
         record.launched[job], record.state[job] = 1000.0, JobState.COMPLETED
         record.end[job] = 1000.0 + ran * SPEED
         data = {"state": "completed", "time": 0.0, "leader": True, "planned_s": plan}
-        witness.take_in(Entry(job, 0.0, "ended", jobs.ids[job], "n1", data))
-    return witness, record
+        monitor.apply(Entry(job, 0.0, "ended", jobs.ids[job], "n1", data))
+    return monitor, record
 
 
 @pytest.mark.parametrize(
@@ -60,19 +60,19 @@ def test_no_difference_of_a_run_time_is_taken_for_usual(recorded: list[float], o
 
 
 def test_jobs_without_a_plan_or_an_end_have_no_difference() -> None:
-    witness, record = observed([10.0, 20.0, 30.0, 40.0], [10.0, None, 10.0, 10.0])
+    monitor, record = observed([10.0, 20.0, 30.0, 40.0], [10.0, None, 10.0, 10.0])
     record.state[2], record.launched[3] = JobState.KILLED, math.nan
-    assert [one.job for one in run_times(witness, record)] == [0]
+    assert [one.job for one in run_times(monitor, record)] == [0]
 
 
 def test_no_run_time_that_differs_is_unmarked() -> None:
-    witness, record = observed([8.71, 10.0, 10.2], [10.0, 10.0, 10.0])
-    mark(record, run_times(witness, record), 0.5, SPEED)
+    monitor, record = observed([8.71, 10.0, 10.2], [10.0, 10.0, 10.0])
+    mark(record, run_times(monitor, record), 0.5, SPEED)
     assert record.reason == ["ran 871 s, but its plan is 1000 s", "", ""]
 
 
 def test_every_kind_of_execution_has_limits_of_run_times() -> None:
-    for limits in Thresholds.read().limits.values():
+    for limits in HealthThresholds.read().limits.values():
         for name in NEW:
             assert name in SIGNALS and limits[name].degraded and limits[name].unhealthy
 

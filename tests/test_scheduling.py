@@ -18,7 +18,7 @@ from tracebed.converters.workload import Workload
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.simulator import Simulator
 
@@ -74,7 +74,7 @@ def ref_jobs(draw: st.DrawFn, machine: int, *, malleable: bool) -> list[RefJob]:
     return jobs
 
 
-def simulated(jobs: list[RefJob], machine: int, policy: str, **options: Any) -> tuple[Record, Simulator]:
+def simulated(jobs: list[RefJob], machine: int, policy: str, **options: Any) -> tuple[ScheduleRecord, Simulator]:
     parameters = {key: options.pop(key) for key in list(options) if key in POLICY_PARAMETERS}
     read = Jobs.of(workload_of(jobs), over_limit=OverLimit(options.pop("over_limit", "extend")))
     simulator = Simulator(read, [1] * machine, registry.load(policy, parameters), Setup.of(policy, **options))

@@ -23,7 +23,7 @@ from tracebed.errors import InputError, TracebedError
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
-from tracebed.orchestrator.setup import ROOMS, Setup
+from tracebed.orchestrator.setup import SETUP_PARTS, Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.testbeds.calibration import Calibration
@@ -139,7 +139,7 @@ def test_no_setting_of_a_run_is_lost(infos: dict[str, RunInfo], command: str, se
 
 def test_the_tables_lack_no_command_and_no_setting(infos: dict[str, RunInfo]) -> None:
     assert set(infos) == set(COMMANDS)
-    assert {*SET} == {*ROOMS["scheduling"], "speed"}
+    assert {*SET} == {*SETUP_PARTS["scheduling"], "speed"}
     plain = Setup().as_dict()
     assert not [name for room in plain.values() for name, value in room.items() if name in SET and SET[name] == value]
 

@@ -23,7 +23,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator import setup
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.easy import Easy
-from tracebed.orchestrator.setup import ROOMS, SETTINGS, Scheduling, Setup, Timing
+from tracebed.orchestrator.setup import SETTINGS, SETUP_PARTS, Scheduling, Setup, Timing
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.experiments.experiment import Experiment
@@ -86,12 +86,12 @@ def offered(name: str, value: Any) -> dict[str, bool]:
     predicted = tb.simulate(workload, **settings).info.setup.given if name != "policy_parameters" else {name: value}
     return {
         "option of simulate": is_offered("simulate") or name == "dispatched",
-        "option of replay": is_offered("replay") or name in ROOMS["timing"],
+        "option of replay": is_offered("replay") or name in SETUP_PARTS["timing"],
         "keyword of simulate": name in predicted,
         "keyword of Setup.of": is_taken(lambda **settings: Setup.of("easy", **settings)),
         "key of YAML files": name in {*Experiment.model_fields, "policy", "policy_parameters", "calibration"},
-        "key of testbeds": name in {*TestbedSpec.model_fields, "policy", "policy_parameters", *ROOMS["timing"]},
-        "run.json": name in info.as_dict()["setup"]["timing" if name in ROOMS["timing"] else "scheduling"],
+        "key of testbeds": name in {*TestbedSpec.model_fields, "policy", "policy_parameters", *SETUP_PARTS["timing"]},
+        "run.json": name in info.as_dict()["setup"]["timing" if name in SETUP_PARTS["timing"] else "scheduling"],
         "read back": again.setup == other,
         "digest": plain.digest != other.digest,
         "report": _is_reported(name, info),
@@ -115,7 +115,7 @@ def test_each_setting_is_in_every_place(name: str) -> None:
 def test_a_new_setting_is_added_in_one_place(tmp_path: Path) -> None:
     """A field that is added to `Scheduling` or `Timing` appears everywhere, in a process with the changed module."""
     source = Path(setup.__file__).read_text(encoding="utf-8")
-    field = '    dummy_s: float = field(default=0.0, metadata=about("A dummy."))\n'
+    field = '    dummy_s: float = field(default=0.0, metadata=documented("A dummy."))\n'
     for room in ("Scheduling", "Timing"):
         head, line, rest = source.partition(f"class {room}:\n")
         first = rest.index("    ", rest.index('"""\n\n') + 4) if '"""\n\n' in rest else 0
@@ -163,7 +163,7 @@ def test_the_sources_of_a_run_state_what_they_know() -> None:
             room: [*names] for room, names in RunInfo(source, "x", [], {}, every, **facts).as_dict()["setup"].items()
         }
 
-    names = {room: [*names] for room, names in ROOMS.items()}
+    names = {room: [*names] for room, names in SETUP_PARTS.items()}
     assert stated("simulator") == {
         "scheduling": names["scheduling"],
         "timing": [name for name in names["timing"] if name != "calibration"],

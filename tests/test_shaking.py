@@ -22,7 +22,7 @@ from tracebed.converters.shaking import Shaking, accident, shaken
 from tracebed.converters.workload import Workload
 from tracebed.display import cell
 from tracebed.errors import InputError
-from tracebed.orchestrator.run import SHAKEN
+from tracebed.orchestrator.run import PERTURBED
 from tracebed.validation.accidents import (
     INPUT,
     LEAST,
@@ -111,7 +111,7 @@ def test_the_command_prints_and_keeps_intervals(tmp_path: Path, monkeypatch: pyt
     assert " to " not in line  # the intervals are those of all jobs
     invoked("simulate", "w.parquet", "--policy", "easy", "-o", "fcfs", "--replace")
     assert kept(tmp_path / "fcfs") is None  # another run has other intervals
-    (tmp_path / "easy" / SHAKEN).write_text("a\nb\n")
+    (tmp_path / "easy" / PERTURBED).write_text("a\nb\n")
     with pytest.raises(InputError, match="not a table of metrics"):
         invoked("metrics", "easy")
 
@@ -272,7 +272,7 @@ def test_the_report_has_the_intervals_of_shaken_runs_and_else_does_not_mention_t
         assert f'{value} <span class="soft">({interval}</span>' in page if interval else f"<td>{value}" in page
     assert any(each.text.startswith("accident: ") for each in verdicts.values())
     assert page.count('height="40%"') == len(found.metrics)  # the differences in margins
-    few = pd.read_csv(tmp_path / "sim" / SHAKEN)[: LEAST - 1]
+    few = pd.read_csv(tmp_path / "sim" / PERTURBED)[: LEAST - 1]
     keep(few, tmp_path / "sim")
     unknown = render(tb.compare(real, tmp_path / "sim"))
     assert "with shaken input" in unknown and 'height="40%"' not in unknown and "accident: " not in unknown
@@ -287,7 +287,7 @@ def test_inputs_that_were_drawn_several_times_are_pairs_in_their_order() -> None
 
 
 def test_a_file_without_metrics_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / SHAKEN).write_text("foo,bar\n1,2\n")
+    (tmp_path / PERTURBED).write_text("foo,bar\n1,2\n")
     with pytest.raises(InputError, match="no metric"):
         kept(tmp_path)
 

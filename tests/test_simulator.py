@@ -539,5 +539,5 @@ def test_a_policy_that_never_settles_is_an_error(monkeypatch: pytest.MonkeyPatch
             yield Wake(state.now)
 
     monkeypatch.setattr(scheduler, "MOST_CALLS", 50)
-    with pytest.raises(PolicyError, match="asked for a call at 0 s 50 times"):
+    with pytest.raises(PolicyError, match="requested a call at 0 s 50 times"):
         Simulator(Jobs.of(workload_of([RefJob(0, 0.0, 5.0, 5.0, 1)])), [1], Restless()).run()

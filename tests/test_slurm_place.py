@@ -216,7 +216,7 @@ def test_an_allocation_is_requested_once_for_all_nodes(
     slurm("salloc", "--no-shell", "--nodes=3", "--time=5", "--job-name=other")
     steps: list[str] = []
     with pytest.raises(TestbedError, match="there is no allocation of Slurm"):
-        AgentTestbed(inventory(group(wait_s=2.0)), tmp_path / "spool", drain=True, say=steps.append).start()
+        AgentTestbed(inventory(group(wait_s=2.0)), tmp_path / "spool", drain=True, on_step=steps.append).start()
     assert steps == ["waiting for an allocation of 3 nodes"]
     (other,) = jobs(slurm)
     assert other.endswith("other RUNNING")
@@ -244,7 +244,7 @@ def test_a_folder_that_nodes_do_not_share_is_noticed(slurm: Slurm, tmp_path: Pat
     absent = tmp_path / "absent"
     absent.mkdir()
     lent = provider(absent)
-    lent.say = lambda step: shutil.rmtree(absent, ignore_errors=True)  # when it waits: the nodes are this machine
+    lent.on_step = lambda step: shutil.rmtree(absent, ignore_errors=True)  # when it waits: the nodes are this machine
     with pytest.raises(TestbedError, match=rf"{absent} is missing \(set `folder:`"):
         lent.up()
     lent.down()

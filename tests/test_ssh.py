@@ -23,11 +23,11 @@ from ports import free_ports
 from sshd import Sshd, call, deaf, make_key
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds import on_node, ssh_host
+from tracebed.orchestrator.testbeds.installation import Installation, next_stamp
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.replay_folder import groups_made
 from tracebed.orchestrator.testbeds.ssh import SshProvider, SshSettings, checked_host
 from tracebed.orchestrator.testbeds.ssh_host import ssh_config
-from tracebed.orchestrator.testbeds.station import Station, next_stamp
 from tracebed.testing import check_provider
 
 PYTHONS = Path("~/.pyenv/versions").expanduser()
@@ -316,14 +316,14 @@ def test_up_installs_once_and_down_removes_everything(place: Place) -> None:
 def test_what_is_made_is_noted_before_it_is_made(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A controller that is killed during `up` has noted what the resumed replay must remove."""
     noted: list[set[str]] = []
-    work = Station._on_node
+    work = Installation._on_node
 
-    def on_node(station: Station, verb: str, *arguments: str, data: bytes = b"") -> bytes:
+    def on_node(installation: Installation, verb: str, *arguments: str, data: bytes = b"") -> bytes:
         if verb == "install":
             noted.append(groups_made(place.replay))
-        return work(station, verb, *arguments, data=data)
+        return work(installation, verb, *arguments, data=data)
 
-    monkeypatch.setattr(Station, "_on_node", on_node)
+    monkeypatch.setattr(Installation, "_on_node", on_node)
     assert place.up()
     assert noted == [{"g"}]
     assert not place.up()
@@ -385,7 +385,7 @@ def test_another_wheel_is_installed_beside_the_first(place: Place, monkeypatch: 
     second = place.provider()
     second.up()
     assert second.made
-    assert first._stations["web"]._facts["environment"] != second._stations["web"]._facts["environment"]
+    assert first._installations["web"]._facts["environment"] != second._installations["web"]._facts["environment"]
 
 
 def test_many_hosts_may_share_the_folder(place: Place) -> None:
@@ -403,9 +403,9 @@ def test_many_hosts_may_share_the_folder(place: Place) -> None:
 
 def test_a_damaged_wheel_is_not_installed(place: Place) -> None:
     provider = place.provider()
-    station = provider._stations["web"]
+    installation = provider._installations["web"]
     with pytest.raises(TestbedError, match="the wheel was damaged in transfer"):
-        station._on_node("install", "0" * 16, data=b"not the wheel")
+        installation._on_node("install", "0" * 16, data=b"not the wheel")
 
 
 def test_a_missing_python_is_an_error_with_the_remedy(place: Place) -> None:
@@ -423,15 +423,15 @@ def test_an_old_python_is_refused(place: Place, version: str) -> None:
 
 
 def test_an_old_kernel_and_a_full_disk_are_refused(place: Place) -> None:
-    station = place.provider()._stations["web"]
+    installation = place.provider()._installations["web"]
     good = {"system": "linux", "kernel": "4.18.0-553.el8", "writable": True, "free_mib": 1000, "folder": "/x"}
-    station._check(good)
+    installation._check(good)
     with pytest.raises(TestbedError, match=r"host web: its system is linux 3.10.0-1160, not Linux 4.18 or newer"):
-        station._check({**good, "kernel": "3.10.0-1160"})
+        installation._check({**good, "kernel": "3.10.0-1160"})
     with pytest.raises(TestbedError, match="its system is darwin"):
-        station._check({**good, "system": "darwin", "kernel": "23.1.0"})
+        installation._check({**good, "system": "darwin", "kernel": "23.1.0"})
     with pytest.raises(TestbedError, match="has 3 MiB of free space"):
-        station._check({**good, "free_mib": 3})
+        installation._check({**good, "free_mib": 3})
 
 
 # Fan-out.

@@ -260,7 +260,7 @@ def test_a_chain_of_jump_hosts(network: Network, away: Path) -> None:
     try:
         provider = SshProvider(hosts, away, print)
         provider.up()
-        assert provider._stations["h3"]._facts["address"] == h3.address
+        assert provider._installations["h3"]._facts["address"] == h3.address
         provider.down()
         known.write_text(h1.known() + h3.known())
         with pytest.raises(TestbedError, match="host h2: its host key is not in"):

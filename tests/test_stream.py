@@ -23,7 +23,7 @@ from tracebed.benchmarks.drom import TABLE, Administrator
 from tracebed.benchmarks.kernels import stream as binding
 from tracebed.benchmarks.kernels.stream import BLOCK, Arrays, Function, StreamKernels, arrays
 from tracebed.benchmarks.memory import free_mib
-from tracebed.benchmarks.node_table import Table
+from tracebed.benchmarks.node_table import NodeTable
 from tracebed.benchmarks.standalone import stream
 from tracebed.benchmarks.standalone.team import Team, chosen, share
 from tracebed.cli import tracebed
@@ -238,7 +238,7 @@ def test_invalid_arguments_are_refused(given: dict[str, Any], message: str) -> N
 def test_an_administrator_changes_the_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """2 -> 1 -> 2 CPUs. The administrator is this process, so its changes come at known repetitions."""
     low, high = CPUS[:2]
-    table = Table.create(tmp_path / "node", [low, high])
+    table = NodeTable.create(tmp_path / "node", [low, high])
     administrator, me = Administrator(table), os.getpid()
     changes: dict[int, tuple[int, ...]] = {2: (high,), 5: (low, high)}
     original, bound = stream._repetition, []

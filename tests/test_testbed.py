@@ -31,8 +31,8 @@ from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.errors import TestbedError, TracebedError
 from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.monitor import growth
 from tracebed.orchestrator.replay.session import replay
-from tracebed.orchestrator.replay.witness import growth
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.testbeds import link as link_module
 from tracebed.orchestrator.testbeds.checking.health import _between
@@ -90,7 +90,7 @@ class Awkward(LocalProvider):
 
     def run(self, node: Node, arguments: Any) -> LocalChannel:
         channel = super().run(node, arguments)
-        channel.last_words = lambda: {}["status"]  # type: ignore[assignment]
+        channel.exit_reason = lambda: {}["status"]  # type: ignore[assignment]
         return channel
 
 
@@ -223,7 +223,7 @@ def test_any_change_of_an_event_is_refused_or_can_be_used(data: st.DataObject) -
     link = Link(0, node, Launcher(provider, lambda call: None), first=True)
     testbed._links._links.append(link)
     if read["type"] == "hello":
-        link.greeted(read)
+        link.handle_hello(read)
         assert [host["tracebed"] for host in testbed.hosts] == [read["version"]]
         assert link.facts()["pid"] == read["pid"]
         return
@@ -384,7 +384,7 @@ def test_what_was_made_before_is_not_taken_down(provider: None, tmp_path: Path) 
 
 def release_locks(killed: AgentTestbed) -> None:
     """Release the locks of the nodes, as the kernel does for a killed process."""
-    for use in killed._uses.values():
+    for use in killed._locks.values():
         use.release()
 
 

@@ -24,7 +24,7 @@ from test_replay_sharing import MATE_AND_GUEST
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.batch import retold
+from tracebed.orchestrator.batch import reconstruction
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.recovery import SCHEMA
@@ -52,7 +52,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def view_at(run: Path, *, until: float = math.inf) -> View:
     facts, entries = journal.read(run / JOURNAL)
     view = view_of(facts)
-    view.take_in(entry for entry in entries if entry.time <= until)
+    view.apply(entry for entry in entries if entry.time <= until)
     return view
 
 
@@ -169,12 +169,12 @@ def test_many_nodes_share_rows(tmp_path: Path) -> None:
 
 def test_faults_are_told(made: Path) -> None:
     view = view_at(made)
-    view.take_in([Entry(9, view.now + 1, "down", None, "n2", {"reason": "its agent was killed"})])
-    view.take_in([Entry(9, view.now, "error", view.jobs.ids[0], "n2", {"what": "the job has just ended"})])
+    view.apply([Entry(9, view.now + 1, "down", None, "n2", {"reason": "its agent was killed"})])
+    view.apply([Entry(9, view.now, "error", view.jobs.ids[0], "n2", {"what": "the job has just ended"})])
     assert (dict(view.fault_counts), view.nodes_out) == ({"down": 1}, [1])
     assert "node lost: n2, its agent was killed" in text_of(view)
     assert "1 out" in text_of(view) and "1 nodes out" in line(view)
-    view.take_in([Entry(10, view.now + 1, "up", None, "n2", {})])
+    view.apply([Entry(10, view.now + 1, "up", None, "n2", {})])
     assert view.nodes_out == []
 
 
@@ -214,16 +214,16 @@ def test_what_is_no_replay_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the journal is damaged"):
         view_of({"schema": SCHEMA})
     with pytest.raises(InputError, match="the journal is damaged"):
-        view_of({"schema": retold.SCHEMA})
+        view_of({"schema": reconstruction.SCHEMA})
     for facts in ({"schema": "tracebed-journal/99"}, {}):
-        with pytest.raises(InputError, match=f"not a journal of the schema {SCHEMA} or {retold.SCHEMA}"):
+        with pytest.raises(InputError, match=f"not a journal of the schema {SCHEMA} or {reconstruction.SCHEMA}"):
             view_of(facts)
 
 
 def test_a_damaged_entry_is_one_line(made: Path) -> None:
     view = view_of(journal.read(made / JOURNAL)[0])
     with pytest.raises(InputError, match="the journal is damaged: KeyError"):
-        view.take_in([Entry(1, 1000.0, "start", "job 0", None, {"nodes": ["nowhere"]})])
+        view.apply([Entry(1, 1000.0, "start", "job 0", None, {"nodes": ["nowhere"]})])
 
 
 def test_metrics_are_served_on_the_loopback_only(made: Path) -> None:

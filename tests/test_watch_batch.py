@@ -18,7 +18,7 @@ from test_watch import TRACEBED, text_of
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.batch import loop, session
-from tracebed.orchestrator.batch.base import Observation, Phase, Refused, Request, SystemFacts
+from tracebed.orchestrator.batch.base import JobObservation, JobRequest, Phase, Refused, SystemFacts
 from tracebed.orchestrator.batch.session import BatchOptions, replay
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry
@@ -54,13 +54,13 @@ class Fifo:
         self.clock = clock
         self.free = dict.fromkeys(NODES, 0.0)
         self.start = 0.0
-        self.jobs: dict[str, tuple[Request, float, float, tuple[str, ...], JobState]] = {}
+        self.jobs: dict[str, tuple[JobRequest, float, float, tuple[str, ...], JobState]] = {}
         self.polls = 0
 
     def facts(self) -> SystemFacts:
         return SystemFacts("fifo", "1", tuple(NodeFacts(name, 2) for name in NODES), {}, 1.0, 60.0)
 
-    def submit(self, request: Request) -> str:
+    def submit(self, request: JobRequest) -> str:
         if request.nodes > len(NODES):
             raise Refused("too few nodes")
         nodes = tuple(sorted(sorted(NODES, key=self.free.__getitem__)[: request.nodes]))
@@ -70,25 +70,32 @@ class Fifo:
         self.jobs[request.name] = (request, self.start, end, nodes, JobState.COMPLETED)
         return request.name
 
-    def poll(self, prefix: str, known: Collection[str]) -> dict[str, Observation]:
+    def poll(self, prefix: str, known: Collection[str]) -> dict[str, JobObservation]:
         self.polls += 1
         if self.polls == 1:
             raise TestbedError("busy", transient=True)
         return {name: self._observed(name, *job, now=self.clock()) for name, job in self.jobs.items()}
 
     def _observed(
-        self, name: str, request: Request, start: float, end: float, nodes: tuple[str, ...], state: JobState, now: float
-    ) -> Observation:
+        self,
+        name: str,
+        request: JobRequest,
+        start: float,
+        end: float,
+        nodes: tuple[str, ...],
+        state: JobState,
+        now: float,
+    ) -> JobObservation:
         if now < start or start >= end:  # waits, or was cancelled before its start
-            return Observation(name, name, Phase.WAITING if now < end else Phase.ENDED, "", state)
+            return JobObservation(name, name, Phase.WAITING if now < end else Phase.ENDED, "", state)
         times = {"start": float(math.floor(start)), "nodes": nodes}
         if now < end:
-            return Observation(name, name, Phase.RUNNING, "RUNNING", **times)
+            return JobObservation(name, name, Phase.RUNNING, "RUNNING", **times)
         status = "completed" if state is JobState.COMPLETED else "ended"
         (request.script.parent / f"{name}.end").write_text(
             f"job={name}\nstart={round(start * 1e9)}\nend={round(end * 1e9)}\nstatus={status}\nrestarts=0\n"
         )
-        return Observation(name, name, Phase.ENDED, "COMPLETED", state, end=float(math.floor(end)), **times)
+        return JobObservation(name, name, Phase.ENDED, "COMPLETED", state, end=float(math.floor(end)), **times)
 
     def cancel(self, ids: Sequence[str]) -> None:
         now = self.clock()
@@ -122,7 +129,7 @@ def view_so_far(run: Path, until: float = math.inf) -> BatchView:
     facts, entries = journal.read(run / JOURNAL)
     view = view_of(facts)
     assert isinstance(view, BatchView)
-    view.take_in(entry for entry in entries if entry.time <= until)
+    view.apply(entry for entry in entries if entry.time <= until)
     return view
 
 
@@ -189,10 +196,10 @@ def test_faults_are_told_and_repetitions_are_one_line(made: Path) -> None:
     view = view_so_far(made)
     assert (dict(view.fault_counts), [fault.text for fault in view.faults]) == ({"error": 1}, ["error: busy"])
     for seconds in (1.0, 2.0):
-        view.take_in([Entry(0, view.now + seconds, "polled", None, None, {"took_s": 1.0, "error": "busy"})])
-    view.take_in([Entry(0, view.now, "failed", "a", None, {"reason": "no answer"})])
-    view.take_in([Entry(0, view.now, "step", None, None, {"wall": 1e9, "seconds": -3600.0})])
-    view.take_in([Entry(0, view.now, "pause", None, None, {"at": 1.0, "wall_s": 5.0, "adopted": 0, "lost": 0})])
+        view.apply([Entry(0, view.now + seconds, "polled", None, None, {"took_s": 1.0, "error": "busy"})])
+    view.apply([Entry(0, view.now, "failed", "a", None, {"reason": "no answer"})])
+    view.apply([Entry(0, view.now, "step", None, None, {"wall": 1e9, "seconds": -3600.0})])
+    view.apply([Entry(0, view.now, "pause", None, None, {"at": 1.0, "wall_s": 5.0, "adopted": 0, "lost": 0})])
     assert dict(view.fault_counts) == {"error": 4, "step": 1, "pause": 1}
     assert [fault.text for fault in view.faults] == [
         *("error: busy", "error: job a, no answer", "step of the clock: -3.6e+03 s", "replay resumed")
@@ -206,11 +213,11 @@ def test_a_job_that_is_started_again_is_back_in_the_queue(made: Path) -> None:
     started = next(
         number for number, entry in enumerate(entries) if entry.kind == "observed" and entry.data["seen"]["nodes"]
     )
-    view.take_in(entries[: started + 1])
+    view.apply(entries[: started + 1])
     (job,) = view.running
     entry = entries[started]
     waits = entry.data["seen"] | {"phase": "waiting", "word": "PENDING", "nodes": [], "start": None, "reason": "Held"}
-    view.take_in([entry._replace(data=entry.data | {"seen": waits})])
+    view.apply([entry._replace(data=entry.data | {"seen": waits})])
     assert not view.running
     assert job in view.waiting()
     assert dict(view.fault_counts) == {"error": 1, "requeue": 1}

@@ -11,7 +11,7 @@
 Under an administrator (`tracebed.benchmarks.drom`), the program holds the CPUs that were prepared for it, and follows
 every change of them. Without an administrator the program is rigid: `poll` returns False.
 
-A program can also ask for a change: `m.check(1, 8, 4)` has the meaning of `dmr_check_status` of the DMR API.
+A program can also request a change: `m.check(1, 8, 4)` corresponds to `dmr_check_status` of the DMR API.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from pathlib import Path
 
 from tracebed.benchmarks import dmr_manager
 from tracebed.benchmarks.affinity import set_affinity
-from tracebed.benchmarks.dmr import Sizes
-from tracebed.benchmarks.drom import TABLE, Application
-from tracebed.benchmarks.node_table import Table
+from tracebed.benchmarks.dmr import SizeRange
+from tracebed.benchmarks.drom import TABLE, DromProcess
+from tracebed.benchmarks.node_table import NodeTable
 from tracebed.errors import TestbedError
 
 LOOK_S = 0.001
@@ -41,11 +41,11 @@ class Attached:
         cpus: the CPUs that the program holds, ascending.
     """
 
-    def __init__(self, application: Application | None, *, pin: bool) -> None:
-        self._application, self._pin = application, pin
+    def __init__(self, process: DromProcess | None, *, pin: bool) -> None:
+        self._process, self._pin = process, pin
         self.cpus = tuple(sorted(os.sched_getaffinity(0)))
-        if application is not None:
-            self.cpus = application.cpus
+        if process is not None:
+            self.cpus = process.cpus
             if self.cpus:
                 self._bind()
             else:
@@ -54,7 +54,7 @@ class Attached:
     @property
     def malleable(self) -> bool:
         """Whether the program has an administrator."""
-        return self._application is not None
+        return self._process is not None
 
     def poll(self) -> bool:
         """Release and take the CPUs of a pending change, and return whether the CPUs have changed.
@@ -62,14 +62,14 @@ class Attached:
         A program that loses its last CPU waits in this call for another one. If the table of the node is lost, the
         program keeps its CPUs, with a warning.
         """
-        if self._application is None:
+        if self._process is None:
             return False
         before = self.cpus
         while True:
-            result, cpus = self._application.poll()
+            result, cpus = self._process.poll()
             if result.error:
                 warnings.warn(f"CPUs of this program can no longer change: {result.name}", stacklevel=2)
-                self._application = None
+                self._process = None
                 return False
             if cpus:
                 break
@@ -81,7 +81,7 @@ class Attached:
         return True
 
     def check(self, least: int, most: int, preferred: int) -> bool:
-        """Ask the resource manager for a change of the CPUs, then poll. Return whether the CPUs have changed.
+        """Request a change of the CPUs from the resource manager, then poll. Return whether the CPUs have changed.
 
         The resource manager shrinks the program to `preferred` or `least` CPUs if this allows another job to start, and
         expands it up to `most` CPUs if no other job can use the idle ones. Without a resource manager, this is `poll`.
@@ -89,11 +89,11 @@ class Attached:
         Raises:
             InputError: not 1 <= least <= preferred <= most.
         """
-        sizes = Sizes(least, preferred, most).checked()
+        sizes = SizeRange(least, preferred, most).checked()
         manager = dmr_manager.address()
-        if self._application is not None and manager is not None:
+        if self._process is not None and manager is not None:
             try:
-                dmr_manager.ask(manager, len(self.cpus), sizes)
+                dmr_manager.request_decision(manager, len(self.cpus), sizes)
             except TestbedError as error:
                 warnings.warn(str(error), stacklevel=2)
         return self.poll()
@@ -110,7 +110,7 @@ def attach(*, pin: bool = True, cpus: Iterable[int] | None = None) -> Iterator[A
     Args:
         pin: whether all threads of the program are bound to its CPUs at each change. A program that binds its threads
             itself passes False.
-        cpus: the CPUs that the program takes from those that were prepared for it; None: all. For one of several
+        cpus: the CPUs that the program takes from the CPUs prepared for it; None: all. For one of several
             processes of a job. Without an administrator, they have no effect.
 
     Yields:
@@ -123,9 +123,9 @@ def attach(*, pin: bool = True, cpus: Iterable[int] | None = None) -> Iterator[A
     if not path:
         yield Attached(None, pin=pin)
         return
-    table = Table(Path(path))
+    table = NodeTable(Path(path))
     try:
-        with Application(table, cpus) as application:
-            yield Attached(application, pin=pin)
+        with DromProcess(table, cpus) as process:
+            yield Attached(process, pin=pin)
     finally:
         table.close()

@@ -13,37 +13,37 @@ import pytest
 
 from tracebed.benchmarks import node_table
 from tracebed.benchmarks.affinity import strays
-from tracebed.benchmarks.drom import Administrator, Application
-from tracebed.benchmarks.node_table import FOLDER, Table
+from tracebed.benchmarks.drom import Administrator, DromProcess
+from tracebed.benchmarks.node_table import FOLDER, NodeTable
 
 CPUS = range(48)
 
 
 @pytest.fixture
-def table() -> Iterator[Table]:
+def table() -> Iterator[NodeTable]:
     path = FOLDER / f"tracebed-bench-{os.getpid()}"
-    found = Table.create(path, CPUS)
+    found = NodeTable.create(path, CPUS)
     yield found
     found.close()
     path.unlink()
 
 
-def test_poll_without_a_change(benchmark: Any, table: Table) -> None:
-    with Application(table, CPUS) as application:
+def test_poll_without_a_change(benchmark: Any, table: NodeTable) -> None:
+    with DromProcess(table, CPUS) as application:
         benchmark(application.poll)
 
 
 @pytest.mark.parametrize("processes", [1, 200])
 def test_change_of_a_mask_and_its_poll(
-    benchmark: Any, table: Table, processes: int, monkeypatch: pytest.MonkeyPatch
+    benchmark: Any, table: NodeTable, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other processes hold no CPU, and are not real ones."""
-    with Application(table, CPUS) as application, table.transaction() as found:
+    with DromProcess(table, CPUS) as application, table.transaction() as found:
         start_of = node_table.start_of
         monkeypatch.setattr(node_table, "start_of", lambda pid: start_of(pid) if pid == os.getpid() else 1)
         for number in range(1, processes):
             found.add(-number, registered=True)
-    with Application(table, CPUS) as application:
+    with DromProcess(table, CPUS) as application:
         masks, administrator = cycle([CPUS, range(24)]), Administrator(table)
 
         def change() -> None:

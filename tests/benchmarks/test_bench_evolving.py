@@ -10,7 +10,7 @@ import pytest
 
 import tracebed.api as tb
 from tracebed.converters.models.deadlines import TYPES
-from tracebed.orchestrator.evolving.machine import Leak, Machine
+from tracebed.orchestrator.evolving.machine import LeakVariant, Machine
 from tracebed.orchestrator.evolving.simulation import leaking, programs_of, simulate
 from tracebed.topology import Grid
 
@@ -32,7 +32,7 @@ def test_runs_of_a_thousand_jobs(benchmark: Any, behaviour: str) -> None:
     def times() -> dict[str, float]:
         found: dict[str, float] = {}
         found["programs_s"], programs = timed(lambda: programs_of(study, MACHINE, seed=1))
-        for leak in Leak:
+        for leak in LeakVariant:
             found[f"{leak.name.lower()}_s"], _ = timed(lambda: simulate(programs, MACHINE, leaking(study, leak)))  # noqa: B023
         return found
 

@@ -26,7 +26,7 @@ from tracebed.benchmarks import kernels
 from tracebed.benchmarks.applications import registry
 from tracebed.benchmarks.drom import TABLE, VARIABLE, Administrator
 from tracebed.benchmarks.kernels.stream import BLOCK, ELEMENT, Function, unit_kernel
-from tracebed.benchmarks.node_table import Table
+from tracebed.benchmarks.node_table import NodeTable
 from tracebed.benchmarks.program import Program
 from tracebed.benchmarks.standalone import pils, stream
 from tracebed.benchmarks.standalone.team import Team, share
@@ -135,7 +135,7 @@ def test_stream_is_as_fast_as_plain_c(benchmark: Any, tmp_path: Path, threads: i
 @contextmanager
 def administrator(folder: Path) -> Iterator[Administrator]:
     """Make a table of the CPUs, and prepare all of them for this process."""
-    table = Table.create(folder / "node", CPUS)
+    table = NodeTable.create(folder / "node", CPUS)
     made = Administrator(table)
     assert not made.prepare(os.getpid(), CPUS)[0].error
     os.environ[TABLE] = str(table.path)
@@ -221,15 +221,15 @@ RESIZER = """
 import sys, time
 from pathlib import Path
 from tracebed.benchmarks.drom import Administrator
-from tracebed.benchmarks.node_table import Table
-from tracebed.benchmarks.ownership import Flags, Result
+from tracebed.benchmarks.node_table import NodeTable
+from tracebed.benchmarks.ownership import DromResult, Flags
 path, pid, *cpus = sys.argv[1:]
-administrator, cpus = Administrator(Table(Path(path))), [int(cpu) for cpu in cpus]
+administrator, cpus = Administrator(NodeTable(Path(path))), [int(cpu) for cpu in cpus]
 while True:
     for mask in (cpus[:1], cpus):
         time.sleep(0.1)
         begun = time.monotonic()
-        if administrator.set_mask(int(pid), mask, Flags.SYNC) is not Result.SUCCESS:
+        if administrator.set_mask(int(pid), mask, Flags.SYNC) is not DromResult.SUCCESS:
             sys.exit()
         print(time.monotonic() - begun, flush=True)
 """

@@ -14,7 +14,7 @@ import pytest
 
 from test_pils import CPUS
 from test_redistribution import COMPUTING, Group
-from tracebed.benchmarks.stages import Stages, table
+from tracebed.benchmarks.stages import ReconfigurationStages, table
 
 NAMES = "abcdef"
 ROUNDS = 15
@@ -74,7 +74,9 @@ def test_stages_of_resizes(benchmark: Any, folders: Iterator[Path], mib: float) 
 
     benchmark.pedantic(measure, rounds=ROUNDS, warmup_rounds=1)
     rows = [
-        Stages(*change, *map(statistics.median, zip(*times, strict=True)), statistics.median(plain[change[1]]))
+        ReconfigurationStages(
+            *change, *map(statistics.median, zip(*times, strict=True)), statistics.median(plain[change[1]])
+        )
         for change, times in found.items()
     ]
     benchmark.extra_info["stages"] = [row._asdict() for row in rows]

@@ -13,7 +13,7 @@ import pytest
 import dockerd
 from tracebed.benchmarks.kernels import calibrate, compute
 from tracebed.benchmarks.program import Program
-from tracebed.orchestrator.testbeds.docker.containers import Settings
+from tracebed.orchestrator.testbeds.docker.containers import DockerSettings
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Group, Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 
@@ -24,7 +24,7 @@ ENDLESS = Program("pils", 0, 10**12, 10**9, rate=1e6)
 def containers(address: str, count: int, spool: Path, **parameters: Any) -> Inventory:
     """Return an inventory of emulated nodes that are containers."""
     nodes = tuple(Node(f"n{number}", 1, emulated=True, provider="docker") for number in range(count))
-    settings = Settings(daemon=address, base=dockerd.BASE)
+    settings = DockerSettings(daemon=address, base=dockerd.BASE)
     groups = (Group("bench", "docker", settings, nodes, str(spool)),)
     return Inventory("bench", AGENTS, nodes, groups=groups, **parameters)
 

@@ -1,4 +1,4 @@
-"""The CPUs that the threads of a process may use, set from outside: for programs that do not know tracebed.
+"""CPU affinity of the threads of other processes: for programs that do not use tracebed.
 
 The kernel moves the threads at once. The number of threads of the program stays as it is, so that several threads may
 share a CPU: see "What a mask does to a program" in docs/explanation/ownership.md.
@@ -68,12 +68,12 @@ def set_affinity(pid: int, cpus: Iterable[int], *, descendants: bool = False) ->
 
 def signal_descendants(pid: int, number: int) -> None:
     """Send a signal to the descendants of a process, and to those that start meanwhile."""
-    told: set[int] = set()
-    while found := set(processes_of(pid)[1:]) - told:
+    signaled: set[int] = set()
+    while found := set(processes_of(pid)[1:]) - signaled:
         for process in found:
             with contextlib.suppress(ProcessLookupError):  # it has ended
                 os.kill(process, number)
-        told |= found
+        signaled |= found
 
 
 def _threads(pid: int, *, descendants: bool) -> set[int]:

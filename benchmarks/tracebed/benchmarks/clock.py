@@ -104,8 +104,8 @@ class SteadyClock(Clock):
     process calls `forget`.
     """
 
-    _patience: float | None = None
-    """Time to wait for the lock, s; None: as long as it takes."""
+    _lock_timeout_s: float | None = None
+    """Time to wait for the lock, s; None: no limit."""
 
     def __init__(self, path: Path | str, pauses: Pauses | None = None) -> None:
         """Use the clock in the file at `path`. Pauses need not be left out: a rank that is stopped holds the clock."""
@@ -123,14 +123,14 @@ class SteadyClock(Clock):
         with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             array("d", [now, now] + [0.0, math.inf] * processes).tofile(file)
         clock = cls(path)
-        clock._patience = LOCK_S
+        clock._lock_timeout_s = LOCK_S
         return clock
 
     @classmethod
     def reopen(cls, path: Path) -> SteadyClock:
         """Use the clock at `path`, whose creator has died. Deadlines of ranks that have died no longer hold it."""
         clock = cls(path)
-        clock._patience = LOCK_S
+        clock._lock_timeout_s = LOCK_S
         for process in {int(process) for process in clock._state[2::2]} - {0}:
             if not Path(f"/proc/{process}").exists():
                 clock.forget(process)
@@ -218,17 +218,17 @@ class SteadyClock(Clock):
             fcntl.lockf(self._file, fcntl.LOCK_UN)
 
     def _lock(self) -> None:
-        """Lock the file. Raises TestbedError if another process keeps the lock for longer than the patience."""
-        if self._patience is None:
+        """Lock the file. Raises TestbedError if another process keeps the lock for too long."""
+        if self._lock_timeout_s is None:
             fcntl.lockf(self._file, fcntl.LOCK_EX)
             return
-        until = time.monotonic() + self._patience
+        until = time.monotonic() + self._lock_timeout_s
         while True:
             try:
                 fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except (BlockingIOError, PermissionError) as error:  # the two errors of POSIX for a lock that is taken
                 if time.monotonic() >= until:
-                    what = f"a process has kept the lock of the steady clock for {self._patience:g} s"
+                    what = f"a process has kept the lock of the steady clock for {self._lock_timeout_s:g} s"
                     raise TestbedError(what, where=self.path, hint="a rank may have been stopped") from error
             time.sleep(POLL_S / 10)

@@ -1,7 +1,7 @@
 """The decision of DMR at a check of the status: expand, shrink, or no action.
 
-An application with a least, a preferred and a largest size asks at a malleability point whether it should change its
-size (`dmr_check_status` of the DMR API). The answer is throughput-aware: the application shrinks if this allows another
+At a malleability point, an application with a least, a preferred and a largest size checks whether to change its size
+(`dmr_check_status` of the DMR API). The answer is throughput-aware: the application shrinks if this allows another
 job to start, and expands if no other job can use the idle processors (S. Iserte et al., the paper on the malleable
 HPG-aligner and the DMR API, "Overview of the DMR API" and "Experimental results").
 
@@ -25,14 +25,14 @@ class Action(enum.Enum):
     SHRINK = "shrink"
 
 
-class Sizes(NamedTuple):
+class SizeRange(NamedTuple):
     """The sizes of an application, in processors."""
 
     least: int
     preferred: int
     most: int
 
-    def checked(self) -> Sizes:
+    def checked(self) -> SizeRange:
         """Return the sizes. Raises InputError unless 1 <= least <= preferred <= most."""
         if not all(type(size) is int for size in self) or not 1 <= self.least <= self.preferred <= self.most:
             raise InputError(
@@ -54,7 +54,7 @@ class Answer(NamedTuple):
         return cls(Action.EXPAND if after > size else Action.SHRINK if after < size else Action.NONE, after)
 
 
-def check_status(size: int, sizes: Sizes, idle: int, waiting: Sequence[int]) -> Answer:
+def check_status(size: int, sizes: SizeRange, idle: int, waiting: Sequence[int]) -> Answer:
     """Return the answer to an application at a malleability point.
 
     Args:

@@ -1,4 +1,4 @@
-"""Checks of the status over a socket: applications ask, and the resource manager of the node answers.
+"""Checks of the status over a socket: applications send requests, and the resource manager of the node answers.
 
     manager = ResourceManager(NodeCpus(administrator))
     with manager:
@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
-from tracebed.benchmarks.dmr import Action, Answer, Sizes, check_status
+from tracebed.benchmarks.dmr import Action, Answer, SizeRange, check_status
 from tracebed.benchmarks.drom import Administrator
 from tracebed.benchmarks.lines import decode, encode
-from tracebed.benchmarks.ownership import Result
+from tracebed.benchmarks.ownership import DromResult
 from tracebed.errors import InputError, TestbedError
 
 ADDRESS = "TRACEBED_DMR"
@@ -33,11 +33,11 @@ ANSWER_S = 10.0
 LONGEST = 4096
 """Longest request or answer, bytes."""
 
-Decide = Callable[[int, int, Sizes], Answer]
+Decide = Callable[[int, int, SizeRange], Answer]
 """A function of the PID of an application, its size and its sizes, in processors."""
 
 
-def ask(path: str, size: int, sizes: Sizes) -> Answer:
+def request_decision(path: str, size: int, sizes: SizeRange) -> Answer:
     """Return the answer of the resource manager to an application at a malleability point.
 
     Args:
@@ -106,7 +106,7 @@ class ResourceManager:
         try:
             request = decode(line)
             size = request["size"]
-            sizes = Sizes(request["least"], request["preferred"], request["most"]).checked()
+            sizes = SizeRange(request["least"], request["preferred"], request["most"]).checked()
             if type(size) is not int or size < 1:
                 raise InputError(f"the size {size!r} is invalid")
         except (ValueError, KeyError, InputError) as error:
@@ -145,18 +145,18 @@ class NodeCpus:
         administrator: the administrator of the node.
 
     Attributes:
-        waiting: the least size of each job that waits for CPUs, in the order of the queue. Its owner removes a job that
-            has started.
+        waiting: the least size of each job that waits for CPUs, in the order of the queue. The caller removes started
+            jobs.
     """
 
     def __init__(self, administrator: Administrator) -> None:
         self.administrator = administrator
         self.waiting: list[int] = []
 
-    def __call__(self, pid: int, size: int, sizes: Sizes) -> Answer:
+    def __call__(self, pid: int, size: int, sizes: SizeRange) -> Answer:
         """Decide on the CPUs that the process holds. A process with a pending change keeps `size`: it polls first."""
         result, held = self.administrator.mask(pid)
-        if result is not Result.SUCCESS:
+        if result is not DromResult.SUCCESS:
             return Answer(Action.NONE, size)
         free = self.administrator.free()
         answer = check_status(len(held), sizes, len(free), tuple(self.waiting))

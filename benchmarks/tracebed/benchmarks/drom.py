@@ -1,17 +1,17 @@
 """Dynamic resource ownership management (DROM): administrators assign the CPUs of a node to processes, which poll.
 
-The calls, flags, results and behaviors are those of DROM (D'Amico, Garcia-Gasulla, Lopez, Jokanovic, Sirvent, Corbalan:
+The calls, flags, results and behaviors follow DROM (D'Amico, Garcia-Gasulla, Lopez, Jokanovic, Sirvent, Corbalan:
 "DROM: Enabling Efficient and Effortless Malleability for Resource Managers", ICPP 2018 Companion, section 3.2), with
 one addition: a CPU has at most one holder. A process that is given a CPU of another process receives it from its first
 poll after the other process has released the CPU by a poll.
 
-    administrator = Administrator(Table.create(path, cpus=range(48)))
+    administrator = Administrator(NodeTable.create(path, cpus=range(48)))
     variables = administrator.prepare(os.getpid(), {0, 1}, Flags.STEAL)[1]     # PreInit, before the program starts
     ...
-    with Application(table) as application:                                    # in the program
+    with DromProcess(table) as process:                                        # in the program
         while work_remains:
-            result, cpus = application.poll()
-            if result is Result.SUCCESS:
+            result, cpus = process.poll()
+            if result is DromResult.SUCCESS:
                 use(cpus)
 """
 
@@ -24,8 +24,8 @@ from types import TracebackType
 from typing import NamedTuple
 
 from tracebed.benchmarks import ownership
-from tracebed.benchmarks.node_table import Entry, Table, TableLostError, Transaction, bits, cpus_of, start_of
-from tracebed.benchmarks.ownership import Flags, Result
+from tracebed.benchmarks.node_table import NodeTable, TableEntry, TableLostError, Transaction, bits, cpus_of, start_of
+from tracebed.benchmarks.ownership import DromResult, Flags
 from tracebed.errors import TestbedError
 
 TABLE = "TRACEBED_DROM_TABLE"
@@ -38,8 +38,8 @@ SYNC_S = 5.0
 """Time in which the processes must poll after a synchronous call, s."""
 
 
-class Share(NamedTuple):
-    """The CPUs of a process: those that it may use now, and those that it is to have after its next polls."""
+class CpuMasks(NamedTuple):
+    """The CPUs of a process: the CPUs that it may use now, and its CPUs after its next polls."""
 
     held: tuple[int, ...] = ()
     target: tuple[int, ...] = ()
@@ -60,7 +60,7 @@ class Administrator:
         sync_s: time in which the processes must poll after a synchronous call, s.
     """
 
-    def __init__(self, table: Table, *, sync_s: float = SYNC_S) -> None:
+    def __init__(self, table: NodeTable, *, sync_s: float = SYNC_S) -> None:
         self.table, self.sync_s = table, sync_s
 
     def cpus(self) -> tuple[int, ...]:
@@ -83,7 +83,7 @@ class Administrator:
             ownership.reclaim(found, found.entries.values())
             return [pid for pid, entry in found.entries.items() if entry.registered]
 
-    def mask(self, pid: int, flags: Flags = Flags.NONE) -> tuple[Result, tuple[int, ...]]:
+    def mask(self, pid: int, flags: Flags = Flags.NONE) -> tuple[DromResult, tuple[int, ...]]:
         """Return the CPUs that a process holds.
 
         Args:
@@ -97,20 +97,20 @@ class Administrator:
         while True:
             try:
                 with self.table.transaction() as found:
-                    entry = ownership.living(found, pid)
+                    entry = ownership.alive_entry(found, pid)
             except TableLostError:
-                return Result.NO_TABLE, ()
+                return DromResult.NO_TABLE, ()
             if entry is None:
-                return Result.NO_PROCESS, ()
+                return DromResult.NO_PROCESS, ()
             if not entry.pending:
-                return Result.SUCCESS, cpus_of(entry.held)
+                return DromResult.SUCCESS, cpus_of(entry.held)
             if Flags.SYNC not in flags:
-                return Result.NOTED, cpus_of(entry.held)
+                return DromResult.NOTED, cpus_of(entry.held)
             if time.monotonic() > until:
-                return Result.TIMEOUT, cpus_of(entry.held)
+                return DromResult.TIMEOUT, cpus_of(entry.held)
             time.sleep(LOOK_S)
 
-    def set_mask(self, pid: int, cpus: Iterable[int], flags: Flags = Flags.NONE) -> Result:
+    def set_mask(self, pid: int, cpus: Iterable[int], flags: Flags = Flags.NONE) -> DromResult:
         """Set the CPUs of a process. The process gets them by its next polls; this process gets its own at once.
 
         A process without a CPU waits. With STEAL, even the last CPU of a process can be taken.
@@ -126,13 +126,13 @@ class Administrator:
             NO_TABLE.
         """
 
-        def change(found: Transaction) -> Result:
-            entry = ownership.living(found, pid)
-            return Result.NO_PROCESS if entry is None else ownership.assign(found, entry, bits(cpus), flags)
+        def change(found: Transaction) -> DromResult:
+            entry = ownership.alive_entry(found, pid)
+            return DromResult.NO_PROCESS if entry is None else ownership.assign(found, entry, bits(cpus), flags)
 
         return self._change(change, flags)
 
-    def prepare(self, pid: int, cpus: Iterable[int], flags: Flags = Flags.NONE) -> tuple[Result, Mapping[str, str]]:
+    def prepare(self, pid: int, cpus: Iterable[int], flags: Flags = Flags.NONE) -> tuple[DromResult, Mapping[str, str]]:
         """Reserve CPUs for a process that is about to start (`PreInit`), or for its children.
 
         Args:
@@ -145,12 +145,12 @@ class Administrator:
             children of the process, find their CPUs.
         """
 
-        def change(found: Transaction) -> Result:
-            if ownership.living(found, pid) is not None:
-                return Result.REGISTERED
+        def change(found: Transaction) -> DromResult:
+            if ownership.alive_entry(found, pid) is not None:
+                return DromResult.REGISTERED
             entry = found.add(pid, registered=False)
             if entry is None:
-                return Result.NO_PROCESS if start_of(pid) is None else Result.FULL
+                return DromResult.NO_PROCESS if start_of(pid) is None else DromResult.FULL
             result = ownership.assign(found, entry, bits(cpus), flags)
             if result.error:
                 del found.entries[pid]
@@ -159,15 +159,15 @@ class Administrator:
         result = self._change(change, flags)
         return result, {} if result.error else {TABLE: str(self.table.path), VARIABLE: str(pid)}
 
-    def shares(self) -> dict[int, Share]:
+    def shares(self) -> dict[int, CpuMasks]:
         """Return the CPUs of all processes. Raises TableLostError."""
         with self.table.transaction() as found:
             return {
-                pid: Share(cpus_of(entry.held), cpus_of(entry.target), self.table.posts(entry.slot))
+                pid: CpuMasks(cpus_of(entry.held), cpus_of(entry.target), self.table.posts(entry.slot))
                 for pid, entry in found.entries.items()
             }
 
-    def restore(self, shares: Mapping[int, Share]) -> None:
+    def restore(self, shares: Mapping[int, CpuMasks]) -> None:
         """Enter processes that run with CPUs of a table that was lost. Each of them must call `reopen`.
 
         Raises TableLostError.
@@ -178,7 +178,7 @@ class Administrator:
                 if entry is not None:  # otherwise, the process has ended
                     entry.held, entry.target = bits(share.held), bits(share.target)
 
-    def finalize(self, pid: int, flags: Flags = Flags.NONE) -> Result:
+    def finalize(self, pid: int, flags: Flags = Flags.NONE) -> DromResult:
         """Remove a process that has ended (`PostFinalize`).
 
         Args:
@@ -190,16 +190,16 @@ class Administrator:
         """
         return _finalize(self.table, pid, flags)
 
-    def _change(self, change: Callable[[Transaction], Result], flags: Flags) -> Result:
-        """Apply a change. If it is synchronous, wait until the processes concerned have polled, or withdraw it."""
+    def _change(self, change: Callable[[Transaction], DromResult], flags: Flags) -> DromResult:
+        """Apply a change. If it is synchronous, wait until the affected processes have polled, or withdraw it."""
         try:
             with self.table.transaction() as found:
                 before = {pid: (entry.target, entry.taken) for pid, entry in found.entries.items()}
                 result = change(found)
                 after = {pid: entry.target for pid, entry in found.entries.items()}
-            if result is not Result.NOTED or Flags.SYNC not in flags:
+            if result is not DromResult.NOTED or Flags.SYNC not in flags:
                 return result
-            concerned = {pid: target for pid, target in after.items() if before.get(pid, (0, 0))[0] != target}
+            affected = {pid: target for pid, target in after.items() if before.get(pid, (0, 0))[0] != target}
             until, seen = time.monotonic() + self.sync_s, b""
             while time.monotonic() < until:
                 time.sleep(LOOK_S)
@@ -208,39 +208,39 @@ class Administrator:
                     continue
                 seen = mark
                 with self.table.transaction() as found:
-                    if not any(found.entries[pid].pending for pid in concerned if pid in found.entries):
-                        return Result.SUCCESS
+                    if not any(found.entries[pid].pending for pid in affected if pid in found.entries):
+                        return DromResult.SUCCESS
             with self.table.transaction() as found:
-                ownership.withdraw(found, concerned, before)
-            return Result.TIMEOUT
+                ownership.withdraw(found, affected, before)
+            return DromResult.TIMEOUT
         except TableLostError:
-            return Result.NO_TABLE
+            return DromResult.NO_TABLE
 
 
-class Application:
+class DromProcess:
     """The calls of a process that holds CPUs. On exit from `with`, the process is finalized.
 
     Args:
         table: the table of the node.
-        cpus: the CPUs of the process; None: all CPUs that were prepared for it, otherwise those that it may use.
+        cpus: the CPUs of the process; None: all CPUs that were prepared for it, otherwise the CPUs that it may use.
 
     Attributes:
         cpus: the CPUs that the process holds.
         pending: whether the process is to have other CPUs than these.
     """
 
-    def __init__(self, table: Table, cpus: Iterable[int] | None = None) -> None:
-        self.table, self._wanted = table, None if cpus is None else bits(cpus)
+    def __init__(self, table: NodeTable, cpus: Iterable[int] | None = None) -> None:
+        self.table, self._requested = table, None if cpus is None else bits(cpus)
         self.cpus: tuple[int, ...] = ()
         self.pending = False
         self._slot: int | None = None
         self._seen = 0
 
-    def __enter__(self) -> Application:
+    def __enter__(self) -> DromProcess:
         """Register. Raises TestbedError if the CPUs are not available."""
         result = self.register()
         if result.error:
-            hint = "choose free CPUs, or let an administrator prepare CPUs for this process"
+            hint = "choose free CPUs, or prepare CPUs for this process as an administrator"
             what = f"cannot register at the table of CPUs: {result.name}"
             raise TestbedError(what, where=str(self.table.path), hint=hint)
         return self
@@ -251,7 +251,7 @@ class Application:
         """Finalize, and return CPUs to the processes from which they were taken."""
         self.finalize(Flags.RETURN_STOLEN)
 
-    def register(self) -> Result:
+    def register(self) -> DromResult:
         """Register this process.
 
         Returns:
@@ -262,46 +262,46 @@ class Application:
         prepared = os.environ.get(VARIABLE, "")
         try:
             with self.table.transaction() as found:
-                parent = ownership.living(found, int(prepared)) if prepared.isdecimal() else None
-                result = ownership.register(found, pid, parent, self._wanted)
+                parent = ownership.alive_entry(found, int(prepared)) if prepared.isdecimal() else None
+                result = ownership.register(found, pid, parent, self._requested)
                 if result.error:
                     return result
                 self._follow(found.entries[pid])
                 return result
         except TableLostError:
-            return Result.NO_TABLE
+            return DromResult.NO_TABLE
 
     @property
     def posted(self) -> bool:
         """Whether a change was posted to this process since its last poll. It takes about a microsecond."""
         return self._slot is not None and self.table.posts(self._slot) != self._seen
 
-    def poll(self, adopt: Callable[[tuple[int, ...]], None] | None = None) -> tuple[Result, tuple[int, ...]]:
+    def poll(self, adopt: Callable[[tuple[int, ...]], None] | None = None) -> tuple[DromResult, tuple[int, ...]]:
         """Release and take the CPUs of a pending change. The process must not be using CPUs that it may lose.
 
         Args:
-            adopt: called with the CPUs if they change, before other processes can take those that are released. An
+            adopt: called with the CPUs if they change, before other processes can take the released CPUs. An
                 exception of this function leaves the table as it was.
 
         Returns:
             SUCCESS: the CPUs have changed; NO_UPDATE; NO_PROCESS: not registered; NO_TABLE. Then the CPUs.
         """
         if self._slot is None:
-            return Result.NO_PROCESS, self.cpus
+            return DromResult.NO_PROCESS, self.cpus
         if not self.posted:
-            return Result.NO_UPDATE, self.cpus
+            return DromResult.NO_UPDATE, self.cpus
         before = self.cpus
         try:
             with self.table.transaction() as found:
                 entry = found.entries.get(os.getpid())
                 if entry is None:
-                    return Result.NO_PROCESS, self.cpus
+                    return DromResult.NO_PROCESS, self.cpus
                 self._take(found, entry, adopt)
         except TableLostError:
-            return Result.NO_TABLE, self.cpus
-        return Result.SUCCESS if self.cpus != before else Result.NO_UPDATE, self.cpus
+            return DromResult.NO_TABLE, self.cpus
+        return DromResult.SUCCESS if self.cpus != before else DromResult.NO_UPDATE, self.cpus
 
-    def reopen(self, table: Table, adopt: Callable[[tuple[int, ...]], None] | None = None) -> Result:
+    def reopen(self, table: NodeTable, adopt: Callable[[tuple[int, ...]], None] | None = None) -> DromResult:
         """Continue with another table, in which an administrator has restored this process. It is also a `poll`.
 
         Returns:
@@ -311,26 +311,26 @@ class Application:
             with table.transaction() as found:
                 entry = found.entries.get(os.getpid())
                 if entry is None:
-                    return Result.NO_PROCESS
+                    return DromResult.NO_PROCESS
                 self.table = table
                 self._take(found, entry, adopt)
         except TableLostError:
-            return Result.NO_TABLE
-        return Result.SUCCESS
+            return DromResult.NO_TABLE
+        return DromResult.SUCCESS
 
-    def _take(self, found: Transaction, entry: Entry, adopt: Callable[[tuple[int, ...]], None] | None) -> None:
+    def _take(self, found: Transaction, entry: TableEntry, adopt: Callable[[tuple[int, ...]], None] | None) -> None:
         before = entry.held
         ownership.take(found, entry)
         if adopt is not None and entry.held != before:
             adopt(cpus_of(entry.held))
         self._follow(entry)
 
-    def _follow(self, entry: Entry) -> None:
+    def _follow(self, entry: TableEntry) -> None:
         """Read the CPUs of this process, within a transaction: no later post is lost."""
         self.cpus, self.pending, self._slot = cpus_of(entry.held), entry.pending, entry.slot
         self._seen = self.table.posts(entry.slot)
 
-    def finalize(self, flags: Flags = Flags.NONE) -> Result:
+    def finalize(self, flags: Flags = Flags.NONE) -> DromResult:
         """Give up all CPUs.
 
         Args:
@@ -343,14 +343,14 @@ class Application:
         return _finalize(self.table, os.getpid(), flags)
 
 
-def _finalize(table: Table, pid: int, flags: Flags) -> Result:
+def _finalize(table: NodeTable, pid: int, flags: Flags) -> DromResult:
     """Remove a process."""
     try:
         with table.transaction() as found:
             entry = found.entries.get(pid)
             if entry is None:
-                return Result.NO_PROCESS
+                return DromResult.NO_PROCESS
             ownership.release(found, entry, flags)
-            return Result.SUCCESS
+            return DromResult.SUCCESS
     except TableLostError:
-        return Result.NO_TABLE
+        return DromResult.NO_TABLE

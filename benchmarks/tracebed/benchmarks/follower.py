@@ -52,7 +52,7 @@ class Follower(BenchmarkRank):
     def part_ended(self, units: int, seconds: float) -> None:
         """Report the completed units, and the number of cores for the next part."""
         self.sample_work()
-        self.once_holding(partial(self._report, units, seconds))
+        self.when_holding(partial(self._report, units, seconds))
 
     def _report(self, units: int, seconds: float) -> None:
         if self.data and (results := self.data.results()):
@@ -79,7 +79,7 @@ class Follower(BenchmarkRank):
             return
         match message["type"]:
             case "go":
-                self.once_holding(partial(self._go, **message))
+                self.when_holding(partial(self._go, **message))
             case "grant":
                 self.granted(message["shares"], message["last"])
             case "leave":

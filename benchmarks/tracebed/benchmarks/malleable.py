@@ -9,8 +9,8 @@ or done twice.
 Messages from follower to leader: join, filled, draw, done, page, stored, adopted, worker, merged, results
 Messages from leader to follower: fill, go, grant, fetch, page, common, give, worker, leave, end
 
-The messages fill, filled, fetch, page and stored are those of the state (`state.py`); common, adopted, give, worker,
-merged and results those of applications with own data (`own_data.py`).
+The messages fill, filled, fetch, page and stored belong to the state (`state.py`). The messages common, adopted, give,
+worker, merged and results belong to applications with own data (`own_data.py`).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Leader(BenchmarkRank):
         self.server.bind(self.launch.address)
         self.server.listen(BACKLOG)
         self.selector.register(self.server, selectors.EVENT_READ, self._accept)
-        self.tell("listening", address=self.server.getsockname())
+        self.send_event("listening", address=self.server.getsockname())
         self.beat("listening", changed=True)
         self._start_if_complete()
 
@@ -112,23 +112,23 @@ class Leader(BenchmarkRank):
         except (AuthenticationError, EOFError, OSError, ValueError, KeyError) as error:
             end.close()
             what = f"rejected a connection that failed authentication: {str(error) or type(error).__name__}"
-            self.mailbox.post(partial(self.tell, "error", what=what))
+            self.mailbox.post(partial(self.send_event, "error", what=what))
 
     def _join(self, rank: str, cores: int, message: dict[str, Any], end: socket.socket) -> None:
         if rank in self.links or rank == self.name:
             end.close()
-            self.tell("error", what=f"rejected a second rank {rank!r}")
+            self.send_event("error", what=f"rejected a second rank {rank!r}")
             return
-        heard, lost = partial(self._from_follower, rank), partial(self.fail, f"lost rank {rank!r}")
+        on_message, lost = partial(self._from_follower, rank), partial(self.fail, f"lost rank {rank!r}")
         self.cores[rank], self.joined[rank] = cores, message
-        self.links[rank] = Peer(self.selector, end, heard, lost)
+        self.links[rank] = Peer(self.selector, end, on_message, lost)
         self._start_if_complete()
 
-    def _all_here(self, members: Sequence[str]) -> bool:
+    def _all_joined(self, members: Sequence[str]) -> bool:
         return all(member in self.links or member == self.name for member in members)
 
     def _start_if_complete(self) -> None:
-        if self.holders is None and self._all_here(self.members):
+        if self.holders is None and self._all_joined(self.members):
             self.holders = self._holding(self.members)
             self._prepare(self.members, self._start, fill=True)
 
@@ -136,7 +136,7 @@ class Leader(BenchmarkRank):
         self.begun = self.clock.now()
         if self.data:
             self.data.open(self.launch.folder / self.name)
-        self.tell("started", begun=self.clock.stamp(self.begun))
+        self.send_event("started", begun=self.clock.stamp(self.begun))
         self._iterate()
 
     def _from_follower(self, rank: str, message: dict[str, Any], data: Data) -> None:
@@ -169,14 +169,14 @@ class Leader(BenchmarkRank):
     # The state.
 
     def _holding(self, members: Sequence[str]) -> list[str]:
-        """Return the members that hold the state of the job: those that compute, since emulated ranks hold nothing."""
+        """Return the members that hold the state of the job: all computing ranks. Emulated ranks hold nothing."""
         duty = self.launch.duty
         return [rank for rank in members if (duty > 0 if rank == self.name else self.joined[rank]["holds"])]
 
     def _prepare(self, members: Sequence[str], then: Callable[[], None], *, fill: bool) -> None:
-        """Send the common data of the application to `members`. With `fill`, let the holders write their blocks.
+        """Send the common data of the application to `members`. With `fill`, the holders write their blocks.
 
-        The call of `then` follows when all are ready.
+        `then` is called when all members are ready.
         """
         assert self.holders is not None
         own = Block(0, 0)
@@ -203,7 +203,7 @@ class Leader(BenchmarkRank):
             self.then()
 
     def _merge(self, then: Callable[[], None]) -> None:
-        """Merge the worker data of all members into those of this rank. The call of `then` follows."""
+        """Merge the worker data of all members into the data of this rank, then call `then`."""
         if not self.data or not self.holders:
             then()
             return
@@ -311,15 +311,15 @@ class Leader(BenchmarkRank):
         now = time.monotonic()
         if now >= self.progress_due:
             self.progress_due = now + PROGRESS_S
-            self.tell("progress", iteration=done, iterations=total, work_done=self.job_units)
+            self.send_event("progress", iteration=done, iterations=total, work_done=self.job_units)
         self.beat("running")
         if done == total:
             self.residual_s = self.behind
             self._merge(self._complete)
             return
         if str(done) in program.requests:
-            self.tell("asks", nodes=program.requests[str(done)])
-        self.once_holding(self._apply_members)
+            self.send_event("asks", nodes=program.requests[str(done)])
+        self.when_holding(self._apply_members)
 
     def _complete(self) -> None:
         """End the job."""
@@ -331,7 +331,7 @@ class Leader(BenchmarkRank):
 
     def _continue(self) -> None:
         """Begin the next iteration. Meanwhile, this rank may have lost its CPUs."""
-        self.once_holding(self._next_iteration)
+        self.when_holding(self._next_iteration)
 
     def _next_iteration(self) -> None:
         self.planned_s += self.reconfigured()
@@ -346,7 +346,7 @@ class Leader(BenchmarkRank):
         elif self.name not in message["members"]:
             self.refuse(message, f"the leader {self.name!r} cannot be released")
         else:
-            self.pending = message | {"heard": self.clock.running()}
+            self.pending = message | {"received": self.clock.running()}
 
     def _apply_members(self) -> None:
         """Apply the pending change of members if all new members have joined, else leave it pending. Then continue."""
@@ -356,8 +356,8 @@ class Leader(BenchmarkRank):
         begun, request = self.clock.now(), self.pending
         if "decided" not in request:
             request["decided"] = self.clock.stamp(begun)
-            request["decision_s"] = self.clock.running() - request["heard"]
-        if not self._all_here(request["members"]):
+            request["decision_s"] = self.clock.running() - request["received"]
+        if not self._all_joined(request["members"]):
             self._continue()
             return
         request |= {"begun": begun, "moving": self.clock.running()}
@@ -395,7 +395,7 @@ class Leader(BenchmarkRank):
         self.members = members
         now = self.clock.now()
         self.reconfiguring_s += now - request["begun"]
-        self.tell(
+        self.send_event(
             "resized",
             request=request["request"],
             members=members,

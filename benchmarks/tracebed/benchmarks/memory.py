@@ -13,7 +13,7 @@ MIB = 2**20
 
 
 def require(size_mib: int) -> None:
-    """Raise TestbedError if the node lacks free memory: the kernel would end other processes to get it."""
+    """Raise TestbedError if the node lacks free memory: otherwise the kernel would kill other processes."""
     free = free_mib()
     if free is not None and size_mib > free:
         raise TestbedError(f"the rank needs {size_mib} MiB, and the node has {free} MiB of free memory")

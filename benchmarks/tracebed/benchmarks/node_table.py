@@ -69,7 +69,7 @@ class TableLostError(TestbedError):
         super().__init__(f"the table of CPUs {what}", where=str(path), hint=hint)
 
 
-class Entry:
+class TableEntry:
     """A process and its CPUs, as masks.
 
     Attributes:
@@ -112,26 +112,26 @@ class Transaction:
         posted: slots of the processes that are to poll.
     """
 
-    def __init__(self, node: int, entries: dict[int, Entry]) -> None:
+    def __init__(self, node: int, entries: dict[int, TableEntry]) -> None:
         self.node, self.entries = node, entries
         self.posted: set[int] = set()
 
-    def add(self, pid: int, *, registered: bool) -> Entry | None:
+    def add(self, pid: int, *, registered: bool) -> TableEntry | None:
         """Add a process, and return its entry; None: the process has ended, or the table is full."""
         used = {entry.slot for entry in self.entries.values()}
         slot = next((slot for slot in range(SLOTS) if slot not in used), None)
         started = start_of(pid)
         if slot is None or started is None:
             return None
-        self.entries[pid] = Entry(slot, pid, registered, started)
+        self.entries[pid] = TableEntry(slot, pid, registered, started)
         return self.entries[pid]
 
-    def others(self, entry: Entry | None) -> list[Entry]:
+    def others(self, entry: TableEntry | None) -> list[TableEntry]:
         """Return the other processes."""
         return [other for other in self.entries.values() if other is not entry]
 
 
-class Table:
+class NodeTable:
     """The table in a file.
 
     Args:
@@ -172,7 +172,7 @@ class Table:
         return mapped, width
 
     @classmethod
-    def create(cls, path: Path, cpus: Iterable[int]) -> Table:
+    def create(cls, path: Path, cpus: Iterable[int]) -> NodeTable:
         """Create the table of a node with `cpus`, unless it exists, and open it.
 
         Raises:
@@ -258,7 +258,7 @@ class Table:
         entries = {}
         for slot, pid, registered, started, *masks in self._entry.iter_unpack(data[self._width :]):
             held, target, taken = (int.from_bytes(mask, "little") for mask in masks)
-            entries[pid] = Entry(slot, pid, bool(registered), started, held, target, taken)
+            entries[pid] = TableEntry(slot, pid, bool(registered), started, held, target, taken)
         return Transaction(int.from_bytes(data[: self._width], "little"), entries)
 
     def _store(self, found: Transaction) -> None:

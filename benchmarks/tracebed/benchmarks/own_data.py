@@ -2,8 +2,8 @@
 
 The **common data** are identical on all ranks. A rank that joins gets a copy from the leader. The **worker data** of a
 rank grow with its work. When ranks join, the other ranks keep their worker data. Before ranks leave, and at the end of
-the job, the worker data of all ranks are merged along a binary tree into those of the leader. The **results** of a rank
-go to the leader, which writes them.
+the job, the worker data of all ranks are merged along a binary tree into the data of the leader. The **results** of a
+rank go to the leader, which writes them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class DataKernel(ABC):
 
     @abstractmethod
     def merge(self, worker: Data) -> None:
-        """Add the worker data of another rank to those of this rank."""
+        """Add the worker data of another rank to the worker data of this rank."""
 
     @abstractmethod
     def results(self) -> bytes:
@@ -53,7 +53,7 @@ class DataKernel(ABC):
 
     @abstractmethod
     def finish(self, checksum: int | None) -> None:
-        """Write what is left, on the leader at the end of the job, when all data have been merged into its own.
+        """Write the remaining results, on the leader at the end of the job, after the merge of all data.
 
         Args:
             checksum: the checksum of the job; None: unknown, because a rank is emulated.
@@ -65,7 +65,7 @@ class DataKernel(ABC):
 
 
 class Merging:
-    """The merge of the worker data of all ranks into those of the leader, which directs it.
+    """The merge of the worker data of all ranks into the data of the leader. The leader directs the merge.
 
     At distance 1, 2, 4, ... a rank at a position that is a multiple of twice the distance receives the data of the rank
     at this distance. All merges of a distance run at the same time.
@@ -119,7 +119,7 @@ class Merging:
 
 
 def answer(data: DataKernel, message: dict[str, Any], received: Data, send: Callable[..., None]) -> bool:
-    """Do what a message of the leader requires of the data of a follower. Return whether it is about them."""
+    """Process a message of the leader about the data of a follower. Return whether the message is about data."""
     match message["type"]:
         case "common":
             data.adopt(received)

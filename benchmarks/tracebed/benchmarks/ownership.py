@@ -1,4 +1,4 @@
-"""The rules of DROM, on the entries of the table of a node: who may get which CPUs, and when.
+"""The rules of DROM on the entries of the node's table: which process may get which CPUs, and when.
 
 Each function changes the entries of one transaction. The calls of administrators and processes are in `drom.py`.
 """
@@ -9,10 +9,10 @@ import enum
 import os
 from collections.abc import Iterable, Mapping
 
-from tracebed.benchmarks.node_table import Entry, Transaction, bits
+from tracebed.benchmarks.node_table import TableEntry, Transaction, bits
 
 
-class Result(enum.IntEnum):
+class DromResult(enum.IntEnum):
     """Result of a call. Errors are negative."""
 
     SUCCESS = 0
@@ -34,7 +34,7 @@ class Result(enum.IntEnum):
     REGISTERED = -6
     """The process is registered already."""
     FULL = -7
-    """The table has no room."""
+    """The table is full."""
 
     @property
     def error(self) -> bool:
@@ -51,76 +51,76 @@ class Flags(enum.IntFlag):
     RETURN_STOLEN = 2
     """At the end, return CPUs to the processes from which they were taken. Otherwise they become free."""
     SYNC = 4
-    """Wait until all processes concerned have polled. Without this flag, no call waits."""
+    """Wait until all affected processes have polled. Without this flag, no call waits."""
     REPLACE = 8
     """Replace pending changes. Without this flag, a process with a pending change can neither be changed nor lose CPUs.
-    CPUs that were taken from the process before do not return to it. This flag is for an administrator that alone
-    decides for the node, and cannot be combined with SYNC."""
+    CPUs that were taken from the process before do not return to it. This flag is for the only administrator of a node,
+    and cannot be combined with SYNC."""
 
 
-def assign(found: Transaction, entry: Entry, wanted: int, flags: Flags) -> Result:
-    """Assign the CPUs `wanted` to a process, or change nothing."""
+def assign(found: Transaction, entry: TableEntry, requested: int, flags: Flags) -> DromResult:
+    """Assign the CPUs `requested` to a process, or change nothing."""
     if entry.pending and Flags.REPLACE not in flags:
-        return Result.PENDING
-    reclaim(found, _holders(found, entry, wanted))
-    holders = _holders(found, entry, wanted)
-    if wanted & ~found.node or (holders and Flags.STEAL not in flags):
-        return Result.PERMISSION
+        return DromResult.PENDING
+    reclaim(found, _holders(found, entry, requested))
+    holders = _holders(found, entry, requested)
+    if requested & ~found.node or (holders and Flags.STEAL not in flags):
+        return DromResult.PERMISSION
     if Flags.REPLACE not in flags and any(other.pending for other in holders):
-        return Result.PERMISSION
+        return DromResult.PERMISSION
     owned = 0  # CPUs that are taken already return to their first owner
     for other in found.entries.values():
         owned |= other.taken
     for other in holders:
-        other.taken |= other.target & wanted & ~owned
-        other.target &= ~wanted
-    entry.taken = 0 if Flags.REPLACE in flags else entry.taken & ~wanted
-    entry.target = wanted
+        other.taken |= other.target & requested & ~owned
+        other.target &= ~requested
+    entry.taken = 0 if Flags.REPLACE in flags else entry.taken & ~requested
+    entry.target = requested
     for other in (*holders, entry):
-        _tell(found, other)
-    return Result.NOTED if entry.pending or any(other.pending for other in holders) else Result.SUCCESS
+        _post(found, other)
+    return DromResult.NOTED if entry.pending or any(other.pending for other in holders) else DromResult.SUCCESS
 
 
-def register(found: Transaction, pid: int, parent: Entry | None, wanted: int | None) -> Result:
-    """Register a process with the CPUs `wanted`, out of those that were prepared for it or for `parent`."""
-    own = living(found, pid)
+def register(found: Transaction, pid: int, parent: TableEntry | None, requested: int | None) -> DromResult:
+    """Register a process with the CPUs `requested`, out of the CPUs prepared for it or for `parent`."""
+    own = alive_entry(found, pid)
     if own is not None and own.registered:
-        return Result.REGISTERED
+        return DromResult.REGISTERED
     source = own or (None if parent is None or parent.registered else parent)
     if source is None:
         return _register_unprepared(
-            found, pid, bits(os.sched_getaffinity(pid)) & found.node if wanted is None else wanted
+            found, pid, bits(os.sched_getaffinity(pid)) & found.node if requested is None else requested
         )
-    wanted = source.target if wanted is None else wanted
-    if wanted & ~source.target:
-        return Result.PERMISSION
+    requested = source.target if requested is None else requested
+    if requested & ~source.target:
+        return DromResult.PERMISSION
     entry = own or found.add(pid, registered=True)
     if entry is None:
-        return Result.FULL
+        return DromResult.FULL
     entry.registered = True
     if source is not entry:  # children inherit the CPUs piece by piece
-        source.target &= ~wanted
-        source.held &= ~wanted
+        source.target &= ~requested
+        source.held &= ~requested
         if not source.target:
             del found.entries[source.pid]
-    entry.target = wanted
+    entry.target = requested
     take(found, entry)
-    return Result.NOTED if entry.pending else Result.SUCCESS
+    return DromResult.NOTED if entry.pending else DromResult.SUCCESS
 
 
-def _register_unprepared(found: Transaction, pid: int, wanted: int) -> Result:
+def _register_unprepared(found: Transaction, pid: int, requested: int) -> DromResult:
     """Register a process with free CPUs."""
     entry = found.add(pid, registered=True)
     if entry is None:
-        return Result.FULL
-    result = assign(found, entry, wanted, Flags.NONE)
+        return DromResult.FULL
+    result = assign(found, entry, requested, Flags.NONE)
     if result.error:
         del found.entries[pid]
     return result
 
 
-def take(found: Transaction, entry: Entry) -> None:
-    """Release the CPUs that a process must give up, and take those that are available."""
+def take(found: Transaction, entry: TableEntry) -> None:
+    """Release the CPUs that a process must give up, and take the available CPUs of its target."""
     before, blocked = entry.held, 0
     for other in found.others(entry):
         blocked |= other.held
@@ -128,10 +128,10 @@ def take(found: Transaction, entry: Entry) -> None:
     released = before & ~entry.held
     for other in found.others(entry):
         if other.target & ~other.held & released:
-            _tell(found, other)
+            _post(found, other)
 
 
-def _tell(found: Transaction, entry: Entry) -> None:
+def _post(found: Transaction, entry: TableEntry) -> None:
     """Post a pending change to a process. A process that has not started takes its CPUs at once, as does this one."""
     if entry.pending:
         found.posted.add(entry.slot)
@@ -139,7 +139,7 @@ def _tell(found: Transaction, entry: Entry) -> None:
             take(found, entry)
 
 
-def release(found: Transaction, entry: Entry, flags: Flags) -> None:
+def release(found: Transaction, entry: TableEntry, flags: Flags) -> None:
     """Remove a process. Its CPUs return to the processes from which they were taken, or become free."""
     del found.entries[entry.pid]
     for other in found.entries.values():
@@ -147,22 +147,22 @@ def release(found: Transaction, entry: Entry, flags: Flags) -> None:
             other.target |= other.taken & entry.target
         other.taken &= ~entry.target
     for other in list(found.entries.values()):
-        _tell(found, other)
+        _post(found, other)
 
 
-def withdraw(found: Transaction, concerned: Mapping[int, int], before: Mapping[int, tuple[int, int]]) -> None:
+def withdraw(found: Transaction, affected: Mapping[int, int], before: Mapping[int, tuple[int, int]]) -> None:
     """Withdraw a change.
 
     Args:
         found: the table.
-        concerned: the processes of the change, with the CPUs that it gave them.
+        affected: the processes of the change, with the CPUs that the change assigned to them.
         before: the CPUs of all processes before the change, and those taken from them.
     """
-    for pid in concerned.keys() - before.keys():
+    for pid in affected.keys() - before.keys():
         if pid in found.entries:
             release(found, found.entries[pid], Flags.RETURN_STOLEN)
-    changed = [found.entries[pid] for pid in concerned if pid in found.entries]
-    changed = [entry for entry in changed if entry.target == concerned[entry.pid]]  # others have returned already
+    changed = [found.entries[pid] for pid in affected if pid in found.entries]
+    changed = [entry for entry in changed if entry.target == affected[entry.pid]]  # others have returned already
     for entry in changed:
         entry.target = 0
     for entry in changed:
@@ -172,22 +172,22 @@ def withdraw(found: Transaction, concerned: Mapping[int, int], before: Mapping[i
         target, entry.taken = before[entry.pid]
         entry.target = target & ~used
     for entry in changed:
-        _tell(found, entry)
+        _post(found, entry)
 
 
-def _holders(found: Transaction, entry: Entry, wanted: int) -> list[Entry]:
-    """Return the other processes that hold, or are to hold, one of the CPUs `wanted`."""
-    return [other for other in found.others(entry) if (other.held | other.target) & wanted]
+def _holders(found: Transaction, entry: TableEntry, requested: int) -> list[TableEntry]:
+    """Return the other processes that hold, or are to hold, one of the CPUs `requested`."""
+    return [other for other in found.others(entry) if (other.held | other.target) & requested]
 
 
-def living(found: Transaction, pid: int) -> Entry | None:
-    """Return the entry of a process, if the process still runs."""
+def alive_entry(found: Transaction, pid: int) -> TableEntry | None:
+    """Return the entry of a process if the process still runs, else None."""
     if pid in found.entries:
         reclaim(found, [found.entries[pid]])
     return found.entries.get(pid)
 
 
-def reclaim(found: Transaction, entries: Iterable[Entry]) -> None:
+def reclaim(found: Transaction, entries: Iterable[TableEntry]) -> None:
     """Remove the processes among `entries` that have died without a call of `finalize`."""
     for entry in list(entries):
         if not entry.alive:

@@ -1,7 +1,7 @@
 """Connections between the ranks of a job: both ends prove that they have the key of the job, then exchange messages.
 
-A message is a JSON object and, for some types, bytes. Neither end ever blocks on a connection: what cannot be written
-yet is kept, so two ranks that send each other large data do not wait for each other.
+A message is a JSON object and, for some types, bytes. Neither end blocks on a connection: unwritten bytes are buffered,
+so two ranks that send each other large data do not deadlock.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ CUT_S = 10
 """Time after which a connection between ranks on different machines is lost if the network does not carry it, s."""
 
 Data = bytes | bytearray | memoryview
-Heard = Callable[[dict[str, Any], memoryview], None]
+OnMessage = Callable[[dict[str, Any], memoryview], None]
 """A function of a message and its bytes."""
 
 _LENGTH = struct.Struct("!Q")
 
 
 def tune(peer: socket.socket) -> None:
-    """Let a TCP socket send short messages without delay, and fail if the network is cut for `CUT_S`."""
+    """Set a TCP socket to send short messages without delay, and to fail if the network is cut for `CUT_S`."""
     if peer.family == socket.AF_INET:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         tcp = {
@@ -56,15 +56,15 @@ class Peer:
     Args:
         selector: the selector of this rank.
         end: the connected socket, after the handshake.
-        heard: called with each message.
-        lost: called when the other rank has closed its end.
+        on_message: called with each message.
+        on_lost: called when the other rank has closed its end.
     """
 
     def __init__(
-        self, selector: selectors.BaseSelector, end: socket.socket, heard: Heard, lost: Callable[[], None]
+        self, selector: selectors.BaseSelector, end: socket.socket, on_message: OnMessage, on_lost: Callable[[], None]
     ) -> None:
         """Watch the connection."""
-        self._selector, self._end, self._heard, self._lost = selector, end, heard, lost
+        self._selector, self._end, self._on_message, self._on_lost = selector, end, on_message, on_lost
         self._unsent: deque[memoryview] = deque()
         self._buffer = bytearray(_LENGTH.size)
         self._missing = memoryview(self._buffer)
@@ -76,7 +76,7 @@ class Peer:
         selector.register(end, selectors.EVENT_READ, self._ready)
 
     def send(self, message: dict[str, Any], data: Data = b"") -> None:
-        """Send a message. The part that cannot be written now is kept, and `data` must not change until then."""
+        """Send a message. Unwritten bytes are buffered; `data` must not change until they are written."""
         head = encode(message)
         self._unsent.append(memoryview(_LENGTH.pack(len(head) + len(data)) + head))
         if data:
@@ -84,7 +84,7 @@ class Peer:
         self._flush()
 
     def close(self) -> None:
-        """Write what is kept, and close the connection."""
+        """Write the buffered bytes, and close the connection."""
         if not self.closed:
             self._end.setblocking(True)
             self._flush()
@@ -92,7 +92,7 @@ class Peer:
             self._forget()
 
     def _ready(self) -> None:
-        """Write what is kept, and read at most one message."""
+        """Write the buffered bytes, and read at most one message."""
         if self.closed:  # by the function of another ready descriptor
             return
         if self._unsent:
@@ -106,7 +106,7 @@ class Peer:
                 count = 0
             if not count:
                 self._forget()
-                self._lost()
+                self._on_lost()
                 return
             self._missing = self._missing[count:]
             if self._missing:
@@ -117,7 +117,7 @@ class Peer:
                 body = self._buffer
                 self._expect(_LENGTH.size, length=True)
                 end = body.index(b"\n") + 1
-                self._heard(decode(bytes(body[:end])), memoryview(body)[end:])
+                self._on_message(decode(bytes(body[:end])), memoryview(body)[end:])
                 return
 
     def _expect(self, size: int, *, length: bool) -> None:
@@ -126,7 +126,7 @@ class Peer:
         self._missing = memoryview(self._buffer)
 
     def _flush(self) -> None:
-        """Write as much as possible of what is kept."""
+        """Write as many of the buffered bytes as possible."""
         try:
             while self._unsent and not self.closed:
                 count = self._end.send(self._unsent[0])
@@ -138,7 +138,7 @@ class Peer:
             pass
         except OSError:
             self._forget()
-            self._lost()
+            self._on_lost()
         if not self.closed:
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
             if self._selector.get_key(self._end).events != events:

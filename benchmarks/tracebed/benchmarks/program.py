@@ -15,7 +15,7 @@ Address = str | tuple[str, int]
 
 
 class Program(NamedTuple):
-    """The work of a job, in total over all iterations and ranks. Units are those of the kernel."""
+    """The work of a job, in total over all iterations and ranks. Units are units of the kernel."""
 
     application: str
     serial_units: int
@@ -40,10 +40,10 @@ class Program(NamedTuple):
     command: Mapping[str, Any] = {}
     """Application `command`: the `arguments`, the `environment` and the `folder` (or None) of the program to run."""
     requests: Mapping[str, int] = {}
-    """Number of completed iterations -> number of nodes for which an evolving job then asks."""
+    """Number of completed iterations -> number of nodes that an evolving job then requests."""
     overhead: Mapping[str, int] = {}
     """Number of nodes -> units that the leader does on one core before its serial part, in total over all iterations.
-    They are what a speedup lacks on this number of nodes, and not part of the work or its checksum. Missing: 0."""
+    They model a lower speedup on this number of nodes, and are not part of the work or its checksum. Missing: 0."""
 
     @classmethod
     def lasting(
@@ -147,7 +147,7 @@ class Launch(NamedTuple):
     folder: Path
     """The folder of the output and the heartbeat file."""
     clock: str | None = None
-    """The file of the steady clock; None: the deadlines are those of the monotonic clock."""
+    """The file of the steady clock; None: deadlines refer to the monotonic clock."""
     table: Path | None = None
     """The table of the CPUs of the node, in which the CPUs of the rank are prepared; None: its CPUs never change."""
     pauses: Pauses | None = None

@@ -19,13 +19,13 @@ from queue import SimpleQueue
 from typing import Any
 
 from tracebed.benchmarks.clock import Clock, SteadyClock
-from tracebed.benchmarks.holding import Holding
+from tracebed.benchmarks.holding import HeldCpus
 from tracebed.benchmarks.kernels import Kernel, compute
 from tracebed.benchmarks.lines import Lines, decode, encode, wait
 from tracebed.benchmarks.own_data import DataKernel
 from tracebed.benchmarks.paced import Paced
 from tracebed.benchmarks.program import Launch, deal
-from tracebed.benchmarks.state import State
+from tracebed.benchmarks.state import DistributedState
 from tracebed.benchmarks.workers import Sample, Sleeper, Threads, Workers
 from tracebed.cpus import format_cpus
 
@@ -104,25 +104,25 @@ class BenchmarkRank:
         self.heartbeat = Heartbeat(launch.folder / heartbeat_name(launch.rank))
         self.clock = SteadyClock(launch.clock, launch.pauses) if launch.clock else Clock(launch.pauses)
         self.workers = self._make_workers(_for_all_units(kernel, launch))
-        self.holding = Holding(launch.table, launch.cpus)
+        self.holding = HeldCpus(launch.table, launch.cpus)
         """The CPUs of the rank. The workers are idle while it holds no CPU."""
         self.began = False
         """Whether the rank has held all CPUs with which it was to start."""
         self.seen: float | None = None
         """Time of the first doorbell since the last poll, as it is reported; None: there was no doorbell."""
         self._next: Callable[[], None] | None = None
-        """What this rank does once it holds CPUs; None: it does not wait for CPUs."""
-        self.told_lost = False
-        """Whether the agent knows that the table is lost."""
+        """The call that is made once this rank holds CPUs; None: the rank does not wait for CPUs."""
+        self.loss_reported = False
+        """Whether the loss of the table has been reported to the agent."""
         self.decided = self.adopted = 0.0
-        """Times at which this rank saw its latest CPUs in the table, and at which the workers had taken them over."""
+        """Times at which this rank read its latest CPUs in the table, and at which the workers used them."""
         self._without_cpus: float | None = None
         """Time since when this rank holds no CPU; None: it holds CPUs."""
         self.partitions = len(launch.cpus) if launch.program.partition == "static" else 0
         """Number of parts into which the data of the rank are divided at its start; 0: they are not divided."""
-        self.state = State(self.program.state_mib)
+        self.state = DistributedState(self.program.state_mib)
         self.data = kernel if isinstance(kernel, DataKernel) and launch.duty else None
-        """The own data of the application. Emulated ranks have none."""
+        """The own data of the application; None for emulated ranks."""
         self.samples: list[Sample] = []
         self.work_due = time.monotonic() + WORK_S
         self.iteration = 0
@@ -158,7 +158,7 @@ class BenchmarkRank:
     def run(self) -> int:
         """Run the rank until it ends, report the outcome to the agent, and return the exit status."""
         try:
-            self.once_holding(self._begin)
+            self.when_holding(self._begin)
             while self.outcome is None:
                 due = self.workers.deadline
                 for key, _ in wait(self.selector, None if due is None else self.clock.monotonic(due)):
@@ -170,8 +170,8 @@ class BenchmarkRank:
             self.outcome = ("failed", f"{type(error).__name__}: {error}")
         state, reason = self.outcome
         self.beat(state, changed=True)
-        self._tell_work()
-        self.tell(
+        self._send_work()
+        self.send_event(
             "finished",
             state=state,
             reason=reason,
@@ -184,10 +184,10 @@ class BenchmarkRank:
             left=self.left,
         )
         self.control.drain()
-        why = f" ({reason})" if reason else ""
+        detail = f" ({reason})" if reason else ""
         with contextlib.suppress(OSError):
             sys.stdout.write(
-                f"{self.name}: {state}{why}: {self.units_done} units in {self.iteration} iterations,"
+                f"{self.name}: {state}{detail}: {self.units_done} units in {self.iteration} iterations,"
                 f" mask {format_cpus(self.workers.cpus)}, {time.process_time():.3f} CPU seconds\n"
             )
         return 0 if state == "completed" else 1
@@ -208,7 +208,7 @@ class BenchmarkRank:
         """Process the end of this rank's share of a part: `units` units in `seconds` s of planned time."""
         raise NotImplementedError
 
-    def tell(self, type: str, **fields: Any) -> None:
+    def send_event(self, type: str, **fields: Any) -> None:
         """Send a message to the agent."""
         self.control.send({"type": type, "time": time.monotonic(), **fields})
 
@@ -220,13 +220,13 @@ class BenchmarkRank:
         if self.launch.duty:
             self.samples.append(self.workers.sample())
         if time.monotonic() >= self.work_due:
-            self._tell_work()
+            self._send_work()
 
-    def _tell_work(self) -> None:
+    def _send_work(self) -> None:
         if not self.launch.duty:
             self.samples.append(self.workers.sample())
         if self.samples:
-            self.tell("work", samples=self.samples)
+            self.send_event("work", samples=self.samples)
         self.samples = []
         self.work_due = time.monotonic() + WORK_S
 
@@ -298,7 +298,7 @@ class BenchmarkRank:
             self.in_part = False
             self.part_ended(self.part_units, self.workers.end())
 
-    # The CPUs: those of the table of the node, followed at malleability points.
+    # The CPUs: read from the table of the node at malleability points.
 
     def _from_agent(self) -> None:
         self.control.flush()
@@ -323,34 +323,34 @@ class BenchmarkRank:
 
     def refuse(self, message: dict[str, Any], what: str) -> None:
         """Report to the agent that a request is rejected."""
-        self.tell("error", what=what, request=message["request"])
+        self.send_event("error", what=what, request=message["request"])
 
-    def once_holding(self, go: Callable[[], None]) -> None:
-        """Follow the table, then call `go`: at once, or as soon as this rank holds CPUs. No worker may be busy."""
-        self._next = go
+    def when_holding(self, then: Callable[[], None]) -> None:
+        """Follow the table, then call `then`: at once, or as soon as this rank holds CPUs. No worker may be busy."""
+        self._next = then
         self.follow_table()
 
     def follow_table(self) -> None:
-        """Release and take CPUs as the table says. No worker may be busy."""
+        """Release and take CPUs according to the table. No worker may be busy."""
         if self.holding.due and self.holding.poll(self._adopt) and (self.began or self._ready):
-            self._tell_cpus()
+            self._send_cpu_masks()
         self.seen = None
-        if self.holding.lost and not self.told_lost:
-            self.tell("table_lost")
-        self.told_lost = self.holding.lost
+        if self.holding.lost and not self.loss_reported:
+            self.send_event("table_lost")
+        self.loss_reported = self.holding.lost
         if self._next is not None and self._ready:
             if self.workers.cpus != self.holding.cpus:  # they changed before this rank registered: the agent answered
                 self.workers.set_mask(self.holding.cpus)
-            go, self._next = self._next, None
-            go()
+            then, self._next = self._next, None
+            then()
 
     @property
     def _ready(self) -> bool:
-        """Whether this rank can compute. It starts with all its CPUs, and continues with those that it holds."""
+        """Whether this rank can compute. It starts with all its CPUs, and continues with the CPUs that it holds."""
         return bool(self.holding.cpus) and (self.began or self.holding.complete)
 
     def _adopt(self, cpus: tuple[int, ...]) -> None:
-        """Let the workers use the CPUs that this rank holds from now on. The table is locked."""
+        """Pin the workers to the new CPUs of this rank. The table is locked."""
         self.decided = self.clock.now()  # not before the lock: the change may have been made while this rank waited
         if cpus:
             self.workers.set_mask(cpus)
@@ -358,7 +358,7 @@ class BenchmarkRank:
             self.workers.suspend()
         self.adopted = self.clock.now()
 
-    def _tell_cpus(self) -> None:
+    def _send_cpu_masks(self) -> None:
         """Report the CPUs that this rank holds now, after a poll."""
         begun, cpus, now = self.decided, self.holding.cpus, self.adopted
         decided = self.clock.stamp(begun)
@@ -368,7 +368,7 @@ class BenchmarkRank:
             self._without_cpus = begun
         elif self.began:
             self.reconfiguring_s += now - begun
-        self.tell(
+        self.send_event(
             "resized",
             cpus=format_cpus(cpus),
             seen=decided if self.seen is None else self.seen,
@@ -381,7 +381,7 @@ class BenchmarkRank:
     def reconfigured(self) -> float:
         """Return the time spent in mask and member changes since the last call, s.
 
-        This time is added to the plan: the time that a rank saves while it waits for a deadline must not hide it.
+        This time is added to the plan. Otherwise the slack before a deadline would hide it.
         """
         seconds, self.reconfiguring_s = self.reconfiguring_s, 0.0
         return seconds

@@ -73,7 +73,7 @@ def rearranged(total: int, order: Sequence[str], members: Sequence[str]) -> list
 
 
 def moves(total: int, old: Sequence[str], new: Sequence[str]) -> list[Move]:
-    """Return the moves from the blocks of the ranks `old` to those of the ranks `new`, both in order of their blocks.
+    """Return the moves from the blocks of the ranks `old` to the blocks of the ranks `new`, each in order of blocks.
 
     Each page whose rank changes moves once, directly to its new rank. The other pages do not move.
     """

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 
-class Stages(NamedTuple):
+class ReconfigurationStages(NamedTuple):
     """One change of the number of ranks of a job, by stage. Stages follow each other, so their sum is the total."""
 
     before: int
@@ -50,7 +50,7 @@ HEADINGS = (
 )
 
 
-def table(stages: Iterable[Stages]) -> str:
+def table(stages: Iterable[ReconfigurationStages]) -> str:
     """Return the changes as a table, one row each."""
     rows = [HEADINGS, *map(_row, stages)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
@@ -58,7 +58,7 @@ def table(stages: Iterable[Stages]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _row(change: Stages) -> tuple[str, ...]:
+def _row(change: ReconfigurationStages) -> tuple[str, ...]:
     times = (change.decision_s, change.spawn_s, change.redistribution_s, change.termination_s, change.total_s)
     return (
         f"{change.before} -> {change.after}",

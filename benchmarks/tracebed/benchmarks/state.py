@@ -16,7 +16,7 @@ WINDOW = 4
 """Largest number of pages that are on the way to a rank at the same time."""
 
 
-class State:
+class DistributedState:
     """The pages that a rank holds.
 
     The content of each page follows from its number, so that every byte can be checked after any number of moves.
@@ -36,7 +36,7 @@ class State:
             self.pages[page] = self._content(page, table)
 
     def wrong(self) -> list[int]:
-        """Return the held pages with another content than `fill` writes."""
+        """Return the held pages whose content differs from the content written by `fill`."""
         table = hashlib.shake_128(b"state").digest(2 * PAGE)
         return [page for page, data in self.pages.items() if data != self._content(page, table)]
 
@@ -65,7 +65,12 @@ class Moving:
     """
 
     def __init__(
-        self, plan: Sequence[Move], name: str, state: State, send: Callable[..., None], done: Callable[[], None]
+        self,
+        plan: Sequence[Move],
+        name: str,
+        state: DistributedState,
+        send: Callable[..., None],
+        done: Callable[[], None],
     ) -> None:
         """Start without a page on the way."""
         self._name, self._state, self._send, self._done = name, state, send, done
@@ -118,8 +123,8 @@ class Moving:
                 self._send(source, {"type": "fetch", "page": page})
 
 
-def answer(state: State, message: dict[str, Any], data: Data, send: Callable[..., None]) -> bool:
-    """Do what a message of the leader requires of the pages of a follower. Return whether it is about pages."""
+def answer(state: DistributedState, message: dict[str, Any], data: Data, send: Callable[..., None]) -> bool:
+    """Process a message of the leader about the pages of a follower. Return whether the message is about pages."""
     match message["type"]:
         case "fill":
             state.fill(Block(message["first"], message["end"]))

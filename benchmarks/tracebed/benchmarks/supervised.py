@@ -11,11 +11,11 @@ from typing import Any
 
 from tracebed.benchmarks.affinity import set_affinity, signal_descendants
 from tracebed.benchmarks.follower import Follower
-from tracebed.benchmarks.keeper import Keeper
 from tracebed.benchmarks.kernels import Kernel
 from tracebed.benchmarks.malleable import Leader
 from tracebed.benchmarks.program import Launch
 from tracebed.benchmarks.rank import BenchmarkRank, Control
+from tracebed.benchmarks.watchdog import Watchdog
 from tracebed.benchmarks.workers import Workers
 
 INHERITED = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR")
@@ -35,20 +35,20 @@ def run(launch: Launch, control: Control, kernel: Kernel, *, moves: bool) -> int
         kernel: the kernel of the application, which is not used.
         moves: whether the command follows changes of the CPUs of the rank.
     """
-    keeper = Keeper()  # before this process has threads
+    watchdog = Watchdog()  # before this process has threads
     try:
         rank = (CommandLeader if launch.leader else CommandFollower)(launch, control, kernel)
-        rank.supervise(keeper, moves=moves)
+        rank.supervise(watchdog, moves=moves)
         return rank.run()
     finally:
-        keeper.close()
+        watchdog.close()
 
 
-class Moved(Workers):
+class CommandCpus(Workers):
     """The CPUs of a command. They compute no units."""
 
-    keeper: Keeper | None = None
-    """The keeper of the command, which is to follow the CPUs; None: the command keeps its CPUs."""
+    watchdog: Watchdog | None = None
+    """The watchdog of a command that follows changes of the CPUs; None: the command keeps its CPUs."""
 
     @property
     def busy(self) -> bool:
@@ -63,33 +63,33 @@ class Moved(Workers):
         """Replace the mask by `cpus`, and move all threads of the command to them."""
         super().set_mask(cpus)
         os.sched_setaffinity(0, cpus)
-        if self.keeper is not None:
-            set_affinity(self.keeper.pid, cpus, descendants=True)
-            signal_descendants(self.keeper.pid, signal.SIGCONT)
+        if self.watchdog is not None:
+            set_affinity(self.watchdog.pid, cpus, descendants=True)
+            signal_descendants(self.watchdog.pid, signal.SIGCONT)
 
     def suspend(self) -> None:
         """Stop all processes of the command until the next mask."""
-        if self.keeper is not None:
-            signal_descendants(self.keeper.pid, signal.SIGSTOP)
+        if self.watchdog is not None:
+            signal_descendants(self.watchdog.pid, signal.SIGSTOP)
 
 
 class CommandRank(BenchmarkRank):
     """The common part of the ranks of a command."""
 
-    keeper: Keeper
+    watchdog: Watchdog
     running = False
     terminated = False
 
     def _make_workers(self, kernel: Kernel) -> Workers:
-        return Moved(self.launch.cpus, self.program.rate, self._worked, self.clock)
+        return CommandCpus(self.launch.cpus, self.program.rate, self._worked, self.clock)
 
-    def supervise(self, keeper: Keeper, *, moves: bool) -> None:
-        """Take over the keeper. A SIGTERM of the agent is left to the command, which may end in an orderly way."""
-        assert isinstance(self.workers, Moved)
-        self.keeper, self.checksum = keeper, None
-        set_affinity(keeper.pid, self.workers.cpus)
-        self.workers.keeper = keeper if moves else None
-        self.selector.register(keeper.link, selectors.EVENT_READ, self._from_keeper)
+    def supervise(self, watchdog: Watchdog, *, moves: bool) -> None:
+        """Use the watchdog. A SIGTERM of the agent is left to the command, so that it can shut down cleanly."""
+        assert isinstance(self.workers, CommandCpus)
+        self.watchdog, self.checksum = watchdog, None
+        set_affinity(watchdog.pid, self.workers.cpus)
+        self.workers.watchdog = watchdog if moves else None
+        self.selector.register(watchdog.link, selectors.EVENT_READ, self._from_watchdog)
         signal.signal(signal.SIGTERM, self._terminate)
 
     def start_part(self, shares: Sequence[range] | None, behind: float) -> None:
@@ -105,7 +105,7 @@ class CommandRank(BenchmarkRank):
             "TRACEBED_CORES": str(len(self.workers.cpus)),
         }
         self.running = True
-        self.keeper.start(
+        self.watchdog.start(
             {
                 "arguments": command["arguments"],
                 "environment": {**own, **ranks, **variables},
@@ -123,14 +123,14 @@ class CommandRank(BenchmarkRank):
         if not self.running:
             self.fail("was terminated")
 
-    def _from_keeper(self) -> None:
-        message = self.keeper.receive()
+    def _from_watchdog(self) -> None:
+        message = self.watchdog.receive()
         if message is None:
-            self.fail("the keeper of the command was killed")
+            self.fail("the watchdog of the command was killed")
         elif message["type"] == "started":
             self.beat("running", changed=True)
         else:
-            self.selector.unregister(self.keeper.link)
+            self.selector.unregister(self.watchdog.link)
             self.running = False
             status = NOT_STARTED if message["status"] is None else message["status"]
             self.command_ended(status, "was terminated" if self.terminated else message["reason"] or _reason(status))
@@ -140,7 +140,7 @@ class CommandRank(BenchmarkRank):
 
         Args:
             status: exit status, negative for a signal.
-            reason: why the rank has failed; empty: it has not.
+            reason: why the rank has failed; empty: no failure.
         """
         raise NotImplementedError
 
@@ -153,7 +153,7 @@ def _reason(status: int) -> str:
 
 
 class CommandFollower(CommandRank, Follower):
-    """A rank whose command starts when the leader says so."""
+    """A rank that starts its command at the message `go` of the leader."""
 
     def command_ended(self, status: int, reason: str) -> None:
         """Report the exit status to the leader, which waits for all ranks."""

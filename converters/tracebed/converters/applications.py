@@ -21,7 +21,7 @@ UP_TO_MEDIUM, ALL = CLASSES[:2], CLASSES
 
 
 @dataclass(frozen=True)
-class Application:
+class ApplicationMix:
     """An application: its share of the jobs, and the size and run time classes of its jobs."""
 
     name: str
@@ -31,11 +31,11 @@ class Application:
 
 
 APPLICATIONS = (
-    Application("pils", 0.305, ALL, UP_TO_MEDIUM),
-    Application("stream", 0.308, ALL, UP_TO_MEDIUM),
-    Application("coreneuron", 0.355),
-    Application("nest", 0.026),
-    Application("alya", 0.006, ("small",), ("high",)),
+    ApplicationMix("pils", 0.305, ALL, UP_TO_MEDIUM),
+    ApplicationMix("stream", 0.308, ALL, UP_TO_MEDIUM),
+    ApplicationMix("coreneuron", 0.355),
+    ApplicationMix("nest", 0.026),
+    ApplicationMix("alya", 0.006, ("small",), ("high",)),
 )
 """Table 2 of the SD-Policy paper."""
 
@@ -73,7 +73,7 @@ def with_applications(
     workload: Workload,
     *,
     seed: int = 0,
-    applications: Sequence[Application] = APPLICATIONS,
+    applications: Sequence[ApplicationMix] = APPLICATIONS,
     sizes: Bounds | None = None,
     times: Bounds | None = None,
 ) -> Workload:
@@ -136,7 +136,7 @@ def exact_counts(jobs: int, shares: Sequence[float]) -> list[int]:
 def _dealt(
     size: IntArray,
     time: IntArray,
-    applications: Sequence[Application],
+    applications: Sequence[ApplicationMix],
     counts: Sequence[int],
     rng: np.random.Generator,
 ) -> tuple[IntArray, int]:

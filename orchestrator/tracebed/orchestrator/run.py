@@ -30,18 +30,18 @@ from tracebed.orchestrator.runs.files import check_sums, table_file, write_table
 from tracebed.orchestrator.runs.nodes import NodeFacts, ranges
 from tracebed.orchestrator.runs.replacement import Successor
 from tracebed.orchestrator.runs.schema import TABLES, conform
-from tracebed.orchestrator.setup import ROOMS, Setup
+from tracebed.orchestrator.setup import SETUP_PARTS, Setup
 from tracebed.parquet_file import read_frame
 
 JOURNAL = "journal.sqlite"
-SHAKEN = "shaken.csv"
-"""Metrics of runs with shaken input, which belong to the run."""
+PERTURBED = "shaken.csv"
+"""Metrics of runs with perturbed input, part of the files of the run."""
 FILES = ("run.json", "jobs.parquet")
 """The files by which a folder is recognized as a run."""
-PARTS = (*(f"{name}.parquet" for name in TABLES), JOURNAL, SHAKEN)
+PARTS = (*(f"{name}.parquet" for name in TABLES), JOURNAL, PERTURBED)
 """Further files of a run."""
 FORMAT = 4
-"""Version of the folder layout; other ones are rejected."""
+"""Version of the folder layout; other versions are rejected."""
 
 
 @dataclass
@@ -56,9 +56,9 @@ class RunInfo:
     workload: dict[str, Any]
     """`name`, `sha256`, `jobs` and `provenance`."""
     setup: Setup = field(default_factory=Setup)
-    """How the jobs were scheduled and time was modeled. `settings` has what the source of the run states of it."""
+    """The scheduling of the jobs and the model of time. `settings` contains the settings stated by the source."""
     parameters: dict[str, Any] = field(default_factory=dict)
-    """What only the executor of the run has: inventory, grain, balance, duty, ..."""
+    """Parameters specific to the executor of the run: inventory, grain, balance, duty, ..."""
     engine: str = ""
     """Simulator of a prediction: `compiled` or `python`. The results of both are identical."""
     seed: int = 0
@@ -78,7 +78,7 @@ class RunInfo:
     """CPUs handed over between jobs that share nodes, in a replay: `handovers` (number), `overlap_s` and `gap_s` (the
     longest overlap of two masks and the longest time between them on a CPU, wall s), `overlap_at` and `gap_at`."""
     strays: int = 0
-    """Number of ranks of a replay of which a process allowed itself other CPUs; `warnings` has their jobs and nodes."""
+    """Number of ranks of a replay with a process that changed its own CPU mask; `warnings` names jobs and nodes."""
     counts: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     health: dict[str, Any] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class RunInfo:
 
     @property
     def policy(self) -> str:
-        """Name of the policy; `setup.NOT_KNOWN` if the source does not record it."""
+        """Name of the policy; `setup.UNKNOWN_POLICY` if the source does not record it."""
         return self.setup.scheduling.policy
 
     @property
@@ -122,18 +122,18 @@ class RunInfo:
     def stated(self) -> dict[str, tuple[str, ...]]:
         """The settings that the source of the run states, by part of the setup.
 
-        A batch system states its own policy and what it does at time limits. A log or a file of another program states
+        A batch system states its own policy and its treatment of time limits. A log or a file of another program states
         the policy at most. The time of a real run is not modeled.
         """
         if self.source == "log" or self.imported:
             return {"scheduling": ("policy", "policy_parameters"), "timing": ("speed",)}
         if self.batch:
             return {"scheduling": ("policy", "policy_parameters", "over_limit"), "timing": ("speed",)}
-        return ROOMS | ({"timing": ("speed",)} if self.source == "replay" else {})
+        return SETUP_PARTS | ({"timing": ("speed",)} if self.source == "replay" else {})
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the run states besides policy and speed: settings, each overhead on its own, and `parameters`."""
+        """The stated settings besides policy and speed: settings, each overhead as a setting, and `parameters`."""
         parts = self.setup.as_dict()
         found = {name: parts[room][name] for room, names in self.stated.items() for name in names}
         for name in ("policy", "policy_parameters", "speed", "calibration"):
@@ -266,7 +266,7 @@ class Run:
 
     @property
     def resizes(self) -> pd.DataFrame:
-        """The reconfigurations in nodes, without those of the cores on a node and the denied requests."""
+        """The reconfigurations in nodes, without changes of the cores on a node and denied requests."""
         rows = self.reconfigurations
         return rows[((rows["node"] == -1) & (rows["state"] != "denied")).to_numpy()]
 

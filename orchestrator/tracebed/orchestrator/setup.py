@@ -3,7 +3,7 @@
 A run is a workload on a machine under a setup: `execute(workload, machine, setup)`, whether a simulator, a testbed or
 the program of another project executes it. Each setting is a field of `Scheduling` or of `Timing` and nowhere else: the
 options of the command line, the keywords of the api, the keys of YAML files and the metadata of runs are made from
-these fields. What only one executor has, such as the balance of a replay, is not part of the setup.
+these fields. Options of a single executor, such as the balance of a replay, are not part of the setup.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 AnyPolicy: TypeAlias = "str | type[Policy] | Policy"
 """A policy: the name of an installed one, `FILE.py:CLASS`, a class, or an instance."""
-NOT_KNOWN = "not known"
-"""The policy of a run whose source does not record it."""
+UNKNOWN_POLICY = "not known"
+"""Name of the policy of a run whose source does not record the policy."""
 SHORTEST_GRAIN_S = 1e-6
 """Shortest grain, wall seconds. A replay cannot have a shorter one either."""
 
 
-def about(text: str) -> dict[str, str]:
+def documented(text: str) -> dict[str, str]:
     """Return the metadata of a setting: its text in `--help` and in the docs."""
     return {"about": text}
 
@@ -44,25 +44,25 @@ def about(text: str) -> dict[str, str]:
 class Scheduling:
     """How the jobs of a run are scheduled."""
 
-    policy: str = field(default=NOT_KNOWN, metadata=about("Scheduling policy, or FILE.py:CLASS."))
+    policy: str = field(default=UNKNOWN_POLICY, metadata=documented("Scheduling policy, or FILE.py:CLASS."))
     policy_parameters: Mapping[str, Any] = field(
-        default_factory=dict, metadata=about("Parameters of the policy, by name; values may be texts.")
+        default_factory=dict, metadata=documented("Parameters of the policy, by name; values may be texts.")
     )
-    priority: str = field(default=FCFS, metadata=about("Order in which the policy considers waiting jobs."))
-    placement: str = field(default=FIRST, metadata=about("Which of the idle nodes a job gets."))
+    priority: str = field(default=FCFS, metadata=documented("Order in which the policy considers waiting jobs."))
+    placement: str = field(default=FIRST, metadata=documented("Which of the idle nodes a job gets."))
     grid: str = field(
         default="",
-        metadata=about(
+        metadata=documented(
             "Grid of the network between the nodes: 8x16, 4x4x8, torus:8x16.  [default: that of the inventory or of "
             "the workload's system]"
         ),
     )
     interval_s: float = field(
-        default=0.0, metadata=about("Scheduling interval in trace seconds. 0 (default) schedules on every event.")
+        default=0.0, metadata=documented("Scheduling interval in trace seconds. 0 (default) schedules on every event.")
     )
     over_limit: OverLimit = field(
         default=OverLimit.EXTEND,
-        metadata=about(
+        metadata=documented(
             "Jobs that outlive their time limit: extend the limit to the run time, kill the job, or expect it to take "
             "the limit again, or to end now."
         ),
@@ -97,27 +97,27 @@ class Scheduling:
 class Timing:
     """How the time of a run is modeled. A replay has only the speed: the rest belongs to predictions."""
 
-    speed: float = field(default=1.0, metadata=about("Trace seconds per wall second."))
+    speed: float = field(default=1.0, metadata=documented("Trace seconds per wall second."))
     runtime_model: RuntimeModel = field(
-        default=RuntimeModel.IDEAL, metadata=about("Run-time model for jobs that hold fewer cores than requested.")
+        default=RuntimeModel.IDEAL, metadata=documented("Run-time model for jobs that hold fewer cores than requested.")
     )
     malleability_interval_s: float = field(
         default=0.0,
-        metadata=about(
+        metadata=documented(
             "Time between malleability points of a job, in trace seconds. 0 (default) resizes jobs at once."
         ),
     )
     overheads: Overheads = field(
         default_factory=Overheads,
-        metadata=about("Overheads of the predicted system, wall s, by name; may be repeated."),
+        metadata=documented("Overheads of the predicted system, wall s, by name; may be repeated."),
     )
     calibration: Calibration | None = field(
         default=None,
-        metadata=about("Calibration of the predicted testbed: all overheads, and the distance of resizes."),
+        metadata=documented("Calibration of the predicted testbed: all overheads, and the distance of resizes."),
     )
     dispatched: bool | None = field(
         default=None,
-        metadata=about(
+        metadata=documented(
             "Whether the overheads of launches and ends are latencies of a batch system, before the start of "
             "a job and after its end.  [default: for a policy that models one]"
         ),
@@ -178,7 +178,7 @@ class Setup:
         else:
             name, made = registry.resolve(policy, given.pop("policy_parameters", None))
             start = cls(Scheduling(policy=name, policy_parameters=registry.parameters(made), instance=made))
-        parts = {room: {name: given[name] for name in names if name in given} for room, names in ROOMS.items()}
+        parts = {room: {name: given[name] for name in names if name in given} for room, names in SETUP_PARTS.items()}
         return cls(
             replace(start.scheduling, **parts["scheduling"]) if parts["scheduling"] else start.scheduling,
             replace(start.timing, **parts["timing"]) if parts["timing"] else start.timing,
@@ -230,12 +230,12 @@ class Setup:
         return self.complete()
 
     def measured(self) -> Setup:
-        """Return the setup of a replay, which measures the time that a prediction models.
+        """Return the setup of a replay. A replay measures the times that a prediction models.
 
         Raises:
             InputError: a setting of the timing other than the speed is given.
         """
-        for name in sorted(self.given.keys() & {*ROOMS["timing"]} - {"speed", "dispatched"}):
+        for name in sorted(self.given.keys() & {*SETUP_PARTS["timing"]} - {"speed", "dispatched"}):
             hint = "give its work rate as work_rate" if name == "calibration" else "leave the setting out"
             raise InputError(f"{name} is a setting of predictions, not of replays", hint=hint)
         return replace(self, timing=Timing(speed=self.timing.speed))
@@ -250,7 +250,9 @@ class Setup:
         """Return all settings as JSON values. A calibration is its hash."""
         calibration = self.timing.calibration
         own = {"overheads": asdict(self.timing.overheads), "calibration": calibration.sha256 if calibration else None}
-        parts = {room: {name: getattr(getattr(self, room), name) for name in names} for room, names in ROOMS.items()}
+        parts = {
+            room: {name: getattr(getattr(self, room), name) for name in names} for room, names in SETUP_PARTS.items()
+        }
         parts["timing"] |= own
         plain: dict[str, dict[str, Any]] = json.loads(json.dumps(parts, default=str))
         return plain
@@ -259,7 +261,9 @@ class Setup:
     def given(self) -> dict[str, Any]:
         """The settings that differ from their defaults, by name."""
         plain = Setup()
-        both = [(name, getattr(self, room), getattr(plain, room)) for room, names in ROOMS.items() for name in names]
+        both = [
+            (name, getattr(self, room), getattr(plain, room)) for room, names in SETUP_PARTS.items() for name in names
+        ]
         return {name: getattr(own, name) for name, own, usual in both if getattr(own, name) != getattr(usual, name)}
 
     @property
@@ -275,7 +279,7 @@ class Setup:
             InputError: a setting is unknown or invalid.
         """
         found = {}
-        for room, names in ROOMS.items():
+        for room, names in SETUP_PARTS.items():
             values = parts.get(room, {})
             if not isinstance(values, dict):
                 raise InputError(f"{room} is not an object")
@@ -291,7 +295,7 @@ class Setup:
 
 DEFAULT = Setup()
 """The setup without settings."""
-ROOMS = {
+SETUP_PARTS = {
     "scheduling": tuple(each.name for each in fields(Scheduling) if each.metadata),
     "timing": tuple(each.name for each in fields(Timing)),
 }

@@ -18,12 +18,12 @@ from tracebed.orchestrator.runs.schema import NAN, TABLES, conform, repeated
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.core_changes import CoreChanges
 from tracebed.orchestrator.scheduling.ledger import Ledger
-from tracebed.orchestrator.scheduling.record import MEASURED, Record
+from tracebed.orchestrator.scheduling.record import MEASURED, ScheduleRecord
 from tracebed.states import JobState
 
 
 def make_run(
-    record: Record,
+    record: ScheduleRecord,
     cluster: Cluster,
     info: RunInfo,
     *,
@@ -53,7 +53,7 @@ def make_run(
     return Run(info, table, allocations, reconfigurations_table(record), samples)
 
 
-def jobs_table(record: Record) -> pd.DataFrame:
+def jobs_table(record: ScheduleRecord) -> pd.DataFrame:
     """Return the table `jobs` of a run: one row per job, in submit order."""
     jobs = record.jobs
     columns = {
@@ -81,19 +81,19 @@ def jobs_table(record: Record) -> pd.DataFrame:
 
 
 def _texts(values: Any) -> Any:
-    """Return texts as a column. A column of empty texts is made without a look at each."""
+    """Return texts as a column. A column of empty texts is made without a check of each text."""
     return repeated("", len(values)) if isinstance(values, list) and not any(values) else pd.array(values, dtype="str")
 
 
-def _ids(record: Record) -> Any:
+def _ids(record: ScheduleRecord) -> Any:
     """Return the ids of the jobs as a column."""
     return pd.array(record.jobs.column("ids"), dtype="str")
 
 
-def reconfigurations_table(record: Record) -> pd.DataFrame:
+def reconfigurations_table(record: ScheduleRecord) -> pd.DataFrame:
     """Return the table `reconfigurations` of a run, in the order of the policy's decisions.
 
-    A change that no policy decided is at the time at which it was applied.
+    A change without a decision is recorded at the time it was applied.
     """
     ids = _ids(record)
     columns: dict[str, Any] = {name: np.asarray(values) for name, values in vars(record.resizes).items()}

@@ -28,7 +28,7 @@ import click
 
 import tracebed.api as tb
 from tracebed.benchmarks.clock import Clock
-from tracebed.orchestrator.replay import hearing, loop, outages, rounds
+from tracebed.orchestrator.replay import event_handler, loop, outages, rounds
 from tracebed.orchestrator.replay.journal import Journal
 from tracebed.orchestrator.replay.loop import Options, Replayer
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -212,7 +212,7 @@ def virtual_time(clock: VirtualClock) -> Iterator[None]:
     """Let the replayer read the virtual clock."""
     virtual = mock.Mock(monotonic=clock.now, process_time=time.process_time)
     with ExitStack() as stack:
-        for module in (hearing, loop, outages, rounds):
+        for module in (event_handler, loop, outages, rounds):
             stack.enter_context(mock.patch.object(module, "time", virtual))
         yield
 

@@ -9,18 +9,28 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from tracebed.registry import one_of
 
 if TYPE_CHECKING:
-    from tracebed.benchmarks.stages import Stages, table
+    from tracebed.benchmarks.stages import ReconfigurationStages, table
     from tracebed.benchmarks.standalone.pils import PilsResult
     from tracebed.benchmarks.standalone.pils import run as pils
     from tracebed.benchmarks.standalone.stream import LABEL, TOLERANCE, StreamResult
     from tracebed.benchmarks.standalone.stream import run as stream
 
-__all__ = ["LABEL", "TOLERANCE", "PilsResult", "Stages", "StreamResult", "pils", "reconfigure", "stream", "table"]
+__all__ = [
+    "LABEL",
+    "TOLERANCE",
+    "PilsResult",
+    "ReconfigurationStages",
+    "StreamResult",
+    "pils",
+    "reconfigure",
+    "stream",
+    "table",
+]
 
 Transport: TypeAlias = Literal["connections", "mpi"]
 
 _HOME = {
-    **dict.fromkeys(("Stages", "table"), ("stages", "")),
+    **dict.fromkeys(("ReconfigurationStages", "table"), ("stages", "")),
     "PilsResult": ("standalone.pils", ""),
     "pils": ("standalone.pils", "run"),
     **dict.fromkeys(("LABEL", "TOLERANCE", "StreamResult"), ("standalone.stream", "")),
@@ -41,7 +51,7 @@ def __getattr__(name: str) -> Any:
 
 def reconfigure(
     sizes: Sequence[int], state_mib: float, *, through: Transport = "connections"
-) -> tuple[Sequence[Stages], str]:
+) -> tuple[Sequence[ReconfigurationStages], str]:
     """Change the number of ranks of a job on this machine, and measure the stages of each change.
 
     Args:

@@ -13,7 +13,7 @@ from tracebed.api.results import Run
 from tracebed.converters import workload as converters
 from tracebed.converters.shaking import accident
 from tracebed.orchestrator import run as orchestrator
-from tracebed.orchestrator.run import SHAKEN
+from tracebed.orchestrator.run import PERTURBED
 from tracebed.validation import accidents
 from tracebed.validation import metrics as measuring
 from tracebed.validation.accidents import Difference, intervals, with_interval
@@ -21,7 +21,7 @@ from tracebed.validation.metrics import Metric
 from tracebed.validation.metrics.jobs import TAU
 
 __all__ = [
-    "SHAKEN",
+    "PERTURBED",
     "Difference",
     "Measured",
     "Metric",

@@ -9,9 +9,9 @@ from typing import Any
 from tracebed.orchestrator.testbeds import inventory_schema as schemas
 from tracebed.orchestrator.testbeds.checking import health as judging
 from tracebed.orchestrator.testbeds.checking.health import NodeHealth
-from tracebed.orchestrator.testbeds.checking.making import bring_up, take_down
-from tracebed.orchestrator.testbeds.checking.survey import NodeReport, known, survey
-from tracebed.orchestrator.testbeds.checking.written import as_yaml
+from tracebed.orchestrator.testbeds.checking.preparation import bring_up, take_down
+from tracebed.orchestrator.testbeds.checking.survey import NodeReport, described, survey
+from tracebed.orchestrator.testbeds.checking.yaml_text import as_yaml
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.outputs import INVENTORY
@@ -57,7 +57,7 @@ def nodes_up(
         >>> [group["made"] for group in tb.nodes_up("emulated-4")]
         [False]
     """
-    return bring_up(_inventory(nodes), say=on_step)
+    return bring_up(_inventory(nodes), on_step=on_step)
 
 
 def nodes_down(nodes: Inventory | Path | str) -> list[dict[str, Any]]:
@@ -98,7 +98,7 @@ def nodes_facts(
         >>> tb.nodes_facts("emulated-4")[0].facts["topology"]["cpus"] >= 1
         True
     """
-    return survey(_inventory(nodes), say=on_step)
+    return survey(_inventory(nodes), on_step=on_step)
 
 
 def nodes_check(
@@ -125,7 +125,7 @@ def nodes_check(
         'n1'
     """
     limits = judging.read_limits(health or judging.SHIPPED)
-    reports = survey(_inventory(nodes), measure=True, seconds=seconds, say=on_step)
+    reports = survey(_inventory(nodes), measure=True, seconds=seconds, on_step=on_step)
     return judging.judge(reports, limits)
 
 
@@ -154,7 +154,7 @@ def with_facts(nodes: Inventory | Path | str, reports: Iterable[NodeReport]) -> 
         >>> with_facts("emulated-4", []).name
         'emulated-4'
     """
-    return known(_inventory(nodes), reports)
+    return described(_inventory(nodes), reports)
 
 
 def without_nodes(nodes: Inventory | Path | str, names: Collection[str]) -> Inventory:

@@ -224,7 +224,7 @@ def replay(
     from tracebed.orchestrator.replay import session
     from tracebed.orchestrator.replay.commands import AllowedCommands
     from tracebed.orchestrator.replay.options import Options
-    from tracebed.orchestrator.replay.thresholds import Thresholds
+    from tracebed.orchestrator.replay.thresholds import HealthThresholds
     from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
 
     if resume and output is None:
@@ -235,7 +235,7 @@ def replay(
     if isinstance(own.get("commands"), Path | str):
         own["commands"] = AllowedCommands.read(Path(own["commands"]))
     if isinstance(own.get("health"), Path | str):
-        own["health"] = Thresholds.read(Path(own["health"]))
+        own["health"] = HealthThresholds.read(Path(own["health"]))
     setup = Setup.of(policy, **given).on(grid_of(workload, testbed))
     if chosen is not None:
         warn_of_another_testbed(chosen, testbed)

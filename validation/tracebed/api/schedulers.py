@@ -8,8 +8,8 @@ from pathlib import Path
 from tracebed.api.results import Run
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.batch import session
-from tracebed.orchestrator.batch.base import Settings
-from tracebed.orchestrator.replay.thresholds import Thresholds
+from tracebed.orchestrator.batch.base import BatchSettings
+from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.slurm.conf import read
 
 
@@ -39,7 +39,7 @@ def replay_on(
         output: folder of the run, on a file system that all nodes see. If the batch system stops answering, the
             journal stays beside it, and `resume` continues the replay.
         speed: trace seconds per wall second.
-        partition: partition of the jobs; by default that of the batch system.
+        partition: partition of the jobs; by default the default partition of the batch system.
         options: additional options of each submission, `KEY=VALUE` or `KEY`.
         configuration: configuration file of the batch system (`slurm.conf`); by default that of the environment.
         health: file of the thresholds of health; by default those that tracebed provides.
@@ -62,9 +62,9 @@ def replay_on(
     chosen = session.BatchOptions(
         speed,
         scheduler,
-        Settings(partition, tuple(options), Path(configuration) if configuration is not None else None),
+        BatchSettings(partition, tuple(options), Path(configuration) if configuration is not None else None),
     )
-    thresholds = Thresholds.read(Path(health)) if health is not None else None
+    thresholds = HealthThresholds.read(Path(health)) if health is not None else None
     return Run.of(
         session.replay(
             workload,

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tracebed.orchestrator.scheduling.names import PRIORITIES
-from tracebed.orchestrator.setup import ROOMS, SETTINGS, TYPES
+from tracebed.orchestrator.setup import SETTINGS, SETUP_PARTS, TYPES
 
-__all__ = ["PRIORITIES", "ROOMS", "SETTINGS", "TYPES"]
+__all__ = ["PRIORITIES", "SETTINGS", "SETUP_PARTS", "TYPES"]

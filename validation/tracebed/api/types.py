@@ -10,7 +10,7 @@ from tracebed.converters.workload import Provenance, Step, System, Workload
 from tracebed.orchestrator.evolving.programs import Communication
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.simulation.prediction import EngineChoice
-from tracebed.orchestrator.testbeds.calibration import Estimate
+from tracebed.orchestrator.testbeds.calibration import OverheadEstimate
 from tracebed.validation.fitting import LossName
 from tracebed.validation.simulators.simulator import MatchName, Side
 from tracebed.validation.verdict import Validation
@@ -23,11 +23,11 @@ __all__ = [
     "Cleaned",
     "Communication",
     "EngineChoice",
-    "Estimate",
     "Flexible",
     "LossName",
     "MatchName",
     "MetricVerdict",
+    "OverheadEstimate",
     "Provenance",
     "Reason",
     "Recipe",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tracebed.orchestrator.watching.follower import Follower
+from tracebed.orchestrator.watching.follower import JournalFollower
 from tracebed.orchestrator.watching.openmetrics import Metrics
 from tracebed.orchestrator.watching.picture import line, picture, snapshot
 from tracebed.orchestrator.watching.view import View
 
-__all__ = ["Follower", "Metrics", "View", "line", "picture", "snapshot"]
+__all__ = ["JournalFollower", "Metrics", "View", "line", "picture", "snapshot"]

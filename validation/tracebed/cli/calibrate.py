@@ -23,7 +23,7 @@ from tracebed.outputs import CALIBRATION
 
 if TYPE_CHECKING:
     from tracebed.api import Calibration
-    from tracebed.api.types import Estimate
+    from tracebed.api.types import OverheadEstimate
 
 
 @click.command(cls=Sectioned, sections={"Fit to recorded replays": ("workloads", "loss", "budget", "seed")})
@@ -154,11 +154,11 @@ def _show(made: Calibration) -> None:
         say(f"not measured: {what}")
 
 
-def _factor(estimate: Estimate) -> str:
+def _factor(estimate: OverheadEstimate) -> str:
     return f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})"
 
 
-def _row(name: str, estimate: Estimate) -> tuple[str, ...]:
+def _row(name: str, estimate: OverheadEstimate) -> tuple[str, ...]:
     repetitions = " ".join(f"{1e3 * value:.3g}" for value in estimate.repetitions)
     interval = f"{1e3 * estimate.low:.3g} to {1e3 * estimate.high:.3g}"
     return name.removesuffix("_s"), f"{1e3 * estimate.value:.3g}", interval, repetitions, f"{estimate.count:,}"

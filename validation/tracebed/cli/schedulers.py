@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebed.api.settings import ROOMS
+from tracebed.api.settings import SETUP_PARTS
 from tracebed.cli.messages import say
 from tracebed.cli.options import Command, ExtensionName, ExtensionOption, given
 from tracebed.cli.watch import shown_live
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tracebed.api import Run, Workload
 
 OF_TESTBEDS = (
-    *ROOMS["scheduling"],
+    *SETUP_PARTS["scheduling"],
     *("inventory", "balance", "work_rate", "clock", "on_node_failure", "drain", "commands"),
 )
 """Parameters that a replay with `--scheduler` does not accept."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tracebed.api.settings import PRIORITIES, ROOMS, SETTINGS, TYPES
+from tracebed.api.settings import PRIORITIES, SETTINGS, SETUP_PARTS, TYPES
 from tracebed.cli.options import (
     DURATION,
     PATH,
@@ -20,13 +20,13 @@ from tracebed.cli.options import (
 from tracebed.cli.policy_options import parsed
 from tracebed.errors import InputError
 
-SECTION = tuple(name for name in ROOMS["scheduling"] if not name.startswith("policy"))
+SECTION = tuple(name for name in SETUP_PARTS["scheduling"] if not name.startswith("policy"))
 """Settings of the section of help about scheduling."""
-OF_REPLAYS = (*ROOMS["scheduling"], "speed")
+OF_REPLAYS = (*SETUP_PARTS["scheduling"], "speed")
 """Settings of a replay."""
-OF_TIMING = tuple(name for name in ROOMS["timing"] if name != "dispatched")
+OF_TIMING = tuple(name for name in SETUP_PARTS["timing"] if name != "dispatched")
 """Settings of the time of a prediction. Whether a policy dispatches as a batch system is no option."""
-OF_PREDICTIONS = (*ROOMS["scheduling"], *OF_TIMING)
+OF_PREDICTIONS = (*SETUP_PARTS["scheduling"], *OF_TIMING)
 """Settings of a prediction."""
 
 
@@ -126,7 +126,7 @@ def _extension(group: str) -> dict[str, Any]:
 def table_of_settings() -> str:
     """Return the settings as a table in Markdown, for the page about the setup."""
     rows = ["| setting | part | option | meaning |", "|---|---|---|---|"]
-    for room, names in ROOMS.items():
+    for room, names in SETUP_PARTS.items():
         for name in names:
             option = f"`{declared(name)[-2]}`" if name in OF_PREDICTIONS else ""
             rows.append(f"| `{name}` | {room} | {option} | {SETTINGS[name].metadata['about']} |")

@@ -40,14 +40,14 @@ def shaken_runs(output: Path, runs: Iterable[tuple[Workload, Run]], count: int) 
 
 def show_shaken(run: Run, output: Path, shaken: pd.DataFrame) -> None:
     """Print each metric of a run with its interval over the runs with shaken input."""
-    from tracebed.api.measures import SHAKEN, intervals, metric_definitions
+    from tracebed.api.measures import PERTURBED, intervals, metric_definitions
 
     own, known = run.metrics(), metric_definitions()
     print_table(
         ["metric", "as it is", "median", "95 % of the runs: from", "to"],
         [[known[name].title, own[name], *row] for name, *row in intervals(shaken).itertuples()],
     )
-    say(f"{output / SHAKEN}: {len(shaken)} runs with shaken input")
+    say(f"{output / PERTURBED}: {len(shaken)} runs with shaken input")
 
 
 def change(found: Difference | None) -> str:

@@ -74,10 +74,10 @@ def watch(
     Example:
       tracebed watch runs/real
     """
-    from tracebed.api.watching import Follower, Metrics
+    from tracebed.api.watching import JournalFollower, Metrics
 
     with contextlib.ExitStack() as stack:
-        follower = stack.enter_context(contextlib.closing(Follower(run, wait=wait)))
+        follower = stack.enter_context(contextlib.closing(JournalFollower(run, wait=wait)))
         published = None
         if metrics is not None:
             published = Metrics(*_port_and_file(metrics))

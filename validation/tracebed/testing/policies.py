@@ -19,7 +19,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.scheduling.state import Decision, Policy, State, seen_by, shares
+from tracebed.orchestrator.scheduling.state import Decision, Policy, State, shares, visible_jobs
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.testing import workloads
 
@@ -130,7 +130,7 @@ class _Case:
 
     def check_sizes(self) -> None:
         """Check that each rigid job keeps its nodes, and each malleable job stays within its sizes."""
-        jobs = seen_by(self.policy, Jobs.of(self.workload, cores_per_node=1))
+        jobs = visible_jobs(self.policy, Jobs.of(self.workload, cores_per_node=1))
         rows = self.run.allocations[self.run.allocations["end"] > self.run.allocations["start"]]
         for job, own in rows.groupby("job_id"):
             number = jobs.ids.index(str(job))
@@ -195,7 +195,7 @@ class _Watched:
         return shares(self.policy)
 
     def view(self, jobs: Jobs) -> Jobs:
-        return seen_by(self.policy, jobs)
+        return visible_jobs(self.policy, jobs)
 
     def decide(self, state: State) -> Iterator[Decision]:
         steps = self.policy.decide(state)

@@ -134,12 +134,12 @@ class _Check:
             talk.channel.close()
             talk.await_end("`close` closes the input of the agent, which then ends")
             _demand(talk.channel.poll() in (0, None), "`poll` returns the exit status 0, or None if it is unknown")
-            _demand(bool(talk.channel.last_words()), "`last_words` tells how the command ended")
+            _demand(bool(talk.channel.exit_reason()), "`exit_reason` states how the command ended")
 
     def failure(self) -> None:
         talk = _Talk(self.run(self.group.nodes[0], "--nonsense"), self.patience_s)
         talk.await_end("the output ends with the command")
-        _demand("usage: " in talk.channel.last_words(), "`last_words` has the last line of the standard error")
+        _demand("usage: " in talk.channel.exit_reason(), "`exit_reason` contains the last line of the standard error")
         _demand(talk.channel.poll() in (1, None), "`poll` returns the exit status 1, or None if it is unknown")
 
     def flood(self) -> None:
@@ -228,7 +228,7 @@ class _Talk:
                 if message["type"] == kind:
                     return self.heard.pop(index)
             _demand(time.monotonic() < until, f"`{kind}` arrives within {self.patience_s:g} s, but did not")
-            _demand(not self.ended, f"`{kind}` arrives, but the channel ended: {self.channel.last_words()}")
+            _demand(not self.ended, f"`{kind}` arrives, but the channel ended: {self.channel.exit_reason()}")
             self._receive(until)
 
     def await_end(self, rule: str) -> None:

@@ -28,7 +28,7 @@ from tracebed.display import cell, effect
 from tracebed.errors import InputError
 from tracebed.files import replacing
 from tracebed.input_files import read_text
-from tracebed.orchestrator.run import SHAKEN, Run
+from tracebed.orchestrator.run import PERTURBED, Run
 from tracebed.validation.metrics import all_metrics, metrics
 from tracebed.validation.metrics.jobs import TAU
 from tracebed.validation.statistics import percentile
@@ -180,7 +180,7 @@ def with_interval(value: Any, found: Mapping[str, float] | None) -> Any:
 
 def keep(shaken: pd.DataFrame, folder: Path) -> None:
     """Write the metrics into the folder of the run whose input was shaken."""
-    with replacing(folder / SHAKEN) as stream:
+    with replacing(folder / PERTURBED) as stream:
         shaken.to_csv(stream, index=False)
 
 
@@ -196,7 +196,7 @@ def kept(folder: Path) -> pd.DataFrame | None:
     Raises:
         InputError: the file is not a table of metrics.
     """
-    path = folder / SHAKEN
+    path = folder / PERTURBED
     if not path.exists():
         return None
     try:

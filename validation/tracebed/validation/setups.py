@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, Field, create_model
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.setup import NOT_KNOWN, ROOMS, TYPES, Setup
+from tracebed.orchestrator.setup import SETUP_PARTS, TYPES, UNKNOWN_POLICY, Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 
@@ -24,12 +24,12 @@ AXES = ("priority", "runtime_model", "interval_s", "malleability_interval_s")
 """Settings of which an experiment may have several values."""
 OF_ALL_CELLS = tuple(
     name
-    for room in ROOMS.values()
+    for room in SETUP_PARTS.values()
     for name in room
     if name not in ("policy", "policy_parameters", "calibration", *AXES)
 )
 """Settings of which an experiment has one value for all cells: all but the policy, the axes, and files."""
-OF_REPLAYS = (*(name for name in ROOMS["scheduling"] if not name.startswith("policy")), "speed")
+OF_REPLAYS = (*(name for name in SETUP_PARTS["scheduling"] if not name.startswith("policy")), "speed")
 """Settings of a replay, besides its policy."""
 
 
@@ -51,7 +51,7 @@ def given(spec: BaseModel, settings: Iterable[str]) -> dict[str, Any]:
 def _checked(name: str, value: Any) -> Any:
     """Return the value of a setting. Raises ValueError if it is invalid."""
     try:
-        Setup.of(NOT_KNOWN, **{name: value})
+        Setup.of(UNKNOWN_POLICY, **{name: value})
     except InputError as error:
         raise ValueError(f"{error.what}; {error.hint}" if error.hint else error.what) from error
     return value

@@ -157,7 +157,7 @@ class Aligning(DataKernel):
         checksum = self._checksum if checksum is None else checksum
         if not checksum == splices == self._checksum:
             sums = f"splices {splices:016x}, chunks {self._checksum:016x}"
-            raise TestbedError(f"the checksum of the job is {checksum:016x}, and its data have other ones: {sums}")
+            raise TestbedError(f"the checksum of the job is {checksum:016x}, but its data have the checksums {sums}")
         counts = hashlib.sha256(_COUNTS.pack(*self.splices)).hexdigest()
         summary = {"chunks": self.chunks, "reads": self.reads, "checksum": f"{checksum:016x}", "splices": counts}
         self._summary.write_text(json.dumps(summary) + "\n")

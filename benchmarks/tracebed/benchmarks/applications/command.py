@@ -19,8 +19,8 @@ class Command(Application):
 
     Attributes:
         name: the name of the command in the file of allowed commands.
-        backend: `rigid`: the program keeps its CPUs; `affinity`: all its threads and processes are moved when the CPUs
-            of the job change.
+        backend: `rigid`: the program keeps its CPUs. `affinity`: all its threads and processes are bound to the new
+            CPUs when the CPUs of the job change.
     """
 
     demands: ClassVar[Demands] = Demands(cpu="those of the program", memory="at most `memory_mib`", bandwidth="unknown")

@@ -16,7 +16,7 @@ from tracebed.errors import InputError
 
 
 @dataclass(frozen=True)
-class Simulation(Application):
+class PhasedSimulation(Application):
     """A simulation: a memory-bound initialization, then long compute phases.
 
     Args:

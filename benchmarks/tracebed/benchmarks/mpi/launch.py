@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from tracebed.benchmarks.dmr import Answer, Sizes, check_status
+from tracebed.benchmarks.dmr import Answer, SizeRange, check_status
 from tracebed.benchmarks.dmr_manager import ResourceManager
-from tracebed.benchmarks.mpi.program import MODULE, Parameters
+from tracebed.benchmarks.mpi.program import MODULE, ProgramParameters
 from tracebed.benchmarks.mpi.state import ITEM
-from tracebed.benchmarks.stages import Stages
+from tracebed.benchmarks.stages import ReconfigurationStages
 from tracebed.errors import InputError, TestbedError
 
 INSTALL = "pip install 'tracebed[mpi]'"
@@ -37,7 +37,7 @@ TAIL = 2000
 
 
 @dataclass(frozen=True)
-class Result:
+class MpiResult:
     """The result of the program.
 
     Attributes:
@@ -50,11 +50,11 @@ class Result:
     library: str
     iterations: int
     checksum: int
-    stages: tuple[Stages, ...]
+    stages: tuple[ReconfigurationStages, ...]
 
 
 class Events:
-    """A cluster whose events lead to the planned sizes: processors become idle, or a job arrives that needs some.
+    """A cluster whose events lead to the planned sizes: processors become idle, or a job arrives.
 
     Args:
         sizes: the planned sizes, from the first one on.
@@ -64,7 +64,7 @@ class Events:
     def __init__(self, sizes: Sequence[int], iterations: int) -> None:
         self._sizes, self._iterations, self._checks = sizes, iterations, 0
 
-    def __call__(self, pid: int, size: int, sizes: Sizes) -> Answer:
+    def __call__(self, pid: int, size: int, sizes: SizeRange) -> Answer:
         """Decide on the next check, as DMR does."""
         step, rest = divmod(self._checks, self._iterations)
         self._checks += 1
@@ -90,7 +90,7 @@ def mpiexec() -> list[str]:
 
 def reconfigure(
     sizes: Sequence[int], state_mib: float, *, iterations: int = 3, plain: bool = True, timeout_s: float = 300.0
-) -> Result:
+) -> MpiResult:
     """Run the program on this machine, through all sizes, and return the stages of each change.
 
     Args:
@@ -115,7 +115,7 @@ def reconfigure(
         ResourceManager(Events(sizes, iterations)) as manager,
     ):
         report, output = Path(name) / "report.json", Path(name) / "output"
-        parameters = Parameters(list(sizes), elements, iterations, plain, str(report))
+        parameters = ProgramParameters(list(sizes), elements, iterations, plain, str(report))
         command += [sys.executable, "-m", MODULE, json.dumps(parameters._asdict())]
         environment = {**os.environ, **LOOPBACK, **ROOT, **manager.variables, MARK: str(os.getpid())}
         with open(output, "wb") as file:
@@ -127,8 +127,8 @@ def reconfigure(
         result = json.loads(report.read_text(encoding="utf-8"))
     if not result["valid"]:
         raise TestbedError("the state of the MPI program is wrong after its changes", hint="check the MPI library")
-    stages = tuple(Stages(*values) for values in result["stages"])
-    return Result(result["library"], result["iterations"], result["checksum"], stages)
+    stages = tuple(ReconfigurationStages(*values) for values in result["stages"])
+    return MpiResult(result["library"], result["iterations"], result["checksum"], stages)
 
 
 def _run(command: list[str], environment: dict[str, str], output: int, timeout_s: float) -> int | None:

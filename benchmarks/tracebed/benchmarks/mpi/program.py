@@ -1,6 +1,6 @@
 """A process of the malleable MPI program. `launch.py` starts the first one; this program spawns the others.
 
-At the start of each iteration, rank 0 asks for a change of the number of processes, as with `dmr_check_status`. To
+At the start of each iteration, rank 0 requests a change of the number of processes, as with `dmr_check_status`. To
 expand, the processes spawn new ones (MPI_Comm_spawn) and merge the two groups (MPI_Intercomm_merge), old ranks first.
 To shrink, the last ranks end after their state has moved. The other processes go on: no process restarts (method Merge
 of MaM; Martín-Álvarez, Aliaga, Castillo, Iserte, Mayo: "Dynamic Spawning of MPI Processes Applied to Malleability").
@@ -17,11 +17,11 @@ import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tracebed.benchmarks.dmr import Sizes
-from tracebed.benchmarks.dmr_manager import address, ask
+from tracebed.benchmarks.dmr import SizeRange
+from tracebed.benchmarks.dmr_manager import address, request_decision
 from tracebed.benchmarks.mpi import state
 from tracebed.benchmarks.redistribution import Block
-from tracebed.benchmarks.stages import Stages
+from tracebed.benchmarks.stages import ReconfigurationStages
 from tracebed.errors import TestbedError
 
 MODULE = "tracebed.benchmarks.mpi.program"
@@ -33,7 +33,7 @@ TERMINATION_S = 30.0
 """Longest wait for the end of a released process, s."""
 
 
-class Parameters(NamedTuple):
+class ProgramParameters(NamedTuple):
     """The parameters of the program."""
 
     sizes: list[int]
@@ -48,29 +48,29 @@ class Parameters(NamedTuple):
     """The file of the result."""
 
 
-class Process:
+class MpiProcess:
     """A process of the program: its part of the state, and the communicator of all processes."""
 
-    def __init__(self, mpi: Any, parameters: Parameters) -> None:
+    def __init__(self, mpi: Any, parameters: ProgramParameters) -> None:
         self.mpi, self.parameters = mpi, parameters
         self.comm = mpi.COMM_WORLD.Dup()
         self.iteration, self.changes = 0, 0
         self.block = state.block_of(parameters.elements, self.comm.size, self.comm.rank)
         self.vector = state.initial(self.block)
         self.plain: dict[int, float] = {}
-        self.stages: list[Stages] = []
+        self.stages: list[ReconfigurationStages] = []
         self.joining = False
-        """Whether the check of this iteration is the one that started the process."""
+        """Whether the check of this iteration started the process."""
 
     @classmethod
-    def joined(cls, mpi: Any, parent: Any) -> Process:
+    def joined(cls, mpi: Any, parent: Any) -> MpiProcess:
         """Return a spawned process after its first redistribution."""
         process = cls.__new__(cls)
         process.mpi, process.comm = mpi, parent.Merge(True)
         process.comm.Barrier()
         parent.Disconnect()
         values, process.iteration, process.changes, before = process.comm.bcast(None)
-        process.parameters = Parameters(*values)
+        process.parameters = ProgramParameters(*values)
         process.block = Block(0, 0)
         process.vector = state.initial(process.block)
         process.plain, process.stages, process.joining = {}, [], True
@@ -90,10 +90,10 @@ class Process:
         self.report()
 
     def check(self) -> bool:
-        """Ask for a change, and apply it. Return False if this process is released."""
+        """Request a change, and apply it. Return False if this process is released."""
         begun, target = time.monotonic(), None
         if self.comm.rank == 0:
-            target = self.ask()
+            target = self.request_size()
         target = self.comm.bcast(target)
         decision_s = time.monotonic() - begun
         before = self.comm.size
@@ -110,17 +110,19 @@ class Process:
                 part.end - part.first for _, _, part in state.transfers(self.parameters.elements, before, target)
             )
             times = (decision_s, spawn_s, redistribution_s, termination_s)
-            self.stages.append(Stages(before, target, *times, moved * state.ITEM / 2**20, self.plain.get(target)))
+            self.stages.append(
+                ReconfigurationStages(before, target, *times, moved * state.ITEM / 2**20, self.plain.get(target))
+            )
         return stays
 
-    def ask(self) -> int:
+    def request_size(self) -> int:
         """Return the number of processes after this malleability point."""
         sizes = self.parameters.sizes
         wanted = sizes[min(self.changes + 1, len(sizes) - 1)]
         path = address()
         if path is None:
             raise TestbedError("no resource manager answers the checks", hint="start python -m tracebed.benchmarks.mpi")
-        answer = ask(path, self.comm.size, Sizes(min(sizes), wanted, max(sizes)))
+        answer = request_decision(path, self.comm.size, SizeRange(min(sizes), wanted, max(sizes)))
         if answer.size < 1:
             raise TestbedError(f"the resource manager answers with the size {answer.size}")
         return answer.size
@@ -140,7 +142,7 @@ class Process:
         return spawn_s
 
     def redistribute(self, before: int, after: int) -> None:
-        """Move the state from the blocks of `before` ranks to those of `after` ranks."""
+        """Move the state from the blocks of `before` ranks to the blocks of `after` ranks."""
         rank, total = self.comm.rank, self.parameters.elements
         old = self.block
         new = state.block_of(total, after, rank)
@@ -229,9 +231,9 @@ def main(arguments: list[str]) -> None:
             merged.Free()
             parent.Disconnect()
         elif arguments[0] == JOIN:
-            Process.joined(MPI, parent).run()
+            MpiProcess.joined(MPI, parent).run()
         else:
-            process = Process(MPI, Parameters(**json.loads(arguments[0])))
+            process = MpiProcess(MPI, ProgramParameters(**json.loads(arguments[0])))
             if process.parameters.plain:
                 process.measure_plain_spawns()
             process.run()

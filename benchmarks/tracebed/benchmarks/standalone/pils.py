@@ -19,8 +19,8 @@ from pathlib import Path
 from tracebed import malleable
 from tracebed.benchmarks import kernels
 from tracebed.benchmarks.drom import TABLE, VARIABLE, Administrator
-from tracebed.benchmarks.node_table import Table
-from tracebed.benchmarks.ownership import Flags, Result
+from tracebed.benchmarks.node_table import NodeTable
+from tracebed.benchmarks.ownership import DromResult, Flags
 from tracebed.benchmarks.standalone.ranks import Reduce, run_ranks
 from tracebed.benchmarks.standalone.team import Team, chosen
 from tracebed.cpus import format_cpus
@@ -33,7 +33,7 @@ FEWER = "choose fewer ranks or threads"
 
 
 @dataclass(frozen=True)
-class Work:
+class PilsWork:
     """The work of the program.
 
     Attributes:
@@ -96,7 +96,7 @@ class PilsResult:
     """
 
     kernel: str
-    work: Work
+    work: PilsWork
     ranks: tuple[RankResult, ...]
     seconds: float
 
@@ -141,7 +141,7 @@ def run(
         units: units of work of a task, in place of `task_s`.
         ranks: number of processes. This process is rank 0.
         threads: threads of a rank; with a table of CPUs the largest number. None: all CPUs, divided by the ranks.
-        cpus: the CPUs; None: those of this process. Without a table only.
+        cpus: the CPUs; None: the CPUs of this process. Without a table only.
 
     Raises:
         InputError: an argument is invalid.
@@ -159,14 +159,14 @@ def run(
     parts = _parts(ranks, threads, cpus)
     if units is None:
         units = max(1, round(task_s * kernels.calibrate()))
-    work = Work(tuple(loads), grain, iterations, units)
+    work = PilsWork(tuple(loads), grain, iterations, units)
     begun = time.perf_counter()
     results = run_ranks(ranks, partial(_rank, work=work, parts=parts, threads=threads))
     return PilsResult(kernels.kernel_name(), work, tuple(results), time.perf_counter() - begun)
 
 
 def _parts(ranks: int, threads: int | None, cpus: Sequence[int] | None) -> list[tuple[int, ...]]:
-    """Return the CPUs of each rank. A single rank takes those of the table of CPUs, if there is one: ()."""
+    """Return the CPUs of each rank. If there is a table of CPUs, a single rank takes its CPUs from there: ()."""
     table = os.environ.get(TABLE)
     if table and cpus is not None:
         raise InputError("CPUs are given, but the table of CPUs chooses them", hint="leave the CPUs out")
@@ -185,20 +185,20 @@ def _parts(ranks: int, threads: int | None, cpus: Sequence[int] | None) -> list[
 
 
 def _prepared(path: Path) -> tuple[int, ...]:
-    """Return the CPUs that an administrator prepared for this process; otherwise those that the process may use."""
+    """Return the CPUs that an administrator prepared for this process; otherwise the CPUs that it may use."""
     pid = os.environ.get(VARIABLE, "")
     if pid.isdecimal():
-        with closing(Table(path)) as table:
+        with closing(NodeTable(path)) as table:
             result, cpus = Administrator(table).mask(int(pid), Flags.SYNC)
         if not result.error:
             return cpus
-        if result is not Result.NO_PROCESS:
+        if result is not DromResult.NO_PROCESS:
             raise TestbedError(f"the CPUs of this process are not available: {result.name}", where=str(path))
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def _rank(
-    rank: int, reduce: Reduce, *, work: Work, parts: Sequence[tuple[int, ...]], threads: int | None
+    rank: int, reduce: Reduce, *, work: PilsWork, parts: Sequence[tuple[int, ...]], threads: int | None
 ) -> RankResult:
     """Run a rank."""
     load = work.load(rank)
@@ -232,7 +232,7 @@ def _rank(
     return RankResult(load, tuple(masks), tuple(compute_s), tuple(iteration_s), cpu_s, checksum % kernels.MODULUS)
 
 
-def _tasks(team: Team, work: Work, load: int, first: int) -> list[tuple[int, float]]:
+def _tasks(team: Team, work: PilsWork, load: int, first: int) -> list[tuple[int, float]]:
     """Do the tasks of an iteration. Threads take groups of tasks until all are taken.
 
     Args:

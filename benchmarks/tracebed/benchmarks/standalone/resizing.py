@@ -1,8 +1,8 @@
 """The stages of resizes through the connections between ranks: a job on this machine that goes through given sizes.
 
-The ranks are those of replays, and this program takes the place of their agents. A rank computes for a tenth of its
-time on one CPU, so that more ranks than CPUs hardly disturb each other. A process of its own forks the ranks, since the
-process of a caller may have threads.
+The ranks are started as in replays, and this program replaces their agents. A rank computes for a tenth of its time on
+one CPU, so that more ranks than CPUs hardly disturb each other. A separate process forks the ranks, since the process
+of a caller may have threads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tracebed.benchmarks.kernels import calibrate, compute
 from tracebed.benchmarks.lines import decode, encode
 from tracebed.benchmarks.memory import free_mib
 from tracebed.benchmarks.program import Launch, Program
-from tracebed.benchmarks.stages import Stages
+from tracebed.benchmarks.stages import ReconfigurationStages
 from tracebed.errors import InputError, TestbedError
 
 DUTY = 0.1
@@ -42,7 +42,7 @@ TAIL = 2000
 
 def reconfigure(
     sizes: Sequence[int], state_mib: float, *, plain: bool = True, timeout_s: float = 300.0
-) -> tuple[Stages, ...]:
+) -> tuple[ReconfigurationStages, ...]:
     """Run a job through all sizes, and return the stages of each change.
 
     The new ranks start while the job waits for its malleability point. So decision and spawn overlap, and their sum is
@@ -75,7 +75,7 @@ def reconfigure(
             raise TestbedError(f"the job did not end within {timeout_s:g} s") from error
     if done.returncode != 0:
         raise TestbedError(f"the job has failed with status {done.returncode}: {done.stderr[-TAIL:].strip()}")
-    return tuple(Stages(*values) for values in json.loads(done.stdout))
+    return tuple(ReconfigurationStages(*values) for values in json.loads(done.stdout))
 
 
 class _Rank:
@@ -90,7 +90,7 @@ class _Rank:
         self.process.start()
         theirs.close()
 
-    def hear(self, kind: str) -> dict[str, Any]:
+    def wait_for(self, kind: str) -> dict[str, Any]:
         """Return the next event of this kind. Raises TestbedError if the rank ends or reports an error before it."""
         while line := self._lines.readline():
             message = decode(line)
@@ -102,7 +102,7 @@ class _Rank:
 
     def end(self) -> float:
         """Wait for the end of the rank, and return the time since the leader released it, s; 0: not released."""
-        left = self.hear("finished").get("left")
+        left = self.wait_for("finished").get("left")
         self.process.join(ANSWER_S)
         seconds = 0.0 if left is None else time.monotonic() - left
         self.close()
@@ -142,25 +142,25 @@ class _Job:
         self._cpus = sorted(os.sched_getaffinity(0))
         begun = time.monotonic()
         self._ranks = [self._start(0, size)]
-        self._ranks[0].hear("listening")
+        self._ranks[0].wait_for("listening")
         self._ranks += [self._start(number, size) for number in range(1, size)]
-        self._ranks[0].hear("started")
+        self._ranks[0].wait_for("started")
         self.start_s = time.monotonic() - begun
 
-    def resize(self, size: int) -> Stages:
+    def resize(self, size: int) -> ReconfigurationStages:
         """Change the number of ranks, and return the stages."""
         before = len(self._ranks)
         self._ranks += [self._start(number, size) for number in range(before, size)]
         self._requests += 1
         members = [f"n{number}" for number in range(size)]
         self._ranks[0].control.sendall(encode({"request": str(self._requests), "members": members}))
-        found = self._ranks[0].hear("resized")["stages"]
+        found = self._ranks[0].wait_for("resized")["stages"]
         terminations = [rank.end() for rank in self._ranks[size:]]
         del self._ranks[size:]
         spawn_s, moved_mib = found["spawn_s"] or 0.0, found["moved_mib"] or 0.0
         termination_s = max(terminations, default=0.0)
         times = (found["decision_s"], spawn_s, found["redistribution_s"], termination_s)
-        return Stages(before, size, *times, moved_mib)
+        return ReconfigurationStages(before, size, *times, moved_mib)
 
     def close(self) -> None:
         """End all ranks."""
@@ -186,7 +186,7 @@ class _Job:
         )
 
 
-def main(order: dict[str, Any]) -> list[Stages]:
+def main(order: dict[str, Any]) -> list[ReconfigurationStages]:
     """Run the jobs of an order, and return the stages."""
     folder, sizes, rate = Path(order["folder"]), order["sizes"], calibrate()
     starts = {}

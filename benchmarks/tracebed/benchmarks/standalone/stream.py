@@ -1,7 +1,7 @@
 """STREAM: the memory bandwidth of threads on CPUs of their own.
 
-The kernels, sizes, repetitions and the validation are those of STREAM 5.10 (McCalpin), written from its description. As
-STREAM's rules ask, results are labeled as results of a variant (`LABEL`).
+The kernels, sizes, repetitions and the validation follow STREAM 5.10 (McCalpin), written from its description. As
+STREAM's rules require, results are labeled as results of a variant (`LABEL`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MIB = 2**20
 
 
 @dataclass(frozen=True)
-class Repetition:
+class StreamRepetition:
     """One run of the four kernels.
 
     Attributes:
@@ -48,7 +48,7 @@ class Repetition:
 
 
 @dataclass(frozen=True)
-class Row:
+class StreamRow:
     """The result of a kernel on a number of threads.
 
     Attributes:
@@ -81,7 +81,7 @@ class StreamResult:
     kernel: str
     elements: int
     cache_bytes: int | None
-    repetitions: tuple[Repetition, ...]
+    repetitions: tuple[StreamRepetition, ...]
     errors: tuple[float, float, float]
 
     @property
@@ -98,17 +98,17 @@ class StreamResult:
         """Return the numbers of threads for which there is a result."""
         return sorted({len(repetition.cpus) for repetition in self._counted()})
 
-    def table(self, threads: int) -> list[Row]:
+    def table(self, threads: int) -> list[StreamRow]:
         """Return the result of each kernel on `threads` threads."""
         counted = [repetition for repetition in self._counted() if len(repetition.cpus) == threads]
         rows = []
         for function in Function:
             times = [repetition.seconds[function] for repetition in counted]
             rate = function.bytes * self.elements / min(times) / MB
-            rows.append(Row(function, rate, sum(times) / len(times), min(times), max(times)))
+            rows.append(StreamRow(function, rate, sum(times) / len(times), min(times), max(times)))
         return rows
 
-    def _counted(self) -> Sequence[Repetition]:
+    def _counted(self) -> Sequence[StreamRepetition]:
         """Return all repetitions but the first."""
         return self.repetitions[1:]
 
@@ -136,7 +136,7 @@ def run(
     Args:
         elements: elements of an array; None: by STREAM's rule, at least `ELEMENTS`.
         threads: number of threads; with a table of CPUs the largest number. None: one for each CPU.
-        cpus: the CPUs; None: those of this process. Without a table only.
+        cpus: the CPUs; None: the CPUs of this process. Without a table only.
         repetitions: number of repetitions, 2 to `MOST_REPETITIONS`. The first one does not count.
 
     Raises:
@@ -151,13 +151,13 @@ def run(
         cache_bytes = last_level_cache(used)
         elements = _sized(elements, cache_bytes)
         data = arrays(elements)
-        done: list[Repetition] = []
+        done: list[StreamRepetition] = []
         with Team(used) as team:
             _fill(team, functions, data)
             for _ in range(repetitions):
                 if m.poll():
                     team.resize(chosen(m, None, threads))
-                done.append(Repetition(team.cpus, _repetition(team, functions, data)))
+                done.append(StreamRepetition(team.cpus, _repetition(team, functions, data)))
     all_used = {cpu for repetition in done for cpu in repetition.cpus}
     return StreamResult(
         kernel=kernels.kernel_name(),

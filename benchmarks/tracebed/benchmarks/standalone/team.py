@@ -42,7 +42,7 @@ class Team:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the threads, and let the calling thread use the CPUs that it used before."""
+        """End the threads, and restore the affinity of the calling thread."""
         for work in self._work:
             work.put(None)
         for thread in self._threads:
@@ -96,8 +96,8 @@ def chosen(program: Attached, cpus: Sequence[int] | None, threads: int | None) -
     """Return the CPUs for the threads of a program.
 
     Args:
-        program: the program. With a table of CPUs, its CPUs are those that it holds.
-        cpus: the CPUs; None: those of the program.
+        program: the program. With a table of CPUs, it uses the CPUs that it holds.
+        cpus: the CPUs; None: the CPUs of the program.
         threads: number of threads; with a table of CPUs the largest number. None: one for each CPU.
 
     Raises:

@@ -7,20 +7,20 @@ from pathlib import Path
 
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.batch.base import LIVE, BatchSystem, Phase
+from tracebed.orchestrator.batch.killed_replay import IN_FLIGHT_S, KilledReplay
 from tracebed.orchestrator.batch.loop import CANCEL_S, POLL_S
-from tracebed.orchestrator.batch.past import IN_FLIGHT_S, Past
 from tracebed.orchestrator.replay.journal import has_facts
 from tracebed.orchestrator.run import JOURNAL
 
 CANCELLED = frozenset({Phase.WAITING, Phase.RUNNING, Phase.UNKNOWN})
-"""Phases of jobs that are cancelled. Jobs in the phase `ENDING` end without it."""
+"""Phases of jobs that are cancelled. Jobs in the phase `ENDING` are not cancelled."""
 
 
-def cancel_left(folder: Path, system: BatchSystem) -> None:
+def cancel_leftover_jobs(folder: Path, system: BatchSystem) -> None:
     """Cancel the jobs of a killed replay, and wait until they have released their nodes.
 
-    The jobs are found by the prefix of their names in the journal. Jobs whose submission the journal does not confirm
-    are found too.
+    The jobs are found by the prefix of their names in the journal. The prefix also finds jobs whose submission is not
+    confirmed in the journal.
 
     Args:
         folder: the working folder of the replay.
@@ -32,9 +32,9 @@ def cancel_left(folder: Path, system: BatchSystem) -> None:
     """
     if not has_facts(folder / JOURNAL):
         return  # no job was submitted
-    past = Past(folder)
+    past = KilledReplay(folder)
     start = time.monotonic()
-    settled = start + (IN_FLIGHT_S if past.calling else 0.0)
+    settled = start + (IN_FLIGHT_S if past.submitting else 0.0)
     while True:
         began = time.monotonic()
         found = system.poll(past.facts["prefix"], ()).values()

@@ -34,7 +34,7 @@ LIVE = frozenset({Phase.WAITING, Phase.RUNNING, Phase.ENDING})
 
 
 @dataclass(frozen=True)
-class Request:
+class JobRequest:
     """A job to be submitted."""
 
     name: str
@@ -50,7 +50,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Observation:
+class JobObservation:
     """State of a job at one instant, as the batch system reports it."""
 
     id: str
@@ -105,30 +105,30 @@ class BatchSystem(Protocol):
     def facts(self) -> SystemFacts:
         """Return the description of the system."""
 
-    def submit(self, request: Request) -> str:
+    def submit(self, request: JobRequest) -> str:
         """Submit a job and return its ID. Raises Refused if the system will never accept the job."""
 
-    def poll(self, prefix: str, known: Collection[str]) -> dict[str, Observation]:
+    def poll(self, prefix: str, known: Collection[str]) -> dict[str, JobObservation]:
         """Return the jobs whose names begin with `prefix`, by name, in one request for all jobs.
 
         Args:
             prefix: the beginning of the names of all jobs of a replay.
-            known: ids of jobs that have not ended yet. The system looks them up also in its records of past jobs.
+            known: ids of jobs that have not ended yet. They are also searched in the accounting of the system.
         """
 
     def cancel(self, ids: Sequence[str]) -> None:
         """Cancel jobs. Jobs that have ended are ignored."""
 
 
-class MakesBatchSystem(Protocol):
+class BatchSystemFactory(Protocol):
     """A class of batch systems."""
 
-    def __call__(self, settings: Settings) -> BatchSystem:
+    def __call__(self, settings: BatchSettings) -> BatchSystem:
         """Return the batch system with these settings. Raises InputError if an option is invalid."""
 
 
 @dataclass(frozen=True)
-class Settings:
+class BatchSettings:
     """Settings of a batch system and of its submissions."""
 
     partition: str | None = None
@@ -136,8 +136,8 @@ class Settings:
     options: tuple[str, ...] = ()
     """Additional options of each submission, `KEY=VALUE` or `KEY`, in the form of the batch system."""
     configuration: Path | None = None
-    """Configuration file of the batch system (`SLURM_CONF`). None: that of the environment."""
+    """Configuration file of the batch system (`SLURM_CONF`). None: the file given by the environment."""
 
 
-BATCH_SYSTEMS = Registry[MakesBatchSystem]("tracebed.batch_systems", "batch system")
+BATCH_SYSTEMS = Registry[BatchSystemFactory]("tracebed.batch_systems", "batch system")
 """The installed batch systems."""

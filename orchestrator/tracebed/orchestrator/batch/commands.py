@@ -52,10 +52,10 @@ def run(*command: str, environment: Mapping[str, str], transient: Collection[str
         return done.stdout
     printed = f"{done.stdout}\n{done.stderr}"
     lines = [re.sub(r"^\w+: (error: )?", "", line) for line in printed.splitlines() if line.strip()]
-    said = "; ".join(lines[-LINES:]) or f"status {done.returncode}"
+    message = "; ".join(lines[-LINES:]) or f"status {done.returncode}"
     if refusing and not any(part in printed.lower() for part in transient):
-        raise Refused(f"the job was refused: {said}")
-    raise TestbedError(f"{command[0]}: {said}", transient=True)
+        raise Refused(f"the job was refused: {message}")
+    raise TestbedError(f"{command[0]}: {message}", transient=True)
 
 
 def option(text: str, command: str, own: Collection[str], example: str) -> str:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tracebed.orchestrator.batch.plan import Plan
+from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.health import Value, judged, rounded, times_of
-from tracebed.orchestrator.replay.thresholds import Thresholds
+from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import RunInfo
 from tracebed.states import JobState
 
@@ -19,12 +19,12 @@ DISTURBED = (JobState.FAILED, JobState.INTERRUPTED, JobState.UNKNOWN)
 
 def health(
     info: RunInfo,
-    plan: Plan,
+    plan: SubmissionPlan,
     jobs: Sequence[WatchedJob],
     submit: Sequence[float],
     states: Sequence[JobState | None],
     steps: Sequence[float],
-    thresholds: Thresholds,
+    thresholds: HealthThresholds,
 ) -> dict[str, Any]:
     """Return the health of a replay, in the form of `replay.health.health`. Signals of the nodes are unknown.
 

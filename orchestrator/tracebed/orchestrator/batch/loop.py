@@ -16,9 +16,9 @@ from threading import Event
 from typing import Any
 
 from tracebed.errors import TestbedError
-from tracebed.orchestrator.batch.base import LIVE, BatchSystem, Observation, Refused
-from tracebed.orchestrator.batch.plan import Plan
-from tracebed.orchestrator.batch.records import Records
+from tracebed.orchestrator.batch.base import LIVE, BatchSystem, JobObservation, Refused
+from tracebed.orchestrator.batch.plan import SubmissionPlan
+from tracebed.orchestrator.batch.records import JobRecords
 from tracebed.orchestrator.batch.wall import WallClock
 from tracebed.orchestrator.batch.watched import WatchedJob, never_starts
 from tracebed.orchestrator.replay.journal import Entry, Journal
@@ -33,7 +33,7 @@ POLL_SHARE = 0.2
 """Largest share of the time spent on observations."""
 LOST_S = 300.0
 """Time without an answer of the batch system after which the replay fails, wall s."""
-HOPELESS_POLLS = 10
+STUCK_POLLS = 10
 """Number of observations after which jobs that can never start are cancelled."""
 CANCEL_S = 120.0
 """Longest wait for the end of cancelled jobs, wall s."""
@@ -56,7 +56,7 @@ class Polled:
 
     began: float
     took_s: float
-    found: dict[str, Observation]
+    found: dict[str, JobObservation]
     error: TestbedError | None = None
 
 
@@ -67,14 +67,14 @@ class BatchReplayer:
         jobs: the submission, observations and end of each job of the plan.
         interrupted: reason of the interruption; None: the replay was not interrupted.
         latencies: duration of each successful submission, wall s.
-        polls: number of observations, and of those that failed.
+        polls: number of observations, and of failed observations.
     """
 
     def __init__(
         self,
-        plan: Plan,
+        plan: SubmissionPlan,
         system: BatchSystem,
-        records: Records,
+        records: JobRecords,
         journal: Journal,
         *,
         prefix: str,
@@ -103,10 +103,10 @@ class BatchReplayer:
         self._numbers = {self.name(job): job for job in range(len(plan))}
         self._inbox: SimpleQueue[Submitted | Polled | None] = SimpleQueue()
         self._next = 0
-        self._calling: set[int] = set()
-        self._unsure: dict[int, float] = {}  # job whose submission failed -> time of the failure
-        self._answered = clock.now()
-        self._hopeless = 0
+        self._submitting: set[int] = set()
+        self._unconfirmed: dict[int, float] = {}  # job whose submission failed -> time of the failure
+        self._last_answer = clock.now()
+        self._stuck_polls = 0
         self._cancelled: set[str] = set()
         self._cancelled_at: float | None = None
 
@@ -127,16 +127,16 @@ class BatchReplayer:
         self.interrupted = self.interrupted or reason
         self._inbox.put(None)
 
-    def resume(self, submitted: int, calling: Iterable[int], in_flight_s: float) -> None:
+    def resume(self, submitted: int, submitting: Iterable[int], in_flight_s: float) -> None:
         """Continue after the submissions of a killed replayer.
 
         Args:
             submitted: number of jobs whose submission had begun.
-            calling: jobs whose submission had no outcome.
+            submitting: jobs whose submission had no outcome.
             in_flight_s: time for which such a submission may still be in progress, wall s.
         """
         self._next = submitted
-        self._unsure = dict.fromkeys(calling, self.clock.now() + in_flight_s)
+        self._unconfirmed = dict.fromkeys(submitting, self.clock.now() + in_flight_s)
 
     def run(self, on_progress: Callable[[int], None] | None = None) -> None:
         """Replay until all jobs have ended.
@@ -182,7 +182,7 @@ class BatchReplayer:
                 nonlocal before
                 previous, before = before, Event()
                 self._note("submitting", job)
-                self._calling.add(job)
+                self._submitting.add(job)
                 submitters.submit(self._call, job, previous, before)
 
             def poll() -> None:
@@ -221,7 +221,7 @@ class BatchReplayer:
         self._inbox.put(Polled(began, self.clock.now() - began, found, error))
 
     def _is_done(self) -> bool:
-        if self._calling or self._unsure:
+        if self._submitting or self._unconfirmed:
             return False
         if self.interrupted is None:
             return self._next == len(self.plan) and all(job.ended for job in self.jobs)
@@ -232,10 +232,10 @@ class BatchReplayer:
 
     def _take_submission(self, done: Submitted) -> None:
         job = self.jobs[done.job]
-        self._calling.discard(done.job)
+        self._submitting.discard(done.job)
         job.called = job.called or done.called  # a submission without an answer may have arrived
         if done.id is not None:
-            self._answered = self.clock.now()
+            self._last_answer = self.clock.now()
             job.called = done.called  # the submissions before had no effect
             self.latencies.append(done.latency_s)
             job.id, job.latency_s = done.id, done.latency_s
@@ -246,7 +246,7 @@ class BatchReplayer:
         elif done.error is not None and not done.error.transient:
             raise done.error
         else:
-            self._unsure[done.job] = self.clock.now()
+            self._unconfirmed[done.job] = self.clock.now()
             self._note("failed", done.job, reason=str(done.error))
 
     def _take_poll(self, polled: Polled, submit: Callable[[int], None]) -> None:
@@ -256,13 +256,13 @@ class BatchReplayer:
         self._note("polled", None, took_s=polled.took_s, error=str(polled.error) if polled.error is not None else None)
         if polled.error is not None:
             self.polls["failed"] += 1
-            if not polled.error.transient or self.clock.now() > self._answered + LOST_S:
+            if not polled.error.transient or self.clock.now() > self._last_answer + LOST_S:
                 raise polled.error
             return
-        self._answered = self.clock.now()
-        for number, failed_at in list(self._unsure.items()):
+        self._last_answer = self.clock.now()
+        for number, failed_at in list(self._unconfirmed.items()):
             if polled.began > failed_at:
-                del self._unsure[number]
+                del self._unconfirmed[number]
                 own, found = self.records.read(self.name(number)), polled.found.get(self.name(number))
                 if found is not None or own is not None:  # the answer to the submission was lost
                     self._adopt(number, found.id if found is not None else own.id if own is not None else "")
@@ -272,11 +272,11 @@ class BatchReplayer:
             if job.pending and job.called is not None and job.called + job.latency_s <= polled.began:
                 name = self.name(number)
                 found = polled.found.get(name)
-                # A live job has no record of its end, and the files of thousands of waiting jobs take long to look for.
+                # A live job has not written its end, and the search for the files of thousands of jobs takes long.
                 own = None if found is not None and found.phase in LIVE else self.records.read(name)
                 if job.observe(found, own, polled.began):
                     self._note("ended" if job.ended else "observed", number, **job.facts())
-        self._cancel_hopeless()
+        self._cancel_stuck()
 
     def _adopt(self, number: int, id: str) -> None:
         """Take over a job of the batch system whose submission was not confirmed."""
@@ -284,11 +284,11 @@ class BatchReplayer:
         job.id, job.called = id, job.called or self.clock.now()
         self._note("submitted", number, id=id, called=job.called, latency_s=job.latency_s)
 
-    def _cancel_hopeless(self) -> None:
+    def _cancel_stuck(self) -> None:
         """Cancel jobs that can never start, once all other jobs have ended."""
-        waits = self._next == len(self.plan) and not self._calling and not self._unsure
-        self._hopeless = self._hopeless + 1 if waits and never_starts(self.jobs) else 0
-        if self._hopeless < HOPELESS_POLLS:
+        waits = self._next == len(self.plan) and not self._submitting and not self._unconfirmed
+        self._stuck_polls = self._stuck_polls + 1 if waits and never_starts(self.jobs) else 0
+        if self._stuck_polls < STUCK_POLLS:
             return
         stuck = [number for number, job in enumerate(self.jobs) if job.pending]
         if not self._cancel([str(self.jobs[number].id) for number in stuck]):

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, ClassVar
 
 from tracebed.errors import InputError, TestbedError
-from tracebed.orchestrator.batch.base import Observation, Phase, Request, Settings, SystemFacts
+from tracebed.orchestrator.batch.base import BatchSettings, JobObservation, JobRequest, Phase, SystemFacts
 from tracebed.orchestrator.batch.commands import option, run
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.states import JobState
@@ -33,12 +33,12 @@ PHASES = {
 """State of OAR -> phase."""
 
 
-class Oar:
+class OarSystem:
     """OAR, by its commands."""
 
     name: ClassVar[str] = "oar"
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: BatchSettings) -> None:
         """Prepare the options of `oarsub`. Raises InputError if an option is invalid."""
         self._queue = settings.partition
         self._options = [option(text, "oarsub", OWN_OPTIONS, "project=physics") for text in settings.options]
@@ -66,7 +66,7 @@ class Oar:
             details={"partition": self._queue or "default", "options": self._options, "accounting": True},
         )
 
-    def submit(self, request: Request) -> str:
+    def submit(self, request: JobRequest) -> str:
         """Submit a job by `oarsub`. Jobs get whole nodes."""
         resources = f"nodes={request.nodes}"
         if request.limit_s is not None:
@@ -82,8 +82,8 @@ class Oar:
             raise TestbedError(f"oarsub printed {printed[-80:]!r}, not a job id", transient=True)
         return found[1]
 
-    def poll(self, prefix: str, known: Collection[str]) -> dict[str, Observation]:
-        """Return the jobs of the replay by one `oarstat`, which also has past jobs."""
+    def poll(self, prefix: str, known: Collection[str]) -> dict[str, JobObservation]:
+        """Return the jobs of the replay from one `oarstat`, which also lists past jobs."""
         if not re.fullmatch(r"[a-z0-9-]+", prefix):
             raise InputError(f"{prefix!r} is not the beginning of a name")
         printed = self._run("oarstat", "-J", "-f", "--sql", f"job_name like '{prefix}%'")
@@ -98,7 +98,7 @@ class Oar:
         return run(*command, environment=self._environment, transient=TRANSIENT, refusing=refusing)
 
 
-def observations(text: str) -> Iterator[Observation]:
+def observations(text: str) -> Iterator[JobObservation]:
     """Yield the jobs in the output of `oarstat -J -f`. Raises TestbedError if it cannot be parsed."""
     for number, job in _parsed(text, "oarstat").items():
         try:
@@ -107,7 +107,7 @@ def observations(text: str) -> Iterator[Observation]:
             start, stop = int(job.get("startTime") or 0), int(job.get("stopTime") or 0)
             events = [str(event.get("type", "")) for event in job.get("events") or []]
             nodes = tuple(map(str, job.get("assigned_network_address") or ()))
-            yield Observation(
+            yield JobObservation(
                 id=str(number),
                 name=str(job.get("name") or ""),
                 phase=phase,

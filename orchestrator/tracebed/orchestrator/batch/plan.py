@@ -13,7 +13,7 @@ from tracebed.errors import InputError
 
 
 @dataclass(frozen=True)
-class Plan:
+class SubmissionPlan:
     """The columns of the jobs, each of length `len(plan)`. Times are trace seconds, NaN if unknown."""
 
     ids: list[str]
@@ -21,7 +21,7 @@ class Plan:
     submit: list[float]
     run_time: list[float]
     limit: list[float]
-    """Time limit; NaN: that of the batch system."""
+    """Time limit; NaN: the default of the batch system."""
     nodes: list[int]
     user: list[str]
     deadline: list[float]
@@ -57,7 +57,7 @@ class Plan:
         limit = np.maximum(1.0, np.ceil(asked / step - 1e-9)) * step
         kind = jobs.column("kind").astype(object)
         counts |= {
-            "jobs without a time limit: that of the batch system": int(np.isnan(asked).sum()),
+            "jobs without a time limit: the default of the batch system": int(np.isnan(asked).sum()),
             f"time limits rounded up to multiples of {limit_step_s:g} wall s": int((limit > asked + 1e-6).sum()),
             "jobs exceed their limit: the batch system kills them": int((run_time > limit).sum()),
             "jobs that are not rigid: run at the requested size": int((kind != Kind.RIGID).sum()),
@@ -78,7 +78,7 @@ class Plan:
         )
 
     def limit_s(self, job: int, speed: float) -> float | None:
-        """Return the time limit of a job, wall s; None if it has none."""
+        """Return the time limit of a job, wall s; None if the job has no limit."""
         return None if math.isnan(self.limit[job]) else self.limit[job] / speed
 
     def shortest_s(self, nodes: int, speed: float) -> float:

@@ -9,7 +9,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracebed.orchestrator.batch.base import Request
+from tracebed.orchestrator.batch.base import JobRequest
 
 SCRIPT = Path(__file__).with_name("job.sh")
 NS = 1e-9
@@ -29,7 +29,7 @@ class OwnRecord:
     """Number of times that the batch system started the job again."""
 
 
-class Records:
+class JobRecords:
     """The folder of the script and the records of the jobs of a replay.
 
     Args:
@@ -46,10 +46,10 @@ class Records:
             shutil.copyfile(SCRIPT, self.script)
             self.script.chmod(0o700)
 
-    def request(self, name: str, nodes: int, run_s: float, limit_s: float | None) -> Request:
+    def request(self, name: str, nodes: int, run_s: float, limit_s: float | None) -> JobRequest:
         """Return the request of a job that runs for `run_s` wall seconds."""
         arguments = (str(self.folder), name, str(round(run_s / NS)))
-        return Request(name, nodes, limit_s, self.script, arguments, self.folder / f"{name}.out")
+        return JobRequest(name, nodes, limit_s, self.script, arguments, self.folder / f"{name}.out")
 
     def read(self, name: str) -> OwnRecord | None:
         """Return the record of a job, or None if the job has not started."""

@@ -15,22 +15,22 @@ import numpy as np
 
 from tracebed import bounds
 from tracebed.converters.workload import Workload
-from tracebed.orchestrator.batch.base import BATCH_SYSTEMS, BatchSystem, Settings, SystemFacts
-from tracebed.orchestrator.batch.ended import ended_run
+from tracebed.orchestrator.batch.base import BATCH_SYSTEMS, BatchSettings, BatchSystem, SystemFacts
+from tracebed.orchestrator.batch.ending import ended_run
 from tracebed.orchestrator.batch.health import health
+from tracebed.orchestrator.batch.killed_replay import KilledReplay
 from tracebed.orchestrator.batch.loop import POLL_S, BatchReplayer
-from tracebed.orchestrator.batch.past import Past
-from tracebed.orchestrator.batch.plan import Plan
-from tracebed.orchestrator.batch.records import Records
-from tracebed.orchestrator.batch.retold import SCHEMA
+from tracebed.orchestrator.batch.plan import SubmissionPlan
+from tracebed.orchestrator.batch.reconstruction import SCHEMA
+from tracebed.orchestrator.batch.records import JobRecords
 from tracebed.orchestrator.batch.wall import WallClock
 from tracebed.orchestrator.batch.watched import WatchedJob
-from tracebed.orchestrator.replay.ending import finished_already, lateness, save
+from tracebed.orchestrator.replay.ending import find_finished, lateness, save
 from tracebed.orchestrator.replay.folder import WorkingFolder, folder_to_resume, working_folder
 from tracebed.orchestrator.replay.journal import Entry, Journal, has_facts
 from tracebed.orchestrator.replay.recovery import KILLED, NOTHING_BEGUN
-from tracebed.orchestrator.replay.signals import Signals, noted
-from tracebed.orchestrator.replay.thresholds import Thresholds
+from tracebed.orchestrator.replay.signals import Signals, collected_signals
+from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workload_facts
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.agent.facts import host_facts
@@ -55,7 +55,7 @@ class BatchOptions:
 
     speed: float = 1.0
     scheduler: str = "slurm"
-    settings: Settings = field(default_factory=Settings)
+    settings: BatchSettings = field(default_factory=BatchSettings)
 
     def __post_init__(self) -> None:
         """Raise InputError if the speed is out of its range (`tracebed.bounds`)."""
@@ -77,7 +77,7 @@ def replay(
     options: BatchOptions,
     *,
     name: str = "workload",
-    thresholds: Thresholds | None = None,
+    thresholds: HealthThresholds | None = None,
     resume: bool = False,
     replace_run: bool = False,
     on_progress: Callable[[int], None] | None = None,
@@ -91,7 +91,7 @@ def replay(
         output: the folder of the run, on a file system that all nodes see.
         options: the options.
         name: the name of the workload, for reports.
-        thresholds: the limits of the health of the run; None: those that tracebed provides.
+        thresholds: the limits of the health of the run; None: the limits that tracebed provides.
         resume: whether to continue the newest replay to `output` that was killed, with the same arguments. Its jobs
             continue in the meantime. If there is no such replay, the replay starts from the beginning, unless its
             finished run is in `output`: then nothing is done.
@@ -103,17 +103,17 @@ def replay(
         TestbedError: the batch system does not answer. The working folder is kept, and jobs may still run.
         KeyboardInterrupt: a signal arrived before the first submission.
     """
-    thresholds = thresholds or Thresholds.read()
+    thresholds = thresholds or HealthThresholds.read()
     system = options.system()
     facts = system.facts()
-    plan = Plan.of(workload, speed=options.speed, limit_step_s=facts.limit_step_s)
+    plan = SubmissionPlan.of(workload, speed=options.speed, limit_step_s=facts.limit_step_s)
     info = _info(workload, name, options, facts)
-    if resume and (run := finished_already(output, info)):
+    if resume and (run := find_finished(output, info)):
         return run
     check_target(output, replace=replace_run)
     left = folder_to_resume(output) if resume else None
-    with noted() as signals, working_folder(output, left, hint=NEXT) as folder:
-        past = Past(folder.path) if left and has_facts(folder.path / JOURNAL) else None
+    with collected_signals() as signals, working_folder(output, left, hint=NEXT) as folder:
+        past = KilledReplay(folder.path) if left and has_facts(folder.path / JOURNAL) else None
         if left and past is None:
             warnings.warn(NOTHING_BEGUN.format(output), stacklevel=2)
         if past is not None:
@@ -134,7 +134,7 @@ def recovered(folder: Path) -> Run:
     Raises:
         InputError: the journal is missing or damaged.
     """
-    past = Past(folder)
+    past = KilledReplay(folder)
     end = past.facts.get("end") or {"time": past.last, "interrupted": KILLED}
     return _concluded(
         past.plan,
@@ -145,7 +145,7 @@ def recovered(folder: Path) -> Run:
         past.facts["resolution_s"],
         end["interrupted"],
         past.wall(end["time"]),
-        Thresholds.parse(*past.facts["thresholds"]),
+        HealthThresholds.parse(*past.facts["thresholds"]),
     )
 
 
@@ -172,15 +172,15 @@ def _info(workload: Workload, name: str, options: BatchOptions, facts: SystemFac
 
 
 def _carry_out(
-    plan: Plan,
+    plan: SubmissionPlan,
     system: BatchSystem,
     facts: SystemFacts,
     info: RunInfo,
     options: BatchOptions,
     folder: WorkingFolder,
-    past: Past | None,
+    past: KilledReplay | None,
     signals: Signals,
-    thresholds: Thresholds,
+    thresholds: HealthThresholds,
     on_progress: Callable[[int], None] | None,
 ) -> Run:
     """Replay, and return the run."""
@@ -200,7 +200,7 @@ def _carry_out(
         replayer = BatchReplayer(
             plan,
             system,
-            Records(folder.path / "jobs"),
+            JobRecords(folder.path / "jobs"),
             journal,
             prefix=known["prefix"],
             speed=options.speed,
@@ -229,7 +229,7 @@ def _carry_out(
     )
 
 
-def _note_pause(replayer: BatchReplayer, info: RunInfo, past: Past) -> None:
+def _note_pause(replayer: BatchReplayer, info: RunInfo, past: KilledReplay) -> None:
     """Record the time in which no replayer ran. The jobs of the batch system continued."""
     now = replayer.trace(replayer.clock.now())
     running = sum(job.pending for job in replayer.jobs)
@@ -239,7 +239,7 @@ def _note_pause(replayer: BatchReplayer, info: RunInfo, past: Past) -> None:
 
 
 def _concluded(
-    plan: Plan,
+    plan: SubmissionPlan,
     jobs: Sequence[WatchedJob],
     info: RunInfo,
     clock: WallClock,
@@ -247,7 +247,7 @@ def _concluded(
     resolution_s: float,
     interrupted: str | None,
     end: float,
-    thresholds: Thresholds,
+    thresholds: HealthThresholds,
 ) -> Run:
     """Return the run of a replay that has ended, with its lateness and its health."""
     run = ended_run(

@@ -10,14 +10,14 @@ from typing import ClassVar
 
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.batch import slurm_output
-from tracebed.orchestrator.batch.base import Observation, Request, Settings, SystemFacts
+from tracebed.orchestrator.batch.base import BatchSettings, JobObservation, JobRequest, SystemFacts
 from tracebed.orchestrator.batch.commands import option, run
 from tracebed.orchestrator.slurm.environment import check_conf
 
 IDS_PER_COMMAND = 1000
 """Maximum number of job IDs in a command line."""
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SLURM_CONF", "SLURM_JWT")
-"""Variables of the environment that the commands get, besides `SBATCH_*`. `sbatch` passes its environment to jobs."""
+"""Environment variables of the commands, besides `SBATCH_*`. `sbatch` passes its environment to jobs."""
 OWN_OPTIONS = frozenset(
     {
         *("array", "chdir", "cluster-constraint", "clusters", "dependency", "error", "exclusive", "export", "help"),
@@ -41,12 +41,12 @@ TRANSIENT = (
 """Parts of messages of Slurm after which a retry may succeed."""
 
 
-class Slurm:
+class SlurmSystem:
     """Slurm, by its commands. `SLURM_CONF` chooses the cluster."""
 
     name: ClassVar[str] = "slurm"
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: BatchSettings) -> None:
         """Prepare the options of `sbatch`.
 
         Raises:
@@ -86,7 +86,7 @@ class Slurm:
             },
         )
 
-    def submit(self, request: Request) -> str:
+    def submit(self, request: JobRequest) -> str:
         """Submit a job by `sbatch`. Jobs get whole nodes, as with the policies of tracebed."""
         command = [
             *("sbatch", "--parsable", f"--job-name={request.name}", f"--nodes={request.nodes}", "--exclusive"),
@@ -103,8 +103,8 @@ class Slurm:
             raise TestbedError(f"sbatch printed {printed[:80]!r}, not a job id", transient=True)
         return job
 
-    def poll(self, prefix: str, known: Collection[str]) -> dict[str, Observation]:
-        """Return the jobs of the replay by one `squeue`, and by one `sacct` the jobs that slurmctld has purged."""
+    def poll(self, prefix: str, known: Collection[str]) -> dict[str, JobObservation]:
+        """Return the jobs of the replay from one `squeue`, and the jobs purged by slurmctld from one `sacct`."""
         printed = self._run("squeue", "-h", "-a", "-t", "all", "--me", "-o", slurm_output.QUEUE_FORMAT)
         found = {each.name: each for each in slurm_output.observations(printed, prefix)}
         forgotten = sorted(set(known) - {each.id for each in found.values()})

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from tracebed.errors import TestbedError
-from tracebed.orchestrator.batch.base import Observation, Phase
-from tracebed.orchestrator.batch.slurm_states import is_hopeless, meaning
+from tracebed.orchestrator.batch.base import JobObservation, Phase
+from tracebed.orchestrator.batch.slurm_states import is_permanent, meaning
 from tracebed.orchestrator.runs.nodes import NodeFacts
 
 QUEUE_FORMAT = "%i|%j|%T|%S|%e|%N|%r"
@@ -19,7 +19,7 @@ MOST_HOSTS = 100_000
 """Largest accepted number of hosts in a list."""
 
 
-def observations(text: str, prefix: str) -> Iterator[Observation]:
+def observations(text: str, prefix: str) -> Iterator[JobObservation]:
     """Yield the jobs in the output of `squeue` (`QUEUE_FORMAT`) or `sacct -n -P` (`ACCOUNTING_FIELDS`).
 
     Jobs whose names do not begin with `prefix` are not parsed: they may have any name and any state.
@@ -34,7 +34,7 @@ def observations(text: str, prefix: str) -> Iterator[Observation]:
         job, name, word, start, end, nodes, reason = fields
         phase, state = meaning(word)
         names = tuple(hosts(nodes)) if phase not in (Phase.WAITING, Phase.UNKNOWN) else ()
-        yield Observation(
+        yield JobObservation(
             id=job,
             name=name,
             phase=phase,
@@ -44,7 +44,7 @@ def observations(text: str, prefix: str) -> Iterator[Observation]:
             start=_time(start) if names else None,  # a pending job has a forecast, a cancelled one its end
             end=_time(end) if phase in (Phase.ENDING, Phase.ENDED) else None,  # a running job has its limit there
             nodes=names,
-            hopeless=phase is Phase.WAITING and is_hopeless(reason),
+            hopeless=phase is Phase.WAITING and is_permanent(reason),
         )
 
 

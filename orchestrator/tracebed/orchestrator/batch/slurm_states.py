@@ -53,7 +53,7 @@ STATES: dict[str, Meaning] = {
 }
 """State of Slurm -> its meaning."""
 
-HOPELESS = frozenset(
+NEVER_STARTS = frozenset(
     {
         "AccountNotAllowed",
         "BadConstraints",
@@ -86,6 +86,6 @@ def meaning(word: str) -> Meaning:
     return STATES.get(first, Meaning(Phase.UNKNOWN))
 
 
-def is_hopeless(reason: str) -> bool:
+def is_permanent(reason: str) -> bool:
     """Return whether a job that is pending for `reason` never starts unless an operator changes something."""
-    return reason.replace("_", " ") in HOPELESS or reason in HOPELESS
+    return reason.replace("_", " ") in NEVER_STARTS or reason in NEVER_STARTS

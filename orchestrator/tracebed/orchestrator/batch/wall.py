@@ -1,7 +1,7 @@
 """The wall clock of a replay on a batch system, whose records are wall times.
 
-The replay is paced by the monotonic clock. The times that a batch system and its jobs record are those of wall clocks,
-which an operator or NTP may set. Steps of the wall clock of this machine are detected and removed.
+The replay is paced by the monotonic clock. A batch system and its jobs record times of wall clocks, which an operator
+or NTP may set. Steps of the wall clock of this machine are detected and removed.
 """
 
 from __future__ import annotations

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracebed.orchestrator.batch.base import LIVE, Observation, Phase
+from tracebed.orchestrator.batch.base import LIVE, JobObservation, Phase
 from tracebed.orchestrator.batch.records import OwnRecord
 from tracebed.states import JobState
 
-CERTAIN = 2
-"""Number of successive observations that an unusual state needs. A single one may be an error of the batch system."""
-GIVEN_UP = 600
+CONFIRMATIONS = 2
+"""Successive observations that confirm an unusual state. A single observation may be an error of the batch system."""
+UNKNOWN_POLLS = 600
 """Number of successive observations of an unknown state after which a job counts as ended."""
 NO_TRACE = "the batch system no longer lists the job, and the job left no record of its end"
 
@@ -27,12 +27,12 @@ class WatchedJob:
     """Wall time of the call that submitted the job."""
     latency_s: float = 0.0
     """Duration of that call."""
-    seen: Observation | None = None
+    seen: JobObservation | None = None
     """Last observation."""
-    odd: tuple[Phase | None, str] | None = None
+    unconfirmed: tuple[Phase | None, str] | None = None
     """Last unusual observation: phase (None: the job was missing) and word."""
-    doubts: int = 0
-    """Number of successive observations equal to `odd`."""
+    confirmations: int = 0
+    """Number of successive observations equal to `unconfirmed`."""
     ended: bool = False
     state: JobState = JobState.UNKNOWN
     reason: str = ""
@@ -40,7 +40,7 @@ class WatchedJob:
     """Record of the job itself, once it has ended."""
     first_nodes: tuple[str, ...] = ()
     """Nodes on which the job started; empty if its nodes never changed."""
-    stairs: list[tuple[float, tuple[str, ...]]] = field(default_factory=list)
+    node_changes: list[tuple[float, tuple[str, ...]]] = field(default_factory=list)
     """Times at which a change of the nodes of the running job was observed, and the new nodes."""
 
     @property
@@ -52,11 +52,11 @@ class WatchedJob:
         """Record that the batch system refused the job."""
         self.ended, self.state, self.reason = True, JobState.REJECTED, reason
 
-    def observe(self, found: Observation | None, own: OwnRecord | None, now: float) -> bool:
+    def observe(self, found: JobObservation | None, own: OwnRecord | None, now: float) -> bool:
         """Process an observation of a submitted job. Return whether something changed.
 
-        A final state with the job's own record of its end is accepted at once. A job that is missing, a state that is
-        unknown, and a final state without a record must be observed `CERTAIN` times in a row.
+        A final state with the job's own record of its end is accepted at once. A missing job, an unknown state, and a
+        final state without a record must be observed `CONFIRMATIONS` times in a row.
 
         Args:
             found: the observation; None: the batch system did not list the job.
@@ -64,31 +64,31 @@ class WatchedJob:
             now: wall time of the observation.
         """
         if found is not None and found.phase in LIVE:
-            self.odd, self.doubts = None, 0
-            return self._keep(found, now)
+            self.unconfirmed, self.confirmations = None, 0
+            return self._update(found, now)
         has_end = own is not None and own.end is not None
         if found is not None and found.phase is Phase.ENDED and has_end:
             return self._end(found, own, found.state)
-        odd = (found.phase, found.word) if found is not None else (None, "")
-        self.doubts = self.doubts + 1 if odd == self.odd else 1
-        self.odd = odd
-        if found is not None and found.phase is Phase.ENDED and self.doubts >= CERTAIN:
+        unconfirmed = (found.phase, found.word) if found is not None else (None, "")
+        self.confirmations = self.confirmations + 1 if unconfirmed == self.unconfirmed else 1
+        self.unconfirmed = unconfirmed
+        if found is not None and found.phase is Phase.ENDED and self.confirmations >= CONFIRMATIONS:
             return self._end(found, own, found.state)
-        if has_end and own is not None and self.doubts >= CERTAIN:
+        if has_end and own is not None and self.confirmations >= CONFIRMATIONS:
             return self._end(found, own, JobState.COMPLETED if own.completed else JobState.FAILED)
-        if self.doubts >= (GIVEN_UP if found is not None else CERTAIN):
+        if self.confirmations >= (UNKNOWN_POLLS if found is not None else CONFIRMATIONS):
             self.reason = f"unknown state {found.word}" if found is not None else NO_TRACE
             return self._end(found, own, JobState.UNKNOWN)
         return False
 
-    def _keep(self, found: Observation, now: float) -> bool:
+    def _update(self, found: JobObservation, now: float) -> bool:
         before, self.seen = self.seen, found
         if before is not None and before.nodes and found.nodes and found.nodes != before.nodes:
             self.first_nodes = self.first_nodes or before.nodes
-            self.stairs.append((now, found.nodes))
+            self.node_changes.append((now, found.nodes))
         return before is None or (before.word, before.nodes) != (found.word, found.nodes)
 
-    def _end(self, found: Observation | None, own: OwnRecord | None, state: JobState) -> bool:
+    def _end(self, found: JobObservation | None, own: OwnRecord | None, state: JobState) -> bool:
         self.seen = found if found is not None and found.phase is Phase.ENDED else self.seen
         self.ended, self.state, self.own = True, state, own
         if not self.reason and found is not None and state not in (JobState.COMPLETED, JobState.UNKNOWN):
@@ -99,7 +99,7 @@ class WatchedJob:
         """Return the last observation and the record of the job as JSON values, for the journal."""
         seen = vars(self.seen) if self.seen is not None else {}
         own = vars(self.own) if self.own is not None else {}
-        nodes = {"first_nodes": self.first_nodes, "stairs": self.stairs}
+        nodes = {"first_nodes": self.first_nodes, "stairs": self.node_changes}
         return {"state": str(self.state), "reason": self.reason, "seen": seen, "own": own, **nodes}
 
 

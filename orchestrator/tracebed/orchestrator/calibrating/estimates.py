@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tracebed.orchestrator.testbeds.calibration import Estimate, SizeEstimate
+from tracebed.orchestrator.testbeds.calibration import OverheadEstimate, SizeEstimate
 
 FloatArray = npt.NDArray[np.float64]
 Statistic = Callable[[FloatArray], FloatArray]
@@ -21,12 +21,12 @@ Statistic = Callable[[FloatArray], FloatArray]
 RESAMPLES = 400
 CONFIDENCE = 0.95
 BLOCKS = 3
-"""Least number of means of which the median is taken."""
+"""Least number of means for a median."""
 LEAST = 5
 """Least number of samples of a block."""
 
 
-def estimates(repetitions: Sequence[FloatArray], statistic: Statistic, *, seed: int = 0) -> list[Estimate]:
+def estimates(repetitions: Sequence[FloatArray], statistic: Statistic, *, seed: int = 0) -> list[OverheadEstimate]:
     """Return one estimate for each quantity of `statistic`. Repetitions without samples are left out.
 
     The interval is a percentile bootstrap of two stages (Davison and Hinkley 1997, section 3.8): repetitions are
@@ -51,7 +51,7 @@ def estimates(repetitions: Sequence[FloatArray], statistic: Statistic, *, seed: 
     pooled = np.concatenate(used)
     medians = np.full(len(value), np.median(pooled[:, -1])) if len(value) == 1 else value
     return [
-        Estimate(
+        OverheadEstimate(
             value=_rounded(value[k]),
             median=_rounded(medians[k]),
             low=_rounded(low[k]),
@@ -73,7 +73,7 @@ def mean(samples: FloatArray) -> FloatArray:
     return np.array([samples[:, -1].mean()])
 
 
-def mean_of(repetitions: Sequence[FloatArray]) -> Estimate | None:
+def mean_of(repetitions: Sequence[FloatArray]) -> OverheadEstimate | None:
     """Return the estimate of the mean of samples, each shape (samples,); None without samples."""
     found = estimates([samples[:, None] for samples in repetitions], mean)
     return found[0] if found else None

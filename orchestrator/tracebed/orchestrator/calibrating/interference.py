@@ -8,7 +8,7 @@ from tracebed.benchmarks.kernels.units import KERNELS
 from tracebed.orchestrator.calibrating.estimates import FloatArray
 from tracebed.orchestrator.testbeds import rates
 from tracebed.orchestrator.testbeds.base import Testbed
-from tracebed.orchestrator.testbeds.calibration import Estimate
+from tracebed.orchestrator.testbeds.calibration import OverheadEstimate
 
 ROUNDS = 3
 """Number of rounds. Each round measures each kernel alone and beside each kernel, so that a drift of the machine
@@ -21,7 +21,7 @@ Samples = dict[tuple[str, str], list[FloatArray]]
 """(kernel, kernel beside it) -> for each round, the factors of all windows, shape (nodes x cores x windows,)."""
 
 
-def interference(testbed: Testbed) -> dict[str, dict[str, Estimate]]:
+def interference(testbed: Testbed) -> dict[str, dict[str, OverheadEstimate]]:
     """Measure how much the kernels slow each other down on one node.
 
     A factor is the rate of a kernel on half of the cores of a node while another kernel runs on the other half, divided
@@ -65,11 +65,11 @@ def _factors(alone: list[FloatArray], beside: list[FloatArray]) -> FloatArray:
     )
 
 
-def _estimate(rounds: list[FloatArray]) -> Estimate:
+def _estimate(rounds: list[FloatArray]) -> OverheadEstimate:
     factors = np.concatenate(rounds)
     value, (low, high) = float(np.median(factors)), rates.median_interval(factors)
     figures = {"value": value, "median": value, "low": low, "high": high}
-    return Estimate(
+    return OverheadEstimate(
         **{name: float(f"{figure:.5g}") for name, figure in figures.items()},
         count=len(factors),
         repetitions=[float(f"{np.median(one):.5g}") for one in rounds],

@@ -19,7 +19,7 @@ from tracebed.orchestrator.calibrating import probes
 from tracebed.orchestrator.calibrating.duty import propose
 from tracebed.orchestrator.calibrating.estimates import FloatArray, by_size, estimates, linear, mean_of, with_step
 from tracebed.orchestrator.calibrating.interference import interference
-from tracebed.orchestrator.calibrating.samples import Samples, samples_of
+from tracebed.orchestrator.calibrating.samples import OverheadSamples, samples_of
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
@@ -31,7 +31,7 @@ from tracebed.orchestrator.testbeds import rates
 from tracebed.orchestrator.testbeds.calibration import (
     Calibration,
     DutyProposal,
-    Estimate,
+    OverheadEstimate,
     RateEstimate,
     SpeedupEstimate,
 )
@@ -51,15 +51,15 @@ class _Cores:
     host: dict[str, Any]
     rate: RateEstimate | None = None
     proposal: DutyProposal | None = None
-    sharing: Estimate | None = None
-    interference: dict[str, dict[str, Estimate]] = field(default_factory=dict)
+    sharing: OverheadEstimate | None = None
+    interference: dict[str, dict[str, OverheadEstimate]] = field(default_factory=dict)
 
 
 @dataclass
 class _Probes:
     """The measurements by replays, one item for each repetition."""
 
-    samples: list[Samples] = field(default_factory=list)
+    samples: list[OverheadSamples] = field(default_factory=list)
     speedups: list[dict[str, float]] = field(default_factory=list)
 
 
@@ -79,7 +79,7 @@ def calibrate(
         speed: trace seconds per wall second of the replays of the probes.
         repetitions: number of replays of each probe.
         seconds: factor on the duration of the probes.
-        name: name of the calibration; None: that of the inventory.
+        name: name of the calibration; None: the name of the inventory.
         on_progress: called with the share of the work that is done.
 
     Raises:
@@ -119,7 +119,7 @@ def calibrate(
                 else:
                     made.speedups.append(_times(run))
                 report((2 + repetition * len(plan) + number) / steps)
-            made.samples.append(Samples.joined(parts))
+            made.samples.append(OverheadSamples.joined(parts))
     return Calibration(
         name=name or inventory.name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -192,10 +192,10 @@ def _replayed(workload: Workload, inventory: Inventory, setup: Setup, target: Pa
     return run
 
 
-def _estimated(samples: Sequence[Samples]) -> dict[str, Any]:
+def _estimated(samples: Sequence[OverheadSamples]) -> dict[str, Any]:
     """Return the fields of the calibration that are estimated from `samples`, one item for each repetition."""
     launch, end, ready = ([getattr(one, name) for one in samples] for name in ("launch", "end", "ready"))
-    found: dict[str, Estimate | None] = {
+    found: dict[str, OverheadEstimate | None] = {
         **dict(zip(("launch_s", "launch_join_s", "launch_rank_s"), estimates(launch, with_step), strict=True)),
         **dict(zip(("end_s", "end_rank_s"), estimates(end, linear), strict=True)),
         **dict(zip(("expand_s", "expand_rank_s"), estimates(ready, linear), strict=False)),
@@ -242,11 +242,11 @@ def _skipped(inventory: Inventory, duty: float, factors: Mapping[str, object]) -
     if emulated:
         skipped.append("work rate and duty: jobs on emulated nodes do not compute")
     if duty < 1:
-        why = "the nodes are emulated" if emulated else f"the duty is {duty:g}"
-        skipped.append(f"speedup of benchmarks: run times are imposed, since {why}")
+        reason = "the nodes are emulated" if emulated else f"the duty is {duty:g}"
+        skipped.append(f"speedup of benchmarks: run times are imposed, since {reason}")
     if emulated or min(node.cores for node in inventory.nodes) < 2:
-        why = "jobs on emulated nodes do not compute" if emulated else "the nodes have one core"
-        skipped.append(f"slowdown of jobs that share a node: {why}")
+        reason = "jobs on emulated nodes do not compute" if emulated else "the nodes have one core"
+        skipped.append(f"slowdown of jobs that share a node: {reason}")
     elif not factors:
         skipped.append("interference between applications: a node lacks the memory of a compute kernel")
     if len(inventory.nodes) < 2:

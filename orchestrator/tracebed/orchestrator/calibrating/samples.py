@@ -19,7 +19,7 @@ ITERATIONS = 10
 
 
 @dataclass(frozen=True)
-class Samples:
+class OverheadSamples:
     """Samples from the replays of one repetition. A row is a job or a resize."""
 
     launch: FloatArray
@@ -32,7 +32,7 @@ class Samples:
     """Shape (resizes, 5): like `expand`, with the number of released ranks."""
 
     @classmethod
-    def joined(cls, parts: list[Samples]) -> Samples:
+    def joined(cls, parts: list[OverheadSamples]) -> OverheadSamples:
         """Return the rows of all `parts`."""
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__dataclass_fields__))
 
@@ -47,7 +47,7 @@ class Samples:
         return np.column_stack([self.expand[:, 0], ready])
 
 
-def samples_of(run: Run, workload: Workload, entries: list[Entry], grain_s: float) -> Samples:
+def samples_of(run: Run, workload: Workload, entries: list[Entry], grain_s: float) -> OverheadSamples:
     """Return the samples of a replay.
 
     Args:
@@ -69,7 +69,7 @@ def samples_of(run: Run, workload: Workload, entries: list[Entry], grain_s: floa
     work = pd.Series(planned) + pd.Series(late) * (max(run.info.duties) == 1.0)
     end = (jobs["end"] - jobs["launched"]) / speed - work.reindex(jobs.index)
     resizes = _resizes(changes, jobs, workload, speed, grain_s)
-    return Samples(
+    return OverheadSamples(
         _rows(first, launch),
         _rows(last, end),
         resizes[resizes[:, 0] > 0],

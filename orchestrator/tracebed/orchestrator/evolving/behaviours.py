@@ -1,7 +1,7 @@
 """Programs drawn by seed from the behavior of jobs: the four types of seed 004, table 1 and figures 1 to 4.
 
-The paper describes the types in words and figures and prints no constant, so every constant is tracebed's own
-(`Parameters`). Only the ratios of works and sizes matter, because programs are scaled to the run times of jobs.
+The paper describes the types in words and figures without constants, so every constant is a choice of tracebed
+(`BehaviourParameters`). Only the ratios of works and sizes matter: programs are scaled to the run times of jobs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tracebed.orchestrator.evolving.programs import (
 
 
 @dataclass(frozen=True)
-class Parameters:
+class BehaviourParameters:
     """Constants of the programs. The mean work of a process in a superstep or phase is 1."""
 
     imbalance: float = 0.2
@@ -44,7 +44,7 @@ class Parameters:
     growth: float = 0.5
     """`forks`: the tree of a phase has from 1 - growth to 1 + growth times as many processes as the job has cores."""
     branches: int = 3
-    """`forks`: largest number of children of a process; a process that forks has from 1 to so many."""
+    """`forks`: largest number of children of a process; a process that forks has at least 1."""
 
     def __post_init__(self) -> None:
         """Raise InputError if a constant is out of range."""
@@ -63,9 +63,9 @@ def drawn(
     cores: int,
     communication: Communication,
     seed: int = 0,
-    parameters: Parameters | None = None,
+    parameters: BehaviourParameters | None = None,
 ) -> Programs:
-    """Return programs of jobs. The program of a job depends on its number and on nothing of other jobs.
+    """Return programs of jobs. The program of a job depends on its number, and not on other jobs.
 
     Args:
         behaviours: the type of each job, one of `TYPES`.
@@ -89,7 +89,7 @@ def drawn(
             )
         builder.begin(int(count))
         rng = np.random.default_rng([seed, 2, number])  # 0 and 1 are the draws of the workload
-        PROGRAMS[behaviour](_Drawing(builder, rng, parameters or Parameters(), int(count), cores))
+        PROGRAMS[behaviour](_Drawing(builder, rng, parameters or BehaviourParameters(), int(count), cores))
     return builder.build()
 
 
@@ -99,7 +99,7 @@ class _Drawing:
 
     builder: Builder
     rng: np.random.Generator
-    parameters: Parameters
+    parameters: BehaviourParameters
     nodes: int
     cores: int
 
@@ -108,12 +108,12 @@ class _Drawing:
         return np.arange(processes) // self.cores % self.nodes
 
     def compute(self, processes: IntArray, mean: float = 1.0) -> None:
-        """Let the processes compute, with the imbalance of the parameters."""
+        """Add computations of the processes, with the imbalance of the parameters."""
         spread = self.parameters.imbalance
         self.builder.compute(processes, mean * self.rng.uniform(1.0 - spread, 1.0 + spread, len(processes)))
 
     def mixed(self, processes: IntArray) -> tuple[Round, Round]:
-        """Return the rounds in which processes exchange messages in random pairs; an odd one has no partner."""
+        """Return the rounds of messages in random pairs. With an odd number, one process has no partner."""
         order = self.rng.permutation(processes)
         half = len(order) // 2
         one, other = order[:half], order[half : 2 * half]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tracebed.orchestrator.evolving.machine import Machine, Outcome, Plan
+from tracebed.orchestrator.evolving.machine import AllocationPlan, Machine, ProgramOutcome
 from tracebed.orchestrator.evolving.programs import Programs
 from tracebed.orchestrator.scheduling.shapes import ENTRIES, snake
 
@@ -24,7 +24,7 @@ ARRAYS = [*PROGRAMS, "first_node", "nodes", "neighbour", "neighbours", "snake", 
 ARRAYS += ["start_order", "cancel_order", "started", "ended", "work", "held", "accepted", "completed"]
 
 
-class Setup(ctypes.Structure):
+class EngineInput(ctypes.Structure):
     """`struct setup` of evolving.c."""
 
     _fields_ = (
@@ -40,8 +40,8 @@ def _library(path: Path) -> Any:
     try:
         library = ctypes.CDLL(str(path))
         library.tracebed_evolving_size.restype = ctypes.c_int64
-        library.tracebed_evolving_run.argtypes = [ctypes.POINTER(Setup)]
-        return library if library.tracebed_evolving_size() == ctypes.sizeof(Setup) else None
+        library.tracebed_evolving_run.argtypes = [ctypes.POINTER(EngineInput)]
+        return library if library.tracebed_evolving_size() == ctypes.sizeof(EngineInput) else None
     except (OSError, AttributeError):
         return None
 
@@ -51,7 +51,7 @@ def is_available() -> bool:
     return _library(LIBRARY) is not None
 
 
-def simulated(programs: Programs, machine: Machine, plan: Plan, *, alone: bool = False) -> Outcome:
+def simulated(programs: Programs, machine: Machine, plan: AllocationPlan, *, alone: bool = False) -> ProgramOutcome:
     """Return what happens to the jobs of a plan.
 
     Args:
@@ -88,7 +88,7 @@ def simulated(programs: Programs, machine: Machine, plan: Plan, *, alone: bool =
     }
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     sides = (*machine.grid.sides, 1, 1)
-    setup = Setup(
+    setup = EngineInput(
         jobs=jobs,
         dimensions=len(machine.grid.sides),
         side0=sides[0],
@@ -108,7 +108,7 @@ def simulated(programs: Programs, machine: Machine, plan: Plan, *, alone: bool =
     )
     if _library(LIBRARY).tracebed_evolving_run(ctypes.byref(setup)):
         raise MemoryError(f"not enough memory to simulate {jobs:,} jobs")
-    return Outcome.of(
+    return ProgramOutcome.of(
         programs,
         machine,
         plan,

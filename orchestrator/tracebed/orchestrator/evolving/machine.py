@@ -59,8 +59,8 @@ class Machine:
         return links
 
 
-class Leak(IntEnum):
-    """How a fork finds a node under dynamic allocation. The numbers are those of machine.h."""
+class LeakVariant(IntEnum):
+    """How a fork finds a node under dynamic allocation. The numbers are defined in machine.h."""
 
     CONTIGUOUS = 1
     """On the node of its parent or beside a node of its job; else it shares the node of its parent."""
@@ -69,7 +69,7 @@ class Leak(IntEnum):
 
 
 @dataclass(frozen=True)
-class Plan:
+class AllocationPlan:
     """When and where jobs start, and when they are cancelled."""
 
     start: FloatArray
@@ -79,7 +79,7 @@ class Plan:
     nodes: IntArray | None = None
     """The nodes of the jobs, one job after another, each with as many as its program has, in the order in which
     processes fill them. Shape (sum of nodes,)."""
-    leak: Leak | None = None
+    leak: LeakVariant | None = None
     """How jobs find their nodes, if `nodes` is None."""
     waits: bool = False
     """With `leak`: a job that finds no idle core at its start waits for one until its cancellation, in the order of the
@@ -114,7 +114,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProgramOutcome:
     """What happened to the jobs of a plan. All arrays have the shape (jobs,)."""
 
     accepted: BoolArray
@@ -134,14 +134,14 @@ class Outcome:
         cls,
         programs: Programs,
         machine: Machine,
-        plan: Plan,
+        plan: AllocationPlan,
         accepted: BoolArray,
         start: FloatArray,
         end: FloatArray,
         completed: BoolArray,
         work: FloatArray,
         leaked: FloatArray,
-    ) -> Outcome:
+    ) -> ProgramOutcome:
         """Return the outcome of a simulation; `leaked` is what jobs held under dynamic allocation, in core seconds."""
         static = np.where(accepted, programs.nodes * machine.cores * (end - start), 0.0)
         return cls(accepted, start, end, completed, work, static if plan.leak is None else leaked)

@@ -21,8 +21,8 @@ Communication = Literal["asynchronous", "synchronous"]
 COMMUNICATIONS: tuple[Communication, ...] = get_args(Communication)
 
 
-class Kind(IntEnum):
-    """Kinds of steps. The numbers are those of machine.h."""
+class StepKind(IntEnum):
+    """Kinds of steps. The numbers are defined in machine.h."""
 
     COMPUTE = 0
     """Compute `amount` seconds of work."""
@@ -53,7 +53,7 @@ class Programs:
     home: IntArray
     """The node of a process under a static allocation, an index into the nodes of its job. Shape (processes,)."""
     kind: IntArray
-    """Kind of each step (`Kind`), shape (steps,)."""
+    """Kind of each step (`StepKind`), shape (steps,)."""
     argument: IntArray
     """Message or process of each step, shape (steps,)."""
     amount: FloatArray
@@ -95,8 +95,8 @@ class Programs:
         job = np.repeat(np.arange(jobs), np.diff(self.processes))
         step_job = np.repeat(job, np.diff(self.steps))
         of_message = np.repeat(np.arange(jobs), np.diff(self.messages))
-        talks = (self.kind == Kind.SEND) | (self.kind == Kind.RECEIVE)
-        forks = (self.kind == Kind.FORK) | (self.kind == Kind.JOIN)
+        talks = (self.kind == StepKind.SEND) | (self.kind == StepKind.RECEIVE)
+        forks = (self.kind == StepKind.FORK) | (self.kind == StepKind.JOIN)
         for what, numbers, owner, first in (
             ("message", self.argument[talks], step_job[talks], self.messages),
             ("process", self.argument[forks], step_job[forks], self.processes),
@@ -109,7 +109,7 @@ class Programs:
             raise ValueError("the home of a process is not among the nodes of its job")
         if not (np.isfinite(self.amount).all() and np.isfinite(self.size).all()):
             raise ValueError("a work or a size is not finite")
-        if ((self.kind < 0) | (self.kind > max(Kind))).any():
+        if ((self.kind < 0) | (self.kind > max(StepKind))).any():
             raise ValueError("a kind of step is unknown")
 
     def __len__(self) -> int:
@@ -143,7 +143,7 @@ class Builder:
     messages: list[int] = field(default_factory=list)
     parent: list[IntArray] = field(default_factory=list)
     home: list[IntArray] = field(default_factory=list)
-    steps: list[tuple[Kind, IntArray]] = field(default_factory=list)
+    steps: list[tuple[StepKind, IntArray]] = field(default_factory=list)
     """Blocks: a kind of step, and the processes that do it."""
     arguments: list[IntArray] = field(default_factory=list)
     """Of the blocks that do not compute."""
@@ -166,24 +166,24 @@ class Builder:
         return self._added(np.full(len(home), -1), home)
 
     def fork(self, parents: IntArray, home: Sequence[int] | IntArray) -> IntArray:
-        """Let each of `parents` start one process, on a node of `home` if static, and return the numbers."""
+        """Add the fork of one process by each of `parents`, on a node of `home` if static, and return the numbers."""
         children = self._added(parents, home)
-        self._append(parents, Kind.FORK, children)
+        self._append(parents, StepKind.FORK, children)
         return children
 
     def join(self, parents: IntArray, children: IntArray) -> None:
-        """Let each of `parents` wait for the end of one of its children."""
-        self._append(parents, Kind.JOIN, children)
+        """Add the wait of each of `parents` for the end of one of its children."""
+        self._append(parents, StepKind.JOIN, children)
 
     def compute(self, processes: IntArray, works: FloatArray) -> None:
-        """Let each process compute its work, s."""
-        self.steps.append((Kind.COMPUTE, processes))
+        """Add a computation of each process, with its work in s."""
+        self.steps.append((StepKind.COMPUTE, processes))
         self.works.append(works)
 
     def exchange(self, *rounds: Round) -> None:
-        """Let processes send messages.
+        """Add messages between processes.
 
-        Asynchronous processes send everything before they receive, synchronous ones send and receive round by round. A
+        Asynchronous processes send everything before they receive. Synchronous processes send and receive by rounds. A
         process should have one partner in a round, or its synchronous messages are one after another.
         """
         numbers = []
@@ -194,9 +194,9 @@ class Builder:
         pairs = list(zip(rounds, numbers, strict=True))
         for together in [pairs] if self.communication == "asynchronous" else [[pair] for pair in pairs]:
             for (senders, _, _), messages in together:
-                self._append(senders, Kind.SEND, messages)
+                self._append(senders, StepKind.SEND, messages)
             for (_, receivers, _), messages in together:
-                self._append(receivers, Kind.RECEIVE, messages)
+                self._append(receivers, StepKind.RECEIVE, messages)
 
     def build(self) -> Programs:
         """Return the programs."""
@@ -204,8 +204,8 @@ class Builder:
         kinds = np.array([kind for kind, _ in self.steps], dtype=np.int64)
         kind = _repeated(kinds, [processes for _, processes in self.steps])
         argument, amount = np.zeros(len(kind), dtype=np.int64), np.zeros(len(kind))
-        argument[kind != Kind.COMPUTE] = _joined(self.arguments)
-        amount[kind == Kind.COMPUTE] = np.concatenate([np.zeros(0), *self.works])
+        argument[kind != StepKind.COMPUTE] = _joined(self.arguments)
+        amount[kind == StepKind.COMPUTE] = np.concatenate([np.zeros(0), *self.works])
         order = np.argsort(process, kind="stable")
         sizes = np.array([size for _, _, size in self.sent], dtype=np.float64)
         return Programs(
@@ -231,13 +231,13 @@ class Builder:
         self.home.append(np.asarray(home, dtype=np.int64))
         return numbers
 
-    def _append(self, processes: IntArray, kind: Kind, argument: IntArray) -> None:
+    def _append(self, processes: IntArray, kind: StepKind, argument: IntArray) -> None:
         self.steps.append((kind, processes))
         self.arguments.append(argument)
 
 
 def _joined(arrays: Sequence[IntArray]) -> IntArray:
-    """Return arrays one after another; there may be none."""
+    """Return the concatenation of arrays, possibly of no arrays."""
     return np.concatenate([np.zeros(0, dtype=np.int64), *arrays])
 
 

@@ -3,8 +3,8 @@
 Computations and messages are activities with a remaining amount and a rate. Rates change only at instants at which an
 activity begins or ends: the cores of a node are shared equally among its computing processes, and the links max-min
 fairly among the messages on them (a fluid model: Bertsekas and Gallager, Data Networks, 1992, section 6.5.2). An
-activity is brought up to date only when its rate changes, so that evolving.c, which looks only at the nodes and links
-concerned, makes the same sums in the same order and gets the same times to the bit.
+activity is updated only when its rate changes. Therefore evolving.c, which updates only the affected nodes and links,
+computes the same sums in the same order and gives bit-identical times.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tracebed.orchestrator.evolving.machine import Leak, Machine, Outcome, Plan
-from tracebed.orchestrator.evolving.programs import Kind, Programs
+from tracebed.orchestrator.evolving.machine import AllocationPlan, LeakVariant, Machine, ProgramOutcome
+from tracebed.orchestrator.evolving.programs import Programs, StepKind
 from tracebed.orchestrator.scheduling.shapes import snake
 
 
@@ -70,8 +70,8 @@ class Activity:
 
 
 @dataclass
-class Process:
-    """A process: where it is, and how far."""
+class SimulatedProcess:
+    """The state of a process: its node and its next step."""
 
     job: int
     step: int
@@ -96,12 +96,12 @@ class Message:
 
 
 @dataclass
-class Simulation:
+class ReferenceSimulation:
     """The state of a machine and of the programs on it."""
 
     programs: Programs
     machine: Machine
-    plan: Plan
+    plan: AllocationPlan
     now: float = 0.0
     activities: int = 0
     computing: dict[int, Activity] = field(default_factory=dict)
@@ -118,12 +118,12 @@ class Simulation:
     """Jobs that wait for a core, in the order of their starts."""
 
     def __post_init__(self) -> None:
-        """Make the processes, messages and jobs, none of them started."""
+        """Create the processes, messages and jobs in their initial states."""
         p, count = self.programs, len(self.programs)
         self.jobs = range(count)
         self.synchronous = p.communication == "synchronous"
         self.processes = [
-            Process(job, int(p.steps[number]))
+            SimulatedProcess(job, int(p.steps[number]))
             for job in self.jobs
             for number in range(p.processes[job], p.processes[job + 1])
         ]
@@ -138,8 +138,8 @@ class Simulation:
         self.start, self.end, self.work, self.core_s = (np.full(count, value) for value in (np.nan, np.nan, 0.0, 0.0))
         self.accepted, self.completed = np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
 
-    def run(self) -> Outcome:
-        """Simulate until no job runs, and return what happened."""
+    def run(self) -> ProgramOutcome:
+        """Simulate until no job runs, and return the outcome."""
         starts = deque(sorted((time, job) for job, time in enumerate(self.plan.start.tolist()) if not math.isnan(time)))
         cancels = deque(
             sorted((time, job) for job, time in enumerate(self.plan.cancel.tolist()) if math.isfinite(time))
@@ -161,7 +161,7 @@ class Simulation:
             self.admit()
             self.share()
         results = (self.accepted, self.start, self.end, self.completed, self.work, self.core_s)
-        return Outcome.of(self.programs, self.machine, self.plan, *results)
+        return ProgramOutcome.of(self.programs, self.machine, self.plan, *results)
 
     def all_activities(self) -> Iterator[Activity]:
         """Yield all activities."""
@@ -174,7 +174,7 @@ class Simulation:
         return Activity(owner, self.activities, amount, self.now)
 
     def share(self) -> None:
-        """Give each activity its rate."""
+        """Update the rate of each activity."""
         on_node: dict[int, int] = {}
         for number in self.computing:
             node = self.processes[number].node
@@ -191,7 +191,7 @@ class Simulation:
         return self.plan.leak is not None and not any(self.idle)
 
     def submit(self, job: int) -> None:
-        """Let a job wait for its start; reject it if it could only be cancelled, or may not wait."""
+        """Add a job to the waiting jobs. Reject it if its cancellation is due, or if jobs do not wait."""
         self.accepted[job] = self.plan.cancel[job] >= self.now and (self.plan.waits or not self.is_full())
         if self.accepted[job]:
             self.waiting.append(job)
@@ -256,11 +256,11 @@ class Simulation:
                 for node in (source, *neighbours[source]):
                     if self.idle[node]:
                         return node
-        if origin < 0 or self.plan.leak == Leak.NONCONTIGUOUS:
+        if origin < 0 or self.plan.leak == LeakVariant.NONCONTIGUOUS:
             return next((node for node in snake(self.machine.grid, job) if self.idle[node]), None)
         return None
 
-    def release(self, process: Process) -> None:
+    def release(self, process: SimulatedProcess) -> None:
         """Release the core of a process, if it has one."""
         if not math.isnan(process.core_since):
             self.core_s[process.job] += self.now - process.core_since
@@ -274,7 +274,7 @@ class Simulation:
     # -- processes and messages ----------------------------------------------------------------------------------------
 
     def finish(self, activity: Activity) -> None:
-        """End an activity, and continue with what waits for it."""
+        """End an activity, and continue the processes that wait for it."""
         owner = activity.owner
         if self.computing.get(owner) is activity:
             process = self.processes[owner]
@@ -290,7 +290,7 @@ class Simulation:
             self.arrive(owner)
 
     def advance(self) -> None:
-        """Let the processes that can continue do their steps, until each of them waits or has ended."""
+        """Execute the steps of the ready processes until each of them waits or has ended."""
         while self.ready:
             number = self.ready.popleft()
             process, last = self.processes[number], self.programs.steps[number + 1]
@@ -302,23 +302,23 @@ class Simulation:
     def is_done(self, number: int, step: int) -> bool:
         """Do a step of a process; return False if the process must wait."""
         kind, argument = self.programs.kind[step], int(self.programs.argument[step])
-        if kind == Kind.COMPUTE:
+        if kind == StepKind.COMPUTE:
             return self.compute(number, float(self.programs.amount[step]))
-        if kind == Kind.FORK:
+        if kind == StepKind.FORK:
             self.place(argument, number)
             return True
-        if kind == Kind.JOIN:
+        if kind == StepKind.JOIN:
             self.processes[argument].joined_by = number
             return self.processes[argument].ended
         message = self.messages[argument]
         if message.arrived:
             return True
-        if kind == Kind.SEND:
+        if kind == StepKind.SEND:
             message.sent = True
         else:
             message.awaited = True
         self.transfer(argument)
-        return bool(kind == Kind.SEND and not self.synchronous)
+        return bool(kind == StepKind.SEND and not self.synchronous)
 
     def compute(self, number: int, work: float) -> bool:
         """Begin a computation; return True if it has no work."""
@@ -327,7 +327,7 @@ class Simulation:
         return work <= 0.0
 
     def transfer(self, number: int) -> None:
-        """Begin the transfer of a message, if its sender and receiver are there."""
+        """Begin the transfer of a message, if both its sender and its receiver have reached it."""
         message, sender, receiver = self.messages[number], *self.ends_of(number)
         if message.travels or not message.sent or receiver.node < 0 or (self.synchronous and not message.awaited):
             return
@@ -340,7 +340,7 @@ class Simulation:
             self.flow(number)
 
     def flow(self, number: int) -> None:
-        """Let a message use the links of its route. A message within a node, or of size 0, arrives at once."""
+        """Start the flow of a message on its route. A message within a node, or of size 0, arrives at once."""
         sender, receiver = self.ends_of(number)
         route, size = self.machine.route(sender.node, receiver.node), float(self.programs.size[number])
         if route and size > 0.0:
@@ -357,11 +357,11 @@ class Simulation:
         if message.awaited:
             self.ready.append(int(self.programs.receiver[number]))
 
-    def ends_of(self, message: int) -> tuple[Process, Process]:
+    def ends_of(self, message: int) -> tuple[SimulatedProcess, SimulatedProcess]:
         """Return the sender and the receiver of a message."""
         return self.processes[self.programs.sender[message]], self.processes[self.programs.receiver[message]]
 
-    def end_process(self, process: Process) -> None:
+    def end_process(self, process: SimulatedProcess) -> None:
         """End a process, and its job if it is the last one."""
         process.ended = True
         self.release(process)

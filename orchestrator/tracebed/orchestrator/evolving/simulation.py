@@ -13,7 +13,7 @@ import numpy as np
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.evolving import behaviours, compiled, reference
-from tracebed.orchestrator.evolving.machine import Leak, Machine, Outcome, Plan
+from tracebed.orchestrator.evolving.machine import AllocationPlan, LeakVariant, Machine, ProgramOutcome
 from tracebed.orchestrator.evolving.programs import Communication, FloatArray, IntArray, Programs
 from tracebed.orchestrator.scheduling.placement import median
 
@@ -24,7 +24,7 @@ def programs_of(
     *,
     communication: Communication = "asynchronous",
     seed: int = 0,
-    parameters: behaviours.Parameters | None = None,
+    parameters: behaviours.BehaviourParameters | None = None,
 ) -> Programs:
     """Return programs of the jobs of a workload, adapted to their run times.
 
@@ -55,7 +55,7 @@ def programs_of(
 def adapted(programs: Programs, run_times: FloatArray, machine: Machine) -> Programs:
     """Return the programs, scaled so that each job alone takes its run time on a compact partition of the machine.
 
-    The compact partition is that of the placement `median` on the empty machine. Seed 004 adapts its programs in this
+    The compact partition is chosen by the placement `median` on the empty machine. Seed 004 adapts its programs in this
     way. Works and sizes are scaled by the same factor, which scales every time if there is no latency.
 
     Args:
@@ -79,11 +79,11 @@ def adapted(programs: Programs, run_times: FloatArray, machine: Machine) -> Prog
         raise InputError(what, where=f"job {int(np.argmax(large)) + 1}", hint="use a larger grid")
     compact = {count: median(machine.grid, everywhere, count, (), 0) for count in set(programs.nodes.tolist())}
     plan = reserved(programs, np.zeros(len(programs)), [compact[count] for count in programs.nodes.tolist()])
-    return programs.scaled(run_times / alone(programs, machine, plan))
+    return programs.scaled(run_times / run_alone(programs, machine, plan))
 
 
-def alone(programs: Programs, machine: Machine, plan: Plan) -> FloatArray:
-    """Return the time that each job of a plan takes if it has the machine for itself, s, shape (jobs,)."""
+def run_alone(programs: Programs, machine: Machine, plan: AllocationPlan) -> FloatArray:
+    """Return the run time of each job of a plan alone on the machine, s, shape (jobs,)."""
     plan.check(programs, machine)
     starts = np.where(np.isnan(plan.start), np.nan, 0.0)
     never = np.full(len(programs), np.inf)
@@ -95,26 +95,26 @@ def alone(programs: Programs, machine: Machine, plan: Plan) -> FloatArray:
         only = np.full(len(programs), np.nan)
         only[job] = 0.0
         single = replace(plan, start=only, cancel=never)
-        ends[job] = reference.Simulation(programs, machine, single).run().end[job]
+        ends[job] = reference.ReferenceSimulation(programs, machine, single).run().end[job]
     return ends
 
 
-def simulate(programs: Programs, machine: Machine, plan: Plan) -> Outcome:
+def simulate(programs: Programs, machine: Machine, plan: AllocationPlan) -> ProgramOutcome:
     """Simulate the jobs of a plan together on the machine.
 
     Raises:
-        InputError: the plan does not fit to the programs or the machine.
+        InputError: the plan does not match the programs or the machine.
     """
     plan.check(programs, machine)
     if compiled.is_available():
         return compiled.simulated(programs, machine, plan)
-    return reference.Simulation(programs, machine, plan).run()
+    return reference.ReferenceSimulation(programs, machine, plan).run()
 
 
-def leaking(workload: Workload, leak: Leak, *, waits: bool = False) -> Plan:
+def leaking(workload: Workload, leak: LeakVariant, *, waits: bool = False) -> AllocationPlan:
     """Return the plan of dynamic allocation: each job searches its first node at its earliest start.
 
-    A job without `earliest_start` does so at its submission. A job is cancelled at its deadline, if it has one.
+    The start of a job without `earliest_start` is its submission. A job is cancelled at its deadline, if there is one.
 
     Args:
         workload: the jobs.
@@ -122,13 +122,13 @@ def leaking(workload: Workload, leak: Leak, *, waits: bool = False) -> Plan:
         waits: whether a job that finds no idle core waits for one until its deadline; else it is rejected.
     """
     start = np.fmax(workload.floats("submit_time"), workload.floats("earliest_start"))
-    return Plan(start, _or_never(workload.floats("deadline")), leak=leak, waits=waits)
+    return AllocationPlan(start, _or_never(workload.floats("deadline")), leak=leak, waits=waits)
 
 
 def reserved(
     programs: Programs, start: FloatArray, nodes: Sequence[Sequence[int]], cancel: FloatArray | None = None
-) -> Plan:
-    """Return the plan of static allocation, for example that of a run under a policy with reservations.
+) -> AllocationPlan:
+    """Return the plan of static allocation, for example of a run under a policy with reservations.
 
     Processes fill the nodes of their job in the order of the numbers of the nodes, since a run has nodes in this order.
 
@@ -148,9 +148,11 @@ def reserved(
             hint = "a job has as many nodes as its program"
             raise InputError(f"{len(given)} nodes for a program of {count}", where=f"job {job + 1}", hint=hint)
         flat.append(np.sort(np.asarray(given, dtype=np.int64)) if starts else np.full(count, -1))
-    return Plan(start, _or_never(np.full(len(programs), np.inf) if cancel is None else cancel), np.concatenate(flat))
+    return AllocationPlan(
+        start, _or_never(np.full(len(programs), np.inf) if cancel is None else cancel), np.concatenate(flat)
+    )
 
 
 def _or_never(times: FloatArray) -> FloatArray:
-    """Return times with infinity for unknown ones."""
+    """Return times with infinity for unknown times."""
     return np.where(np.isnan(times), np.inf, times)

@@ -2,7 +2,7 @@
 
 The checksum of a row is the SHA-256 of the checksum before and of the row. A row that was changed, removed, inserted or
 moved therefore breaks the chain, unless all later checksums are computed again. The file of the head, beside the
-journal, has the last row of the chain. It tells a journal that has lost its last rows from one that is complete.
+journal, contains the last row of the chain. It distinguishes a journal that lost its last rows from a complete one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.testbeds.clocks import boot_id
 
 SUFFIX = "-head"
-"""What the name of the file of the head has after the name of the journal."""
+"""Suffix of the file of the head, after the name of the journal."""
 MAGIC = "tracebed-head/1"
 _encoded = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -53,14 +53,14 @@ class LastRow(NamedTuple):
 
     @property
     def same_boot(self) -> bool:
-        """Whether the machine has run since. A row that was written then can only be lost by damage."""
+        """Whether the machine has not been restarted since. A row of this boot can be lost by damage only."""
         return self.boot is not None and self.boot == boot_id()
 
 
 class Head:
     """The file of the head of a journal that is being written. Only its owner can read it.
 
-    A row is committed before the head has it. If the writer is killed, the journal may be ahead of the head.
+    A row is committed before the head is written. If the writer is killed, the journal may be ahead of the head.
 
     Args:
         journal: the journal.
@@ -75,7 +75,7 @@ class Head:
         self._boot = boot_id() or ""
 
     def write(self, chain: Chain) -> None:
-        """Replace the content of the file, which has always the same length, in one call of the kernel."""
+        """Replace the content of the file in one system call. The length is constant."""
         if self._file is not None:
             line = f"{MAGIC} {chain.number:020d} {chain.digest.hex()} {self._boot}\n"
             os.pwrite(self._file, line.encode(), 0)
@@ -93,7 +93,7 @@ def head_path(journal: Path) -> Path:
 
 
 def written(journal: Path) -> LastRow | None:
-    """Return the last row that was written to `journal`; None: it has no head, as in the folder of a run.
+    """Return the last row that was written to `journal`; None: there is no head, as in the folder of a run.
 
     Raises:
         InputError: the file of the head is damaged.

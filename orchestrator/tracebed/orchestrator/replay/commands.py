@@ -34,7 +34,7 @@ class AllowedCommand(BaseModel):
     """Working folder on the nodes; None: the folder of the job."""
 
 
-class _File(BaseModel):
+class _CommandsFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     commands: Annotated[dict[Name, AllowedCommand], Field(min_length=1)]
@@ -58,14 +58,14 @@ class AllowedCommands:
     def read(cls, path: Path) -> AllowedCommands:
         """Read a file. Raises InputError if it cannot be read or is invalid; the message has the line."""
         yaml = YamlFile.read(path, "file of allowed commands", hint=HINT, unreadable="check --allow-commands")
-        return cls(str(path), hashlib.sha256(yaml.text.encode()).hexdigest(), yaml.checked(_File).commands)
+        return cls(str(path), hashlib.sha256(yaml.text.encode()).hexdigest(), yaml.checked(_CommandsFile).commands)
 
 
 def command_of(jobs: Jobs, job: int, allowed: AllowedCommands | None) -> dict[str, Any]:
     """Return the command of a job as in its program: empty if the job runs another application.
 
     Raises:
-        InputError: the command is not allowed, or the job is malleable in a way that the command is not.
+        InputError: the command is not allowed, or the job is malleable and the command is rigid.
     """
     application, where = application_of(jobs, job), f"job {jobs.ids[job]}"
     if not isinstance(application, Command):

@@ -13,26 +13,26 @@ import numpy as np
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.folder import WorkingFolder
 from tracebed.orchestrator.replay.health import execution_kind, health, times_of
+from tracebed.orchestrator.replay.monitor import Monitor
 from tracebed.orchestrator.replay.run_times import mark, run_times
-from tracebed.orchestrator.replay.thresholds import Limits, Thresholds
-from tracebed.orchestrator.replay.witness import Witness
+from tracebed.orchestrator.replay.thresholds import HealthThresholds, SignalLimits
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
 from tracebed.orchestrator.runs.replacement import is_finished_real
 from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.orchestrator.scheduling.cluster import Cluster
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.tables import make_run
 from tracebed.states import JobState
 
 
 def ended_run(
-    record: Record,
+    record: ScheduleRecord,
     cluster: Cluster,
     info: RunInfo,
     interrupted: str | None,
     cpus: Sequence[Sequence[int]],
-    witness: Witness,
-    thresholds: Thresholds,
+    monitor: Monitor,
+    thresholds: HealthThresholds,
 ) -> Run:
     """Complete `info`, and return the run of a replay that has ended.
 
@@ -42,7 +42,7 @@ def ended_run(
         info: the facts of the run.
         interrupted: reason of the interruption; None: the replay was not interrupted.
         cpus: node -> the CPU of each core; empty for an emulated node.
-        witness: the observations of the replay.
+        monitor: the observations of the replay.
         thresholds: the limits of its health.
     """
     if JobState.INTERRUPTED in record.state:
@@ -56,32 +56,32 @@ def ended_run(
     planned, submit = np.array(record.jobs.submit), np.array(record.submit)
     late = (submit - planned)[~np.isnan(submit)] / info.speed
     info.lateness_ms = lateness(late.tolist())
-    info.handovers = witness.handovers.worst(info.speed, [node.name for node in info.nodes])
-    info.strays = len(witness.strays)
-    info.health = health(witness, info, record, thresholds)
-    limit = thresholds.limits[execution_kind(info)].get("run_time_off_s", Limits()).degraded
+    info.handovers = monitor.handovers.worst(info.speed, [node.name for node in info.nodes])
+    info.strays = len(monitor.strays)
+    info.health = health(monitor, info, record, thresholds)
+    limit = thresholds.limits[execution_kind(info)].get("run_time_off_s", SignalLimits()).degraded
     if limit is not None:
         limit_s = limit.at(times_of(record.jobs.run_time, record.jobs.submit, info.speed))
-        mark(record, run_times(witness, record), limit_s, info.speed)
-    info.warnings += _mishaps(witness)
-    return make_run(record, cluster, info, cpus=cpus, samples=witness.table())
+        mark(record, run_times(monitor, record), limit_s, info.speed)
+    info.warnings += _incidents(monitor)
+    return make_run(record, cluster, info, cpus=cpus, samples=monitor.table())
 
 
-def _mishaps(witness: Witness) -> list[str]:
-    """Return what happened to the processes of the replay, as warnings."""
+def _incidents(monitor: Monitor) -> list[str]:
+    """Return the incidents of the processes of the replay as warnings."""
     strays = [
-        f"job {job} on {node}: a process allowed itself other CPUs ({cpus})"
-        for (job, node), cpus in witness.strays.items()
+        f"job {job} on {node}: a process changed its own CPU mask ({cpus})"
+        for (job, node), cpus in monitor.strays.items()
     ]
     halts = [
         f"job {job} on {node}: its process was stopped by a signal "
         + ("and did not continue" if seconds is None else f"for {seconds:.3g} s")
-        for (job, node), found in witness.halts.items()
+        for (job, node), found in monitor.halts.items()
         for seconds in found
     ]
     warnings = [
         f"node {node}: {what}" + (f" ({count:,} times)" if count > 1 else "")
-        for (node, what), count in witness.warnings.items()
+        for (node, what), count in monitor.warnings.items()
     ]
     return [*strays, *halts, *warnings]
 
@@ -118,7 +118,7 @@ def save(run: Run, folder: Path, output: Path, *, replace: bool = False) -> None
     run.save(target, replace=replace, journal=journal.copy(folder / JOURNAL, scratch), own=folder)
 
 
-def finished_already(output: Path, info: RunInfo) -> Run | None:
+def find_finished(output: Path, info: RunInfo) -> Run | None:
     """Return the run in `output` if it is the finished replay that `info` describes, otherwise None.
 
     A replay may be killed between the saving of its run and the removal of its working folder, which is then removed.

@@ -19,7 +19,7 @@ TAKEN = attrgetter("taken")
 
 @dataclass(slots=True)
 class Span:
-    """The time in which the rank of a job had a CPU in its mask, trace s."""
+    """The time in which a CPU was in the mask of a rank, trace s."""
 
     job: str
     taken: float
@@ -40,12 +40,12 @@ class Handover(NamedTuple):
     node: int
     cpu: int
     before: str
-    """The job that had the CPU first."""
+    """The job that held the CPU first."""
     after: str
 
 
-class Step(NamedTuple):
-    """A span of a CPU in the order in which the spans begin, and what is known about the spans so far."""
+class SpanStep(NamedTuple):
+    """A step of the sweep over the spans of a CPU, sorted by begin: results for this span and for all spans so far."""
 
     overlap: Handover | None
     """Longest overlap of the span with an earlier span of another job."""
@@ -61,7 +61,7 @@ class Step(NamedTuple):
     longest_gap: Handover | None = None
 
 
-NOTHING = Step(None, None, {}, None)
+NOTHING = SpanStep(None, None, {}, None)
 
 
 class CpuSpans:
@@ -75,7 +75,7 @@ class CpuSpans:
         """Start without spans."""
         self.node, self.cpu = node, cpu
         self._spans: list[Span] = []
-        self._steps: list[Step] = []
+        self._steps: list[SpanStep] = []
 
     def add(self, span: Span) -> None:
         """Add a span."""
@@ -88,10 +88,10 @@ class CpuSpans:
         self._spans.remove(span)
 
     def changed(self, span: Span) -> None:
-        """Note that the release of a span, or the end of its rank, has become known."""
+        """Invalidate the steps from `span` on, after its release or the end of its rank has become known."""
         del self._steps[bisect_left(self._spans, span.taken, key=TAKEN) :]
 
-    def steps(self) -> Sequence[Step]:
+    def steps(self) -> Sequence[SpanStep]:
         """Return the steps of all spans."""
         step = self._steps[-1] if self._steps else NOTHING
         for span in islice(self._spans, len(self._steps), None):
@@ -99,11 +99,11 @@ class CpuSpans:
             self._steps.append(step)
         return self._steps
 
-    def _next(self, before: Step, span: Span) -> Step:
+    def _next(self, before: SpanStep, span: Span) -> SpanStep:
         overlap, gap = self._overlap(before, span), self._gap(before.last, span)
         latest = {job: released for job, released in before.latest.items() if released > span.taken}
         latest[span.job] = max(span.released, latest.get(span.job, -math.inf))
-        return Step(
+        return SpanStep(
             overlap,
             gap,
             latest,
@@ -113,7 +113,7 @@ class CpuSpans:
             max(filter(None, (before.longest_gap, gap)), default=None),
         )
 
-    def _overlap(self, before: Step, span: Span) -> Handover | None:
+    def _overlap(self, before: SpanStep, span: Span) -> Handover | None:
         others = [(released, job) for job, released in before.latest.items() if job != span.job]
         released, job = max(others, default=(-math.inf, ""))
         seconds = min(released, span.released) - span.taken
@@ -169,7 +169,7 @@ class Handovers:
                 self._cpus[node, cpu].changed(span)
 
     def lose(self, node: int) -> None:
-        """Forget the masks of the ranks on the lost `node`: the time at which they ended is unknown."""
+        """Remove the masks of the ranks on the lost `node`: the time of their end is unknown."""
         for key in [key for key in self._ranks if key[0] == node]:
             for cpu, span in self._ranks.pop(key).items():
                 if span.released == math.inf:

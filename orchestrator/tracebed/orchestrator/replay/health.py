@@ -14,11 +14,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tracebed.orchestrator.replay.monitor import Monitor
 from tracebed.orchestrator.replay.run_times import run_times
-from tracebed.orchestrator.replay.thresholds import SEVERE, SIGNALS, Limit, Signal, Thresholds, Times, shown_value
-from tracebed.orchestrator.replay.witness import Witness
+from tracebed.orchestrator.replay.thresholds import (
+    SEVERE,
+    SIGNALS,
+    HealthSignal,
+    HealthThresholds,
+    Limit,
+    TimeScale,
+    format_value,
+)
 from tracebed.orchestrator.run import RunInfo
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.states import JobState
 
 FEW = 3
@@ -34,11 +42,11 @@ class Value(NamedTuple):
     place: str = ""
 
 
-def health(witness: Witness, info: RunInfo, record: Record, thresholds: Thresholds) -> dict[str, Any]:
+def health(monitor: Monitor, info: RunInfo, record: ScheduleRecord, thresholds: HealthThresholds) -> dict[str, Any]:
     """Return the health of a replay that has ended, as saved in `run.json`.
 
     Args:
-        witness: the observations of the replay.
+        monitor: the observations of the replay.
         info: the facts of the run; its state and its hand-overs must be final.
         record: the times and states of the jobs.
         thresholds: the limits.
@@ -50,13 +58,13 @@ def health(witness: Witness, info: RunInfo, record: Record, thresholds: Threshol
         `defaults`: `state` and `causes` by the defaults.
     """
     kind, times = execution_kind(info), times_of(record.jobs.run_time, record.jobs.submit, info.speed)
-    values = {name: function(witness, info, record) for name, function in _FIGURES.items()}
-    values |= _overheads(witness, info, record) | _run_times(witness, record)
+    values = {name: function(monitor, info, record) for name, function in _FIGURES.items()}
+    values |= _overheads(monitor, info, record) | _run_times(monitor, record)
     return judged(values, thresholds, kind, times)
 
 
-def judged(values: Mapping[str, Value], thresholds: Thresholds, kind: str, times: Times) -> dict[str, Any]:
-    """Return the health in the form of `health`, from the values of signals. Other signals are unknown.
+def judged(values: Mapping[str, Value], thresholds: HealthThresholds, kind: str, times: TimeScale) -> dict[str, Any]:
+    """Return the health in the form of `health`, from the values of signals. Missing signals are unknown.
 
     Args:
         values: signal -> value.
@@ -70,11 +78,11 @@ def judged(values: Mapping[str, Value], thresholds: Thresholds, kind: str, times
         "thresholds": thresholds.sha256,
     }
     if wider := thresholds.wider(kind, times):
-        found |= {"wider": wider, "defaults": _state(values, Thresholds.read(), kind, times)}
+        found |= {"wider": wider, "defaults": _state(values, HealthThresholds.read(), kind, times)}
     return found
 
 
-def _state(values: Mapping[str, Value], thresholds: Thresholds, kind: str, times: Times) -> dict[str, Any]:
+def _state(values: Mapping[str, Value], thresholds: HealthThresholds, kind: str, times: TimeScale) -> dict[str, Any]:
     """Return `state` and `causes` by the limits of `thresholds`."""
     causes = []
     for name, limits in thresholds.limits[kind].items():
@@ -97,7 +105,7 @@ def execution_kind(info: RunInfo) -> str:
     return "computing" if measured else "paced"
 
 
-def times_of(run_time: Sequence[float], submit: Sequence[float], speed: float) -> Times:
+def times_of(run_time: Sequence[float], submit: Sequence[float], speed: float) -> TimeScale:
     """Return the times of a replay to which limits may be relative.
 
     Args:
@@ -107,7 +115,7 @@ def times_of(run_time: Sequence[float], submit: Sequence[float], speed: float) -
     """
     run_times = [seconds for seconds in run_time if not math.isnan(seconds)]
     gaps = (submit[-1] - submit[0]) / (len(submit) - 1) if len(submit) > 1 else 0.0
-    return Times(speed, statistics.fmean(run_times or [0.0]) / speed, gaps / speed)
+    return TimeScale(speed, statistics.fmean(run_times or [0.0]) / speed, gaps / speed)
 
 
 def rounded(value: float | None) -> Any:
@@ -115,39 +123,41 @@ def rounded(value: float | None) -> Any:
     return None if value is None else float(f"{value:.6g}")
 
 
-def _text(signal: Signal, found: Value, limit: float) -> str:
+def _text(signal: HealthSignal, found: Value, limit: float) -> str:
     """Return a cause as text: meaning, value, place and limit."""
     assert found.value is not None
     if signal.unit == "" and limit == 0 and found.value == 1:
         return signal.meaning if not found.place else f"{signal.meaning} ({found.place})"
     place = f", {found.place}" if found.place else ""
-    return f"{signal.meaning}: {shown_value(found.value, signal.unit)}{place} (limit {shown_value(limit, signal.unit)})"
+    return (
+        f"{signal.meaning}: {format_value(found.value, signal.unit)}{place} (limit {format_value(limit, signal.unit)})"
+    )
 
 
 # -- the figures -------------------------------------------------------------------------------------------------------
 
 
-def _nodes_missing(witness: Witness, info: RunInfo, record: Record) -> Value:
-    if not witness.sampled:  # without samples, an idle node leaves no entry in the journal
+def _nodes_missing(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
+    if not monitor.sampled:  # without samples, an idle node leaves no entry in the journal
         return Value(None)
-    absent = [node.name for number, node in enumerate(info.nodes) if number not in witness.seen]
+    absent = [node.name for number, node in enumerate(info.nodes) if number not in monitor.seen]
     return Value(len(absent), ", ".join(absent[:3]) + (", ..." if len(absent) > 3 else ""))
 
 
-def _agents_lost(witness: Witness, info: RunInfo, record: Record) -> Value:
-    return Value(len(witness.lost), ", ".join(info.nodes[node].name for node in sorted(witness.lost)))
+def _agents_lost(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
+    return Value(len(monitor.lost), ", ".join(info.nodes[node].name for node in sorted(monitor.lost)))
 
 
-def _interrupted(witness: Witness, info: RunInfo, record: Record) -> Value:
+def _interrupted(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
     return Value(int(info.state == "interrupted"), "; ".join(filter(None, info.interruptions)))
 
 
-def _pauses(witness: Witness, info: RunInfo, record: Record) -> Value:
+def _pauses(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
     seconds = sum(pause["wall_s"] or 0.0 for pause in record.pauses)
     return Value(len(record.pauses), f"{seconds:.3g} s" if record.pauses else "")
 
 
-def _jobs_disturbed(witness: Witness, info: RunInfo, record: Record) -> Value:
+def _jobs_disturbed(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
     """Return the share of the jobs that failed, were interrupted or requeued, or completed although a rank died."""
     total = len(record.jobs)
     counts = {
@@ -158,7 +168,7 @@ def _jobs_disturbed(witness: Witness, info: RunInfo, record: Record) -> Value:
             for state, restarts in zip(record.state, record.restarts, strict=True)
         ),
         "lost a process": sum(
-            state == JobState.COMPLETED and name in witness.broken and not restarts
+            state == JobState.COMPLETED and name in monitor.broken and not restarts
             for name, state, restarts in zip(record.jobs.ids, record.state, record.restarts, strict=True)
         ),
     }
@@ -166,28 +176,28 @@ def _jobs_disturbed(witness: Witness, info: RunInfo, record: Record) -> Value:
     return Value(rounded(sum(counts.values()) / total), ", ".join(texts))
 
 
-def _rank_late(witness: Witness, info: RunInfo, record: Record) -> Value:
+def _rank_late(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
     """Return the largest lateness after a deadline, or at duty 1 the longest time in which a rank did not run."""
-    largest = witness.halt if execution_kind(info) == "computing" else witness.late
+    largest = monitor.halt if execution_kind(info) == "computing" else monitor.late
     return Value(rounded(largest.value), largest.place)
 
 
-def _residual(witness: Witness, info: RunInfo, record: Record) -> Value:
-    if not witness.residuals:
+def _residual(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
+    if not monitor.residuals:
         return Value(None)
-    job = max(witness.residuals, key=witness.residuals.__getitem__)
-    return Value(rounded(max(0.0, witness.residuals[job])), f"job {job}")
+    job = max(monitor.residuals, key=monitor.residuals.__getitem__)
+    return Value(rounded(max(0.0, monitor.residuals[job])), f"job {job}")
 
 
-def _lost_time(witness: Witness, info: RunInfo, record: Record) -> Value:
+def _lost_time(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
     run_time = dict(zip(record.jobs.ids, record.jobs.run_time, strict=True))
-    planned = sum(run_time[job] for job in witness.residuals) / info.speed
-    return Value(rounded(sum(map(abs, witness.residuals.values())) / planned) if planned else None)
+    planned = sum(run_time[job] for job in monitor.residuals) / info.speed
+    return Value(rounded(sum(map(abs, monitor.residuals.values())) / planned) if planned else None)
 
 
-def _overheads(witness: Witness, info: RunInfo, record: Record) -> dict[str, Value]:
+def _overheads(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> dict[str, Value]:
     """Return the largest delay of a launch or an end, and the sum of these delays relative to the run times."""
-    late = _late_overheads(witness, record)
+    late = _late_overheads(monitor, record)
     seconds, job = max(late, default=(0.0, ""))
     planned = sum(seconds for seconds in record.jobs.run_time if not math.isnan(seconds)) / info.speed
     excess = sum(seconds for seconds, _ in late)
@@ -197,9 +207,9 @@ def _overheads(witness: Witness, info: RunInfo, record: Record) -> dict[str, Val
     }
 
 
-def _run_times(witness: Witness, record: Record) -> dict[str, Value]:
+def _run_times(monitor: Monitor, record: ScheduleRecord) -> dict[str, Value]:
     """Return the largest difference of a recorded run time from its plan, and their sum relative to the plans."""
-    found = run_times(witness, record)
+    found = run_times(monitor, record)
     if not found:
         return {}
     worst, planned = max(found, key=lambda one: one.off), sum(one.planned for one in found)
@@ -209,11 +219,11 @@ def _run_times(witness: Witness, record: Record) -> dict[str, Value]:
     }
 
 
-def _late_overheads(witness: Witness, record: Record) -> list[tuple[float, str]]:
+def _late_overheads(monitor: Monitor, record: ScheduleRecord) -> list[tuple[float, str]]:
     """Return the delays of launches and ends beyond twice the median of jobs of a similar size, with their jobs."""
     size = dict(zip(record.jobs.ids, map(int.bit_length, record.jobs.nodes), strict=True))
     late = []
-    for overheads in (witness.launches, witness.ends):
+    for overheads in (monitor.launches, monitor.ends):
         by_size: dict[int, list[tuple[float, str]]] = {}
         for job, seconds in overheads.items():
             by_size.setdefault(size[job], []).append((seconds, job))
@@ -225,7 +235,7 @@ def _late_overheads(witness: Witness, record: Record) -> list[tuple[float, str]]
     return late
 
 
-def _submission_late(witness: Witness, info: RunInfo, record: Record) -> Value:
+def _submission_late(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
     late = (np.array(record.submit) - np.array(record.jobs.submit)) / info.speed
     if np.isnan(late).all():
         return Value(None)
@@ -233,32 +243,32 @@ def _submission_late(witness: Witness, info: RunInfo, record: Record) -> Value:
     return Value(rounded(float(late[job])), f"job {record.jobs.ids[job]}")
 
 
-def _core_overlap(witness: Witness, info: RunInfo, record: Record) -> Value:
-    """Return the longest time in which the masks of two jobs had a CPU in common; unknown without hand-overs."""
+def _core_overlap(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
+    """Return the longest time in which the masks of two jobs had a CPU in common; None without hand-overs."""
     return Value(info.handovers.get("overlap_s"), info.handovers.get("overlap_at", ""))
 
 
-def _cpu_wait(witness: Witness, info: RunInfo, record: Record) -> Value:
-    share = witness.work.cpu_share
+def _cpu_wait(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
+    share = monitor.work.cpu_share
     return Value(None if math.isnan(share) else rounded(max(0.0, 1 - share)))
 
 
-def _rate_spread(witness: Witness, info: RunInfo, record: Record) -> Value:
-    rates = witness.work_rates()
+def _rate_spread(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
+    rates = monitor.work_rates()
     if len(rates) < 2:
         return Value(None)
     low, middle, high = np.percentile(rates, [5, 50, 95])
     return Value(rounded(float((high - low) / middle)))
 
 
-def _rate_drift(witness: Witness, info: RunInfo, record: Record) -> Value:
+def _rate_drift(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
     calibrated = info.calibration.get("units_per_core_second")
-    return Value(_drift(calibrated, witness.work.rate))
+    return Value(_drift(calibrated, monitor.work.rate))
 
 
-def _calibration_drift(witness: Witness, info: RunInfo, record: Record) -> Value:
+def _calibration_drift(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
     before: list[float] = [rate for host in info.hosts for rate in host.get("units_per_core_second", {}).values()]
-    after = witness.rates_after.values()
+    after = monitor.rates_after.values()
     return Value(_drift(statistics.median(before), statistics.median(after)) if before and after else None)
 
 
@@ -266,11 +276,11 @@ def _drift(usual: float | None, found: float) -> float | None:
     return None if not usual or math.isnan(found) else rounded(abs(found / usual - 1))
 
 
-def _pressure(resource: str) -> Callable[[Witness, RunInfo, Record], Value]:
-    return lambda witness, info, record: Value(rounded(witness.pressure(resource)))
+def _pressure(resource: str) -> Callable[[Monitor, RunInfo, ScheduleRecord], Value]:
+    return lambda monitor, info, record: Value(rounded(monitor.pressure(resource)))
 
 
-_FIGURES: Mapping[str, Callable[[Witness, RunInfo, Record], Value]] = {
+_FIGURES: Mapping[str, Callable[[Monitor, RunInfo, ScheduleRecord], Value]] = {
     "nodes_missing": _nodes_missing,
     "agents_lost": _agents_lost,
     "interrupted": _interrupted,
@@ -279,20 +289,20 @@ _FIGURES: Mapping[str, Callable[[Witness, RunInfo, Record], Value]] = {
     "rank_late_s": _rank_late,
     "residual_s": _residual,
     "lost_time": _lost_time,
-    "loop_late_s": lambda witness, info, record: Value(rounded(witness.loop_late.value), witness.loop_late.place),
-    "agent_late_s": lambda witness, info, record: Value(rounded(witness.agent_late.value), witness.agent_late.place),
+    "loop_late_s": lambda monitor, info, record: Value(rounded(monitor.loop_late.value), monitor.loop_late.place),
+    "agent_late_s": lambda monitor, info, record: Value(rounded(monitor.agent_late.value), monitor.agent_late.place),
     "submission_late_s": _submission_late,
     "core_overlap_s": _core_overlap,
     "cpu_wait": _cpu_wait,
     "cpu_pressure": _pressure("cpu"),
     "io_pressure": _pressure("io"),
     "memory_pressure": _pressure("memory"),
-    "steal": lambda witness, info, record: Value(rounded(witness.steal())),
-    "outside_load": lambda witness, info, record: Value(
-        rounded(witness.outside(computing=info.execution != "emulated"))
+    "steal": lambda monitor, info, record: Value(rounded(monitor.steal())),
+    "outside_load": lambda monitor, info, record: Value(
+        rounded(monitor.external_load(computing=info.execution != "emulated"))
     ),
     "rate_spread": _rate_spread,
     "rate_drift": _rate_drift,
     "calibration_drift": _calibration_drift,
-    "clock_loss": lambda witness, info, record: Value(rounded(witness.clock_loss())),
+    "clock_loss": lambda monitor, info, record: Value(rounded(monitor.clock_loss())),
 }

@@ -59,9 +59,9 @@ LAST = "SELECT number, chain FROM (SELECT * FROM ({} UNION ALL {})) ORDER BY num
 """The number and the checksum of the last row."""
 ADD_FACT = "INSERT INTO facts (number, name, value, chain) VALUES (?1, ?5, ?7, ?8)"
 MISSING = "missing"
-"""The fact that has the number of rows that power failures have lost."""
+"""Name of the fact with the number of rows lost by power failures."""
 SAVED = "saved"
-"""The fact that is the last row of the journal in the folder of a run. Readers do not return the fact."""
+"""Name of the last fact of the journal in the folder of a run. Readers do not return the fact."""
 
 
 class Entry(NamedTuple):
@@ -152,8 +152,8 @@ def _writing(path: Path) -> Iterator[None]:
 class Reader:
     """A reader of a journal, which may still be written to. Each row is verified when it is read.
 
-    The last rows may be missing after a power failure. If they are missing and the machine has not restarted since they
-    were written, or if the journal is that of a saved run, the journal is damaged.
+    The last rows may be missing after a power failure. If the machine has not been restarted since they were written,
+    or if the journal belongs to a saved run, missing rows mean that the journal is damaged.
 
     Args:
         path: the journal.
@@ -181,7 +181,7 @@ class Reader:
             return bool(self._database.execute("SELECT 1 FROM sqlite_master WHERE name = 'entries'").fetchall())
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts written so far. The fact `missing` is the number of rows that power failures have lost."""
+        """Return the facts written so far. The fact `missing` is the number of rows lost by power failures."""
         self._read()
         return self._facts | ({MISSING: self._facts.get(MISSING, 0) + self._missing} if self._missing else {})
 
@@ -222,7 +222,7 @@ class Reader:
 
 
 def _nan(name: str) -> float:
-    """Return NaN, an unknown figure of an entry. Raise ValueError for Infinity, which no writer of entries has."""
+    """Return NaN, an unknown figure of an entry. Raise ValueError for Infinity: entries contain none."""
     if name != "NaN":
         raise ValueError(f"{name} is not a JSON number")
     return math.nan
@@ -272,7 +272,7 @@ def _reading(path: Path) -> Iterator[None]:
 def copy(path: Path, target: Path) -> Path:
     """Copy the journal at `path`, which may still be written to, to the new file `target`, and return `target`.
 
-    The last row of the copy says that the copy is complete: rows that it loses later are missed.
+    The last row of the copy marks it as complete, so that a later loss of rows is detected.
 
     Raises:
         InputError: the journal cannot be read, or `target` cannot be written.

@@ -14,20 +14,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tracebed.benchmarks.clock import Clock
-from tracebed.orchestrator.replay.hearing import Hearing
+from tracebed.orchestrator.replay.event_handler import EventHandler
+from tracebed.orchestrator.replay.executor import ReplayExecutor
 from tracebed.orchestrator.replay.journal import Entry, Journal
+from tracebed.orchestrator.replay.monitor import LoopWatch, Monitor
 from tracebed.orchestrator.replay.options import Options
-from tracebed.orchestrator.replay.orders import Orders
 from tracebed.orchestrator.replay.outages import Outages, lost
 from tracebed.orchestrator.replay.pace import Pace
 from tracebed.orchestrator.replay.ranks import Ranks
 from tracebed.orchestrator.replay.rounds import Rounds
 from tracebed.orchestrator.replay.timeline import Timeline
-from tracebed.orchestrator.replay.witness import LoopWatch, Witness
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.scheduling.record import Record, cut_short
+from tracebed.orchestrator.scheduling.record import ScheduleRecord, cut_short
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.setup import Setup
@@ -85,17 +85,19 @@ class Replayer:
         nodes, scheduling, speed = testbed.nodes, setup.scheduling, setup.timing.speed
         self.number_of = {node.name: number for number, node in enumerate(nodes)}
         self.cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], scheduling.placed)
-        self.record = Record(jobs)
-        self.witness = Witness(jobs, nodes, speed)
-        self.rounds = Rounds(journal, self.witness, jobs.ids, [node.name for node in nodes])
+        self.record = ScheduleRecord(jobs)
+        self.monitor = Monitor(jobs, nodes, speed)
+        self.rounds = Rounds(journal, self.monitor, jobs.ids, [node.name for node in nodes])
         self.timeline = Timeline(self.clock, speed)
         self.ranks = Ranks(jobs, testbed, self.cluster, self.clock, options.proposed_duty)
         key = secret or secrets.token_bytes(32)
-        self.orders = Orders(jobs, testbed, inventory, speed, options, self.ranks, self.record, self.rounds, key)
-        self.hearing = Hearing(self.orders, self.timeline)
+        self.executor = ReplayExecutor(
+            jobs, testbed, inventory, speed, options, self.ranks, self.record, self.rounds, key
+        )
+        self.event_handler = EventHandler(self.executor, self.timeline)
         self.outages = Outages(testbed, inventory.heartbeat_s, options.on_node_failure)
         self.scheduler = Scheduler(
-            jobs, self.cluster, policy, self.orders, interval_s=scheduling.interval_s, priority=scheduling.priority
+            jobs, self.cluster, policy, self.executor, interval_s=scheduling.interval_s, priority=scheduling.priority
         )
         self.interrupted: str | None = None
         self._watch = LoopWatch(inventory.heartbeat_s)
@@ -126,7 +128,7 @@ class Replayer:
         (begin or Replayer._begin)(self)
         while not self._is_done() and not self.interrupted:
             due = min(self._next_submission(), self._call, self._next_limit())
-            wake = min(self.timeline.monotonic(due), self._wall + (0.0 if self._has_news() else LOOK_S))
+            wake = min(self.timeline.monotonic(due), self._wall + (0.0 if self._has_job_events() else LOOK_S))
             self.play(self.testbed.receive(wake), wake)
             if on_progress:
                 on_progress(self._ended)
@@ -138,9 +140,11 @@ class Replayer:
         self.timeline.start_at(self.jobs.submit[0], LEAD_S)
         self.journal.add_facts({"zero": self.timeline.zero, "agents": self.testbed.agents})
         self.rounds.now = self.timeline.now()
-        for node in self._there():
+        for node in self._available_nodes():
             self.testbed.send(node, {"type": "sample", "calibrate": False})
-        if absent := [lost(self.number_of[name], f"did not start: {why}") for name, why in self.testbed.out.items()]:
+        if absent := [
+            lost(self.number_of[name], f"did not start: {reason}") for name, reason in self.testbed.out.items()
+        ]:
             self.play(absent, self._wall)
 
     def play(self, events: Sequence[Event], due: float, pause: Mapping[str, Any] | None = None) -> None:
@@ -164,10 +168,10 @@ class Replayer:
             self.rounds.note("clock", None, **times)
         self._journal_events(events, submitted)
         self._note_loop(max(due, before), self._wall)
-        self.hear(events)
+        self.handle(events)
         self.outages.check_silence(self._wall)
-        self.hearing.end_orphans(self._wall)
-        self.act(submitted)
+        self.event_handler.end_orphans(self._wall)
+        self.decide(submitted)
         self._send()
         if any(event.message["type"] == "back" for event in events):
             self.journal.add_facts({"agents": self.testbed.agents})
@@ -180,21 +184,21 @@ class Replayer:
             self.interrupt(reason)
         return done and not (waiting and self.outages.lost)
 
-    def _there(self) -> list[int]:
+    def _available_nodes(self) -> list[int]:
         """Return the nodes that are not lost."""
         return [node for node in range(len(self.testbed.nodes)) if node not in self.outages.lost]
 
     def _calibrate_again(self) -> None:
         """Measure the speed of the cores once more, after the last job, and take the last samples."""
-        asked = set() if self.interrupted else self.witness.sampled & set(self._there())
-        for node in asked:
+        pending = set() if self.interrupted else self.monitor.sampled & set(self._available_nodes())
+        for node in pending:
             self.testbed.send(node, {"type": "sample", "calibrate": True})
         until = time.monotonic() + CALIBRATE_S
-        while asked and not self.interrupted and time.monotonic() < until:
+        while pending and not self.interrupted and time.monotonic() < until:
             events = self.testbed.receive(min(until, time.monotonic() + LOOK_S))
             self.rounds.now = max(self.rounds.now, self.timeline.now())
             self._journal_events(events, [])
-            asked -= {event.node for event in events if event.message["type"] in ("calibrated", "error", "lost")}
+            pending -= {event.node for event in events if event.message["type"] in ("calibrated", "error", "lost")}
         self._send()
 
     def close(self) -> float:
@@ -224,46 +228,46 @@ class Replayer:
 
     def _note_loop(self, due: float, now: float, *, last: bool = False) -> None:
         """Add a sample of this loop to the journal if one is due."""
-        if sample := self._watch.woke(due, now, last=last):
+        if sample := self._watch.sample(due, now, last=last):
             self.rounds.note("loop", None, **sample)
 
-    def hear(self, events: Sequence[Event]) -> None:
+    def handle(self, events: Sequence[Event]) -> None:
         """Process the messages of agents. Raises TestbedError if the loss of a node aborts the replay."""
         for event in events:
-            self.outages.hear(event)
-            self.hearing.hear(event)
+            self.outages.handle(event)
+            self.event_handler.handle(event)
 
     def submit(self, count: int) -> list[int]:
-        """Return the next `count` jobs, and count them as submitted."""
+        """Count the next `count` jobs as submitted, and return them."""
         first = self._next_job
         self._next_job += count
         return list(range(first, self._next_job))
 
-    def act(self, submitted: Sequence[int]) -> None:
+    def decide(self, submitted: Sequence[int]) -> None:
         """Pass the events of this round to the scheduler, and call the policy while it is due."""
         now = self.rounds.now
         self._enforce_limits(now)
-        if self._take_in(submitted):
+        if self._apply_events(submitted):
             self.scheduler.serve()
             self._call = min(self._call, self.scheduler.due(now))
         while self._call <= now:
             self.rounds.note("call")
             self._call = self.scheduler.decide(now)
 
-    def _has_news(self) -> bool:
-        """Return whether the scheduler has not yet received the end, a complete resize or a request of a job."""
-        return bool(self.ranks.ended or self.ranks.resized or self.ranks.asked)
+    def _has_job_events(self) -> bool:
+        """Return whether an end, a completed resize or a request of a job has not been passed to the scheduler."""
+        return bool(self.ranks.ended or self.ranks.resized or self.ranks.requested)
 
-    def _take_in(self, submitted: Sequence[int]) -> bool:
-        """Pass the events of this round to the scheduler, also those of nodes; return whether there are any.
+    def _apply_events(self, submitted: Sequence[int]) -> bool:
+        """Pass the events of this round, also of nodes, to the scheduler; return whether there are any.
 
         `redecide` passes the entries of the journal to the scheduler in the same order.
         """
         now, ranks = self.rounds.now, self.ranks
-        changed = self.outages.take_in(self.scheduler, self.hearing, self.record, self.rounds)
+        changed = self.outages.apply_changes(self.scheduler, self.event_handler, self.record, self.rounds)
         ended, resized = sorted(ranks.ended), sorted(ranks.resized - ranks.ended)
-        asked = sorted((job, nodes) for job, nodes in ranks.asked.items() if job not in ranks.ended)
-        for events in (ranks.ended, ranks.resized, ranks.asked):
+        requested = sorted((job, nodes) for job, nodes in ranks.requested.items() if job not in ranks.ended)
+        for events in (ranks.ended, ranks.resized, ranks.requested):
             events.clear()
         for job in ended:
             self._end(job)
@@ -271,17 +275,17 @@ class Replayer:
             active = ranks.running[job]
             decided, applied = map(self.timeline.trace, active.applied) if active.applied else (now, now)
             active.applied, measured, active.measured = None, active.measured, {}
-            told = {"measured": measured} if measured else {}
-            self.rounds.note("effect", job, decided=decided, applied=applied, **told)
+            fields = {"measured": measured} if measured else {}
+            self.rounds.note("effect", job, decided=decided, applied=applied, **fields)
             self.record.resize_applied(job, decided, applied, now, measured)
             self.scheduler.resized(job, now)
-        for job, nodes in asked:
+        for job, nodes in requested:
             self.rounds.note("request", job, nodes=nodes)
-            self.record.ask(job, nodes, answered=self.scheduler.ask(job, nodes, now))
+            self.record.request(job, nodes, answered=self.scheduler.request(job, nodes, now))
         for job in submitted:
             self.record.submit[job] = now
             self.scheduler.submit(job, now)
-        return bool(changed or ended or resized or asked or submitted)
+        return bool(changed or ended or resized or requested or submitted)
 
     def _end(self, job: int) -> None:
         """Pass the end of a job to the scheduler. A job that lost a node may return to the queue."""
@@ -293,8 +297,8 @@ class Replayer:
             self.scheduler.requeue(job, now)
             return
         checksum = self.record.checksum[job]
-        told = {"checksum": checksum} if checksum else {}
-        self.rounds.note("end", job, state=state, reason=reason, **told)
+        fields = {"checksum": checksum} if checksum else {}
+        self.rounds.note("end", job, state=state, reason=reason, **fields)
         self.record.finish(job, now, JobState(state), reason)
         self.scheduler.end(job, now)
         self._ended += 1
@@ -329,7 +333,7 @@ class Replayer:
         for job, active in self.ranks.running.items():
             if self._limited(job) and self.scheduler.limit_end(job, now) <= now:
                 active.outcome = ("killed", "time limit")
-                self.orders.kill(job, "time limit")
+                self.executor.kill(job, "time limit")
 
     def _limited(self, job: int) -> bool:
         """Return whether the running `job` can still be killed at its limit: not if the limit equals its run time."""

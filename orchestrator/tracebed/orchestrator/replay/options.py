@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tracebed.orchestrator.replay.commands import AllowedCommands
 from tracebed.orchestrator.replay.pace import CLOCKS
-from tracebed.orchestrator.replay.thresholds import Thresholds
+from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.registry import one_of
 
 BALANCES = ("static", "dynamic")
@@ -17,16 +17,16 @@ NODE_FAILURES = ("requeue", "fail", "abort")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What only a replay on a testbed has.
+    """Options that only a replay on a testbed has.
 
     Attributes:
         balance: distribution of work over the ranks of a job, `static` or `dynamic`.
         clock: `wall` or `steady` (see `pace.CLOCKS`).
         proposed_duty: the duty that a calibration proposes, for nodes without a duty; None: `DEFAULT_DUTY`.
         on_node_failure: treatment of the jobs of a lost node, one of `NODE_FAILURES`.
-        commands: the commands that jobs may run; None: none.
+        commands: the commands that jobs may run; None: no commands.
         drain: whether to run without the nodes whose agents do not start. If no agent starts, the replay fails.
-        health: the limits of the health of the run; None: those that tracebed provides.
+        health: the limits of the health of the run; None: the limits that tracebed provides.
     """
 
     balance: str = "static"
@@ -35,7 +35,7 @@ class Options:
     on_node_failure: str = "requeue"
     drain: bool = False
     commands: AllowedCommands | None = None
-    health: Thresholds | None = None
+    health: HealthThresholds | None = None
 
     def __post_init__(self) -> None:
         """Raise InputError if a name is unknown."""

@@ -6,9 +6,9 @@ import time
 from typing import NamedTuple
 
 from tracebed.errors import TestbedError
-from tracebed.orchestrator.replay.hearing import Hearing
+from tracebed.orchestrator.replay.event_handler import EventHandler
 from tracebed.orchestrator.replay.rounds import Rounds
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.testbeds.base import Event, Testbed
 
@@ -42,7 +42,7 @@ class Outages:
 
     Attributes:
         lost: lost node -> reason.
-        drop: the method of the testbed that gives a node up.
+        drop: the method of the testbed that closes the connection to a node.
     """
 
     def __init__(self, testbed: Testbed, heartbeat_s: float, on_node_failure: str) -> None:
@@ -50,23 +50,23 @@ class Outages:
         self.testbed, self.on_node_failure = testbed, on_node_failure
         self.drop = testbed.drop
         self.lost: dict[int, str] = {}
-        self.patience_s = max(SILENCE, SILENCE * heartbeat_s)
+        self.timeout_s = max(SILENCE, SILENCE * heartbeat_s)
         self._changes: list[Change] = []
-        self._heard = [0.0] * len(testbed.nodes)
+        self._last_message = [0.0] * len(testbed.nodes)
         self._silent_at = 0.0  # no node can count as silent before, monotonic
-        self._stuck: float | None = None  # since when jobs wait for lost nodes only, monotonic
+        self._stuck_since: float | None = None  # since when jobs wait for lost nodes only, monotonic
 
     def begin(self, now: float) -> None:
         """Begin to wait for heartbeats at the monotonic time `now`."""
-        self._heard = [now] * len(self._heard)
+        self._last_message = [now] * len(self._last_message)
 
-    def hear(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         """Process a message that concerns the node itself: its loss, its return, or an error.
 
         Raises:
             TestbedError: a node is lost, and this aborts the replay.
         """
-        self._heard[event.node] = event.time
+        self._last_message[event.node] = event.time
         message, node = event.message, event.node
         kind = message["type"]
         if kind == "lost":
@@ -89,23 +89,25 @@ class Outages:
         """Give up `node`, whose agent does not work. The testbed then reports its loss."""
         if self.on_node_failure == "abort":
             raise TestbedError(f"its agent {reason}", where=f"node {self.testbed.nodes[node].name}", hint=KEPT)
-        self._heard[node] = time.monotonic()
+        self._last_message[node] = time.monotonic()
         self.drop(node, reason)
 
     def check_silence(self, wall: float) -> None:
         """Give up the node whose agent has been silent for too long. Raises TestbedError if this aborts the replay."""
         if wall < self._silent_at:  # the nodes are not searched in each round
             return
-        there = [node for node in range(len(self._heard)) if node not in self.lost]
-        quietest = min(there, key=self._heard.__getitem__, default=None)
+        available = [node for node in range(len(self._last_message)) if node not in self.lost]
+        quietest = min(available, key=self._last_message.__getitem__, default=None)
         if quietest is None:
             return
-        if wall - self._heard[quietest] > self.patience_s:
-            self._drop(quietest, f"has been silent for {self.patience_s:g} s")
+        if wall - self._last_message[quietest] > self.timeout_s:
+            self._drop(quietest, f"has been silent for {self.timeout_s:g} s")
         else:
-            self._silent_at = self._heard[quietest] + self.patience_s
+            self._silent_at = self._last_message[quietest] + self.timeout_s
 
-    def take_in(self, scheduler: Scheduler, hearing: Hearing, record: Record, rounds: Rounds) -> bool:
+    def apply_changes(
+        self, scheduler: Scheduler, event_handler: EventHandler, record: ScheduleRecord, rounds: Rounds
+    ) -> bool:
         """Pass the losses and returns of this round to the scheduler. Return whether there were any."""
         changes, self._changes = self._changes, []
         for node, reason in changes:
@@ -118,7 +120,7 @@ class Outages:
             record.node_down(node, rounds.now, reason)
             state = "requeued" if self.on_node_failure == "requeue" else "failed"
             for job in scheduler.node_lost(node, rounds.now):
-                hearing.lose(job, node, state, f"node {self.testbed.nodes[node].name} was lost: {reason}")
+                event_handler.lose(job, node, state, f"node {self.testbed.nodes[node].name} was lost: {reason}")
         return bool(changes)
 
     def stuck(self, waiting: int, *, otherwise_done: bool) -> str | None:
@@ -129,11 +131,11 @@ class Outages:
             otherwise_done: whether no job runs and no submission or call of the policy is due.
         """
         if not (otherwise_done and waiting and self.lost):
-            self._stuck = None
+            self._stuck_since = None
             return None
         now = time.monotonic()
-        self._stuck = now if self._stuck is None else self._stuck
-        if now - self._stuck < RETURN_S:
+        self._stuck_since = now if self._stuck_since is None else self._stuck_since
+        if now - self._stuck_since < RETURN_S:
             return None
         names = [f"{self.testbed.nodes[node].name} ({reason})" for node, reason in sorted(self.lost.items())]
         lost = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")

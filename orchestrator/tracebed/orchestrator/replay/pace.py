@@ -59,7 +59,7 @@ class Pace:
     def __init__(self, clock: Clock, grain_s: float) -> None:
         """Start the record now."""
         self._clock = clock
-        self._patience = max(STALL_S, 10 * grain_s)
+        self._stall_timeout_s = max(STALL_S, 10 * grain_s)
         self._first = self._last = self._moved = (time.monotonic(), clock.now())
         self._slowest = 1.0
 
@@ -74,10 +74,10 @@ class Pace:
         steady = self._clock.now()
         if steady > self._moved[1]:
             self._moved = (now, steady)
-        elif now - self._moved[0] > self._patience:
+        elif now - self._moved[0] > self._stall_timeout_s:
             raise TestbedError(
-                f"the steady clock has stood still for {self._patience:g} s: process {self._clock.holder()} is a rank "
-                "that does not end its part",
+                f"the steady clock has stood still for {self._stall_timeout_s:g} s: "
+                f"process {self._clock.holder()} is a rank that does not end its part",
                 hint="the run so far is kept",
             )
         passed, counted = now - self._last[0], steady - self._last[1]

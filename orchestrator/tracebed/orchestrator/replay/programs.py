@@ -70,18 +70,18 @@ def _application(name: str, parameters: str) -> Application:
 
 
 def _memory_mib(jobs: Jobs, job: int) -> int:
-    """Return the memory that each rank of a job holds, MiB: that of its application, if the workload has no more."""
+    """Return the memory that each rank of a job holds, MiB: the larger of the application's and the workload's."""
     own = application_of(jobs, job).own_mib
     needed = jobs.memory_mib[job] if jobs.memory_mib else math.nan
     return own if math.isnan(needed) else max(own, math.ceil(needed))
 
 
 def check_programs(jobs: Jobs, inventory: Inventory) -> None:
-    """Check that every job has an application and a possible speedup, and that some node has its memory.
+    """Check that every job has an application and a possible speedup, and fits into the memory of enough nodes.
 
     Raises:
-        InputError: an application or its parameters are invalid, a speedup is superlinear, or the nodes with enough
-            memory are too few.
+        InputError: an application or its parameters are invalid, a speedup is superlinear, or too few nodes have
+            enough memory.
     """
     memory = sorted((node.memory_mib or math.inf for node in inventory.nodes if not node.emulated), reverse=True)
     for job, name in enumerate(jobs.ids):
@@ -89,12 +89,12 @@ def check_programs(jobs: Jobs, inventory: Inventory) -> None:
         needed, nodes = _memory_mib(jobs, job), jobs.low[job]
         if memory and nodes <= len(memory) and needed > memory[nodes - 1]:
             what = f"needs {needed} MiB on each of {nodes} nodes, and the nodes have {memory[nodes - 1]:g} MiB"
-            hint = "replay on nodes with more memory, or on emulated nodes, which hold none"
+            hint = "replay on nodes with more memory, or on emulated nodes, which allocate no memory"
             raise InputError(what, where=f"job {name}", hint=hint)
 
 
 def sized(jobs: Jobs, job: int, seconds: float, rate: float) -> Program:
-    """Return the program of `job` that takes `seconds` on its requested nodes, and S(q) / S(n) as long on n nodes.
+    """Return the program of `job`. It takes `seconds` on its q requested nodes, and `seconds` * S(q) / S(n) on n nodes.
 
     On n nodes, all cores do the parallel part, in q/n of its time on the q requested nodes. The rest of the run time is
     spent on one core. With Amdahl's law, this is the serial part. In other models it depends on n: the serial part is
@@ -107,7 +107,7 @@ def sized(jobs: Jobs, job: int, seconds: float, rate: float) -> Program:
         rate: units per second of a core.
 
     Raises:
-        InputError: the job is faster on some number of nodes than its cores can do the work.
+        InputError: on some number of nodes, the speedup exceeds that of the cores.
     """
     nodes, parallel = jobs.nodes[job], seconds * jobs.parallel[job]
     sizes = sorted({nodes, *range(jobs.low[job], jobs.high[job] + 1)})
@@ -116,7 +116,7 @@ def sized(jobs: Jobs, job: int, seconds: float, rate: float) -> Program:
     if least < -ROUNDING * seconds:
         most = min(alone, key=alone.__getitem__)
         raise InputError(
-            f"has a superlinear speedup on {most} nodes, which a replay cannot act out",
+            f"has a superlinear speedup on {most} nodes, which a replay cannot reproduce",
             where=f"job {jobs.ids[job]}",
             hint="give a speedup of at most n on n nodes, or simulate the workload",
         )

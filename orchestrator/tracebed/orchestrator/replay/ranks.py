@@ -53,8 +53,8 @@ class RunningJob:
     """Times at which the pending resize was decided and applied, monotonic; None: the leader has not reported it."""
     outcome: tuple[str, str] | None = None
     """State and reason, once the leader has ended or the job has been killed."""
-    bereft: bool = False
-    """Whether the outcome is that a node was lost, whatever the ranks on the other nodes say."""
+    node_lost: bool = False
+    """Whether the outcome is the loss of a node. Messages from ranks on other nodes do not change it."""
     orphaned: float | None = None
     """Time at which the leader ended, monotonic, if the other ranks have not been killed."""
 
@@ -84,7 +84,7 @@ class Ranks:
         running: the running jobs.
         ended: jobs whose last rank has ended, for the scheduler.
         resized: jobs whose pending resize is complete, for the scheduler.
-        asked: evolving job -> number of nodes for which it asks, for the scheduler.
+        requested: evolving job -> number of nodes that it requests, for the scheduler.
     """
 
     def __init__(self, jobs: Jobs, testbed: Testbed, cluster: Cluster, clock: Clock, duty: float | None = None) -> None:
@@ -93,7 +93,7 @@ class Ranks:
         self.running: dict[int, RunningJob] = {}
         self.ended: set[int] = set()
         self.resized: set[int] = set()
-        self.asked: dict[int, int] = {}
+        self.requested: dict[int, int] = {}
         self._outbox: list[tuple[int, dict[str, Any]]] = []
 
     def cores(self, job: int, nodes: Sequence[int]) -> dict[int, range]:
@@ -125,22 +125,22 @@ class Ranks:
             if now != active.cores[node] and active.outcome is None:
                 active.alive[node] = active.cores[node]
                 active.unconfirmed.add(node)
-                self._tell_mask(job, node)
+                self._send_mask(job, node)
 
-    def tell_members(self, job: int) -> None:
+    def send_members(self, job: int) -> None:
         """Send the members of the job to its leader."""
         active = self.running[job]
         members = {"job": self.jobs.ids[job], "members": self.names(active.nodes), "request": active.request}
-        self._tell(active.nodes[0], {"type": "resize", **members})
+        self._queue(active.nodes[0], {"type": "resize", **members})
 
     def kill(self, job: int, reason: str) -> None:
         """Kill all ranks of the job."""
         for node in self.running[job].alive:
-            self._tell(node, {"type": "kill", "job": self.jobs.ids[job], "reason": reason})
+            self._queue(node, {"type": "kill", "job": self.jobs.ids[job], "reason": reason})
         self.check_ended(job)  # if the launch of its only rank was lost, no rank will end
 
     def check_ended(self, job: int) -> None:
-        """Note the end of the job if it has no rank left, and the end of its pending resize if that is complete.
+        """Note the end of the job if no rank is left, and the end of its pending resize if the resize is complete.
 
         A resize is complete if the leader has applied it and the ranks on the released nodes have ended.
         """
@@ -158,7 +158,7 @@ class Ranks:
         active.to_launch.append(node)
         self.launch(job)
 
-    def repeat(self, before: Iterable[tuple[int, RunningJob]]) -> None:
+    def resend(self, before: Iterable[tuple[int, RunningJob]]) -> None:
         """Send the unanswered requests again to the ranks of the jobs `before` that are still running.
 
         Ranks ignore requests that they have already received.
@@ -171,9 +171,9 @@ class Ranks:
                     self.kill(job, active.outcome[1])
                 continue
             if active.pending and active.started and active.applied is None:
-                self.tell_members(job)
+                self.send_members(job)
             for node in active.unconfirmed:
-                self._tell_mask(job, node)
+                self._send_mask(job, node)
 
     def forget(self, job: int) -> RunningJob:
         """Remove a job that has ended, and return it."""
@@ -197,7 +197,7 @@ class Ranks:
     def _launch(self, job: int, active: RunningJob, node: int, *, leader: bool) -> None:
         cores = active.alive[node] = active.cores[node]
         active.masks[node] = None if node in self.cluster.loans else self.cpus(node, cores)
-        self._tell(
+        self._queue(
             node,
             {
                 "type": "launch",
@@ -216,11 +216,11 @@ class Ranks:
             },
         )
 
-    def _tell_mask(self, job: int, node: int) -> None:
+    def _send_mask(self, job: int, node: int) -> None:
         """Send its cores to the rank of the job on `node`."""
         active = self.running[job]
         change = {"job": self.jobs.ids[job], "cpus": self.cpus(node, active.alive[node]), "request": active.request}
-        self._tell(node, {"type": "resize", **change})
+        self._queue(node, {"type": "resize", **change})
 
-    def _tell(self, node: int, message: dict[str, Any]) -> None:
+    def _queue(self, node: int, message: dict[str, Any]) -> None:
         self._outbox.append((node, message))

@@ -13,16 +13,16 @@ from tracebed.cpus import parse_cpus
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.ending import ended_run
-from tracebed.orchestrator.replay.hearing import mask_changed
+from tracebed.orchestrator.replay.event_handler import mask_changed
 from tracebed.orchestrator.replay.journal import Entry
-from tracebed.orchestrator.replay.thresholds import Thresholds
-from tracebed.orchestrator.replay.witness import Witness
+from tracebed.orchestrator.replay.monitor import Monitor
+from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target
 from tracebed.orchestrator.runs.working_folders import is_running, output_of
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.core_changes import CoreChange
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.record import Record, cut_short
+from tracebed.orchestrator.scheduling.record import ScheduleRecord, cut_short
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.states import JobState
 
@@ -33,7 +33,7 @@ NOTHING_BEGUN = "the replay to {} was killed before its first job: the replay st
 """The warning if the replay to resume had not begun; with the output."""
 
 
-def facts_of(info: RunInfo, jobs: Jobs, inventory: Inventory, thresholds: Thresholds) -> dict[str, Any]:
+def facts_of(info: RunInfo, jobs: Jobs, inventory: Inventory, thresholds: HealthThresholds) -> dict[str, Any]:
     """Return the first facts of a journal, which `recovered` needs in addition to the entries."""
     columns = {item.name: getattr(jobs, item.name) for item in fields(jobs) if item.name != "speedup"}
     cpus = [list(node.cpus or ()) for node in inventory.nodes]
@@ -60,7 +60,7 @@ def recover(
     Args:
         folder: the working folder of a replay.
         output: the folder of the run; None: the output of the replay, which must not exist.
-        make: function that makes the run from the folder; None: that for replays on a testbed.
+        make: function that makes the run from the folder; None: the function for replays on a testbed.
         replace: whether an earlier run in `output` is replaced, as by `Run.save`.
 
     Raises:
@@ -99,29 +99,29 @@ def recovered(path: Path) -> Run:
         info.hosts = facts.get("hosts", [])
         info.calibration = facts.get("calibration", {})
         info.warnings += lost_rows(facts)
-        retold = Retold(Jobs(**facts["jobs"], speedup=[None] * len(facts["jobs"]["ids"])), info)
-        thresholds = Thresholds.parse(*facts["thresholds"]) if "thresholds" in facts else Thresholds.read()
-        witness = Witness(retold.jobs, info.nodes, info.speed)
-        witness.rates = info.calibration.get("rates", {})
+        rebuilt = Reconstruction(Jobs(**facts["jobs"], speedup=[None] * len(facts["jobs"]["ids"])), info)
+        thresholds = HealthThresholds.parse(*facts["thresholds"]) if "thresholds" in facts else HealthThresholds.read()
+        monitor = Monitor(rebuilt.jobs, info.nodes, info.speed)
+        monitor.rates = info.calibration.get("rates", {})
         for entry in entries:
-            retold.take_in(entry)
-            witness.take_in(entry)
-        last = entries[-1].time if entries else retold.jobs.submit[0]
+            rebuilt.apply(entry)
+            monitor.apply(entry)
+        last = entries[-1].time if entries else rebuilt.jobs.submit[0]
         end = facts.get("end", {"time": last, "interrupted": KILLED})
-        cut_short(retold.record, retold.cluster, retold.running, end["time"], end["interrupted"])
-        return ended_run(retold.record, retold.cluster, info, end["interrupted"], facts["cpus"], witness, thresholds)
+        cut_short(rebuilt.record, rebuilt.cluster, rebuilt.running, end["time"], end["interrupted"])
+        return ended_run(rebuilt.record, rebuilt.cluster, info, end["interrupted"], facts["cpus"], monitor, thresholds)
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, InputError) as error:
         what = f"the journal is damaged: {type(error).__name__}: {error}"
         raise InputError(what, where=str(path), hint="the run cannot be recovered") from error
 
 
 def lost_rows(facts: Mapping[str, Any]) -> list[str]:
-    """Return the warning of a run whose journal, with these facts, lost rows in a power failure; empty: it has not."""
+    """Return a warning if a power failure lost rows of the journal with these `facts`, otherwise an empty list."""
     lost = facts.get(journal.MISSING, 0)
     return [f"the journal lacks {lost:,} rows that were written before a power failure"] if lost else []
 
 
-class Retold:
+class Reconstruction:
     """The record of the jobs and the allocation of the nodes, reconstructed entry by entry.
 
     Args:
@@ -132,14 +132,14 @@ class Retold:
     def __init__(self, jobs: Jobs, info: RunInfo) -> None:
         """Start without submitted jobs."""
         self.jobs = jobs
-        self.record = Record(jobs)
+        self.record = ScheduleRecord(jobs)
         self.cluster = Cluster([node.cores for node in info.nodes], [node.sockets for node in info.nodes])
         self.running: dict[int, int] = {}
         """Running job -> its number of nodes, after the pending resize if there is one."""
         self._numbers = {name: number for number, name in enumerate(jobs.ids)}
         self._nodes = {node.name: number for number, node in enumerate(info.nodes)}
 
-    def take_in(self, entry: Entry) -> None:
+    def apply(self, entry: Entry) -> None:
         """Apply one entry. Entries that change neither the record nor the allocation are skipped."""
         if entry.kind in ("down", "up"):
             (self._down if entry.kind == "down" else self._up)(self._nodes[entry.node or ""], entry.time, entry.data)
@@ -180,7 +180,7 @@ class Retold:
 
     def _resize(self, job: int, now: float, data: Mapping[str, Any]) -> None:
         nodes = [self._nodes[name] for name in data["nodes"]]
-        self.record.resize_asked(job, self.running[job], len(nodes), now)
+        self.record.resize_requested(job, self.running[job], len(nodes), now)
         self._take(job, nodes[self.running[job] :], now)
         self.running[job] = len(nodes)
 
@@ -189,7 +189,7 @@ class Retold:
             self._nodes[name]: CoreChange(*(range(cores[0], cores[-1] + 1) for cores in map(parse_cpus, change)))
             for name, change in data.get("changes", {}).items()
         }
-        self.record.cores.asked_for(job, self.running[job], changes, now)
+        self.record.cores.requested(job, self.running[job], changes, now)
 
     def _effect(self, job: int, now: float, data: Mapping[str, Any]) -> None:
         self.record.resize_applied(job, data["decided"], data["applied"], now, data.get("measured"))

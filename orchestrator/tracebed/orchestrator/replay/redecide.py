@@ -14,7 +14,7 @@ from tracebed.cpus import parse_cpus
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.cluster import Cluster
-from tracebed.orchestrator.scheduling.decided import KINDS, Decided, DecisionLog
+from tracebed.orchestrator.scheduling.decision_log import KINDS, DecisionLog, LoggedDecision
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy
@@ -24,7 +24,7 @@ ORDER = (("down", "up"), ("end", "requeue"), ("effect",), ("request",), ("submit
 """Kinds of events in the order in which the replayer passes the events of a round to the scheduler."""
 
 
-def decided(entries: Iterable[Entry]) -> list[Decided]:
+def logged_decisions(entries: Iterable[Entry]) -> list[LoggedDecision]:
     """Return the calls of the policy and the decisions in the entries of a journal."""
     found = []
     for entry in entries:
@@ -32,7 +32,7 @@ def decided(entries: Iterable[Entry]) -> list[Decided]:
             parts = sorted((node, parse_cpus(text)) for node, text in entry.data.get("cores", {}).items())
             cores = tuple((node, range(part[0], part[-1] + 1)) for node, part in parts)
             nodes, reason = tuple(entry.data.get("nodes", ())), entry.data.get("reason", "")
-            found.append(Decided(entry.time, entry.kind, entry.job or "", nodes, cores, reason))
+            found.append(LoggedDecision(entry.time, entry.kind, entry.job or "", nodes, cores, reason))
     return found
 
 
@@ -42,7 +42,7 @@ def redecide(
     nodes: Sequence[NodeFacts],
     policy: Policy,
     scheduling: Scheduling,
-) -> Iterator[Decided]:
+) -> Iterator[LoggedDecision]:
     """Pass the events of a journal to the scheduler again; yield the calls of the policy and the decisions.
 
     The times of the calls follow from the times of the entries, from the scheduling interval and from the `Wake`
@@ -59,7 +59,7 @@ def redecide(
     """
     cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], scheduling.placed)
     interval_s, priority = scheduling.interval_s, scheduling.priority
-    executor = _Noting(DecisionLog(jobs, cluster, [node.name for node in nodes]))
+    executor = _DecisionRecorder(DecisionLog(jobs, cluster, [node.name for node in nodes]))
     scheduler = Scheduler(jobs, cluster, policy, executor, interval_s=interval_s, priority=priority)
     number = {name: job for job, name in enumerate(jobs.ids)}
     place = {node.name: at for at, node in enumerate(nodes)}
@@ -78,7 +78,7 @@ def redecide(
         events = [entry for kinds in ORDER for entry in together if entry.kind in kinds]
         for entry in events:
             if entry.kind == "request":
-                scheduler.ask(number[entry.job or ""], entry.data["nodes"], now)
+                scheduler.request(number[entry.job or ""], entry.data["nodes"], now)
             else:
                 handlers[entry.kind](place[entry.node] if entry.node else number[entry.job or ""], now)
         if events:
@@ -91,8 +91,8 @@ def redecide(
         executor.log.decisions.clear()
 
 
-class _Noting:
-    """An executor that only notes its orders. A resize takes effect later, when the journal says so."""
+class _DecisionRecorder:
+    """An executor that only records decisions. A resize takes effect at its entry in the journal."""
 
     def __init__(self, log: DecisionLog) -> None:
         self.log = log
@@ -105,8 +105,8 @@ class _Noting:
         self.log.resize(self.now, job, nodes)
         return False
 
-    def deny(self, job: int, wanted: int) -> None:
-        self.log.deny(self.now, job, wanted)
+    def deny(self, job: int, requested: int) -> None:
+        self.log.deny(self.now, job, requested)
 
     def change_cores(self, job: int) -> None:
         self.log.change_cores(self.now, job)

@@ -1,9 +1,9 @@
 """Resumption of a replay whose replayer was killed.
 
 All inputs of a replayer are in its journal, so the state of the replayer is rebuilt by passing them to another replayer
-in the same rounds. The rebuilt decisions must equal those of the journal. Then the running agents are taken over.
+in the same rounds. The rebuilt decisions must equal the recorded decisions. Then the running agents are taken over.
 Messages of the killed replayer may be lost. Agents report which ranks they have and repeat the events that were not
-recorded, so that the lost messages are known and can be repeated.
+recorded, so that lost messages are detected and sent again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.replay.hearing import LEADER_ENDED
+from tracebed.orchestrator.replay.event_handler import LEADER_ENDED
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.replay.outages import lost
@@ -33,7 +33,7 @@ SAME = ("execution", "nodes", "parameters")
 """Facts of the run that must not change between a replay and its resumption."""
 
 
-class Missing(NamedTuple):
+class MissingRank(NamedTuple):
     """A missing rank of a node: the message that launches it was lost, or the agent was replaced."""
 
     job: int
@@ -68,7 +68,7 @@ class Resumption:
         return "zero" in self.facts
 
     def check(self, facts: Mapping[str, Any]) -> None:
-        """Raise InputError unless `facts`, of the replay that resumes, are those of the journal."""
+        """Raise InputError unless `facts` of the resuming replay equal the facts of the journal."""
         facts = json.loads(json.dumps(facts))
         before, now = self.facts.get("info", {}), facts["info"]
         pairs: list[tuple[str, Any, Any]] = [(name, before.get(name), now[name]) for name in SAME]
@@ -87,11 +87,11 @@ class Resumption:
 
     # -- the state of the killed replayer --------------------------------------------------------------------------
 
-    def retell(self, replayer: Replayer) -> None:
+    def restore(self, replayer: Replayer) -> None:
         """Restore the state of the killed replayer in `replayer`, whose testbed has not started.
 
         Raises:
-            InputError: the decisions of the replayer differ from those of the journal.
+            InputError: the decisions of the replayer differ from the recorded decisions.
             TestbedError: the loss of a node aborted the replay.
         """
         replayer.timeline.zero = self.facts["zero"]
@@ -100,32 +100,32 @@ class Resumption:
         replayer.outages.drop = lambda node, reason: None  # the journal has the loss that followed
         rounds = [(number, list(group)) for number, group in groupby(self.entries, lambda entry: entry.round)]
         for number, entries in rounds:
-            self._retell_round(replayer, number, entries, last=number == rounds[-1][0])
+            self._restore_round(replayer, number, entries, last=number == rounds[-1][0])
         replayer.outages.drop = drop
 
-    def _retell_round(self, replayer: Replayer, number: int, entries: Sequence[Entry], *, last: bool) -> None:
+    def _restore_round(self, replayer: Replayer, number: int, entries: Sequence[Entry], *, last: bool) -> None:
         rounds = replayer.rounds
         rounds.number, rounds.now = number, entries[0].time
         for entry in entries:
-            replayer.witness.take_in(entry)
+            replayer.monitor.apply(entry)
             if entry.kind == "pause":
                 replayer.timeline.pause(entry.data["at"], entry.data["zero"])
                 replayer.record.paused(entry.data)
-        replayer.hear([event for entry in entries if (event := _event(entry, replayer.number_of))])
+        replayer.handle([event for entry in entries if (event := _event(entry, replayer.number_of))])
         for entry in entries:
-            job = replayer.hearing.numbers.get(entry.job or "")
+            job = replayer.event_handler.numbers.get(entry.job or "")
             if entry.kind == "launched" and job is not None:
                 replayer.record.launched[job] = entry.data["at"]
             if entry.kind == "kill" and job in replayer.ranks.running and entry.data["reason"] == LEADER_ENDED:
-                replayer.hearing.end_orphan(job)
-        replayer.act(replayer.submit(sum(entry.kind == "submit" for entry in entries)))
+                replayer.event_handler.end_orphan(job)
+        replayer.decide(replayer.submit(sum(entry.kind == "submit" for entry in entries)))
         replayer.ranks.take_messages()
         decided = [_comparable(entry) for entry in rounds.entries if entry.kind not in OWN]
         known = [_comparable(entry) for entry in entries if _is_decision(entry)]
         if decided == known:
-            there = {(entry.kind, entry.job, entry.node) for entry in entries}
-            lost = [entry for entry in rounds.entries if (entry.kind, entry.job, entry.node) not in there]
-            rounds.entries[:] = lost if last else []  # what followed from the last events may not have been written
+            written = {(entry.kind, entry.job, entry.node) for entry in entries}
+            lost = [entry for entry in rounds.entries if (entry.kind, entry.job, entry.node) not in written]
+            rounds.entries[:] = lost if last else []  # the results of the last events may not have been written
             rounds.end()
         elif last and not known:
             rounds.end()  # the replayer was killed between the events and the decisions
@@ -148,27 +148,27 @@ class Resumption:
             elif entry.node is not None and "n" in entry.data:
                 seen[entry.node] = max(seen.get(entry.node, 0), entry.data["n"])
         agents: dict[str, dict[str, Any]] = self.facts.get("agents", {})
-        there = {name: facts for name, facts in agents.items() if replayer.number_of[name] not in replayer.outages.lost}
-        return {name: {**facts, "seen": seen.get(name, 0)} for name, facts in there.items()}
+        left = {name: facts for name, facts in agents.items() if replayer.number_of[name] not in replayer.outages.lost}
+        return {name: {**facts, "seen": seen.get(name, 0)} for name, facts in left.items()}
 
-    def carry_on(self, replayer: Replayer) -> None:
+    def continue_replay(self, replayer: Replayer) -> None:
         """Continue the replay on the testbed, which has started. The pause is not part of the time of the replay.
 
         The ranks that were taken over are stopped until the pause is in the journal.
         """
         testbed, ranks = replayer.testbed, replayer.ranks
         adopted = {replayer.number_of[name]: set(jobs) for name, jobs in testbed.adopted.items()}
-        events = [*self._absent(replayer, adopted), *_settle(replayer, adopted)]
+        events = [*self._node_changes(replayer, adopted), *_receive_kept_events(replayer, adopted)]
         running = [(job, active) for job, active in ranks.running.items()]
         missing = [
-            Missing(job, active, node)
+            MissingRank(job, active, node)
             for job, active in running
             for node in active.alive
             if node in adopted and replayer.jobs.ids[job] not in adopted[node]
         ]
-        gone = [job for job, active in running if not active.alive.keys() <= adopted.keys()]
+        lost_jobs = [job for job, active in running if not active.alive.keys() <= adopted.keys()]
         replayer.journal.add_facts({"agents": testbed.agents})
-        pause = self._pause(replayer) | {"adopted": len(running) - len(gone), "lost": len(gone)}
+        pause = self._pause(replayer) | {"adopted": len(running) - len(lost_jobs), "lost": len(lost_jobs)}
         replayer.play(events, time.monotonic(), pause)
         never = []
         for job, active, node in missing:
@@ -177,12 +177,12 @@ class Resumption:
                     ranks.launch_again(job, node)
                 else:
                     never.append(_never_launched(replayer, job, node))
-        ranks.repeat(before=running)
+        ranks.resend(before=running)
         ranks.send()
         if never:
             replayer.play(never, time.monotonic())
 
-    def _absent(self, replayer: Replayer, adopted: Mapping[int, object]) -> Iterator[Event]:
+    def _node_changes(self, replayer: Replayer, adopted: Mapping[int, object]) -> Iterator[Event]:
         """Yield the losses and returns of the nodes whose agents were not taken over."""
         out = {replayer.number_of[name]: reason for name, reason in replayer.testbed.out.items()}
         holders = {node for active in replayer.ranks.running.values() for node in active.alive}
@@ -199,12 +199,12 @@ class Resumption:
     def _pause(self, replayer: Replayer) -> dict[str, Any]:
         """End the pause of the timeline now, and return its data.
 
-        The pause begins when the agents have stopped their ranks, since the ranks worked until then. It is as long for
-        the clocks of the ranks as for the timeline, so what a rank worked is the trace time that passed. If no agent
-        was taken over, no job goes on, and trace time continues where the journal ends.
+        The pause begins when the agents have stopped their ranks, since the ranks worked until then. The pause is
+        equally long for the clocks of the ranks and for the timeline, so work and trace time still agree. If no agent
+        was taken over, all jobs have ended, and trace time continues from the last entry of the journal.
 
         Returns:
-            `at`: the trace time. `zero`: that of the timeline, from now on. `since` (monotonic s) and `wall_s`: the
+            `at`: the trace time. `zero`: the new zero of the timeline. `since` (monotonic s) and `wall_s`: the
             beginning and the duration of the pause; None: unknown. `left_out`: node that was taken over -> the sum of
             its pauses, wall s.
         """
@@ -238,13 +238,13 @@ class Resumption:
         return sums
 
     def _wall_s(self) -> float | None:
-        """Return the duration of the pause as the journal tells it; None: unknown, since the machine was restarted."""
+        """Return the duration of the pause by the journal; None: unknown, since the machine was restarted."""
         last = next((entry.data["time"] for entry in reversed(self.entries) if entry.kind == "loop"), None)
         now = time.monotonic()
         return None if last is None or last > now else round(now - last, 3)
 
 
-def _settle(replayer: Replayer, adopted: Mapping[int, object]) -> list[Event]:
+def _receive_kept_events(replayer: Replayer, adopted: Mapping[int, object]) -> list[Event]:
     """Return the events that the agents kept. They precede the answer to a request for a sample.
 
     The events are not in the journal yet, so the agents must keep them: this replayer may be killed too.
@@ -265,7 +265,7 @@ def _settle(replayer: Replayer, adopted: Mapping[int, object]) -> list[Event]:
 
 
 def _never_launched(replayer: Replayer, job: int, node: int) -> Event:
-    """Return the end of a rank that is to be killed but was never launched."""
+    """Return the event of the end of a killed rank that was never launched."""
     name, active = replayer.testbed.nodes[node].name, replayer.ranks.running[job]
     facts = {"rank": name, "leader": node == active.nodes[0], "state": "killed", "reason": "it was never launched"}
     figures = {"exit_code": None, "units_done": 0, "cpu_s": 0.0}

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracebed.orchestrator.replay.journal import Entry, Journal
-from tracebed.orchestrator.replay.witness import Witness
+from tracebed.orchestrator.replay.monitor import Monitor
 
 OBSERVED = {"sample", "work", "loop"}
-"""Kinds of entries that only the witness reads. They may be written later than the events of jobs."""
+"""Kinds of entries that only the monitor reads. They may be written later than the events of jobs."""
 HOLD_S = 0.25
 """Longest time for which observations are held back, wall s: a transaction for each heartbeat costs too much."""
 
@@ -26,7 +26,7 @@ class Rounds:
 
     Args:
         journal: the journal.
-        witness: the observer of all entries.
+        monitor: the monitor of all entries.
         ids: job number -> job id.
         names: node number -> name.
 
@@ -36,9 +36,9 @@ class Rounds:
         entries: entries of this round that have not been written.
     """
 
-    def __init__(self, journal: Journal, witness: Witness, ids: Sequence[str], names: Sequence[str]) -> None:
+    def __init__(self, journal: Journal, monitor: Monitor, ids: Sequence[str], names: Sequence[str]) -> None:
         """Start with round 0 at time 0."""
-        self.journal, self.witness = journal, witness
+        self.journal, self.monitor = journal, monitor
         self.number = 0
         self.now = 0.0
         self.entries: list[Entry] = []
@@ -64,9 +64,9 @@ class Rounds:
         self.entries.append(self.entry(kind, None, node, data))
 
     def write(self, entries: Sequence[Entry]) -> None:
-        """Write entries to the journal, and show them to the witness."""
+        """Write entries to the journal, and pass them to the monitor."""
         for entry in entries:
-            self.witness.take_in(entry)
+            self.monitor.apply(entry)
         now = time.monotonic()
         if not self._held:
             self._held_until = now + HOLD_S

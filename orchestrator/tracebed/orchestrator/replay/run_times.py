@@ -1,8 +1,8 @@
-"""Recorded run times against their plans: a run time that does not agree with what its ranks did is no evidence.
+"""Comparison of recorded run times with their plans: a run time that contradicts the work of its ranks is not valid.
 
 The run time of a job follows from the timeline of the replay: from the first iteration to the round in which the job
-ended. Its plan is what its leader planned for the nodes and cores that the job really had, part by part. The two are
-independent, so a timeline that lost or gained time shows in their difference, as after a kill and a resumption.
+ended. Its plan is computed by its leader, part by part, from the nodes and cores of the job. The two are independent,
+so their difference reveals a timeline that lost or gained time, as after a kill and a resumption.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import math
 import statistics
 from typing import NamedTuple
 
-from tracebed.orchestrator.replay.witness import Witness
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.replay.monitor import Monitor
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.states import JobState
 
 USUAL_S = 0.05
-"""Upper bound of the usual time from the last iteration of a job to its recorded end, wall s. It is in no plan."""
+"""Upper bound of the usual time from the last iteration of a job to its recorded end, wall s. It is not in the plan."""
 
 
 class RunTime(NamedTuple):
@@ -29,13 +29,13 @@ class RunTime(NamedTuple):
     """How much shorter than its plan the run time is, or how much longer, beyond twice the usual end."""
 
 
-def run_times(witness: Witness, record: Record) -> list[RunTime]:
-    """Return the run times of the completed jobs that have a plan. Programs of other projects have none."""
+def run_times(monitor: Monitor, record: ScheduleRecord) -> list[RunTime]:
+    """Return the run times of the completed jobs that have a plan. Programs of other projects report no plan."""
     found = []
     for job, name in enumerate(record.jobs.ids):
-        recorded = (record.end[job] - record.launched[job]) / witness.speed
-        if record.state[job] == JobState.COMPLETED and name in witness.planned and not math.isnan(recorded):
-            found.append((job, recorded, witness.planned[name]))
+        recorded = (record.end[job] - record.launched[job]) / monitor.speed
+        if record.state[job] == JobState.COMPLETED and name in monitor.planned and not math.isnan(recorded):
+            found.append((job, recorded, monitor.planned[name]))
     late = [max(0.0, recorded - planned) for _, recorded, planned in found]
     usual = min(USUAL_S, 2 * statistics.median(late)) if late else 0.0
     return [
@@ -44,8 +44,8 @@ def run_times(witness: Witness, record: Record) -> list[RunTime]:
     ]
 
 
-def mark(record: Record, found: list[RunTime], limit_s: float, speed: float) -> None:
-    """Let the reason of each job whose run time is off by more than `limit_s` (wall s) say so."""
+def mark(record: ScheduleRecord, found: list[RunTime], limit_s: float, speed: float) -> None:
+    """Write a reason for each job whose run time differs from its plan by more than `limit_s` (wall s)."""
     for job, recorded, planned, off in found:
         if off > limit_s and not record.reason[job]:
             record.reason[job] = f"ran {recorded * speed:.6g} s, but its plan is {planned * speed:.6g} s"

@@ -13,7 +13,7 @@ from typing import Any
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.replay.commands import check_commands
-from tracebed.orchestrator.replay.ending import ended_run, finished_already, save
+from tracebed.orchestrator.replay.ending import ended_run, find_finished, save
 from tracebed.orchestrator.replay.folder import WorkingFolder, folder_to_resume, working_folder
 from tracebed.orchestrator.replay.journal import MISSING, Journal, has_facts
 from tracebed.orchestrator.replay.loop import Replayer
@@ -22,11 +22,11 @@ from tracebed.orchestrator.replay.pace import make_clock
 from tracebed.orchestrator.replay.programs import check_programs, kernels_of, shortest_replay
 from tracebed.orchestrator.replay.recovery import NOTHING_BEGUN, facts_of, lost_rows, recovered
 from tracebed.orchestrator.replay.resumption import Resumption
-from tracebed.orchestrator.replay.signals import Signals, noted
-from tracebed.orchestrator.replay.thresholds import Thresholds
+from tracebed.orchestrator.replay.signals import Signals, collected_signals
+from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.state import hears
+from tracebed.orchestrator.scheduling.state import handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory
@@ -61,13 +61,13 @@ def replay(
     Args:
         workload: the submission list.
         inventory: the nodes.
-        setup: the setup, or its policy: the name of an installed one, a class, or an instance. A replay measures the
-            time that a prediction models: of `Timing`, it takes the speed only.
+        setup: the setup, or its policy: the name of an installed policy, a class, or an instance. A replay measures
+            the times that a prediction models, and uses only the speed of `Timing`.
         output: the folder of the run.
         name: the name of the workload, for reports.
-        options: what only a replay has.
-        work_rate: the calibration with the work rate, and with the duty of nodes that have none. None: the stored
-            rate of this machine, which the first replay measures.
+        options: the options that only a replay has.
+        work_rate: the calibration with the work rate, and with the duty of nodes without a duty. None: the stored
+            rate of this machine, measured by the first replay.
         resume: whether to continue the newest replay to `output` that was killed, with the same arguments. If there is
             no such replay, the replay starts from the beginning, unless its finished run is in `output`: then nothing
             is done.
@@ -84,7 +84,7 @@ def replay(
         KeyboardInterrupt: a signal arrived before the run began, or after all jobs had ended (the run is complete).
     """
     options = options or Options()
-    thresholds = options.health or Thresholds.read()
+    thresholds = options.health or HealthThresholds.read()
     if work_rate is not None:
         options = replace(options, proposed_duty=work_rate.duty or None)
     chosen, policy = Setup.of(setup, **settings).resolved(len(inventory.nodes))
@@ -95,7 +95,7 @@ def replay(
         what, hint = "the inventory mixes computing and emulated nodes", "replay on one kind of node"
         raise InputError(what, where=inventory.where, hint=hint)
     most = max(node.cores for node in inventory.nodes)
-    jobs = Jobs.of(workload, cores_per_node=most, over_limit=over_limit, evolving=hears(policy))
+    jobs = Jobs.of(workload, cores_per_node=most, over_limit=over_limit, evolving=handles_requests(policy))
     check_programs(jobs, inventory)
     check_commands(jobs, options.commands)
     info = RunInfo(
@@ -117,11 +117,11 @@ def replay(
         calibration=work_rate.facts() if work_rate else {},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    if resume and (run := finished_already(output, info)):
+    if resume and (run := find_finished(output, info)):
         return run
     check_target(output, replace=replace_run)
     left = folder_to_resume(output) if resume else None
-    with noted() as signals, working_folder(output, left, hint=NEXT) as folder:
+    with collected_signals() as signals, working_folder(output, left, hint=NEXT) as folder:
         facts = facts_of(info, jobs, inventory, thresholds)
         past = _resumption(folder, facts) if left else None
         if past and past.ended:
@@ -132,12 +132,12 @@ def replay(
         ):
             extras: dict[str, Any] = {"drain": True} if options.drain else {}
             if on_step is not None and inventory.testbed == AGENTS:
-                extras["say"] = on_step
+                extras["on_step"] = on_step
             testbed = make_testbed(inventory, folder.path / "spool", **extras)
             replayer = Replayer(jobs, testbed, inventory, policy, chosen, options, journal, clock, folder.secret)
             signals.notify(replayer.interrupt)
             if work_rate is not None and work_rate.units_per_core_second:
-                replayer.orders.rates = {"pils": work_rate.units_per_core_second.median}
+                replayer.executor.rates = {"pils": work_rate.units_per_core_second.median}
             past = past if past and past.begun else None
             if past:
                 _restore(replayer, info, past)
@@ -148,7 +148,7 @@ def replay(
             run = _carry_out(replayer, info, thresholds, folder, signals, past, on_progress, least_s)
             save(run, folder.path, output, replace=replace_run)
         folder.remove()
-    if signals.came and info.state == "completed":
+    if signals.received and info.state == "completed":
         raise KeyboardInterrupt
     return run
 
@@ -181,27 +181,27 @@ def _restore(replayer: Replayer, info: RunInfo, past: Resumption) -> None:
     info.calibration = past.facts.get("calibration", info.calibration)
     info.warnings += lost_rows(past.facts)
     replayer.journal.add_facts({name: value for name, value in past.facts.items() if name == MISSING})
-    replayer.orders.rates |= info.calibration.get("rates", {})
-    replayer.witness.rates = replayer.orders.rates
-    past.retell(replayer)
+    replayer.executor.rates |= info.calibration.get("rates", {})
+    replayer.monitor.rates = replayer.executor.rates
+    past.restore(replayer)
 
 
 def _measure(replayer: Replayer, info: RunInfo) -> None:
     """Take the missing work rates of the kernels of the workload from the stored rates, or measure them."""
-    rates = replayer.orders.rates
+    rates = replayer.executor.rates
     for kernel in kernels_of(replayer.jobs):
         if kernel not in rates and (rate := rate_of(replayer.testbed, kernel)):
             rates[kernel] = rate.units_per_core_second.median
             info.calibration = info.calibration or rate.facts()
     if rates:
         info.calibration["rates"] = dict(rates)
-    replayer.witness.rates = rates
+    replayer.monitor.rates = rates
 
 
 def _carry_out(
     replayer: Replayer,
     info: RunInfo,
-    thresholds: Thresholds,
+    thresholds: HealthThresholds,
     folder: WorkingFolder,
     signals: Signals,
     past: Resumption | None,
@@ -214,7 +214,7 @@ def _carry_out(
     """
     testbed, started = replayer.testbed, False
     try:
-        with signals.at_once():
+        with signals.interruptible():
             testbed.start(adopt=past.agents(replayer) if past else None)
             left_s = getattr(testbed, "left_s", None)  # testbeds of other packages may lack it
             if left_s is not None and left_s < least_s:
@@ -225,7 +225,7 @@ def _carry_out(
         folder.keep = started = True
         info.hosts = testbed.hosts
         replayer.journal.add_facts({"hosts": info.hosts, "calibration": info.calibration})
-        replayer.run(on_progress, begin=past.carry_on if past else None)
+        replayer.run(on_progress, begin=past.continue_replay if past else None)
     except TestbedError as error:
         if not started:  # a replay that was to be resumed can be resumed later
             raise
@@ -236,4 +236,4 @@ def _carry_out(
     info.parameters |= replayer.pace.factor()
     replayer.journal.add_facts({"end": {"time": end, "interrupted": replayer.interrupted}})
     cpus = [node.cpus or () for node in replayer.inventory.nodes]
-    return ended_run(replayer.record, replayer.cluster, info, replayer.interrupted, cpus, replayer.witness, thresholds)
+    return ended_run(replayer.record, replayer.cluster, info, replayer.interrupted, cpus, replayer.monitor, thresholds)

@@ -13,42 +13,42 @@ class Signals:
     """The signals received since the start of a replay.
 
     Attributes:
-        came: names of the signals, in order of arrival.
+        received: names of the signals, in order of arrival.
     """
 
     def __init__(self) -> None:
         """Start without signals."""
-        self.came: list[str] = []
-        self._at_once = False
+        self.received: list[str] = []
+        self._interruptible = False
         self._notify: Callable[[str], None] | None = None
 
     def notify(self, interrupt: Callable[[str], None]) -> None:
         """Call `interrupt` with the name of each past and future signal. It must be safe in a signal handler."""
         self._notify = interrupt
-        for name in self.came:
+        for name in self.received:
             interrupt(name)
 
     @contextlib.contextmanager
-    def at_once(self) -> Iterator[None]:
+    def interruptible(self) -> Iterator[None]:
         """Raise KeyboardInterrupt at the first signal, if it arrived before the block or arrives in the block."""
-        self._at_once = True
+        self._interruptible = True
         try:
-            if self.came:
+            if self.received:
                 raise KeyboardInterrupt
             yield
         finally:
-            self._at_once = False
+            self._interruptible = False
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        self.came.append(signal.Signals(number).name)
+        self.received.append(signal.Signals(number).name)
         if self._notify:
-            self._notify(self.came[-1])
-        if self._at_once and len(self.came) == 1:
+            self._notify(self.received[-1])
+        if self._interruptible and len(self.received) == 1:
             raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
-def noted() -> Iterator[Signals]:
+def collected_signals() -> Iterator[Signals]:
     """Collect SIGINT, SIGTERM and SIGHUP while the block runs.
 
     If SIGHUP is ignored, as under `nohup`, it stays ignored. Outside the main thread, Python cannot install signal

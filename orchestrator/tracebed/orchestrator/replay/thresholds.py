@@ -18,7 +18,7 @@ SHIPPED = Path(__file__).with_name("health.yaml")
 """The thresholds that tracebed provides."""
 
 
-class Signal(NamedTuple):
+class HealthSignal(NamedTuple):
     """A figure by which health is judged. Larger values are worse."""
 
     meaning: str
@@ -29,35 +29,35 @@ class Signal(NamedTuple):
 
 SIGNALS = {
     # Completeness.
-    "nodes_missing": Signal("nodes of the inventory that sent no message", ""),
-    "agents_lost": Signal("agents lost", ""),
-    "interrupted": Signal("the replay was interrupted", ""),
-    "pauses": Signal("pauses of the replay until it was resumed", ""),
-    "jobs_disturbed": Signal("disturbed jobs", "%"),
+    "nodes_missing": HealthSignal("nodes of the inventory that sent no message", ""),
+    "agents_lost": HealthSignal("agents lost", ""),
+    "interrupted": HealthSignal("the replay was interrupted", ""),
+    "pauses": HealthSignal("pauses of the replay until it was resumed", ""),
+    "jobs_disturbed": HealthSignal("disturbed jobs", "%"),
     # Lateness: the schedule was shifted.
-    "rank_late_s": Signal("a rank was stopped or late", "s"),
-    "residual_s": Signal("a job was behind its plan when it ended", "s"),
-    "lost_time": Signal("difference between planned and real run times, over planned run times", "%"),
-    "run_time_off_s": Signal("the recorded run time of a job differs from its plan, by", "s"),
-    "run_time_off": Signal("sum of such differences of run times, over planned run times", "%"),
-    "overhead_late_s": Signal("a launch or an end took more than twice the usual time, by", "s"),
-    "overhead_excess": Signal("sum of such delays of launches and ends, over planned run times", "%"),
-    "loop_late_s": Signal("the replayer was late", "s"),
-    "agent_late_s": Signal("an agent was late", "s"),
-    "submission_late_s": Signal("a job was submitted late", "s"),
-    "core_overlap_s": Signal("a CPU was in the masks of two jobs at once", "s"),
-    "clock_step_s": Signal("step of the clock of this machine", "s"),
+    "rank_late_s": HealthSignal("a rank was stopped or late", "s"),
+    "residual_s": HealthSignal("a job was behind its plan when it ended", "s"),
+    "lost_time": HealthSignal("difference between planned and real run times, over planned run times", "%"),
+    "run_time_off_s": HealthSignal("the recorded run time of a job differs from its plan, by", "s"),
+    "run_time_off": HealthSignal("sum of such differences of run times, over planned run times", "%"),
+    "overhead_late_s": HealthSignal("a launch or an end took more than twice the usual time, by", "s"),
+    "overhead_excess": HealthSignal("sum of such delays of launches and ends, over planned run times", "%"),
+    "loop_late_s": HealthSignal("the replayer was late", "s"),
+    "agent_late_s": HealthSignal("an agent was late", "s"),
+    "submission_late_s": HealthSignal("a job was submitted late", "s"),
+    "core_overlap_s": HealthSignal("a CPU was in the masks of two jobs at once", "s"),
+    "clock_step_s": HealthSignal("step of the clock of this machine", "s"),
     # Risk: conditions under which a schedule is shifted.
-    "cpu_wait": Signal("time in which computing threads waited for a CPU", "%"),
-    "cpu_pressure": Signal("time in which a process of the machine waited for a CPU", "%"),
-    "io_pressure": Signal("time in which a process of the machine waited for input or output", "%"),
-    "memory_pressure": Signal("time in which a process of the machine waited for memory", "%"),
-    "steal": Signal("CPU time taken by the hypervisor", "%"),
-    "outside_load": Signal("load by other processes, over the cores", "%"),
-    "rate_spread": Signal("spread of the work rate (p05 to p95, over the median)", "%"),
-    "rate_drift": Signal("difference of the work rate from its calibration", "%"),
-    "calibration_drift": Signal("difference of the work rates measured before and after the jobs", "%"),
-    "clock_loss": Signal("time in which the steady clock stood still", "%"),
+    "cpu_wait": HealthSignal("time in which computing threads waited for a CPU", "%"),
+    "cpu_pressure": HealthSignal("time in which a process of the machine waited for a CPU", "%"),
+    "io_pressure": HealthSignal("time in which a process of the machine waited for input or output", "%"),
+    "memory_pressure": HealthSignal("time in which a process of the machine waited for memory", "%"),
+    "steal": HealthSignal("CPU time taken by the hypervisor", "%"),
+    "outside_load": HealthSignal("load by other processes, over the cores", "%"),
+    "rate_spread": HealthSignal("spread of the work rate (p05 to p95, over the median)", "%"),
+    "rate_drift": HealthSignal("difference of the work rate from its calibration", "%"),
+    "calibration_drift": HealthSignal("difference of the work rates measured before and after the jobs", "%"),
+    "clock_loss": HealthSignal("time in which the steady clock stood still", "%"),
 }
 """Signal -> its meaning and unit."""
 
@@ -67,13 +67,13 @@ SEVERE = ("unhealthy", "degraded")
 Positive = Annotated[float, Field(ge=0)]
 
 
-def shown_value(value: float, unit: str) -> str:
+def format_value(value: float, unit: str) -> str:
     """Return the value of a signal with its unit as text."""
     return {"%": f"{100 * value:.3g} %", "s": f"{value:.3g} s"}.get(unit, f"{value:g}")
 
 
 @dataclass(frozen=True)
-class Times:
+class TimeScale:
     """The times of a replay to which limits may be relative.
 
     Attributes:
@@ -110,7 +110,7 @@ class Limit(BaseModel):
             raise ValueError(f"{shown(raw)} is not a number, nor a mapping of {', '.join(cls.model_fields)}")
         return raw
 
-    def at(self, times: Times) -> float:
+    def at(self, times: TimeScale) -> float:
         """Return the limit in a replay with the times `times`."""
         relative = (
             self.run_times * times.run_time_s,
@@ -120,7 +120,7 @@ class Limit(BaseModel):
         return min(self.most, max(self.least, *relative))
 
 
-class Limits(BaseModel):
+class SignalLimits(BaseModel):
     """The limits of a signal. A value above a limit makes the replay degraded or unhealthy."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -130,7 +130,7 @@ class Limits(BaseModel):
 
 
 @dataclass(frozen=True)
-class Thresholds:
+class HealthThresholds:
     """The limits of each signal, and the text of their file.
 
     Attributes:
@@ -141,14 +141,14 @@ class Thresholds:
 
     where: str
     text: str
-    limits: Mapping[str, Mapping[str, Limits]]
+    limits: Mapping[str, Mapping[str, SignalLimits]]
 
     @property
     def sha256(self) -> str:
         """The SHA-256 of the text."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
-    def wider(self, kind: str, times: Times) -> list[str]:
+    def wider(self, kind: str, times: TimeScale) -> list[str]:
         """Return the limits that are wider than the defaults for a replay, as text: `agents_lost: 5 instead of 0`.
 
         Args:
@@ -156,20 +156,20 @@ class Thresholds:
             times: the times of the replay.
         """
         own, found = self.limits[kind], []
-        for name, usual in Thresholds.read().limits[kind].items():
+        for name, usual in HealthThresholds.read().limits[kind].items():
             for state in SEVERE:
                 limit: Limit | None = getattr(usual, state)
-                mine: Limit | None = getattr(own.get(name, Limits()), state)
-                if limit is None or (mine is not None and mine.at(times) <= limit.at(times)):
+                own_limit: Limit | None = getattr(own.get(name, SignalLimits()), state)
+                if limit is None or (own_limit is not None and own_limit.at(times) <= limit.at(times)):
                     continue
-                most = "no limit" if mine is None else shown_value(mine.at(times), SIGNALS[name].unit)
-                usually = shown_value(limit.at(times), SIGNALS[name].unit)
+                most = "no limit" if own_limit is None else format_value(own_limit.at(times), SIGNALS[name].unit)
+                usually = format_value(limit.at(times), SIGNALS[name].unit)
                 found.append(f"{name}: {state} above {most} instead of {usually}".replace("above no limit", "never"))
         return found
 
     @classmethod
-    def read(cls, path: Path = SHIPPED) -> Thresholds:
-        """Read a file of thresholds, by default the one that tracebed provides.
+    def read(cls, path: Path = SHIPPED) -> HealthThresholds:
+        """Read a file of thresholds, by default the file that tracebed provides.
 
         Raises:
             InputError: the file cannot be read or is invalid; the message has the line.
@@ -177,20 +177,20 @@ class Thresholds:
         return _shipped() if path == SHIPPED else _read(path)
 
     @classmethod
-    def parse(cls, text: str, where: str) -> Thresholds:
+    def parse(cls, text: str, where: str) -> HealthThresholds:
         """Return the thresholds in `text`, which was read from `where`. Raises InputError if they are invalid."""
         return cls._of(YamlFile.parse(text, where, hint=HINT))
 
     @classmethod
-    def _of(cls, yaml: YamlFile) -> Thresholds:
-        return cls(yaml.where, yaml.text, limits_of(yaml, LimitsFile[Limits], SIGNALS))
+    def _of(cls, yaml: YamlFile) -> HealthThresholds:
+        return cls(yaml.where, yaml.text, limits_of(yaml, LimitsFile[SignalLimits], SIGNALS))
 
 
 @cache
-def _shipped() -> Thresholds:
+def _shipped() -> HealthThresholds:
     """Return the thresholds that tracebed provides. A validation needs them twice for each real run."""
     return _read(SHIPPED)
 
 
-def _read(path: Path) -> Thresholds:
-    return Thresholds._of(YamlFile.read(path, "thresholds of health", hint=HINT, unreadable="check --health"))
+def _read(path: Path) -> HealthThresholds:
+    return HealthThresholds._of(YamlFile.read(path, "thresholds of health", hint=HINT, unreadable="check --health"))

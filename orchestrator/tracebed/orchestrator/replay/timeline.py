@@ -23,11 +23,11 @@ class Timeline:
         self._before: list[tuple[float, float]] = []  # of each pause: `zero` before it, and its trace time
 
     def start_at(self, trace: float, lead_s: float = 0.0) -> None:
-        """Let trace time `trace` be `lead_s` wall seconds from now."""
+        """Set the start: trace time `trace` is `lead_s` wall seconds from now."""
         self.zero = self.clock.now() + lead_s - trace / self.speed
 
     def pause(self, trace: float, zero: float | None = None) -> None:
-        """Let trace time stand still at `trace`, and continue. Earlier times of the clock keep their trace times.
+        """Add a pause at trace time `trace`. Earlier times of the clock keep their trace times.
 
         Args:
             trace: trace time of the pause.

@@ -223,7 +223,7 @@ def _check_held_throughout(rows: pd.DataFrame, jobs: pd.DataFrame, job: IntArray
 
 
 def _check_steps(rows: pd.DataFrame, jobs: pd.DataFrame, facts: Facts, where: str) -> None:
-    """Check the order of the steps of each change, that they are within the job, and that no resize is there twice."""
+    """Check that the steps of each change are in order and within the job, and that no resize is recorded twice."""
     skew = facts.tolerance_s + facts.stamp_skew_s
     steps = ("asked", "decided", "applied", "ended")
     for earlier, later in combinations(steps, 2):
@@ -262,7 +262,7 @@ def _check_reconfigurations(rows: pd.DataFrame, jobs: pd.DataFrame, cores: IntAr
     _check_words(rows, "state", ["applied", "cancelled", "denied"], where)
     asked, denied = rows["nodes_asked"].to_numpy(), (rows["state"] == "denied").to_numpy()
     refuse(asked < 0, lambda row: "nodes_asked is negative", where)
-    refuse(denied & (asked != rows["nodes_to"].to_numpy()), lambda row: "denied, but nodes_to was not asked for", where)
+    refuse(denied & (asked != rows["nodes_to"].to_numpy()), lambda row: "denied, but nodes_to was not requested", where)
     _check_words(rows, "cause", [*ChangeCause], where)
     refuse(
         of_nodes != (rows["cause"] == ChangeCause.RESIZE).to_numpy(),

@@ -67,9 +67,7 @@ TABLES: dict[str, dict[str, Column]] = {
         "cores_from": Column("int64", "cores on the node before; 0 for a change of nodes", 0),
         "cores_to": Column("int64", "cores on the node after; 0 for a change of nodes", 0),
         "cause": Column("str", "resize (of nodes), lend, return, inherit or operator", "resize"),
-        "nodes_asked": Column(
-            "int64", "nodes for which an evolving job asked; 0: the decision was the policy's own", 0
-        ),
+        "nodes_asked": Column("int64", "nodes requested by an evolving job; 0: a decision without a request", 0),
         "seen": Column("float64", "time at which the rank noticed the change, s", NAN),
         "decision_s": Column("float64", "duration of the decision on a resize, wall s", NAN),
         "spawn_s": Column("float64", "duration of the launch of new ranks, wall s", NAN),

@@ -1,4 +1,4 @@
-"""The working folders of replays beside their output, and the locks that say which replays are running.
+"""The working folders of replays beside their output, and the locks that mark running replays.
 
 `replay/folder.py` creates and locks the folders.
 """

@@ -28,14 +28,14 @@ class Cluster:
 
     Idle nodes are allocated lowest number first, or as a placement chooses. A job that shrinks releases the nodes
     allocated last, and keeps its first node until it ends. When a guest ends, its cores return to the owner. When the
-    owner ends first, the guest becomes the owner of the whole node. A node that is lost is `out`: a job may hold it
+    owner ends first, the guest becomes the owner of the whole node. A node that is lost is `lost`: a job may hold it
     until the job has ended, and it is idle again only after its return.
 
     Attributes:
         cores: cores of each node.
         sockets: sockets of each node.
         idle: the idle nodes, in ascending order.
-        out: the lost nodes.
+        lost: the lost nodes.
         loans: shared node -> its owner and guest.
         grid: the grid of the nodes; a line if it is unknown.
         shape: the admissible shapes of the placement, see `placement.shape`.
@@ -52,7 +52,7 @@ class Cluster:
         self.cores = list(cores)
         self.sockets = [1] * len(self.cores) if sockets is None else list(sockets)
         self.idle = list(range(len(cores)))
-        self.out: set[int] = set()
+        self.lost: set[int] = set()
         self.loans: dict[int, Loan] = {}
         self._ledger = Ledger()
         self.grid = grid_of(placement, len(self.cores)) or Grid((len(self.cores),))
@@ -73,7 +73,7 @@ class Cluster:
         return self._ledger.complete()
 
     def nodes_of(self, job: int) -> list[int]:
-        """Return the nodes that `job` owns, in allocation order, then those on which it is a guest."""
+        """Return the nodes that `job` owns, in allocation order, then the nodes on which it is a guest."""
         return [*self.owned(job), *self._visits.get(job, ())]
 
     def owned(self, job: int) -> list[int]:
@@ -122,7 +122,7 @@ class Cluster:
             job: the job.
             count: number of nodes.
             now: the instant, s.
-            on: the nodes to allocate, all idle; empty: those that the placement chooses.
+            on: the nodes to allocate, all idle; empty: the placement chooses them.
 
         Raises:
             ValueError: fewer nodes are idle.
@@ -158,22 +158,24 @@ class Cluster:
             for owner, part in groupby(visited, key=lambda node: self.loans[node].owner):
                 whole = list(part)
                 for node in whole:
-                    self._settle(node, now)
+                    self._end_sharing(node, now)
                 self._count_from(owner, whole, now)
                 gains.append(owner)
         for since, nodes in self._held.pop(job, ()):
             if job not in self._lends:
-                self._give_back(job, since, nodes, now)
+                self._return_nodes(job, since, nodes, now)
                 continue
-            for heir, part in groupby(nodes, key=lambda node: self.loans[node].guest if node in self.loans else None):
+            for new_owner, part in groupby(
+                nodes, key=lambda node: self.loans[node].guest if node in self.loans else None
+            ):
                 left = list(part)
-                if heir is None:
-                    self._give_back(job, since, left, now)
+                if new_owner is None:
+                    self._return_nodes(job, since, left, now)
                     continue
                 for node in left:
-                    self._settle(node, now)
-                self._inherit(heir, left, now)
-                gains.append(heir)
+                    self._end_sharing(node, now)
+                self._transfer(new_owner, left, now)
+                gains.append(new_owner)
         self._first.pop(job, None)
         return [*dict.fromkeys(gains)]
 
@@ -186,23 +188,23 @@ class Cluster:
             keep = max(0, len(nodes) - (count - len(dropped)))
             if keep:
                 groups.append((since, nodes[:keep]))
-            self._give_back(job, since, nodes[keep:], now)
+            self._return_nodes(job, since, nodes[keep:], now)
             dropped += nodes[keep:]
         return dropped
 
     def lose(self, node: int) -> None:
-        """Take `node` out: it is not idle until it returns. A job that holds the node keeps it until `release`."""
-        self.out.add(node)
+        """Mark `node` as lost: it is not idle until it returns. A job that holds the node keeps it until `release`."""
+        self.lost.add(node)
         if node in self.idle:
             self.idle.remove(node)
 
     def restore(self, node: int) -> None:
         """Bring the lost `node` back. It becomes idle, at once or when the job that still holds it releases it."""
-        self.out.remove(node)
+        self.lost.remove(node)
         if not self.jobs_on(node):
             insort(self.idle, node)
 
-    def _settle(self, node: int, now: float) -> None:
+    def _end_sharing(self, node: int, now: float) -> None:
         """End the sharing of `node`, and add the cores held by both jobs until `now` to the ledger."""
         loan = self.loans[node]
         if loan.since < now:
@@ -216,9 +218,9 @@ class Cluster:
         if not self._lends[loan.owner]:
             del self._lends[loan.owner]
 
-    def _inherit(self, heir: int, nodes: list[int], now: float) -> None:
-        """Make the guest `heir` the owner of `nodes`. The first node of `heir` does not change."""
-        groups, first = self._held.setdefault(heir, []), self._first.get(heir)
+    def _transfer(self, new_owner: int, nodes: list[int], now: float) -> None:
+        """Make the guest `new_owner` the owner of `nodes`. The first node of `new_owner` does not change."""
+        groups, first = self._held.setdefault(new_owner, []), self._first.get(new_owner)
         if first in nodes:
             groups.insert(0, (now, [first]))
         if others := [node for node in nodes if node != first]:
@@ -236,8 +238,8 @@ class Cluster:
                     self._ledger.add(owner, same, since, now)
                 self._held[owner].append((now if touched else since, same))
 
-    def _give_back(self, job: int, since: float, nodes: list[int], now: float) -> None:
-        usable = [node for node in nodes if node not in self.out] if self.out else nodes
+    def _return_nodes(self, job: int, since: float, nodes: list[int], now: float) -> None:
+        usable = [node for node in nodes if node not in self.lost] if self.lost else nodes
         if len(usable) == 1:
             insort(self.idle, usable[0])
         else:

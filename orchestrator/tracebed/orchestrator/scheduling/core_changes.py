@@ -66,7 +66,7 @@ class CoreChanges:
         return len(self.job)
 
     def begin(self, job: int, cluster: Cluster, requested: int) -> None:
-        """Note the cores with which `job` starts on nodes that it shares.
+        """Record the cores with which `job` starts on shared nodes.
 
         Args:
             job: the job.
@@ -91,7 +91,7 @@ class CoreChanges:
                 held[node] = after
         return changes
 
-    def asked_for(self, job: int, nodes: int, changes: Mapping[int, CoreChange], now: float) -> None:
+    def requested(self, job: int, nodes: int, changes: Mapping[int, CoreChange], now: float) -> None:
         """Add the `changes` by node that the policy decides at `now`. `nodes` is the number of nodes of `job`."""
         for node, change in changes.items():
             self._open.setdefault(job, {}).setdefault(node, []).append(len(self))
@@ -102,9 +102,9 @@ class CoreChanges:
     ) -> None:
         """Note that the rank of `job` on `node` applied a change.
 
-        It is the last change to this number of cores that was asked for by then. A change that no policy decided is
-        added as one of an operator. A rank that gets its cores in several steps has applied the change after the last
-        step.
+        The applied change is the last change to this number of cores that was requested by then. A change without a
+        decision of the policy is recorded with the cause operator. A rank that gets its cores in several steps has
+        applied the change after the last step.
 
         Args:
             job: the job.
@@ -140,7 +140,7 @@ class CoreChanges:
     def _close(self, job: int, node: int, cores: int, at: float) -> int | None:
         """Return the open change to `cores` that took effect at `at`, and close it and those before; None: no change.
 
-        Clocks of nodes differ: if all such changes were asked for later, it is the first one.
+        Clocks of nodes differ: if all such changes were requested later, the first one is returned.
         """
         rows = self._open.get(job, {}).get(node, [])
         found = [row for row in rows if self.cores_to[row] == cores]

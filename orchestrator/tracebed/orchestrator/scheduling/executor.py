@@ -1,4 +1,4 @@
-"""What a scheduler asks of the simulator or the replayer."""
+"""The interface through which a scheduler controls the simulator or the replayer."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Executor(Protocol):
         """
         ...
 
-    def deny(self, job: int, wanted: int) -> None:
-        """Record that the running evolving `job` does not get the `wanted` nodes for which it asked."""
+    def deny(self, job: int, requested: int) -> None:
+        """Record that the running evolving `job` does not get the `requested` nodes."""
 
     def change_cores(self, job: int) -> None:
         """Continue the running `job` on its new cores; see `Cluster.cores_of`."""

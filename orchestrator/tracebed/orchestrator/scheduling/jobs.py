@@ -61,10 +61,10 @@ class Jobs:
     """Requested cores per node."""
     kind: list[str]
     malleable: list[bool]
-    """Whether the size of the job may change while it runs: also that of an evolving job whose requests are heard."""
+    """Whether the size of the job may change while it runs, also by requests of an evolving job."""
     user: list[str] = field(repr=False)
     speedup: list[SpeedupFunction | None] = field(repr=False)
-    """S(n) of a malleable job; None for all others, which run on the requested nodes."""
+    """S(n) of a malleable job; None for other jobs: they run on the requested nodes."""
     parallel: list[float] = field(repr=False)
     """Share of the run time on the requested nodes in which all cores work. In the rest of the time, one core works."""
     deadline: list[float] = field(default_factory=list, repr=False)
@@ -76,7 +76,7 @@ class Jobs:
     parameters: list[str] = field(default_factory=list, repr=False)
     """Parameters of the applications: `name=value`, separated by spaces."""
     requests: list[tuple[Request, ...]] = field(default_factory=list, repr=False)
-    """Requests of each job for nodes. Empty if no job has one, or the policy hears none."""
+    """Requests of each job for nodes. Empty if no job has one, or the policy handles no requests."""
     behaviour: list[str] = field(default_factory=list, repr=False)
     """Run-time behavior of the processes of each job; empty texts: unknown."""
     memory_mib: list[float] = field(default_factory=list, repr=False)
@@ -171,7 +171,7 @@ class Jobs:
         return math.inf if math.isnan(deadline) else deadline
 
     def requests_of(self, job: int) -> tuple[Request, ...]:
-        """Return the requests for nodes of `job` that the policy hears."""
+        """Return the requests for nodes of `job`; empty if the policy handles no requests."""
         return self.requests[job] if self.requests else ()
 
     def earliest_of(self, job: int) -> float:
@@ -180,7 +180,7 @@ class Jobs:
         return max(self.submit[job], earliest)  # of a missing time, the submission
 
     def shortest_limit(self, job: int) -> float:
-        """Return the minimum time limit of `job` over all numbers of nodes on which it may start, s."""
+        """Return the minimum time limit of `job` over all its possible start sizes, s."""
         speedup = self.speedup[job]
         if speedup is None:
             return self.limit[job]
@@ -215,7 +215,7 @@ class Jobs:
 
         Requests of more cores per node than `cores_per_node` are clipped, and jobs that exceed their limit are treated
         according to `over_limit`. Evolving jobs with requests for nodes are rigid unless `evolving`: whether the policy
-        hears the requests. The attribute `counts` has the numbers of these jobs and of those left out.
+        handles the requests. The attribute `counts` has the numbers of these jobs and of the omitted jobs.
 
         Raises:
             InputError: no job has a run time and a size, or a speedup model is unknown.
@@ -237,11 +237,11 @@ class Jobs:
         kind = runnable.texts("kind")
         is_malleable = (kind == Kind.MALLEABLE.value).to_numpy(dtype=bool)
         requests = runnable.texts("requests")
-        asks = ((kind == Kind.EVOLVING.value) & (requests != "")).to_numpy(dtype=bool)
+        has_requests = ((kind == Kind.EVOLVING.value) & (requests != "")).to_numpy(dtype=bool)
         if evolving:
-            is_malleable = is_malleable | asks
+            is_malleable = is_malleable | has_requests
         else:
-            counts["evolving jobs run as rigid: the policy hears no requests"] = int(asks.sum())
+            counts["evolving jobs run as rigid: the policy handles no requests"] = int(has_requests.sum())
         nodes = runnable.ints("nodes")
         bounds = {
             name: np.where(is_malleable, runnable.ints(f"nodes_{name}"), nodes) for name in ("min", "max", "pref")
@@ -261,9 +261,10 @@ class Jobs:
             over_limit=over_limit,
             counts={what: count for what, count in counts.items() if count},
             requests=[
-                parse_requests(text) if wanted else () for text, wanted in zip(requests, asks.tolist(), strict=True)
+                parse_requests(text) if requested else ()
+                for text, requested in zip(requests, has_requests.tolist(), strict=True)
             ]
-            if evolving and asks.any()
+            if evolving and has_requests.any()
             else [],
             _columns={
                 "ids": runnable.texts("job_id"),

@@ -1,4 +1,4 @@
-"""Jobs that run longer than their time limit. Public logs have them: 7,092 of RICC's 447,794."""
+"""Jobs that run longer than their time limit. They occur in public logs: 7,092 of RICC's 447,794 jobs."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Placement(Protocol):
             grid: the machine.
             idle: the idle nodes, ascending, at least `count`.
             count: the number of nodes to choose, at least 1.
-            held: the nodes that the job holds already, because it expands.
+            held: the nodes that an expanding job holds already.
             job: the number of the job, in the order of submission.
         """
         ...
@@ -57,7 +57,7 @@ def hilbert(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], jo
 
 
 def median(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], job: int) -> Sequence[int]:
-    """Choose a compact part of the grid: grow from a node by the neighbour that adds the least Manhattan distance.
+    """Choose a compact part of the grid: grow from a node by the neighbor that adds the least Manhattan distance.
 
     Without an admissible part, the largest one is completed by the idle nodes that add the least. Source: seed 004,
     figure 8.
@@ -72,7 +72,7 @@ def median(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], job
 def leak(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], job: int) -> Sequence[int]:
     """Choose nodes as a liquid flows: neighbours of neighbours of the first node of a snake that has enough of them.
 
-    Without an admissible part, the choice is that of `leak_noncontiguous`. Source: seed 004, figure 10, contiguous.
+    Without an admissible part, the choice is made by `leak_noncontiguous`. Source: seed 004, figure 10, contiguous.
     """
     nodes = shapes.leak(grid, idle, count, held, job)
     return leak_noncontiguous(grid, idle, count, held, job) if nodes is None else nodes
@@ -123,7 +123,7 @@ def shape(placement: str, nodes: int) -> Shaper:
     """Return the function that chooses nodes in an admissible shape: of (free nodes, count, nodes held, job).
 
     Its result is None if no admissible set of nodes is free. Under a placement of another package, any set of nodes
-    that the placement chooses is admissible. Arguments and errors are those of `chooser`.
+    that the placement chooses is admissible. Arguments and errors are as for `chooser`.
     """
     choose, found = chooser(placement, nodes), shapes.SHAPES.get(placement.partition("@")[0])
     if found is not None:

@@ -43,7 +43,7 @@ class Promises:
         """Return whether `job` still has nodes to release."""
         return job in self._shrinking
 
-    def gave_back(self, job: int) -> int:
+    def released(self, job: int) -> int:
         """Record that `job` has released the nodes of its shrink, and return their number (0: no pending shrink)."""
         nodes = self._shrinking.pop(job, 0)
         if nodes:
@@ -110,9 +110,9 @@ class Promises:
         """Return the numbers of idle nodes (of `idle`) and of nodes being released that are not promised."""
         if not (self._nodes or self._shrinking):
             return idle, 0
-        owed = sum(nodes for job, nodes in self._nodes.items() if job not in self._served_from)
+        outstanding = sum(nodes for job, nodes in self._nodes.items() if job not in self._served_from)
         coming = sum(self._shrinking.values()) - sum(sum(earmarked.coming.values()) for earmarked in self._distinct())
-        return idle - self._earmarked_idle() - max(0, owed - coming), max(0, coming - owed)
+        return idle - self._earmarked_idle() - max(0, outstanding - coming), max(0, coming - outstanding)
 
     def _distinct(self) -> list[Earmarked]:
         own = [earmarked for earmarked in self._served_from.values() if earmarked is not self._common]

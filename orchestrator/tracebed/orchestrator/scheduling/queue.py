@@ -91,7 +91,7 @@ class Queue:
         return (earliest + self._flags[earliest : self._end].nonzero()[0]).tolist()
 
     def in_order(self, jobs: Iterable[int]) -> list[int]:
-        """Return those of `jobs` that wait, in order."""
+        """Return the waiting jobs among `jobs`, in order."""
         return sorted(job for job in jobs if job in self)
 
     def append(self, job: int) -> None:
@@ -200,7 +200,7 @@ class PriorityQueue(Queue):
         return [job for job in self._order if job in self]
 
     def in_order(self, jobs: Iterable[int]) -> list[int]:
-        """Return those of `jobs` that wait, in order."""
+        """Return the waiting jobs among `jobs`, in order."""
         return sorted((job for job in jobs if job in self), key=self._rank.__getitem__)
 
     def remove(self, job: int) -> None:

@@ -49,10 +49,10 @@ class Outage:
     """None: the node did not return."""
 
 
-class Record:
+class ScheduleRecord:
     """Times and states of all jobs (indexed by job number), all reconfigurations and outages, in trace seconds.
 
-    `start` and `launched` are those of the last run of a job.
+    `start` and `launched` refer to the last run of a job.
     """
 
     def __init__(self, jobs: Jobs) -> None:
@@ -71,14 +71,14 @@ class Record:
         self.measured: dict[int, Mapping[str, float]] = {}
         """Row of `resizes` -> further columns of the table `reconfigurations`: `seen` and the stages."""
         self.nodes_asked: dict[int, int] = {}
-        """Row of `resizes` -> number of nodes for which the evolving job asked."""
+        """Row of `resizes` -> number of nodes that the evolving job requested."""
         self.denied: set[int] = set()
         """Rows of `resizes` that did not happen: the policy denied the request."""
         self.cores = CoreChanges()
         self.outages: list[Outage] = []
         self.pauses: list[dict[str, Any]] = []
         self._open: dict[int, int] = {}  # job -> the row of its pending resize
-        self._asked: dict[int, int] = {}  # evolving job -> number of nodes for which it asks, until the answer
+        self._requested: dict[int, int] = {}  # evolving job -> number of nodes that it requests, until the answer
 
     def finish(self, job: int, now: float, state: JobState = JobState.COMPLETED, reason: str = "") -> None:
         """Record the end of `job`, which may not have started."""
@@ -116,12 +116,12 @@ class Record:
         for job in [job for job, known in enumerate(self.state) if known is unknown]:
             self.refuse(job, state, reason)
 
-    def resize_asked(self, job: int, before: int, after: int, now: float) -> None:
+    def resize_requested(self, job: int, before: int, after: int, now: float) -> None:
         """Record that the policy decided a resize of `job` from `before` to `after` nodes."""
         resizes = self.resizes
         self._open[job] = len(resizes)
-        if job in self._asked:
-            self.nodes_asked[len(resizes)] = self._asked.pop(job)
+        if job in self._requested:
+            self.nodes_asked[len(resizes)] = self._requested.pop(job)
         resizes.job.append(job)
         resizes.nodes_from.append(before)
         resizes.nodes_to.append(after)
@@ -130,16 +130,16 @@ class Record:
         resizes.applied.append(NEVER)
         resizes.ended.append(NEVER)
 
-    def ask(self, job: int, wanted: int, *, answered: bool) -> None:
-        """Record that the evolving `job` asks for `wanted` nodes, and whether a policy will answer."""
-        self._asked.pop(job, None)
+    def request(self, job: int, requested: int, *, answered: bool) -> None:
+        """Record that the evolving `job` requests `requested` nodes, and whether a policy will answer."""
+        self._requested.pop(job, None)
         if answered:
-            self._asked[job] = wanted
+            self._requested[job] = requested
 
-    def deny(self, job: int, nodes: int, wanted: int, now: float) -> None:
-        """Record that the evolving `job` does not get `wanted` nodes, and goes on with `nodes`."""
+    def deny(self, job: int, nodes: int, requested: int, now: float) -> None:
+        """Record that the evolving `job` does not get `requested` nodes, and continues with `nodes`."""
         self.denied.add(len(self.resizes))
-        self.resize_asked(job, nodes, wanted, now)
+        self.resize_requested(job, nodes, requested, now)
         del self._open[job]
 
     def resize_applied(
@@ -153,11 +153,13 @@ class Record:
 
     def _forget(self, job: int) -> None:
         self._open.pop(job, None)
-        self._asked.pop(job, None)
+        self._requested.pop(job, None)
         self.cores.forget(job)
 
 
-def cut_short(record: Record, cluster: Cluster, running: Iterable[int], now: float, interrupted: str | None) -> None:
+def cut_short(
+    record: ScheduleRecord, cluster: Cluster, running: Iterable[int], now: float, interrupted: str | None
+) -> None:
     """Record the final states of the jobs that have not ended when the run ends at `now`.
 
     Args:

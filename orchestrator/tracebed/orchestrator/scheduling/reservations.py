@@ -40,7 +40,7 @@ class Reservations:
         self._held = [0]
 
     def add(self, job: int, hold: Hold) -> None:
-        """Reserve nodes for `job`. A reservation that the job has is replaced.
+        """Reserve nodes for `job`. An earlier reservation of the job is replaced.
 
         Raises:
             ValueError: another job holds one of the nodes at that time, or the interval is empty.
@@ -48,7 +48,7 @@ class Reservations:
         self.remove(job)
         bits = bits_of(hold.nodes)
         if not hold.start < hold.end < math.inf:
-            raise ValueError(f"from {hold.start:g} s until {hold.end:g} s is no interval")
+            raise ValueError(f"from {hold.start:g} s until {hold.end:g} s is not an interval")
         if self._between(hold.start, hold.end) & bits:
             raise ValueError("another job holds one of the nodes")
         self.holds[job] = hold

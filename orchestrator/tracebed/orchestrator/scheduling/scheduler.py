@@ -1,9 +1,9 @@
 """The scheduler, used by the simulator and the replayer.
 
-An executor, the simulator or the replayer, reports events to the scheduler: `submit`, `end`, `resized`, `ask` (of an
-evolving job), and in a replay `node_lost`, `requeue` and `node_back`. It then calls `serve` for the promises and, when
-the policy is `due`, `decide`. The scheduler maintains the state, calls the policy, checks its decisions, and passes
-them to the executor.
+An executor, the simulator or the replayer, reports events to the scheduler: `submit`, `end`, `resized`, `request` (of
+an evolving job), and in a replay `node_lost`, `requeue` and `node_back`. It then calls `serve` for the promises and,
+when the policy is `due`, `decide`. The scheduler maintains the state, calls the policy, checks its decisions, and
+passes them to the executor.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from tracebed.orchestrator.scheduling.state import (
     Start,
     State,
     Wake,
-    seen_by,
     shares,
+    visible_jobs,
 )
 from tracebed.orchestrator.scheduling.ticks import next_multiple
 
@@ -43,7 +43,7 @@ class PolicyError(TracebedError):
 
 
 MOST_CALLS = 100_000
-"""Largest number of calls at one instant that a policy may ask for."""
+"""Largest number of calls at one instant that a policy may request."""
 
 
 class Scheduler:
@@ -69,7 +69,7 @@ class Scheduler:
         priority: str = FCFS,
     ) -> None:
         """Start with an idle cluster and an empty queue."""
-        self.jobs = jobs = seen_by(policy, jobs)
+        self.jobs = jobs = visible_jobs(policy, jobs)
         self.cluster = cluster
         self.policy, self.executor, self.interval_s = policy, executor, interval_s
         self.state = State(jobs, cluster, queue_by(priority, jobs, len(cluster)))
@@ -77,12 +77,12 @@ class Scheduler:
         self._progress: dict[int, Progress] = {}
         # Progress at which the limit of each job ends, s. `OverLimit.AGAIN` moves it.
         self._limit = list(jobs.limit)
-        self._expects_again = jobs.over_limit is OverLimit.AGAIN
+        self._extends_limits = jobs.over_limit is OverLimit.AGAIN
         self._sharing = Sharing(jobs, cluster, self.state, self._progress, self._limit)
         self._shares = shares(policy)
         self._resized_in_call = False
         self._wake = math.inf
-        self._again = (-math.inf, 0)  # an instant, and the number of calls that the policy asked for at it
+        self._calls_at_instant = (-math.inf, 0)  # an instant, and the number of calls that the policy requested at it
 
     # -- events ---------------------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class Scheduler:
         state.releases.remove(job, state.expected_end.pop(job))
         del state.size[job]
         state.cancelling.discard(job)
-        state.asked.pop(job, None)
+        state.requested.pop(job, None)
         state.reservations.remove(job)
         if job in state.failing:
             state.failing.remove(job)
@@ -116,10 +116,10 @@ class Scheduler:
                 self.executor.change_cores(other)
         if job in self._progress:
             del self._progress[job]
-            self._promises.gave_back(job)
+            self._promises.released(job)
             state.resizable.pop(job, None)
             state.resizing.discard(job)
-        self._came_free()
+        self._nodes_freed()
         self._withdraw_promises()
 
     def requeue(self, job: int, now: float) -> None:
@@ -158,27 +158,27 @@ class Scheduler:
         state.now = now
         if job not in state.failing:
             state.resizing.discard(job)
-        if given_back := self._promises.gave_back(job):
-            self.cluster.shrink(job, given_back, now)
+        if released := self._promises.released(job):
+            self.cluster.shrink(job, released, now)
         done, since, rate = self._progress[job]
         done += (now - since) * rate
         rate = self.jobs.rate(job, state.size[job])
         self._progress[job] = (done, now, rate)
         self._expect(job, now + (self._limit[job] - done) / rate)
-        self._came_free()
+        self._nodes_freed()
         self._withdraw_promises()  # a node that the job releases may be lost
 
-    def ask(self, job: int, nodes: int, now: float) -> bool:
+    def request(self, job: int, nodes: int, now: float) -> bool:
         """Handle the request of the running evolving `job` for `nodes` nodes. It replaces an unanswered one.
 
-        Return whether the policy has to answer: not if the job has, or is about to have, this number of nodes.
+        Return whether the policy must answer: not if the job has, or will have, this number of nodes.
         """
         state = self.state
         state.now, state.settled = now, False
-        state.asked.pop(job, None)
+        state.requested.pop(job, None)
         if nodes != state.size[job]:
-            state.asked[job] = nodes
-        return job in state.asked
+            state.requested[job] = nodes
+        return job in state.requested
 
     def limit_end(self, job: int, now: float) -> float:
         """Return the time at which the limit of the running `job` ends, s. Overdue guests may delay it."""
@@ -207,9 +207,9 @@ class Scheduler:
         state.woken = now >= self._wake
         self._wake = math.inf
         state.queue.arrange(now)
-        if self._expects_again:
-            self._expect_again()
-        heard = [job for job in state.asked if job not in state.resizing] if state.asked else ()
+        if self._extends_limits:
+            self._extend_limits()
+        open_requests = [job for job in state.requested if job not in state.resizing] if state.requested else ()
         decided = 0
         for decision in self.policy.decide(state):
             decided += 1
@@ -234,24 +234,24 @@ class Scheduler:
                 self._wake = self._called_again(now) if decision.at <= now else self.due(decision.at)
             elif type(decision) is Note:
                 state.notes[decision.name] = decision.value
-        for job in heard:
-            if job in state.asked:  # no resize has answered it
-                self.executor.deny(job, state.asked.pop(job))
+        for job in open_requests:
+            if job in state.requested:  # no resize has answered it
+                self.executor.deny(job, state.requested.pop(job))
         state.arrived.clear()
         if self._resized_in_call:
             # Nodes being released count as available, even if the job they were requested for started on idle nodes.
-            self._set_aside()
+            self._update_idle()
         state.freed = self._resized_in_call
         state.settled = not decided
         self._resized_in_call = False
         return self._wake
 
     def _called_again(self, now: float) -> float:
-        """Return `now`, the time of the next call. A policy that never settles would be called for ever."""
-        instant, times = self._again
-        self._again = (now, times + 1 if instant == now else 1)
-        if self._again[1] > MOST_CALLS:
-            what = f"policy {type(self.policy).__name__} asked for a call at {now:g} s {MOST_CALLS:,} times"
+        """Return `now`, the time of the next call. Raises PolicyError after `MOST_CALLS` calls at one instant."""
+        instant, times = self._calls_at_instant
+        self._calls_at_instant = (now, times + 1 if instant == now else 1)
+        if self._calls_at_instant[1] > MOST_CALLS:
+            what = f"policy {type(self.policy).__name__} requested a call at {now:g} s {MOST_CALLS:,} times"
             raise PolicyError(what, hint="this is a defect of the policy: it decides at the same instant for ever")
         return now
 
@@ -274,7 +274,7 @@ class Scheduler:
             self._launch(job, nodes, decision.on)
         else:
             self._promises.make(job, nodes, coming, exchange=decision.exchange)
-            self._set_aside()
+            self._update_idle()
             self._check(state.idle >= 0, decision, "is promised nodes that no job releases")
             self.serve()
 
@@ -292,13 +292,13 @@ class Scheduler:
             state.reserved.pop(job, None)
 
     def _share(self, decision: Share) -> None:
-        fault = self._sharing.fault(decision) if self._shares else "would share nodes, but `shares` is not set"
-        self._check(fault is None, decision, fault or "")
+        violation = self._sharing.violation(decision) if self._shares else "would share nodes, but `shares` is not set"
+        self._check(violation is None, decision, violation or "")
         self._leave_queue(decision.job)
         self._sharing.begin(decision)
         if self.jobs.low[decision.job] < self.jobs.high[decision.job]:
             self.state.resizable[decision.job] = None
-        self._set_aside()
+        self._update_idle()
         self.executor.start(decision.job, self.cluster.nodes_of(decision.job))
         for owner in self.cluster.hosts(decision.job):
             self.executor.change_cores(owner)
@@ -327,7 +327,7 @@ class Scheduler:
         self._check(not self.cluster.shares(job), decision, "shares nodes")
         self._check(jobs.low[job] <= nodes <= jobs.high[job], decision, "would have a size outside its bounds")
         self._resized_in_call = True
-        state.asked.pop(job, None)
+        state.requested.pop(job, None)
         before = state.size[job]
         added = nodes - before
         self._check(added != 0, decision, "already has that size")
@@ -353,7 +353,7 @@ class Scheduler:
         state.releases.add(job, end, state.size[job])
         state.expected_end[job] = end
 
-    def _expect_again(self) -> None:
+    def _extend_limits(self) -> None:
         """Expect every running job whose limit has passed to run for another full limit from now on.
 
         All reservations are deleted, because they assume that these jobs have ended.
@@ -372,7 +372,7 @@ class Scheduler:
                 self._expect(job, state.now + limit / rate)
         if passed:
             state.reserved.clear()
-            self._came_free()  # with later expected ends, other jobs may be backfilled
+            self._nodes_freed()  # with later expected ends, other jobs may be backfilled
 
     def serve(self) -> None:
         """Start every promised job for which enough nodes are idle, in the order of the promises.
@@ -387,12 +387,12 @@ class Scheduler:
             self._expect(job, end)
             self._launch(job, nodes)
         if served:
-            self._set_aside()
+            self._update_idle()
 
     def _nodes_changed(self) -> None:
-        """Plan again after nodes were lost or returned. All reservations are deleted: they assumed other nodes."""
+        """Re-plan after nodes were lost or returned. All reservations are deleted, because they assumed other nodes."""
         self.state.reserved.clear()
-        self._came_free()
+        self._nodes_freed()
         self._withdraw_promises()
 
     def _withdraw_promises(self) -> None:
@@ -402,14 +402,14 @@ class Scheduler:
             self._promises.drop(job)
             state.releases.remove(job, state.expected_end.pop(job))
             self.state.wait(job)
-            self._set_aside()
+            self._update_idle()
 
-    def _came_free(self) -> None:
+    def _nodes_freed(self) -> None:
         self.state.freed = True
         self.state.settled = False
-        self._set_aside()
+        self._update_idle()
 
-    def _set_aside(self) -> None:
+    def _update_idle(self) -> None:
         """Recompute the idle nodes that are not reserved by promises."""
         self.state.idle, self.state.returning = self._promises.left_over(len(self.cluster.idle))
 

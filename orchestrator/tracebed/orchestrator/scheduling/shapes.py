@@ -30,7 +30,7 @@ class Shape(Protocol):
             grid: the machine.
             free: the free nodes, ascending.
             count: the number of nodes to choose, at least 1.
-            held: the nodes that the job holds already, because it expands.
+            held: the nodes that an expanding job holds already.
             job: the number of the job, in the order of submission.
         """
         ...

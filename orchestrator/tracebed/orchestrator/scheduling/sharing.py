@@ -17,7 +17,7 @@ class Sharing:
     """The part of the scheduler that manages shared nodes.
 
     Rates follow the worst-case model: the node with the fewest cores determines the rate (SD-Policy paper, equation 6).
-    As in the simulator, fewer cores do not slow down the part of a job that runs on one core, which the paper has not.
+    As in the simulator, fewer cores do not slow down the part of a job that runs on one core: an addition to the paper.
 
     Args:
         jobs: the workload.
@@ -33,7 +33,7 @@ class Sharing:
         """Start without shared nodes."""
         self.jobs, self.cluster, self.state, self.progress, self.limit = jobs, cluster, state, progress, limit
 
-    def fault(self, decision: Share) -> str | None:
+    def violation(self, decision: Share) -> str | None:
         """Return the reason why `decision` is impossible, or None if it is possible."""
         jobs, cluster, state = self.jobs, self.cluster, self.state
         job, free, loans = decision
@@ -111,8 +111,8 @@ class Sharing:
             for node in cluster.nodes_of(job):
                 loan = cluster.loans.get(node)
                 if loan is not None and loan.guest not in without:
-                    wanted = min(jobs.cores[job], cluster.cores[node])
-                    share = min(share, len(cluster.part(job, node)) / wanted)
+                    requested = min(jobs.cores[job], cluster.cores[node])
+                    share = min(share, len(cluster.part(job, node)) / requested)
         return jobs.rate(job, self.state.size[job], share)
 
     def end(self, job: int) -> float:
@@ -120,15 +120,15 @@ class Sharing:
         done, since, rate = self.progress[job]
         now, left = self.state.now, self.limit[job] - done - (self.state.now - since) * rate
         ends = self.state.expected_end
-        gone: set[int] = set()
+        ended: set[int] = set()
         for guest in sorted(self.cluster.guests(job), key=ends.__getitem__):
-            while_there = max(0.0, ends[guest] - now) * rate
-            if left <= while_there:
+            while_shared = max(0.0, ends[guest] - now) * rate
+            if left <= while_shared:
                 break
-            left -= while_there
+            left -= while_shared
             now = max(now, ends[guest])
-            gone.add(guest)
-            rate = self._rate(job, gone)
+            ended.add(guest)
+            rate = self._rate(job, ended)
         return now + left / rate
 
     def expect(self, jobs: Iterable[int]) -> None:

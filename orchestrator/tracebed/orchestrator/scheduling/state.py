@@ -44,7 +44,7 @@ class Resize(NamedTuple):
     Args:
         job: the running job.
         nodes: number of nodes.
-        on: the idle nodes that an expansion adds; empty: those that the placement chooses.
+        on: the idle nodes that an expansion adds; empty: the placement chooses them.
     """
 
     job: int
@@ -86,8 +86,8 @@ class Reserve(NamedTuple):
     """Reserve the start of the waiting `job` at the instant `at`, s. See `State.reserved`.
 
     Args:
-        job: the waiting job; with `on` also a running one, whose reservation is extended.
-        at: the start, s; infinite: the job has no reservation any more.
+        job: the waiting job; with `on` also a running job, to extend its reservation.
+        at: the start, s; infinite: the reservation is deleted.
         on: nodes that are reserved for the job, see `State.reservations`; empty: the start only.
         until: with `on`: the end of the reservation, s.
     """
@@ -126,7 +126,8 @@ class Policy(Protocol):
 
     malleable: ClassVar[bool]
     """Whether the policy decides the sizes of jobs. If not, it sees every job as rigid, with the requested size."""
-    # Optional: `shares`, `evolving` and `dispatches`, each a `ClassVar[bool]`, see `shares`, `hears` and `dispatches`.
+    # Optional: `shares`, `evolving` and `dispatches`, each a `ClassVar[bool]`. See the functions `shares`,
+    # `handles_requests` and `dispatches`.
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield decisions. The scheduler executes each decision and updates `state` before the generator continues."""
@@ -143,12 +144,12 @@ class HasView(Protocol):
 
 
 def shares(policy: Policy) -> bool:
-    """Return whether `policy` lets jobs share nodes (decides `Share`): its `shares: ClassVar[bool]`."""
+    """Return whether `policy` shares nodes between jobs (decides `Share`): its `shares: ClassVar[bool]`."""
     return bool(getattr(policy, "shares", False))
 
 
-def hears(policy: Policy) -> bool:
-    """Return whether `policy` answers the requests of evolving jobs (`State.asked`): its `evolving: ClassVar[bool]`.
+def handles_requests(policy: Policy) -> bool:
+    """Return whether `policy` answers requests of evolving jobs (`State.requested`): its `evolving: ClassVar[bool]`.
 
     Under any other policy, evolving jobs are rigid.
     """
@@ -172,12 +173,12 @@ def dispatches(policy: Policy) -> bool:
     """Return whether `policy` models a batch system, with its latencies: its `dispatches: ClassVar[bool]`.
 
     A batch system counts a job from its first instruction to its last. The latency before the first instruction delays
-    the start, and that after the last instruction delays the next job on the nodes.
+    the start. The latency after the last instruction delays the next job on the nodes.
     """
     return bool(getattr(policy, "dispatches", False))
 
 
-def seen_by(policy: Policy, jobs: Jobs) -> Jobs:
+def visible_jobs(policy: Policy, jobs: Jobs) -> Jobs:
     """Return `jobs` as `policy` sees them: all rigid if the policy does not decide sizes."""
     if isinstance(policy, HasView):
         return policy.view(jobs)
@@ -262,9 +263,9 @@ class State:
         resizing: running jobs with a pending resize, and the `failing` jobs.
         failing: running jobs that have lost a node. They hold their nodes until their other processes have ended, and
             can be neither resized nor shared with.
-        asked: running evolving job -> the number of nodes for which it asks. The next call of the policy answers: with
-            `Resize`, or not at all, and then the job goes on with the nodes that it has. A request of a job with a
-            pending resize waits until the resize has taken effect.
+        requested: running evolving job -> the number of nodes that it requests. The next call of the policy answers
+            with `Resize`. Without an answer, the job continues with its nodes. A request of a job with a pending resize
+            waits until the resize has taken effect.
         cancelling: running jobs that the policy has cancelled and that have not ended yet.
         reserved: waiting job -> reserved start time, s, in the order of the reservations.
         reservations: waiting or running job -> its reserved nodes and time. The reservation of a job ends with it.
@@ -296,7 +297,7 @@ class State:
         self.resizable: dict[int, None] = {}
         self.resizing: set[int] = set()
         self.failing: set[int] = set()
-        self.asked: dict[int, int] = {}
+        self.requested: dict[int, int] = {}
         self.cancelling: set[int] = set()
         self.reserved: dict[int, float] = {}
         self.reservations = Reservations(self.total)
@@ -308,8 +309,8 @@ class State:
         self.freed = False
         self.settled = False
         self.releases = Releases()
-        self._question: tuple[int, int, int] | None = None  # the last reservation
-        self._answer = (0.0, 0)
+        self._reservation_key: tuple[int, int, int] | None = None  # the last reservation
+        self._reservation = (0.0, 0)
 
     def wait(self, job: int) -> None:
         """Add `job` to the waiting jobs."""
@@ -325,8 +326,8 @@ class State:
         end, or now if the expected end has passed. The extra nodes are those idle at the shadow time beyond `need`. If
         lost nodes are needed, the shadow time is infinite, so that a job of any length may be backfilled.
         """
-        question = (need, self.idle + self.returning, self.releases.changes)
-        if self._question != question or self._answer[0] <= self.now:
-            self._question = question
-            self._answer = self.releases.reservation(need, self.idle + self.returning, self.now)
-        return self._answer
+        key = (need, self.idle + self.returning, self.releases.changes)
+        if self._reservation_key != key or self._reservation[0] <= self.now:
+            self._reservation_key = key
+            self._reservation = self.releases.reservation(need, self.idle + self.returning, self.now)
+        return self._reservation

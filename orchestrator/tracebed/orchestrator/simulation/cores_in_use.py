@@ -1,4 +1,4 @@
-"""The cores that jobs use on shared nodes: those allocated to them, from a malleability point after each change."""
+"""The cores that jobs use on shared nodes: a change of the allocated cores applies at the next malleability point."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CoresInUse:
         if cluster.shares(job):
             self.adopt(job)
         if self._is_divided(job):
-            self._first[job] = dict(zip(nodes, self._wanted(job, cluster.cores_of(job)), strict=True))
+            self._first[job] = dict(zip(nodes, self._requested_cores(job, cluster.cores_of(job)), strict=True))
         waits = set()
         for node in nodes:
             loan = cluster.loans.get(node)
@@ -57,23 +57,23 @@ class CoresInUse:
         """Whether the data of a running job are divided by its first cores."""
         return bool(self._first)
 
-    def no_longer_waits(self, job: int) -> None:
-        """Note that `job` begins to work, whatever cores are in use."""
+    def clear_wait(self, job: int) -> None:
+        """Record that `job` begins to work, regardless of the cores in use."""
         self._waits.pop(job, None)
 
     def adopt(self, job: int) -> list[int]:
         """Note that `job` uses the cores allocated to it from now on, and return the guests that need not wait now."""
         self._used[job] = dict(zip(self.cluster.nodes_of(job), self.cluster.cores_of(job), strict=True))
-        return self._left_by(job)
+        return self._released_by(job)
 
     def end(self, job: int) -> list[int]:
         """Note that `job` has ended, and return the guests that need not wait now."""
         self._used.pop(job, None)
         self._first.pop(job, None)
         self._waits.pop(job, None)
-        return self._left_by(job)
+        return self._released_by(job)
 
-    def _left_by(self, owner: int) -> list[int]:
+    def _released_by(self, owner: int) -> list[int]:
         for owners in self._waits.values():
             owners.discard(owner)
         ready = [guest for guest, owners in self._waits.items() if not owners]
@@ -92,11 +92,11 @@ class CoresInUse:
         first = self._first.get(job)
         if first is None:
             return [*map(float, has)]
-        now = self._wanted(job, has)
+        now = self._requested_cores(job, has)
         parts = [first.get(node, cores) for node, cores in zip(nodes, now, strict=True)]
         return [count / math.ceil(count / cores) for count, cores in zip(parts, now, strict=True)]
 
-    def _wanted(self, job: int, cores: list[int]) -> list[int]:
+    def _requested_cores(self, job: int, cores: list[int]) -> list[int]:
         return [min(has, self.jobs.cores[job]) for has in cores]
 
     def _is_divided(self, job: int) -> bool:

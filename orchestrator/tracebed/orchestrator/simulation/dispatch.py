@@ -7,17 +7,17 @@ from array import array
 import numpy as np
 
 from tracebed.orchestrator.scheduling.cluster import Cluster
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.states import JobState
 
 
-def count_dispatched(record: Record, cluster: Cluster, overheads: Overheads) -> None:
-    """Change the times of a simulation to those that a batch system counts; its jobs have one size.
+def count_dispatched(record: ScheduleRecord, cluster: Cluster, overheads: Overheads) -> None:
+    """Change the times of a simulation to the times that a batch system counts. Each job must have one size.
 
-    In a simulation, a job holds its nodes from the decision to start it until they are idle again. A batch system needs
-    the overheads of a launch before the job, and those of an end after it. They belong neither to the run time of the
-    job nor to its allocation, as in the run of a real batch system.
+    In a simulation, a job holds its nodes from its start decision until the nodes are idle again. In a batch system,
+    the overheads of a launch precede the job, and the overheads of an end follow it. As in a real batch system, they
+    are part neither of the run time of the job nor of its allocation.
 
     Args:
         record: the times and states of the jobs.

@@ -31,7 +31,7 @@ class Interference:
         return cls(table, duty) if table and duty else None
 
     def factor(self, job: int, jobs: Jobs, cluster: Cluster) -> float:
-        """Return the factor on the rate of `job` by the jobs with which it shares nodes: that of its worst node."""
+        """Return the factor on the rate of `job` by the jobs on its shared nodes: the factor of its worst node."""
         if not jobs.application or not cluster.shares(job):
             return 1.0
         own = _kernel(jobs, job)
@@ -45,7 +45,7 @@ class Interference:
         return min(map(on, cluster.nodes_of(job)))
 
     def beside(self, kernel: str, other: str) -> float:
-        """Return the factor on the rate of a job with `kernel` beside one with `other`; 1.0 if a kernel is unknown.
+        """Return the factor on the rate of a job with `kernel` beside a job with `other`; 1.0 if a kernel is unknown.
 
         The work of a job is sized by the rate at which all cores of the node run its kernel. So its rate beside the
         other kernel is divided by its rate beside itself. With a duty below 1, ranks sleep until the planned end of an
@@ -66,7 +66,7 @@ def _kernel(jobs: Jobs, job: int) -> str:
 def kernel_of(application: str, parameters: str) -> str:
     """Return the kernel by which jobs of the application are sized; empty if it is unknown.
 
-    It is unknown for the application `command`, and for one that cannot run: a simulation accepts every application.
+    It is unknown for the application `command`, and for an invalid application: a simulation accepts every application.
     """
     from tracebed.benchmarks.applications import registry  # imports the benchmarks, which few simulations need
     from tracebed.benchmarks.applications.command import Command

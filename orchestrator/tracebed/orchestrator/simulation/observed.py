@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from heapq import heappush
 from typing import Any, NamedTuple
 
-from tracebed.orchestrator.scheduling.decided import DecisionLog
+from tracebed.orchestrator.scheduling.decision_log import DecisionLog
 from tracebed.orchestrator.scheduling.record import cut_short
 from tracebed.orchestrator.simulation.simulator import END, POINT, Simulator
 from tracebed.states import JobState
@@ -22,7 +22,7 @@ ROUNDING_S = 1e-6
 """Rounding error of the end of a job, s. An end that differs by less from the observed end is set to that end."""
 
 
-class Cause(enum.Flag):
+class ErrorCause(enum.Flag):
     """Causes of the error of a prediction. A simulation removes a cause by using the times of the real run."""
 
     NONE = 0
@@ -36,7 +36,7 @@ class Cause(enum.Flag):
     """The policy is called at the observed times, and each job lasts as long as observed."""
 
 
-ALL = Cause.SUBMISSIONS | Cause.DELAYS | Cause.WORK | Cause.CALLS
+ALL = ErrorCause.SUBMISSIONS | ErrorCause.DELAYS | ErrorCause.WORK | ErrorCause.CALLS
 
 
 class ObservedResize(NamedTuple):
@@ -51,7 +51,7 @@ class ObservedResize(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedTimes:
     """The times of a real run, trace seconds, indexed by job number. NaN: did not happen.
 
     Attributes:
@@ -98,14 +98,14 @@ class ObservedSimulator(Simulator):
     """A simulator that takes the times of some causes from a real run.
 
     The time of a launch or an end is applied relative to the start of the job, and the times of a resize relative to
-    its decision. As long as the simulated schedule is that of the real run, these times are exactly the observed ones.
+    its decision. As long as the simulated schedule equals the real schedule, these times equal the observed times.
 
     Args:
         observed: the times of the real run.
         causes: the causes to remove. `WORK` without `CALLS` requires `observed.work`.
         names: the names of the nodes, for `log`.
-        dispatched: whether the overheads are latencies of a batch system (`count_dispatched`). A real run does not have
-            them, so that no cause replaces them.
+        dispatched: whether the overheads are latencies of a batch system (`count_dispatched`). A real run does not
+            contain them, so no cause replaces them.
         arguments: the arguments of `Simulator`.
 
     Attributes:
@@ -114,7 +114,13 @@ class ObservedSimulator(Simulator):
     """
 
     def __init__(
-        self, observed: Observed, causes: Cause, names: Sequence[str], *, dispatched: bool = False, **arguments: Any
+        self,
+        observed: ObservedTimes,
+        causes: ErrorCause,
+        names: Sequence[str],
+        *,
+        dispatched: bool = False,
+        **arguments: Any,
     ) -> None:
         """Start at time 0 with an idle cluster."""
         super().__init__(**arguments)
@@ -122,12 +128,12 @@ class ObservedSimulator(Simulator):
         self.log = DecisionLog(self.jobs, self.cluster, names)
         self.work_done = [math.nan] * len(self.jobs)
         self.until = observed.until
-        self._as_observed = True  # whether all starts and resizes so far were at the observed times
+        self._matches_observation = True  # whether all starts and resizes so far were at the observed times
         self._resized: Counter[int] = Counter()
         self._effects: dict[int, tuple[float, float]] = {}  # job in an observed resize -> times decided, applied
-        if Cause.SUBMISSIONS in causes:
+        if ErrorCause.SUBMISSIONS in causes:
             self.submissions = [*observed.submit]
-        if Cause.WORK in causes:
+        if ErrorCause.WORK in causes:
             if not dispatched:
                 self.overheads = replace(self.overheads, end_s=0.0, end_rank_s=0.0)  # the observed work includes them
             self._work = [*map(self._observed_work, range(len(self.jobs)))]
@@ -142,10 +148,10 @@ class ObservedSimulator(Simulator):
 
     # -- the hooks of the simulator --------------------------------------------------------------------------------
 
-    def _call_at(self, due: float) -> float:
+    def _call_time(self, due: float) -> float:
         """Return the observed time of the call that is due at `due`."""
         calls = self.observed.calls
-        if Cause.CALLS not in self.causes or not self._as_observed:
+        if ErrorCause.CALLS not in self.causes or not self._matches_observation:
             return due
         number = bisect_left(calls, due)
         return calls[number] if number < len(calls) else due
@@ -154,16 +160,16 @@ class ObservedSimulator(Simulator):
         self.log.call(now)
         return super()._decide(now)
 
-    def _happen(self, now: float, what: int, job: int) -> bool:
+    def _process_event(self, now: float, what: int, job: int) -> bool:
         """Handle an event. A job that ended in the real run ends in the same state."""
         if what != END or self._ends.get(job) != now:
-            return super()._happen(now, what, job)
+            return super()._process_event(now, what, job)
         self._note_work(job, now)
-        super()._happen(now, what, job)
+        super()._process_event(now, what, job)
         seen, record = self.observed, self.record
         # Whether a job is canceled follows from the decisions, not from the real run.
         decided = JobState.CANCELLED in (seen.state[job], record.state[job])
-        if Cause.WORK in self.causes and seen.ended(job) and not decided:
+        if ErrorCause.WORK in self.causes and seen.ended(job) and not decided:
             record.state[job], record.reason[job] = seen.state[job], seen.reason[job]
         return True
 
@@ -180,11 +186,11 @@ class ObservedSimulator(Simulator):
     def _end_at(self, job: int, end: float) -> None:
         """Schedule the end of `job` at `end`, or at the observed end if the cause `CALLS` or rounding requires it."""
         seen = self.observed
-        if Cause.WORK in self.causes and seen.started(job) and job not in self._cancelled:
+        if ErrorCause.WORK in self.causes and seen.started(job) and job not in self._cancelled:
             later = self.record.start[job] - seen.start[job]
             if not seen.ended(job):
                 end = max(end, self._after_the_run(later))
-            elif Cause.CALLS in self.causes or abs(seen.end[job] + later - end) <= ROUNDING_S:
+            elif ErrorCause.CALLS in self.causes or abs(seen.end[job] + later - end) <= ROUNDING_S:
                 end = seen.end[job] + later
         super()._end_at(job, end)
 
@@ -197,12 +203,14 @@ class ObservedSimulator(Simulator):
 
         In the real run, a later request may have replaced one or more requests.
         """
-        if Cause.CALLS not in self.causes or not self._as_observed:
+        if ErrorCause.CALLS not in self.causes or not self._matches_observation:
             return super()._next_request(job)
-        first = self._asked.get(job, 0)
-        at, wanted = next(((at, nodes) for at, nodes in self.observed.requests.get(job, ()) if at > self._now), NEVER)
+        first = self._requested.get(job, 0)
+        at, requested = next(
+            ((at, nodes) for at, nodes in self.observed.requests.get(job, ()) if at > self._now), NEVER
+        )
         nodes = [request.nodes for request in self.jobs.requests[job]]
-        return at, nodes.index(wanted, first) if wanted in nodes[first:] else first
+        return at, nodes.index(requested, first) if requested in nodes[first:] else first
 
     def _note_work(self, job: int, now: float) -> None:
         done, since, rate = self._progress[job]
@@ -214,40 +222,40 @@ class ObservedSimulator(Simulator):
         """Start `job`. With the cause `DELAYS`, the work begins after the observed delay."""
         now, seen = self._now, self.observed
         self.log.start(now, job, nodes)
-        self._as_observed &= now == seen.start[job]
+        self._matches_observation &= now == seen.start[job]
         super().start(job, nodes)
         begin = self.record.launched[job]  # NaN: the job waits for its cores
-        if Cause.DELAYS in self.causes and seen.started(job):
+        if ErrorCause.DELAYS in self.causes and seen.started(job):
             if not math.isnan(seen.launched[job]):
                 latency = self.overheads.launch(len(nodes)) if self.dispatched else 0.0
                 begin = self.record.launched[job] = seen.launched[job] + (now - seen.start[job]) + latency
-            elif Cause.WORK in self.causes:  # the job ended before its work began
+            elif ErrorCause.WORK in self.causes:  # the job ended before its work began
                 begin, self.record.launched[job] = seen.end[job] + (now - seen.start[job]), math.nan
         if math.isnan(begin):
             return
-        self._in_use.no_longer_waits(job)
+        self._in_use.clear_wait(job)
         self._progress[job] = (0.0, begin, self._rate(job, nodes))
         self._end_at(job, self._work_end(job) + self.overheads.end(len(nodes)))
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
         """Resize `job`. With the cause `DELAYS`, the resize takes the times of the real resize of the same number.
 
-        If the real run has no resize of this number, or one of the other kind, the resize takes the overheads.
+        If the real run has no resize of this number, or a resize of the other kind, the resize takes the overheads.
         """
         now = self._now
         self.log.resize(now, job, nodes)
         seen = self._observed_resize(job, len(nodes) - before)
-        self._as_observed &= seen is not None and seen.asked == now
-        if seen is None or Cause.DELAYS not in self.causes:
+        self._matches_observation &= seen is not None and seen.asked == now
+        if seen is None or ErrorCause.DELAYS not in self.causes:
             return super().resize(job, before, nodes)
-        self.record.resize_asked(job, before, len(nodes), now)
+        self.record.resize_requested(job, before, len(nodes), now)
         self._pending[job] = nodes
         later = now - seen.asked
         decided, applied, ended = (time + later for time in (seen.decided, seen.applied, seen.ended))
         if math.isnan(ended):  # the real job ended first; if it lasts longer here, the resize takes effect then
             first = self.observed.end[job] + later if self.observed.ended(job) else self._after_the_run(later)
             heappush(self._heap, (first, POINT, job))
-        elif Cause.CALLS in self.causes or decided < self._work_end(job):  # else the work ends before the resize
+        elif ErrorCause.CALLS in self.causes or decided < self._work_end(job):  # else the work ends before the resize
             self._effects[job] = (decided, applied)
             done, since, rate = self._progress[job]
             done += max(0.0, decided - since) * rate
@@ -256,10 +264,10 @@ class ObservedSimulator(Simulator):
             heappush(self._heap, (ended, POINT, job))
         return False
 
-    def deny(self, job: int, wanted: int) -> None:
-        """Record that the job does not get `wanted` nodes."""
-        self.log.deny(self._now, job, wanted)
-        super().deny(job, wanted)
+    def deny(self, job: int, requested: int) -> None:
+        """Record that the job does not get `requested` nodes."""
+        self.log.deny(self._now, job, requested)
+        super().deny(job, requested)
 
     def change_cores(self, job: int) -> None:
         """Continue the job with its new cores."""
@@ -277,7 +285,7 @@ class ObservedSimulator(Simulator):
         self.log.refuse(now, "cancel", job, reason)
         if job in self._cancelled:
             return
-        if Cause.WORK not in self.causes or job not in seen.cancelled:
+        if ErrorCause.WORK not in self.causes or job not in seen.cancelled:
             super().cancel(job, reason)
         elif seen.state[job] == JobState.CANCELLED:  # else the job ended before its processes were killed
             self._cancelled[job] = reason

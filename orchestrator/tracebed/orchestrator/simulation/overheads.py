@@ -1,4 +1,4 @@
-"""Overheads of a real system: the times that a job needs beside its work."""
+"""Overheads of a real system: the times of a job in addition to its work."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.state import hears
+from tracebed.orchestrator.scheduling.state import handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup
 from tracebed.orchestrator.simulation.dispatch import count_dispatched
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, obstacle
@@ -43,7 +43,7 @@ def predict(
 
     Args:
         workload: the submission list.
-        nodes: the nodes, or the number of nodes like those of the workload's system. None: the nodes of that system.
+        nodes: the nodes, or a number of nodes of the workload's system. None: all nodes of that system.
         setup: the setup, or its policy: the name of an installed one, a class, or an instance.
         name: the name of the workload, for reports.
         engine: the simulator. The results of both are identical.
@@ -58,7 +58,7 @@ def predict(
     chosen, policy = Setup.of(setup, **settings).resolved(len(machine))
     scheduling, timing = chosen.scheduling, chosen.timing
     most = max(node.cores for node in machine)
-    jobs = Jobs.of(workload, cores_per_node=most, over_limit=scheduling.over_limit, evolving=hears(policy))
+    jobs = Jobs.of(workload, cores_per_node=most, over_limit=scheduling.over_limit, evolving=handles_requests(policy))
     interference = Interference.of(timing.calibration.facts()) if timing.calibration else None
     reason = obstacle(jobs, policy, len(machine), chosen, interference=interference)
     simulator_class = _simulator(engine, reason)

@@ -1,8 +1,8 @@
-"""Runs whose jobs are simulated as processes and messages: an allocation that was simulated first is carried out.
+"""Runs whose jobs are simulated as processes and messages, on the allocation of an earlier simulation.
 
-The simulation of jobs (`prediction`) takes run times from the workload. Here, the same jobs start at the
-same instants on the same nodes, but each of them is a program, whose time follows from its processes and messages.
-Under the policy `leak`, the processes find their cores themselves.
+The simulation of jobs (`prediction`) takes run times from the workload. Here, the same jobs start at the same instants
+on the same nodes, but each job is a program: its run time follows from its processes and messages. Under the policy
+`leak`, cores are searched process by process.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pandas as pd
 
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.evolving.behaviours import Parameters
-from tracebed.orchestrator.evolving.machine import Leak, Machine, Outcome, Plan
+from tracebed.orchestrator.evolving.behaviours import BehaviourParameters
+from tracebed.orchestrator.evolving.machine import AllocationPlan, LeakVariant, Machine, ProgramOutcome
 from tracebed.orchestrator.evolving.programs import Communication, FloatArray, Programs
 from tracebed.orchestrator.evolving.simulation import leaking, programs_of, reserved, simulate
 from tracebed.orchestrator.run import Run
@@ -29,7 +29,7 @@ from tracebed.states import JobState
 from tracebed.topology import Grid
 
 LEAK = "leak"
-"""Policy under which the processes find their cores themselves."""
+"""Policy under which cores are searched process by process."""
 DEADLINE = "deadline"
 """Policy under which nodes are reserved."""
 ROUNDING = 1e-6
@@ -37,8 +37,8 @@ ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
-class Processes(Parameters):
-    """How jobs are carried out as processes: the constants of their programs, and what seed 004 leaves open."""
+class Processes(BehaviourParameters):
+    """Options of the simulation of jobs as processes: communication, and the choices that seed 004 leaves open."""
 
     communication: Communication = "asynchronous"
     """Whether sends wait for their receivers."""
@@ -138,7 +138,9 @@ def carried_out(
         )
     if run.info.policy == LEAK:
         contiguous = run.info.policy_parameters["contiguous"]
-        plan = leaking(workload, Leak.CONTIGUOUS if contiguous else Leak.NONCONTIGUOUS, waits=processes.waits)
+        plan = leaking(
+            workload, LeakVariant.CONTIGUOUS if contiguous else LeakVariant.NONCONTIGUOUS, waits=processes.waits
+        )
     else:
         starts = run.jobs["start"].to_numpy(dtype=np.float64)
         until = workload.floats("deadline")
@@ -187,7 +189,7 @@ def _taken(run: Run) -> FloatArray:
     return first.reindex(run.jobs["job_id"]).fillna(np.inf).to_numpy(dtype=np.float64)
 
 
-def _run_of(run: Run, plan: Plan, outcome: Outcome) -> Run:
+def _run_of(run: Run, plan: AllocationPlan, outcome: ProgramOutcome) -> Run:
     """Return the run with the times and states of an outcome."""
     states = run.jobs["state"].astype(object).to_numpy(copy=True)
     reasons = run.jobs["reason"].astype(object).to_numpy(copy=True)

@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from tracebed.converters.workload import Kind
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy, shares
 from tracebed.orchestrator.scheduling.ticks import next_multiple
@@ -18,7 +18,7 @@ from tracebed.orchestrator.simulation.cores_in_use import CoresInUse
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.states import JobState
 
-END, POINT, RELEASED, CORES, ASK = 0, 1, 2, 3, 4
+END, POINT, RELEASED, CORES, REQUEST = 0, 1, 2, 3, 4
 """Events, in their order at one instant: ends, malleability points, ends of releases, changes of cores, requests."""
 REPORT_EVERY = 4096  # instants
 ROUNDING = 1e-9
@@ -56,7 +56,7 @@ class Simulator:
         scheduling, timing = setup.scheduling, setup.timing
         self.jobs = jobs
         self.cluster = Cluster(cores, sockets, scheduling.placed)
-        self.record = Record(jobs)
+        self.record = ScheduleRecord(jobs)
         self.scheduler = Scheduler(
             jobs, self.cluster, policy, self, interval_s=scheduling.interval_s, priority=scheduling.priority
         )
@@ -80,10 +80,12 @@ class Simulator:
         self._in_use = CoresInUse(jobs, self.cluster)
         self._ready: dict[int, float] = {}  # guest -> the end of its launch, if it then waits for its cores
         self._changing: dict[int, float] = {}  # job -> the malleability point at which it adopts its new cores
-        self._asked: dict[int, int] = {}  # evolving job -> number of its requests so far
-        self._asks: dict[int, tuple[float, int]] = {}  # evolving job -> the instant and number of its next request
+        self._requested: dict[int, int] = {}  # evolving job -> number of its requests so far
+        self._next_requests: dict[
+            int, tuple[float, int]
+        ] = {}  # evolving job -> the instant and number of its next request
 
-    def run(self, on_progress: Callable[[int], None] | None = None) -> Record:
+    def run(self, on_progress: Callable[[int], None] | None = None) -> ScheduleRecord:
         """Run until every job has ended, or until the instant `until`, and return the record.
 
         Args:
@@ -96,19 +98,19 @@ class Simulator:
             if now == math.inf or now > self.until:
                 break
             self._now = now
-            happened = False
+            event_occurred = False
             while heap and heap[0][0] == now:
-                happened |= self._happen(*heappop(heap))
+                event_occurred |= self._process_event(*heappop(heap))
             while submit[next_job] == now:
                 self.record.submit[next_job] = now
                 scheduler.submit(next_job, now)
                 next_job += 1
-                happened = True
-            if happened:
+                event_occurred = True
+            if event_occurred:
                 scheduler.serve()
-                call = min(call, self._call_at(scheduler.due(now)))
+                call = min(call, self._call_time(scheduler.due(now)))
             if call <= now:
-                call = self._call_at(self._decide(now))
+                call = self._call_time(self._decide(now))
             instants += 1
             if on_progress and instants % REPORT_EVERY == 0:
                 on_progress(next_job)
@@ -119,7 +121,7 @@ class Simulator:
         """Record the final states of the jobs that have not ended."""
         self.record.close(JobState.UNKNOWN, "the policy never started it")
 
-    def _call_at(self, due: float) -> float:
+    def _call_time(self, due: float) -> float:
         """Return the time of the call of the policy that is due at `due`, s."""
         return due
 
@@ -127,14 +129,14 @@ class Simulator:
         """Call the policy and return the time of its next call without an event, s."""
         return self.scheduler.decide(now)
 
-    def _happen(self, now: float, what: int, job: int) -> bool:
+    def _process_event(self, now: float, what: int, job: int) -> bool:
         """Handle an event of the heap; return whether the event was still valid."""
         if what == END:
             if self._ends.get(job) != now:
                 return False
             del self._ends[job]
             if self._progress.pop(job, None):
-                for events in (self._pending, self._releasing, self._changing, self._ready, self._asks):
+                for events in (self._pending, self._releasing, self._changing, self._ready, self._next_requests):
                     events.pop(job, None)
             if job in self._cancelled:
                 self.record.finish(job, now, JobState.CANCELLED, self._cancelled.pop(job))
@@ -146,17 +148,17 @@ class Simulator:
             self.scheduler.end(job, now)
             if self._shares:
                 self._begin(self._in_use.end(job))
-                self._leave(guests)
+                self._update_guests(guests)
             return True
         if what == CORES:
             if self._changing.get(job) == now:
                 del self._changing[job]
                 self._adopt_cores(job)
             return False
-        if what == ASK:
-            if job not in self._asks or self._asks[job][0] != now:
+        if what == REQUEST:
+            if job not in self._next_requests or self._next_requests[job][0] != now:
                 return False
-            self._ask(job)
+            self._request(job)
             return True
         if what == POINT:
             if job not in self._pending:
@@ -194,8 +196,8 @@ class Simulator:
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
         """Apply the resize at once, or at the first malleability point of the job when all new ranks have joined."""
         now = self._now
-        self.record.resize_asked(job, before, len(nodes), now)
-        point = self._point(job, now + self.overheads.expand(len(nodes) - before))
+        self.record.resize_requested(job, before, len(nodes), now)
+        point = self._malleability_point(job, now + self.overheads.expand(len(nodes) - before))
         if point <= now and not self.malleability_interval_s:
             return self._take_effect(job, nodes)
         self._pending[job] = nodes
@@ -203,18 +205,18 @@ class Simulator:
             heappush(self._heap, (point, POINT, job))
         return False
 
-    def deny(self, job: int, wanted: int) -> None:
-        """Record that the job does not get `wanted` nodes."""
-        self.record.deny(job, self.scheduler.state.size[job], wanted, self._now)
+    def deny(self, job: int, requested: int) -> None:
+        """Record that the job does not get `requested` nodes."""
+        self.record.deny(job, self.scheduler.state.size[job], requested, self._now)
 
     def change_cores(self, job: int) -> None:
         """Continue the job with its new cores at once or, with a grain, at its next malleability point."""
         now, cores = self._now, self.record.cores
         changes = cores.differences(job, self.cluster, self.jobs.cores[job])
-        cores.asked_for(job, self.scheduler.state.size[job], changes, now)
+        cores.requested(job, self.scheduler.state.size[job], changes, now)
         if not self.overheads.grain_s or self._progress[job][1] >= now:  # or the job has not begun
             self._adopt_cores(job)
-        elif job not in self._changing and (point := self._point(job, now)) < math.inf:
+        elif job not in self._changing and (point := self._malleability_point(job, now)) < math.inf:
             self._changing[job] = point
             heappush(self._heap, (point, CORES, job))
 
@@ -230,7 +232,7 @@ class Simulator:
     # --------------------------------------------------------------------------------------------------------------
 
     def _start_sharing(self, job: int, nodes: list[int]) -> bool:
-        """Note the cores with which `job` starts on nodes that it may share, and return whether it waits for them."""
+        """Record the cores with which `job` starts on possibly shared nodes. Return whether the job waits for them."""
         self.record.cores.begin(job, self.cluster, self.jobs.cores[job])
         return self._in_use.start(job, nodes, begun=self._begun(job))
 
@@ -243,29 +245,29 @@ class Simulator:
     def _adopt_cores(self, job: int) -> None:
         """Continue the job with its new cores now, and begin the guests that waited for the other ones."""
         self.record.cores.adopted(job, self._now)
-        self._proceed(job, self.cluster.nodes_of(job), 0.0)
+        self._continue(job, self.cluster.nodes_of(job), 0.0)
         self._begin(self._in_use.adopt(job))
 
-    def _ask(self, job: int) -> None:
-        """Let the evolving `job` make its next request, and prepare the one after it."""
-        _, number = self._asks[job]
-        self._asked[job] = number + 1
-        wanted = self.jobs.requests[job][number].nodes
-        self.record.ask(job, wanted, answered=self.scheduler.ask(job, wanted, self._now))
+    def _request(self, job: int) -> None:
+        """Make the next request of the evolving `job`, and prepare the one after it."""
+        _, number = self._next_requests[job]
+        self._requested[job] = number + 1
+        requested = self.jobs.requests[job][number].nodes
+        self.record.request(job, requested, answered=self.scheduler.request(job, requested, self._now))
         self._prepare_request(job)
 
     def _prepare_request(self, job: int) -> None:
         """Compute the next request of the evolving `job`; a change of its rate moves the request."""
-        self._asks[job] = at, _ = self._next_request(job)
+        self._next_requests[job] = at, _ = self._next_request(job)
         if at < math.inf:
-            heappush(self._heap, (at, ASK, job))
+            heappush(self._heap, (at, REQUEST, job))
 
     def _next_request(self, job: int) -> tuple[float, int]:
         """Return the instant of the next request of `job`, s, and its number. Infinite: there is none.
 
-        With a grain, the job asks at a malleability point: of several requests at one point, it makes the last one.
+        With a grain, requests are made at malleability points. Of several requests at one point, only the last is made.
         """
-        requests, number = self.jobs.requests[job], self._asked.get(job, 0)
+        requests, number = self.jobs.requests[job], self._requested.get(job, 0)
         if number == len(requests):
             return math.inf, number
         share = requests[number].share
@@ -287,7 +289,7 @@ class Simulator:
             self._progress[job] = (0.0, begin, rate)
             self._end_at(job, begin + self._work[job] / rate + self.overheads.end(self.jobs.nodes[job]))
 
-    def _point(self, job: int, ready: float) -> float:
+    def _malleability_point(self, job: int, ready: float) -> float:
         """Return the first malleability point of `job` at or after `ready`, s; infinite if the job ends before it."""
         if grain := self.overheads.grain_s:
             iterations = max(1, round(self.jobs.run_time[job] / grain))
@@ -304,7 +306,7 @@ class Simulator:
     def _take_effect(self, job: int, nodes: list[int]) -> bool:
         """Continue `job` on `nodes`. Return whether the resize is complete: not if nodes are still being released."""
         now, release_s = self._now, self.overheads.release_s
-        begin = self._proceed(job, nodes, self.overheads.reconfiguration_s)
+        begin = self._continue(job, nodes, self.overheads.reconfiguration_s)
         if release_s and len(nodes) < len(self.cluster.nodes_of(job)):
             self._releasing[job] = (now, begin)
             heappush(self._heap, (now + release_s, RELEASED, job))
@@ -319,23 +321,23 @@ class Simulator:
         guests = (guest for guest in self.cluster.guests(job) if self.jobs.kind[guest] != Kind.MALLEABLE)
         return {guest: self.interference.factor(guest, self.jobs, self.cluster) for guest in guests}
 
-    def _leave(self, guests: dict[int, float]) -> None:
+    def _update_guests(self, guests: dict[int, float]) -> None:
         """Continue the moldable `guests` of an ended job: they keep their cores, but no longer share all nodes."""
         for job, before in guests.items():
             assert self.interference is not None
             factor = self.interference.factor(job, self.jobs, self.cluster)
             if factor != before:
-                self._proceed(job, self.cluster.nodes_of(job), 0.0, self._progress[job][2] / before * factor)
+                self._continue(job, self.cluster.nodes_of(job), 0.0, self._progress[job][2] / before * factor)
 
-    def _proceed(self, job: int, nodes: list[int], pause: float, rate: float | None = None) -> float:
-        """Continue `job` after `pause` seconds at `rate`; None: that of its nodes. Return when it continues, s."""
+    def _continue(self, job: int, nodes: list[int], pause: float, rate: float | None = None) -> float:
+        """Continue `job` after `pause` seconds at `rate`; None: the rate of its nodes. Return when it continues, s."""
         now = self._now
         done, since, old = self._progress[job]
         done += max(0.0, now - since) * old
         begin = max(now, since) + pause
         rate = self._rate(job, nodes) if rate is None else rate
         self._progress[job] = (done, begin, rate)
-        if job in self._asks:
+        if job in self._next_requests:
             self._prepare_request(job)
         self._end_at(job, begin + max(0.0, self._work[job] - done) / rate + self.overheads.end(len(nodes)))
         return begin

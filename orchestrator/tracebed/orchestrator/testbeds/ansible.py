@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tracebed.errors import InputError, tolerate
-from tracebed.orchestrator.testbeds.distinct import Distinct
+from tracebed.orchestrator.testbeds.distinct import DistinctNodes
 from tracebed.orchestrator.testbeds.inventory_keys import NodeItem, NodeKeys
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
@@ -71,11 +71,11 @@ def listed(path: Path, form: str) -> YamlFile:
     Raises:
         InputError: the program is not installed, does not end in `TIMEOUT_S`, or rejects the inventory.
     """
-    mend = f"ansible-inventory -i {path} --list > hosts.json"
+    command = f"ansible-inventory -i {path} --list > hosts.json"
     program = shutil.which(PROGRAM)
     if program is None:
         what = f"is an Ansible inventory, and {PROGRAM} is not installed here"
-        raise InputError(what, where=str(path), hint=f"where Ansible is installed: {mend}; then give hosts.json")
+        raise InputError(what, where=str(path), hint=f"where Ansible is installed: {command}; then give hosts.json")
     try:
         found = subprocess.run(
             [program, "-i", str(path), "--list"],
@@ -86,10 +86,12 @@ def listed(path: Path, form: str) -> YamlFile:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise InputError(f"{PROGRAM} failed: {error}", where=str(path), hint=f"see: {mend}") from None
+        raise InputError(f"{PROGRAM} failed: {error}", where=str(path), hint=f"see: {command}") from None
     if found.returncode:
-        said = found.stderr.decode("utf-8", "replace").partition("plugin: ")[2].partition("\n")[0] or "see its message"
-        raise InputError(f"{PROGRAM} rejects the inventory: {said[:400]}", where=str(path), hint=f"see: {mend}")
+        message = (
+            found.stderr.decode("utf-8", "replace").partition("plugin: ")[2].partition("\n")[0] or "see its message"
+        )
+        raise InputError(f"{PROGRAM} rejects the inventory: {message[:400]}", where=str(path), hint=f"see: {command}")
     yaml = YamlFile.parse(found.stdout.decode("utf-8", "replace"), str(path), hint=HINT)
     return replace(yaml, tree=None)
 
@@ -134,7 +136,7 @@ def groups_of(yaml: YamlFile, mark: str) -> Iterator[Group]:
     if not hosts:
         raise yaml.error("the Ansible inventory has no hosts", hint=HINT)
     model = PROVIDERS.load("ssh").Settings
-    distinct, ignored = Distinct(), dict[str, int]()
+    distinct, ignored = DistinctNodes(), dict[str, int]()
     found: dict[str, tuple[Any, list[Node]]] = {}
     variables = Keys.at(Place(yaml, ("_meta", "hostvars")), yaml.raw["_meta"]["hostvars"] or {})
     for host, name in hosts.items():

@@ -66,7 +66,7 @@ class Testbed(Protocol):
 
     @property
     def held(self) -> Mapping[str, float]:
-        """Since when these agents hold their ranks stopped, by node name; monotonic s.
+        """Time since which the ranks of these agents are stopped, by node name; monotonic s.
 
         The ranks continue at the message `continue`. A testbed that takes over no agents needs no such property.
         """

@@ -35,7 +35,7 @@ def _instant(text: str) -> str:
 
 def _overhead(name: str) -> str:
     if name not in OVERHEADS:
-        raise ValueError(f"{name} is no overhead")
+        raise ValueError(f"{name} is not an overhead")
     return name
 
 
@@ -45,7 +45,7 @@ Instant = Annotated[str, AfterValidator(_instant)]
 Overhead = Annotated[str, AfterValidator(_overhead)]
 
 
-class Estimate(Part):
+class OverheadEstimate(Part):
     """An estimate of one quantity: the constant that predictions use, its interval, and facts of the samples."""
 
     value: Number
@@ -85,7 +85,7 @@ class SizeEstimate(Part):
     """An overhead of the jobs with one number of ranks, wall seconds."""
 
     ranks: Annotated[int, Field(ge=1)]
-    estimate: Estimate
+    estimate: OverheadEstimate
 
 
 class SpeedupEstimate(Part):
@@ -95,7 +95,7 @@ class SpeedupEstimate(Part):
     nodes: Annotated[int, Field(ge=1)]
     cores: Annotated[int, Field(ge=1)]
     """Cores per node."""
-    seconds: Estimate
+    seconds: OverheadEstimate
     speedup: Positive
     """Relative to one core of one node."""
 
@@ -197,20 +197,20 @@ class Calibration(StoredFile):
     duty: Annotated[float, Field(ge=0, le=1)]
     """Duty of the probes, and of replays with this calibration on nodes without a duty. 0: the nodes are emulated."""
     duty_proposal: DutyProposal | None = None
-    overheads: dict[Overhead, Estimate]
+    overheads: dict[Overhead, OverheadEstimate]
     """Overhead of the simulator -> estimate. A missing overhead is 0."""
     launch: list[SizeEstimate] = Field(default_factory=list)
     """Time from the allocation of a job to its first work, by number of ranks."""
     end: list[SizeEstimate] = Field(default_factory=list)
     """Time from the planned end of the work of a job until its nodes are idle, by number of ranks."""
-    resizes: dict[str, Estimate] = Field(default_factory=dict)
+    resizes: dict[str, OverheadEstimate] = Field(default_factory=dict)
     """Stage of a resize (`expand asked to decided`, ...) -> its duration."""
-    grain: Estimate | None = None
+    grain: OverheadEstimate | None = None
     """Time from the request of a shrink to its malleability point, in durations of an iteration."""
     speedups: list[SpeedupEstimate] = Field(default_factory=list)
-    sharing: Estimate | None = None
+    sharing: OverheadEstimate | None = None
     """Slowdown of cores by work on the other cores of their node. 1: no slowdown."""
-    interference: dict[str, dict[str, Estimate]] = Field(default_factory=dict)
+    interference: dict[str, dict[str, OverheadEstimate]] = Field(default_factory=dict)
     """Compute kernel -> kernel on the other half of the cores -> rate of the first one, relative to idle other cores.
 
     Empty: not measured."""
@@ -219,7 +219,7 @@ class Calibration(StoredFile):
     workloads: list[Sha256]
     """SHA-256 of the workloads from which the calibration was made. No verdict may be based on them."""
     batch: str = ""
-    """The batch system whose latencies the overheads are; empty: they are those of jobs that tracebed launches."""
+    """The batch system to which the overheads belong; empty: the overheads belong to jobs launched by tracebed."""
     fit: FitRecord | None = None
     """None: the overheads were measured, not fitted. The intervals of fitted overheads are ranges over the cloud."""
     cloud: list[dict[Overhead, Number]] = Field(default_factory=list)
@@ -253,10 +253,11 @@ class Calibration(StoredFile):
         }
 
 
-def _estimates(overheads: Mapping[str, float]) -> dict[str, Estimate]:
+def _estimates(overheads: Mapping[str, float]) -> dict[str, OverheadEstimate]:
     """Return `overheads` (wall s) as estimates without an interval."""
     return {
-        name: Estimate(value=value, median=value, low=value, high=value, count=0) for name, value in overheads.items()
+        name: OverheadEstimate(value=value, median=value, low=value, high=value, count=0)
+        for name, value in overheads.items()
     }
 
 

@@ -14,8 +14,8 @@ from tracebed.orchestrator.testbeds.variables import Place
 from tracebed.yaml_file import shown
 
 
-class Distinct:
-    """A check that nodes differ in their names and share no CPU."""
+class DistinctNodes:
+    """A check that node names are unique and no CPU belongs to two nodes."""
 
     def __init__(self) -> None:
         """Start without nodes."""

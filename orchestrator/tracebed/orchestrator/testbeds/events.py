@@ -162,8 +162,8 @@ def _check_facts(facts: dict[str, Any]) -> None:
     """Raise ValueError if a fact that is read is missing or invalid."""
     lists = {"cpus_by_socket": (list,), "governor": (list,), "load": (list,)}
     _require(facts, {"cpus": (str,), "python": (str,), "clock_s": NUMBER, **dict.fromkeys(FACTS, (dict,)), **lists})
-    for name, wanted in FACTS.items():
-        _require(facts[name], wanted)
+    for name, expected in FACTS.items():
+        _require(facts[name], expected)
     texts = [*facts["cpus_by_socket"], *facts["governor"]]
     if facts["topology"]["cpus"] < 1 or not facts["load"] or not all(isinstance(text, str) for text in texts):
         raise ValueError
@@ -177,8 +177,8 @@ def _check_facts(facts: dict[str, Any]) -> None:
         raise ValueError
 
 
-def _require(fields: dict[str, Any], wanted: dict[str, Types]) -> None:
-    for name, types in wanted.items():
+def _require(fields: dict[str, Any], expected: dict[str, Types]) -> None:
+    for name, types in expected.items():
         if name not in fields or type(fields[name]) not in types:
             raise ValueError
 

@@ -29,7 +29,7 @@ from typing import Any
 from tracebed.errors import InputError
 from tracebed.input_files import read_text
 from tracebed.orchestrator.testbeds import ansible, ssh_config
-from tracebed.orchestrator.testbeds.distinct import Distinct
+from tracebed.orchestrator.testbeds.distinct import DistinctNodes
 from tracebed.orchestrator.testbeds.inventory_keys import FileKeys, GroupKeys, NodeItem, NodeKeys, settings_of
 from tracebed.orchestrator.testbeds.nodes import AGENTS, SHIPPED, Group, Inventory, Node, shipped
 from tracebed.orchestrator.testbeds.registry import TESTBEDS
@@ -141,7 +141,7 @@ class _Groups:
         self.defaults = Keys.at(place.at("defaults"), file.defaults)
         self.known = {*NodeKeys.model_fields, "provider"}
         """Keys that `defaults` may have. The settings of a provider are added when a group has this provider."""
-        self.distinct = Distinct()
+        self.distinct = DistinctNodes()
 
     def __iter__(self) -> Iterator[Group]:
         """Yield the groups."""
@@ -192,7 +192,7 @@ def _vars(keys: Keys) -> Mapping[str, Any]:
 
 
 def inherit(own: Keys, inherited: Keys) -> Keys:
-    """Return the keys `own`, and those of `inherited` that are missing and do not contradict them."""
+    """Return the keys `own`, and the keys of `inherited` that are missing in `own` and do not contradict it."""
     replaced: set[str] = set()
     by_socket = isinstance(inherited.values.get("sockets"), list)
     if own.values.get("emulated") is True:

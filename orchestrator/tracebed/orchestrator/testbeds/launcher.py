@@ -111,7 +111,7 @@ class Launcher:
                 self._pending -= 1
 
     def close(self) -> None:
-        """Accept no more channels: those that are being opened are killed. Wait only until `make_ready` has ended.
+        """Accept no more channels, and kill channels that are being opened. Wait only until `make_ready` has ended.
 
         A provider that waits for long in `up` has a method `interrupt`, which is called until `up` has ended.
         """

@@ -40,7 +40,7 @@ class Link:
         index: index of the node.
         node: the node.
         launcher: opens channels to the node.
-        first: whether the agent describes its machine: one agent for each machine does.
+        first: whether the agent describes its machine. One agent of each machine does this.
         channel: the channel of the agent; None: it is not open.
         lines: the messages over the channel.
         hello: the answer of the agent to `hello`; empty until then. It stays when the agent is lost.
@@ -49,14 +49,14 @@ class Link:
         failure: why the last start of the agent failed; None: no failure.
         reported: whether the loss or the omission of the node was reported to the caller.
         retry_at: time of the next attempt to start the agent, monotonic; None: no attempt is due.
-        give_up_at: time until which the agent must be up, monotonic; None: it is up, or not open.
-        adopt: the facts of an agent that may be running already, until it is taken over or given up.
+        deadline: time until which the agent must be up, monotonic; None: it is up, or not open.
+        adopt: the facts of an agent that may already be running, until it is taken over or given up.
         attaches: number of attempts to take over this agent that have failed.
         attached: whether the agent was started by another testbed.
         ended: whether the agent has ended at the request of this testbed.
         pings: number of echoes of pings that have arrived.
-        early: the events that have arrived before the agent was up, with the times of their arrival.
-        held: messages between ranks for an agent that is being taken over, which are not repeated.
+        early_events: the events that arrived before the agent was up, with their times of arrival.
+        held: messages between ranks for an agent that is being taken over. They are sent only once.
         seen: number of the last event of the agent that the caller has recorded.
     """
 
@@ -69,13 +69,13 @@ class Link:
         self.up = self.reported = self.attached = self.ended = False
         self.adopt: Mapping[str, Any] | None = None
         self.pings = self.attaches = 0
-        self.early: list[tuple[dict[str, Any], float]] = []
+        self.early_events: list[tuple[dict[str, Any], float]] = []
         self.held: list[Mapping[str, Any]] = []
         self.clock = NodeClock(same=self.provider.shared)
         self.failure: TestbedError | None = None
         self.pause_s = PAUSE_S
         self.retry_at: float | None = None
-        self.give_up_at: float | None = None
+        self.deadline: float | None = None
         self.seen: int | None = None
         self.pinged: int | None = None
 
@@ -101,10 +101,10 @@ class Link:
     @property
     def due(self) -> float | None:
         """The time at which to start the agent again, or to give up its start; None: neither."""
-        return self.retry_at if self.channel is None else self.give_up_at
+        return self.retry_at if self.channel is None else self.deadline
 
     @property
-    def greets(self) -> bool:
+    def handshaking(self) -> bool:
         """Whether the agent has answered `hello`, and is not up yet."""
         return bool(self.hello) and not self.up
 
@@ -114,7 +114,7 @@ class Link:
         self.hello = {}
         self.clock = NodeClock(same=self.provider.shared)
         self.pings = 0
-        self.early.clear()
+        self.early_events.clear()
         self.ended = False
         lines.send(self._hello(inventory))
         for message in self.held:
@@ -142,7 +142,7 @@ class Link:
             "hold": self.attached,  # until all agents have been taken over
         }
 
-    def greeted(self, hello: dict[str, Any]) -> None:
+    def handle_hello(self, hello: dict[str, Any]) -> None:
         """Process the answer to `hello`."""
         self.hello = hello
         self.clock.same = self.machine == "here"
@@ -151,7 +151,7 @@ class Link:
     def begin(self) -> None:
         """Note that the agent is up."""
         self.up = True
-        self.adopt = self.give_up_at = None
+        self.adopt = self.deadline = None
         self.pause_s = PAUSE_S
 
     def ping(self) -> None:
@@ -179,11 +179,11 @@ class Link:
         channel, hello, attached, ended = self.channel, self.hello, self.attached, self.ended
         self.channel = self.lines = None
         self.up = False
-        self.give_up_at = None
+        self.deadline = None
         return lambda: self._end(channel, hello, attached, ended)
 
     def _end(self, channel: Channel | None, hello: Mapping[str, Any], attached: bool, ended: bool) -> None:
-        """End an agent that is no longer used, and remove what it left."""
+        """End an agent that is no longer used, and remove its files."""
         if channel is None:
             return
         channel.kill()
@@ -195,9 +195,9 @@ class Link:
             remove_tables(Path(hello["sockets"]))  # an agent that was killed leaves its table and its folder
             shutil.rmtree(hello["sockets"], ignore_errors=True)
         elif hello.get("attach") and (attached or channel.poll() is None):
-            self._dismiss(hello["attach"])
+            self._send_bye(hello["attach"])
 
-    def _dismiss(self, socket: str) -> None:
+    def _send_bye(self, socket: str) -> None:
         """Send `bye` to an agent that waits for another controller, and wait for its end."""
         with contextlib.suppress(TestbedError):  # then the agent ends by itself, after its time
             channel = self.provider.run(self.node, ["--attach", socket])
@@ -216,7 +216,7 @@ class Link:
         self.pause_s = min(LONGEST_PAUSE_S, 2 * self.pause_s)
 
     def facts(self) -> dict[str, Any]:
-        """Return what another controller needs to take over the agent."""
+        """Return the facts by which another controller can take over the agent."""
         return {"pid": self.hello["pid"], "socket": self.hello.get("attach"), "machine": self.machine}
 
 
@@ -236,7 +236,7 @@ def kill_agent(hello: Mapping[str, Any]) -> None:
 
 
 def await_ends(readers: Iterable[int], until: float) -> list[int]:
-    """Read from `readers` until their ends, or until `time.monotonic()` is `until`. Return those that have ended."""
+    """Read from `readers` until their ends, or until `time.monotonic()` is `until`. Return the ended readers."""
     poll, open_ones, ended = select.poll(), set(readers), []
     for reader in open_ones:
         poll.register(reader, select.POLLIN)

@@ -1,7 +1,7 @@
 """The links of a testbed: the messages of agents, and the start, loss and restart of agents.
 
-All of this runs in the thread of the testbed, except what may block: providers are called in other threads, and their
-results are passed back by `Links.post`.
+Everything runs in the thread of the testbed, except calls that may block: providers are called in other threads, and
+their results are passed back by `Links.post`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Links:
         self._links: list[Link] = []
         self._numbers: dict[str, int] = {}
         self._idle: set[Link] = set()  # links that are not up
-        self._describers: dict[str, int] = {}  # machine -> the node whose agent samples the machine
+        self._host_samplers: dict[str, int] = {}  # machine -> the node whose agent samples the machine
         self._threads: set[threading.Thread] = set()
         self._failed: set[Link] = set()  # links whose agent could not be started the last time
         self._due: list[tuple[float, int]] = []  # heap of due times with the indices of their links; some are outdated
@@ -79,7 +79,7 @@ class Links:
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         weakref.finalize(self, os.close, self._wake)  # threads that may post keep this object alive
-        self._selector.register(self._wake, selectors.EVENT_READ, self._answer_calls)
+        self._selector.register(self._wake, selectors.EVENT_READ, self._run_calls)
 
     def __iter__(self) -> Iterator[Link]:
         return iter(self._links)
@@ -160,7 +160,7 @@ class Links:
         timer.start()
 
     def turn(self, until: float | None) -> None:
-        """Wait for messages or `until`, and process what has arrived and what is due."""
+        """Wait for messages or `until`, then process the messages and the links that are due."""
         due = [time for time in (until, self._ping_at, self._next_due()) if time is not None]
         for key, mask in wait(self._selector, min(due)):
             key.data(mask)
@@ -171,7 +171,7 @@ class Links:
             if link.channel is None:
                 self._open(link)
             else:
-                self._give_up(link, partial(self._fail_silent, link))
+                self._give_up(link, partial(self._fail_timeout, link))
 
     def _next_due(self) -> float | None:
         """Return the earliest time at which a link is due; None: no link is due."""
@@ -210,7 +210,7 @@ class Links:
         self._calls.put(call)
         os.eventfd_write(self._wake, 1)
 
-    def _answer_calls(self, mask: int = 0) -> None:
+    def _run_calls(self, mask: int = 0) -> None:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._wake)
         while not self._calls.empty():
@@ -230,7 +230,7 @@ class Links:
         link.launcher.open(link.node, arguments, partial(self._opened, link))
 
     def _opened(self, link: Link, result: Channel | TestbedError) -> None:
-        """Greet the agent over its channel."""
+        """Send `hello` to the agent over its channel."""
         if isinstance(result, TestbedError):
             self._fail(link, result)
             return
@@ -238,11 +238,11 @@ class Links:
             result.kill()
             return
         lines = Lines(self._selector, result.reader, result.writer, partial(self._from_agent, link), LINE_LIMIT)
-        link.give_up_at = time.monotonic() + self._patience()
+        link.deadline = time.monotonic() + self._start_timeout_s()
         link.connect(result, lines, self.inventory)
         self._set_due(link)
 
-    def _patience(self) -> float:
+    def _start_timeout_s(self) -> float:
         return START_S + len(self._links) / 5
 
     # -- messages of agents ----------------------------------------------------------------------------------------
@@ -256,13 +256,13 @@ class Links:
             lines.flush()
         for line in lines.receive():
             message = read_event(line)
-            (self._heard if link.up else self._heard_first)(link, message, now)
+            (self._handle if link.up else self._handle_first)(link, message, now)
             if link.lines is not lines:
                 return
         if lines.closed:
             self._give_up(link, partial(self._lost if link.up and self.restarting else self._fail_ended, link))
 
-    def _heard(self, link: Link, message: dict[str, Any], now: float) -> None:
+    def _handle(self, link: Link, message: dict[str, Any], now: float) -> None:
         """Process a message of an agent that is up."""
         kind = message["type"]
         if kind == "relay":
@@ -271,12 +271,12 @@ class Links:
         if kind == "heartbeat":
             link.echo(message, now)
             if "host" in message.get("sample", {}):
-                describer = self._describers.setdefault(link.machine, link.index)
-                if describer != link.index:  # another agent samples the same machine
+                sampler = self._host_samplers.setdefault(link.machine, link.index)
+                if sampler != link.index:  # another agent samples the same machine
                     del message["sample"]["host"]
         self.events.append(Event(link.index, link.clock.convert(message, now), now))
 
-    def _heard_first(self, link: Link, message: dict[str, Any], now: float) -> None:
+    def _handle_first(self, link: Link, message: dict[str, Any], now: float) -> None:
         """Process a message of an agent that is not up yet: its `hello`, then the echoes of the first pings."""
         kind = message["type"]
         if kind == "error" and not link.hello:
@@ -284,16 +284,16 @@ class Links:
             self._give_up(link, lambda words: self._fail(link, error))
             return
         if kind == "hello":
-            link.greeted(message)
+            link.handle_hello(message)
         elif kind == "heartbeat":
             link.echo(message, now)
         elif kind == "relay":  # an agent that is taken over sends it only once
             self._relay(message)
         else:
-            link.early.append((message, now))
-        if link.greets and (kind == "hello" or "ping" in message):
+            link.early_events.append((message, now))
+        if link.handshaking and (kind == "hello" or "ping" in message):
             if link.provider.shared or link.pings == PINGS:
-                self._use(link)
+                self._begin_use(link)
             else:
                 link.ping_now()
 
@@ -308,8 +308,8 @@ class Links:
         else:
             self.send(to, message)
 
-    def _use(self, link: Link) -> None:
-        """Begin to use an agent."""
+    def _begin_use(self, link: Link) -> None:
+        """Mark an agent as up, and process the events that arrived before."""
         name = link.node.name
         link.begin()
         self._idle.discard(link)
@@ -320,23 +320,23 @@ class Links:
             link.reported = False
             self.out.pop(name, None)
             self.events.append(Event(link.index, {"type": "back"}, time.monotonic()))
-        self.events += [Event(link.index, link.clock.convert(message, at), at) for message, at in link.early]
-        link.early.clear()
+        self.events += [Event(link.index, link.clock.convert(message, at), at) for message, at in link.early_events]
+        link.early_events.clear()
 
     # -- lost agents -----------------------------------------------------------------------------------------------
 
     def _give_up(self, link: Link, then: Callable[[str], None]) -> None:
-        """End an agent in the background, and pass its last words to `then`."""
+        """End an agent in the background, and pass the reason of its exit to `then`."""
         channel, end = link.channel, link.disconnect()
         self._idle.add(link)
-        if self._describers.get(link.machine) == link.index:
-            del self._describers[link.machine]
+        if self._host_samplers.get(link.machine) == link.index:
+            del self._host_samplers[link.machine]
 
         def work() -> None:
             words = ""
             try:
                 try:
-                    words = "" if channel is None else channel.last_words()
+                    words = "" if channel is None else channel.exit_reason()
                 finally:
                     end()
             except Exception as error:  # noqa: BLE001  an error of a provider must not leave the node out forever
@@ -362,10 +362,10 @@ class Links:
                 return
         self._fail(link, TestbedError(f"its agent {words}", where=link.where))
 
-    def _fail_silent(self, link: Link, words: str) -> None:
+    def _fail_timeout(self, link: Link, words: str) -> None:
         last = words.partition(": ")[2]
         hint = f"its log ends with: {last}" if last else "its log is empty"
-        what = f"its agent did not start within {self._patience():g} s"
+        what = f"its agent did not start within {self._start_timeout_s():g} s"
         self._fail(link, TestbedError(what, where=link.where, hint=hint, transient=True))
 
     def _fail(self, link: Link, error: TestbedError) -> None:
@@ -381,7 +381,7 @@ class Links:
 
     # -- stop ------------------------------------------------------------------------------------------------------
 
-    def say_bye(self, until: float) -> None:
+    def send_bye(self, until: float) -> None:
         """Send `bye` to the agents, and wait until they have ended or `time.monotonic()` is `until`."""
         self.restarting, self._stopping = False, True
         leaving: dict[int, Link] = {}
@@ -397,9 +397,9 @@ class Links:
             leaving[reader].ended = True
 
     def close(self) -> None:
-        """Wait for the ends of agents that were lost, kill those that were being started, and forget all events."""
+        """Wait for the ends of lost agents, kill agents that are being started, and discard all events."""
         until = time.monotonic() + STOP_S
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
-        self._answer_calls()
+        self._run_calls()
         self.events.clear()

@@ -15,7 +15,7 @@ from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.provider import AGENT_MODULE
 from tracebed.orchestrator.testbeds.replay_folder import agent_log, append_to
-from tracebed.orchestrator.testbeds.settings import Settings
+from tracebed.orchestrator.testbeds.settings import ProviderSettings
 
 AGENT = [sys.executable, "-P", "-m", AGENT_MODULE]
 END_S = 1.0
@@ -32,7 +32,7 @@ class LocalChannel:
     Args:
         command: the program and its arguments.
         log: file for the standard error of the process, which only the user can read.
-        environment: the environment of the process; None: that of this process.
+        environment: the environment of the process; None: the environment of this process.
     """
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
@@ -56,7 +56,7 @@ class LocalChannel:
         """Return the exit status."""
         return self.process.poll()
 
-    def last_words(self) -> str:
+    def exit_reason(self) -> str:
         """Return how the process ended, and the last line of its log."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(END_S)
@@ -90,12 +90,12 @@ class LocalProvider:
     """Nodes of this machine. They need no preparation."""
 
     name = "local"
-    Settings = Settings
+    Settings = ProviderSettings
     shared = True
     fan_out = 4
     made = False
 
-    def __init__(self, group: Group, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, group: Group, folder: Path, on_step: Callable[[str], None]) -> None:
         """Prepare the provider."""
         self.group, self.folder = group, folder
         self.command = AGENT

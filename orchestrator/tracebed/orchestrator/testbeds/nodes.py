@@ -28,9 +28,9 @@ AGENTS = "agents"
 """The testbed of tracebed: an agent on each node. Providers prepare the nodes."""
 
 DEFAULT_DUTY = 0.3
-"""Duty of nodes without a duty in the inventory or in a calibration. It suits a machine that other processes share:
-beside a busy process on its CPU, a rank has half of the CPU, of which pauses and drift may cost another quarter, and
-still ends each part at its deadline (docs/explanation/pace.md). Dedicated nodes set 1."""
+"""Duty of nodes without a duty in the inventory or in a calibration. It is chosen for machines shared with other
+processes: a rank that shares its CPU with a busy process gets half of the CPU, may lose another quarter of it to pauses
+and drift, and still ends each part at its deadline (docs/explanation/pace.md). Dedicated nodes set 1."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Node:
     """Host name, alias or address under which the provider reaches the node; None: the name of the node."""
 
     def duty_or(self, proposed: float | None) -> float:
-        """Return the duty of the node: 0 if emulated, else its own, else the `proposed` one, else `DEFAULT_DUTY`."""
+        """Return the duty: 0 if emulated, else `duty` if set, else `proposed` if given, else the default."""
         if self.emulated:
             return 0.0
         return next(duty for duty in (self.duty, proposed, DEFAULT_DUTY) if duty is not None)
@@ -101,11 +101,11 @@ class Inventory:
     def __post_init__(self) -> None:
         """Group nodes that have no groups."""
         if not self.groups and self.nodes:
-            from tracebed.orchestrator.testbeds.settings import Settings  # imports pydantic, which is slow
+            from tracebed.orchestrator.testbeds.settings import ProviderSettings  # imports pydantic, which is slow
 
             runs = [(provider, tuple(nodes)) for provider, nodes in groupby(self.nodes, lambda node: node.provider)]
             groups = [
-                Group(provider, provider, Settings(), nodes, f"{self.name}-{provider}-{index}")
+                Group(provider, provider, ProviderSettings(), nodes, f"{self.name}-{provider}-{index}")
                 for index, (provider, nodes) in enumerate(runs)
             ]
             object.__setattr__(self, "groups", tuple(groups))
@@ -121,7 +121,7 @@ class Inventory:
         return [node.name for node in self.nodes if not node.cores]
 
     def with_nodes(self, nodes: Mapping[str, Node]) -> Inventory:
-        """Return this inventory with only the given nodes, by name, in place of those of the same name."""
+        """Return this inventory with only the given nodes, by name, in place of the nodes of the same name."""
         groups = []
         for group in self.groups:
             kept = tuple(nodes[node.name] for node in group.nodes if node.name in nodes)
@@ -163,7 +163,7 @@ class Inventory:
         return [NodeFacts(node.name, node.cores, node.sockets) for node in self.nodes]
 
     def duty(self, proposed: float | None = None) -> float | list[float]:
-        """Return the duty of the nodes (see `Node.duty_or`), or that of each node if they differ."""
+        """Return the duty of the nodes (see `Node.duty_or`), or the duty of each node if they differ."""
         duties = [node.duty_or(proposed) for node in self.nodes]
         return duties[0] if len(set(duties)) == 1 else duties
 

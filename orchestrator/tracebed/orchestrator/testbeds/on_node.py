@@ -40,7 +40,7 @@ MADE = ".tracebed-node"
 """File in a folder that `install` made."""
 PARENT = ".tracebed-parent"
 """File in a parent folder that `install` made. The last folder that is removed from there takes the parent along."""
-DOOMED = ".removed-"
+REMOVED_MARK = ".removed-"
 """Part of the name of a folder that is being removed."""
 END_S = 5.0
 """Time in which killed processes must disappear, s."""
@@ -187,12 +187,12 @@ def remove(folder: Path) -> bool:
         if folder.exists() and any(folder.iterdir()):
             raise FileExistsError(f"{folder} has files that tracebed did not create")
         return False
-    doomed = folder.with_name(f"{folder.name}{DOOMED}{os.uname().nodename}-{os.getpid()}")
+    removed = folder.with_name(f"{folder.name}{REMOVED_MARK}{os.uname().nodename}-{os.getpid()}")
     try:
-        folder.rename(doomed)  # hosts may share the folder, and only one of them can remove it
+        folder.rename(removed)  # hosts may share the folder, and only one of them can remove it
     except FileNotFoundError:
         return False
-    shutil.rmtree(doomed)
+    shutil.rmtree(removed)
     for parent in folder.parents:
         with contextlib.suppress(OSError):  # another host that shares the folder does the same
             if not (parent / PARENT).exists() or any(belongs(path) for path in parent.iterdir()):
@@ -204,7 +204,7 @@ def remove(folder: Path) -> bool:
 
 def belongs(path: Path) -> bool:
     """Return whether `install` made a folder, also if the folder is being removed."""
-    return DOOMED in path.name or (path / MADE).exists() or (path / PARENT).exists()
+    return REMOVED_MARK in path.name or (path / MADE).exists() or (path / PARENT).exists()
 
 
 def pack(spool: Path, node: str) -> None:

@@ -34,7 +34,7 @@ class Channel(Protocol):
     def poll(self) -> int | None:
         """Return the exit status, negative for a signal. None: the command is running, or its status is unknown."""
 
-    def last_words(self) -> str:
+    def exit_reason(self) -> str:
         """Return how the command ended, and the last line of its standard error: `ended with status 1: no space`."""
 
     def close(self) -> None:
@@ -64,14 +64,14 @@ class Provider(Protocol):
     made: bool
     """Whether `up` of this object has made anything that `down` removes. Then a replay calls `down` at its end."""
 
-    def __init__(self, group: Group, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, group: Group, folder: Path, on_step: Callable[[str], None]) -> None:
         """Prepare the provider without touching a node.
 
         Args:
             group: the nodes, and the settings of the group.
-            folder: folder of this replay on this machine, which exists. It is shared with other providers. It has
-                the standard error of an agent as `agents/NODE.log`, and files of a job as `job-ID/NODE.*`.
-            say: function that reports a step of a long operation to the user.
+            folder: existing folder of this replay on this machine, shared with other providers. It contains the
+                standard error of an agent as `agents/NODE.log`, and files of a job as `job-ID/NODE.*`.
+            on_step: function that reports a step of a long operation to the user.
         """
 
     def up(self) -> None:

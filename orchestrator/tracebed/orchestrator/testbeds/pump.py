@@ -1,7 +1,7 @@
 """Bytes between the connections of a library (a socket of Docker, a channel of SSH) and sockets that can be selected.
 
-One thread carries the bytes of all connections of a `Pump`. It sleeps until a descriptor is ready. Only if a library
-cannot take bytes and has no descriptor that tells when it can, the thread tries again after a pause.
+One thread carries the bytes of all connections of a `Pump`. The thread sleeps until a descriptor is ready. If a library
+cannot accept bytes and has no descriptor that becomes writable, the thread tries again after a pause.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHUNK = 65536
 FULL = 2**20
 """Number of bytes from a connection that may wait for this process, before no more are received."""
 RETRY_S = 0.01
-"""First pause before bytes are offered again to a connection that cannot tell when it is writable, s."""
+"""First pause before another attempt to send to a connection that cannot be polled for writing, s."""
 LONGEST_RETRY_S = 0.2
 """Longest of these pauses, s. The pauses double."""
 
@@ -31,7 +31,7 @@ LATER = (BlockingIOError, TimeoutError)
 """The errors with which a non-blocking connection reports that it can neither receive nor send now."""
 
 
-class Connection(Protocol):
+class Transport(Protocol):
     """A non-blocking connection of a library.
 
     Its methods are called only by the thread of the pump. `receive` and `send` raise an error in `LATER` if they would
@@ -42,7 +42,7 @@ class Connection(Protocol):
     """The error that ended the connection. None: it has not ended, or ended as usual."""
 
     selectable: bool
-    """Whether `fileno` tells when the connection is writable, as that of a socket does."""
+    """Whether `fileno` can be polled for writing, as for a socket."""
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when bytes, or the end of the bytes, can be received."""
@@ -133,10 +133,10 @@ class ChannelConnection:
         self.channel.close()
 
 
-class _Link:
+class _Transfer:
     """A connection, its socket here, and the bytes between them."""
 
-    def __init__(self, connection: Connection, decode: Callable[[bytes], bytes] | None) -> None:
+    def __init__(self, connection: Transport, decode: Callable[[bytes], bytes] | None) -> None:
         self.connection, self.decode = connection, decode
         self.socket, self.theirs = socket.socketpair()
         """The end of the pump, and the end of the user."""
@@ -253,13 +253,13 @@ class Pump:
         self._selector = selectors.DefaultSelector()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector.register(self._wake, selectors.EVENT_READ)
-        self._new: SimpleQueue[_Link] = SimpleQueue()
-        self._links: dict[_Link, dict[int, int]] = {}  # with the registered events
+        self._new: SimpleQueue[_Transfer] = SimpleQueue()
+        self._links: dict[_Transfer, dict[int, int]] = {}  # with the registered events
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._ending = False
 
-    def carry(self, connection: Connection, decode: Callable[[bytes], bytes] | None = None) -> socket.socket:
+    def carry(self, connection: Transport, decode: Callable[[bytes], bytes] | None = None) -> socket.socket:
         """Return a socket through which this process reads and writes `connection`. May be called by any thread.
 
         The socket reaches its end when the connection does. `shutdown(SHUT_WR)` of the socket finishes the input of
@@ -273,7 +273,7 @@ class Pump:
         with self._lock:
             if self._ending:
                 raise RuntimeError("the pump is closed")
-            link = _Link(connection, decode)
+            link = _Transfer(connection, decode)
             self._new.put(link)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="pump", daemon=True)
@@ -312,13 +312,13 @@ class Pump:
             for link in links:
                 self._serve(link)
 
-    def _serve(self, link: _Link) -> None:
+    def _serve(self, link: _Transfer) -> None:
         """Carry the bytes that can be carried now, and wait for the others."""
         link.take()
-        wanted = {} if link.done else link.watched()
+        expected = {} if link.done else link.watched()
         before = self._links.get(link, {})
-        for descriptor in before.keys() | wanted.keys():
-            events, now = wanted.get(descriptor, 0), before.get(descriptor, 0)
+        for descriptor in before.keys() | expected.keys():
+            events, now = expected.get(descriptor, 0), before.get(descriptor, 0)
             if events and now and events != now:
                 self._selector.modify(descriptor, events, link)
             elif events and not now:
@@ -329,7 +329,7 @@ class Pump:
             self._links.pop(link, None)
             link.close()
         else:
-            self._links[link] = wanted
+            self._links[link] = expected
 
 
 @contextlib.contextmanager

@@ -55,7 +55,7 @@ def rate_of(
         return stored
     measured = measure(testbed, nodes, windows or WINDOWS, WINDOW_S, work=work)
     if measured is None:
-        text = "the agents cannot measure the work rate, so each replay does other work: give it a calibration"
+        text = "the agents cannot measure the work rate, so replays do different amounts of work: give a calibration"
         warnings.warn(text, stacklevel=2)
         return None
     estimate = estimate_of(np.concatenate([np.ravel(node[..., 0]) for node in measured]), WINDOW_S)
@@ -64,7 +64,9 @@ def rate_of(
     try:
         store_rate(rate)
     except InputError as error:
-        warnings.warn(f"the work rate is not stored, so the next replay does other work: {error}", stacklevel=2)
+        warnings.warn(
+            f"the work rate is not stored, so the next replay does a different amount of work: {error}", stacklevel=2
+        )
     return rate
 
 

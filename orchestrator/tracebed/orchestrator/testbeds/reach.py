@@ -18,7 +18,7 @@ ANSWER_S = 60.0
 
 
 def blocked(links: Links, addresses: Mapping[int, str]) -> str | None:
-    """Return why a node cannot connect to the next one; None: all of them can, or there is only one.
+    """Return why a node cannot connect to the next node; None: all nodes can connect, or there is only one.
 
     Each node listens, and the node before it connects: the nodes form a ring, so each direction of each node is tested
     with two messages per node.
@@ -61,7 +61,7 @@ def blocked(links: Links, addresses: Mapping[int, str]) -> str | None:
 
 
 def _forget_lost(event: Event, awaited: dict[int, None], before: Mapping[int, int]) -> None:
-    """Expect no answer of a node that was lost, nor of the node that was to connect to it."""
+    """Remove a lost node, and the node that was to connect to it, from the expected answers."""
     if event.message["type"] == "lost":
         awaited.pop(event.node, None)
         if event.node in before:

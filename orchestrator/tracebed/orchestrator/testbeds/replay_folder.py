@@ -1,6 +1,6 @@
 """The folder of a replay on this machine, which all providers of its nodes use.
 
-It has the logs of the agents, and the names of the groups that the replay has made.
+It contains the logs of the agents, and the names of the groups that the replay has brought up.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ MADE = "made"
 """File with the names of the groups that the replay has brought up."""
 
 
-class Maker(Protocol):
-    """A provider that makes something."""
+class ReplayProvider(Protocol):
+    """The attributes of a provider that `note_making` uses."""
 
     group: Group
     folder: Path
     made: bool
 
 
-def note_making(provider: Maker) -> None:
+def note_making(provider: ReplayProvider) -> None:
     """Set `made` of a provider, and record in the folder of the replay that the replay brings up the group.
 
     Providers call this function before they make anything. A replay that is killed afterwards and resumed then takes

@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict
 
 
-class Settings(BaseModel):
+class ProviderSettings(BaseModel):
     """Settings without keys, and the base class of settings with keys. A docstring of a key describes it in editors."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)

@@ -22,19 +22,19 @@ from typing import IO, Annotated
 from pydantic import Field, field_validator
 
 from tracebed.errors import TestbedError
+from tracebed.orchestrator.testbeds.installation import Installation, WheelCache, next_stamp, program
 from tracebed.orchestrator.testbeds.launcher import concurrently
 from tracebed.orchestrator.testbeds.local import AGENT, LocalChannel
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.replay_folder import agent_log, name_on_nodes, note_making
-from tracebed.orchestrator.testbeds.settings import Settings
+from tracebed.orchestrator.testbeds.settings import ProviderSettings
 from tracebed.orchestrator.testbeds.slurm_allocation import Allocations
-from tracebed.orchestrator.testbeds.station import Station, Wheels, next_stamp, program
 
 OWN_OPTIONS = ("job-name", "no-shell", "nodes", "jobid", "no-kill")
 """The options of salloc that the provider sets."""
 
 
-class SlurmSettings(Settings):
+class SlurmSettings(ProviderSettings):
     """The keys of a group of provider `slurm`."""
 
     job: Annotated[int, Field(ge=1)] | None = None
@@ -83,7 +83,7 @@ class StepChannel(LocalChannel):
         self._end = end
 
     def errors(self) -> list[str]:
-        """Return the lines of the standard error of the agent, or those of Slurm if there are no others."""
+        """Return the lines of the standard error of the agent, or the lines of Slurm if there are no other lines."""
         lines = super().errors()
         return [line for line in lines if not line.startswith(("srun: ", "slurmstepd"))] or lines
 
@@ -103,11 +103,11 @@ class SlurmProvider:
     shared = False
     fan_out = 16
 
-    def __init__(self, group: Group, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, group: Group, folder: Path, on_step: Callable[[str], None]) -> None:
         """Prepare the provider without a command of Slurm."""
         settings = group.settings
         assert isinstance(settings, SlurmSettings)
-        self.group, self.folder, self.say, self.settings = group, folder.absolute(), say, settings
+        self.group, self.folder, self.on_step, self.settings = group, folder.absolute(), on_step, settings
         mark = hashlib.sha256((group.mark or group.name).encode()).hexdigest()[:12]
         self._slurm = Allocations(f"tracebed-{mark}", f"group {group.name}", settings.command_s)
         inside = os.environ.get("SLURM_JOB_ID", "")
@@ -116,10 +116,10 @@ class SlurmProvider:
         self._job: int | None = None
         self._refused: TestbedError | None = None  # why there is no allocation
         self._hosts: dict[str, str] = {}
-        self._stations: dict[str, Station] = {}
+        self._installations: dict[str, Installation] = {}
         self._temporary = ""
         self._until: float | None = None
-        self._wheels = Wheels()
+        self._wheels = WheelCache()
         self.made = False
 
     def up(self) -> None:
@@ -134,8 +134,8 @@ class SlurmProvider:
             if self._job is None:
                 job = self._given or self._slurm.find() or self._allocate()
                 self._match(job)
-                self.say(f"allocation {job}: {', '.join(self._hosts.values())}")
-                if not self._stations:
+                self.on_step(f"allocation {job}: {', '.join(self._hosts.values())}")
+                if not self._installations:
                     self._share(job)
                 self._job = job
         self._everywhere(self._up)
@@ -146,7 +146,7 @@ class SlurmProvider:
             raise self._refused
         note_making(self)
         count = len(self.group.nodes)
-        self.say(f"waiting for an allocation of {count} nodes")
+        self.on_step(f"waiting for an allocation of {count} nodes")
         try:
             comment, options = f"tracebed {self.group.name}", self.settings.options
             return self._slurm.allocate(count, comment, options, self.settings.wait_s)
@@ -159,11 +159,11 @@ class SlurmProvider:
         if self._given is None:
             self._slurm.stop_waiting()
 
-    def _up(self, station: Station) -> None:
-        station.up(self._wheels, partial(note_making, self))
+    def _up(self, installation: Installation) -> None:
+        installation.up(self._wheels, partial(note_making, self))
 
     def _match(self, job: int) -> None:
-        """Match the nodes of the group with those of an allocation, in order."""
+        """Match the nodes of the group with the nodes of an allocation, in order."""
         hosts, left_s = self._slurm.describe(job)
         if len(hosts) < len(self.group.nodes):
             what = f"allocation {job} has {len(hosts)} nodes, but the group has {len(self.group.nodes)}"
@@ -171,9 +171,9 @@ class SlurmProvider:
         self._until = None if left_s is None else time.monotonic() + left_s
         self._hosts = {node.name: host for node, host in zip(self.group.nodes, hosts, strict=False)}
         if (folder := self.settings.folder) is not None:
-            self._stations = {host: self._station(job, host, folder) for host in self._hosts.values()}
+            self._installations = {host: self._installation(job, host, folder) for host in self._hosts.values()}
 
-    def _station(self, job: int, host: str, folder: str) -> Station:
+    def _installation(self, job: int, host: str, folder: str) -> Installation:
         replay = name_on_nodes(self.folder)
 
         def command(arguments: Sequence[str], data: bytes = b"", output: IO[bytes] | None = None) -> bytes:
@@ -183,7 +183,7 @@ class SlurmProvider:
                 raise TestbedError(error.what, where=f"host {host}", transient=error.transient) from error
 
         # Each host has a separate folder, because hosts may share the file system, but not their processes.
-        return Station(f"host {host}", f"{folder}/{host}", self.settings.python, replay, command)
+        return Installation(f"host {host}", f"{folder}/{host}", self.settings.python, replay, command)
 
     def _share(self, job: int) -> None:
         """Prepare nodes that share the file system. Raise TestbedError unless they have the files of this machine."""
@@ -208,19 +208,19 @@ class SlurmProvider:
                 self._slurm.end_steps(job)
                 if self._job is None:
                     self._match(job)
-                if self._stations:
+                if self._installations:
                     self._everywhere(self._remove)
                 else:
                     self._on_hosts(job, "remove")
             if self._given is None:
                 self._slurm.release()
                 if job is not None:
-                    self.say(f"allocation {job} is released")
+                    self.on_step(f"allocation {job} is released")
             self._job = self._refused = None
 
-    def _remove(self, station: Station) -> None:
-        if removed := station.remove():
-            self.say(f"{station.where}: {removed} is removed")
+    def _remove(self, installation: Installation) -> None:
+        if removed := installation.remove():
+            self.on_step(f"{installation.where}: {removed} is removed")
 
     def close(self) -> None:
         """Do nothing: there are no connections."""
@@ -231,11 +231,11 @@ class SlurmProvider:
         Raises:
             TestbedError: there is no allocation, or the step cannot be started.
         """
-        job, station = self._place(node)
+        job, installation = self._place(node)
         host, stamp = self._hosts[node.name], next_stamp()
         agent = ["env", f"TMPDIR={self._temporary}", *AGENT, *arguments]
-        if station is not None:
-            agent = station.agent(node.name, stamp, arguments)
+        if installation is not None:
+            agent = installation.agent(node.name, stamp, arguments)
         command = [*self._slurm.step(job, f"{node.name}-{stamp}", host), *agent]
         end = partial(self._slurm.end_steps, job, node.name, stamp)
         try:
@@ -244,15 +244,15 @@ class SlurmProvider:
             raise TestbedError(f"cannot run srun: {error.strerror}", where=f"node {node.name}") from error
 
     def spool(self, node: Node) -> str:
-        """Return the folder for files of jobs: that of this replay if the nodes share it."""
-        _, station = self._place(node)
-        return str(self.folder) if station is None else station.spool
+        """Return the folder for files of jobs: the folder of this replay if the nodes share it."""
+        _, installation = self._place(node)
+        return str(self.folder) if installation is None else installation.spool
 
     def fetch(self, node: Node, target: Path) -> None:
         """Copy the files of the jobs of a node to the folder `target`, unless the nodes share it."""
-        _, station = self._place(node)
-        if station is not None:
-            station.fetch(node.name, target)
+        _, installation = self._place(node)
+        if installation is not None:
+            installation.fetch(node.name, target)
 
     def bind(self, node: Node) -> str | None:
         """Return the IPv4 address of the node in Slurm, if ranks may listen there."""
@@ -265,24 +265,26 @@ class SlurmProvider:
         except OSError as error:
             raise TestbedError(f"the address of {name!r} is unknown", where=f"node {node.name}") from error
 
-    def _place(self, node: Node) -> tuple[int, Station | None]:
-        """Return the allocation, and the folder on the host of a node with tracebed installed; None: none is needed.
+    def _place(self, node: Node) -> tuple[int, Installation | None]:
+        """Return the allocation, and the folder with tracebed on the host of a node; None: no folder is needed.
 
         This method does not wait for an allocation: several threads call it, also after the testbed was stopped.
         """
         if self._job is None:
             raise TestbedError("there is no allocation of Slurm", where=f"node {node.name}", transient=True)
-        station = self._stations.get(self._hosts[node.name])
-        if station is not None:
-            self._up(station)
-        return self._job, station
+        installation = self._installations.get(self._hosts[node.name])
+        if installation is not None:
+            self._up(installation)
+        return self._job, installation
 
     @property
     def left_s(self) -> float | None:
         """Time until Slurm ends the allocation, s; None: unlimited, or not allocated yet."""
         return None if self._until is None else self._until - time.monotonic()
 
-    def _everywhere(self, do: Callable[[Station], None]) -> None:
-        errors = concurrently([partial(do, station) for station in self._stations.values()], self.fan_out)
+    def _everywhere(self, do: Callable[[Installation], None]) -> None:
+        errors = concurrently(
+            [partial(do, installation) for installation in self._installations.values()], self.fan_out
+        )
         if errors:
             raise errors[0]

@@ -17,7 +17,7 @@ from tracebed.orchestrator.slurm.environment import check_conf
 
 BUSY = re.compile("contact slurm controller|timed out|connection refused|temporarily|socket", re.IGNORECASE)
 """Messages of Slurm after which another attempt may succeed."""
-GONE = "Invalid job"
+ENDED = "Invalid job"
 """Part of the message of Slurm for a job or a step that has ended."""
 FOLLOWS = re.compile(r"srun: (error: \S+: tasks? |Force Terminated|launch/)|salloc: (Pending|job \d+ queued)")
 """Messages of Slurm that follow from the actual error."""
@@ -50,13 +50,13 @@ class Allocations:
             for name, value in os.environ.items()
             if name == "SLURM_CONF" or not re.match("(SLURM|SALLOC|SRUN|SQUEUE|SCANCEL)_", name)
         }
-        """The environment without variables that set options of Slurm, as an allocation has them."""
+        """The environment without the variables of an allocation that set options of Slurm."""
         check_conf(self.environment)
 
     def find(self) -> int | None:
         """Return the running allocation, which another process may have made; None: no allocation runs."""
-        mine = ("--me", f"--name={self.name}", "--states=RUNNING")
-        found = self.slurm("squeue", "--noheader", *mine, "--format=%i").split()
+        own = ("--me", f"--name={self.name}", "--states=RUNNING")
+        found = self.slurm("squeue", "--noheader", *own, "--format=%i").split()
         return int(found[0]) if found else None
 
     def allocate(self, nodes: int, comment: str, options: Sequence[str], wait_s: float) -> int:
@@ -92,13 +92,13 @@ class Allocations:
         return found
 
     def _look(self, ended: threading.Event, reason: list[str]) -> None:
-        """Note why the request is pending, and cancel a request that Slurm cannot grant, until `ended`."""
+        """Record why the request is pending, and cancel a request that Slurm cannot grant, until `ended`."""
         pause = LOOK_S
         while not ended.wait(pause):
             pause = min(LONGEST_LOOK_S, 2 * pause)
             with contextlib.suppress(TestbedError):  # the next look may succeed
-                mine = ("--me", f"--name={self.name}", "--states=PENDING")
-                reason[0] = self.slurm("squeue", "--noheader", *mine, "--format=%r").strip() or reason[0]
+                own = ("--me", f"--name={self.name}", "--states=PENDING")
+                reason[0] = self.slurm("squeue", "--noheader", *own, "--format=%r").strip() or reason[0]
                 if reason[0] in IMPOSSIBLE:
                     self.stop_waiting()
 
@@ -107,7 +107,7 @@ class Allocations:
         self.slurm("scancel", "--me", f"--name={self.name}", "--state=PENDING")
 
     def describe(self, job: int) -> tuple[list[str], float | None]:
-        """Return the hosts of an allocation, and the time that it has left, s; None: unlimited.
+        """Return the hosts of an allocation, and the time left, s; None: unlimited.
 
         Raises:
             TestbedError: the allocation does not run.
@@ -164,10 +164,10 @@ class Allocations:
 
     def release(self) -> None:
         """Cancel the allocations, running or pending, and wait for their end."""
-        mine = ("--me", f"--name={self.name}")
+        own = ("--me", f"--name={self.name}")
         until = time.monotonic() + END_S
-        while self.slurm("squeue", "--noheader", *mine, "--format=%i").split():
-            self.slurm("scancel", *mine)
+        while self.slurm("squeue", "--noheader", *own, "--format=%i").split():
+            self.slurm("scancel", *own)
             if time.monotonic() > until:
                 what = f"the allocation {self.name} has not ended within {END_S:g} s"
                 raise TestbedError(what, where=self.where, transient=True)
@@ -178,7 +178,7 @@ class Allocations:
         try:
             return self.call(command).decode(errors="replace")
         except TestbedError as error:
-            if missing is not None and GONE in error.what:
+            if missing is not None and ENDED in error.what:
                 return missing
             raise
 
@@ -211,8 +211,8 @@ class Allocations:
             raise TestbedError(f"the program {program} is missing", where=self.where, hint=hint) from error
         if done.returncode:
             lines = done.stderr.decode(errors="replace").strip().splitlines()
-            told = [line for line in lines if not FOLLOWS.match(line)] or lines
-            what = told[-1] if told else f"{program} failed with status {done.returncode}"
+            messages = [line for line in lines if not FOLLOWS.match(line)] or lines
+            what = messages[-1] if messages else f"{program} failed with status {done.returncode}"
             raise TestbedError(what, where=self.where, transient=bool(BUSY.search(what)))
         return done.stdout or b""
 

@@ -16,13 +16,13 @@ import paramiko
 from pydantic import Field, field_validator
 
 from tracebed.errors import InputError, TestbedError
+from tracebed.orchestrator.testbeds.installation import Installation, WheelCache, next_stamp
 from tracebed.orchestrator.testbeds.launcher import concurrently
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.pump import ChannelConnection, Pump
 from tracebed.orchestrator.testbeds.replay_folder import agent_log, append_to, name_on_nodes, note_making
-from tracebed.orchestrator.testbeds.settings import Settings
+from tracebed.orchestrator.testbeds.settings import ProviderSettings
 from tracebed.orchestrator.testbeds.ssh_host import Access, Host, ssh_config
-from tracebed.orchestrator.testbeds.station import Station, Wheels, next_stamp
 
 END_S = 1.0
 """Time in which a command that has closed its output ends, s."""
@@ -32,7 +32,7 @@ FAN_OUT = 8
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 
 
-class SshSettings(Settings):
+class SshSettings(ProviderSettings):
     """The keys of a group of provider `ssh`."""
 
     user: str | None = None
@@ -40,11 +40,11 @@ class SshSettings(Settings):
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     """Port of the SSH servers. Default: as in the SSH configuration."""
     config: str | None = None
-    """SSH configuration, in place of that of the user and of the system."""
+    """SSH configuration, instead of the configurations of the user and of the system."""
     identity_file: str | None = None
-    """File of a private key, in addition to those of the SSH configuration and of the agent."""
+    """File of a private key, in addition to the keys of the SSH configuration and of the SSH agent."""
     known_hosts: str | None = None
-    """File of host keys, in place of those of the user and of the system."""
+    """File of host keys, instead of the files of the user and of the system."""
     python: str = "python3"
     """Python 3.11 or newer on the hosts: a name or a path."""
     folder: str | None = None
@@ -103,7 +103,7 @@ class SshChannel:
         status = self._channel.recv_exit_status() if self._channel.exit_status_ready() else -1
         return status if status >= 0 else None
 
-    def last_words(self) -> str:
+    def exit_reason(self) -> str:
         """Return how the command ended, and the last line of its standard error."""
         self._channel.status_event.wait(END_S)
         status, transport = self.poll(), self._channel.get_transport()
@@ -140,7 +140,7 @@ class SshProvider:
     shared = False
     fan_out = FAN_OUT
 
-    def __init__(self, group: Group, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, group: Group, folder: Path, on_step: Callable[[str], None]) -> None:
         """Read the SSH configuration, without connecting.
 
         Raises:
@@ -148,7 +148,7 @@ class SshProvider:
         """
         settings = group.settings
         assert isinstance(settings, SshSettings)
-        self.group, self.folder, self.say, self.settings = group, folder, say, settings
+        self.group, self.folder, self.on_step, self.settings = group, folder, on_step, settings
         self._access = Access(
             config=ssh_config(_path(settings.config)),
             user=settings.user,
@@ -164,11 +164,11 @@ class SshProvider:
         self._aliases = {node.name: checked_host(node.address or node.name) for node in group.nodes}
         self._hosts = {alias: Host(alias, self._access) for alias in self._aliases.values()}
         there = settings.folder or f".cache/tracebed/{re.sub(r'[^A-Za-z0-9_.-]', '-', group.mark or group.name)}"
-        self._stations = {
-            alias: Station(f"host {alias}", there, settings.python, name_on_nodes(folder), host.command)
+        self._installations = {
+            alias: Installation(f"host {alias}", there, settings.python, name_on_nodes(folder), host.command)
             for alias, host in self._hosts.items()
         }
-        self._wheels = Wheels()
+        self._wheels = WheelCache()
         self._pump = Pump()
         self._left: set[str] = set()  # nodes with commands that could not be killed
         self.made = False
@@ -179,13 +179,15 @@ class SshProvider:
         Raises:
             TestbedError: a host cannot be reached, or lacks something.
         """
-        errors = concurrently([partial(self._up, station) for station in self._stations.values()], self.fan_out)
+        errors = concurrently(
+            [partial(self._up, installation) for installation in self._installations.values()], self.fan_out
+        )
         if errors:
             raise errors[0]
 
-    def _up(self, station: Station) -> None:
-        if station.up(self._wheels, partial(note_making, self)):
-            self.say(f"{station.where}: tracebed is installed")
+    def _up(self, installation: Installation) -> None:
+        if installation.up(self._wheels, partial(note_making, self)):
+            self.on_step(f"{installation.where}: tracebed is installed")
 
     def down(self) -> None:
         """End all agents on the hosts, remove what `up` made there, and close the connections.
@@ -193,24 +195,24 @@ class SshProvider:
         Raises:
             TestbedError: a host cannot be reached.
         """
-        failed: dict[Station, TestbedError] = {}
+        failed: dict[Installation, TestbedError] = {}
 
-        def attempt(do: Callable[[Station], None], station: Station) -> None:
+        def attempt(do: Callable[[Installation], None], installation: Installation) -> None:
             try:
-                do(station)
+                do(installation)
             except TestbedError as error:
-                failed[station] = error
+                failed[installation] = error
 
-        for do in (Station.end, self._remove):  # agents end everywhere first, because hosts may share the folder
-            left = [station for station in self._stations.values() if station not in failed]
-            concurrently([partial(attempt, do, station) for station in left], self.fan_out)
+        for do in (Installation.end, self._remove):  # agents end everywhere first, because hosts may share the folder
+            left = [installation for installation in self._installations.values() if installation not in failed]
+            concurrently([partial(attempt, do, installation) for installation in left], self.fan_out)
         self.close()
         if failed:
             raise next(iter(failed.values()))
 
-    def _remove(self, station: Station) -> None:
-        if removed := station.remove():
-            self.say(f"{station.where}: {removed} is removed")
+    def _remove(self, installation: Installation) -> None:
+        if removed := installation.remove():
+            self.on_step(f"{installation.where}: {removed} is removed")
 
     def close(self) -> None:
         """Close the connections. Running agents lose their controller."""
@@ -224,39 +226,39 @@ class SshProvider:
         Raises:
             TestbedError: the host cannot be reached, or tracebed cannot be installed there.
         """
-        host, station = self._hosts[self._aliases[node.name]], self._station(node)
+        host, installation = self._hosts[self._aliases[node.name]], self._installation(node)
         stamp = next_stamp()
         if node.name in self._left and not arguments:  # otherwise, the remaining agent is taken over
-            station.end(node.name, stamp)
+            installation.end(node.name, stamp)
             self._left.discard(node.name)
-        channel, release = host.start(station.agent(node.name, stamp, arguments))
-        end = partial(self._end, station, node.name, stamp)
+        channel, release = host.start(installation.agent(node.name, stamp, arguments))
+        end = partial(self._end, installation, node.name, stamp)
         return SshChannel(channel, self._pump, agent_log(self.folder, node), end, release)
 
-    def _end(self, station: Station, node: str, stamp: str) -> None:
+    def _end(self, installation: Installation, node: str, stamp: str) -> None:
         """Kill the commands of a node that were started until `stamp`, or before its next agent starts."""
         try:
-            station.end(node, stamp)
+            installation.end(node, stamp)
         except TestbedError:  # without messages, the agent also ends by itself
             self._left.add(node)
 
     def spool(self, node: Node) -> str:
         """Return the folder for files of jobs on the host of a node."""
-        return self._station(node).spool
+        return self._installation(node).spool
 
     def fetch(self, node: Node, target: Path) -> None:
         """Copy the files of the jobs of a node to the folder `target`."""
-        self._station(node).fetch(node.name, target)
+        self._installation(node).fetch(node.name, target)
 
     def bind(self, node: Node) -> str | None:
         """Return the address at which SSH reached the host, if ranks may listen there."""
-        return self._station(node).address if self.settings.listen else None
+        return self._installation(node).address if self.settings.listen else None
 
-    def _station(self, node: Node) -> Station:
+    def _installation(self, node: Node) -> Installation:
         """Return the folder on the host of a node, with tracebed installed."""
-        station = self._stations[self._aliases[node.name]]
-        self._up(station)
-        return station
+        installation = self._installations[self._aliases[node.name]]
+        self._up(installation)
+        return installation
 
 
 def _path(name: str | None) -> Path | None:

@@ -25,7 +25,7 @@ DEEPEST = 16
 HINT = "each line of an SSH configuration is a keyword and its arguments; `Host NAME` begins the options of a host"
 
 
-class Line(NamedTuple):
+class SshConfigLine(NamedTuple):
     """A line of an SSH configuration: its file and number, its keyword in lower case, its arguments, and its text."""
 
     file: Path
@@ -49,8 +49,8 @@ def is_ssh_config(text: str) -> bool:
     return any(re.match(r"(host|include)[ \t=]+\S", line, re.IGNORECASE) for line in content)
 
 
-def lines_of(path: Path, *, depth: int = 0) -> Iterator[Line]:
-    """Yield the lines of an SSH configuration, with those of included files in place of `Include`.
+def lines_of(path: Path, *, depth: int = 0) -> Iterator[SshConfigLine]:
+    """Yield the lines of an SSH configuration, with the lines of included files in place of `Include`.
 
     paramiko ignores `Include`, so the provider `ssh` reads these lines too.
 
@@ -64,7 +64,7 @@ def lines_of(path: Path, *, depth: int = 0) -> Iterator[Line]:
     text = read_text(path, "SSH configuration", hint=HINT)
     if len(text) > MAX_CHARACTERS:
         raise InputError("is too long for an SSH configuration", where=str(path), hint="check the path")
-    block: Line | None = None
+    block: SshConfigLine | None = None
     for number, raw in enumerate(text.splitlines(), 1):
         stripped = raw.strip()
         if not stripped or stripped.startswith("#"):
@@ -82,10 +82,10 @@ def lines_of(path: Path, *, depth: int = 0) -> Iterator[Line]:
                     break  # a block inside a block would apply only to hosts of both, which no line can express
                 yield inner
             # The block of the included file ends with the file.
-            yield block or Line(path, number, "host", ("*",), "Host *")
+            yield block or SshConfigLine(path, number, "host", ("*",), "Host *")
 
 
-def _line(path: Path, number: int, text: str) -> Line:
+def _line(path: Path, number: int, text: str) -> SshConfigLine:
     found = re.fullmatch(r"([A-Za-z]\w*)(?:\s*=\s*|\s+)(.*)", text)
     try:
         arguments = tuple(shlex.split(found[2])) if found else ()
@@ -93,10 +93,10 @@ def _line(path: Path, number: int, text: str) -> Line:
         arguments = ()
     if found is None or not arguments:
         raise InputError(f"line {shown(text)} is invalid", where=f"{path}:{number}", hint=HINT)
-    return Line(path, number, found[1].lower(), arguments, text)
+    return SshConfigLine(path, number, found[1].lower(), arguments, text)
 
 
-def _included(line: Line) -> Iterator[Path]:
+def _included(line: SshConfigLine) -> Iterator[Path]:
     """Yield the files that a line includes. OpenSSH looks for relative names in ~/.ssh or in /etc/ssh."""
     base = line.file.parent if line.file.is_relative_to("/etc/ssh") else Path("~/.ssh").expanduser()
     for pattern in line.arguments:

@@ -29,7 +29,7 @@ from paramiko.ssh_exception import (
 )
 
 from tracebed.errors import InputError, TestbedError
-from tracebed.orchestrator.testbeds.ssh_config import USER_FILE, Line, lines_of
+from tracebed.orchestrator.testbeds.ssh_config import USER_FILE, SshConfigLine, lines_of
 
 ATTEMPTS = 7
 """Number of attempts to connect to a host that drops connections, as a busy sshd does (MaxStartups)."""
@@ -53,8 +53,8 @@ class Access:
     Attributes:
         user: login on the hosts; None: as in the SSH configuration.
         port: port of the SSH servers; None: as in the SSH configuration.
-        identity_file: private key, in addition to those of the SSH configuration and of the agent.
-        known_hosts: the only file of host keys; None: those of the user and of the system.
+        identity_file: private key, in addition to the keys of the SSH configuration and of the SSH agent.
+        known_hosts: the only file of host keys; None: the files of the user and of the system.
         connect_s: time in which each phase of a connection must succeed (TCP, key exchange, authentication), s.
         command_s: time in which a command must end, s.
         silence_s: time after which a host that does not acknowledge data is lost, s.
@@ -99,7 +99,7 @@ def ssh_config(path: Path | None) -> fabric.Config:
         raise InputError(f"the SSH configuration is invalid: {error}", where=str(path or OWN_FILES[0])) from error
 
 
-def _runs_command(line: Line) -> bool:
+def _runs_command(line: SshConfigLine) -> bool:
     """Return whether a line of an SSH configuration runs a command on this machine."""
     return line.keyword == "proxycommand" or (line.keyword == "match" and "exec" in line.text.lower())
 
@@ -109,7 +109,7 @@ class _Dropped(TestbedError):
 
 
 class _CheckHostKey(paramiko.MissingHostKeyPolicy):
-    """Accepts a key that is known under the alias of the host (HostKeyAlias), and no other unknown key."""
+    """A policy that accepts a key known under the alias of the host (HostKeyAlias), and rejects other unknown keys."""
 
     def __init__(self, where: str, alias: str | None, files: Sequence[Path]) -> None:
         self.where, self.alias, self.files = where, alias, files
@@ -129,7 +129,7 @@ class _CheckHostKey(paramiko.MissingHostKeyPolicy):
 
 
 def changed_key(where: str, name: str, key: paramiko.PKey, files: Sequence[Path]) -> TestbedError:
-    """Return the error for a host whose key is not the known one."""
+    """Return the error for a host with a key that differs from the known key."""
     return TestbedError(
         f"its host key {key.fingerprint} differs from the known one: another machine may have taken its place",
         where=where,

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from tracebed.errors import TestbedError, TracebedError
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
+from tracebed.orchestrator.testbeds.group_lock import GroupLock
 from tracebed.orchestrator.testbeds.launcher import Launcher, concurrently
 from tracebed.orchestrator.testbeds.link import Link
 from tracebed.orchestrator.testbeds.links import Links
@@ -20,7 +21,6 @@ from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
 from tracebed.orchestrator.testbeds.reach import blocked
 from tracebed.orchestrator.testbeds.replay_folder import MADE, groups_made, note_made
-from tracebed.orchestrator.testbeds.use import Use
 
 END_S = 4.0
 """Time in which agents must end after `bye`, s, plus 0.05 s per agent. A rank has 2 s to end after SIGTERM."""
@@ -32,9 +32,9 @@ class AgentTestbed:
     Args:
         inventory: the nodes, in groups. Each group has a provider.
         spool: folder for the files of jobs and agents, which is created: `job-ID/NODE.out`,
-            `job-ID/NODE.heartbeat.jsonl`, `agents/NODE.log`. At the end, those of other machines are copied to it.
+            `job-ID/NODE.heartbeat.jsonl`, `agents/NODE.log`. At the end, files of other machines are copied to it.
         drain: whether to run without the nodes whose agents do not start, unless no agent starts.
-        say: function that reports the steps of providers to the user.
+        on_step: function that reports the steps of providers to the user.
     """
 
     def __init__(
@@ -43,22 +43,22 @@ class AgentTestbed:
         spool: Path,
         *,
         drain: bool = False,
-        say: Callable[[str], None] = lambda step: None,
+        on_step: Callable[[str], None] = lambda step: None,
     ) -> None:
         """Prepare the testbed without touching a node."""
-        self.inventory, self.drain, self.say = inventory, drain, say
+        self.inventory, self.drain, self.on_step = inventory, drain, on_step
         self.nodes = inventory.nodes
         self.spool = Path(spool).absolute()
         self.family = "AF_UNIX"
         self.units_per_core_second = EMULATED_RATE
         self._launchers: list[Launcher] = []
-        self._uses: dict[str, Use] = {}
+        self._locks: dict[str, GroupLock] = {}
         self._links = Links(inventory)
         self._bind: dict[int, str] = {}
         self._returned: list[Event] = []
 
     def start(self, adopt: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-        """Bring the nodes up, start all agents concurrently, and calibrate those of computing nodes.
+        """Bring the nodes up, start all agents concurrently, and calibrate the computing nodes.
 
         Args:
             adopt: the agents of another testbed that may still be running: node name -> facts, as `agents` had them,
@@ -74,12 +74,12 @@ class AgentTestbed:
             self.spool.mkdir(mode=0o700, parents=True, exist_ok=True)
             by_node: dict[str, Launcher] = {}
             for group in self.inventory.groups:
-                provider = PROVIDERS.load(group.provider)(group, self.spool, self.say)
+                provider = PROVIDERS.load(group.provider)(group, self.spool, self.on_step)
                 launcher = Launcher(provider, self._links.post)
                 self._launchers.append(launcher)
-                self._uses[group.name] = Use(group)
+                self._locks[group.name] = GroupLock(group)
                 if not provider.shared:
-                    self._uses[group.name].share()
+                    self._locks[group.name].lock_shared()
                 by_node |= {node.name: launcher for node in group.nodes}
             self._check_network()
             self._bring_up()
@@ -123,7 +123,7 @@ class AgentTestbed:
             raise errors[0]
 
     def _note_made(self) -> None:
-        """Record the groups for which something was made, for providers that do not record it themselves."""
+        """Record the groups that were brought up, for providers that do not record them."""
         for launcher, group in zip(self._launchers, self.inventory.groups, strict=False):  # a provider may be missing
             if launcher.provider.made:
                 note_made(self.spool, group)
@@ -190,7 +190,7 @@ class AgentTestbed:
 
     @property
     def held(self) -> dict[str, float]:
-        """Since when the agents that were taken over hold their ranks stopped, by node name; monotonic s.
+        """Time since which the ranks of the agents that were taken over are stopped, by node name; monotonic s.
 
         The ranks continue at the message `continue`.
         """
@@ -264,10 +264,10 @@ class AgentTestbed:
         for launcher in launchers:
             launcher.close()
         reachable = {link for link in links if link.up}
-        links.say_bye(time.monotonic() + END_S + len(links) / 20)
+        links.send_bye(time.monotonic() + END_S + len(links) / 20)
         for launcher in launchers:
-            mine = [link for link in links if link.launcher is launcher]
-            self._warn(concurrently([link.disconnect() for link in mine], launcher.provider.fan_out))
+            own = [link for link in links if link.launcher is launcher]
+            self._warn(concurrently([link.disconnect() for link in own], launcher.provider.fan_out))
         links.close()
         incomplete: set[Launcher] = set()  # those with files of jobs that could not be copied
 
@@ -280,8 +280,8 @@ class AgentTestbed:
                 raise
 
         for launcher in launchers:
-            mine = [link for link in links if link.launcher is launcher and link.hello]
-            fetches = [] if launcher.provider.shared else [partial(fetch, link) for link in mine]
+            own = [link for link in links if link.launcher is launcher and link.hello]
+            fetches = [] if launcher.provider.shared else [partial(fetch, link) for link in own]
             self._warn(concurrently(fetches, launcher.provider.fan_out))
         self._note_made()  # an interrupt may have come while nodes were made ready
         made = groups_made(self.spool)
@@ -297,9 +297,9 @@ class AgentTestbed:
             (self.spool / MADE).unlink()
         for launcher in launchers:
             launcher.provider.close()
-        for use in self._uses.values():
+        for use in self._locks.values():
             use.release()
-        self._launchers, self._uses = [], {}
+        self._launchers, self._locks = [], {}
 
     def _take_down(self, launcher: Launcher, group: Group, complete: bool) -> None:
         """Take a group down. Raises TestbedError if the group stays up.
@@ -313,8 +313,8 @@ class AgentTestbed:
             hint = "copy the files, then run `tracebed nodes down` with the inventory"
             what = "stays up: files of jobs on its nodes could not be copied here"
             raise TestbedError(what, where=f"group {group.name}", hint=hint)
-        use = self._uses[group.name]
-        if not launcher.provider.shared and not use.take():
+        use = self._locks[group.name]
+        if not launcher.provider.shared and not use.lock_exclusive():
             raise use.in_use("stays up")
         launcher.provider.down()
 

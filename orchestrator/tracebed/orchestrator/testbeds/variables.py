@@ -78,7 +78,7 @@ class Keys:
         return cls(place, named, {key: place.at(key) for key in named})
 
     def over(self, inherited: Keys) -> Keys:
-        """Return these keys, and those of `inherited` that these lack."""
+        """Return these keys, and the keys of `inherited` that are missing here."""
         return Keys(self.place, {**inherited.values, **self.values}, {**inherited.places, **self.places})
 
     def only(self, names: Iterable[str]) -> Keys:

@@ -31,7 +31,7 @@ def wheel(folder: Path, platform: str | None = None) -> Path:
     Args:
         folder: an existing folder.
         platform: platform of the nodes, as `sysconfig.get_platform()` returns it (`linux-x86_64`); None: this one.
-            The compiled libraries of this machine suit only its own platform. The wheel for another platform has none.
+            The wheel for another platform contains no compiled libraries.
 
     Raises:
         TestbedError: tracebed is not installed as a distribution.

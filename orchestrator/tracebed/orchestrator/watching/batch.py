@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tracebed.orchestrator.batch.base import Phase
-from tracebed.orchestrator.batch.ended import Lifetime, add_nodes, lifetime, outcome, resizes_of, stays
+from tracebed.orchestrator.batch.ending import Lifetime, add_nodes, allocations_of, lifetime, outcome, resizes_of
 from tracebed.orchestrator.batch.health import health
-from tracebed.orchestrator.batch.retold import Retold
+from tracebed.orchestrator.batch.reconstruction import BatchReconstruction
 from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.journal import Entry
-from tracebed.orchestrator.watching.view import Holding, View, damage
+from tracebed.orchestrator.watching.view import HeldNodes, View, damage
 from tracebed.states import JobState
 
 HOLDING = (Phase.RUNNING, Phase.ENDING)
@@ -32,20 +32,20 @@ class BatchView(View):
     def __init__(self, facts: Mapping[str, Any]) -> None:
         """Start before the first submission."""
         with damage():
-            self._retold = Retold(facts)
-            super().__init__(facts, self._retold.info, self._retold.plan)
+            self._reconstruction = BatchReconstruction(facts)
+            super().__init__(facts, self._reconstruction.info, self._reconstruction.plan)
             self._resolution_s = float(facts["resolution_s"])
         self._numbers = {node.name: number for number, node in enumerate(self.info.nodes)}
         self._states: list[JobState | None] = [None] * len(self.jobs)
         self._submitted = [math.nan] * len(self.jobs)
         self._running: dict[int, int] = {}
-        self._held: list[Holding] = []  # of jobs that have ended
+        self._held: list[HeldNodes] = []  # of jobs that have ended
         self._resizes: dict[int, int] = {}
 
-    def _take_in(self, entry: Entry) -> None:
-        self._retold.take_in(entry)
+    def _apply(self, entry: Entry) -> None:
+        self._reconstruction.apply(entry)
         if entry.job is not None:
-            self._update(self._retold.numbers[entry.job])
+            self._update(self._reconstruction.numbers[entry.job])
         if entry.kind == "failed" or (entry.kind == "polled" and entry.data["error"]):
             reason = entry.data.get("reason") or entry.data.get("error")
             self._count_fault("error", entry.time, node=None, job=entry.job, reason=reason)
@@ -55,15 +55,15 @@ class BatchView(View):
             self._count_fault("pause", entry.time, node=None, job=None, reason="")
         elif entry.kind == "interrupt":
             self.reason = str(entry.data["reason"])
-            self._states = [self._state(job) for job in self._retold.jobs]
+            self._states = [self._state(job) for job in self._reconstruction.jobs]
 
     def _update(self, number: int) -> None:
         """Update the state of a job after an entry."""
-        job = self._retold.jobs[number]
+        job = self._reconstruction.jobs[number]
         if job.called is not None:
-            self._submitted[number] = self._retold.trace(job.called)
+            self._submitted[number] = self._reconstruction.trace(job.called)
         self._states[number] = self._state(job)
-        self._resizes[number] = sum(1 for _ in resizes_of("", job, self._retold.trace))
+        self._resizes[number] = sum(1 for _ in resizes_of("", job, self._reconstruction.trace))
         if job.ended:
             self._running.pop(number, None)
             self._held += self._holdings(number)
@@ -75,12 +75,12 @@ class BatchView(View):
             self._count_fault("requeue", self.now, node=None, job=self.jobs.ids[number], reason=reason)
 
     def _state(self, job: WatchedJob) -> JobState | None:
-        return outcome(job, self._retold.interrupted)[0] if job.ended else None
+        return outcome(job, self._reconstruction.interrupted)[0] if job.ended else None
 
     def _cut_short(self, now: float, interrupted: str | None) -> None:
         self._held += [holding for job in self._running for holding in self._holdings(job)]
         self._running.clear()
-        self._states = [outcome(job, interrupted)[0] for job in self._retold.jobs]
+        self._states = [outcome(job, interrupted)[0] for job in self._reconstruction.jobs]
 
     @property
     def states(self) -> Sequence[JobState | None]:
@@ -114,10 +114,10 @@ class BatchView(View):
     @property
     def nodes_busy(self) -> int:
         """The number of nodes that jobs hold."""
-        seen = (self._retold.jobs[job].seen for job in self._running)
+        seen = (self._reconstruction.jobs[job].seen for job in self._running)
         return len({node for found in seen if found is not None for node in found.nodes})
 
-    def holdings(self, since: float) -> Iterator[Holding]:
+    def holdings(self, since: float) -> Iterator[HeldNodes]:
         """Yield the periods after `since` in which jobs hold nodes. A period that has not ended ends now."""
         for job in self._running:
             yield from self._holdings(job)
@@ -125,28 +125,38 @@ class BatchView(View):
 
     def health(self) -> dict[str, Any]:
         """Return the health of the replay so far, as in `run.json`."""
-        retold, steps = self._retold, [size for _, size in self._retold.steps]
-        return health(self._info(), retold.plan, retold.jobs, self._submitted, self._states, steps, self._thresholds)
-
-    def _lifetime(self, job: int) -> Lifetime:
-        retold = self._retold
-        return lifetime(
-            retold.jobs[job],
-            self._resolution_s,
-            trace=retold.trace,
-            recorded=retold.recorded,
-            end=retold.wall(self.now),
+        rebuilt, steps = self._reconstruction, [size for _, size in self._reconstruction.steps]
+        return health(
+            self._info(),
+            rebuilt.plan,
+            rebuilt.jobs,
+            self._submitted,
+            self._states,
+            steps,
+            self._thresholds,
         )
 
-    def _holdings(self, number: int) -> Iterator[Holding]:
+    def _lifetime(self, job: int) -> Lifetime:
+        rebuilt = self._reconstruction
+        return lifetime(
+            rebuilt.jobs[job],
+            self._resolution_s,
+            trace=rebuilt.trace,
+            recorded=rebuilt.recorded,
+            end=rebuilt.wall(self.now),
+        )
+
+    def _holdings(self, number: int) -> Iterator[HeldNodes]:
         """Yield the periods in which a job holds nodes. Consecutive nodes with the same times are one range."""
-        job, times, last = self._retold.jobs[number], self._lifetime(number), None
-        for _, node, start, end in stays("", job, times, self._retold.trace, self._numbers, self.info.nodes):
+        job, times, last = self._reconstruction.jobs[number], self._lifetime(number), None
+        for _, node, start, end in allocations_of(
+            "", job, times, self._reconstruction.trace, self._numbers, self.info.nodes
+        ):
             if last is not None and (last.first + last.size, last.start, last.end) == (node, start, end):
                 last = last._replace(size=last.size + 1)
                 continue
             if last is not None:
                 yield last
-            last = Holding(number, node, 1, start, end)
+            last = HeldNodes(number, node, 1, start, end)
         if last is not None:
             yield last

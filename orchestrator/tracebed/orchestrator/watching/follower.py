@@ -8,14 +8,14 @@ from pathlib import Path
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay.journal import Reader
 from tracebed.orchestrator.runs.working_folders import is_running
-from tracebed.orchestrator.watching.source import found, source_of, view_of
+from tracebed.orchestrator.watching.source import find_journal, source_of, view_of
 from tracebed.orchestrator.watching.view import View
 
 WAIT_S = 60.0
 """Time for which a follower waits for the start of a replay, s."""
 
 
-class Follower:
+class JournalFollower:
     """The journal of a replay, and the view made from it.
 
     Args:
@@ -23,7 +23,7 @@ class Follower:
         wait: whether to wait until a replay to `run` begins.
 
     Raises:
-        InputError: no replay writes to `run`, and `run` has no journal.
+        InputError: no replay writes to `run`, and `run` contains no journal.
     """
 
     def __init__(self, run: Path, *, wait: bool = False) -> None:
@@ -34,7 +34,7 @@ class Follower:
                 what = f"no replay has begun within {WAIT_S:g} s"
                 raise InputError(what, where=str(run), hint="start the replay first")
             time.sleep(0.05)
-        self.source = found(run)
+        self.source = find_journal(run)
         self._reader = Reader(self.source.journal)
 
     def read(self) -> bool:
@@ -44,7 +44,7 @@ class Follower:
             if self.view is None and self._reader.has_tables() and (facts := self._reader.facts()):
                 self.view = view_of(facts)  # the facts precede all entries; they may be large
             if self.view is not None:
-                self.view.take_in(self._reader.entries())
+                self.view.apply(self._reader.entries())
                 if not going:
                     self.view.finish(self._reader.facts().get("end"))
         except InputError as error:

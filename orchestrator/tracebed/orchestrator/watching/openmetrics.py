@@ -61,7 +61,7 @@ def families(view: View) -> Iterator[Any]:
 class Metrics:
     """The metrics of a replay, served on a port, written to a file, or both.
 
-    The values are those of the last update, because the view of a replay must not be read while it changes.
+    The values refer to the last update, because the view of a replay must not be read while it changes.
 
     Args:
         port: port on the loopback address; None: not served.

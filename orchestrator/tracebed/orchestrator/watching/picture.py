@@ -48,8 +48,8 @@ def picture(view: View, width: int, height: int) -> RenderableType:
     faults = list(view.faults)[-FAULTS_SHOWN:]
     room = height - len(parts) - 5 - len(faults)
     parts.append(_nodes(view, width, max(4, room)))
-    told = [f"{fault.time:,.0f} s: {fault.text}" for fault in faults]
-    parts += [Text(text, style="yellow", overflow="ellipsis", no_wrap=True) for text in told]
+    lines = [f"{fault.time:,.0f} s: {fault.text}" for fault in faults]
+    parts += [Text(text, style="yellow", overflow="ellipsis", no_wrap=True) for text in lines]
     return Group(*parts)
 
 
@@ -123,7 +123,7 @@ def _worst(view: View) -> str:
 
 
 def _state(health: Mapping[str, Any]) -> str:
-    """Return the state of health, with that by the default limits if those of the replay are wider."""
+    """Return the state of health, followed by the state under the default limits if the replay has wider limits."""
     usual = health.get("defaults", {}).get("state", health["state"])
     return f"{health['state']} (by the default limits {usual})" if usual != health["state"] else str(health["state"])
 

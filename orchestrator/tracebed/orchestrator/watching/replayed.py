@@ -8,12 +8,12 @@ from typing import Any
 
 from tracebed.orchestrator.replay.health import health
 from tracebed.orchestrator.replay.journal import Entry
-from tracebed.orchestrator.replay.recovery import Retold
-from tracebed.orchestrator.replay.witness import Witness
+from tracebed.orchestrator.replay.monitor import Monitor
+from tracebed.orchestrator.replay.recovery import Reconstruction
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import cut_short
-from tracebed.orchestrator.watching.view import FAULTS, Holding, View, damage
+from tracebed.orchestrator.watching.view import FAULTS, HeldNodes, View, damage
 from tracebed.states import JobState
 
 
@@ -33,78 +33,80 @@ class ReplayView(View):
             info = RunInfo.from_json(facts["info"])
             jobs = Jobs(**facts["jobs"], speedup=[None] * len(facts["jobs"]["ids"]))
             super().__init__(facts, info, jobs)
-            self._retold = Retold(jobs, info)
-            self._witness = Witness(jobs, info.nodes, info.speed)
+            self._reconstruction = Reconstruction(jobs, info)
+            self._monitor = Monitor(jobs, info.nodes, info.speed)
 
-    def _take_in(self, entry: Entry) -> None:
-        self._retold.take_in(entry)
-        self._witness.take_in(entry)
-        self.core_changes.update(map(str, self._retold.record.cores.cause[self.core_changes.total() :]))
+    def _apply(self, entry: Entry) -> None:
+        self._reconstruction.apply(entry)
+        self._monitor.apply(entry)
+        self.core_changes.update(map(str, self._reconstruction.record.cores.cause[self.core_changes.total() :]))
         if entry.kind in FAULTS and not (entry.kind == "error" and entry.job):  # such a job had just ended
             reason = entry.data.get("reason") or entry.data.get("what") or entry.data.get("used")
             self._count_fault(entry.kind, entry.time, node=entry.node, job=entry.job, reason=reason)
 
     def _cut_short(self, now: float, interrupted: str | None) -> None:
-        cut_short(self._retold.record, self._retold.cluster, self._retold.running, now, interrupted)
-        self._retold.running.clear()
+        cut_short(
+            self._reconstruction.record, self._reconstruction.cluster, self._reconstruction.running, now, interrupted
+        )
+        self._reconstruction.running.clear()
 
     @property
     def states(self) -> Sequence[JobState | None]:
         """The final state of each job; None: the job has not ended."""
-        return [None if state is JobState.UNKNOWN else state for state in self._retold.record.state]
+        return [None if state is JobState.UNKNOWN else state for state in self._reconstruction.record.state]
 
     @property
     def submitted(self) -> Sequence[float]:
         """The submit time of each job, trace s; NaN: not submitted."""
-        return self._retold.record.submit
+        return self._reconstruction.record.submit
 
     @property
     def running(self) -> Mapping[int, int]:
         """Running job -> its number of nodes, in the order of the starts."""
-        return self._retold.running
+        return self._reconstruction.running
 
     @property
     def resizes(self) -> int:
         """The number of resizes that the policy has decided."""
-        return len(self._retold.record.resizes)
+        return len(self._reconstruction.record.resizes)
 
     def handovers(self) -> dict[str, Any]:
         """Return the longest overlap and gap of two masks on a CPU so far, as in `run.json`."""
-        return self._witness.handovers.worst(self.info.speed, [node.name for node in self.info.nodes])
+        return self._monitor.handovers.worst(self.info.speed, [node.name for node in self.info.nodes])
 
     def start_of(self, job: int) -> float:
         """Return the start of a running job, trace s."""
-        return self._retold.record.start[job]
+        return self._reconstruction.record.start[job]
 
     @property
     def nodes_out(self) -> Sequence[int]:
         """The nodes that were lost and have not returned."""
-        return sorted(self._retold.cluster.out)
+        return sorted(self._reconstruction.cluster.lost)
 
     @property
     def nodes_busy(self) -> int:
         """The number of nodes that jobs hold."""
-        cluster = self._retold.cluster
+        cluster = self._reconstruction.cluster
         return len({node for job in self.running for node in cluster.owned(job)})
 
-    def holdings(self, since: float) -> Iterator[Holding]:
+    def holdings(self, since: float) -> Iterator[HeldNodes]:
         """Yield the periods after `since` in which jobs hold nodes. A period that has not ended ends now."""
-        cluster = self._retold.cluster
+        cluster = self._reconstruction.cluster
         for job in self.running:
             for held_since, nodes in cluster.periods(job):
                 for node in nodes:
                     part = cluster.part(job, node) if node in cluster.loans else None
-                    yield Holding(job, node, 1, held_since, self.now, part)
+                    yield HeldNodes(job, node, 1, held_since, self.now, part)
         for node, loan in cluster.loans.items():
-            yield Holding(loan.guest, node, 1, loan.since, self.now, cluster.part(loan.guest, node))
+            yield HeldNodes(loan.guest, node, 1, loan.since, self.now, cluster.part(loan.guest, node))
         ledger = cluster.ledger
         for row in range(len(ledger.jobs) - 1, -1, -1):
             if ledger.ends[row] < since:
                 break
             span = (ledger.starts[row], ledger.ends[row], ledger.parts.get(row))
-            yield Holding(ledger.jobs[row], ledger.firsts[row], ledger.counts[row], *span)
+            yield HeldNodes(ledger.jobs[row], ledger.firsts[row], ledger.counts[row], *span)
 
     def health(self) -> dict[str, Any]:
         """Return the health of the replay so far, as in `run.json`."""
-        info = replace(self._info(), pauses=self._retold.record.pauses, handovers=self.handovers())
-        return health(self._witness, info, self._retold.record, self._thresholds)
+        info = replace(self._info(), pauses=self._reconstruction.record.pauses, handovers=self.handovers())
+        return health(self._monitor, info, self._reconstruction.record, self._thresholds)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tracebed.errors import InputError
-from tracebed.orchestrator.batch import retold
+from tracebed.orchestrator.batch import reconstruction
 from tracebed.orchestrator.replay import recovery
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.runs.working_folders import is_running, output_of, working_folders
@@ -15,11 +15,11 @@ from tracebed.orchestrator.watching.batch import BatchView
 from tracebed.orchestrator.watching.replayed import ReplayView
 from tracebed.orchestrator.watching.view import View
 
-VIEWS: dict[str, Callable[[Mapping[str, Any]], View]] = {recovery.SCHEMA: ReplayView, retold.SCHEMA: BatchView}
+VIEWS: dict[str, Callable[[Mapping[str, Any]], View]] = {recovery.SCHEMA: ReplayView, reconstruction.SCHEMA: BatchView}
 """Schema of a journal -> its view."""
 
 
-class Source(NamedTuple):
+class JournalSource(NamedTuple):
     """The location of the journal of a replay."""
 
     folder: Path
@@ -33,7 +33,7 @@ class Source(NamedTuple):
         return self.folder / JOURNAL
 
 
-def source_of(path: Path) -> Source | None:
+def source_of(path: Path) -> JournalSource | None:
     """Return the journal of the replay to `path`; None: no replay writes to `path`, and `path` is not its run.
 
     Args:
@@ -44,23 +44,23 @@ def source_of(path: Path) -> Source | None:
     folders = [folder for folder in folders if (folder / JOURNAL).is_file()]
     running = [folder for folder in folders if is_running(folder)]
     if running:
-        return Source(running[-1], True)
+        return JournalSource(running[-1], True)
     if (path / JOURNAL).is_file():
-        return Source(path, False)
-    return Source(folders[-1], False) if folders else None
+        return JournalSource(path, False)
+    return JournalSource(folders[-1], False) if folders else None
 
 
-def found(path: Path) -> Source:
+def find_journal(path: Path) -> JournalSource:
     """Return the journal of the replay to `path`. Raises InputError if there is no journal."""
     source = source_of(path)
     if source is None:
         hint = "give the -o of a replay, its working folder or its run; --wait waits for the start of the replay"
-        raise InputError("no replay writes to it, and it has no journal", where=str(path), hint=hint)
+        raise InputError("no replay writes to it, and it contains no journal", where=str(path), hint=hint)
     return source
 
 
 def view_of(facts: Mapping[str, Any]) -> View:
-    """Return the view for a journal with these facts. Raises InputError if they are not those of a replay."""
+    """Return the view for a journal with these facts. Raises InputError if the schema of the journal is unknown."""
     make = VIEWS.get(str(facts.get("schema")))
     if make is None:
         hint = "the journal may be that of another version of tracebed"

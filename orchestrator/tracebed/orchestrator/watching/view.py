@@ -17,7 +17,7 @@ from tracebed.converters.workload import IntArray
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay.ending import lateness
 from tracebed.orchestrator.replay.journal import Entry
-from tracebed.orchestrator.replay.thresholds import Thresholds
+from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import RunInfo
 from tracebed.states import JobState
 
@@ -58,7 +58,7 @@ class Fault(NamedTuple):
     text: str
 
 
-class Holding(NamedTuple):
+class HeldNodes(NamedTuple):
     """A period in which a job holds a range of nodes. Times are trace s."""
 
     job: int
@@ -70,7 +70,7 @@ class Holding(NamedTuple):
     """The cores that the job holds on each of the nodes; None: all."""
 
 
-class Columns(Protocol):
+class JobColumns(Protocol):
     """The columns of the jobs of a replay, each of length `len(jobs)`. Times are trace s."""
 
     @property
@@ -112,10 +112,10 @@ class View(abc.ABC):
         reason: reason of an interruption; empty if the replay was not interrupted.
     """
 
-    def __init__(self, facts: Mapping[str, Any], info: RunInfo, jobs: Columns) -> None:
+    def __init__(self, facts: Mapping[str, Any], info: RunInfo, jobs: JobColumns) -> None:
         """Start before the first submission."""
         self.info, self.jobs = info, jobs
-        self._thresholds = Thresholds.parse(*facts["thresholds"])
+        self._thresholds = HealthThresholds.parse(*facts["thresholds"])
         self.now = math.nan
         self.faults: deque[Fault] = deque(maxlen=LAST)
         self.fault_counts: Counter[str] = Counter()
@@ -123,12 +123,12 @@ class View(abc.ABC):
         self.status, self.reason = Status.RUNNING, ""
         self._seconds = np.array(jobs.run_time) * np.array(jobs.nodes)  # node-seconds of each job
 
-    def take_in(self, entries: Iterable[Entry]) -> None:
+    def apply(self, entries: Iterable[Entry]) -> None:
         """Process entries of the journal. Raises InputError if the journal is damaged."""
         with damage():
             for entry in entries:
                 self.now = entry.time
-                self._take_in(entry)
+                self._apply(entry)
 
     def finish(self, end: Mapping[str, Any] | None) -> None:
         """Process the end of the replay.
@@ -151,7 +151,7 @@ class View(abc.ABC):
     # -- what a kind of journal provides -----------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def _take_in(self, entry: Entry) -> None:
+    def _apply(self, entry: Entry) -> None:
         """Process an entry of the journal."""
 
     @abc.abstractmethod
@@ -193,7 +193,7 @@ class View(abc.ABC):
         """Return the start of a running job, trace s."""
 
     @abc.abstractmethod
-    def holdings(self, since: float) -> Iterator[Holding]:
+    def holdings(self, since: float) -> Iterator[HeldNodes]:
         """Yield the periods after `since` in which jobs hold nodes. A period that has not ended ends now."""
 
     @abc.abstractmethod

@@ -12,10 +12,10 @@ import numpy as np
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry
-from tracebed.orchestrator.replay.redecide import decided
+from tracebed.orchestrator.replay.redecide import logged_decisions
 from tracebed.orchestrator.run import JOURNAL, Run
-from tracebed.orchestrator.scheduling.decided import Decided
-from tracebed.orchestrator.simulation.observed import Observed, ObservedResize
+from tracebed.orchestrator.scheduling.decision_log import LoggedDecision
+from tracebed.orchestrator.simulation.observed import ObservedResize, ObservedTimes
 from tracebed.states import JobState
 
 
@@ -32,8 +32,8 @@ class RealRun:
 
     run: Run
     entries: list[Entry]
-    decisions: list[Decided]
-    observed: Observed
+    decisions: list[LoggedDecision]
+    observed: ObservedTimes
 
     @classmethod
     def load(cls, folder: Path) -> RealRun:
@@ -55,7 +55,7 @@ class RealRun:
         if interrupted and "end" not in facts:
             what = "the replayer was killed: the journal may lack its last decisions"
             raise InputError(what, where=where, hint="repeat the replay")
-        found = decided(entries)
+        found = logged_decisions(entries)
         until = float(facts["end"]["time"]) if interrupted else math.inf
         reason = "; ".join(run.info.interruptions) if interrupted else None
         observed = observe(run, found, until=until, interrupted=reason)
@@ -72,7 +72,9 @@ def _requests(run: Run, entries: list[Entry]) -> dict[int, list[tuple[float, int
     return requests
 
 
-def observe(run: Run, decisions: list[Decided], *, until: float = math.inf, interrupted: str | None = None) -> Observed:
+def observe(
+    run: Run, decisions: list[LoggedDecision], *, until: float = math.inf, interrupted: str | None = None
+) -> ObservedTimes:
     """Return the times of a real run.
 
     Args:
@@ -93,7 +95,7 @@ def observe(run: Run, decisions: list[Decided], *, until: float = math.inf, inte
     for decision in decisions:
         if decision.kind == "cancel":
             cancelled.setdefault(number[decision.job], decision.time)
-    return Observed(
+    return ObservedTimes(
         submit=submit[: int(np.isfinite(submit).sum())].tolist(),
         start=jobs["start"].tolist(),
         launched=jobs["launched"].tolist(),
@@ -108,7 +110,7 @@ def observe(run: Run, decisions: list[Decided], *, until: float = math.inf, inte
     )
 
 
-def observe_batch(run: Run, where: str) -> Observed:
+def observe_batch(run: Run, where: str) -> ObservedTimes:
     """Return the times of a run of a batch system. The work of a rigid job is the time in which it ran.
 
     Raises:

@@ -12,13 +12,13 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay.redecide import redecide
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.scheduling.decided import Decided
+from tracebed.orchestrator.scheduling.decision_log import LoggedDecision
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.state import Policy, hears, shares
+from tracebed.orchestrator.scheduling.state import Policy, handles_requests, shares
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.dispatch import count_dispatched
 from tracebed.orchestrator.simulation.interference import Interference
-from tracebed.orchestrator.simulation.observed import ALL, Cause, Observed, ObservedSimulator
+from tracebed.orchestrator.simulation.observed import ALL, ErrorCause, ObservedSimulator, ObservedTimes
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.tables import make_run
@@ -36,16 +36,16 @@ class Step(NamedTuple):
     name: str
     label: str
     """Label of the cause that this step removes, for tables and figures."""
-    causes: Cause
+    causes: ErrorCause
 
 
 STEPS = (
-    Step(NOMINAL, "nominal prediction", Cause.NONE),
-    Step(OVERHEADS, "calibrated overheads", Cause.NONE),
-    Step(INTERFERENCE, "interference between applications", Cause.NONE),
-    Step("submissions", "submission lateness", Cause.SUBMISSIONS),
-    Step("delays", "launch and resize delays", Cause.SUBMISSIONS | Cause.DELAYS),
-    Step("work", "work rates and run times", Cause.SUBMISSIONS | Cause.DELAYS | Cause.WORK),
+    Step(NOMINAL, "nominal prediction", ErrorCause.NONE),
+    Step(OVERHEADS, "calibrated overheads", ErrorCause.NONE),
+    Step(INTERFERENCE, "interference between applications", ErrorCause.NONE),
+    Step("submissions", "submission lateness", ErrorCause.SUBMISSIONS),
+    Step("delays", "launch and resize delays", ErrorCause.SUBMISSIONS | ErrorCause.DELAYS),
+    Step("work", "work rates and run times", ErrorCause.SUBMISSIONS | ErrorCause.DELAYS | ErrorCause.WORK),
     Step("calls", "times of policy calls", ALL),
 )
 """The steps in their order. Each step includes the causes of the steps before it. A run of a batch system, which calls
@@ -146,10 +146,10 @@ class Simulations:
         self.scheduling = info.setup.scheduling
         over_limit = self.scheduling.over_limit
         self.cores = [node.cores for node in info.nodes]
-        evolving = hears(make_policy())
+        evolving = handles_requests(make_policy())
         self.jobs = Jobs.of(workload, cores_per_node=max(self.cores), over_limit=over_limit, evolving=evolving)
 
-    def run(self, step: Step, observed: Observed, overheads: Overheads | None) -> tuple[ObservedSimulator, Run]:
+    def run(self, step: Step, observed: ObservedTimes, overheads: Overheads | None) -> tuple[ObservedSimulator, Run]:
         """Return the simulator and the simulation of a step; `overheads` in wall seconds."""
         info = self.real.run.info
         setup = Setup.of(info.setup, runtime_model=self.runtime_model, overheads=overheads or Overheads())
@@ -186,14 +186,14 @@ class Simulations:
         )
         return simulator, make_run(record, simulator.cluster, facts)
 
-    def nominal_and_causes(self, observed: Observed, overheads: Overheads | None) -> dict[str, Run]:
+    def nominal_and_causes(self, observed: ObservedTimes, overheads: Overheads | None) -> dict[str, Run]:
         """Return the simulations of all steps but the last one, by the name of the step."""
         left_out = {OVERHEADS} if overheads is None else set()
         left_out |= {INTERFERENCE} if self.interference is None else set()
         chosen = [step for step in STEPS[:-1] if step.name not in left_out]
         return {step.name: self.run(step, observed, None if step.name == NOMINAL else overheads)[1] for step in chosen}
 
-    def remainder(self, decisions: list[Decided]) -> Remainder:
+    def remainder(self, decisions: list[LoggedDecision]) -> Remainder:
         """Compare the decisions of the last step with those of the real run."""
         real = self.real.decisions
         missing, surplus = Counter(real) - Counter(decisions), Counter(decisions) - Counter(real)
@@ -214,7 +214,7 @@ class Simulations:
         )
         return Remainder(max(count, 1), len(real), first, cause)
 
-    def _decisions_again(self) -> Iterator[Decided]:
+    def _decisions_again(self) -> Iterator[LoggedDecision]:
         """Yield the decisions of the policy for the events of the journal."""
         return redecide(
             self.real.entries,
@@ -225,7 +225,7 @@ class Simulations:
         )
 
 
-def _first_difference(real: list[Decided], simulated: list[Decided] | Iterator[Decided]) -> str:
+def _first_difference(real: list[LoggedDecision], simulated: list[LoggedDecision] | Iterator[LoggedDecision]) -> str:
     """Return the first difference of two sequences of decisions in words; empty if the sequences agree."""
     for ours, theirs in zip_longest(real, simulated):
         if ours != theirs:

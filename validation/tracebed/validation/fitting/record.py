@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from importlib.metadata import version
 
-from tracebed.orchestrator.testbeds.calibration import Calibration, Estimate, FitFold, FitRecord, FittedRuns
+from tracebed.orchestrator.testbeds.calibration import Calibration, FitFold, FitRecord, FittedRuns, OverheadEstimate
 from tracebed.validation.fitting.fit import Fit
 
 
@@ -19,11 +19,14 @@ def calibration_of(fit: Fit, name: str) -> Calibration:
     info = fit.cases[0].info
     runs = sum(len(case.runs) for case in fit.cases)
     fitted = {
-        name: Estimate(value=fit.best.overheads[name], median=item.median, low=item.low, high=item.high, count=runs)
+        name: OverheadEstimate(
+            value=fit.best.overheads[name], median=item.median, low=item.low, high=item.high, count=runs
+        )
         for name, item in fit.ranges.items()
     }
     given = {
-        name: Estimate(value=value, median=value, low=value, high=value, count=0) for name, value in fit.known.items()
+        name: OverheadEstimate(value=value, median=value, low=value, high=value, count=0)
+        for name, value in fit.known.items()
     }
     return Calibration(
         name=name,

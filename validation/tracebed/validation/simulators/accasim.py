@@ -35,7 +35,7 @@ from tracebed.orchestrator.setup import Setup
 from tracebed.states import JobState
 from tracebed.validation.simulators.assembly import run_of
 from tracebed.validation.simulators.observed import Observed
-from tracebed.validation.simulators.simulator import ReadOptions, SimulateOptions, Simulator
+from tracebed.validation.simulators.simulator import ExternalSimulator, ReadOptions, SimulateOptions
 
 POLICIES = {"fcfs": "FirstInFirstOut", "easy": "EASYBackfilling"}
 """Policy of tracebed -> class of `accasim.base.scheduler_class` that implements it."""
@@ -267,7 +267,7 @@ def installed(options: Mapping[str, str] | None = None) -> str:
     return ""
 
 
-SIMULATOR = Simulator(
+SIMULATOR = ExternalSimulator(
     name="accasim",
     title="AccaSim: its dispatching plan sched-*, and the package accasim",
     read=read,

@@ -14,7 +14,7 @@ from tracebed.converters.workload import MAX_SIZE, Kind, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.policies.registry import POLICIES
-from tracebed.orchestrator.setup import NOT_KNOWN, Setup
+from tracebed.orchestrator.setup import UNKNOWN_POLICY, Setup
 from tracebed.states import JobState
 from tracebed.validation.simulators.allocations import allocations_of, reconfigurations_of
 from tracebed.validation.simulators.observed import Observed, states_of
@@ -80,7 +80,7 @@ def run_of(observed: Observed, workload: Workload | None, options: ReadOptions) 
         execution="logged" if real else "simulated",
         nodes=nodes,
         workload=dict(facts),
-        setup=Setup.of(policy or NOT_KNOWN),
+        setup=Setup.of(policy or UNKNOWN_POLICY),
         resolution_s=observed.resolution,
         counts={"jobs": len(workload), **Counter(states.tolist())},
         warnings=[*observed.warnings, *warnings, *more],

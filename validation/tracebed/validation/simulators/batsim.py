@@ -28,7 +28,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.validation.simulators.assembly import run_of
 from tracebed.validation.simulators.csv import observed_of
-from tracebed.validation.simulators.simulator import ReadOptions, Simulator
+from tracebed.validation.simulators.simulator import ExternalSimulator, ReadOptions
 from tracebed.validation.simulators.table import Table, names_of, read_table
 
 COLUMNS = {
@@ -174,5 +174,5 @@ def _number(row: Mapping[str, Any], name: str, path: Path | None) -> float:
     raise InputError(f"{name} is missing or not a finite number", where=str(path), hint="run Batsim again")
 
 
-SIMULATOR = Simulator(name="batsim", title="output of Batsim: jobs.csv", read=read, recognizes=recognizes)
+SIMULATOR = ExternalSimulator(name="batsim", title="output of Batsim: jobs.csv", read=read, recognizes=recognizes)
 """Output of Batsim (all versions): jobs.csv, or the folder with it."""

@@ -13,7 +13,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.simulators.assembly import run_of
 from tracebed.validation.simulators.observed import Observed
-from tracebed.validation.simulators.simulator import ReadOptions, Simulator
+from tracebed.validation.simulators.simulator import ExternalSimulator, ReadOptions
 
 FIELDS = ("job_id", "cores", "", "time_limit", "run", "wait", "submit", "start", "end")
 
@@ -65,5 +65,5 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
     return run_of(observed, workload, options)
 
 
-SIMULATOR = Simulator(name="cqsim", title="output of CQSim: .rst", read=read, recognizes=recognizes)
+SIMULATOR = ExternalSimulator(name="cqsim", title="output of CQSim: .rst", read=read, recognizes=recognizes)
 """Output of CQSim: the file .rst."""

@@ -13,7 +13,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.simulators.assembly import run_of
 from tracebed.validation.simulators.observed import Observed
-from tracebed.validation.simulators.simulator import ReadOptions, Simulator
+from tracebed.validation.simulators.simulator import ExternalSimulator, ReadOptions
 from tracebed.validation.simulators.table import Table, read_table
 
 
@@ -85,5 +85,5 @@ def intervals(text: str, table: Table, row: int) -> list[tuple[int, int]]:
     return found
 
 
-SIMULATOR = Simulator(name="csv", title="a table of jobs of any program, with a header", read=read)
+SIMULATOR = ExternalSimulator(name="csv", title="a table of jobs of any program, with a header", read=read)
 """A table of jobs of any program, with a header: CSV or Parquet."""

@@ -1,6 +1,6 @@
 """Simulators of other projects: a registry, fed by entry points of the group `tracebed.simulators`.
 
-A simulator is a module with a `Simulator` and one line in `pyproject.toml`, in tracebed or in another package:
+A simulator is a module with a `ExternalSimulator` and one line in `pyproject.toml`, in tracebed or in another package:
 
     [project.entry-points."tracebed.simulators"]
     mine = "my_package.mine:SIMULATOR"
@@ -85,7 +85,7 @@ class SimulateOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Simulator:
+class ExternalSimulator:
     """A simulator of another project: how its output is read, and how it is run. At least one of the two is present."""
 
     name: str
@@ -116,19 +116,19 @@ class Simulator:
 EVERY_SIMULATOR = frozenset({"policy", "policy_parameters", "speed", "grid"})
 """Settings that each simulator accepts. The grid is that of the machine."""
 
-SIMULATORS: Registry[Simulator] = Registry("tracebed.simulators", "simulator")
+SIMULATORS: Registry[ExternalSimulator] = Registry("tracebed.simulators", "simulator")
 
 
-def simulator(name: str) -> Simulator:
+def simulator(name: str) -> ExternalSimulator:
     """Return the installed simulator `name`.
 
     Raises:
-        InputError: there is no such simulator, or its entry point is not a `Simulator`.
+        InputError: there is no such simulator, or its entry point is not an `ExternalSimulator`.
     """
     found = SIMULATORS.load(name)
-    if not isinstance(found, Simulator):
+    if not isinstance(found, ExternalSimulator):
         what = f"is not a simulator: {type(found).__name__}"
-        raise InputError(what, where=SIMULATORS.entries[name].value, hint="the entry point names a Simulator")
+        raise InputError(what, where=SIMULATORS.entries[name].value, hint="the entry point names an ExternalSimulator")
     return found
 
 
@@ -155,7 +155,9 @@ def simulate(
     """
     chosen, options = simulator(name), options or SimulateOptions()
     if chosen.simulate is None:
-        drivers = [other for other, found in SIMULATORS.all() if isinstance(found, Simulator) and found.simulate]
+        drivers = [
+            other for other, found in SIMULATORS.all() if isinstance(found, ExternalSimulator) and found.simulate
+        ]
         hint = f"`tracebed import --from {name}` reads its output; simulators with a driver: {', '.join(drivers)}"
         raise InputError(f"simulator {name} has no driver", hint=hint)
     made = Setup.of(setup, **settings)

@@ -14,7 +14,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.batch.session import recovered as recovered_batch
 from tracebed.orchestrator.replay.health import Value, execution_kind, judged, rounded, times_of
 from tracebed.orchestrator.replay.recovery import recovered
-from tracebed.orchestrator.replay.thresholds import SEVERE, SIGNALS, Thresholds
+from tracebed.orchestrator.replay.thresholds import SEVERE, SIGNALS, HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.states import JobState
 
@@ -56,7 +56,7 @@ def rejudged(run: Run) -> Rejudged:
     own = _with_counts(found.get("signals", {}), run)
     jobs = run.jobs
     times = times_of(jobs["run_time"].tolist(), jobs["submit_planned"].tolist(), run.info.speed)
-    usual = judged(own, Thresholds.read(), execution_kind(run.info), times)
+    usual = judged(own, HealthThresholds.read(), execution_kind(run.info), times)
     causes = _merged(found, usual["causes"])
     state = causes[0]["state"] if causes else found.get("state", "")
     lenient = state == "unhealthy" and bool(found) and found.get("state") != "unhealthy"

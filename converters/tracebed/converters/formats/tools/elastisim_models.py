@@ -26,7 +26,7 @@ FORMULAS = {"application.json": SHARED, "application_downey.json": f"max(least_n
 """File -> formula of the run time in ns on `num_nodes` nodes. Each table of measured speedups gets its own file."""
 
 
-class Application(NamedTuple):
+class ApplicationModel(NamedTuple):
     """The application model of one job: its file, the formula in that file, and the job's arguments."""
 
     file: str
@@ -34,7 +34,7 @@ class Application(NamedTuple):
     arguments: dict[str, int]
 
 
-def application(speedup: Speedup, run_time: float, requested: int, table_file: str) -> Application:
+def application(speedup: Speedup, run_time: float, requested: int, table_file: str) -> ApplicationModel:
     """Return the model of a job that runs `run_time` s on `requested` nodes.
 
     The file of the model is `table_file` if the speedup is a table.
@@ -43,7 +43,7 @@ def application(speedup: Speedup, run_time: float, requested: int, table_file: s
     if speedup.name == "table":
         requested_curve = _curve(speedup.points, "requested")
         formula = f"work_ns * (({_curve(speedup.points, 'num_nodes')}) / ({requested_curve}))"
-        return Application(table_file, formula, {"requested": requested, "work_ns": work})
+        return ApplicationModel(table_file, formula, {"requested": requested, "work_ns": work})
     if speedup.name == "downey":
         file = "application_downey.json"
         arguments = _downey(speedup.numbers[0], speedup.numbers[1], work, requested)
@@ -52,7 +52,7 @@ def application(speedup: Speedup, run_time: float, requested: int, table_file: s
         f = speedup.numbers[0] if speedup.numbers else 1.0
         parallel = round(work * (f / ((1.0 - f) * requested + f)))
         arguments = {"serial_ns": work - parallel, "parallel_ns": parallel}
-    return Application(file, FORMULAS[file], {"requested": requested, **arguments})
+    return ApplicationModel(file, FORMULAS[file], {"requested": requested, **arguments})
 
 
 def _downey(a: float, sigma: float, work: int, requested: int) -> dict[str, int]:

@@ -9,15 +9,15 @@ from typing import ClassVar
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S
+from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.fcfs import heads
 from tracebed.orchestrator.scheduling.profile import Profile
-from tracebed.orchestrator.scheduling.shown import Shown
 from tracebed.orchestrator.scheduling.state import Decision, Reserve, Start, State, Wake
 from tracebed.orchestrator.scheduling.ticks import next_multiple
 
 
 @dataclass(frozen=True)
-class Conservative(Shown):
+class Conservative(ParameterTable):
     """Every queued job has a reservation, and none is delayed by a later one (Mu'alem and Feitelson 2001).
 
     With `backfill_depth` or `backfill_interval_s` the policy models Slurm's sched/backfill: the jobs at the head of
@@ -64,20 +64,20 @@ def _keep_reservations(state: State) -> Iterator[Decision]:
     jobs, reserved = state.jobs, state.reserved
     held = {} if any(at < state.now for at in reserved.values()) else dict(reserved)
     profile = _profile(state, held)
-    in_vain: dict[tuple[int, float], float] = {}  # (nodes, limit) -> earliest time at which such a job may fit
+    failed: dict[tuple[int, float], float] = {}  # (nodes, limit) -> earliest time at which such a job may fit
     for job in state.queue.jobs():
         nodes, limit = jobs.nodes[job], max(jobs.limit[job], SHORTEST_S)
         at, holds = held.get(job, math.inf), job in held
         if not holds or state.freed:
-            tried = in_vain.get((nodes, limit), -math.inf)
+            tried = failed.get((nodes, limit), -math.inf)
             earlier = profile.earliest(nodes, limit, since=tried if tried <= at else -math.inf, until=at)
             if earlier < at:
                 profile.occupy(earlier, limit, nodes)
             if holds and earlier < at:
                 profile.occupy(at, limit, -nodes)
-                in_vain.clear()  # another job may fit into the old reservation
+                failed.clear()  # another job may fit into the old reservation
             elif tried < earlier:
-                in_vain[nodes, limit] = earlier
+                failed[nodes, limit] = earlier
             at = earlier
         if at <= state.now and nodes <= state.idle:
             yield Start(job, nodes)

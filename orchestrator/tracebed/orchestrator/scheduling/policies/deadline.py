@@ -9,16 +9,16 @@ from typing import ClassVar
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S
+from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.reservations import bits_of, nodes_of
-from tracebed.orchestrator.scheduling.shown import Shown
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Reject, Reserve, Start, State, Wake
 
 PASSED = "its deadline has passed"
 
 
 @dataclass(frozen=True)
-class Deadline(Shown):
-    """Each job gets nodes and a start in advance, such that it ends by its deadline, or is rejected (seed 004).
+class Deadline(ParameterTable):
+    """Each job gets nodes and a start in advance so that it ends by its deadline, or is rejected (seed 004).
 
     The nodes have an admissible shape of the placement. The start is the earliest one at which such nodes are free for
     the whole time limit. A job that runs at its deadline is cancelled.
@@ -50,7 +50,7 @@ class Deadline(Shown):
 
     def _plan(self, state: State, job: int) -> Reserve | Reject:
         """Return the reservation of `job` with the earliest start, or its rejection."""
-        jobs, out = state.jobs, bits_of(state.cluster.out)
+        jobs, out = state.jobs, bits_of(state.cluster.lost)
         deadline, length = jobs.deadline_of(job), jobs.limit[job] + self.margin_s
         since, nodes = max(state.now, jobs.earliest_of(job)), jobs.nodes[job]
         enough = False
@@ -71,7 +71,7 @@ class Deadline(Shown):
 
 
 def late(state: State) -> Iterator[Cancel | Reject]:
-    """Yield the cancellation of the running jobs, and the rejection of the waiting ones, whose deadline has passed."""
+    """Yield the cancellation of running jobs, and the rejection of waiting jobs, after their deadlines."""
     if not (passed := state.deadlines.passed(state.now)):
         return
     for job in [job for job in state.size if job in passed and job not in state.cancelling]:
@@ -81,7 +81,7 @@ def late(state: State) -> Iterator[Cancel | Reject]:
 
 
 def _extend(state: State, margin_s: float) -> Iterator[Cancel | Reserve]:
-    """Yield extensions of the reservations that have ended before their jobs, and withdraw those that cannot be kept.
+    """Yield extensions of reservations that have ended before their jobs. Withdraw reservations that cannot be kept.
 
     A job runs on until another job holds one of its nodes. It is then cancelled, unless it started late and its time
     limit has not ended. A job that has not started in time, or has reserved a lost node, needs another reservation.
@@ -89,7 +89,7 @@ def _extend(state: State, margin_s: float) -> Iterator[Cancel | Reserve]:
     jobs, reservations = state.jobs, state.reservations
     for job, hold in list(reservations.holds.items()):
         if job in state.queue:
-            if hold.end <= state.now or not state.cluster.out.isdisjoint(hold.nodes):
+            if hold.end <= state.now or not state.cluster.lost.isdisjoint(hold.nodes):
                 yield Reserve(job, math.inf)
         elif hold.end <= state.now and job not in state.cancelling and job not in state.failing:
             longest = state.now + max(jobs.limit[job], SHORTEST_S)

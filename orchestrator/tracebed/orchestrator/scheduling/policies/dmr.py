@@ -1,7 +1,7 @@
 """DMR's throughput-aware policy: jobs start large, and shrink as soon as this allows another job to start.
 
-Source: the paper on the malleable HPG-aligner and the DMR API, "Experimental results". The decision on one job is that
-of `tracebed.benchmarks.dmr`, which applications can also ask for.
+Source: the paper on the malleable HPG-aligner and the DMR API, "Experimental results". The decision on one job is made
+by `tracebed.benchmarks.dmr`, as in checks by applications.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import ClassVar
 
 from tracebed.benchmarks import dmr
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.easy import backfill
-from tracebed.orchestrator.scheduling.shown import Shown
 from tracebed.orchestrator.scheduling.state import Decision, Resize, Start, State
 
 
 @dataclass(frozen=True)
-class Dmr(Shown):
+class Dmr(ParameterTable):
     """Malleable jobs start on all idle nodes, up to their maximum, and shrink to allow waiting jobs to start."""
 
     malleable: ClassVar[bool] = True

@@ -8,12 +8,12 @@ from itertools import groupby
 from typing import ClassVar, Literal
 
 from tracebed.converters.workload import Kind
-from tracebed.orchestrator.scheduling.shown import Shown
+from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.state import Decision, Lend, Share, Start, State
 
 
 @dataclass(frozen=True)
-class DromShare(Shown):
+class DromShare(ParameterTable):
     """First come, first served. A job that does not fit on idle nodes shares nodes of running malleable jobs.
 
     Args:

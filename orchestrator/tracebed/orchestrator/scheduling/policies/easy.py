@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.fcfs import heads
-from tracebed.orchestrator.scheduling.shown import Shown
 from tracebed.orchestrator.scheduling.state import Decision, Start, State
 
 
 @dataclass(frozen=True)
-class Easy(Shown):
+class Easy(ParameterTable):
     """EASY: first come, first served, and a reservation for the head of the queue only (Lifka 1995).
 
     A later job may start now if it fits, and either its time limit ends before the shadow time of the head, or it

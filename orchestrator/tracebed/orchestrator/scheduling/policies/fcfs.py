@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tracebed.orchestrator.scheduling.shown import Shown
+from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.state import Decision, Start, State
 
 
 @dataclass(frozen=True)
-class Fcfs(Shown):
+class Fcfs(ParameterTable):
     """Jobs start in queue order. If the head of the queue does not fit, no later job starts."""
 
     malleable: ClassVar[bool] = False

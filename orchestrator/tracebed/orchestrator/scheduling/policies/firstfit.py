@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tracebed.orchestrator.scheduling.shown import Shown
+from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.state import Decision, Start, State
 
 
 @dataclass(frozen=True)
-class FirstFit(Shown):
+class FirstFit(ParameterTable):
     """Every waiting job, in queue order, starts if it fits. There are no reservations, and a large job may starve.
 
     The policy is the rigid baseline of the study of malleable jobs on Cori, Eagle and Theta.

@@ -15,9 +15,9 @@ from heapq import heapify, heappop, heappush
 from typing import ClassVar, Literal
 
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.easy import backfill
 from tracebed.orchestrator.scheduling.policies.firstfit import first_fit
-from tracebed.orchestrator.scheduling.shown import Shown
 from tracebed.orchestrator.scheduling.state import Decision, Resize, Start, State, Wake
 
 Sizes = dict[int, int]
@@ -25,7 +25,7 @@ Sizes = dict[int, int]
 
 
 @dataclass(frozen=True)
-class Pref(Shown):
+class Pref(ParameterTable):
     """Malleable jobs are kept near their preferred size: priority = current - preferred (equation 2).
 
     Args:
@@ -55,7 +55,7 @@ class Pref(Shown):
     ties: Literal["start", "id"] = "start"
 
     def view(self, jobs: Jobs) -> Jobs:
-        """Return the jobs with the sizes and the expected run times that the policy counts with."""
+        """Return the jobs with the sizes and the expected run times that the policy uses."""
         return jobs.with_equal_rates() if self.expected_end == "limit" else jobs
 
     def decide(self, state: State) -> Iterator[Decision]:

@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.deadline import late
 from tracebed.orchestrator.scheduling.shapes import flow
-from tracebed.orchestrator.scheduling.shown import Shown
 from tracebed.orchestrator.scheduling.state import Decision, Reject, Resize, Start, State, Wake
 
 
 @dataclass(frozen=True)
-class Leak(Shown):
+class Leak(ParameterTable):
     """A job starts at once on the nodes that it reaches, and takes free neighbors until it has all (seed 004).
 
     A malleable job starts on its minimum or more. A job that does not reach its minimum is rejected. A job that runs at
-    its deadline is cancelled. An evolving job that asks for more nodes gets those that it reaches, and one that asks
-    for fewer gives nodes back. The placement of the run has no effect.
+    its deadline is cancelled. An evolving job that requests more nodes gets the nodes that it reaches. An evolving job
+    that requests fewer nodes releases nodes. The placement of the run has no effect.
 
     Args:
         contiguous: whether a job takes neighbors of its nodes only; if not, it then goes on at the next free node.
@@ -48,14 +48,14 @@ class Leak(Shown):
             yield Wake(at)
 
     def _answer(self, state: State) -> Iterator[Resize]:
-        """Yield the resizes of the evolving jobs that ask for nodes, in the order of their requests."""
-        for job, wanted in [*state.asked.items()]:
+        """Yield the resizes of the evolving jobs with requests, in the order of the requests."""
+        for job, requested in [*state.requested.items()]:
             if job in state.resizing or job in state.cancelling:
                 continue
-            if wanted < state.size[job]:
-                yield Resize(job, wanted)
+            if requested < state.size[job]:
+                yield Resize(job, requested)
             else:
-                yield from self._take(state, job, wanted)
+                yield from self._take(state, job, requested)
 
     def _expand(self, state: State) -> Iterator[Resize]:
         """Yield expansions of the running malleable jobs, in order of start, to the free nodes that they reach."""
@@ -64,9 +64,9 @@ class Leak(Shown):
             if not state.jobs.requests_of(job):
                 yield from self._take(state, job, _most(state, job))
 
-    def _take(self, state: State, job: int, wanted: int) -> Iterator[Resize]:
-        """Yield the expansion of the running `job` towards `wanted` nodes, if it reaches a free node."""
-        missing = wanted - (size := state.size[job])
+    def _take(self, state: State, job: int, requested: int) -> Iterator[Resize]:
+        """Yield the expansion of the running `job` towards `requested` nodes, if it reaches a free node."""
+        missing = requested - (size := state.size[job])
         if missing > 0 and (nodes := self._flow(state, job, missing, state.cluster.owned(job), 1)):
             yield Resize(job, size + len(nodes), nodes)
 

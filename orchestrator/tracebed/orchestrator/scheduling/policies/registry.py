@@ -35,7 +35,7 @@ def located(policy: str, folder: Any) -> str:
 
     Args:
         policy: name of an installed policy, or `FILE.py:CLASS`.
-        folder: path of the folder to which a relative path belongs, such as that of the YAML file that has `policy`.
+        folder: folder to which a relative path belongs, such as the folder of the YAML file with `policy`.
 
     Raises:
         InputError: `policy` is a file without a class.
@@ -82,14 +82,14 @@ def resolve(
 
     Raises:
         InputError: as for `load`, or `policy` is not a policy, or parameters are given for an instance, or a parameter
-            is another speed than that of the run.
+            differs from the speed of the run.
     """
     name, chosen = _resolved(policy, parameters)
     return name, chosen.at_speed(speed) if speed is not None and isinstance(chosen, HasWallTimes) else chosen
 
 
 def _resolved(policy: str | type[Policy] | Policy, parameters: Mapping[str, Any] | None) -> tuple[str, Policy]:
-    """Return name and instance of `policy`; the arguments and errors are those of `resolve`."""
+    """Return name and instance of `policy`; arguments and errors as for `resolve`."""
     if isinstance(policy, str):
         file = file_of(policy)
         return policy if file is None else file.versioned, load(policy, parameters)
@@ -113,8 +113,8 @@ def parameters(policy: Policy) -> dict[str, Any]:
 def check(policy: Policy, interval_s: float, over_limit: OverLimit) -> None:
     """Raise InputError if the parameters of `policy` contradict the options of the scheduler.
 
-    A policy that is called at ticks needs an interval between calls. A policy that expects the end of a limit at any
-    number of nodes alike cannot be used where jobs are killed at their limits, which count at the speed of the job.
+    A policy that is called at ticks needs an interval between calls. A policy whose expected ends do not depend on the
+    number of nodes cannot be used if jobs are killed at their limits, because these depend on the speed of the job.
     """
     if getattr(policy, "calls", None) == "tick" and not interval_s:
         raise InputError("calls=tick needs an interval between calls", hint="give --interval, or interval_s")

@@ -17,11 +17,11 @@ import numpy as np
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Kind
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S
+from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.conservative import slurm_call
 from tracebed.orchestrator.scheduling.policies.fcfs import heads
-from tracebed.orchestrator.scheduling.policies.sd_plan import Plan
+from tracebed.orchestrator.scheduling.policies.sd_plan import ReservationMap
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import first_of_users
-from tracebed.orchestrator.scheduling.shown import Shown
 from tracebed.orchestrator.scheduling.state import Decision, Lend, Share, Start, State
 
 SLACK = 1e-9
@@ -33,7 +33,7 @@ Request = tuple[int, int, float]
 
 
 @dataclass(frozen=True)
-class SlowdownDriven(Shown):
+class SlowdownDriven(ParameterTable):
     """EASY with sharing: a job that EASY does not start may share nodes of running malleable jobs to end earlier.
 
     Args:
@@ -41,7 +41,7 @@ class SlowdownDriven(Shown):
             average predicted slowdown of the running jobs).
         sharing_factor: SharingFactor, the largest share of its cores on a node that a mate can lose.
         mates: m, the largest number of mates of a job; 0: no job is a guest, which is static backfill.
-        candidates: nm, the number of candidates for mates, those with the smallest penalties; 0: all.
+        candidates: nm, the number of candidates for mates, chosen by the smallest penalties; 0: all.
         include_free_nodes: whether idle nodes may be used in addition to the nodes of mates.
         inside: whether a job must end before its mates, with the expected ends of the mates before (`before`) or after
             (`after`) it slows them down. `off`: it need not.
@@ -110,16 +110,16 @@ class SlowdownDriven(Shown):
         refused = trial.refused_before()
         head, job = None, -1
         considered = first_of_users(waiting, jobs.user, self.bf_max_job_user)[: self.depth or None]
-        last = trial.last_hope(considered) if in_slurm else len(considered)
+        last = trial.last_candidate(considered) if in_slurm else len(considered)
         for at, job in enumerate(considered):
             if at > last:
                 break  # the rest of the plan would be discarded
             nodes, limit = jobs.nodes[job], jobs.limit[job]
-            if job not in refused and not trial.is_hopeless(job):
+            if job not in refused and not trial.cannot_start(job):
                 if trial.fits(job, head):
                     yield Start(job, nodes)
                     trial.started(job)
-                    last = trial.last_hope(considered) if in_slurm else last  # the job may be a mate
+                    last = trial.last_candidate(considered) if in_slurm else last  # the job may be a mate
                     continue
                 if jobs.kind[job] in (Kind.MALLEABLE, Kind.MOLDABLE) and (share := trial.share(job, head)) is not None:
                     yield share
@@ -164,7 +164,7 @@ class Trial:
     def __init__(self, policy: SlowdownDriven, state: State) -> None:
         """Compute the upper bound of the penalties for the call."""
         self.policy, self.state = policy, state
-        self.plan = Plan(state, policy.bf_window, policy.bf_resolution, policy.bf_node_space_size)
+        self.plan = ReservationMap(state, policy.bf_window, policy.bf_resolution, policy.bf_node_space_size)
         self.cut_off = average_slowdown(state) if policy.max_slowdown == "dynamic" else float(policy.max_slowdown)
         self._found: dict[tuple[Request, int | None], tuple[float, Share] | None] = {}
         self._hosts: Mates | None = None
@@ -198,12 +198,12 @@ class Trial:
         shadow, extra = state.reservation(state.jobs.nodes[head])
         return nodes <= extra or state.now + limit <= shadow
 
-    def is_hopeless(self, job: int) -> bool:
+    def cannot_start(self, job: int) -> bool:
         """Return whether `job` cannot start now for a reason that is known already. It saves the trials."""
         jobs = self.state.jobs
         return self.plan.is_beyond(jobs.nodes[job], max(jobs.limit[job], SHORTEST_S)) and not self._may_share(job)
 
-    def last_hope(self, waiting: Sequence[int]) -> int:
+    def last_candidate(self, waiting: Sequence[int]) -> int:
         """Return the index of the last of the jobs `waiting` that may start now; -1: none."""
         idle, nodes = self.state.idle, self.state.jobs.nodes
         for at in range(len(waiting) - 1, -1, -1):
@@ -264,7 +264,7 @@ class Trial:
     def _pick(self, request: Request, head: int | None) -> tuple[float, Share] | None:
         """Return the run time beside the mates with the least sum of penalties (equations 1 to 3), and the share."""
         policy, state = self.policy, self.state
-        wanted, _, limit = request
+        missing, _, limit = request
         mates = self._candidates(request)
         weights = mates.nodes if policy.weighted else np.ones(len(mates.nodes))
         penalties = (self._penalties(mates, limit / mates.guest_rate) * weights).tolist()
@@ -273,7 +273,7 @@ class Trial:
         shadow, extra = (math.inf, 0) if head is None else state.reservation(state.jobs.nodes[head])
         best: tuple[float, float, list[int]] = (math.inf, 0.0, [])
 
-        def try_out(chosen: list[int], free: int) -> None:
+        def try_combination(chosen: list[int], free: int) -> None:
             nonlocal best
             some = mates.at(chosen)
             duration = limit / float(some.guest_rate.min())
@@ -298,22 +298,22 @@ class Trial:
                     return
                 rest = missing - nodes[mate]
                 if mate >= first and rest <= idle and (rest >= 0 or policy.partial):
-                    try_out([*chosen, mate], max(rest, 0))
+                    try_combination([*chosen, mate], max(rest, 0))
                 if rest > 0 and not is_last:
                     extend([*chosen, mate], mate + 1, rest, impact + penalties[mate])
 
-        if sum(sorted(nodes)[-policy.mates :]) + idle >= wanted:
-            extend([], 0, wanted, 0.0)
+        if sum(sorted(nodes)[-policy.mates :]) + idle >= missing:
+            extend([], 0, missing, 0.0)
         _, duration, chosen = best
         if not chosen:
             return None
         loans = []
         for mate in chosen:
             owner = int(mates.job[mate])
-            shared = tuple(state.cluster.owned(owner))[:wanted]  # fewer than all only of the last mate, if `partial`
+            shared = tuple(state.cluster.owned(owner))[:missing]  # fewer than all only of the last mate, if `partial`
             loans.append(Lend(owner, shared, int(mates.cores[mate])))
-            wanted -= len(shared)
-        return duration, Share(-1, wanted, tuple(loans))
+            missing -= len(shared)
+        return duration, Share(-1, missing, tuple(loans))
 
     def _candidates(self, request: Request) -> Mates:
         """Return the possible mates, least penalty first; ties by start, then by submission."""
@@ -331,14 +331,14 @@ class Trial:
         """Return what each running job can lend to a guest that requests `cores` cores per node."""
         if cores not in self._offered:
             hosts = self._hosts = self._hosts or self._all_hosts()
-            wanted = np.minimum(cores, hosts.cores)
+            requested = np.minimum(cores, hosts.cores)
             used = hosts.cores - hosts.spare
-            lost = np.minimum(np.maximum(wanted - hosts.spare, 0), hosts.can_lose)
-            given = np.minimum(wanted, hosts.spare + lost)
+            lost = np.minimum(np.maximum(requested - hosts.spare, 0), hosts.can_lose)
+            given = np.minimum(requested, hosts.spare + lost)
             there = (given > 0).nonzero()[0]
             self._offered[cores] = hosts.at(there)._replace(
                 cores=given[there],
-                guest_rate=given[there] / wanted[there],
+                guest_rate=given[there] / requested[there],
                 rate=(used - lost)[there] / used[there],
             )
         return self._offered[cores]

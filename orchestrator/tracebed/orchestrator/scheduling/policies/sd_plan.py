@@ -10,10 +10,10 @@ from tracebed.orchestrator.scheduling.state import State
 MINUTE_S = 60.0
 
 
-class Plan:
+class ReservationMap:
     """The reservations made in one call of the policy, computed lazily.
 
-    The limits are those of the plan of Slurm's backfill, by number of nodes, not by node. 0: no limit.
+    The limits correspond to the plan of Slurm's backfill, by number of nodes, not by node. 0: no limit.
 
     Args:
         state: the state, whose running jobs hold their nodes until their expected ends.
@@ -32,7 +32,7 @@ class Plan:
         self._last = state.now + window * MINUTE_S if window else math.inf
         self._resolution, self._slots = resolution, slots
         self._bounds: set[float] = set()
-        self._in_vain: list[tuple[int, float]] = []  # nodes, duration of jobs that do not start within the window
+        self._failed: list[tuple[int, float]] = []  # nodes, duration of jobs that do not start within the window
         self._found: dict[int, tuple[float, float]] = {}  # nodes -> duration and start of the last job planned
 
     def add(self, start: float | None, duration: float, nodes: int) -> None:
@@ -77,18 +77,18 @@ class Plan:
         return True
 
     def is_beyond(self, nodes: int, duration: float) -> bool:
-        """Return whether the plan is known to have no room for the nodes within the window."""
-        return any(nodes >= fewer and duration >= shorter for fewer, shorter in self._in_vain)
+        """Return whether an earlier search shows that the nodes do not fit within the window."""
+        return any(nodes >= fewer and duration >= shorter for fewer, shorter in self._failed)
 
     def _earliest(self, profile: Profile, nodes: int, duration: float) -> float:
         if self.is_beyond(nodes, duration):
             return math.inf
         shorter, since = self._found.get(nodes, (math.inf, -math.inf))
-        # the nodes of a plan become fewer only, so that a longer job starts no earlier than a shorter one did
+        # the idle nodes only decrease, so that a longer job starts no earlier than a shorter one
         start = profile.earliest(nodes, duration, since=since if duration >= shorter else -math.inf)
         self._found[nodes] = duration, start
         if start <= self._last:
             return start
-        longer = [(more, long) for more, long in self._in_vain if more < nodes or long < duration]
-        self._in_vain = [*longer, (nodes, duration)]
+        longer = [(more, long) for more, long in self._failed if more < nodes or long < duration]
+        self._failed = [*longer, (nodes, duration)]
         return math.inf

@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Running, backfill, first_of_users
 from tracebed.orchestrator.scheduling.policies.slurm_nodes import best_fit, mask_of, nodes_of
-from tracebed.orchestrator.scheduling.shown import Shown
 from tracebed.orchestrator.scheduling.state import Decision, Note, Start, State, Wake
 from tracebed.orchestrator.scheduling.ticks import next_multiple
 
@@ -27,7 +27,7 @@ LEAST = {
 
 
 @dataclass(frozen=True)
-class Slurm(Shown):
+class Slurm(ParameterTable):
     """Slurm with sched/backfill, select/linear and priority/basic: the main loop and the backfill pass.
 
     The parameters have the names, units and defaults of slurm.conf, except the last six, which describe the clocks of
@@ -47,7 +47,7 @@ class Slurm(Shown):
         bf_node_space_size: largest number of slots of the plan; 0: `bf_max_job_test`.
         bf_min_age_reserve: a job that waits for less time has no reservation and does not block the main loop, s.
         bf_job_part_count_reserve: number of jobs with a reservation; 0: any number.
-        speed: trace seconds per wall second; 0: that of the run. Another speed than that of the run is an error.
+        speed: trace seconds per wall second; 0: the speed of the run. A speed that differs from it is an error.
         epoch_s: Unix time of second 0 of the trace, which sets the phase of whole seconds and of `bf_resolution`.
         sched_loop_s: period of the loop of slurmctld that starts the passes of the main loop.
         sched_phase_s: first instant of that loop.
@@ -86,10 +86,10 @@ class Slurm(Shown):
                 raise InputError(f"slurm.{name} is {value:g}", hint=f"use a number from {least} on")
 
     def at_speed(self, speed: float) -> Slurm:
-        """Return the policy in a run at `speed`. Raise InputError if its own speed is another one."""
+        """Return the policy in a run at `speed`. Raise InputError if the parameter `speed` differs."""
         if self.speed not in (0.0, speed):
             what = f"slurm.speed is {self.speed:g}, but the speed of the run is {speed:g}"
-            raise InputError(what, hint="leave slurm.speed out: the speed is that of the run")
+            raise InputError(what, hint="leave slurm.speed out: the speed of the run is used")
         return self if self.speed == speed else replace(self, speed=speed)
 
     def decide(self, state: State) -> Iterator[Decision]:
@@ -139,7 +139,7 @@ class Slurm(Shown):
         return next_multiple(self.sched_loop_s, at, origin=self.sched_phase_s)
 
     def _catch_up(self, state: State, now: float) -> Iterator[Note]:
-        """Note the last backfill pass before `now` that was not made.
+        """Record the last backfill pass before `now` that was not made.
 
         As long as jobs wait, Slurm makes a pass every `bf_interval`. The passes between two events change nothing,
         because the nodes, the jobs and the plan are the same. They only determine the instant of the next pass.
@@ -176,7 +176,7 @@ class Slurm(Shown):
     # -- the passes ---------------------------------------------------------------------------------------------------
 
     def _main(self, state: State, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
-        """Start jobs in queue order up to the first that does not fit. Return whether any started, and work is left."""
+        """Start jobs in queue order up to the first that does not fit. Return whether any started and any are left."""
         jobs = state.jobs
         depth = self.default_queue_depth
         if at - state.notes.get("full_last", self.sched_phase_s) >= self.sched_interval:

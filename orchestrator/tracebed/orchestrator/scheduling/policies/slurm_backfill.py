@@ -104,7 +104,7 @@ class Slots:
 
 
 def first_of_users(waiting: Sequence[int], user: Sequence[str], most: int) -> Sequence[int]:
-    """Return the jobs `waiting` without those of a user beyond the first `most` (0: any number), in the same order."""
+    """Return the first `most` jobs of each user among the jobs `waiting` (0: any number), in the same order."""
     if not most:
         return waiting
     jobs_of: Counter[str] = Counter()
@@ -188,7 +188,7 @@ def _plan(
 def _first(count: int, usable: int, now: int, idle: int, running: list[Running]) -> tuple[int, int]:
     """Return the first instant at which `count` of the `usable` nodes are idle, and the idle nodes then.
 
-    The running jobs end one after another, also those with equal expected ends. A job that has passed its expected end
+    The running jobs end one after another, even with equal expected ends. A job that has passed its expected end
     is expected to end in one second.
     """
     free = usable & idle

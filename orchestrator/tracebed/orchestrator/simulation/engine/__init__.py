@@ -31,8 +31,8 @@ from tracebed.orchestrator.scheduling.policies.firstfit import FirstFit
 from tracebed.orchestrator.scheduling.policies.kassel import Avg, KeepPref, Min, Pref
 from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
 from tracebed.orchestrator.scheduling.priorities import MAX_AGE_S
-from tracebed.orchestrator.scheduling.record import Record, Resizes
-from tracebed.orchestrator.scheduling.state import Policy, seen_by, shares
+from tracebed.orchestrator.scheduling.record import Resizes, ScheduleRecord
+from tracebed.orchestrator.scheduling.state import Policy, shares, visible_jobs
 from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.cores_in_use import is_divided
 from tracebed.orchestrator.simulation.engine.library import DescriptionError, Library, Results
@@ -125,7 +125,7 @@ def obstacle(
         return reason
     if max(np.max(jobs.column(name)) for name in ("nodes", "high", "cores")) > INT32_MAX:
         return f"the compiled engine supports jobs of at most {INT32_MAX} nodes or cores per node"
-    if sum(top + 1 - low for low, top in _sizes(_with_sizes_seen(policy, jobs), total)) > MAX_SPEEDUP_VALUES:
+    if sum(top + 1 - low for low, top in _sizes(_with_visible_sizes(policy, jobs), total)) > MAX_SPEEDUP_VALUES:
         return "the workload has too many different speedup functions for the compiled engine"
     return ""
 
@@ -164,9 +164,9 @@ class CompiledSimulator:
             raise ValueError(reason)
         self.jobs = jobs
         self.cluster = Cluster(cores, sockets)
-        self.record = Record(jobs)
+        self.record = ScheduleRecord(jobs)
         self._shares = shares(policy)
-        self._seen = seen = _with_sizes_seen(policy, jobs)
+        self._visible = seen = _with_visible_sizes(policy, jobs)
         scheduling, timing = setup.scheduling, setup.timing
         curve, speedup = _curves(seen, len(cores))
         needs_cores = self._shares or min(cores, default=0) < np.max(jobs.column("cores"), initial=0)
@@ -233,7 +233,7 @@ class CompiledSimulator:
             }
         )
 
-    def run(self, on_progress: Callable[[int], None] | None = None) -> Record:
+    def run(self, on_progress: Callable[[int], None] | None = None) -> ScheduleRecord:
         """Run until every job has ended and return the record.
 
         Args:
@@ -248,18 +248,18 @@ class CompiledSimulator:
         if not engine:
             raise MemoryError("the compiled engine cannot allocate memory")
         try:
-            while (said := outcome[library.advance(engine, INSTANTS)]) == "MORE":
+            while (status := outcome[library.advance(engine, INSTANTS)]) == "MORE":
                 if on_progress:
                     on_progress(library.submitted(engine))
-            if said == "NO_MEMORY":
+            if status == "NO_MEMORY":
                 raise MemoryError("the compiled engine cannot allocate memory")
-            assert said == "DONE", "no reservation is possible"
-            self._take_over(library.results(engine))
+            assert status == "DONE", "no reservation is possible"
+            self._copy_results(library.results(engine))
         finally:
             library.free(engine)
         return self.record
 
-    def _take_over(self, results: Results) -> None:
+    def _copy_results(self, results: Results) -> None:
         """Copy the results of the engine into the record and the ledger."""
         jobs, record, rows, held = self.jobs, self.record, results.number("reconfigurations"), results.number("ranges")
         number = self._library.numbers["state"]
@@ -273,7 +273,7 @@ class CompiledSimulator:
         for job in np.flatnonzero(ended == number["KILLED"]).tolist():
             record.reason[job] = "time limit"
         for job in np.flatnonzero(ended == number["REJECTED"]).tolist():
-            record.reason[job] = f"needs {self._seen.low[job]} nodes, the machine has {len(self.cluster)}"
+            record.reason[job] = f"needs {self._visible.low[job]} nodes, the machine has {len(self.cluster)}"
         if (ended == number["UNKNOWN"]).any():
             record.close(JobState.UNKNOWN, "the policy never started it")
         record.resizes = Resizes(
@@ -285,9 +285,9 @@ class CompiledSimulator:
             results.array(f"held_{name}", held) for name in ("job", "first", "nodes", "since", "until")
         )
         if self._shares:
-            self._take_over_shared(results)
+            self._copy_shared_results(results)
 
-    def _take_over_shared(self, results: Results) -> None:
+    def _copy_shared_results(self, results: Results) -> None:
         """Copy the changes of cores and the parts of shared nodes from the results of the engine."""
         cluster, ledger, changes = self.cluster, self.cluster.ledger, self.record.cores
         for row, part in enumerate(results.array("held_part", len(ledger.jobs))):
@@ -309,9 +309,9 @@ def _as(kind: type[T], policy: Policy) -> T:
     return policy if isinstance(policy, kind) else kind()
 
 
-def _with_sizes_seen(policy: Policy, jobs: Jobs) -> Jobs:
+def _with_visible_sizes(policy: Policy, jobs: Jobs) -> Jobs:
     """Return `jobs` with the sizes as `policy` sees them, and their own speedup functions."""
-    seen = seen_by(policy, jobs)
+    seen = visible_jobs(policy, jobs)
     if not policy.malleable:
         return seen
     own = seen.with_columns(speedup=jobs.column("speedup"))

@@ -18,8 +18,8 @@ from tracebed.errors import InputError, TestbedError, TracebedError
 from tracebed.orchestrator.testbeds.agent import PROTOCOL
 from tracebed.orchestrator.testbeds.agent.attaching import NAME, listen
 from tracebed.orchestrator.testbeds.agent.facts import version
-from tracebed.orchestrator.testbeds.agent.messages import LINE_LIMIT, LONGEST_S, Fields, clipped
-from tracebed.orchestrator.testbeds.agent.node import NEVER, Node, read_node
+from tracebed.orchestrator.testbeds.agent.messages import LINE_LIMIT, LONGEST_S, MessageFields, clipped
+from tracebed.orchestrator.testbeds.agent.node import NEVER, AgentNode, read_node
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
 from tracebed.orchestrator.testbeds.agent.spool import private_folder, remove_leftovers, remove_tables
 
@@ -35,15 +35,15 @@ class Agent:
         self.lines = self._connect(reader, writer)
         """The connection to the controller."""
         self.outbox = Outbox(self.lines)
-        self.node: Node | None = None
+        self.node: AgentNode | None = None
         """The node; None: no `hello` has arrived yet."""
         self.sockets, self.lock = private_folder()
-        self.tidies = False
-        """Whether this agent removes what killed agents of this machine have left."""
+        self.cleans_up = False
+        """Whether this agent removes the files that killed agents left on this machine."""
         self.listening = False
         self.silence_s, self.linger_s = NEVER, 0.0
         self.linger_until = NEVER
-        self.heard = time.monotonic()
+        self.last_received = time.monotonic()
         """Time at which the controller last sent anything."""
         self.ending = False
 
@@ -70,21 +70,21 @@ class Agent:
         finally:
             remove_tables(self.sockets)
             shutil.rmtree(self.sockets, ignore_errors=True)
-            self._tidy()
+            self._clean_up()
 
-    def _tidy(self) -> None:
-        """Remove what killed agents have left on this machine."""
-        if self.tidies:
+    def _clean_up(self) -> None:
+        """Remove the files that killed agents left on this machine."""
+        if self.cleans_up:
             remove_leftovers(self.sockets.parent)
 
     def _turn(self) -> None:
         connected = self.outbox.lines is not None
-        due = [self.heard + self.silence_s if connected else self.linger_until]
+        due = [self.last_received + self.silence_s if connected else self.linger_until]
         due += [self.node.heartbeat_due, *self.node.jobs.due()] if self.node else []
         for key, _ in wait(self.selector, min(due) if min(due) < NEVER else None):
             key.data()
         now = time.monotonic()
-        if connected and (self.lines.closed or self.lines.broken or now >= self.heard + self.silence_s):
+        if connected and (self.lines.closed or self.lines.broken or now >= self.last_received + self.silence_s):
             self._lose_controller()
         elif now >= self.linger_until:
             self.ending, self.linger_until = True, NEVER
@@ -105,9 +105,9 @@ class Agent:
         """Process the messages that have arrived on a connection."""
         lines.flush()
         if lines is self.lines:
-            self.heard = time.monotonic()
+            self.last_received = time.monotonic()
         for line in lines.receive():
-            self._obey(line, lines)
+            self._handle_line(line, lines)
         if lines.closed and lines is not self.lines:
             self._close(lines)
 
@@ -130,20 +130,20 @@ class Agent:
             self.ending = True
             self.silence_s = NEVER
 
-    def _take_controllers(self) -> None:
-        """Let other controllers connect through the socket of this agent, which may replace the current one."""
-        door = listen(self.sockets)
+    def _accept_controllers(self) -> None:
+        """Accept other controllers on the socket of this agent. They may replace the current controller."""
+        listener = listen(self.sockets)
 
-        def enter() -> None:
-            descriptor = door.accept()[0].detach()
+        def accept() -> None:
+            descriptor = listener.accept()[0].detach()
             self._connect(descriptor, descriptor)
 
-        self.selector.register(door, selectors.EVENT_READ, enter)
+        self.selector.register(listener, selectors.EVENT_READ, accept)
         self.listening = True
 
     # Requests.
 
-    def _obey(self, line: bytes, lines: Lines) -> None:
+    def _handle_line(self, line: bytes, lines: Lines) -> None:
         """Process one request. Report an invalid request as an error event."""
         context: dict[str, Any] = {}
         try:
@@ -153,16 +153,16 @@ class Agent:
             context = {key: message[key] for key in ("job", "request") if type(message.get(key)) in (str, int)}
             self._handler(message.get("type"), lines)(message)
         except KeyError as error:
-            self._refuse(lines, f"message lacks {error}: {_shown(line)}", **context)
+            self._refuse(lines, f"message lacks {error}: {_quoted(line)}", **context)
         except TestbedError as error:  # a defect of the node, not of the message
             self._refuse(lines, error.what, hint=error.hint, **context)
         except (ValueError, TypeError, ArithmeticError, OSError, ImportError, TracebedError) as error:
-            self._refuse(lines, f"{error}: {_shown(line)}", **context)
+            self._refuse(lines, f"{error}: {_quoted(line)}", **context)
 
     def _handler(self, kind: Any, lines: Lines) -> Callable[[dict[str, Any]], None]:
         """Return the function that processes messages of a type."""
         if kind == "hello":
-            return lambda message: self._hello(Fields(message), lines)
+            return lambda message: self._hello(MessageFields(message), lines)
         if kind == "bye":
             return self._bye
         if self.node is None or lines is not self.lines:
@@ -174,11 +174,11 @@ class Agent:
             "launch": jobs.launch,
             "resize": jobs.resize,
             "kill": jobs.kill,
-            "continue": jobs.proceed,
+            "continue": jobs.continue_ranks,
             "relay": jobs.relays.receive,
             "sample": self.node.sample,
             "measure": self.node.measure,
-            "reach": self.node.reaching.test,
+            "reach": self.node.connection_test.test,
         }
         if not isinstance(kind, str) or kind not in handlers:
             raise InputError(f"unknown message type {kind!r}")
@@ -186,11 +186,11 @@ class Agent:
 
     def _refuse(self, lines: Lines, what: str, **fields: Any) -> None:
         if lines is self.lines:
-            self.outbox.tell("error", what=what, **fields)
+            self.outbox.send("error", what=what, **fields)
         else:
             lines.send({"type": "error", "time": time.monotonic(), "what": what, **fields})
 
-    def _hello(self, fields: Fields, lines: Lines) -> None:
+    def _hello(self, fields: MessageFields, lines: Lines) -> None:
         """Set up the node, or accept another controller for it."""
         if fields.value("protocol") != PROTOCOL:
             raise InputError(
@@ -206,27 +206,27 @@ class Agent:
         seen = fields.whole("seen", 0) if "seen" in fields else 0
         hold = fields.flag("hold") if "hold" in fields else False
         if self.node is None:
-            self.node = Node(fields, self.selector, self.outbox, self.sockets)
-            self.tidies = "host" not in fields or fields.flag("host")  # one agent of each machine
-            self._tidy()
-        elif read_node(fields) != self.node.here:
+            self.node = AgentNode(fields, self.selector, self.outbox, self.sockets)
+            self.cleans_up = "host" not in fields or fields.flag("host")  # one agent of each machine
+            self._clean_up()
+        elif read_node(fields) != self.node.description:
             raise InputError("node or spool is not that of the first hello")
         if lines is not self.lines:
             self._close(self.lines)
             self.lines = self.outbox.lines = lines
-        self.heard, self.linger_until = time.monotonic(), NEVER
+        self.last_received, self.linger_until = time.monotonic(), NEVER
         self.silence_s, self.linger_s = silence_s, linger_s
         self.outbox.keeping = linger_s > 0
         if linger_s and not self.listening:
-            self._take_controllers()
-        self.outbox.seen(seen)
+            self._accept_controllers()
+        self.outbox.confirm(seen)
         jobs = self.node.jobs
         if hold and jobs.launches:
             jobs.stop()
         paused_s, left_out_s = jobs.stopped_s, jobs.pauses.total
         if not hold:
             jobs.resume()
-        self.outbox.tell_now(
+        self.outbox.send_unnumbered(
             "hello",
             protocol=PROTOCOL,
             version=version(),
@@ -239,22 +239,22 @@ class Agent:
             host=self.node.host,
             units_per_core_second=self.node.rate,
         )
-        self.outbox.repeat()
-        jobs.relays.repeat()
+        self.outbox.resend()
+        jobs.relays.resend()
         self.node.set_heartbeat(heartbeat_s)
 
     def _ping(self, message: dict[str, Any]) -> None:
-        fields = Fields(message)
+        fields = MessageFields(message)
         assert self.node is not None
         self.node.echo(fields)
         if "seen" in fields:
-            self.outbox.seen(fields.whole("seen", 0))
+            self.outbox.confirm(fields.whole("seen", 0))
 
     def _bye(self, message: dict[str, Any]) -> None:
         self.ending = True
 
 
-def _shown(line: bytes) -> str:
+def _quoted(line: bytes) -> str:
     """Return the beginning of a line as quoted in messages. A line with a key is not quoted."""
     if b"authkey" in line:
         return "a message with a key"

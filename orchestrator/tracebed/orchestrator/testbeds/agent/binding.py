@@ -1,6 +1,6 @@
 """The check of the kernel's view: every thread of a rank may use the CPUs of its rank only.
 
-A program may change its affinity itself, or ignore a mask that was set from outside. Such threads are put back, and
+A program may change its affinity, or ignore a mask that was set from outside. Such threads are bound again and
 reported. A thread is reported only if it stays outside its mask for `CONFIRM_S`: the message of a rank about its CPUs
 arrives after its threads have moved.
 """
@@ -41,7 +41,7 @@ class Binding:
         """PID of a rank whose CPUs have changed -> its CPUs."""
         self._suspects: dict[int, dict[int, float]] = {}
         """PID of a rank -> its threads outside its mask -> time at which they were first seen there."""
-        self._told: dict[int, float] = {}
+        self._last_report: dict[int, float] = {}
         """PID of a rank -> time of the last report."""
 
     def changed(self, rank: RankProcess, cpus: Collection[int]) -> None:
@@ -54,7 +54,7 @@ class Binding:
 
     def forget(self, pid: int) -> None:
         """Forget a rank that has ended."""
-        for known in (self._masks, self._suspects, self._told):
+        for known in (self._masks, self._suspects, self._last_report):
             known.pop(pid, None)
 
     def tick(self) -> None:
@@ -74,10 +74,10 @@ class Binding:
         suspects = {thread: before.get(thread, now) for thread in found}
         confirmed = [thread for thread, since in suspects.items() if now >= since + CONFIRM_S]
         if confirmed:
-            held = _put_back(confirmed, mask)
-            if now >= self._told.get(rank.pid, 0.0) + CHECK_S:
-                self._told[rank.pid] = now
-                self.outbox.tell(
+            held = _rebind(confirmed, mask)
+            if now >= self._last_report.get(rank.pid, 0.0) + CHECK_S:
+                self._last_report[rank.pid] = now
+                self.outbox.send(
                     "stray",
                     job=rank.launch.job,
                     rank=rank.launch.rank,
@@ -97,7 +97,7 @@ def _command(rank: RankProcess) -> str | None:
     return str(program.parameters.get("backend", "rigid")) if program.command else None
 
 
-def _put_back(threads: Iterable[int], mask: frozenset[int]) -> bool:
+def _rebind(threads: Iterable[int], mask: frozenset[int]) -> bool:
     """Bind threads to a mask, and return whether all of them are bound or have ended."""
     done = True
     for thread in threads:

@@ -17,9 +17,9 @@ from tracebed.benchmarks.program import Launch
 from tracebed.cpus import parse_cpus
 from tracebed.errors import InputError, TracebedError
 from tracebed.orchestrator.testbeds.agent.binding import Binding
-from tracebed.orchestrator.testbeds.agent.launching import RELAYED, Here, read_launch
+from tracebed.orchestrator.testbeds.agent.launching import RELAYED, NodeDescription, read_launch
 from tracebed.orchestrator.testbeds.agent.masks import Masks
-from tracebed.orchestrator.testbeds.agent.messages import LONGEST_S, Fields
+from tracebed.orchestrator.testbeds.agent.messages import LONGEST_S, MessageFields
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
 from tracebed.orchestrator.testbeds.agent.processes import RankProcess, any_changed, fork_rank
 from tracebed.orchestrator.testbeds.agent.relay import Relays
@@ -31,7 +31,7 @@ OF_RANK = ("planned_s", "late_s", "overruns", "residual_s", "checksum")
 """Fields of the message `finished` that the event `ended` repeats."""
 
 
-class Jobs:
+class RankManager:
     """The ranks on the node of an agent.
 
     Args:
@@ -41,13 +41,13 @@ class Jobs:
         sockets: the private folder of the agent.
     """
 
-    def __init__(self, selector: selectors.BaseSelector, outbox: Outbox, node: Here, sockets: Path) -> None:
+    def __init__(self, selector: selectors.BaseSelector, outbox: Outbox, node: NodeDescription, sockets: Path) -> None:
         """Start without ranks, and create the table of the CPUs. Raises TestbedError if it cannot be created."""
         self.selector, self.outbox, self.node, self.sockets = selector, outbox, node, sockets
         self.ranks: dict[str, RankProcess] = {}
         """Job -> its rank on this node."""
         self.binding = None if node.emulated else Binding(outbox, self.ranks)
-        self.masks = Masks(outbox, table_path(sockets), node.cpus, self.ranks, self._tell_resized)
+        self.masks = Masks(outbox, table_path(sockets), node.cpus, self.ranks, self._report_resized)
         self.relays = Relays(selector, outbox, node.name)
         self.pauses = Pauses()
         self.stopped_at: float | None = None
@@ -80,7 +80,7 @@ class Jobs:
 
     def launch(self, message: dict[str, Any]) -> None:
         """Start a rank. Report a rank that cannot be started as ended."""
-        fields = Fields(message)
+        fields = MessageFields(message)
         job, name, leader = fields.text("job"), fields.text("rank"), fields.flag("leader")
         try:
             if job in self.ranks:
@@ -89,17 +89,19 @@ class Jobs:
             own = self.sockets / f"{self.launches}.socket"
             launch = read_launch(message, self.node, own, self.pauses, self.masks.path)
             if fields.text("family") == RELAYED:
-                self.relays.lead(job, str(own)) if leader else self.relays.follow(job, str(own), fields.text("address"))
+                self.relays.add_leader(job, str(own)) if leader else self.relays.add_follower(
+                    job, str(own), fields.text("address")
+                )
             self._fork(launch)
         except (KeyError, ValueError, TypeError, OSError, TracebedError) as error:
             if job not in self.ranks:
                 self.relays.forget(job)
             reason = f"message lacks {error}" if isinstance(error, KeyError) else str(error)
-            self._tell_end(job, name, leader=leader, state="failed", reason=f"cannot be launched: {reason}")
+            self._report_end(job, name, leader=leader, state="failed", reason=f"cannot be launched: {reason}")
 
     def resize(self, message: dict[str, Any]) -> None:
         """Change the mask of the rank of the job, or pass a change of members on to it."""
-        fields = Fields(message)
+        fields = MessageFields(message)
         rank = self._rank(fields)
         request = fields.whole("request", 0)
         if "members" not in fields:
@@ -111,7 +113,7 @@ class Jobs:
 
     def kill(self, message: dict[str, Any]) -> None:
         """End the rank of a job."""
-        fields = Fields(message)
+        fields = MessageFields(message)
         self._rank(fields).kill(fields.text("reason"))
 
     def end(self, reason: str) -> None:
@@ -120,7 +122,7 @@ class Jobs:
             rank.kill(reason)
         self.resume()  # a stopped process receives SIGTERM only when it continues
 
-    def _rank(self, fields: Fields) -> RankProcess:
+    def _rank(self, fields: MessageFields) -> RankProcess:
         job = fields.text("job")
         if job not in self.ranks:
             raise InputError(f"job {job!r} has no rank on this node")
@@ -140,9 +142,9 @@ class Jobs:
             for rank in self.ranks.values():
                 rank.signal(signal.SIGSTOP)
 
-    def proceed(self, message: dict[str, Any]) -> None:
+    def continue_ranks(self, message: dict[str, Any]) -> None:
         """Continue the ranks that were held for a controller, which sets the pauses that their clocks leave out."""
-        total = Fields(message).number("left_out_s", 0.0, LONGEST_S)
+        total = MessageFields(message).number("left_out_s", 0.0, LONGEST_S)
         if self.stopped_at is not None:
             self.pauses.set(total)
             self._continue()
@@ -177,18 +179,18 @@ class Jobs:
             elif message["type"] == "table_lost":
                 self.masks.check(rank)
             elif message["type"] == "resized" and "cpus" in message:
-                self._tell_resized(rank, self.masks.answer(rank, message))
+                self._report_resized(rank, self.masks.answer(rank, message))
                 self.masks.ring()  # ranks that take the CPUs which this rank has released
             else:
-                if message["type"] == "listening" and self.relays.leads(rank.launch.job):
+                if message["type"] == "listening" and self.relays.has_leader(rank.launch.job):
                     message["address"] = self.node.name
-                self.outbox.pass_on({"job": rank.launch.job, "rank": rank.launch.rank, **message})
+                self.outbox.forward({"job": rank.launch.job, "rank": rank.launch.rank, **message})
 
-    def _tell_resized(self, rank: RankProcess, message: dict[str, Any]) -> None:
+    def _report_resized(self, rank: RankProcess, message: dict[str, Any]) -> None:
         """Report the CPUs that a rank holds."""
         if self.binding:
             self.binding.changed(rank, parse_cpus(message["cpus"]))
-        self.outbox.pass_on({"job": rank.launch.job, "rank": rank.launch.rank, **message})
+        self.outbox.forward({"job": rank.launch.job, "rank": rank.launch.rank, **message})
 
     def _reap(self) -> None:
         """Report each rank whose process has ended, or was stopped or continued from outside."""
@@ -215,7 +217,7 @@ class Jobs:
                 Path(rank.launch.address).unlink(missing_ok=True)
             code = os.waitstatus_to_exitcode(status)
             state, reason = rank.outcome(code)
-            self._tell_end(
+            self._report_end(
                 job,
                 rank.launch.rank,
                 leader=rank.launch.leader,
@@ -235,11 +237,11 @@ class Jobs:
         now = time.monotonic()
         if stopped and rank.halted_at is None and self.stopped_at is None:
             rank.halted_at, rank.continue_at = now, now + HALT_S
-            self.outbox.tell("halted", job=rank.launch.job, rank=rank.launch.rank, halted_s=None)
+            self.outbox.send("halted", job=rank.launch.job, rank=rank.launch.rank, halted_s=None)
         elif not stopped and rank.halted_at is not None:
             halted_s, rank.halted_at, rank.continue_at = now - rank.halted_at, None, None
-            self.outbox.tell("halted", job=rank.launch.job, rank=rank.launch.rank, halted_s=halted_s)
+            self.outbox.send("halted", job=rank.launch.job, rank=rank.launch.rank, halted_s=halted_s)
 
-    def _tell_end(self, job: str, name: str, **fields: Any) -> None:
+    def _report_end(self, job: str, name: str, **fields: Any) -> None:
         start = {"exit_code": None, "units_done": 0, "cpu_s": 0.0}  # of a rank that was not launched
-        self.outbox.tell("ended", job=job, rank=name, **start | fields)
+        self.outbox.send("ended", job=job, rank=name, **start | fields)

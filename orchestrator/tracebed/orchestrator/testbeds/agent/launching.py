@@ -12,7 +12,7 @@ from tracebed.benchmarks.clock import Pauses
 from tracebed.benchmarks.program import Address, Launch, Program
 from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.errors import InputError
-from tracebed.orchestrator.testbeds.agent.messages import Fields
+from tracebed.orchestrator.testbeds.agent.messages import MessageFields
 from tracebed.orchestrator.testbeds.agent.processes import application_of, folder_name
 
 RELAYED = "agents"
@@ -20,7 +20,7 @@ RELAYED = "agents"
 FAMILIES = ("AF_UNIX", "AF_INET", RELAYED)
 
 
-class Here(NamedTuple):
+class NodeDescription(NamedTuple):
     """The node of an agent."""
 
     name: str
@@ -38,7 +38,7 @@ class Here(NamedTuple):
         return cpus
 
 
-def read_launch(message: Mapping[str, Any], node: Here, own: Path, pauses: Pauses, table: Path) -> Launch:
+def read_launch(message: Mapping[str, Any], node: NodeDescription, own: Path, pauses: Pauses, table: Path) -> Launch:
     """Return the launch parameters of a rank.
 
     Args:
@@ -53,7 +53,7 @@ def read_launch(message: Mapping[str, Any], node: Here, own: Path, pauses: Pause
         InputError: a field is invalid, or the node cannot launch the rank.
         OSError: the file of the clock cannot be used.
     """
-    fields = Fields(message)
+    fields = MessageFields(message)
     job, rank, leader = fields.text("job"), fields.text("rank"), fields.flag("leader")
     if rank != node.name:
         raise InputError(f"rank {rank!r} does not belong to node {node.name!r}")
@@ -91,7 +91,7 @@ def read_launch(message: Mapping[str, Any], node: Here, own: Path, pauses: Pause
     )
 
 
-def _address(fields: Fields, family: str, own: Path, *, leader: bool) -> Address:
+def _address(fields: MessageFields, family: str, own: Path, *, leader: bool) -> Address:
     """Return the address on which the leader listens, or to which a follower connects."""
     address = fields.value("address")
     if leader:
@@ -112,8 +112,8 @@ def connectable(address: Any) -> tuple[str, int]:
     return _ipv4(host), port
 
 
-def bindable(fields: Fields) -> str:
-    """Return the address on which a leader listens: that of one network, never all networks of the machine."""
+def bindable(fields: MessageFields) -> str:
+    """Return the address on which a leader listens: an address in one network, never in all networks of the machine."""
     if "bind" not in fields:
         raise InputError("a leader in the family AF_INET needs an address to listen on: bind")
     address = _ipv4(fields.text("bind"))

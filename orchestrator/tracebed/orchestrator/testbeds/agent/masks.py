@@ -1,4 +1,4 @@
-"""The table of the CPUs of a node in the agent: changes of it, and the doorbells of the ranks that must follow it."""
+"""The CPU table of a node in the agent: changes of the table, and doorbells for the ranks that must apply them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from tracebed.benchmarks.clock import SteadyClock
-from tracebed.benchmarks.drom import Administrator, Share
-from tracebed.benchmarks.node_table import Table, TableLostError, start_of
-from tracebed.benchmarks.ownership import Flags, Result
+from tracebed.benchmarks.drom import Administrator, CpuMasks
+from tracebed.benchmarks.node_table import NodeTable, TableLostError, start_of
+from tracebed.benchmarks.ownership import DromResult, Flags
 from tracebed.cpus import format_cpus
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
-from tracebed.orchestrator.testbeds.agent.processes import Asked, RankProcess
+from tracebed.orchestrator.testbeds.agent.processes import PendingMask, RankProcess
 
 CHANGE = Flags.STEAL | Flags.REPLACE
-"""The agent alone decides for its node, and the controller gives a CPU to another job before it takes it from one."""
-Tell = Callable[[RankProcess, dict[str, Any]], None]
+"""Only the agent changes the table, and the controller assigns a CPU to a job before it takes the CPU from another."""
+Report = Callable[[RankProcess, dict[str, Any]], None]
 DOORBELL: Mapping[str, Any] = {"type": "poll"}
 
 
@@ -31,20 +31,20 @@ class Masks:
         path: path of the first table.
         cpus: the CPUs of the node.
         ranks: job -> its rank on this node.
-        tell: function that reports the CPUs of a rank, given the rank and the event `resized`.
+        report: function that reports the CPUs of a rank, given the rank and the event `resized`.
 
     Raises:
         TestbedError: the table cannot be created.
     """
 
     def __init__(
-        self, outbox: Outbox, path: Path, cpus: tuple[int, ...], ranks: Mapping[str, RankProcess], tell: Tell
+        self, outbox: Outbox, path: Path, cpus: tuple[int, ...], ranks: Mapping[str, RankProcess], report: Report
     ) -> None:
-        self.outbox, self.first, self.cpus, self.ranks, self.tell = outbox, path, cpus, ranks, tell
-        self.administrator = Administrator(Table.create(path, cpus))
+        self.outbox, self.first, self.cpus, self.ranks, self.send = outbox, path, cpus, ranks, report
+        self.administrator = Administrator(NodeTable.create(path, cpus))
         self.replacements = 0
         """Number of tables that were lost so far."""
-        self._known: dict[int, Share] = {}
+        self._known: dict[int, CpuMasks] = {}
         """PID -> its CPUs after the last change by this agent."""
 
     @property
@@ -55,10 +55,10 @@ class Masks:
     # Changes.
 
     def prepare(self, pid: int, cpus: tuple[int, ...]) -> None:
-        """Reserve CPUs for the process of a rank. Raises TestbedError if the table has no room."""
+        """Reserve CPUs for the process of a rank. Raises TestbedError if the table is full."""
         result = self._call(lambda: self.administrator.prepare(pid, cpus, CHANGE)[0])
-        if result.error and result is not Result.NO_PROCESS:  # the end of the process is reported anyway
-            raise TestbedError(f"the table of CPUs has no room for another process: {result.name}")
+        if result.error and result is not DromResult.NO_PROCESS:  # the end of the process is reported anyway
+            raise TestbedError(f"the table of CPUs is full: {result.name}")
 
     def change(self, rank: RankProcess, request: int, cpus: tuple[int, ...]) -> None:
         """Set the CPUs of a rank, which answers by `resized`. A request that is repeated is ignored.
@@ -67,28 +67,28 @@ class Masks:
         """
         if (request, cpus) == rank.last_mask:
             return
-        asked = Asked(request, cpus, _now(rank))
+        pending = PendingMask(request, cpus, _now(rank))
         result = self._call(lambda: self.administrator.set_mask(rank.pid, cpus, CHANGE))
-        if result.error and result is not Result.NO_PROCESS:  # the end of the process is reported anyway
+        if result.error and result is not DromResult.NO_PROCESS:  # the end of the process is reported anyway
             raise TestbedError(f"the mask of the rank cannot be set: {result.name}")
         rank.last_mask = (request, cpus)
-        rank.asked.append(asked)
-        if result is Result.SUCCESS:  # the rank holds these CPUs already, or has not started
+        rank.pending_masks.append(pending)
+        if result is DromResult.SUCCESS:  # the rank holds these CPUs already, or has not started
             message = {"type": "resized", "time": time.monotonic(), "cpus": format_cpus(cpus), "iteration": None}
-            message |= {"seen": asked.time, "decided": asked.time, "applied": asked.time}
-            self.tell(rank, self.answer(rank, message))
+            message |= {"seen": pending.time, "decided": pending.time, "applied": pending.time}
+            self.send(rank, self.answer(rank, message))
         self.ring()
 
     def answer(self, rank: RankProcess, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a message `resized` of a rank with the request that it answers; null: it answers none.
+        """Return a message `resized` of a rank with the request that it answers; null: it answers no request.
 
-        A rank that takes its CPUs in several polls answers when it has all of them. An answer also answers the requests
-        before, which were replaced.
+        A rank that takes its CPUs in several polls answers when it holds all of them. The answer also applies to
+        earlier requests, which were replaced.
         """
-        for number, asked in reversed([*enumerate(rank.asked)]):
-            if format_cpus(asked.cpus) == message["cpus"]:
-                del rank.asked[: number + 1]
-                return {**message, "request": asked.request, "asked": asked.time}
+        for number, pending in reversed([*enumerate(rank.pending_masks)]):
+            if format_cpus(pending.cpus) == message["cpus"]:
+                del rank.pending_masks[: number + 1]
+                return {**message, "request": pending.request, "asked": pending.time}
         return {**message, "request": None, "asked": None}
 
     def ended(self, pid: int) -> None:
@@ -97,56 +97,58 @@ class Masks:
         self.ring()
 
     def ring(self) -> None:
-        """Let the ranks poll to which a change was posted."""
-        self._call(self._look)
+        """Ring the doorbell of each rank with a posted change."""
+        self._call(self._refresh)
         for rank in self.ranks.values():
             share = self._known.get(rank.pid)
-            if share is not None and share.posts != rank.rung:
-                rank.rung = share.posts
+            if share is not None and share.posts != rank.last_doorbell:
+                rank.last_doorbell = share.posts
                 rank.lines.send(DOORBELL)
 
     # A table that is lost.
 
     def check(self, rank: RankProcess) -> None:
-        """Let a rank that lost the table open it again, or replace the table."""
-        self._call(self._look)
+        """Make a rank that lost the table open it again, or replace the table."""
+        self._call(self._refresh)
         if rank.pid in self._known:
             rank.lines.send({**DOORBELL, "table": str(self.path)})
         elif start_of(rank.pid) is not None:
             self._replace("lacks a process")
 
-    def _look(self) -> Result:
+    def _refresh(self) -> DromResult:
         try:
             self._known = self.administrator.shares()
         except TableLostError:
-            return Result.NO_TABLE
-        return Result.SUCCESS
+            return DromResult.NO_TABLE
+        return DromResult.SUCCESS
 
-    def _call(self, change: Callable[[], Result]) -> Result:
+    def _call(self, change: Callable[[], DromResult]) -> DromResult:
         """Make a change, if need be in another table."""
         result = change()
-        if result is Result.NO_TABLE:
+        if result is DromResult.NO_TABLE:
             self._replace("was removed or damaged")
             result = change()
         return result
 
-    def _replace(self, why: str) -> None:
+    def _replace(self, reason: str) -> None:
         """Replace the table. Ranks keep the CPUs that they hold, and open the other table at their next poll."""
         self.replacements += 1
         path = self.first.with_name(f"{self.first.name}-{self.replacements}")
-        self.outbox.tell("warning", what=f"the table of CPUs {why}; the ranks continue with another table")
+        self.outbox.send("warning", what=f"the table of CPUs {reason}; the ranks continue with another table")
         try:
-            administrator = Administrator(Table.create(path, self.cpus))
-            administrator.restore({rank.pid: self._known.get(rank.pid, Share()) for rank in self.ranks.values()})
+            administrator = Administrator(NodeTable.create(path, self.cpus))
+            administrator.restore({rank.pid: self._known.get(rank.pid, CpuMasks()) for rank in self.ranks.values()})
         except TableLostError as error:  # ranks keep their CPUs
-            self.outbox.tell("error", what=error.what, hint=error.hint)
+            self.outbox.send("error", what=error.what, hint=error.hint)
             return
         former, self.administrator = self.administrator.table, administrator
         for rank in self.ranks.values():
             if rank.pid not in self._known:
                 administrator.set_mask(rank.pid, rank.launch.cpus, CHANGE)
-        for rank in sorted(filter(lambda rank: rank.asked, self.ranks.values()), key=lambda rank: rank.asked[-1].time):
-            administrator.set_mask(rank.pid, rank.asked[-1].cpus, CHANGE)
+        for rank in sorted(
+            filter(lambda rank: rank.pending_masks, self.ranks.values()), key=lambda rank: rank.pending_masks[-1].time
+        ):
+            administrator.set_mask(rank.pid, rank.pending_masks[-1].cpus, CHANGE)
         for rank in self.ranks.values():
             rank.lines.send({**DOORBELL, "table": str(path)})
         former.close()

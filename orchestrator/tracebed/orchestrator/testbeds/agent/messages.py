@@ -17,7 +17,7 @@ TEXT_LIMIT = 4096
 """Longest accepted text, characters."""
 
 
-class Fields:
+class MessageFields:
     """The fields of a message.
 
     All methods raise KeyError if the field is missing, and InputError if its value is invalid.
@@ -84,8 +84,8 @@ class Fields:
         return value
 
 
-def _invalid(name: str, value: object, wanted: str) -> InputError:
-    return InputError(f"{name} is {clipped(repr(value))}, not {wanted}")
+def _invalid(name: str, value: object, expected: str) -> InputError:
+    return InputError(f"{name} is {clipped(repr(value))}, not {expected}")
 
 
 def clipped(text: str) -> str:

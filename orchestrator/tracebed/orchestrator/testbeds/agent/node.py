@@ -16,20 +16,20 @@ from tracebed.benchmarks.rank import Mailbox
 from tracebed.cpus import LARGEST_NODE, parse_cpus
 from tracebed.errors import InputError
 from tracebed.orchestrator.testbeds.agent.claims import claim_cpus
+from tracebed.orchestrator.testbeds.agent.connection_test import ConnectionTest
 from tracebed.orchestrator.testbeds.agent.facts import machine_facts, node_facts
-from tracebed.orchestrator.testbeds.agent.jobs import Jobs
-from tracebed.orchestrator.testbeds.agent.launching import Here
+from tracebed.orchestrator.testbeds.agent.jobs import RankManager
+from tracebed.orchestrator.testbeds.agent.launching import NodeDescription
 from tracebed.orchestrator.testbeds.agent.measuring import core_rates
-from tracebed.orchestrator.testbeds.agent.messages import LONGEST_S, Fields
+from tracebed.orchestrator.testbeds.agent.messages import LONGEST_S, MessageFields
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
-from tracebed.orchestrator.testbeds.agent.reaching import Reaching
 from tracebed.orchestrator.testbeds.agent.sampling import Sampler
 from tracebed.orchestrator.testbeds.agent.spool import make_spool, plain_name
 
 NEVER = float("inf")
 
 
-class Node:
+class AgentNode:
     """The node of an agent, as described by the first `hello`.
 
     Args:
@@ -39,29 +39,29 @@ class Node:
         sockets: the private folder of the agent.
     """
 
-    def __init__(self, fields: Fields, selector: selectors.BaseSelector, outbox: Outbox, sockets: Path) -> None:
+    def __init__(self, fields: MessageFields, selector: selectors.BaseSelector, outbox: Outbox, sockets: Path) -> None:
         """Claim the CPUs of the node, pin this process to them, and measure their rate if that is requested.
 
         Raises:
             KeyError, InputError: a field is missing or invalid.
             OSError, TestbedError: the node cannot be used.
         """
-        self.here = read_node(fields)
+        self.description = read_node(fields)
         calibrated, with_host = fields.flag("calibrate"), "host" not in fields or fields.flag("host")
-        make_spool(self.here.spool)
+        make_spool(self.description.spool)
         self.selector, self.outbox = selector, outbox
         self.claims: list[socket.socket] = []
-        if not self.here.emulated:
-            self.claims = claim_cpus(self.here.cpus)
-            os.sched_setaffinity(0, self.here.cpus)
-        self.rate = self._rate() if calibrated and not self.here.emulated else None
+        if not self.description.emulated:
+            self.claims = claim_cpus(self.description.cpus)
+            os.sched_setaffinity(0, self.description.cpus)
+        self.rate = self._rate() if calibrated and not self.description.emulated else None
         """Units of work per second of CPU time of a CPU; None: not measured."""
-        self.sampler = Sampler(() if self.here.emulated else self.here.cpus, host=with_host)
+        self.sampler = Sampler(() if self.description.emulated else self.description.cpus, host=with_host)
         self.host = (machine_facts() if with_host else {}) | (
-            {} if self.here.emulated else {"kernel_of_jobs": kernel_name()}
+            {} if self.description.emulated else {"kernel_of_jobs": kernel_name()}
         )
-        self.jobs = Jobs(selector, outbox, self.here, sockets)
-        self.reaching = Reaching(selector, outbox)
+        self.jobs = RankManager(selector, outbox, self.description, sockets)
+        self.connection_test = ConnectionTest(selector, outbox)
         self.heartbeat_s = self.heartbeat_due = NEVER
         self.ping: dict[str, float] | None = None
         """The last `ping` since the last heartbeat."""
@@ -84,67 +84,67 @@ class Node:
 
     def _beat(self, **fields: Any) -> None:
         with contextlib.suppress(OSError):
-            os.utime(self.here.spool)  # blocks if the disk hangs: a node whose jobs cannot write must be silent
+            os.utime(self.description.spool)  # blocks if the disk hangs: a node whose jobs cannot write must be silent
         ranks = self.jobs.ranks.values()
         commands = [rank.pid for rank in ranks if rank.launch.program.command]
         sample = self.sampler.sample([rank.pid for rank in ranks], commands)
         if self.ping is not None:
             fields["ping"], self.ping = self.ping, None
-        self.outbox.tell_now("heartbeat", jobs=list(self.jobs.ranks), sample=sample, **fields)
+        self.outbox.send_unnumbered("heartbeat", jobs=list(self.jobs.ranks), sample=sample, **fields)
 
     # Requests.
 
-    def echo(self, fields: Fields) -> None:
+    def echo(self, fields: MessageFields) -> None:
         """Keep a `ping` for the next heartbeat."""
         self.ping = {"sent": fields.number("time", -LONGEST_S, LONGEST_S), "received": time.monotonic()}
 
     def facts(self, message: dict[str, Any]) -> None:
         """Send the facts of the node."""
-        self.outbox.tell("facts", facts=node_facts(self.here.spool))
+        self.outbox.send("facts", facts=node_facts(self.description.spool))
 
     def sample(self, message: dict[str, Any]) -> None:
-        """Answer with a heartbeat. With `calibrate`, one more event has the rate of a CPU; no job may run then."""
-        calibrated = Fields(message).flag("calibrate")
-        self._beat()  # before the calibration, whose CPU time is not that of a job
+        """Answer with a heartbeat. With `calibrate`, another event reports the rate of a CPU; no job may run then."""
+        calibrated = MessageFields(message).flag("calibrate")
+        self._beat()  # before the calibration: its CPU time is not part of a job
         if calibrated and self.jobs.ranks:
             raise InputError("a node with running jobs cannot be calibrated")
         if calibrated:
-            self.outbox.tell("calibrated", units_per_core_second=None if self.here.emulated else self._rate())
+            self.outbox.send("calibrated", units_per_core_second=None if self.description.emulated else self._rate())
             self.set_heartbeat(self.heartbeat_s)  # a calibration does not count as lateness of the heartbeat
 
     def measure(self, message: dict[str, Any]) -> None:
         """Measure the work rate of cores of the node, all at once, in the background. The event `measured` has it."""
         from tracebed.benchmarks.kernels.units import kernel_of  # most agents measure nothing, and must start fast
 
-        fields = Fields(message)
+        fields = MessageFields(message)
         windows, seconds = fields.whole("windows", 1, 10**6), fields.number("seconds", 0.001, LONGEST_S)
-        cores = fields.whole("cores", 1, len(self.here.cpus)) if "cores" in fields else None
-        if self.here.emulated or self.jobs.ranks:
+        cores = fields.whole("cores", 1, len(self.description.cpus)) if "cores" in fields else None
+        if self.description.emulated or self.jobs.ranks:
             raise InputError("only a computing node without ranks can be measured")
         kernel = kernel_of(fields.text("kernel") if "kernel" in fields else "pils")
         beside = kernel_of(fields.text("beside")) if "beside" in fields else None
-        if beside and (cores is None or cores == len(self.here.cpus)):
+        if beside and (cores is None or cores == len(self.description.cpus)):
             raise InputError("no core is left for the kernel beside the measured one", hint="measure fewer cores")
         mailbox = Mailbox(self.selector)
 
         def measure() -> None:
-            chosen, others = self.here.cpus[:cores], self.here.cpus[cores:] if beside else ()
+            chosen, others = self.description.cpus[:cores], self.description.cpus[cores:] if beside else ()
             rates = core_rates(chosen, windows, seconds, kernel, others=others, beside=beside)
-            mailbox.post(lambda: self.outbox.tell("measured", rates=rates))
+            mailbox.post(lambda: self.outbox.send("measured", rates=rates))
 
         threading.Thread(target=measure, daemon=True).start()
 
     def _rate(self) -> float:
         """Measure the rate of a CPU of the jobs, in units of work per second of CPU time."""
-        os.sched_setaffinity(0, self.here.cpus[:1])
+        os.sched_setaffinity(0, self.description.cpus[:1])
         rate = calibrate()
-        os.sched_setaffinity(0, self.here.cpus)
+        os.sched_setaffinity(0, self.description.cpus)
         return rate
 
 
-def read_node(fields: Fields) -> Here:
+def read_node(fields: MessageFields) -> NodeDescription:
     """Return the node that a `hello` describes."""
-    node = Fields(fields.object("node"))
+    node = MessageFields(fields.object("node"))
     cores, emulated = node.whole("cores", 1, LARGEST_NODE), node.flag("emulated")
     cpus = tuple(range(cores)) if emulated else parse_cpus(node.text("cpus"))
     if len(cpus) != cores:
@@ -152,4 +152,4 @@ def read_node(fields: Fields) -> Here:
     spool = Path(fields.text("spool"))
     if not spool.is_absolute():
         raise InputError(f"the spool {str(spool)!r} is not an absolute path")
-    return Here(plain_name(node.text("name")), cpus, emulated, spool)
+    return NodeDescription(plain_name(node.text("name")), cpus, emulated, spool)

@@ -13,7 +13,7 @@ KEPT = 100_000
 
 
 class Outbox:
-    """The events of an agent. They are numbered, except those that only a connected controller can use."""
+    """The events of an agent. Events are numbered, except events that only a connected controller can use."""
 
     def __init__(self, lines: Lines) -> None:
         """Send events through `lines`."""
@@ -24,11 +24,11 @@ class Outbox:
         self.number = 0
         self._kept: deque[dict[str, Any]] = deque(maxlen=KEPT)
 
-    def tell(self, type: str, **fields: Any) -> None:
+    def send(self, type: str, **fields: Any) -> None:
         """Send a numbered event."""
-        self.pass_on({"type": type, "time": time.monotonic(), **fields})
+        self.forward({"type": type, "time": time.monotonic(), **fields})
 
-    def pass_on(self, event: dict[str, Any]) -> None:
+    def forward(self, event: dict[str, Any]) -> None:
         """Send a numbered event that already has its time."""
         self.number += 1
         event["n"] = self.number
@@ -37,13 +37,13 @@ class Outbox:
         if self.lines is not None:
             self.lines.send(event)
 
-    def tell_now(self, type: str, **fields: Any) -> None:
+    def send_unnumbered(self, type: str, **fields: Any) -> None:
         """Send an event without a number, if a controller is connected."""
         if self.lines is not None:
             self.lines.send({"type": type, "time": time.monotonic(), **fields})
 
-    def seen(self, number: int | None) -> None:
-        """Forget the events up to `number`, which the controller has recorded."""
+    def confirm(self, number: int | None) -> None:
+        """Discard the events up to `number`: the controller has recorded them."""
         while number is not None and self._kept and self._kept[0]["n"] <= number:
             self._kept.popleft()
 
@@ -51,7 +51,7 @@ class Outbox:
         """Stop sending events, and discard all kept events."""
         self.lines, self.keeping = None, False
 
-    def repeat(self) -> None:
+    def resend(self) -> None:
         """Send the kept events to a new controller."""
         for event in self._kept:
             if self.lines is not None:

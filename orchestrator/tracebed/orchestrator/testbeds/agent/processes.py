@@ -34,7 +34,7 @@ _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Asked(NamedTuple):
+class PendingMask(NamedTuple):
     """A request for a mask that the rank has not answered."""
 
     request: int
@@ -48,9 +48,9 @@ class RankProcess:
 
     Attributes:
         lines: the connection to the rank.
-        asked: the requests for masks that the rank has not answered, in order.
+        pending_masks: the requests for masks that the rank has not answered, in order.
         last_mask: number and mask of the last request.
-        rung: number of the last change that was posted to the rank and for which its doorbell rang.
+        last_doorbell: number of the last posted change for which the doorbell of the rank was rung.
         finished: the message `finished` of the rank; empty if the rank has not sent it.
         killed: reason for which the agent killed the rank; None: not killed.
         kill_at: time at which SIGKILL is due, `time.monotonic()`.
@@ -62,9 +62,9 @@ class RankProcess:
 
     def __init__(self, pid: int, launch: Launch, control: socket.socket, output: Path) -> None:
         self.pid, self.launch, self.control, self.output = pid, launch, control, output
-        self.asked: list[Asked] = []
+        self.pending_masks: list[PendingMask] = []
         self.last_mask: tuple[int, tuple[int, ...]] | None = None
-        self.rung = 0
+        self.last_doorbell = 0
         self.finished: dict[str, Any] = {}
         self.killed: str | None = None
         self.kill_at: float | None = None

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tracebed.errors import InputError
-from tracebed.orchestrator.testbeds.agent.messages import Fields
+from tracebed.orchestrator.testbeds.agent.messages import MessageFields
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
 
 CHUNK = 65536
@@ -33,7 +33,7 @@ Key = tuple[str, str, int]
 """Job, node of the follower, and number of the connection."""
 
 
-class Stream:
+class RelayedStream:
     """One end of a relayed connection.
 
     Args:
@@ -60,14 +60,14 @@ class Stream:
         self._to_write = bytearray()
         self._written = 0
         """Number of bytes that were written to the rank, or discarded since the rank has closed its end."""
-        self._told = 0
+        self._last_reported = 0
         """Value of `_written` in the last message."""
         self._closed_here = self._closed_there = False
         self._watch()
 
-    def greet(self) -> None:
+    def request_connection(self) -> None:
         """Request the other agent to connect, because the leader is the first to send."""
-        self._tell(b"")
+        self._send_data(b"")
 
     def ready(self) -> None:
         """Write to the rank and read from it as much as is possible now."""
@@ -80,11 +80,11 @@ class Stream:
             except OSError:  # the rank was killed
                 self._close()
             else:
-                self._tell(data) if data else self._close()
+                self._send_data(data) if data else self._close()
         self._confirm()
         self._watch()
 
-    def receive(self, fields: Fields) -> None:
+    def receive(self, fields: MessageFields) -> None:
         """Process a message of the other agent."""
         offset, data = fields.whole("offset", 0), _data(fields)
         confirmed = fields.whole("received", 0) - self._confirmed
@@ -99,11 +99,11 @@ class Stream:
             self._closed_there = self._closed_there or fields.is_set("closed")
         self._write()
         if fields.is_set("again"):
-            self.repeat()
+            self.resend()
         self._confirm()
         self._watch()
 
-    def repeat(self, *, again: bool = False) -> None:
+    def resend(self, *, again: bool = False) -> None:
         """Send all unconfirmed bytes. With `again`, request the same from the other agent."""
         start = 0
         while again or start < len(self._sent) or self._closed_here:
@@ -115,7 +115,7 @@ class Stream:
                 break
 
     def _close(self) -> None:
-        """Close this end, and tell the other agent."""
+        """Close this end, and inform the other agent."""
         if not self._closed_here:
             self._closed_here = True
             self._watch()
@@ -145,16 +145,16 @@ class Stream:
         self._to_write.clear()
 
     def _confirm(self) -> None:
-        if self._written - self._told >= CONFIRM and not self._closed_here:
-            self._tell(b"")
+        if self._written - self._last_reported >= CONFIRM and not self._closed_here:
+            self._send_data(b"")
 
-    def _tell(self, data: bytes) -> None:
+    def _send_data(self, data: bytes) -> None:
         offset = self._confirmed + len(self._sent)
         self._sent += data
         self._message(offset, data)
 
     def _message(self, offset: int, data: bytes, *, closed: bool = False, again: bool = False) -> None:
-        self._told = self._written
+        self._last_reported = self._written
         flags = {name: True for name, flag in (("closed", closed), ("again", again)) if flag}
         self._send(offset=offset, received=self._written, data=base64.b64encode(data).decode(), **flags)
 
@@ -184,44 +184,44 @@ class Relays:
     def __init__(self, selector: selectors.BaseSelector, outbox: Outbox, node: str) -> None:
         """Start without connections."""
         self._selector, self._outbox, self._node = selector, outbox, node
-        self._streams: dict[Key, Stream] = {}
+        self._streams: dict[Key, RelayedStream] = {}
         self._leaders: dict[str, str] = {}
         """Job -> path of the socket of its leader on this node."""
-        self._doors: dict[str, tuple[socket.socket, str]] = {}
+        self._listeners: dict[str, tuple[socket.socket, str]] = {}
         """Job -> the socket to which its follower on this node connects, and the path of the socket."""
         self._number = 0
 
-    def lead(self, job: str, path: str) -> None:
+    def add_leader(self, job: str, path: str) -> None:
         """Accept connections to the leader of a job, which listens at `path`."""
         self._leaders[job] = path
 
-    def follow(self, job: str, path: str, leader: str) -> None:
+    def add_follower(self, job: str, path: str, leader: str) -> None:
         """Listen at `path` for the follower of a job, whose leader is on the node `leader`."""
-        door = socket.socket(socket.AF_UNIX)
-        self._doors[job] = door, path
-        door.bind(path)
-        door.listen(1)
+        listener = socket.socket(socket.AF_UNIX)
+        self._listeners[job] = listener, path
+        listener.bind(path)
+        listener.listen(1)
 
-        def enter() -> None:
-            peer = door.accept()[0]
-            self._close_door(job)
+        def accept() -> None:
+            peer = listener.accept()[0]
+            self._close_listener(job)
             self._number += 1
-            self._open((job, self._node, self._number), peer, leader).greet()
+            self._open((job, self._node, self._number), peer, leader).request_connection()
 
-        self._selector.register(door, selectors.EVENT_READ, enter)
+        self._selector.register(listener, selectors.EVENT_READ, accept)
 
-    def leads(self, job: str) -> bool:
+    def has_leader(self, job: str) -> bool:
         """Return whether the leader of a job is on this node and relayed."""
         return job in self._leaders
 
     def forget(self, job: str) -> None:
-        """Forget a job whose rank has ended. Its connections end by themselves, since the rank has closed them."""
+        """Remove a job whose rank has ended. Its connections end without further action: the rank has closed them."""
         self._leaders.pop(job, None)
-        self._close_door(job)
+        self._close_listener(job)
 
     def receive(self, message: dict[str, Any]) -> None:
         """Process a message of another agent."""
-        fields = Fields(message)
+        fields = MessageFields(message)
         job, rank = fields.text("job"), fields.text("rank")
         key = job, rank, fields.whole("stream", 1)
         if fields.text("to") != self._node:
@@ -235,12 +235,12 @@ class Relays:
         if stream is not None:
             stream.receive(fields)
 
-    def repeat(self) -> None:
+    def resend(self) -> None:
         """Repeat all unconfirmed bytes, and request the same from the other agents: messages may be lost."""
         for stream in list(self._streams.values()):
-            stream.repeat(again=True)
+            stream.resend(again=True)
 
-    def _connect(self, key: Key) -> Stream | None:
+    def _connect(self, key: Key) -> RelayedStream | None:
         """Connect a follower to the leader of its job on this node; None: the leader is not on this node."""
         path = self._leaders.get(key[0])
         if path is None:
@@ -254,27 +254,27 @@ class Relays:
             return None
         return self._open(key, peer, key[1])
 
-    def _open(self, key: Key, peer: socket.socket, to: str) -> Stream:
+    def _open(self, key: Key, peer: socket.socket, to: str) -> RelayedStream:
         def ended() -> None:
             self._streams.pop(key, None)
 
-        stream = self._streams[key] = Stream(self._selector, peer, partial(self._send, key, to), ended)
+        stream = self._streams[key] = RelayedStream(self._selector, peer, partial(self._send, key, to), ended)
         return stream
 
     def _send(self, key: Key, to: str, **fields: Any) -> None:
         job, rank, number = key
-        self._outbox.tell_now("relay", job=job, rank=rank, stream=number, to=to, **fields)
+        self._outbox.send_unnumbered("relay", job=job, rank=rank, stream=number, to=to, **fields)
 
-    def _close_door(self, job: str) -> None:
-        if job in self._doors:
-            door, path = self._doors.pop(job)
+    def _close_listener(self, job: str) -> None:
+        if job in self._listeners:
+            listener, path = self._listeners.pop(job)
             with contextlib.suppress(KeyError):  # the follower could not be launched
-                self._selector.unregister(door)
-            door.close()
+                self._selector.unregister(listener)
+            listener.close()
             Path(path).unlink(missing_ok=True)
 
 
-def _data(fields: Fields) -> bytes:
+def _data(fields: MessageFields) -> bytes:
     value = fields.value("data")
     if not isinstance(value, str) or len(value) > 2 * CHUNK:
         raise InputError(f"data is not a text of at most {2 * CHUNK} characters")

@@ -31,7 +31,7 @@ class Sampler:
     Args:
         cpus: the CPUs of the node; empty for an emulated node.
         host: whether to sample the whole machine as well. Its energy is sampled only for nodes with CPUs, because it
-            says nothing about emulated nodes.
+            is not related to emulated nodes.
         powercap: the folder with the energy counters.
     """
 
@@ -48,7 +48,7 @@ class Sampler:
 
         Args:
             ranks: IDs of the child processes that have not been reaped.
-            commands: IDs of those that run a command: their descendants count as well.
+            commands: IDs of the ranks that run a command. Their descendants count as well.
 
         Returns:
             `cpu_s`: CPU time of this process and of all its ranks, s. `busy_s`, `steal_s`: time in which the CPUs of
@@ -157,7 +157,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def _descendants_cpu_s(pid: int) -> float:
-    """Return the CPU time of the descendants of a process, with those that they have reaped, s."""
+    """Return the CPU time of the descendants of a process, including reaped descendants, s."""
     ticks = 0
     for process in processes_of(pid)[1:]:
         with contextlib.suppress(OSError):  # it has ended

@@ -21,7 +21,7 @@ STATES = ("healthy", "degraded", "unhealthy")
 """The states of a node. A degraded node can be used, but distorts results; an unhealthy node should be left out."""
 
 
-class Signal(NamedTuple):
+class NodeSignal(NamedTuple):
     """A figure by which a node is judged."""
 
     meaning: str
@@ -33,26 +33,26 @@ class Signal(NamedTuple):
 
 
 SIGNALS = {
-    "load": Signal("load average of the last minute, over the CPUs of the machine", ""),
-    "cpu_pressure": Signal("time in which a process of the machine waited for a CPU", "%"),
-    "io_pressure": Signal("time in which a process of the machine waited for input or output", "%"),
-    "memory_pressure": Signal("time in which a process of the machine waited for memory", "%"),
-    "memory_free_mib": Signal("free memory", "MiB", falls=True),
-    "disk_free_mib": Signal("free space on the disk of the spool", "MiB", falls=True),
-    "shared_free_mib": Signal("free space in /dev/shm", "MiB", falls=True),
-    "cpu_quota": Signal("CPU quota of the control group, over the cores of the node", "%", falls=True),
-    "memory_limit": Signal("memory limit of the control group, over the memory of the node", "%", falls=True),
-    "process_limit": Signal("largest number of processes of the control group", "", falls=True),
-    "clock_offset_s": Signal("difference of the time of day from this machine", "s"),
-    "round_trip_s": Signal("shortest round trip of a message", "s"),
-    "outside_load": Signal("load by other processes, over the cores of the node", "%"),
-    "steal": Signal("CPU time taken by the hypervisor", "%"),
-    "rate_deviation": Signal("deviation of the work rate from the median of the group", "%"),
+    "load": NodeSignal("load average of the last minute, over the CPUs of the machine", ""),
+    "cpu_pressure": NodeSignal("time in which a process of the machine waited for a CPU", "%"),
+    "io_pressure": NodeSignal("time in which a process of the machine waited for input or output", "%"),
+    "memory_pressure": NodeSignal("time in which a process of the machine waited for memory", "%"),
+    "memory_free_mib": NodeSignal("free memory", "MiB", falls=True),
+    "disk_free_mib": NodeSignal("free space on the disk of the spool", "MiB", falls=True),
+    "shared_free_mib": NodeSignal("free space in /dev/shm", "MiB", falls=True),
+    "cpu_quota": NodeSignal("CPU quota of the control group, over the cores of the node", "%", falls=True),
+    "memory_limit": NodeSignal("memory limit of the control group, over the memory of the node", "%", falls=True),
+    "process_limit": NodeSignal("largest number of processes of the control group", "", falls=True),
+    "clock_offset_s": NodeSignal("difference of the time of day from this machine", "s"),
+    "round_trip_s": NodeSignal("shortest round trip of a message", "s"),
+    "outside_load": NodeSignal("load by other processes, over the cores of the node", "%"),
+    "steal": NodeSignal("CPU time taken by the hypervisor", "%"),
+    "rate_deviation": NodeSignal("deviation of the work rate from the median of the group", "%"),
 }
 """Signal -> its meaning and unit."""
 
 
-class Limits(BaseModel):
+class NodeLimits(BaseModel):
     """The limits of a signal."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -61,7 +61,7 @@ class Limits(BaseModel):
     unhealthy: Annotated[float, Field(ge=0)] | None = None
 
 
-class Cause(NamedTuple):
+class NodeCause(NamedTuple):
     """A signal beyond a limit."""
 
     signal: str
@@ -77,7 +77,7 @@ class NodeHealth:
 
     node: str
     state: str
-    causes: tuple[Cause, ...]
+    causes: tuple[NodeCause, ...]
     signals: Mapping[str, float]
     error: str | None = None
 
@@ -92,7 +92,7 @@ class NodeHealth:
         return {"state": self.state, "error": self.error, "causes": causes, "signals": dict(self.signals)}
 
 
-def read_limits(path: Path = SHIPPED) -> dict[str, dict[str, Limits]]:
+def read_limits(path: Path = SHIPPED) -> dict[str, dict[str, NodeLimits]]:
     """Read a file of thresholds.
 
     Returns:
@@ -102,7 +102,7 @@ def read_limits(path: Path = SHIPPED) -> dict[str, dict[str, Limits]]:
         InputError: the file cannot be read or is invalid; the message has the line.
     """
     yaml = YamlFile.read(path, "thresholds of nodes", hint=HINT, unreadable="check --health")
-    return limits_of(yaml, LimitsFile[Limits], SIGNALS)
+    return limits_of(yaml, LimitsFile[NodeLimits], SIGNALS)
 
 
 def kind_of(node: Node) -> str:
@@ -110,7 +110,7 @@ def kind_of(node: Node) -> str:
     return "emulated" if node.emulated else "paced" if node.duty_or(None) < 1 else "computing"
 
 
-def judge(reports: Sequence[NodeReport], limits: Mapping[str, Mapping[str, Limits]]) -> list[NodeHealth]:
+def judge(reports: Sequence[NodeReport], limits: Mapping[str, Mapping[str, NodeLimits]]) -> list[NodeHealth]:
     """Return the health of each node. A node whose agent has not answered is unhealthy."""
     medians = work_rates(reports)
     found = []
@@ -164,14 +164,14 @@ def _between(report: NodeReport, cores: int) -> dict[str, float | None]:
     return {"outside_load": max(0.0, busy - own) / span, "steal": (last["steal_s"] - first["steal_s"]) / span}
 
 
-def _causes(signals: Mapping[str, float], limits: Mapping[str, Limits]) -> Iterable[Cause]:
+def _causes(signals: Mapping[str, float], limits: Mapping[str, NodeLimits]) -> Iterable[NodeCause]:
     """Yield the signals beyond a limit, each with the worse of its states."""
     for name, value in signals.items():
-        signal, of_signal = SIGNALS[name], limits.get(name, Limits())
+        signal, of_signal = SIGNALS[name], limits.get(name, NodeLimits())
         for state, limit in (("unhealthy", of_signal.unhealthy), ("degraded", of_signal.degraded)):
             if limit is not None and (value < limit if signal.falls else value > limit):
                 text = f"{signal.meaning}: {_shown(value, signal.unit)} (limit {_shown(limit, signal.unit)})"
-                yield Cause(name, value, limit, state, text)
+                yield NodeCause(name, value, limit, state, text)
                 break
 
 

@@ -28,11 +28,11 @@ class NodeReport:
 
     Attributes:
         group: the name of the group of the node.
-        error: why the agent did not start or did not answer; None: it did both.
+        error: why the agent did not start or did not answer; None: no error.
         facts: the facts, as defined by the wire protocol; empty if there is an error.
         units_per_core_second: measured work rate of a core; None: not measured, or emulated.
-        clock: `offset_s` and `round_trip_s` of the agent's monotonic clock; empty: the clock is that of this machine.
-        wall_offset_s: time of day of the node minus that of this machine, s.
+        clock: `offset_s` and `round_trip_s` of the agent's monotonic clock; empty: the clock of this machine.
+        wall_offset_s: time of day of the node minus time of day of this machine, s.
         samples: the counters of the node at the start and at the end of the survey.
     """
 
@@ -64,7 +64,7 @@ def survey(
     *,
     measure: bool = False,
     seconds: float = 0.0,
-    say: Callable[[str], None] = lambda step: None,
+    on_step: Callable[[str], None] = lambda step: None,
 ) -> list[NodeReport]:
     """Start an agent on each node, collect its facts, and stop the agents.
 
@@ -75,7 +75,7 @@ def survey(
         measure: whether to claim the CPUs of computing nodes and measure their work rate. A node on which a replay is
             running then has an error.
         seconds: time between the two samples of the counters of the nodes, wall s; 0: one sample.
-        say: function that reports the steps of providers to the user.
+        on_step: function that reports the steps of providers to the user.
     """
     reports = {node.name: NodeReport(node, group.name) for group in inventory.groups for node in group.nodes}
     probed = {
@@ -87,7 +87,7 @@ def survey(
         spool = Path(folder) / "spool"
         testbed: Testbed
         if chosen.testbed == AGENTS:
-            testbed = AgentTestbed(chosen, spool, drain=True, say=say)
+            testbed = AgentTestbed(chosen, spool, drain=True, on_step=on_step)
         else:
             testbed = TESTBEDS.load(chosen.testbed)(chosen, spool)
         try:
@@ -116,7 +116,7 @@ class _Survey:
 
     def run(self, seconds: float) -> None:
         """Collect the facts, and two samples that are `seconds` apart."""
-        self._ask({"type": "facts"}, lambda report: bool(report.facts))
+        self._request({"type": "facts"}, lambda report: bool(report.facts))
         self._sample(1)
         if seconds:
             self._listen(time.monotonic() + seconds)
@@ -132,9 +132,9 @@ class _Survey:
         """Wait until each node has `count` samples. Heartbeats, which come without a request, have samples too."""
         for report in self.reports:
             del report.samples[count - 1 :]
-        self._ask({"type": "sample", "calibrate": False}, lambda report: len(report.samples) >= count)
+        self._request({"type": "sample", "calibrate": False}, lambda report: len(report.samples) >= count)
 
-    def _ask(self, message: Mapping[str, Any], answered: Callable[[NodeReport], bool]) -> None:
+    def _request(self, message: Mapping[str, Any], answered: Callable[[NodeReport], bool]) -> None:
         """Send a message to each agent, and wait for the answers."""
         for index, report in enumerate(self.reports):
             if report.error is None:
@@ -166,12 +166,12 @@ class _Survey:
                 report.error = str(message.get("reason") or message.get("what"))
 
 
-def load_with_facts(source: Path | str, *, say: Callable[[str], None] = lambda step: None) -> Inventory:
+def load_with_facts(source: Path | str, *, on_step: Callable[[str], None] = lambda step: None) -> Inventory:
     """Read an inventory, and determine the CPUs of nodes whose number of cores is unknown.
 
     Args:
         source: a file, or the name of an inventory that tracebed provides.
-        say: function that reports the steps of providers to the user.
+        on_step: function that reports the steps of providers to the user.
 
     Raises:
         InputError: the inventory is invalid.
@@ -179,10 +179,10 @@ def load_with_facts(source: Path | str, *, say: Callable[[str], None] = lambda s
     """
     inventory = load_inventory(source, facts_follow=True)
     unknown = {node.name: node for node in inventory.nodes if not node.cores}
-    return known(inventory, survey(inventory.with_nodes(unknown), say=say)) if unknown else inventory
+    return described(inventory, survey(inventory.with_nodes(unknown), on_step=on_step)) if unknown else inventory
 
 
-def known(inventory: Inventory, reports: Iterable[NodeReport]) -> Inventory:
+def described(inventory: Inventory, reports: Iterable[NodeReport]) -> Inventory:
     """Return the inventory with the CPUs that the agents have found on nodes whose number of cores is unknown.
 
     Raises:

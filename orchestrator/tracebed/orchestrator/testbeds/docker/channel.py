@@ -95,7 +95,7 @@ class ExecChannel:
                     self._status = 128 - status if 128 < status < 128 + signal.NSIG else status
         return self._status
 
-    def last_words(self) -> str:
+    def exit_reason(self) -> str:
         """Return how the command ended, the state of its container, and the last line of its standard error."""
         status = self.poll()
         how = "closed its output" if status is None else f"ended with status {status}"

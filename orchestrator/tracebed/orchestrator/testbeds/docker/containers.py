@@ -16,7 +16,7 @@ from tracebed.orchestrator.testbeds.agent.claims import SPACE
 from tracebed.orchestrator.testbeds.docker.engine import check_address
 from tracebed.orchestrator.testbeds.docker.image import BASE
 from tracebed.orchestrator.testbeds.nodes import Group, Node
-from tracebed.orchestrator.testbeds.settings import Settings as BaseSettings
+from tracebed.orchestrator.testbeds.settings import ProviderSettings
 
 TESTBED_LABEL, NODE_LABEL = "tracebed.testbed", "tracebed.node"
 """Labels with the set of containers that a group has, and with the name of the node."""
@@ -32,7 +32,7 @@ USER = 10001
 MEMORY = "rw,nosuid,nodev,noexec,mode=1777"
 
 
-class Settings(BaseSettings):
+class DockerSettings(ProviderSettings):
     """The keys of a group of containers."""
 
     splits_this_machine: ClassVar[bool] = True
@@ -56,7 +56,7 @@ class Settings(BaseSettings):
     """Size of /dev/shm and of /tmp, which are in memory, MiB each."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> Settings:
+    def _consistent(self) -> DockerSettings:
         if self.daemon is not None:
             check_address(self.daemon, None if self.tls is None else Path(self.tls))
         elif self.tls is not None:
@@ -70,8 +70,8 @@ class Settings(BaseSettings):
 
 
 def testbed_label(group: Group) -> str:
-    """Return the value of `TESTBED_LABEL` for a group: the same for each run of the user on this machine."""
-    assert isinstance(group.settings, Settings)
+    """Return the value of `TESTBED_LABEL` for a group. It is constant for a user of this machine."""
+    assert isinstance(group.settings, DockerSettings)
     if group.settings.existing is not None:
         return group.settings.existing
     place = f"{os.uname().nodename}:{os.getuid()}:{group.mark}"
@@ -84,7 +84,7 @@ def name(testbed: str, node: Node) -> str:
     return f"tracebed-{testbed}-{node.name if valid else _digest(node.name)}"
 
 
-def options(settings: Settings, node: Node, testbed: str, image: str) -> dict[str, Any]:
+def options(settings: DockerSettings, node: Node, testbed: str, image: str) -> dict[str, Any]:
     """Return the arguments of `docker.containers.create` for the container of a node, without its network.
 
     The container has no capabilities, cannot gain privileges, and can only write to folders in memory.

@@ -29,10 +29,10 @@ TUNNEL_S = 30.0
 CONNECTIONS = 32
 """Number of idle connections to an engine that are kept."""
 OLDEST_API = "1.41"
-"""Version of Docker's API for the request of the engine's own version: that of Docker 20.10 and Podman 4."""
+"""Version of Docker's API for the request of the engine's own version, supported by Docker 20.10 and Podman 4."""
 REMOTE_SOCKET = "/var/run/docker.sock"
 TLS_FILES = ("ca.pem", "cert.pem", "key.pem")
-"""Files of a folder with TLS certificates: those of Docker's `DOCKER_CERT_PATH`."""
+"""Files of a folder with TLS certificates, named as in Docker's `DOCKER_CERT_PATH`."""
 START = "start Docker (systemctl start docker), or set the address of an engine: `daemon:` or DOCKER_HOST"
 
 

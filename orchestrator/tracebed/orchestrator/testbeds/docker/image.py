@@ -26,16 +26,16 @@ MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 """Architecture as Podman names it -> as Python names it."""
 
 
-def node_image(engine: Engine, base: str, say: Callable[[str], None]) -> str:
+def node_image(engine: Engine, base: str, on_step: Callable[[str], None]) -> str:
     """Return the ID of the image of the nodes. Build the image if the engine lacks it.
 
     Args:
         engine: the engine.
         base: an image with Python 3.11 or newer, as `python3`.
-        say: function that reports a step of a long operation to the user.
+        on_step: function that reports a step of a long operation to the user.
 
     Raises:
-        TestbedError: the engine does not have the base and cannot get it, or the build fails.
+        TestbedError: the base image is missing and cannot be pulled, or the build fails.
     """
     import docker.errors
 
@@ -44,7 +44,7 @@ def node_image(engine: Engine, base: str, say: Callable[[str], None]) -> str:
     with tempfile.TemporaryDirectory(prefix="tracebed-") as folder:
         archive = wheel(Path(folder), f"linux-{MACHINES.get(machine, machine)}")
         files = {"Dockerfile": DOCKERFILE.read_bytes(), archive.name: archive.read_bytes()}
-    base_id = _base(engine, base, say).id or ""
+    base_id = _base(engine, base, on_step).id or ""
     digest = hashlib.sha256(base_id.encode())
     for name, content in files.items():
         digest.update(f"{name}:{len(content)}:".encode() + content)
@@ -54,7 +54,7 @@ def node_image(engine: Engine, base: str, say: Callable[[str], None]) -> str:
             return _named(engine.client.images.get(tag))
         except docker.errors.ImageNotFound:
             pass
-    say(f"building the image {tag} from {base}")
+    on_step(f"building the image {tag} from {base}")
     try:
         with engine.errors(f"the image {tag} cannot be built"):
             image, _ = engine.client.images.build(
@@ -84,7 +84,7 @@ def _named(image: Image) -> str:
     return str(image.id)
 
 
-def _base(engine: Engine, base: str, say: Callable[[str], None]) -> Image:
+def _base(engine: Engine, base: str, on_step: Callable[[str], None]) -> Image:
     """Return the base image. Pull it unless the engine has it."""
     import docker.errors
 
@@ -95,7 +95,7 @@ def _base(engine: Engine, base: str, say: Callable[[str], None]) -> Image:
         try:
             return engine.client.images.get(base)
         except docker.errors.ImageNotFound:
-            say(f"pulling the image {base}")
+            on_step(f"pulling the image {base}")
             return engine.client.images.pull(base, tag=None if ":" in base.rpartition("/")[2] else "latest")
 
 

@@ -55,17 +55,17 @@ class DockerProvider:
     Args:
         group: the nodes, and the settings of the group.
         folder: folder of this replay on this machine.
-        say: function that reports a step of a long operation to the user.
+        on_step: function that reports a step of a long operation to the user.
     """
 
     name: ClassVar[str] = "docker"
-    Settings: ClassVar[type[BaseModel]] = containers.Settings
+    Settings: ClassVar[type[BaseModel]] = containers.DockerSettings
     shared = False
     fan_out = 8
 
-    def __init__(self, group: Group, folder: Path, say: Callable[[str], None]) -> None:
-        assert isinstance(group.settings, containers.Settings)
-        self.group, self.folder, self.say = group, folder, say
+    def __init__(self, group: Group, folder: Path, on_step: Callable[[str], None]) -> None:
+        assert isinstance(group.settings, containers.DockerSettings)
+        self.group, self.folder, self.on_step = group, folder, on_step
         self.settings = group.settings
         self.made = False
         self.testbed = containers.testbed_label(group)
@@ -91,20 +91,20 @@ class DockerProvider:
             if self.settings.existing is not None:
                 self._check_existing(found)
                 return
-            image = self.settings.image or node_image(self.engine, self.settings.base, self.say)
-            wanted = {node: containers.options(self.settings, node, self.testbed, image) for node in self.group.nodes}
-            for node, options in wanted.items():
+            image = self.settings.image or node_image(self.engine, self.settings.base, self.on_step)
+            expected = {node: containers.options(self.settings, node, self.testbed, image) for node in self.group.nodes}
+            for node, options in expected.items():
                 self._check_unchanged(node, found.get(node.name), options)
             todo = [node for node in self.group.nodes if found.get(node.name, {}).get("State") != "running"]
             if todo:
-                self.say(f"starting {len(todo)} containers")
+                self.on_step(f"starting {len(todo)} containers")
             if any(node.name not in found for node in self.group.nodes):
                 note_making(self)
             network = self._network()
             errors: list[TestbedError] = []
 
             def each(step: Callable[[Node], None], nodes: Iterable[Node]) -> list[Node]:
-                """Carry out a step for nodes at once, and return those for which it has not failed."""
+                """Carry out a step for all nodes concurrently, and return the nodes without a failure."""
 
                 def attempt(node: Node) -> bool:
                     try:
@@ -117,7 +117,7 @@ class DockerProvider:
                 nodes = list(nodes)
                 return [node for node, done in zip(nodes, pool.map(attempt, nodes), strict=True) if done]
 
-            made = each(lambda node: self._make(node, wanted[node], network, found.get(node.name)), todo)
+            made = each(lambda node: self._make(node, expected[node], network, found.get(node.name)), todo)
             others = self._other_computing()
             each(self._start, each(lambda node: self._refuse_shared_cpus(node, others), made))
             self._containers = self._find()
@@ -236,7 +236,7 @@ class DockerProvider:
         self._containers = found
 
     def _check_unchanged(self, node: Node, found: Facts | None, options: dict[str, Any]) -> None:
-        """Raise TestbedError if a running container of the node has other options than a new container would have."""
+        """Raise TestbedError if the options of a running container differ from the options of a new container."""
         if found and found["State"] in LIVE and found["Labels"].get(CONFIG_LABEL) != options["labels"][CONFIG_LABEL]:
             raise TestbedError(
                 "its container runs with other settings, or another version of tracebed",
@@ -280,7 +280,7 @@ class DockerProvider:
         return self.engine.client.networks.list(filters={"label": f"{TESTBED_LABEL}={self.testbed}"})
 
     def _other_computing(self) -> list[Facts]:
-        """Return the containers of other testbeds that compute, or will compute before those of this group.
+        """Return the containers of other testbeds that compute, or will compute before this group.
 
         Claims of agents do not work across containers, because their networks are separate. Containers are created
         before this check and started after it, so at least one of two concurrent testbeds finds the other. The testbed
@@ -324,7 +324,7 @@ class DockerProvider:
         A busy engine may still be removing a container, or its network endpoint, that it reports as removed.
         """
         if found := self._find():
-            self.say(f"removing {len(found)} containers")
+            self.on_step(f"removing {len(found)} containers")
         until = time.monotonic() + REMOVAL_S
         while True:
             try:

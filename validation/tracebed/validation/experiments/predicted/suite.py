@@ -121,7 +121,14 @@ class _Loader:
             tolerances = Tolerances.load(self.folder / file) if file else Tolerances.default()
         with self._at("noise"):
             noise = NoiseProfile.load(self.folder / experiment.noise) if experiment.noise else None
-        return Suite(self.file, cases, Campaign(self.file, cells, frozenset(chosen)) if cells else None, simulators, tolerances, noise)
+        return Suite(
+            self.file,
+            cases,
+            Campaign(self.file, cells, frozenset(chosen)) if cells else None,
+            simulators,
+            tolerances,
+            noise,
+        )
 
     def _names(self, point: Point) -> dict[str, str]:
         """Return the values of the placeholders in patterns of paths, and the testbed."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.batch.base import Settings
+from tracebed.orchestrator.batch.base import BatchSettings
 from tracebed.orchestrator.batch.session import BatchOptions
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.programs import shortest_replay
@@ -141,7 +141,7 @@ def cell_of(
     if spec.scheduler is not None:
         conf = folder / spec.scheduler_conf if spec.scheduler_conf is not None else None
         scheduler = BatchOptions(
-            setup.timing.speed, spec.scheduler, Settings(spec.partition, tuple(spec.scheduler_options), conf)
+            setup.timing.speed, spec.scheduler, BatchSettings(spec.partition, tuple(spec.scheduler_options), conf)
         )
         scheduler.system()  # checks the options
         setup = Setup.of(setup, over_limit=OverLimit.KILL)

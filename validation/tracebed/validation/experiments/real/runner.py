@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tracebed.errors import InputError, TracebedError
 from tracebed.orchestrator.batch import session as batch
-from tracebed.orchestrator.batch.abandoned import cancel_left
+from tracebed.orchestrator.batch.abandoned import cancel_leftover_jobs
 from tracebed.orchestrator.replay import session
 from tracebed.orchestrator.run import Run
 from tracebed.validation.experiments.real import store
@@ -103,7 +103,7 @@ def _replay(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float]
         raise InputError(f"cannot be written: {error.strerror}", where=str(output.parent)) from error
     for left in store.left_folders(slot, folder):
         if cell.scheduler is not None:
-            cancel_left(left, cell.scheduler.system())
+            cancel_leftover_jobs(left, cell.scheduler.system())
         shutil.rmtree(left)
 
     def progress(ended: int) -> None:

@@ -3,9 +3,9 @@
 from tracebed.validation.simulators.elastisim.driver import SUPPORTED, simulate
 from tracebed.validation.simulators.elastisim.program import version
 from tracebed.validation.simulators.elastisim.reader import read, recognizes
-from tracebed.validation.simulators.simulator import Simulator
+from tracebed.validation.simulators.simulator import ExternalSimulator
 
-SIMULATOR = Simulator(
+SIMULATOR = ExternalSimulator(
     name="elastisim",
     title="ElastiSim (SimGrid): drive the program, or read job_statistics.csv and its related files",
     read=read,

@@ -17,7 +17,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.simulation.overheads import Overheads
@@ -62,7 +62,7 @@ class ElastisimExecutor:
         """Start before the first submission. Reject the jobs that are larger than the machine."""
         self.jobs, self.overheads, self.interval_s = jobs, overheads, interval_s
         self.cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], placement)
-        self.record = Record(jobs)
+        self.record = ScheduleRecord(jobs)
         self.scheduler = Scheduler(jobs, self.cluster, policy, self, interval_s=interval_s, priority=priority)
         low = self.scheduler.jobs.low
         self.sent = [job for job in range(len(jobs)) if low[job] <= len(nodes)]
@@ -180,7 +180,7 @@ class ElastisimExecutor:
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
         """Keep the resize until the first scheduling point of the job at which all new ranks have joined."""
-        self.record.resize_asked(job, before, len(nodes), self._now)
+        self.record.resize_requested(job, before, len(nodes), self._now)
         self._resizes[job] = (nodes, self._now + self.overheads.expand(len(nodes) - before))
         return False
 

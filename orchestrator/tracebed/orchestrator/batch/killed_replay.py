@@ -1,7 +1,7 @@
 """The remains of a killed replay on a batch system: its journal and the records of its jobs.
 
-The jobs of a batch system continue after the replayer was killed. A resumed replay finds them again by their names, and
-submits at once the jobs whose time has passed. The pause stays in the times, because the batch system did not pause.
+The jobs of a batch system continue after the replayer was killed. A resumed replay finds the jobs by their names, and
+immediately submits the jobs that are due. The pause is part of the times, because the batch system did not pause.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.batch.loop import BatchReplayer
-from tracebed.orchestrator.batch.plan import Plan
-from tracebed.orchestrator.batch.retold import SCHEMA, Retold
+from tracebed.orchestrator.batch.plan import SubmissionPlan
+from tracebed.orchestrator.batch.reconstruction import SCHEMA, BatchReconstruction
 from tracebed.orchestrator.replay.journal import MISSING, read
 from tracebed.orchestrator.replay.recovery import lost_rows
 from tracebed.orchestrator.run import JOURNAL, RunInfo
@@ -23,7 +23,7 @@ IN_FLIGHT_S = 5.0
 """Time for which a submission may still be in progress after the replayer was killed, wall s."""
 
 
-class Past(Retold):
+class KilledReplay(BatchReconstruction):
     """The journal of a killed replay.
 
     Attributes:
@@ -46,7 +46,7 @@ class Past(Retold):
             super().__init__(self.facts, str(folder / JOURNAL))
             self.info.warnings += lost_rows(self.facts)
             for entry in self.entries:
-                self.take_in(entry)
+                self.apply(entry)
         except (LookupError, ValueError, TypeError) as error:
             what = f"the journal is damaged: {type(error).__name__}: {error}"
             raise InputError(what, where=str(folder), hint="replay again without --resume") from error
@@ -61,8 +61,8 @@ class Past(Retold):
         """The facts to write to the journal when the replay is resumed."""
         return {"end": None} | {name: value for name, value in self.facts.items() if name == MISSING}
 
-    def check(self, info: RunInfo, plan: Plan) -> None:
-        """Raise InputError unless `info` and `plan`, of the replay that resumes, are those of the journal."""
+    def check(self, info: RunInfo, plan: SubmissionPlan) -> None:
+        """Raise InputError unless `info` and `plan` of the resuming replay equal the journal's."""
         changed = [name for name in SAME if getattr(self.info, name) != getattr(info, name)]
         changed += [name for name in SAME_OF_SYSTEM if self.info.batch.get(name) != info.batch.get(name)]
         if self.info.workload["sha256"] != info.workload["sha256"] or self.plan.ids != plan.ids:
@@ -76,4 +76,4 @@ class Past(Retold):
         """Restore the state of the killed replayer in `replayer`, which has not begun."""
         replayer.jobs[:] = self.jobs
         replayer.latencies += [job.latency_s for job in self.jobs if job.latency_s]
-        replayer.resume(self.submitted, self.calling, IN_FLIGHT_S)
+        replayer.resume(self.submitted, self.submitting, IN_FLIGHT_S)

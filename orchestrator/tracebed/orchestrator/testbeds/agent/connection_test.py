@@ -9,14 +9,14 @@ from typing import Any
 
 from tracebed.benchmarks.rank import Mailbox
 from tracebed.orchestrator.testbeds.agent.launching import bindable, connectable
-from tracebed.orchestrator.testbeds.agent.messages import Fields
+from tracebed.orchestrator.testbeds.agent.messages import MessageFields
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
 
 CONNECT_S = 5.0
 """Time in which a connection must be made, s."""
 
 
-class Reaching:
+class ConnectionTest:
     """The port that other nodes try to reach, and the attempts of this node.
 
     Args:
@@ -32,7 +32,7 @@ class Reaching:
 
     def test(self, message: dict[str, Any]) -> None:
         """Listen on the address `bind`, or connect to `address`. Without either, stop listening."""
-        fields = Fields(message)
+        fields = MessageFields(message)
         if "address" in fields:
             self._connect(connectable(fields.value("address")))
             return
@@ -49,9 +49,9 @@ class Reaching:
             self._server.bind((host, 0))
             self._server.listen()
         except OSError as error:
-            self._outbox.tell_now("reached", reason=f"no rank can listen on {host}: {error.strerror}")
+            self._outbox.send_unnumbered("reached", reason=f"no rank can listen on {host}: {error.strerror}")
         else:
-            self._outbox.tell_now("reachable", address=list(self._server.getsockname()))
+            self._outbox.send_unnumbered("reachable", address=list(self._server.getsockname()))
 
     def _connect(self, address: tuple[str, int]) -> None:
         """Connect in the background. The event `reached` has the reason of a failure."""
@@ -65,6 +65,6 @@ class Reaching:
                     peer.connect(address)
             except OSError as error:
                 reason = f"no connection to {address[0]} port {address[1]}: {error.strerror or error}"
-            mailbox.post(lambda: self._outbox.tell_now("reached", reason=reason))
+            mailbox.post(lambda: self._outbox.send_unnumbered("reached", reason=reason))
 
         threading.Thread(target=connect, daemon=True).start()

@@ -1,6 +1,6 @@
-"""The witness of a replay: observations of the machine, the agents and the ranks while jobs run.
+"""The monitor of a replay: observations of the machine, the agents and the ranks while jobs run.
 
-The witness reads the entries of the journal, both during the replay and in a recovery. A recovered run therefore has
+The monitor reads the entries of the journal, both during the replay and in a recovery. A recovered run therefore has
 the same samples and the same health as the run that the replay would have saved.
 """
 
@@ -49,12 +49,12 @@ class LoopWatch:
     """
 
     def __init__(self, period_s: float) -> None:
-        """Start without a sample. The first call of `woke` returns one."""
+        """Start without a sample. The first call of `sample` returns one."""
         self._period_s = period_s
         self._due = 0.0
         self._late_s = 0.0
 
-    def woke(self, due: float, now: float, *, last: bool = False) -> dict[str, float] | None:
+    def sample(self, due: float, now: float, *, last: bool = False) -> dict[str, float] | None:
         """Return a sample of the loop if one is due, else None.
 
         Args:
@@ -71,7 +71,7 @@ class LoopWatch:
 
 
 @dataclass
-class Work:
+class WorkTotals:
     """Work of ranks: completed units, and CPU and wall time in the kernel of the benchmark, summed over threads, s."""
 
     units: float = 0.0
@@ -96,14 +96,14 @@ class Work:
 
 
 @dataclass
-class NodeWitness:
+class NodeSamples:
     """The samples of a node."""
 
     cores: int
     first: Mapping[str, Any] | None = None
     """The last sample before the first submission, or the first sample if all are later."""
     last: Mapping[str, Any] | None = None
-    work: Work = field(default_factory=Work)
+    work: WorkTotals = field(default_factory=WorkTotals)
     """Work since the last sample."""
     late_s: float = NAN
     """Largest lateness of a rank since the last sample, s."""
@@ -122,13 +122,13 @@ class Largest:
     value: float = 0.0
     place: str = ""
 
-    def see(self, value: float, place: str) -> None:
+    def update(self, value: float, place: str) -> None:
         """Replace the value if `value` is larger."""
         if value > self.value:
             self.value, self.place = value, place
 
 
-class Witness:
+class Monitor:
     """Observations of the machine, the agents and the ranks. Times are wall s unless stated.
 
     Args:
@@ -148,10 +148,10 @@ class Witness:
         planned: completed job -> the time that its leader planned for its last run.
         launches: job -> time from its start to its first work, for jobs that share no node at their start.
         ends: job -> time from the last iteration of its leader to the end of the process.
-        broken: the jobs of which a rank was killed from outside.
+        broken: the jobs with a rank that was killed from outside.
         work: the work of all ranks.
         rates_after: node -> units per second of CPU time after the last job.
-        strays: (job, node) -> the CPUs that a process of the job allowed itself, and those that it was to have.
+        strays: (job, node) -> the CPUs in the mask that a process of the job set itself, and its allocated CPUs.
         halts: (job, node) -> the times for which the rank was stopped from outside; None: it did not continue.
         warnings: (node, warning of its agent) -> number of times. At most `WARNINGS` different ones.
         handovers: CPUs that were handed over between jobs that share a node.
@@ -160,7 +160,7 @@ class Witness:
     def __init__(self, jobs: Jobs, nodes: Sequence[Named], speed: float) -> None:
         """Start without entries."""
         self.jobs, self.speed = jobs, speed
-        self.nodes = [NodeWitness(node.cores) for node in nodes]
+        self.nodes = [NodeSamples(node.cores) for node in nodes]
         self.seen: set[int] = set()
         self.lost: set[int] = set()
         self.late, self.halt, self.loop_late, self.agent_late = Largest(), Largest(), Largest(), Largest()
@@ -170,7 +170,7 @@ class Witness:
         self.launches: dict[str, float] = {}
         self.ends: dict[str, float] = {}
         self.broken: set[str] = set()
-        self.work = Work()
+        self.work = WorkTotals()
         self.rates_after: dict[str, float] = {}
         self.strays: dict[tuple[str, str], str] = {}
         self.halts: dict[tuple[str, str], list[float | None]] = {}
@@ -208,7 +208,7 @@ class Witness:
             "pause": self._pause,
         }
 
-    def take_in(self, entry: Entry) -> None:
+    def apply(self, entry: Entry) -> None:
         """Process one entry of the journal."""
         if entry.node is not None:
             self.seen.add(self._numbers[entry.node])
@@ -232,8 +232,8 @@ class Witness:
 
     # -- figures of the whole replay -------------------------------------------------------------------------------
 
-    def outside(self, *, computing: bool) -> float | None:
-        """Return the load by processes that are not part of the replay, as a share of the cores; None: unknown.
+    def external_load(self, *, computing: bool) -> float | None:
+        """Return the load by processes outside the replay, as a share of the cores; None: unknown.
 
         Args:
             computing: whether to use the CPUs of the nodes. Otherwise the CPUs of the machines are used.
@@ -290,7 +290,7 @@ class Witness:
         if entry.time < self.started_at or node.first is None:
             node.first = data
         if entry.time >= self.started_at and entry.node not in self.rates_after:  # a calibration may delay a heartbeat
-            self.agent_late.see(data.get("late_s", 0.0), f"on {entry.node}")
+            self.agent_late.update(data.get("late_s", 0.0), f"on {entry.node}")
         if before is None or entry.time < self.started_at:
             return
 
@@ -301,7 +301,7 @@ class Witness:
         busy = rate("busy_s")
         outside = busy - rate("cpu_s")  # NaN: unknown
         work, late_s = node.work, node.late_s
-        node.work, node.late_s = Work(), NAN
+        node.work, node.late_s = WorkTotals(), NAN
         self._rows.extend(
             (
                 entry.time,
@@ -327,23 +327,23 @@ class Witness:
             self.work.add(weight * units, cpu_s, wall_s)
             node.work.add(weight * units, cpu_s, wall_s)
             self._late(node, late_s, place)
-            self.halt.see((wall_s - cpu_s) / cores, place)
+            self.halt.update((wall_s - cpu_s) / cores, place)
             if (leader := (job, number)) in self._begun:
                 ended = self._running(number, ended)
                 if job not in self._shared:  # such a job may have fewer cores
-                    self.halt.see(ended - self._begun[leader] - wall_s / cores, place)
+                    self.halt.update(ended - self._begun[leader] - wall_s / cores, place)
                 self._begun[leader] = ended
                 self._worked.add(leader)
 
-    def _late(self, node: NodeWitness, late_s: float, place: str) -> None:
+    def _late(self, node: NodeSamples, late_s: float, place: str) -> None:
         node.late_s = late_s if math.isnan(node.late_s) else max(node.late_s, late_s)
-        self.late.see(late_s, place)
+        self.late.update(late_s, place)
 
     def _loop_sample(self, entry: Entry) -> None:
         if entry.time < self.started_at:
             self._loop.clear()
         self._loop[1:] = [entry.data]
-        self.loop_late.see(entry.data["late_s"], f"at {entry.time:,.0f} s")
+        self.loop_late.update(entry.data["late_s"], f"at {entry.time:,.0f} s")
 
     def _start(self, entry: Entry) -> None:
         if "cores" in entry.data:  # on shared nodes a job first waits for the ranks of the other job
@@ -385,7 +385,7 @@ class Witness:
             self.planned[job] = data["planned_s"]
 
     def _lost(self, entry: Entry) -> None:
-        """Forget the leaders on the node: their jobs may run again, and have other ranks there."""
+        """Remove the leaders on the node: their jobs may run again, with other ranks."""
         number = self._numbers[entry.node or ""]
         self.lost.add(number)
         self._pauses.pop(number, None)  # those of the agent
@@ -421,7 +421,7 @@ class Witness:
         self.handovers.change(number, entry.job or "", before, after, at, since=since)
 
     def _pause(self, entry: Entry) -> None:
-        """Note the pause that ends, of the nodes whose agents were taken over. Other nodes have other agents now."""
+        """Record the pause that ends, for the nodes whose agents were taken over. Other nodes have new agents."""
         data, before = entry.data, self._pauses
         since = data["since"]
         numbers = {self._numbers[name]: total for name, total in data["left_out"].items()}

@@ -1,8 +1,9 @@
-"""The keeper of a command: a process that starts it, and ends everything that it has started.
+"""The watchdog of a command: a process that starts the command, and ends all processes of the command.
 
-The keeper is a child of the rank, and the parent of the command and of all processes that the command leaves behind. It
-ends them when the command has ended, when the rank asks for it, and when the rank is killed. The command is in the
-process group of the rank, so that the signals of the agent to the rank reach it; the keeper is not.
+The watchdog is a child of the rank, and the parent of the command and of its orphaned processes. The watchdog ends
+these processes when the command has ended, when the rank closes the connection, and when the rank is killed. The
+command is in the process group of the rank, so that it receives the signals of the agent to the rank. The watchdog is
+not in this group.
 
 Messages from the rank:  start (arguments, environment, folder, memory_mib)
 Messages to the rank:    started (pid), ended (status, reason)
@@ -34,31 +35,31 @@ LINE = 2**22
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-class Keeper:
-    """The keeper of one command, in the process of the rank.
+class Watchdog:
+    """The watchdog of one command, in the process of the rank.
 
     Attributes:
         pid: its process.
-        link: the connection to it. It is closed by the keeper after the end of the command.
+        link: the connection to the watchdog, which closes it after the end of the command.
     """
 
     def __init__(self) -> None:
-        """Fork the keeper. No other thread may run."""
+        """Fork the watchdog. No other thread may run."""
         group = os.getpgrp()
-        _adopt_orphans()  # the keeper may be killed
+        _become_subreaper()  # the watchdog may be killed
         self.link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.pid = os.fork()
         if self.pid == 0:
-            _become_keeper(theirs, group)
+            _become_watchdog(theirs, group)
         theirs.close()
 
     def start(self, command: Mapping[str, Any]) -> None:
         """Start a command. Its messages follow."""
-        with contextlib.suppress(BrokenPipeError):  # the keeper was killed: `receive` says so
+        with contextlib.suppress(BrokenPipeError):  # the watchdog was killed: `receive` returns None
             self.link.send(encode(command))
 
     def receive(self) -> dict[str, Any] | None:
-        """Return the next message; None: the keeper has ended."""
+        """Return the next message; None: the watchdog has ended."""
         try:
             line = self.link.recv(LINE)
         except OSError:
@@ -72,15 +73,15 @@ class Keeper:
         end_children()
 
 
-def _become_keeper(link: socket.socket, group: int) -> NoReturn:
-    """Turn the forked child into the keeper. It ends with `os._exit`, since the frames above are those of the rank."""
+def _become_watchdog(link: socket.socket, group: int) -> NoReturn:
+    """Turn the forked child into the watchdog. It ends with `os._exit`, because the outer frames belong to the rank."""
     try:
         os.setpgid(0, 0)
         for descriptor in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
             if descriptor > 2 and descriptor != link.fileno():
                 os.closerange(descriptor, descriptor + 1)
-        _adopt_orphans()
-        _keep(link, group)
+        _become_subreaper()
+        _watch_command(link, group)
     except BaseException:
         traceback.print_exc()
         raise
@@ -89,12 +90,12 @@ def _become_keeper(link: socket.socket, group: int) -> NoReturn:
         os._exit(0)
 
 
-def _adopt_orphans() -> None:
-    """Let this process become the parent of descendants whose parent ends."""
+def _become_subreaper() -> None:
+    """Make this process the parent of orphaned descendants."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _keep(link: socket.socket, group: int) -> None:
+def _watch_command(link: socket.socket, group: int) -> None:
     wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     signal.set_wakeup_fd(woken)
@@ -150,7 +151,7 @@ def end_children() -> None:
 
 
 def memory_mib() -> float:
-    """Return the memory of all descendants of this process, MiB. Memory that they share counts for each of them."""
+    """Return the memory of all descendants of this process, MiB. Shared memory is counted for each of them."""
     pages = 0
     for process in processes_of(os.getpid())[1:]:
         with contextlib.suppress(OSError):  # it has ended

@@ -13,7 +13,7 @@ from tracebed.orchestrator.testbeds.agent.spool import make_spool
 from tracebed.orchestrator.testbeds.nodes import Group
 
 
-class Use:
+class GroupLock:
     """The use of a group by this process, as a lock that the kernel releases when the process ends.
 
     Args:
@@ -25,7 +25,7 @@ class Use:
         self._group = group
         self._lock: int | None = None
 
-    def share(self) -> None:
+    def lock_shared(self) -> None:
         """Use the nodes beside other processes. While another process takes the nodes down, wait for its end.
 
         Raises:
@@ -33,7 +33,7 @@ class Use:
         """
         fcntl.flock(self._open(), fcntl.LOCK_SH)
 
-    def take(self) -> bool:
+    def lock_exclusive(self) -> bool:
         """Use the nodes alone, to take them down. Return False, without the lock, if another process uses them."""
         try:
             fcntl.flock(self._open(), fcntl.LOCK_EX | fcntl.LOCK_NB)

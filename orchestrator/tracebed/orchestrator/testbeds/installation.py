@@ -24,14 +24,14 @@ from tracebed.orchestrator.testbeds.unpacking import unpack
 from tracebed.orchestrator.testbeds.wheelhouse import wheel
 
 OLDEST_KERNEL = (4, 18)
-"""Oldest Linux that is accepted, that of Red Hat Enterprise Linux 8."""
+"""Oldest accepted Linux kernel: the kernel of Red Hat Enterprise Linux 8."""
 NEEDED_MIB = 64
 """Free space that an installation and the files of some jobs need, MiB."""
 DIGITS = 16
 """Number of hexadecimal digits that identify a wheel."""
 
 
-class Command(Protocol):
+class CommandRunner(Protocol):
     """A function that runs a command on a machine. Raises TestbedError if the command fails."""
 
     def __call__(self, arguments: Sequence[str], data: bytes = b"", output: IO[bytes] | None = None) -> bytes:
@@ -41,7 +41,7 @@ class Command(Protocol):
         """
 
 
-class Wheels:
+class WheelCache:
     """The wheel for each platform, made when it is first needed."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Wheels:
             return self._made[platform]
 
 
-class Station:
+class Installation:
     """The folder of a provider on a machine.
 
     Args:
@@ -70,14 +70,14 @@ class Station:
         command: runs a command on the machine.
     """
 
-    def __init__(self, where: str, folder: str, python: str, replay: str, command: Command) -> None:
+    def __init__(self, where: str, folder: str, python: str, replay: str, command: CommandRunner) -> None:
         """Describe the folder without reaching the machine."""
         self.where, self.folder, self.python, self.replay = where, folder, python, replay
         self._command = command
         self._lock = threading.Lock()
         self._facts: dict[str, Any] = {}
 
-    def up(self, wheels: Wheels, making: Callable[[], None] = lambda: None) -> bool:
+    def up(self, wheels: WheelCache, making: Callable[[], None] = lambda: None) -> bool:
         """Install tracebed, unless it is installed. Return whether it was installed now.
 
         Args:
@@ -119,7 +119,7 @@ class Station:
 
         Args:
             node: name of the node.
-            stamp: text that is greater than that of every earlier command for the node.
+            stamp: text that is greater than the stamps of all earlier commands for the node.
             arguments: arguments of the agent.
         """
         mark = "\n".join([self._facts["folder"], node, stamp])
@@ -183,7 +183,7 @@ _started_ns = time.time_ns()
 
 
 def next_stamp() -> str:
-    """Return a text that is greater than all earlier ones of this process, also if its clock is set back."""
+    """Return a text that is greater than all earlier results in this process, even if the clock is set back."""
     return f"{_started_ns + next(_stamps):020d}"
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tracebed.orchestrator.batch.base import Observation, Phase
-from tracebed.orchestrator.batch.plan import Plan
+from tracebed.orchestrator.batch.base import JobObservation, Phase
+from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.records import OwnRecord
 from tracebed.orchestrator.batch.wall import without_steps
 from tracebed.orchestrator.batch.watched import WatchedJob
@@ -18,7 +18,7 @@ from tracebed.states import JobState
 SCHEMA = "tracebed-batch-journal/2"
 
 
-class Retold:
+class BatchReconstruction:
     """The submission, observations and end of each job.
 
     Args:
@@ -29,7 +29,7 @@ class Retold:
         plan: the jobs.
         info: the facts of the run.
         jobs: the last known state of each job.
-        calling: jobs whose submission had no outcome yet.
+        submitting: jobs whose submission had no outcome yet.
         submitted: number of jobs whose submission had begun.
         steps: the steps of the wall clock that were detected (see `WallClock.steps`).
         interrupted: reason of the interruption; None: the replay was not interrupted.
@@ -37,11 +37,11 @@ class Retold:
 
     def __init__(self, facts: Mapping[str, Any], where: str | None = None) -> None:
         """Start without submitted jobs. Raises an exception if the facts are damaged."""
-        self.plan = Plan(**facts["plan"])
+        self.plan = SubmissionPlan(**facts["plan"])
         self.info = RunInfo.from_json(facts["info"], where=where)
         self.origin = float(facts["origin"])
         self.jobs = [WatchedJob() for _ in self.plan.ids]
-        self.calling: set[int] = set()
+        self.submitting: set[int] = set()
         self.submitted = 0
         self.steps: list[tuple[float, float]] = []
         self.interrupted: str | None = None
@@ -59,7 +59,7 @@ class Retold:
         """Return the time of the clock at a recorded wall time."""
         return without_steps(self.steps, wall)
 
-    def take_in(self, entry: Entry) -> None:
+    def apply(self, entry: Entry) -> None:
         """Process an entry. Raises an exception if it is damaged."""
         data = entry.data
         if entry.kind == "step":
@@ -74,10 +74,10 @@ class Retold:
         job = self.jobs[number]
         if entry.kind == "submitting":
             self.submitted = max(self.submitted, number + 1)
-            self.calling.add(number)
+            self.submitting.add(number)
             job.called = job.called or self.wall(entry.time)
         elif entry.kind in ("submitted", "refused"):
-            self.calling.discard(number)
+            self.submitting.discard(number)
             job.called, job.latency_s = data["called"], data.get("latency_s", 0.0)
             if entry.kind == "refused":
                 job.refuse(data["reason"])
@@ -91,10 +91,10 @@ def _observe(job: WatchedJob, entry: Entry) -> None:
     """Process an entry with the facts of `WatchedJob.facts`."""
     data = entry.data
     if seen := data["seen"]:
-        found = Observation(**seen)
+        found = JobObservation(**seen)
         job.seen = replace(found, phase=Phase(found.phase), state=JobState(found.state), nodes=tuple(found.nodes))
     job.first_nodes = tuple(data["first_nodes"])
-    job.stairs = [(at, tuple(nodes)) for at, nodes in data["stairs"]]
+    job.node_changes = [(at, tuple(nodes)) for at, nodes in data["stairs"]]
     job.reason = data["reason"]
     if entry.kind == "ended":
         job.ended, job.state = True, JobState(data["state"])

@@ -9,10 +9,10 @@ from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 
 KINDS = ("call", "start", "resize", "deny", "cores", "reject", "cancel")
-"""Kinds of `Decided`, which are also kinds of journal entries."""
+"""Kinds of `LoggedDecision`, which are also kinds of journal entries."""
 
 
-class Decided(NamedTuple):
+class LoggedDecision(NamedTuple):
     """A call of the policy, or a decision that the scheduler passed to its executor."""
 
     time: float
@@ -31,8 +31,8 @@ class Decided(NamedTuple):
         job = f" job {self.job}" if self.job else " of the policy"
         nodes = f" on {', '.join(self.nodes)}" if self.nodes else ""
         parts = ", ".join(f"cores {part.start} to {part.stop - 1} of {node}" for node, part in self.cores)
-        why = f" ({self.reason})" if self.reason else ""
-        return f"{self.kind}{job}{nodes}{f' ({parts})' if parts else ''}{why} at {self.time:.6f} s"
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"{self.kind}{job}{nodes}{f' ({parts})' if parts else ''}{reason} at {self.time:.6f} s"
 
 
 class DecisionLog:
@@ -46,32 +46,32 @@ class DecisionLog:
 
     def __init__(self, jobs: Jobs, cluster: Cluster, names: Sequence[str]) -> None:
         """Start without decisions."""
-        self.decisions: list[Decided] = []
+        self.decisions: list[LoggedDecision] = []
         self._ids, self._cluster, self._names = jobs.ids, cluster, names
 
     def call(self, now: float) -> None:
         """Add a call of the policy."""
-        self.decisions.append(Decided(now, "call"))
+        self.decisions.append(LoggedDecision(now, "call"))
 
     def start(self, now: float, job: int, nodes: Sequence[int]) -> None:
         """Add the start of `job` on `nodes`."""
-        self.decisions.append(Decided(now, "start", self._ids[job], self._named(nodes), self._shared(job)))
+        self.decisions.append(LoggedDecision(now, "start", self._ids[job], self._named(nodes), self._shared(job)))
 
     def resize(self, now: float, job: int, nodes: Sequence[int]) -> None:
         """Add the resize of `job` to `nodes`."""
-        self.decisions.append(Decided(now, "resize", self._ids[job], self._named(nodes)))
+        self.decisions.append(LoggedDecision(now, "resize", self._ids[job], self._named(nodes)))
 
-    def deny(self, now: float, job: int, wanted: int) -> None:
-        """Add the denial of the request of `job` for `wanted` nodes."""
-        self.decisions.append(Decided(now, "deny", self._ids[job], reason=f"{wanted} nodes"))
+    def deny(self, now: float, job: int, requested: int) -> None:
+        """Add the denial of the request of `job` for `requested` nodes."""
+        self.decisions.append(LoggedDecision(now, "deny", self._ids[job], reason=f"{requested} nodes"))
 
     def change_cores(self, now: float, job: int) -> None:
         """Add the change of the cores of `job`."""
-        self.decisions.append(Decided(now, "cores", self._ids[job], cores=self._shared(job)))
+        self.decisions.append(LoggedDecision(now, "cores", self._ids[job], cores=self._shared(job)))
 
     def refuse(self, now: float, kind: str, job: int, reason: str) -> None:
         """Add the rejection or the cancellation of `job`; `kind`: reject or cancel."""
-        self.decisions.append(Decided(now, kind, self._ids[job], reason=reason))
+        self.decisions.append(LoggedDecision(now, kind, self._ids[job], reason=reason))
 
     def _named(self, nodes: Sequence[int]) -> tuple[str, ...]:
         return tuple(self._names[node] for node in nodes)

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracebed.cpus import parse_cpus
-from tracebed.orchestrator.replay.orders import Orders
+from tracebed.orchestrator.replay.executor import ReplayExecutor
 from tracebed.orchestrator.replay.ranks import RunningJob
 from tracebed.orchestrator.replay.timeline import Timeline
 from tracebed.orchestrator.scheduling.core_changes import NEVER
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.testbeds.base import Event
 
 OUTLIVE_S = 10.0
@@ -19,8 +19,8 @@ OUTLIVE_S = 10.0
 LEADER_ENDED = "the leader has ended"
 
 
-def mask_changed(record: Record, job: int, node: int, change: Mapping[str, Any]) -> None:
-    """Record a change of a mask, the data of a journal entry `mask`, unless a rank has ended."""
+def mask_changed(record: ScheduleRecord, job: int, node: int, change: Mapping[str, Any]) -> None:
+    """Record a change of a mask from the data of a journal entry `mask`. The end of a rank is not a change."""
     before, after = change["before"], change["after"]
     if before is None and after is not None:
         record.cores.launched_with(job, node, len(parse_cpus(after)), change["applied"])
@@ -31,24 +31,24 @@ def mask_changed(record: Record, job: int, node: int, change: Mapping[str, Any])
         record.cores.took_effect(job, node, cores, instants, change["nodes"])
 
 
-class Hearing:
-    """The state of the running jobs as their agents report it.
+class EventHandler:
+    """Handler of the messages about running jobs: it updates the ranks and the record.
 
     Args:
-        orders: the executor, whose running jobs the messages concern.
+        executor: the executor of the running jobs.
         timeline: the time of the replay.
 
     Attributes:
         numbers: job id -> job number.
     """
 
-    def __init__(self, orders: Orders, timeline: Timeline) -> None:
+    def __init__(self, executor: ReplayExecutor, timeline: Timeline) -> None:
         """Start without running jobs."""
-        self.orders, self.timeline = orders, timeline
-        self.ranks, self.rounds = orders.ranks, orders.rounds
-        self.numbers = {name: number for number, name in enumerate(orders.jobs.ids)}
+        self.executor, self.timeline = executor, timeline
+        self.ranks, self.rounds = executor.ranks, executor.rounds
+        self.numbers = {name: number for number, name in enumerate(executor.jobs.ids)}
 
-    def hear(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         """Process a message about a job. Messages about jobs that have ended are ignored."""
         message = event.message
         kind = message["type"]
@@ -63,16 +63,16 @@ class Hearing:
             active.started = True
             begun = message.get("begun")  # programs of other projects have no clock of the replay
             at = self.timeline.at(message.get("time", event.time)) if begun is None else self.timeline.trace(begun)
-            launched = max(self.orders.record.start[job], min(self.rounds.now, at))  # the job may end in this round
-            self.orders.record.launched[job] = launched
+            launched = max(self.executor.record.start[job], min(self.rounds.now, at))  # the job may end in this round
+            self.executor.record.launched[job] = launched
             self.rounds.note("launched", job, at=launched)
             for node in [node for node, mask in active.masks.items() if mask is None]:
                 self._mask_changed(job, active, node, self.ranks.cpus(node, active.alive[node]), launched)
             if active.pending:
-                self.ranks.tell_members(job)
+                self.ranks.send_members(job)
         elif kind == "asks" and active.outcome is None:
-            if any(request.nodes == message["nodes"] for request in self.orders.jobs.requests_of(job)):
-                self.ranks.asked[job] = message["nodes"]
+            if any(request.nodes == message["nodes"] for request in self.executor.jobs.requests_of(job)):
+                self.ranks.requested[job] = message["nodes"]
         elif kind == "resized" and "cpus" in message:
             if event.node not in active.alive:  # the node is lost
                 return
@@ -90,7 +90,7 @@ class Hearing:
                 active.measured["seen"] = self.timeline.trace(message["seen"])
             self.ranks.check_ended(job)
         elif kind == "ended":
-            if event.node in active.masks and self.orders.record.cores.has_shared(job):
+            if event.node in active.masks and self.executor.record.cores.has_shared(job):
                 # Another rank may take the CPUs as soon as the process has ended, before its agent has reaped it.
                 done = message.get("done")
                 at = self.timeline.at(message["time"] if done is None else done)
@@ -116,13 +116,13 @@ class Hearing:
         change = {
             "before": before,
             "after": after,
-            "since": active.since.get(node, self.orders.record.start[job]),
+            "since": active.since.get(node, self.executor.record.start[job]),
             "applied": min(at, self.rounds.now),
             "nodes": len(active.nodes),
         }
         entry = self.rounds.entry("mask", job, node, change | instants)
         self.rounds.entries.append(entry)
-        mask_changed(self.orders.record, job, node, entry.data)
+        mask_changed(self.executor.record, job, node, entry.data)
 
     def _rank_ended(self, job: int, active: RunningJob, node: int, message: Mapping[str, Any]) -> None:
         awaited = active.awaits(node)
@@ -133,18 +133,18 @@ class Hearing:
         state = message["state"]
         if message["leader"]:
             if state == "completed" and message.get("checksum") is not None:
-                self.orders.record.checksum[job] = message["checksum"]
-            failed = not active.bereft and active.outcome is not None and active.outcome[0] == state == "failed"
+                self.executor.record.checksum[job] = message["checksum"]
+            failed = not active.node_lost and active.outcome is not None and active.outcome[0] == state == "failed"
             if active.outcome is None or state == "completed" or failed:
                 active.outcome = (state, message["reason"] or "")
             if state == "completed":
                 active.orphaned = time.monotonic()
             else:
-                self.orders.kill(job, LEADER_ENDED)
+                self.executor.kill(job, LEADER_ENDED)
         elif state != "completed" and not active.outcome and awaited:
             # The leader may still be waiting for this rank to join, and would wait forever.
             active.outcome = ("failed", f"on {message['rank']}: {message['reason']}")
-            self.orders.kill(job, active.outcome[1])
+            self.executor.kill(job, active.outcome[1])
         self.ranks.check_ended(job)
 
     def lose(self, job: int, node: int, state: str, reason: str) -> None:
@@ -157,9 +157,9 @@ class Hearing:
         active.lose(node)
         first = active.outcome is None
         if first or failed:
-            active.outcome, active.bereft = (state, reason), True
+            active.outcome, active.node_lost = (state, reason), True
         if first:
-            self.orders.kill(job, reason)
+            self.executor.kill(job, reason)
         self.ranks.check_ended(job)
 
     def end_orphans(self, wall: float) -> None:
@@ -173,4 +173,4 @@ class Hearing:
         active = self.ranks.running[job]
         if active.orphaned is not None:
             active.orphaned = None
-            self.orders.kill(job, LEADER_ENDED)
+            self.executor.kill(job, LEADER_ENDED)

@@ -1,4 +1,4 @@
-"""The orders of the scheduler in a replay: starts, resizes and ends of jobs as messages to their ranks."""
+"""The executor of a replay: sends starts, resizes and ends of jobs as messages to their ranks."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tracebed.orchestrator.replay.programs import application_of, program_of
 from tracebed.orchestrator.replay.ranks import Ranks, RunningJob
 from tracebed.orchestrator.replay.rounds import Rounds
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.record import Record
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Testbed
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.states import JobState
 
 
-class Orders:
+class ReplayExecutor:
     """The executor of a scheduler on a testbed.
 
     Args:
@@ -32,8 +32,8 @@ class Orders:
         secret: the secret from which the keys of the connections between ranks are derived.
 
     Attributes:
-        rates: kernel -> units per second of a core, by which the work of jobs is sized. A missing rate is that which
-            the testbed measured at its start.
+        rates: kernel -> units per second of a core, by which the work of jobs is sized. A missing rate is taken
+            from the measurement at the start of the testbed.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Orders:
         speed: float,
         options: Options,
         ranks: Ranks,
-        record: Record,
+        record: ScheduleRecord,
         rounds: Rounds,
         secret: bytes,
     ) -> None:
@@ -76,7 +76,7 @@ class Orders:
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
         """Launch ranks on the new nodes, and send the new members of the job to the leader."""
-        self.record.resize_asked(job, before, len(nodes), self.rounds.now)
+        self.record.resize_requested(job, before, len(nodes), self.rounds.now)
         active = self.ranks.running[job]
         old, active.nodes = active.nodes, nodes
         active.request += 1
@@ -89,22 +89,22 @@ class Orders:
         active.since |= dict.fromkeys(new, self.rounds.now)
         self.ranks.launch(job)
         if active.started:
-            self.ranks.tell_members(job)
+            self.ranks.send_members(job)
         return False
 
-    def deny(self, job: int, wanted: int) -> None:
-        """Record that the job does not get `wanted` nodes. The job has not waited for an answer."""
-        self.record.deny(job, len(self.ranks.running[job].nodes), wanted, self.rounds.now)
-        self.rounds.note("deny", job, reason=f"{wanted} nodes")
+    def deny(self, job: int, requested: int) -> None:
+        """Record that the job does not get `requested` nodes. The job has not waited for an answer."""
+        self.record.deny(job, len(self.ranks.running[job].nodes), requested, self.rounds.now)
+        self.rounds.note("deny", job, reason=f"{requested} nodes")
 
     def change_cores(self, job: int) -> None:
         """Change the masks of the ranks of the job, each once no other job uses these cores."""
         active = self.ranks.running[job]
         active.cores |= self.ranks.cores(job, active.nodes)
         changes = self.record.cores.differences(job, self.ranks.cluster, self.jobs.cores[job])
-        self.record.cores.asked_for(job, len(active.nodes), changes, self.rounds.now)
-        told = {self.testbed.nodes[node].name: [*map(format_cpus, change)] for node, change in changes.items()}
-        self.rounds.note("cores", job, changes=told, **self._of_shared(job))
+        self.record.cores.requested(job, len(active.nodes), changes, self.rounds.now)
+        named = {self.testbed.nodes[node].name: [*map(format_cpus, change)] for node, change in changes.items()}
+        self.rounds.note("cores", job, changes=named, **self._of_shared(job))
         self.ranks.change_masks(job)
 
     def reject(self, job: int, reason: str) -> None:
@@ -113,7 +113,7 @@ class Orders:
         self.record.refuse(job, JobState.REJECTED, reason)
 
     def cancel(self, job: int, reason: str) -> None:
-        """End all processes of the job. A job that would return to the queue, because its node is lost, does not."""
+        """End all processes of the job. The job does not return to the queue, even if a node is lost."""
         active = self.ranks.running[job]
         self.rounds.note("cancel", job, reason=reason)
         if active.outcome is None or active.outcome[0] == "requeued":
@@ -126,7 +126,7 @@ class Orders:
         self.ranks.kill(job, reason)
 
     def _key(self, job: int) -> str:
-        """Return the key of the connections between the ranks of the job, another one for each of its runs."""
+        """Return the key of the connections between the ranks of the job. A restarted job gets another key."""
         run = f"{self.record.restarts[job]} {self.jobs.ids[job]}"
         return hmac.new(self._secret, run.encode(errors="surrogatepass"), hashlib.sha256).hexdigest()[:32]
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from tracebed.orchestrator.batch.plan import Plan
+from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.runs.nodes import NodeFacts
@@ -27,7 +27,7 @@ NOT_STARTED = "not started when the run ended"
 
 
 def ended_run(
-    plan: Plan,
+    plan: SubmissionPlan,
     jobs: Sequence[WatchedJob],
     info: RunInfo,
     *,
@@ -54,7 +54,7 @@ def ended_run(
     for number, job in enumerate(jobs):
         times = lifetime(job, resolution_s, trace=trace, recorded=recorded, end=end)
         rows.append((*times, *outcome(job, interrupted)))
-        held += list(stays(plan.ids[number], job, times, trace, numbers, info.nodes))
+        held += list(allocations_of(plan.ids[number], job, times, trace, numbers, info.nodes))
     columns = zip(*rows, strict=True)
     table = pd.DataFrame(dict(zip(("start", "launched", "end", "state", "reason"), columns, strict=True)))
     table["submit"] = [trace(job.called) if job.called is not None else NAN for job in jobs]
@@ -82,7 +82,7 @@ def ended_run(
 def resizes_of(job_id: str, job: WatchedJob, trace: Callable[[float], float]) -> Iterator[dict[str, Any]]:
     """Yield the rows of the table `reconfigurations` of a job: all stages at the time of the observation."""
     before = job.first_nodes
-    for at, nodes in job.stairs:
+    for at, nodes in job.node_changes:
         if len(nodes) != len(before):
             kind = "expand" if len(nodes) > len(before) else "shrink"
             times = dict.fromkeys(("asked", "decided", "applied", "ended"), trace(at))
@@ -147,7 +147,7 @@ def outcome(job: WatchedJob, interrupted: str | None) -> tuple[JobState, str]:
     return job.state, job.reason
 
 
-def stays(
+def allocations_of(
     job_id: str,
     job: WatchedJob,
     times: Lifetime,
@@ -162,7 +162,7 @@ def stays(
     start, _, end = times
     if math.isnan(start):
         return
-    steps = [(max(start, trace(at)), names) for at, names in job.stairs]
+    steps = [(max(start, trace(at)), names) for at, names in job.node_changes]
     final = job.seen.nodes if job.seen is not None else ()
     first = job.first_nodes or final
     add_nodes((*first, *(name for _, names in steps for name in names)), numbers, nodes)
@@ -181,7 +181,7 @@ def stays(
 
 
 def add_nodes(names: Iterable[str], numbers: dict[str, int], nodes: list[NodeFacts]) -> None:
-    """Add the nodes that have joined the partition during the replay to `nodes`, and their numbers to `numbers`."""
+    """Add nodes that joined the partition during the replay to `nodes`, and their numbers to `numbers`."""
     for name in names:
         if name not in numbers:
             numbers[name] = len(nodes)

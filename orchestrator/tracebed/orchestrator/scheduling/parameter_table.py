@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 
-class Shown:
+class ParameterTable:
     """Mixin for policies: a small HTML table of name, parameters and kind. A policy works without it, too."""
 
     def _repr_html_(self) -> str:

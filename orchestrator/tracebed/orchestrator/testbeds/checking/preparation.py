@@ -9,16 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tracebed.orchestrator.testbeds.group_lock import GroupLock
 from tracebed.orchestrator.testbeds.launcher import Launcher, concurrently
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory
 from tracebed.orchestrator.testbeds.provider import PROVIDERS, Provider
-from tracebed.orchestrator.testbeds.use import Use
 
 
 @contextmanager
 def _providers(
-    inventory: Inventory, say: Callable[[str], None] = lambda step: None
-) -> Iterator[list[tuple[dict[str, Any], Provider, Use]]]:
+    inventory: Inventory, on_step: Callable[[str], None] = lambda step: None
+) -> Iterator[list[tuple[dict[str, Any], Provider, GroupLock]]]:
     """Yield the provider of each group, with a description of the group, whose `steps` the provider adds to."""
     with tempfile.TemporaryDirectory(prefix="tracebed-nodes-") as folder, ExitStack() as stack:
         found = []
@@ -28,23 +28,23 @@ def _providers(
 
             def note(step: str, group: Group = group, steps: list[str] = facts["steps"]) -> None:
                 steps.append(step)
-                say(f"{group.name}: {step}")
+                on_step(f"{group.name}: {step}")
 
-            provider, use = PROVIDERS.load(group.provider)(group, Path(folder), note), Use(group)
+            provider, use = PROVIDERS.load(group.provider)(group, Path(folder), note), GroupLock(group)
             stack.callback(use.release)
             stack.callback(provider.close)
             found.append((facts, provider, use))
         yield found
 
 
-def bring_up(inventory: Inventory, say: Callable[[str], None] = lambda step: None) -> list[dict[str, Any]]:
+def bring_up(inventory: Inventory, on_step: Callable[[str], None] = lambda step: None) -> list[dict[str, Any]]:
     """Prepare the nodes of all groups concurrently, and leave them up.
 
     After an interrupt, no provider waits any longer for nodes, as for an allocation.
 
     Args:
         inventory: the inventory.
-        say: called with each step, from any thread.
+        on_step: called with each step, from any thread.
 
     Returns:
         For each group: `group`, `provider`, `nodes` (names), `made` (whether something was made; otherwise the nodes
@@ -54,10 +54,10 @@ def bring_up(inventory: Inventory, say: Callable[[str], None] = lambda step: Non
         TestbedError: the nodes of a group cannot be prepared. What was made remains, and `take_down` removes it.
     """
     inventory.check_here()
-    with _providers(inventory, say) as found, ExitStack() as stack:
+    with _providers(inventory, on_step) as found, ExitStack() as stack:
         for _, provider, use in found:
             if not provider.shared:
-                use.share()
+                use.lock_shared()
         launchers = [Launcher(provider, lambda call: None) for _, provider, _ in found]
         for launcher in launchers:
             stack.callback(launcher.close)
@@ -68,7 +68,7 @@ def bring_up(inventory: Inventory, say: Callable[[str], None] = lambda step: Non
 
 
 def take_down(inventory: Inventory) -> list[dict[str, Any]]:
-    """Remove what `bring_up` or a killed replay made for all groups.
+    """Remove everything that `bring_up` or a killed replay made for all groups.
 
     Returns:
         For each group: `group`, `provider`, `nodes`, and `steps` (what was removed).
@@ -84,7 +84,7 @@ def take_down(inventory: Inventory) -> list[dict[str, Any]]:
         return [facts for facts, _, _ in found]
 
 
-def _take_down(provider: Provider, use: Use) -> None:
-    if not provider.shared and not use.take():
+def _take_down(provider: Provider, use: GroupLock) -> None:
+    if not provider.shared and not use.lock_exclusive():
         raise use.in_use("is not taken down")
     provider.down()

@@ -17,8 +17,8 @@ from tracebed.benchmarks.kernels import compute
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.replay.monitor import LoopWatch, Monitor
 from tracebed.orchestrator.replay.session import replay
-from tracebed.orchestrator.replay.witness import LoopWatch, Witness
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.testbeds.agent import claims
@@ -117,27 +117,27 @@ def test_an_emulated_replay_samples_the_machine_once(tmp_path: Path) -> None:
 
 def test_iterations_are_summed_over_the_time_between_two_samples() -> None:
     jobs = Jobs.of(workload(1, nodes=1, malleable=0))
-    witness = Witness(jobs, [Node("a", 2, cpus=(0, 1))], speed=1.0)
+    monitor = Monitor(jobs, [Node("a", 2, cpus=(0, 1))], speed=1.0)
     begin, [name] = jobs.submit[0], jobs.ids
 
     def sample(at: float, **figures: float) -> None:
-        witness.take_in(Entry(0, begin + at, "sample", None, "a", {"time": 100.0 + at, **figures}))
+        monitor.apply(Entry(0, begin + at, "sample", None, "a", {"time": 100.0 + at, **figures}))
 
     def iterations(*samples: list[float]) -> None:
-        witness.take_in(Entry(0, begin, "work", name, "a", {"rank": "a", "samples": list(samples)}))
+        monitor.apply(Entry(0, begin, "work", name, "a", {"rank": "a", "samples": list(samples)}))
 
     sample(-1.0, cpu_s=0.0, busy_s=0.0, steal_s=0.0)
-    witness.take_in(Entry(0, begin, "started", name, "a", {"time": 100.0}))
+    monitor.apply(Entry(0, begin, "started", name, "a", {"time": 100.0}))
     iterations([100.5, 1000, 0.9, 1.0, 0.0], [101.0, 500, 0.6, 1.0, 0.002])
     sample(1.0, cpu_s=1.5, busy_s=2.5, steal_s=0.5)
     sample(2.0, cpu_s=1.6, busy_s=2.5, steal_s=0.5)
     iterations([111.0, 500, 0.5, 0.5, 0.0])
-    first, second = witness.table().to_dict("records")
+    first, second = monitor.table().to_dict("records")
     assert (first["work_rate"], first["cpu_share"], first["late_s"]) == (1500 / 1.5, 0.75, 0.002)
     assert (first["cpu_busy"], first["steal"], first["outside"]) == (1.25, 0.25, 0.5)
     assert second["work_rate"] != second["work_rate"] and second["outside"] == 0.0
-    assert witness.work.units == 2000
-    assert (witness.halt.value, witness.halt.place) == (pytest.approx(9.75), f"job {name} on a")  # between iterations
+    assert monitor.work.units == 2000
+    assert (monitor.halt.value, monitor.halt.place) == (pytest.approx(9.75), f"job {name} on a")  # between iterations
 
 
 class Told:
@@ -145,11 +145,11 @@ class Told:
 
     def __init__(self) -> None:
         jobs = Jobs.of(workload(1, nodes=1, malleable=0))
-        self.witness = Witness(jobs, [Node("a", 2, cpus=(0, 1))], speed=1.0)
+        self.monitor = Monitor(jobs, [Node("a", 2, cpus=(0, 1))], speed=1.0)
         self.begin, self.job = jobs.submit[0], jobs.ids[0]
 
     def tell(self, kind: str, at: float, node: str | None = "a", **data: object) -> None:
-        self.witness.take_in(Entry(0, self.begin + at, kind, self.job, node, {"time": 100.0 + at, **data}))
+        self.monitor.apply(Entry(0, self.begin + at, kind, self.job, node, {"time": 100.0 + at, **data}))
 
 
 def test_a_counter_that_decreases_is_unknown() -> None:
@@ -157,21 +157,21 @@ def test_a_counter_that_decreases_is_unknown() -> None:
     told = Told()
     told.tell("sample", -1.0, cpu_s=0.0, busy_s=5.0, steal_s=2.0)
     told.tell("sample", 1.0, cpu_s=0.5, busy_s=4.0, steal_s=2.0)
-    [row] = told.witness.table().to_dict("records")
+    [row] = told.monitor.table().to_dict("records")
     assert row["cpu_busy"] != row["cpu_busy"] and row["outside"] != row["outside"]
     assert row["steal"] == 0.0
-    assert told.witness.outside(computing=True) is None
+    assert told.monitor.external_load(computing=True) is None
 
 
 def test_an_agent_that_is_late_before_the_first_submission_or_after_the_last_job_delays_nothing() -> None:
     told = Told()
     told.tell("sample", -0.1, late_s=3.0)
-    assert told.witness.agent_late.value == 0.0
+    assert told.monitor.agent_late.value == 0.0
     told.tell("sample", 1.0, late_s=0.5)
-    assert told.witness.agent_late.value == 0.5
+    assert told.monitor.agent_late.value == 0.5
     told.tell("calibrated", 2.0, units_per_core_second=1e6)
     told.tell("sample", 2.0, late_s=0.7)  # the agent could not send it during its calibration
-    assert told.witness.agent_late.value == 0.5
+    assert told.monitor.agent_late.value == 0.5
 
 
 @pytest.mark.parametrize(("shared", "halt"), [({}, 0.5), ({"cores": {"a": "0"}}, 0.0)])
@@ -181,7 +181,7 @@ def test_the_iterations_of_a_job_on_a_shared_node_may_be_longer(shared: dict[str
     told.tell("start", 0.0, None, nodes=["a"], **shared)
     told.tell("started", 0.0)
     told.tell("work", 1.0, rank="a", samples=[[101.0, 500, 1.0, 1.0, 0.0]])
-    assert told.witness.halt.value == halt
+    assert told.monitor.halt.value == halt
 
 
 def test_a_rank_on_the_node_of_a_lost_leader_did_not_stand_still() -> None:
@@ -190,7 +190,7 @@ def test_a_rank_on_the_node_of_a_lost_leader_did_not_stand_still() -> None:
     told.tell("started", 0.0)
     told.tell("lost", 1.0, reason="ended")
     told.tell("work", 50.0, rank="a", samples=[[150.0, 500, 2.0, 1.0, 0.0]])
-    assert told.witness.halt.value == 0.0
+    assert told.monitor.halt.value == 0.0
 
 
 @pytest.mark.parametrize("works", [False, True])
@@ -200,23 +200,23 @@ def test_without_samples_of_work_the_time_of_an_end_is_unknown(works: bool) -> N
     if works:
         told.tell("work", 50.0, rank="a", samples=[[150.0, 500, 1.0, 1.0, 0.0]])
     told.tell("ended", 50.25, state="completed", exit_code=0)
-    assert told.witness.ends == ({told.job: 0.25} if works else {})
+    assert told.monitor.ends == ({told.job: 0.25} if works else {})
 
 
 def test_the_load_of_the_loop_is_that_after_the_first_submission() -> None:
     told = Told()
     for at, cpu_s in ((-2.0, 1.0), (-1.0, 5.0), (0.5, 5.1), (1.0, 6.0)):
         told.tell("loop", at, None, cpu_s=cpu_s, late_s=0.0)
-    assert told.witness._loop_load() == pytest.approx(0.5)
-    assert len(told.witness._loop) == 2  # not one of each second
+    assert told.monitor._loop_load() == pytest.approx(0.5)
+    assert len(told.monitor._loop) == 2  # not one of each second
 
 
 def test_the_watch_of_the_loop_keeps_the_largest_lateness_of_a_period() -> None:
     watch = LoopWatch(1.0)
-    assert watch.woke(10.0, 10.5) == {"time": 10.5, "cpu_s": pytest.approx(time.process_time(), abs=5), "late_s": 0.5}
-    assert watch.woke(10.6, 10.9) is None
-    assert watch.woke(11.4, 11.5)["late_s"] == pytest.approx(0.3)  # type: ignore[index]
-    assert watch.woke(12.0, 11.9, last=True)["late_s"] == 0.0  # type: ignore[index]
+    assert watch.sample(10.0, 10.5) == {"time": 10.5, "cpu_s": pytest.approx(time.process_time(), abs=5), "late_s": 0.5}
+    assert watch.sample(10.6, 10.9) is None
+    assert watch.sample(11.4, 11.5)["late_s"] == pytest.approx(0.3)  # type: ignore[index]
+    assert watch.sample(12.0, 11.9, last=True)["late_s"] == 0.0  # type: ignore[index]
 
 
 # -- claims ------------------------------------------------------------------------------------------------------------
