@@ -14,7 +14,7 @@ from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.folder import WorkingFolder
 from tracebed.orchestrator.replay.health import execution_kind, health, times_of
 from tracebed.orchestrator.replay.run_times import mark, run_times
-from tracebed.orchestrator.replay.thresholds import Limits, Thresholds
+from tracebed.orchestrator.replay.thresholds import Thresholds
 from tracebed.orchestrator.replay.witness import Witness
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
 from tracebed.orchestrator.runs.replacement import is_finished_real
@@ -59,10 +59,8 @@ def ended_run(
     info.handovers = witness.handovers.worst(info.speed, [node.name for node in info.nodes])
     info.strays = len(witness.strays)
     info.health = health(witness, info, record, thresholds)
-    limit = thresholds.limits[execution_kind(info)].get("run_time_off_s", Limits()).degraded
-    if limit is not None:
-        limit_s = limit.at(times_of(record.jobs.run_time, record.jobs.submit, info.speed))
-        mark(record, run_times(witness, record), limit_s, info.speed)
+    times = times_of(record.jobs.run_time, record.jobs.submit, info.speed)
+    mark(record.reason, run_times(witness, record), thresholds.marking(execution_kind(info), times), info.speed)
     info.warnings += _mishaps(witness)
     return make_run(record, cluster, info, cpus=cpus, samples=witness.table())
 

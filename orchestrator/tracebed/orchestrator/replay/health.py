@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracebed.orchestrator.replay.run_times import run_times
+from tracebed.orchestrator.replay.run_times import RunTime, run_times
 from tracebed.orchestrator.replay.thresholds import SEVERE, SIGNALS, Limit, Signal, Thresholds, Times, shown_value
 from tracebed.orchestrator.replay.witness import Witness
 from tracebed.orchestrator.run import RunInfo
@@ -51,7 +51,7 @@ def health(witness: Witness, info: RunInfo, record: Record, thresholds: Threshol
     """
     kind, times = execution_kind(info), times_of(record.jobs.run_time, record.jobs.submit, info.speed)
     values = {name: function(witness, info, record) for name, function in _FIGURES.items()}
-    values |= _overheads(witness, info, record) | _run_times(witness, record)
+    values |= _overheads(witness, info, record) | of_run_times(run_times(witness, record), record.jobs.ids)
     return judged(values, thresholds, kind, times)
 
 
@@ -197,14 +197,13 @@ def _overheads(witness: Witness, info: RunInfo, record: Record) -> dict[str, Val
     }
 
 
-def _run_times(witness: Witness, record: Record) -> dict[str, Value]:
+def of_run_times(found: Sequence[RunTime], ids: Sequence[str]) -> dict[str, Value]:
     """Return the largest difference of a recorded run time from its plan, and their sum relative to the plans."""
-    found = run_times(witness, record)
     if not found:
         return {}
     worst, planned = max(found, key=lambda one: one.off), sum(one.planned for one in found)
     return {
-        "run_time_off_s": Value(rounded(worst.off), f"job {record.jobs.ids[worst.job]}" if worst.off else ""),
+        "run_time_off_s": Value(rounded(worst.off), f"job {ids[worst.job]}" if worst.off else ""),
         "run_time_off": Value(rounded(sum(one.off for one in found) / planned) if planned else None),
     }
 

@@ -167,6 +167,16 @@ class Thresholds:
                 found.append(f"{name}: {state} above {most} instead of {usually}".replace("above no limit", "never"))
         return found
 
+    def marking(self, kind: str, times: Times) -> float:
+        """Return the difference from the plan beyond which a run time is marked, wall s: at most that of the defaults.
+
+        Args:
+            kind: kind of execution, one of `limits.KINDS`.
+            times: the times of the replay.
+        """
+        found = (each.limits[kind].get("run_time_off_s", Limits()).degraded for each in (self, Thresholds.read()))
+        return min(limit.at(times) for limit in found if limit is not None)
+
     @classmethod
     def read(cls, path: Path = SHIPPED) -> Thresholds:
         """Read a file of thresholds, by default the one that tracebed provides.

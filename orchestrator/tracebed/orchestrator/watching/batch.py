@@ -8,7 +8,7 @@ from typing import Any
 
 from tracebed.orchestrator.batch.base import Phase
 from tracebed.orchestrator.batch.ended import Lifetime, add_nodes, lifetime, outcome, resizes_of, stays
-from tracebed.orchestrator.batch.health import health
+from tracebed.orchestrator.batch.health import health, run_times
 from tracebed.orchestrator.batch.retold import Retold
 from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.journal import Entry
@@ -126,7 +126,11 @@ class BatchView(View):
     def health(self) -> dict[str, Any]:
         """Return the health of the replay so far, as in `run.json`."""
         retold, steps = self._retold, [size for _, size in self._retold.steps]
-        return health(self._info(), retold.plan, retold.jobs, self._submitted, self._states, steps, self._thresholds)
+        lifetimes = [self._lifetime(job) for job in range(len(self._states))]
+        found = run_times(retold.plan, self._states, lifetimes, self.info.speed, self._resolution_s)
+        return health(
+            self._info(), retold.plan, retold.jobs, self._submitted, self._states, found, steps, self._thresholds
+        )
 
     def _lifetime(self, job: int) -> Lifetime:
         retold = self._retold
