@@ -158,3 +158,11 @@ def test_no_time_zone_of_a_log_is_assumed_in_silence(call: Callable[..., Any]) -
     assert read_workload("w.parquet").provenance.time_zone == "Europe/Berlin"
     status, _, error = call("convert", LOG, "--time-zone", "abc", "--replace", "-o", "w.parquet")
     assert (status, "unknown time zone 'abc'" in error) == (ExitCode.USAGE, True)
+
+
+def test_no_machine_is_called_not_installed(call: Callable[..., Any]) -> None:
+    """Machines of a log are not installed."""
+    Path("log.txt").write_text(SMALL.format("a", "a", 4))
+    status, _, error = call("describe", "log.txt", "--from", "sacct", "--machine", "x")
+    assert status == ExitCode.USAGE
+    assert "log.txt: the records name no machine (leave --machine out)" in error
