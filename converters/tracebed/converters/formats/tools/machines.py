@@ -19,7 +19,8 @@ def one_machine(labels: pd.Categorical, chosen: str | None, where: str) -> tuple
         where: the file or folder.
 
     Raises:
-        InputError: the log has several machines and `chosen` is None, or has no records of `chosen`, or names no machine.
+        InputError: the log has several machines and `chosen` is None, or has no records of `chosen`, or names no
+            machine.
     """
     counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
     present = {str(name): code for code, name in enumerate(labels.categories) if name and counts[code]}
