@@ -160,6 +160,26 @@ def test_no_resumed_replay_hides_that_the_head_was_missing(killed: Path, tmp_pat
     assert run.info.warnings == recovered(tmp_path / "run" / JOURNAL).info.warnings
 
 
+OTHER_DECISIONS = {
+    "a start that is removed": "DELETE FROM entries WHERE number = (SELECT MIN(number) FROM entries "
+    "WHERE kind = 'start')",
+    "other nodes": "UPDATE entries SET data = replace(data, '\"n', '\"m') WHERE number = (SELECT MIN(number) "
+    "FROM entries WHERE kind = 'start')",
+    "a job that is submitted later": "UPDATE entries SET round = (SELECT MAX(round) FROM entries) "
+    "WHERE number = (SELECT MIN(number) FROM entries WHERE kind = 'submit')",
+}
+
+
+@pytest.mark.parametrize("edit", OTHER_DECISIONS)
+def test_no_journal_with_other_decisions_is_resumed(killed: Path, tmp_path: Path, edit: str) -> None:
+    """Its checksums were computed again, and its head was deleted: only its decisions tell the edit."""
+    folder = copied(killed, tmp_path)
+    assert forge(folder / JOURNAL, OTHER_DECISIONS[edit])
+    with pytest.raises(InputError, match=r"the decisions of round \d+ are not those of the journal"):
+        READERS["resume"](folder)
+    assert folder.exists() and not (tmp_path / "run").exists()
+
+
 def test_no_whole_journal_is_called_unproved(made: Path, killed: Path, tmp_path: Path) -> None:
     for path in (made / JOURNAL, copied(killed, tmp_path) / JOURNAL):
         assert not [warning for warning in recovered(path).info.warnings if "head" in warning]
