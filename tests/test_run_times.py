@@ -187,8 +187,6 @@ def test_no_launch_is_missing_from_the_journal_of_a_resumed_replay(tmp_path: Pat
         run = case.finish(case.start("--resume", hook=KEEP))
         again = recovered(tmp_path / "run" / JOURNAL)
         assert run.jobs["launched"].notna().all()
-        first = run.jobs.iloc[0]  # launched before the pause, whose trace times are those of before
-        assert run.info.pauses[0]["at"] >= first.launched > first.start
         pd.testing.assert_frame_equal(again.jobs, run.jobs)
         assert again.info.health == run.info.health
     finally:
