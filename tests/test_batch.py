@@ -23,8 +23,8 @@ from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.batch import loop, slurm_output, wall
 from tracebed.orchestrator.batch.base import BatchSettings, JobObservation, JobRequest, Phase, SystemFacts
-from tracebed.orchestrator.batch.ending import ended_run
-from tracebed.orchestrator.batch.health import health
+from tracebed.orchestrator.batch.ending import Lifetime, ended_run
+from tracebed.orchestrator.batch.health import health, run_times
 from tracebed.orchestrator.batch.killed_replay import SCHEMA, KilledReplay
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.records import JobRecords, OwnRecord
@@ -360,8 +360,35 @@ def test_a_job_that_was_started_again_and_interrupted_is_disturbed_once() -> Non
     run = run_of(jobs, "SIGINT")
     assert run.jobs["state"].tolist() == ["interrupted", "completed"]
     submit, states = run.jobs["submit"].tolist(), [JobState(state) for state in run.jobs["state"]]
-    judged = health(run.info, plan(2), jobs, submit, states, [], HealthThresholds.read())
+    judged = health(run.info, plan(2), jobs, submit, states, [], [], HealthThresholds.read())
     assert judged["signals"]["jobs_disturbed"] == 0.5
+
+
+def judged_health(jobs: list[WatchedJob]) -> tuple[dict[str, float | None], list[tuple[float, float, float]]]:
+    """Return the signals of the run of these jobs, which are planned for 10 s, and its run times."""
+    run = run_of(jobs)
+    states = [JobState(state) for state in run.jobs["state"]]
+    lifetimes = [Lifetime(*times) for times in run.jobs[list(Lifetime._fields)].to_numpy(dtype=float)]
+    found = run_times(plan(len(jobs)), states, lifetimes, 1.0, 1.0)
+    submit = run.jobs["submit"].tolist()
+    judged = health(run.info, plan(len(jobs)), jobs, submit, states, found, [], HealthThresholds.read())
+    return judged["signals"], [(each.recorded, each.planned, each.off) for each in found]
+
+
+def test_no_run_time_of_a_batch_system_is_without_a_check() -> None:
+    """The jobs had no own record, and Slurm gave one second as start and end: the recorded run time was 0 s."""
+    own = OwnRecord("1", 101.4, 111.4, completed=True)
+    right = [ended(101, 111, replace(own, id=str(number)), f"n{number}") for number in (1, 2)]
+    signals, found = judged_health(right)
+    assert signals["run_time_off_s"] == 0.0
+    assert [each[2] for each in found] == [0.0, 0.0]
+    signals, found = judged_health([*right, ended(101, 101, None)])
+    assert found[2] == (0.0, 10.0, 10.0)
+    assert signals["run_time_off_s"] == 10.0
+    assert signals["run_time_off"] == pytest.approx(1 / 3, rel=1e-5)
+    signals, _ = judged_health([*right, ended(101, 140, own)])  # released 28.6 s late
+    assert signals["run_time_off_s"] == pytest.approx(27.6)
+    assert judged_health([ended(101, 101, None)])[0]["residual_s"] is None
 
 
 def test_a_resized_job_has_its_staircase() -> None:

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from journals import change
+from journals import change, forge
 from redecided import emulated, workload
 from runs import replaying
 from tracebed.cli import tracebed
@@ -128,6 +128,71 @@ def test_no_edited_journal_is_accepted(killed: Path, tmp_path: Path, edit: str, 
     with pytest.raises(InputError, match=r"journal is damaged: (row|the last) .* (was written|are missing)"):
         READERS[reader](folder)
     assert folder.exists() and not (tmp_path / "again").exists() and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_no_edited_journal_with_new_checksums_is_accepted_beside_its_head(
+    killed: Path, tmp_path: Path, reader: str
+) -> None:
+    folder = copied(killed, tmp_path)
+    head = head_path(folder / JOURNAL).read_bytes()
+    assert forge(folder / JOURNAL, EDITS["a time"])
+    head_path(folder / JOURNAL).write_bytes(head)
+    with pytest.raises(InputError, match=r"journal is damaged: row \d+ is not the last row that was written"):
+        READERS[reader](folder)
+
+
+@pytest.mark.parametrize("edit", ["a time", "the last entries"])
+def test_no_journal_without_its_head_is_unmarked(killed: Path, tmp_path: Path, edit: str) -> None:
+    """Nothing proves its last rows, and whoever deletes the head can also compute the checksums again."""
+    folder = copied(killed, tmp_path)
+    assert forge(folder / JOURNAL, EDITS[edit])
+    run = recovered(folder / JOURNAL)
+    assert any("the head of the journal was missing" in warning for warning in run.info.warnings)
+
+
+def test_no_resumed_replay_hides_that_the_head_was_missing(killed: Path, tmp_path: Path) -> None:
+    folder = copied(killed, tmp_path)
+    head_path(folder / JOURNAL).unlink()
+    run = READERS["resume"](folder)
+    assert isinstance(run, Run)
+    assert any("the head of the journal was missing" in warning for warning in run.info.warnings)
+    assert run.info.warnings == recovered(tmp_path / "run" / JOURNAL).info.warnings
+
+
+OTHER_DECISIONS = {
+    "a start that is removed": "DELETE FROM entries WHERE number = (SELECT MIN(number) FROM entries "
+    "WHERE kind = 'start')",
+    "other nodes": "UPDATE entries SET data = replace(data, '\"n', '\"m') WHERE number = (SELECT MIN(number) "
+    "FROM entries WHERE kind = 'start')",
+    "a job that is submitted later": "UPDATE entries SET round = (SELECT MAX(round) FROM entries) "
+    "WHERE number = (SELECT MIN(number) FROM entries WHERE kind = 'submit')",
+}
+
+
+@pytest.mark.parametrize("edit", OTHER_DECISIONS)
+def test_no_journal_with_other_decisions_is_resumed(killed: Path, tmp_path: Path, edit: str) -> None:
+    """Its checksums were computed again, and its head was deleted: only its decisions tell the edit."""
+    folder = copied(killed, tmp_path)
+    assert forge(folder / JOURNAL, OTHER_DECISIONS[edit])
+    with pytest.raises(InputError, match=r"the decisions of round \d+ are not those of the journal"):
+        READERS["resume"](folder)
+    assert folder.exists() and not (tmp_path / "run").exists()
+
+
+def test_no_whole_journal_is_called_unproved(made: Path, killed: Path, tmp_path: Path) -> None:
+    for path in (made / JOURNAL, copied(killed, tmp_path) / JOURNAL):
+        assert not [warning for warning in recovered(path).info.warnings if "head" in warning]
+
+
+def test_no_hint_of_a_damaged_journal_is_refused_in_turn(killed: Path, tmp_path: Path) -> None:
+    """`--resume` said that `--recover` makes a run of the replay, which refused the journal, too."""
+    folder = copied(killed, tmp_path)
+    assert change(folder / JOURNAL, EDITS["a time"])
+    with pytest.raises(InputError, match="journal is damaged") as raised:
+        READERS["resume"](folder)
+    assert "--recover" not in str(raised.value)
+    assert folder.exists()
 
 
 @pytest.mark.parametrize("edit", [edit for edit in EDITS if edit != "the last entries"])

@@ -47,6 +47,18 @@ def test_the_variances_of_the_logarithms_are_pooled_within_cells() -> None:
     assert profile.noise("expand_operations_per_job") is None  # 0 in every run
 
 
+def test_no_run_with_an_unusual_outcome_is_taken_in_silence() -> None:
+    waits = [50.0, 52.0, 49.0, 51.0, 50.5, 400.0]
+    floor = noise_floor({f"r{number}": repetition(wait) for number, wait in enumerate(waits)})
+    [text] = floor.unusual
+    assert text.startswith("r5: H5: makespan +")
+    assert floor.profile is not None
+    used, without = floor.profile.noise("mean_wait_s"), floor.selections["without unusual"]["mean_wait_s"]
+    assert used is not None
+    assert (used.df, without.df) == (5, 4)
+    assert without.log_sd < 0.05 < used.log_sd
+
+
 def test_the_profile_estimates_the_noise_that_made_the_runs() -> None:
     rng = np.random.default_rng(2)
     runs = [

@@ -74,6 +74,39 @@ def test_no_remedy_is_named_that_does_not_work(remedy: list[str], jobs: int, cal
     assert Run.load(Path("run")).total_nodes == int(remedy[-1].split("x")[0])
 
 
+SMALL = """JobID|User|Partition|State|Submit|Start|End|NNodes|NCPUS|Timelimit
+1|a|{}|COMPLETED|2024-01-01T00:00:00|2024-01-01T00:00:10|2024-01-01T01:00:00|2|8|02:00:00
+2|b|{}|COMPLETED|2024-01-01T00:01:00|2024-01-01T00:01:10|2024-01-01T01:00:00|1|{}|02:00:00
+"""
+
+
+@pytest.mark.parametrize(
+    ("partitions", "cores", "remedies"),
+    [
+        (("cpu", "cpu"), 4, {"--system 3x4"}),  # 12 cores were held at once, and the machine has 8
+        (("cpu", "gpu"), 4, {"--system 3x4", "keep_partitions"}),
+        (("gpu", "gpu"), 1, {"--system 3x4"}),  # 9 of 8
+    ],
+)
+def test_no_remedy_is_named_that_is_refused_in_turn(
+    partitions: tuple[str, str], cores: int, remedies: set[str], call: Callable[..., Any]
+) -> None:
+    Path("log.txt").write_text(SMALL.format(*partitions, cores))
+    status, _, error = call("convert", "log.txt", "--from", "sacct", "--system", "2x4", "-o", "w.parquet")
+    assert status == ExitCode.USAGE
+    named = {remedy for remedy in ("--by core", "keep_partitions", "--system 3x4") if remedy in error.splitlines()[-1]}
+    assert named == remedies
+
+
+def test_no_partition_is_a_remedy_if_each_is_too_large(call: Callable[..., Any]) -> None:
+    more = "3|b|{0}|COMPLETED|2024-01-01T00:01:00|2024-01-01T00:01:10|2024-01-01T01:00:00|3|12|02:00:00\n"
+    Path("log.txt").write_text(SMALL.format("a", "a", 4) + more.format("b"))
+    status, _, error = call("convert", "log.txt", "--from", "sacct", "--system", "2x4", "-o", "w.parquet")
+    assert status == ExitCode.USAGE
+    assert "jobs of 2 partitions" in error
+    assert "keep a partition" not in error
+
+
 def test_no_shared_node_is_a_whole_one_by_core(call: Callable[..., Any]) -> None:
     status, _, _ = call("convert", LOG, "--by", "core", "-o", "w.parquet")
     assert status == ExitCode.OK
@@ -125,3 +158,11 @@ def test_no_time_zone_of_a_log_is_assumed_in_silence(call: Callable[..., Any]) -
     assert read_workload("w.parquet").provenance.time_zone == "Europe/Berlin"
     status, _, error = call("convert", LOG, "--time-zone", "abc", "--replace", "-o", "w.parquet")
     assert (status, "unknown time zone 'abc'" in error) == (ExitCode.USAGE, True)
+
+
+def test_no_machine_is_called_not_installed(call: Callable[..., Any]) -> None:
+    """Machines of a log are not installed."""
+    Path("log.txt").write_text(SMALL.format("a", "a", 4))
+    status, _, error = call("describe", "log.txt", "--from", "sacct", "--machine", "x")
+    assert status == ExitCode.USAGE
+    assert "log.txt: the records name no machine (leave --machine out)" in error

@@ -9,16 +9,20 @@ from typing import Any
 import psutil
 import pytest
 
+from pages import rendered
 from redecided import emulated
 from runs import replaying
 from test_cli_verdicts import call
 from test_health import agents, jobs_of, ranks
 from test_validation import predicted, repetitions, validated
 from tracebed.errors import ExitCode, InputError
+from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.health import Value, judged
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.replay.thresholds import SIGNALS, HealthThresholds, TimeScale
 from tracebed.orchestrator.run import JOURNAL, Run
+from tracebed.orchestrator.watching.openmetrics import families
+from tracebed.orchestrator.watching.source import view_of
 from tracebed.validation.fitting.cases import cases_of
 from tracebed.validation.verdict.noise import noise_floor
 from tracebed.validation.verdict.rejudging import rejudged
@@ -133,6 +137,31 @@ def test_no_state_is_believed_against_the_journal(damaged: Path, tmp_path: Path)
     without = rejudged(changed(damaged, tmp_path / "without", journal=False))
     assert without.state == "unhealthy"  # the outage in run.json
     assert "its journal is missing: the health was judged by the figures in run.json and by the tables" in without.notes
+
+
+def test_no_figure_of_the_file_is_reported_against_the_journal(damaged: Path, tmp_path: Path) -> None:
+    """The report listed the figures of `run.json` below the causes in the journal."""
+    run = changed(damaged, tmp_path / "changed")
+    assert run.info.health["signals"] == {}
+    found = rejudged(run)
+    assert (found.signals["agents_lost"], found.signals["interrupted"]) == (1, 0)
+    sim = Run.load(damaged)
+    sim.info.source, sim.info.execution = "simulator", "simulated"
+    page = rendered(run, sim)
+    section = page[page.index('<section id="health"') :].partition("</section>")[0]
+    assert "<dt>agents_lost</dt><dd>1</dd>" in section
+    assert HealthThresholds.read().sha256[:12] in section and "0" * 12 not in section
+
+
+def test_no_exported_state_is_that_of_wide_limits(damaged: Path) -> None:
+    pytest.importorskip("prometheus_client")
+    facts, entries = journal.read(damaged / JOURNAL)
+    view = view_of(facts)
+    view.take_in(entries)
+    assert view.health()["state"] == "healthy"
+    [states] = [family for family in families(view) if family.name == "tracebed_health"]
+    values = {sample.labels["state"]: sample.value for sample in states.samples}
+    assert values == {"healthy": 0.0, "degraded": 0.0, "unhealthy": 1.0}
 
 
 def test_a_journal_of_another_run_is_not_used(damaged: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tracebed.orchestrator.replay.monitor import Monitor
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.run_times import USUAL_S, mark, run_times
 from tracebed.orchestrator.replay.session import replay
-from tracebed.orchestrator.replay.thresholds import SIGNALS, HealthThresholds
+from tracebed.orchestrator.replay.thresholds import SIGNALS, HealthThresholds, TimeScale
 from tracebed.orchestrator.replay.timeline import Timeline
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.runs.nodes import NodeFacts
@@ -67,7 +67,7 @@ def test_jobs_without_a_plan_or_an_end_have_no_difference() -> None:
 
 def test_no_run_time_that_differs_is_unmarked() -> None:
     monitor, record = observed([8.71, 10.0, 10.2], [10.0, 10.0, 10.0])
-    mark(record, run_times(monitor, record), 0.5, SPEED)
+    mark(record.reason, run_times(monitor, record), 0.5, SPEED)
     assert record.reason == ["ran 871 s, but its plan is 1000 s", "", ""]
 
 
@@ -75,6 +75,15 @@ def test_every_kind_of_execution_has_limits_of_run_times() -> None:
     for limits in HealthThresholds.read().limits.values():
         for name in NEW:
             assert name in SIGNALS and limits[name].degraded and limits[name].unhealthy
+
+
+@pytest.mark.parametrize("limit", ["", "run_time_off_s: {degraded: 1000}", "run_time_off_s: {unhealthy: 1000}"])
+def test_no_wide_limit_leaves_a_run_time_unmarked(limit: str) -> None:
+    wide = HealthThresholds.parse(f"all:\n  pauses: {{degraded: 0}}\n  {limit}\n", "wide.yaml")
+    times = TimeScale(SPEED, 10.0, 1.0)
+    assert wide.marking("emulated", times) == HealthThresholds.read().marking("emulated", times) == 1.0
+    narrow = HealthThresholds.parse("all: {run_time_off_s: {degraded: 0.5}}\n", "narrow.yaml")
+    assert narrow.marking("emulated", times) == 0.5
 
 
 @pytest.mark.slow

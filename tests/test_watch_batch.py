@@ -19,6 +19,7 @@ from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.batch import loop, session
 from tracebed.orchestrator.batch.base import JobObservation, JobRequest, Phase, Refused, SystemFacts
+from tracebed.orchestrator.batch.records import JobRecords
 from tracebed.orchestrator.batch.session import BatchOptions, replay
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry
@@ -142,6 +143,21 @@ def final_view(run: Path) -> BatchView:
 def held(run: Run) -> float:
     rows = run.allocations
     return float(((rows["end"] - rows["start"]) * rows["count"]).sum())
+
+
+@pytest.mark.slow
+def test_no_run_time_without_an_own_record_is_unmarked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The times of the batch system have whole seconds: at 6x, jobs of 6 s were recorded with 0 s."""
+    monkeypatch.setattr(JobRecords, "read", lambda records, name: None)
+    run = replayed(tmp_path / "run", monkeypatch)
+    done = run.jobs[run.jobs["state"] == JobState.COMPLETED]
+    short = done["end"] - done["start"] < done["run_time"] - 0.7  # the limit is 0.11 wall s
+    assert short.any()
+    assert done.loc[short, "reason"].str.contains("but its plan is").all()
+    signals = run.info.health["signals"]
+    assert signals["residual_s"] is None
+    assert signals["run_time_off_s"] > 0.2
+    assert final_view(tmp_path / "run").health() == run.info.health
 
 
 def test_at_the_end_the_view_is_the_run(made: Path) -> None:

@@ -68,12 +68,15 @@ def check_machine(workload: Workload, where: str | None = None, *, most: int | N
     causes, remedies = [], []
     if len(partitions) > 1:
         causes.append(f"jobs of {len(partitions)} partitions ({_named(partitions)})")
-        remedies.append("keep a partition (clean --recipe sacct --set keep_partitions.partitions=NAME)")
+        if any(highest(_of_partition(workload, name)) <= system.nodes for name in partitions):
+            remedies.append("keep a partition (clean --recipe sacct --set keep_partitions.partitions=NAME)")
     if gpus:
-        causes.append(f"{gpus:,} jobs with GPUs")
+        causes.append(f"{gpus:,} {'job' if gpus == 1 else 'jobs'} with GPUs")
     if parts:
-        causes.append(f"{parts:,} jobs on a part of a node, which count as jobs of the whole node")
-    if _has_cores(workload) and system.cores_per_node not in (None, 1):
+        jobs, count = ("job", "counts as a job") if parts == 1 else ("jobs", "count as jobs")
+        causes.append(f"{parts:,} {jobs} on a part of a node, which {count} of the whole node")
+    machine = system.nodes * (system.cores_per_node or 1)
+    if _has_cores(workload) and system.cores_per_node not in (None, 1) and highest(_by_core(workload)) <= machine:
         remedies.append(f"read cores in place of nodes (--by core --system {system.nodes * system.cores_per_node}x1)")
     cores = "" if system.cores_per_node is None else f"x{system.cores_per_node}"
     remedies.append(f"state a machine for all jobs (--system {most}{cores})")
@@ -83,6 +86,17 @@ def check_machine(workload: Workload, where: str | None = None, *, most: int | N
         where=where,
         hint=", or ".join(remedies),
     )
+
+
+def _of_partition(workload: Workload, name: str) -> Workload:
+    """Return the jobs of a partition."""
+    return Workload(workload.table[workload.table["partition"] == name], workload.provenance)
+
+
+def _by_core(workload: Workload) -> Workload:
+    """Return the jobs of a log with a node for each core."""
+    cores = workload.ints("nodes") * workload.ints("cores_per_node")
+    return Workload(workload.table.assign(nodes=cores, cores_per_node=1), workload.provenance)
 
 
 def _named(partitions: dict[str, int]) -> str:

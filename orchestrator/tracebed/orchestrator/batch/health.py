@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from tracebed.orchestrator.batch.ending import Lifetime
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.watched import WatchedJob
-from tracebed.orchestrator.replay.health import Value, judged, rounded, times_of
+from tracebed.orchestrator.replay.health import Value, judged, of_run_times, rounded, times_of
+from tracebed.orchestrator.replay.run_times import RunTime, compared, usual_end
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import RunInfo
 from tracebed.states import JobState
 
+KIND = "emulated"
+"""The kind of execution that selects the limits: the jobs sleep."""
 DISTURBED = (JobState.FAILED, JobState.INTERRUPTED, JobState.UNKNOWN)
 
 
@@ -23,6 +28,7 @@ def health(
     jobs: Sequence[WatchedJob],
     submit: Sequence[float],
     states: Sequence[JobState | None],
+    found: Sequence[RunTime],
     steps: Sequence[float],
     thresholds: HealthThresholds,
 ) -> dict[str, Any]:
@@ -34,6 +40,7 @@ def health(
         jobs: the submission, observations and end of each job.
         submit: time of the submission of each job, trace s; NaN: not submitted.
         states: final state of each job; None: the job has not ended.
+        found: the run times of the completed jobs, as `run_times` returns them.
         steps: sizes of the steps of the wall clock, s.
         thresholds: the limits.
     """
@@ -56,9 +63,38 @@ def health(
     planned = wanted[np.isfinite(excess)].sum()
     figures["residual_s"] = _largest(excess, plan.ids)
     figures["lost_time"] = Value(float(np.nansum(np.abs(excess)) / planned) if planned else None)
-    times = times_of(plan.run_time, plan.submit, info.speed)
-    values = {name: found._replace(value=rounded(found.value)) for name, found in figures.items()}
-    return judged(values, thresholds, "emulated", times)
+    values = {name: figure._replace(value=rounded(figure.value)) for name, figure in figures.items()}
+    values |= of_run_times(found, plan.ids)
+    return judged(values, thresholds, KIND, times_of(plan.run_time, plan.submit, info.speed))
+
+
+def run_times(
+    plan: SubmissionPlan,
+    states: Sequence[JobState | None],
+    lifetimes: Sequence[Lifetime],
+    speed: float,
+    resolution_s: float,
+) -> list[RunTime]:
+    """Return the recorded run times of the completed jobs, which are those of the run, beside their plans.
+
+    A run time is from the beginning of the script to the recorded end. Without the own record of a job, it is from the
+    start to the end that the batch system reports, which may be anything if the job is short. A run time may be longer
+    than its plan by the resolution of the batch system and twice the usual time of a release.
+
+    Args:
+        plan: the jobs.
+        states: final state of each job; None: the job has not ended.
+        lifetimes: the recorded times of each job.
+        speed: trace seconds per wall second.
+        resolution_s: resolution of the times that the batch system reports, wall s.
+    """
+    found = []
+    for job, (state, times) in enumerate(zip(states, lifetimes, strict=True)):
+        begin = times.start if math.isnan(times.launched) else times.launched
+        recorded = (times.end - begin) / speed
+        if state is JobState.COMPLETED and not math.isnan(recorded):
+            found.append((job, recorded, plan.run_time[job] / speed))
+    return compared(found, resolution_s + usual_end(found))
 
 
 def _largest(values: Any, ids: Any) -> Value:

@@ -12,7 +12,8 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.batch.loop import BatchReplayer
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.reconstruction import SCHEMA, BatchReconstruction
-from tracebed.orchestrator.replay.journal import MISSING, read
+from tracebed.orchestrator.replay.chain import DamagedJournal
+from tracebed.orchestrator.replay.journal import of_damage, read
 from tracebed.orchestrator.replay.recovery import lost_rows
 from tracebed.orchestrator.run import JOURNAL, RunInfo
 
@@ -49,7 +50,7 @@ class KilledReplay(BatchReconstruction):
                 self.apply(entry)
         except (LookupError, ValueError, TypeError) as error:
             what = f"the journal is damaged: {type(error).__name__}: {error}"
-            raise InputError(what, where=str(folder), hint="replay again without --resume") from error
+            raise DamagedJournal(what, where=str(folder), hint="replay again without --resume") from error
 
     @property
     def last(self) -> float:
@@ -59,7 +60,7 @@ class KilledReplay(BatchReconstruction):
     @property
     def new_facts(self) -> dict[str, object]:
         """The facts to write to the journal when the replay is resumed."""
-        return {"end": None} | {name: value for name, value in self.facts.items() if name == MISSING}
+        return {"end": None} | of_damage(self.facts)
 
     def check(self, info: RunInfo, plan: SubmissionPlan) -> None:
         """Raise InputError unless `info` and `plan` of the resuming replay equal the journal's."""

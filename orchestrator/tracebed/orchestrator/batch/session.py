@@ -16,8 +16,8 @@ import numpy as np
 from tracebed import bounds
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.batch.base import BATCH_SYSTEMS, BatchSettings, BatchSystem, SystemFacts
-from tracebed.orchestrator.batch.ending import ended_run
-from tracebed.orchestrator.batch.health import health
+from tracebed.orchestrator.batch.ending import Lifetime, ended_run
+from tracebed.orchestrator.batch.health import KIND, health, run_times
 from tracebed.orchestrator.batch.killed_replay import KilledReplay
 from tracebed.orchestrator.batch.loop import POLL_S, BatchReplayer
 from tracebed.orchestrator.batch.plan import SubmissionPlan
@@ -27,8 +27,10 @@ from tracebed.orchestrator.batch.wall import WallClock
 from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.ending import find_finished, lateness, save
 from tracebed.orchestrator.replay.folder import WorkingFolder, folder_to_resume, working_folder
+from tracebed.orchestrator.replay.health import times_of
 from tracebed.orchestrator.replay.journal import Entry, Journal, has_facts
 from tracebed.orchestrator.replay.recovery import KILLED, NOTHING_BEGUN
+from tracebed.orchestrator.replay.run_times import mark
 from tracebed.orchestrator.replay.signals import Signals, collected_signals
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workload_facts
@@ -263,7 +265,12 @@ def _concluded(
     late = (run.jobs["submit"] - run.jobs["submit_planned"]).dropna() / info.speed
     info.lateness_ms = lateness(late.tolist())
     submit, states = run.jobs["submit"].tolist(), [JobState(state) for state in run.jobs["state"]]
-    info.health = health(info, plan, jobs, submit, states, [size for _, size in clock.steps], thresholds)
+    lifetimes = [Lifetime(*times) for times in run.jobs[list(Lifetime._fields)].to_numpy(dtype=np.float64)]
+    found = run_times(plan, states, lifetimes, info.speed, resolution_s)
+    info.health = health(info, plan, jobs, submit, states, found, [size for _, size in clock.steps], thresholds)
+    reasons = run.jobs["reason"].tolist()
+    mark(reasons, found, thresholds.marking(KIND, times_of(plan.run_time, plan.submit, info.speed)), info.speed)
+    run.jobs["reason"] = reasons
     return run
 
 

@@ -23,6 +23,10 @@ MAGIC = "tracebed-head/1"
 _encoded = json.JSONEncoder(separators=(",", ":")).encode
 
 
+class DamagedJournal(InputError):
+    """A damaged journal, which neither continues nor becomes a run."""
+
+
 class Chain:
     """The chain of the rows up to a certain one.
 
@@ -109,5 +113,6 @@ def written(journal: Path) -> LastRow | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        what, hint = f"the head of the journal is damaged: {error}", "delete the file to use the journal without it"
-        raise InputError(what, where=str(path), hint=hint) from error
+        what = f"the head of the journal is damaged: {error}"
+        hint = "delete the file to use the journal without it: the run has a warning then"
+        raise DamagedJournal(what, where=str(path), hint=hint) from error

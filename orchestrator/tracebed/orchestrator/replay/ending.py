@@ -15,7 +15,7 @@ from tracebed.orchestrator.replay.folder import WorkingFolder
 from tracebed.orchestrator.replay.health import execution_kind, health, times_of
 from tracebed.orchestrator.replay.monitor import Monitor
 from tracebed.orchestrator.replay.run_times import mark, run_times
-from tracebed.orchestrator.replay.thresholds import HealthThresholds, SignalLimits
+from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
 from tracebed.orchestrator.runs.replacement import is_finished_real
 from tracebed.orchestrator.runs.working_folders import working_folders
@@ -59,10 +59,8 @@ def ended_run(
     info.handovers = monitor.handovers.worst(info.speed, [node.name for node in info.nodes])
     info.strays = len(monitor.strays)
     info.health = health(monitor, info, record, thresholds)
-    limit = thresholds.limits[execution_kind(info)].get("run_time_off_s", SignalLimits()).degraded
-    if limit is not None:
-        limit_s = limit.at(times_of(record.jobs.run_time, record.jobs.submit, info.speed))
-        mark(record, run_times(monitor, record), limit_s, info.speed)
+    times = times_of(record.jobs.run_time, record.jobs.submit, info.speed)
+    mark(record.reason, run_times(monitor, record), thresholds.marking(execution_kind(info), times), info.speed)
     info.warnings += _incidents(monitor)
     return make_run(record, cluster, info, cpus=cpus, samples=monitor.table())
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from tracebed.errors import InputError, TracebedError
+from tracebed.orchestrator.replay.chain import DamagedJournal
 from tracebed.orchestrator.runs.working_folders import MAGIC, MARKER, check_idle, working_folders
 
 SECRET = "secret"
@@ -122,7 +123,8 @@ class WorkingFolder:
 def working_folder(output: Path, left: Path | None = None, *, hint: str) -> Iterator[WorkingFolder]:
     """Create the working folder of a replay, or open the folder `left`.
 
-    If the replay fails after jobs may have run, the folder is kept, and the error has a hint.
+    If the replay fails after jobs may have run, the folder is kept, and the error has a hint, unless the journal is
+    damaged.
 
     Args:
         output: the output of the replay.
@@ -135,6 +137,8 @@ def working_folder(output: Path, left: Path | None = None, *, hint: str) -> Iter
     except BaseException as error:
         if not folder.keep:
             folder.remove()
+        elif isinstance(error, DamagedJournal):
+            pass  # the next command would find the same damage
         elif isinstance(error, TracebedError):
             error.hint = "; ".join(filter(None, (error.hint, hint.format(folder.path))))
         else:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracebed.orchestrator.replay.monitor import Monitor
-from tracebed.orchestrator.replay.run_times import run_times
+from tracebed.orchestrator.replay.run_times import RunTime, run_times
 from tracebed.orchestrator.replay.thresholds import (
     SEVERE,
     SIGNALS,
@@ -59,7 +59,7 @@ def health(monitor: Monitor, info: RunInfo, record: ScheduleRecord, thresholds: 
     """
     kind, times = execution_kind(info), times_of(record.jobs.run_time, record.jobs.submit, info.speed)
     values = {name: function(monitor, info, record) for name, function in _FIGURES.items()}
-    values |= _overheads(monitor, info, record) | _run_times(monitor, record)
+    values |= _overheads(monitor, info, record) | of_run_times(run_times(monitor, record), record.jobs.ids)
     return judged(values, thresholds, kind, times)
 
 
@@ -207,14 +207,13 @@ def _overheads(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> dict[
     }
 
 
-def _run_times(monitor: Monitor, record: ScheduleRecord) -> dict[str, Value]:
+def of_run_times(found: Sequence[RunTime], ids: Sequence[str]) -> dict[str, Value]:
     """Return the largest difference of a recorded run time from its plan, and their sum relative to the plans."""
-    found = run_times(monitor, record)
     if not found:
         return {}
     worst, planned = max(found, key=lambda one: one.off), sum(one.planned for one in found)
     return {
-        "run_time_off_s": Value(rounded(worst.off), f"job {record.jobs.ids[worst.job]}" if worst.off else ""),
+        "run_time_off_s": Value(rounded(worst.off), f"job {ids[worst.job]}" if worst.off else ""),
         "run_time_off": Value(rounded(sum(one.off for one in found) / planned) if planned else None),
     }
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tracebed.errors import InputError
-from tracebed.orchestrator.replay.chain import Chain, Head, written
+from tracebed.orchestrator.replay.chain import Chain, DamagedJournal, Head, written
 from tracebed.orchestrator.run import FILES
 
 SCHEMA = """
@@ -59,7 +59,9 @@ LAST = "SELECT number, chain FROM (SELECT * FROM ({} UNION ALL {})) ORDER BY num
 """The number and the checksum of the last row."""
 ADD_FACT = "INSERT INTO facts (number, name, value, chain) VALUES (?1, ?5, ?7, ?8)"
 MISSING = "missing"
-"""Name of the fact with the number of rows lost by power failures."""
+"""The fact that has the number of rows that power failures have lost."""
+NO_HEAD = "no_head"
+"""The fact that the head of a journal with entries was missing, so that nothing proves its last rows."""
 SAVED = "saved"
 """Name of the last fact of the journal in the folder of a run. Readers do not return the fact."""
 
@@ -168,6 +170,7 @@ class Reader:
             raise InputError("the journal is missing", where=str(path), hint="give the working folder of a replay")
         self.path = path
         self._missing = 0
+        self._no_head = self._begun = self._saved = False
         self._complete = not path.with_name(FILES[0]).is_file()
         self._chain = Chain()
         self._facts: dict[str, Any] = {}
@@ -181,9 +184,10 @@ class Reader:
             return bool(self._database.execute("SELECT 1 FROM sqlite_master WHERE name = 'entries'").fetchall())
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts written so far. The fact `missing` is the number of rows lost by power failures."""
+        """Return the facts written so far, with the facts `MISSING` and `NO_HEAD` if rows are missing or unproved."""
         self._read()
-        return self._facts | ({MISSING: self._facts.get(MISSING, 0) + self._missing} if self._missing else {})
+        lost = {MISSING: self._facts.get(MISSING, 0) + self._missing} if self._missing else {}
+        return self._facts | lost | ({NO_HEAD: True} if self._no_head else {})
 
     def entries(self) -> list[Entry]:
         """Return the entries that have been written since the last call."""
@@ -202,14 +206,16 @@ class Reader:
                     raise _damaged(self.path, f"row {number:,} is not the last row that was written")
                 round, time, kind, name, node, data = row
                 if kind is None and name == SAVED:
-                    self._complete = True
+                    self._complete, self._saved = True, True
                 elif kind is None:
                     self._facts[name] = json.loads(data)  # a job without a limit or deadline has NaN
                 elif math.isfinite(time):
+                    self._begun = True
                     value = json.loads(data, parse_constant=_nan)
                     self._entries.append(Entry(round, time, kind, name, node, value))
                 else:
                     raise _damaged(self.path, f"the time of row {number:,} is {time}")
+            self._no_head = head is None and not self._saved and self._begun
             self._missing = 0 if head is None else max(0, head.number - self._chain.number)
             if head is not None and self._missing and head.same_boot:
                 raise _damaged(self.path, f"the last {self._missing:,} of {head.number:,} rows are missing")
@@ -228,8 +234,13 @@ def _nan(name: str) -> float:
     return math.nan
 
 
-def _damaged(path: Path, what: str) -> InputError:
-    return InputError(f"the journal is damaged: {what}", where=str(path), hint="replay again")
+def of_damage(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts about rows that are missing or unproved, which a continued journal keeps."""
+    return {name: facts[name] for name in (MISSING, NO_HEAD) if name in facts}
+
+
+def _damaged(path: Path, what: str) -> DamagedJournal:
+    return DamagedJournal(f"the journal is damaged: {what}", where=str(path), hint="replay again")
 
 
 def has_facts(path: Path) -> bool:
@@ -266,7 +277,7 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except (sqlite3.Error, ValueError, TypeError, RecursionError) as error:
         hint = "the journal is damaged, or of another version of tracebed"
-        raise InputError(f"the journal cannot be read: {error}", where=str(path), hint=hint) from error
+        raise DamagedJournal(f"the journal cannot be read: {error}", where=str(path), hint=hint) from error
 
 
 def copy(path: Path, target: Path) -> Path:

@@ -12,6 +12,7 @@ from typing import Any
 from tracebed.cpus import parse_cpus
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.chain import DamagedJournal
 from tracebed.orchestrator.replay.ending import ended_run
 from tracebed.orchestrator.replay.event_handler import mask_changed
 from tracebed.orchestrator.replay.journal import Entry
@@ -112,13 +113,17 @@ def recovered(path: Path) -> Run:
         return ended_run(rebuilt.record, rebuilt.cluster, info, end["interrupted"], facts["cpus"], monitor, thresholds)
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, InputError) as error:
         what = f"the journal is damaged: {type(error).__name__}: {error}"
-        raise InputError(what, where=str(path), hint="the run cannot be recovered") from error
+        raise DamagedJournal(what, where=str(path), hint="the run cannot be recovered") from error
 
 
 def lost_rows(facts: Mapping[str, Any]) -> list[str]:
-    """Return a warning if a power failure lost rows of the journal with these `facts`, otherwise an empty list."""
-    lost = facts.get(journal.MISSING, 0)
-    return [f"the journal lacks {lost:,} rows that were written before a power failure"] if lost else []
+    """Return the warnings of a run whose journal, with these facts, lacks rows or its head."""
+    found = []
+    if lost := facts.get(journal.MISSING, 0):
+        found.append(f"the journal lacks {lost:,} rows that were written before a power failure")
+    if facts.get(journal.NO_HEAD):
+        found.append("the head of the journal was missing: nothing proves that its last rows are those written")
+    return found
 
 
 class Reconstruction:

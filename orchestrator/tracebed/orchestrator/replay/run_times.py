@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tracebed.orchestrator.replay.monitor import Monitor
@@ -36,16 +37,40 @@ def run_times(monitor: Monitor, record: ScheduleRecord) -> list[RunTime]:
         recorded = (record.end[job] - record.launched[job]) / monitor.speed
         if record.state[job] == JobState.COMPLETED and name in monitor.planned and not math.isnan(recorded):
             found.append((job, recorded, monitor.planned[name]))
-    late = [max(0.0, recorded - planned) for _, recorded, planned in found]
-    usual = min(USUAL_S, 2 * statistics.median(late)) if late else 0.0
+    return compared(found, min(USUAL_S, usual_end(found)))
+
+
+def usual_end(found: Sequence[tuple[int, float, float]]) -> float:
+    """Return twice the median by which run times are longer than their plans, wall s; 0 without run times.
+
+    Args:
+        found: (job, recorded run time, planned run time) of each job, wall s.
+    """
+    return 2 * statistics.median(max(0.0, recorded - planned) for _, recorded, planned in found) if found else 0.0
+
+
+def compared(found: Sequence[tuple[int, float, float]], usual: float) -> list[RunTime]:
+    """Return recorded run times with their differences from the plans.
+
+    Args:
+        found: (job, recorded run time, planned run time) of each job, wall s.
+        usual: time by which a run time may be longer than its plan, wall s.
+    """
     return [
         RunTime(job, recorded, planned, max(planned - recorded, recorded - planned - usual, 0.0))
         for job, recorded, planned in found
     ]
 
 
-def mark(record: ScheduleRecord, found: list[RunTime], limit_s: float, speed: float) -> None:
-    """Write a reason for each job whose run time differs from its plan by more than `limit_s` (wall s)."""
+def mark(reasons: list[str], found: Sequence[RunTime], limit_s: float, speed: float) -> None:
+    """Let the reason of each job whose run time is off by more than `limit_s` (wall s) say so.
+
+    Args:
+        reasons: the reason of each job, which is changed if it is empty.
+        found: the run times.
+        limit_s: limit, wall s.
+        speed: trace seconds per wall second.
+    """
     for job, recorded, planned, off in found:
-        if off > limit_s and not record.reason[job]:
-            record.reason[job] = f"ran {recorded * speed:.6g} s, but its plan is {planned * speed:.6g} s"
+        if off > limit_s and not reasons[job]:
+            reasons[job] = f"ran {recorded * speed:.6g} s, but its plan is {planned * speed:.6g} s"

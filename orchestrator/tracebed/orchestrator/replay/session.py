@@ -15,7 +15,7 @@ from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.replay.commands import check_commands
 from tracebed.orchestrator.replay.ending import ended_run, find_finished, save
 from tracebed.orchestrator.replay.folder import WorkingFolder, folder_to_resume, working_folder
-from tracebed.orchestrator.replay.journal import MISSING, Journal, has_facts
+from tracebed.orchestrator.replay.journal import Journal, has_facts, of_damage
 from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.pace import make_clock
@@ -180,7 +180,7 @@ def _restore(replayer: Replayer, info: RunInfo, past: Resumption) -> None:
     info.created = past.facts["info"]["created"]
     info.calibration = past.facts.get("calibration", info.calibration)
     info.warnings += lost_rows(past.facts)
-    replayer.journal.add_facts({name: value for name, value in past.facts.items() if name == MISSING})
+    replayer.journal.add_facts(of_damage(past.facts))
     replayer.executor.rates |= info.calibration.get("rates", {})
     replayer.monitor.rates = replayer.executor.rates
     past.restore(replayer)

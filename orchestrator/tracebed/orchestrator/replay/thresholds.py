@@ -167,6 +167,18 @@ class HealthThresholds:
                 found.append(f"{name}: {state} above {most} instead of {usually}".replace("above no limit", "never"))
         return found
 
+    def marking(self, kind: str, times: TimeScale) -> float:
+        """Return the difference from the plan beyond which a run time is marked, wall s: at most that of the defaults.
+
+        Args:
+            kind: kind of execution, one of `limits.KINDS`.
+            times: the times of the replay.
+        """
+        found = (
+            each.limits[kind].get("run_time_off_s", SignalLimits()).degraded for each in (self, HealthThresholds.read())
+        )
+        return min(limit.at(times) for limit in found if limit is not None)
+
     @classmethod
     def read(cls, path: Path = SHIPPED) -> HealthThresholds:
         """Read a file of thresholds, by default the file that tracebed provides.

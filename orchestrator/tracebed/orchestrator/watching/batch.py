@@ -8,7 +8,7 @@ from typing import Any
 
 from tracebed.orchestrator.batch.base import Phase
 from tracebed.orchestrator.batch.ending import Lifetime, add_nodes, allocations_of, lifetime, outcome, resizes_of
-from tracebed.orchestrator.batch.health import health
+from tracebed.orchestrator.batch.health import health, run_times
 from tracebed.orchestrator.batch.reconstruction import BatchReconstruction
 from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.journal import Entry
@@ -126,14 +126,10 @@ class BatchView(View):
     def health(self) -> dict[str, Any]:
         """Return the health of the replay so far, as in `run.json`."""
         rebuilt, steps = self._reconstruction, [size for _, size in self._reconstruction.steps]
+        lifetimes = [self._lifetime(job) for job in range(len(self._states))]
+        found = run_times(rebuilt.plan, self._states, lifetimes, self.info.speed, self._resolution_s)
         return health(
-            self._info(),
-            rebuilt.plan,
-            rebuilt.jobs,
-            self._submitted,
-            self._states,
-            steps,
-            self._thresholds,
+            self._info(), rebuilt.plan, rebuilt.jobs, self._submitted, self._states, found, steps, self._thresholds
         )
 
     def _lifetime(self, job: int) -> Lifetime:

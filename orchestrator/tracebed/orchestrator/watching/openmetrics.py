@@ -37,8 +37,10 @@ def families(view: View) -> Iterator[Any]:
     lateness = view.lateness()
     for name, quantile in (("p50", "0.5"), ("p99", "0.99"), ("max", "1")):
         late.add_metric([quantile], lateness.get(name, math.nan) / 1e3)
-    state = view.health()["state"]
-    health = GaugeMetricFamily("tracebed_health", "1 for the current health state, else 0.", labels=["state"])
+    found = view.health()
+    state = found.get("defaults", found)["state"]
+    what = "1 for the current health state, by the default limits where those of the replay are wider; else 0."
+    health = GaugeMetricFamily("tracebed_health", what, labels=["state"])
     for name in ("healthy", "degraded", "unhealthy"):
         health.add_metric([name], float(name == state))
     faults = CounterMetricFamily("tracebed_faults", "Faults by kind.", labels=["kind"])

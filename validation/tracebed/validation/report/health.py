@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from tracebed.converters.workload import IntArray
+from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.validation.metrics import origin
 from tracebed.validation.report.sections import Picture, Section
 from tracebed.validation.report.style import REAL, SOFT, heading, panels
@@ -47,8 +48,7 @@ def _health(comparison: Comparison) -> Markup | None:
     health, info = comparison.health, comparison.real.info
     if not health.causes and info.source != "replay":
         return None
-    recorded = info.health
-    return fill("health", health=health, signals=recorded.get("signals", {}), thresholds=recorded.get("thresholds", ""))
+    return fill("health", health=health, thresholds=HealthThresholds.read().sha256)
 
 
 def _samples(comparison: Comparison) -> Picture | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from tracebed.orchestrator.run import Run
@@ -14,7 +14,7 @@ HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = "healthy", "degraded", "unhealthy", "unk
 FACTS = ("interrupted", "clock_skew_jobs", "nodes_unused")
 """Signals without a limit that a run could widen."""
 LOGGED = "it is a log without a record of its machine: the health was judged by nodes, states and times only"
-NOT_JUDGED = Rejudged("", [], [LOGGED], lenient=False)
+NOT_JUDGED = Rejudged("", [], [LOGGED], lenient=False, signals={})
 """The health of a log."""
 
 
@@ -30,6 +30,8 @@ class Health:
     """How the health differs from the record of the run, and what could not be recomputed; a sentence each."""
     lenient: bool = False
     """Whether the run is unhealthy by the default limits only, and not by its own ones."""
+    signals: Mapping[str, float | None] = field(default_factory=dict)
+    """The judged figures: signal -> value; None: unknown. Empty for a log, and for a replay without a record."""
 
     @classmethod
     def of(cls, run: Run, skewed_jobs: int) -> Health:
@@ -39,7 +41,7 @@ class Health:
             run: the real run.
             skewed_jobs: number of jobs with contradicting times.
         """
-        state, causes, notes, lenient = rejudged(run) if run.info.source == "replay" else NOT_JUDGED
+        state, causes, notes, lenient, signals = rejudged(run) if run.info.source == "replay" else NOT_JUDGED
         causes = [*causes]
         known = {cause.get("signal") for cause in causes}
         if run.info.state == "interrupted" and state != UNHEALTHY and "interrupted" not in known:
@@ -56,6 +58,7 @@ class Health:
             tuple(causes),
             tuple(notes),
             lenient and all(cause.get("signal") not in FACTS for cause in of_limits),
+            signals,
         )
 
     @property

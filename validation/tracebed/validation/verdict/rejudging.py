@@ -35,6 +35,8 @@ class Rejudged(NamedTuple):
     """How the judgment differs from the record of the run, and what could not be recomputed; a sentence each."""
     lenient: bool
     """Whether the replay is unhealthy, but not by its own limits."""
+    signals: dict[str, float | None]
+    """The judged figures: signal -> value; None: unknown. Empty: the replay recorded no health, and has no journal."""
 
 
 def rejudged(run: Run) -> Rejudged:
@@ -66,7 +68,7 @@ def rejudged(run: Run) -> Rejudged:
         notes.append(f"its limits of health are wider than the defaults ({wider[0]}{more}): the defaults hold")
     if lenient:
         notes.append(f"it is {found['state']} by its own record and limits, and unhealthy by the defaults")
-    return Rejudged(state, causes, notes, lenient)
+    return Rejudged(state, causes, notes, lenient, usual["signals"] if found else {})
 
 
 def _from_journal(run: Run) -> tuple[dict[str, Any] | None, list[str]]:

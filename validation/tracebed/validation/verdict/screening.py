@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -62,6 +62,8 @@ class Repetition:
     """How the health differs from the record of the run, and what could not be recomputed; a sentence each."""
     lenient: bool = False
     """Whether the run is excluded by the default limits of health only, and not by its own ones."""
+    signals: Mapping[str, float | None] = field(default_factory=dict)
+    """The figures by which the health was judged, as in `Health.signals`."""
     flags: str = ""
     """Signals H4 and H5 of an unusual outcome, as text: a warning, never a reason to exclude."""
 
@@ -142,7 +144,10 @@ def screen(case: Case, figures: Sequence[Figures], unmatched: float) -> tuple[Re
         if not original:
             earlier[name] = run
         lenient = health.lenient and held == [unhealthy]
-        found.append(Repetition(run, name, health.state, health.causes, "".join(held[:1]), health.notes, lenient))
+        excluded = "".join(held[:1])
+        found.append(
+            Repetition(run, name, health.state, health.causes, excluded, health.notes, lenient, health.signals)
+        )
     return _flagged(found, figures)
 
 

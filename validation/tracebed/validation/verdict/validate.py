@@ -200,7 +200,7 @@ def _result(each: MeasuredCase, tolerances: Tolerances) -> CaseResult:
             each.real[real],
             each.predicted[predicted],
             (each.figures[real], each.predicted_figures[predicted]),
-            Health(typical.state, typical.causes, typical.notes, typical.lenient),
+            Health(typical.state, typical.causes, typical.notes, typical.lenient, typical.signals),
         ),
         calibration=each.calibration,
         unmatched=each.unmatched,

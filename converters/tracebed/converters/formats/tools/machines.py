@@ -19,10 +19,13 @@ def one_machine(labels: pd.Categorical, chosen: str | None, where: str) -> tuple
         where: the file or folder.
 
     Raises:
-        InputError: the log has several machines and `chosen` is None, or the log has no records of `chosen`.
+        InputError: the log has several machines and `chosen` is None, or has no records of `chosen`, or names no
+            machine.
     """
     counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
     present = {str(name): code for code, name in enumerate(labels.categories) if name and counts[code]}
+    if chosen is not None and not present:
+        raise InputError("the records name no machine", where=where, hint="leave --machine out")
     if chosen is not None:
         name = next((name for name in present if name.lower() == chosen.strip().lower()), None)
         if name is None:
