@@ -53,7 +53,7 @@ class Immediate:
         return job.id
 
     def poll(self, prefix: str, known: Collection[str]) -> dict[str, JobObservation]:
-        found = {name: job for name, job in self.jobs.items() if name.startswith(prefix)}
+        found = {name: job for name, job in list(self.jobs.items()) if name.startswith(prefix)}
         for name, job in found.items():
             if job.phase is Phase.ENDING:
                 self.jobs[name] = replace(job, phase=Phase.ENDED)

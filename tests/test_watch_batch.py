@@ -75,7 +75,9 @@ class Fifo:
         self.polls += 1
         if self.polls == 1:
             raise TestbedError("busy", transient=True)
-        return {name: self._observed(name, *job, now=self.clock()) for name, job in self.jobs.items()}
+        return {
+            name: self._observed(name, *job, now=self.clock()) for name, job in list(self.jobs.items())
+        }  # another thread submits
 
     def _observed(
         self,
