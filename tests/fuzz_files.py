@@ -126,7 +126,7 @@ def prepare(folder: Path, call: Call) -> list[Case]:
         )
 
     done(f"simulate {workload} --policy easy {speed} -o sim")
-    done(f"simulate {workload} --policy easy {speed} --shake 3 -o shaken")
+    done(f"simulate {workload} --policy easy {speed} --perturb 3 -o perturbed")
     done("validate suite/suite.yaml -o out-suite --baseline baseline.yaml --update-baseline better", 1, 3)
     done(f"metrics {REAL} --noise noise.yaml")
     done("replay small.csv --policy pref --inventory emulated-4 --speed 20000 -o replayed", 4)
@@ -140,8 +140,8 @@ def prepare(folder: Path, call: Call) -> list[Case]:
         case(f"run {name}", f"replayed/{name}", "explain small.csv --real replayed")
         case(f"run {name}", f"{REAL}/rep-03/{name}", f"metrics {REAL} --noise out/noise.yaml")
         case(f"run {name}", f"replayed/{name}", "watch replayed --once")
-    case("shaken", "shaken/shaken.csv", f"compare --real {REAL} --predicted shaken")
-    case("shaken", "shaken/shaken.csv", "metrics shaken")
+    case("perturbed", "perturbed/perturbed.csv", f"compare --real {REAL} --predicted perturbed")
+    case("perturbed", "perturbed/perturbed.csv", "metrics perturbed")
 
     left = folder / "left.partial-00000001"
     left.mkdir()

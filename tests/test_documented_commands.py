@@ -271,8 +271,8 @@ def accuracy(path: Path) -> None:
 
 
 def busy(path: Path) -> None:
-    """Write the experiment of the page on accidents."""
-    page = (ROOT / "docs/how-to/accidents.md").read_text(encoding="utf-8")
+    """Write the experiment of the page on perturbations."""
+    page = (ROOT / "docs/how-to/perturbations.md").read_text(encoding="utf-8")
     path.write_text(page.partition("```yaml\n")[2].partition("```")[0])
 
 

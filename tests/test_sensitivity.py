@@ -1,4 +1,4 @@
-"""Sensitivity of studies to their free choices: names of choices, effects over the same accidents, plots."""
+"""Sensitivity of studies to their free choices: names of choices, effects over the same perturbed inputs, plots."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tracebed.cli import tracebed
 from tracebed.errors import ExitCode, InputError
 from tracebed.validation.experiments.choices import others, setting, spelled
 from tracebed.validation.experiments.file import ExperimentFile, load_experiment
-from tracebed.validation.experiments.views.sensitivity import ACCIDENT, INSIDE, OUTSIDE
+from tracebed.validation.experiments.views.sensitivity import INSIDE, NOT_SIGNIFICANT, OUTSIDE
 from tracebed.validation.experiments.views.tornado import tornado
 from tracebed.validation.metrics import all_metrics
 
@@ -111,8 +111,8 @@ def test_a_mapping_changes_several_choices_and_the_base_holds_the_others(study: 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("seed", 1, "seed is an accident"),
-        ("shake", 1, "shake is an accident"),
+        ("seed", 1, "seed is drawn at random"),
+        ("perturbation", 1, "perturbation is drawn at random"),
         ("colour", "red", "no parameter 'colour'"),
         ("calls", "never", "calls"),
         ("interval_s", -1, "at least 0"),
@@ -151,7 +151,7 @@ def expected(changes: dict[str, Any], runs: int) -> list[float]:
         drawn = tb.generate("lublin99", jobs=60, nodes=16, seed=seed)
         if changes.get("limits") == "exact":
             drawn = tb.Workload(drawn.table.assign(time_limit=drawn.table["run_time"]), drawn.provenance)
-        jobs = tb.shake(tb.make_malleable(drawn, 0.5, seed), run + 1)
+        jobs = tb.perturb(tb.make_malleable(drawn, 0.5, seed), run + 1)
         run_ = tb.simulate(
             jobs,
             changes.get("policy", "pref"),
@@ -173,7 +173,7 @@ def test_effects_are_those_of_direct_simulations(study: Callable[..., Experiment
         str(tmp_path / "out"),
         "--workers",
         "1",
-        "--shake",
+        "--perturb",
         "6",
     ]
     found = json.loads(invoked(*arguments, "--json").stdout)
@@ -193,7 +193,7 @@ def test_effects_are_those_of_direct_simulations(study: Callable[..., Experiment
         assert (row["band_low"], row["band_high"]) == pytest.approx(tuple(band))
         inside = band[0] <= np.mean(base) + each.mean() <= band[1]
         clear = low > 1e-6 or high < -1e-6
-        assert row["found"] == (ACCIDENT if not clear else INSIDE if inside else OUTSIDE), row
+        assert row["found"] == (NOT_SIGNIFICANT if not clear else INSIDE if inside else OUTSIDE), row
     again = invoked(*arguments)
     assert "0 cells to compute" in again.output and "printed 1,696" in again.output
     assert (tmp_path / "out/s/plots/sensitivity-mean_wait_s.png").stat().st_size > 10_000
@@ -206,7 +206,7 @@ def test_choices_on_the_command_line_need_no_section_of_the_file(
     tb.write(tb.generate("lublin99", jobs=60, nodes=16, seed=2), "w.parquet")
     Path("w-easy.yaml").write_text("workloads: {w: w.parquet}\npolicies: [easy]\n")
     arguments = ["experiment", "w-easy.yaml", "-x", "interval_s=10,600", "-x", "limits=exact"]
-    output = invoked(*arguments, "-b", "over_limit=kill", "--shake", "6", "--figure", "makespan_s", "--workers", "1")
+    output = invoked(*arguments, "-b", "over_limit=kill", "--perturb", "6", "--figure", "makespan_s", "--workers", "1")
     assert output.exit_code == ExitCode.OK
     assert [line.split()[:3] for line in output.output.splitlines() if line.startswith("interval_s")]
     table = pd.read_csv(tmp_path / "experiments/w-easy/sensitivity.csv")
@@ -214,7 +214,7 @@ def test_choices_on_the_command_line_need_no_section_of_the_file(
         ("interval_s", "10"), ("interval_s", "600"), ("limits", "exact"),
     ]  # fmt: skip
     jobs = tb.read("w.parquet")
-    waits = [tb.simulate(tb.shake(jobs, n), "easy", over_limit="kill").metrics()["mean_wait_s"] for n in range(1, 7)]
+    waits = [tb.simulate(tb.perturb(jobs, n), "easy", over_limit="kill").metrics()["mean_wait_s"] for n in range(1, 7)]
     assert table[table["figure"] == "mean_wait_s"]["base"].iloc[0] == pytest.approx(np.mean(waits))
 
 
@@ -245,7 +245,7 @@ def test_a_change_that_cannot_be_simulated_is_named_and_the_others_are_shown(
 ) -> None:
     file = study()
     arguments = [file.source.where, "-x", "calls=tick,event", "-o", str(tmp_path / "out"), "--workers", "1"]
-    found = invoked("experiment", *arguments, "--shake", "2", "--json")
+    found = invoked("experiment", *arguments, "--perturb", "2", "--json")
     assert found.return_value == ExitCode.USAGE
     document = json.loads(found.stdout)
     assert list(document["failed"]) == ["calls: tick"] and "interval" in document["failed"]["calls: tick"]
@@ -263,7 +263,7 @@ def test_the_plot_shows_what_the_table_has() -> None:
         {
             "figure": "mean_wait_s", "choice": ["a", "b", "c"], "base_value": ["1", "-", "x"], "value": ["2", "y", "z"],
             "base": 200.0, "band_low": 190.0, "band_high": 215.0, "change": [-50.0, 10.0, 1.0],
-            "low": [-60.0, 5.0, -3.0], "high": [-40.0, 14.0, 2.0], "found": [OUTSIDE, INSIDE, ACCIDENT],
+            "low": [-60.0, 5.0, -3.0], "high": [-40.0, 14.0, 2.0], "found": [OUTSIDE, INSIDE, NOT_SIGNIFICANT],
         }
     )  # fmt: skip
     figure = tornado(rows, [150.0], "about")
@@ -273,7 +273,7 @@ def test_the_plot_shows_what_the_table_has() -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a: 1 → 2", "b: y", "c: x → z"]
     assert axes.get_xlabel() == f"change of {all_metrics()['mean_wait_s'].label} (%); base 200 s"
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert texts == [OUTSIDE, INSIDE, ACCIDENT, "accidents of the base", "printed: 150"]
+    assert texts == [OUTSIDE, INSIDE, NOT_SIGNIFICANT, "perturbations of the base", "printed: 150"]
     [printed] = [line for line in axes.lines if line.get_label() == "printed: 150"]
     assert list(printed.get_xdata()) == [-25.0, -25.0]  # type: ignore[arg-type]
     assert axes.yaxis_inverted()

@@ -242,7 +242,7 @@ def test_changed_code_of_a_policy_makes_another_cell(
 
 def test_planning_reads_no_metadata_per_point(study: Callable[..., Path], tmp_path: Path) -> None:
     """Each point read the metadata of the packages of all metrics: 7 of 8 parts of the time of planning."""
-    file = load_experiment(str(study(policies=["easy"], seeds=1, malleable=None, shake=40)))
+    file = load_experiment(str(study(policies=["easy"], seeds=1, malleable=None, perturbations=40)))
     cells._package_of.cache_clear()
     planned = plan(file, file.selected({}), tmp_path, {})
     assert len(planned.cells) == 40
@@ -475,7 +475,7 @@ def test_published_figures_are_compared_with_computed_ones(study: Callable[..., 
         "interval_s": 0.0,
         "malleability_interval_s": 0.0,
         "processes": "none",
-        "shake": 0,
+        "perturbation": 0,
     }
     waits = {("easy", 0.0): (10, 30), ("easy", 0.5): (40, 40), ("tight", 0.0): (30, 10), ("tight", 0.5): (3, 9)}
     rows = [
@@ -503,7 +503,7 @@ def test_published_figures_are_labeled_with_what_was_computed(study: Callable[..
     file = load_experiment(str(study(published=wanted, windows={"A": {}})))
     settings = {"priority": "fcfs", "runtime_model": "ideal", "interval_s": 0.0, "malleability_interval_s": 0.0}
     settings |= {"processes": "none"}
-    point = {"workload": "w", "policy": "easy", "seed": 0, "shake": 0, "window": "A", **settings}
+    point = {"workload": "w", "policy": "easy", "seed": 0, "perturbation": 0, "window": "A", **settings}
     rows = [{**point, "share": share, "mean_wait_s": 2.0} for share in (0.0, 0.5)]
     held = beside(file.experiment, pd.DataFrame(rows))
     assert list(held["at"]) == ["policy easy, share 0/0.5"] * 2

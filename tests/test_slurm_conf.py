@@ -133,7 +133,7 @@ def test_no_machine_mixes_nodes_of_two_sizes(tmp_path: Path) -> None:
 def test_no_later_option_is_lost_and_no_warning_is_repeated(tmp_path: Path) -> None:
     workload, output = workload_of(4, tmp_path / "w.parquet"), tmp_path / "run"
     conf_of(tmp_path, CONF)
-    options = ["-P", f"@{tmp_path / 'slurm.conf'}", "-P", "bf_resolution=1", "--shake", "2", "-o", str(output)]
+    options = ["-P", f"@{tmp_path / 'slurm.conf'}", "-P", "bf_resolution=1", "--perturb", "2", "-o", str(output)]
     result = CliRunner().invoke(tracebed, ["simulate", str(workload), "--policy", "slurm", *options])
     assert result.exit_code == 0, result.output
     assert result.output.count("select/linear is assumed") == 1

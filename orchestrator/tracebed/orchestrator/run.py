@@ -34,7 +34,7 @@ from tracebed.orchestrator.setup import SETUP_PARTS, Setup
 from tracebed.parquet_file import read_frame
 
 JOURNAL = "journal.sqlite"
-PERTURBED = "shaken.csv"
+PERTURBED = "perturbed.csv"
 """Metrics of runs with perturbed input, part of the files of the run."""
 FILES = ("run.json", "jobs.parquet")
 """The files by which a folder is recognized as a run."""

@@ -55,9 +55,9 @@ if TYPE_CHECKING:
         convert,
         generate,
         make_malleable,
+        perturb,
         read,
         scale,
-        shake,
         write,
     )
     from tracebed.converters.workload import System
@@ -119,6 +119,7 @@ __all__ = [
     "nodes_facts",
     "nodes_up",
     "noise",
+    "perturb",
     "policies",
     "read",
     "recipe",
@@ -127,7 +128,6 @@ __all__ = [
     "replay",
     "replay_on",
     "scale",
-    "shake",
     "shortest_replay",
     "simulate",
     "slurm_parameters",
@@ -159,7 +159,7 @@ _HOME = {
     "tracebed.api.verdicts": ("compare", "validate"),
     "tracebed.api.workloads": (
         *("convert", "generate", "make_malleable"),
-        *("read", "scale", "shake", "write"),
+        *("read", "scale", "perturb", "write"),
     ),
     "tracebed.converters.workload": ("System",),
     "tracebed.errors": ("InputError", "TestbedError", "Tolerated", "TracebedError"),

@@ -27,7 +27,7 @@ from tracebed.validation.experiments.views.judging import forecast as forecast_s
 from tracebed.validation.experiments.views.judging import predict as predict_suite
 from tracebed.validation.experiments.views.judging import replay as replay_campaign
 from tracebed.validation.experiments.views.judging import validations as validate_suite
-from tracebed.validation.experiments.views.published import GROUP, against_first, beside, intervals, is_shaken, means
+from tracebed.validation.experiments.views.published import GROUP, against_first, beside, intervals, is_perturbed, means
 from tracebed.validation.experiments.views.results import write as write_results
 from tracebed.validation.experiments.views.sensitivity import Analysis, Sensitivity, analysis, measure
 from tracebed.validation.experiments.views.statistics import Statistics
@@ -61,7 +61,7 @@ __all__ = [
     "grid",
     "has_replays",
     "intervals",
-    "is_shaken",
+    "is_perturbed",
     "keep_file",
     "load_experiment",
     "load_suite",

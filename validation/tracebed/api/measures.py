@@ -1,4 +1,4 @@
-"""Metrics of runs in folders, with their intervals over runs with shaken input, and differences between runs."""
+"""Metrics of runs in folders, with their intervals over runs with perturbed input, and differences between runs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pandas as pd
 
 from tracebed.api.results import Run
 from tracebed.converters import workload as converters
-from tracebed.converters.shaking import accident
+from tracebed.converters.perturbation import input_hash
 from tracebed.orchestrator import run as orchestrator
 from tracebed.orchestrator.run import PERTURBED
-from tracebed.validation import accidents
 from tracebed.validation import metrics as measuring
-from tracebed.validation.accidents import Difference, intervals, with_interval
+from tracebed.validation import significance
 from tracebed.validation.metrics import Metric
 from tracebed.validation.metrics.jobs import TAU
+from tracebed.validation.significance import Difference, intervals, with_interval
 
 __all__ = [
     "PERTURBED",
@@ -28,7 +28,7 @@ __all__ = [
     "differences",
     "figures",
     "intervals",
-    "keep_shaken",
+    "keep_perturbed",
     "measured",
     "metric_definitions",
     "with_interval",
@@ -43,16 +43,16 @@ class Measured:
     """The metrics by name, as from `Run.metrics`."""
     workload: str | None
     """SHA-256 of the workload."""
-    shaken: pd.DataFrame | None
-    """The metrics of the runs with shaken input, a row each, or those of the run alone. None: not comparable, since
+    perturbed: pd.DataFrame | None
+    """The metrics of the runs with perturbed input, a row each, or those of the run alone. None: not comparable, since
     the options of the metrics are not the defaults."""
 
     @property
     def intervals(self) -> dict[str, dict[str, float]]:
-        """Interval of each metric over the runs with shaken input (`median`, `low`, `high`); empty without them."""
-        if self.shaken is None or len(self.shaken) < 2:
+        """Interval of each metric over the runs with perturbed input (`median`, `low`, `high`); empty without them."""
+        if self.perturbed is None or len(self.perturbed) < 2:
             return {}
-        return {str(name): dict(row) for name, row in intervals(self.shaken).iterrows()}
+        return {str(name): dict(row) for name, row in intervals(self.perturbed).iterrows()}
 
 
 def metric_definitions() -> Mapping[str, Metric]:
@@ -87,9 +87,9 @@ def measured(folder: Path | str, **options: Any) -> Measured:
     """
     run = Run.load(folder)
     found = run.metrics(**options)
-    usual = {"tau": TAU, "window": "arrivals", "after": 0.0, "ended": False}  # as the runs with shaken input
+    usual = {"tau": TAU, "window": "arrivals", "after": 0.0, "ended": False}  # as the runs with perturbed input
     by_default = all(options.get(name, value) == value for name, value in usual.items())
-    group = accidents.figures_of(Path(folder), found)
+    group = significance.figures_of(Path(folder), found)
     return Measured(found, run.info.workload.get("sha256"), group if by_default else None)
 
 
@@ -100,26 +100,26 @@ def differences(first: Measured, second: Measured) -> dict[str, Difference]:
         first: the metrics of a run.
         second: the metrics of another run, with the same options.
     """
-    if first.shaken is None or second.shaken is None:
+    if first.perturbed is None or second.perturbed is None:
         return {}
-    return accidents.differences(first.shaken, second.shaken)
+    return significance.differences(first.perturbed, second.perturbed)
 
 
-def keep_shaken(folder: Path, runs: Iterable[tuple[converters.Workload, orchestrator.Run]]) -> pd.DataFrame:
-    """Write the metrics of runs with shaken input to the folder of a run, and return them, a row for each run.
+def keep_perturbed(folder: Path, runs: Iterable[tuple[converters.Workload, orchestrator.Run]]) -> pd.DataFrame:
+    """Write the metrics of runs with perturbed input to the folder of a run, and return them, a row for each run.
 
     Args:
-        folder: folder of the run whose input was shaken.
-        runs: the shaken workloads and their runs. One run is in memory at a time.
+        folder: folder of the run whose input was perturbed.
+        runs: the perturbed workloads and their runs. One run is in memory at a time.
     """
     names: list[str] = []
 
     def named() -> Iterable[orchestrator.Run]:
         for workload, run in runs:
-            names.append(accident(workload))
+            names.append(input_hash(workload))
             yield run
 
-    found = accidents.figures(named())
-    found.insert(0, accidents.INPUT, names)
-    accidents.keep(found, folder)
+    found = significance.figures(named())
+    found.insert(0, significance.INPUT, names)
+    significance.keep(found, folder)
     return found

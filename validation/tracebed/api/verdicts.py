@@ -13,9 +13,9 @@ from tracebed.api.comparisons import Validation
 from tracebed.api.runs import AnyRun
 from tracebed.files import locked_folder
 from tracebed.orchestrator import run as orchestrator
-from tracebed.validation.accidents import differences, figures, intervals, kept
 from tracebed.validation.experiments.real.store import run_folders
 from tracebed.validation.metrics import TAU
+from tracebed.validation.significance import differences, figures, intervals, kept
 from tracebed.validation.simulators.reading import import_run, simulator_at
 from tracebed.validation.simulators.simulator import ReadOptions, Side
 from tracebed.validation.verdict import validate as validate_cases
@@ -43,7 +43,7 @@ def compare(
         real: the repetitions of a replay, or a log as a run; runs, their folders, or the folder of a cell with its
             repetitions. A verdict on one case needs five. A file, such as a table of jobs, is imported (`import_run`).
         predicted: the run of a simulator, or several runs of a stochastic one; runs, their folders, or files. For a
-            folder of `tracebed simulate --shake`, the result has `accidents`.
+            folder of `tracebed simulate --perturb`, the result has `perturbed_differences`.
         tolerances: margins and constants of the decision, or their file; by default those of the metrics.
         margins: metric -> margin that replaces that of the tolerances: `{"wait": "15%"}`.
         noise: noise profile of the testbed, or its file, for a case with few repetitions.
@@ -73,15 +73,15 @@ def compare(
         tau=tau,
         allow_different_workloads=allow_different_workloads,
     )
-    shaken = [kept(folder) for folder, _ in predictions if folder is not None and folder.is_dir()]
-    known = [each for each in shaken if each is not None]
-    if known and tau == TAU:  # the figures of the runs with shaken input have this tau
+    perturbed = [kept(folder) for folder, _ in predictions if folder is not None and folder.is_dir()]
+    known = [each for each in perturbed if each is not None]
+    if known and tau == TAU:  # the figures of the runs with perturbed input have this tau
         included = [each.run for each in found.cases[0].repetitions if not each.excluded] or case.real
         together = pd.concat(known, ignore_index=True)
-        accidents = differences(figures(included), together)
+        perturbed_differences = differences(figures(included), together)
         rows = intervals(together).iterrows()
-        shaken_metrics = {str(name): {str(key): float(value) for key, value in row.items()} for name, row in rows}
-        found = replace(found, accidents=accidents, shaken=shaken_metrics)
+        perturbed_intervals = {str(name): {str(key): float(value) for key, value in row.items()} for name, row in rows}
+        found = replace(found, perturbed_differences=perturbed_differences, perturbed_intervals=perturbed_intervals)
     return Validation.of(found)
 
 

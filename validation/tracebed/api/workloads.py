@@ -241,10 +241,10 @@ def scale(
     return Workload.of(scaled if load is None else scaling.to_load(scaled, load))
 
 
-def shake(workload: converters.Workload, seed: int = 0, *, submit_s: float = 10.0, limit_s: float = 60.0) -> Workload:
-    """Return a workload with small random changes, which show how much of a simulated figure is accident.
+def perturb(workload: converters.Workload, seed: int = 0, *, submit_s: float = 10.0, limit_s: float = 60.0) -> Workload:
+    """Return a workload with small random changes, which show how much a simulated figure depends on them.
 
-    Submissions move, jobs that are submitted at once change their order, and limits are rounded up (input shaking:
+    Submissions move, jobs that are submitted at once change their order, and limits are rounded up (input perturbation:
     Tsafrir, Ouaknine and Feitelson 2007).
 
     Args:
@@ -259,14 +259,14 @@ def shake(workload: converters.Workload, seed: int = 0, *, submit_s: float = 10.
     Example:
         >>> import tracebed.api as tb
         >>> w = tb.generate("cirne", jobs=30, nodes=16, seed=3)
-        >>> waits = [tb.simulate(tb.shake(w, seed), "easy").metrics()["mean_wait_s"] for seed in range(5)]
+        >>> waits = [tb.simulate(tb.perturb(w, seed), "easy").metrics()["mean_wait_s"] for seed in range(5)]
         >>> len(set(waits))
         5
     """
-    from tracebed.converters.shaking import Shaking, shaken
+    from tracebed.converters.perturbation import Perturbation, perturbed
 
     check_seed(seed)
-    return Workload.of(shaken(workload, seed, Shaking(submit_s, limit_s)))
+    return Workload.of(perturbed(workload, seed, Perturbation(submit_s, limit_s)))
 
 
 def make_malleable(

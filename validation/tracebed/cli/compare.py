@@ -12,8 +12,8 @@ from tracebed.cli.console import load_workload, print_json
 from tracebed.cli.gate import Gating, gate_options
 from tracebed.cli.messages import progress, say
 from tracebed.cli.options import PATH, OutputPath, json_option, tau_option
+from tracebed.cli.perturbation import UNKNOWN
 from tracebed.cli.sections import Sectioned
-from tracebed.cli.shaking import UNKNOWN
 from tracebed.errors import ExitCode, InputError
 from tracebed.outputs import JUNIT, REPORT, SUMMARY
 
@@ -121,8 +121,8 @@ def compare(
     A verdict needs repetitions of the real run: five for one case. With fewer, or with a noise that is too large for
     the margins, it is inconclusive. `tracebed metrics --list` prints the margins.
 
-    With a prediction of `tracebed simulate --shake`, the table has the difference between the real runs and the runs
-    with shaken input, which is marked where it may be an accident. The verdict does not depend on it.
+    With a prediction of `tracebed simulate --perturb`, the table has the difference between the real runs and the runs
+    with perturbed input, which is marked where it is not significant. The verdict does not depend on it.
 
     \b
     Exit status: 0 accurate, 1 inaccurate, 2 usage or bad input, 3 inconclusive, 4 unhealthy testbed data.
@@ -152,7 +152,7 @@ def compare(
         print_json(document.pop("schema"), document)
     else:
         show(validation)
-        if validation.accidents is None:
+        if validation.perturbed_differences is None:
             say(f"tracebed: {UNKNOWN}")
     if "html" in pages:
         _report(validation, pages["html"], real, workload)

@@ -9,7 +9,7 @@ import click
 
 from tracebed.cli.console import print_table
 from tracebed.cli.messages import warn
-from tracebed.cli.shaking import change
+from tracebed.cli.perturbation import change
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -34,11 +34,11 @@ def show(validation: Validation, said: Collection[str] = ()) -> None:
         click.echo(line)
     columns = ["metric", *(SINGLE if single else SEVERAL), "verdict"]
     rows = [list(_row(item, single)) for item in validation.metrics]
-    if validation.accidents is not None:
-        columns.append("with shaken input")
+    if validation.perturbed_differences is not None:
+        columns.append("with perturbed input")
         for item, row in zip(validation.metrics, rows, strict=True):
-            row.append(change(validation.accidents.get(item.name)))
-    print_table(columns, rows, spare=("predicted", "noise", "with shaken input"))
+            row.append(change(validation.perturbed_differences.get(item.name)))
+    print_table(columns, rows, spare=("predicted", "noise", "with perturbed input"))
     for part in (_notes, _dependence, _evidence):
         for line in part(validation):
             click.echo(line)

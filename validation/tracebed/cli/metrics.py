@@ -19,7 +19,7 @@ from tracebed.cli.options import (
     replace_option,
     tau_option,
 )
-from tracebed.cli.shaking import UNKNOWN, change
+from tracebed.cli.perturbation import UNKNOWN, change
 from tracebed.errors import InputError
 from tracebed.outputs import NOISE
 
@@ -110,8 +110,9 @@ def metrics(
 ) -> None:
     """Print the metrics of runs: makespan, waits, responses, slowdowns, utilization, operations.
 
-    Several runs are shown side by side. The figures of a run of `tracebed simulate --shake` have the interval over the
-    runs with shaken input, and a second table says where the other runs differ from the first by more than accident.
+    Several runs are shown side by side. The figures of a run of `tracebed simulate --perturb` are followed by the
+    interval over the runs with perturbed input, and a second table has the significant differences of the other runs
+    from the first.
 
     With --noise, RUN is a real run, a folder of repetitions (rep-01, rep-02, ...), or the folder of an experiment. All
     runs must be from testbeds with the same settings. The profile supplies the noise to `tracebed compare --noise`
@@ -133,7 +134,9 @@ def metrics(
     for path in dict.fromkeys(runs):
         with progress(f"measuring {path.name}"):
             sets[str(path)] = measured(path, **options)
-    found = {run: each.metrics | ({"shaken": each.intervals} if each.intervals else {}) for run, each in sets.items()}
+    found = {
+        run: each.metrics | ({"perturbed": each.intervals} if each.intervals else {}) for run, each in sets.items()
+    }
     first, *others = sets
     for other in others:
         if sets[other].workload != sets[first].workload:
@@ -167,11 +170,11 @@ def _show_differences(first: str, against: dict[str, dict[str, Difference]]) -> 
     print_table([f"against {Path(first).name}", *(Path(run).name for run in against)], rows)
     for run, found in against.items():
         if pairs := max((each.pairs for each in found.values()), default=0):
-            say(f"{run}: {pairs} pairs of runs with the same shaken input")
+            say(f"{run}: {pairs} pairs of runs with the same perturbed input")
         elif all(each.differ is None for each in found.values()):
             say(f"{run}: {UNKNOWN}")
         else:
-            say(f"{run}: not the same shaken inputs; it differs where the intervals have no value in common")
+            say(f"{run}: not the same perturbed inputs; it differs where the intervals have no value in common")
 
 
 def _window(text: str) -> str | tuple[float, float]:
@@ -198,7 +201,7 @@ def _show(found: dict[str, dict[str, Any]]) -> None:
     known = metric_definitions()
     sides = list(found.values())
     rows: list[list[Any]] = [
-        [metric.title, *(with_interval(side[name], side.get("shaken", {}).get(name)) for side in sides)]
+        [metric.title, *(with_interval(side[name], side.get("perturbed", {}).get(name)) for side in sides)]
         for name, metric in known.items()
         if not all(name in side["undefined"] for side in sides)
     ]

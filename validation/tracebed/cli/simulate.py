@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     sections={
         "Scheduling": SECTION,
         "Model of time": (*OF_TIMING, "cloud", "processes"),
-        "Simulator and repetitions": ("engine", "simulator", "shake"),
+        "Simulator and repetitions": ("engine", "simulator", "perturb"),
     },
 )
 @workload_argument
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     "folder for its files, program its program.  [default: tracebed's]",
 )
 @click.option(
-    "--shake",
+    "--perturb",
     type=Family(click.IntRange(2, 10_000), {"submit": DURATION, "limits": DURATION}),
     metavar="N[,submit=S][,limits=S]",
     help="Simulate N times more with small random changes of the workload, and print the interval of each metric. "
@@ -93,7 +93,7 @@ def simulate(
     cloud: bool,
     processes: tuple[Communication, dict[str, str]] | None,
     simulator: tuple[str, dict[str, Any]] | None,
-    shake: tuple[int, dict[str, float]] | None,
+    perturb: tuple[int, dict[str, float]] | None,
     output: Path,
     replace: bool,
     as_json: bool,
@@ -107,8 +107,8 @@ def simulate(
     --with runs the simulator of another project in place of tracebed's. ElastiSim simulates the jobs, and the policy
     of tracebed decides.
 
-    --shake shows how much of a figure is accident. `tracebed metrics` then prints the intervals of several runs side by
-    side.
+    --perturb shows how much the figures depend on small random changes of the workload. `tracebed metrics` then prints
+    the intervals of several runs side by side.
 
     \b
     Example:
@@ -145,17 +145,17 @@ def simulate(
     if members:
         show_cloud(run, (predict(member) for member in members))
     more: dict[str, Any] = {}
-    if shake:
+    if perturb:
         from tracebed.api.measures import intervals
-        from tracebed.cli.shaking import shaken_runs, show_shaken
+        from tracebed.cli.perturbation import perturbed_runs, show_perturbed
 
-        count, given = shake
+        count, given = perturb
         largest = {"submit_s": given.get("submit", 10.0), "limit_s": given.get("limits", 60.0)}
-        inputs = (tb.shake(jobs, seed, **largest) for seed in range(1, count + 1))
-        found = shaken_runs(output, ((changed, predict(calibration, changed)) for changed in inputs), count)
-        more = {"shaken": {"runs": count, **largest, "metrics": intervals(found).to_dict("index")}}
+        inputs = (tb.perturb(jobs, seed, **largest) for seed in range(1, count + 1))
+        found = perturbed_runs(output, ((changed, predict(calibration, changed)) for changed in inputs), count)
+        more = {"perturbed": {"runs": count, **largest, "metrics": intervals(found).to_dict("index")}}
         if not as_json:
-            show_shaken(run, output, found)
+            show_perturbed(run, output, found)
     if as_json:
         summary(run, output, True, more)
 

@@ -21,7 +21,7 @@ from tracebed.errors import ExitCode, InputError
 
 SECTIONS = {
     "Simulated cells": ("logs", "workers", "dask"),
-    "Sensitivity to free choices": ("sensitivity", "choices", "settings", "figures", "shake"),
+    "Sensitivity to free choices": ("sensitivity", "choices", "settings", "figures", "perturb"),
     "Replays of a paper": ("inventory", "repetitions", "speed"),
 }
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path("experiments")
 """The output folder by default."""
-SHAKE = 20
+PERTURBATIONS = 20
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ class Choices:
     settings: tuple[str, ...]
     """NAME=VALUE at the base."""
     figures: tuple[str, ...]
-    shake: int
+    runs: int
+    """Number of perturbed inputs."""
 
 
 def execution_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,7 +95,7 @@ def execution_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def choices_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--sensitivity`, `-x`, `-b`, `--figure` and `--shake`, together the argument `choices` of the command."""
+    """`--sensitivity`, `-x`, `-b`, `--figure` and `--perturb`, together the argument `choices` of the command."""
     options = (
         click.option(
             "--sensitivity",
@@ -121,10 +122,10 @@ def choices_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--figure", "figures", multiple=True, metavar="METRIC", help="Figure to print and plot; may be repeated."
         ),
         click.option(
-            "--shake",
+            "--perturb",
             type=click.IntRange(2, 10_000),
             metavar="N",
-            help=f"Number of perturbed inputs for the base and for each changed choice.  [default: {SHAKE}]",
+            help=f"Number of perturbed inputs for the base and for each changed choice.  [default: {PERTURBATIONS}]",
         ),
     )
 
@@ -135,12 +136,12 @@ def choices_options(command: Callable[..., Any]) -> Callable[..., Any]:
         choices: tuple[str, ...],
         settings: tuple[str, ...],
         figures: tuple[str, ...],
-        shake: int | None,
+        perturb: int | None,
         **others: Any,
     ) -> Any:
-        if not sensitivity and (settings or figures or shake) and not choices:
-            raise InputError("-b, --figure and --shake are for a sensitivity analysis", hint="add --sensitivity")
-        wanted = Choices(choices, settings, figures, shake or SHAKE) if sensitivity or choices else None
+        if not sensitivity and (settings or figures or perturb) and not choices:
+            raise InputError("-b, --figure and --perturb are for a sensitivity analysis", hint="add --sensitivity")
+        wanted = Choices(choices, settings, figures, perturb or PERTURBATIONS) if sensitivity or choices else None
         return command(choices=wanted, **others)
 
     return _with(options, with_choices)

@@ -40,9 +40,9 @@ def analyze(
     pool, folder = execution.pool(), execution.folder
     with locked_folder(folder, "experiment"):
         with progress(f"preparing {file.name}"):
-            prepared = analysis(file, base, wanted, asked.shake, folder, logs)
+            prepared = analysis(file, base, wanted, asked.runs, folder, logs)
         todo = len(prepared.plan.todo)
-        changes = f"{len(prepared.changed)} changes, {asked.shake} perturbed inputs each"
+        changes = f"{len(prepared.changed)} changes, {asked.runs} perturbed inputs each"
         say(f"{file.name}: {changes}, {todo:,} cells to compute")
         with pool, progress(f"simulating {file.name}", total=todo) as bar:
             found = measure(prepared, folder, pool, lambda done, total: bar.update(done))

@@ -52,13 +52,13 @@ def _finish(file: ExperimentFile, plan: GridPlan, done: GridResult, folder: Path
     """Write plots, published figures and differences, and print results, warnings and failures."""
     import pandas as pd
 
-    from tracebed.api.experiments import against_first, beside, is_shaken, plots
+    from tracebed.api.experiments import against_first, beside, is_perturbed, plots
     from tracebed.api.experiments import cell_store as store
     from tracebed.files import replacing
 
     own = folder / file.name
     held = beside(file.experiment, done.table) if len(done.table) else None
-    against = against_first(file.experiment, done.table) if len(done.table) and is_shaken(done.table) else {}
+    against = against_first(file.experiment, done.table) if len(done.table) and is_perturbed(done.table) else {}
     drawn: list[Path] = []
     if held is not None and len(held):
         with replacing(own / "published.csv") as stream:
@@ -85,8 +85,8 @@ def _finish(file: ExperimentFile, plan: GridPlan, done: GridResult, folder: Path
     elif len(done.table):
         _print(done.table, held)
         _print_differences(file, against)
-        if not is_shaken(done.table) and ((held is not None and len(held)) or len(file.experiment.policies) > 1):
-            say("accidents are unknown: `shake: 20` in the file shows which differences they explain")
+        if not is_perturbed(done.table) and ((held is not None and len(held)) or len(file.experiment.policies) > 1):
+            say("significance is unknown: `perturbations: 20` in the file shows which differences are significant")
         say(f"{own / 'table.parquet'}, .csv; {len(drawn)} plots")
     for reason, points in done.failed.items():
         say(f"tracebed: {reason}: no row for {len(points):,} points, the first {_spelt(points[0])}")
@@ -114,7 +114,7 @@ def _facts(
 def _print(table: pd.DataFrame, held: pd.DataFrame | None) -> None:
     """Print means over seeds, without keys of a single value, and the published figures.
 
-    If the workload was shaken, a mean has the interval over the changes.
+    If the workload was perturbed, a mean has the interval over the changes.
     """
     from tracebed.api.experiments import GROUP, intervals, means
     from tracebed.api.measures import metric_definitions
@@ -124,7 +124,7 @@ def _print(table: pd.DataFrame, held: pd.DataFrame | None) -> None:
     figures = RATES if averaged[RATES].notna().any(axis=None) else SHOWN
     columns = [*keys, *(metric_definitions()[name].title for name in figures)]
     shown = averaged[[*keys, *figures]].astype(object)
-    if table["shake"].nunique() > 1:
+    if table["perturbation"].nunique() > 1:
         ranges = intervals(table, figures)
         for name in figures:
             sides = zip(shown[name], ranges[f"{name}_low"], ranges[f"{name}_high"], strict=True)
@@ -150,7 +150,7 @@ def _held(row: Mapping[Any, Any]) -> str:
     text = f"{row['difference']:+.1%}"
     if row["differ"] is None:
         return text
-    return f"{'' if row['differ'] else 'accident: '}{text} (ours {cell(row['low'])} to {cell(row['high'])})"
+    return f"{'' if row['differ'] else 'not significant: '}{text} (ours {cell(row['low'])} to {cell(row['high'])})"
 
 
 def _records(file: ExperimentFile, against: Mapping[tuple[Any, ...], Mapping[str, Difference]]) -> list[dict[str, Any]]:
@@ -169,7 +169,7 @@ def _print_differences(file: ExperimentFile, against: Mapping[tuple[Any, ...], M
     """Print the differences of the policies from the first one, over the same seeds and changes."""
     from tracebed.api.experiments import GROUP
     from tracebed.api.measures import metric_definitions
-    from tracebed.cli.shaking import change
+    from tracebed.cli.perturbation import change
 
     if not against:
         return

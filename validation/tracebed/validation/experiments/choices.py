@@ -3,7 +3,7 @@
 A choice has a name and values. The name is, in this order,
 
 - `window`: a window of the metrics, by name;
-- a key of the points (`policy`, `share`, `interval_s`, ...), except the accidents `seed` and `shake`;
+- a key of the points (`policy`, `share`, `interval_s`, ...), except the random `seed` and `perturbation`;
 - a key of the experiment file (`over_limit`, `tau`, `malleable.preferred`);
 - a key of the workload (`limits`, `nodes`, `scale.start`, `log.settings.STEP.PARAMETER`, `options.OPTION`);
 - a threshold of malleable jobs (`preferred`, `most`, `least`);
@@ -25,6 +25,7 @@ from tracebed.validation.experiments.experiment import KEYS, Experiment, Point
 from tracebed.validation.experiments.file import ExperimentFile, experiment_of
 from tracebed.validation.experiments.parts import NO_PROCESSES, Malleable, WorkloadSpec, as_list, at_path, named
 from tracebed.validation.experiments.views.published import REPLICATE
+from tracebed.validation.setups import OF_ALL_CELLS
 
 NOT_OF_A_POINT = ("about", "exclude", "plots", "published", "sensitivity")
 """Keys of an experiment that are about its whole grid."""
@@ -67,7 +68,9 @@ class Setting:
             return asdict(point)[name]
         first, *rest = name.split(".")
         whole = experiment.model_dump(mode="json")
-        if first in Experiment.model_fields:
+        if first in OF_ALL_CELLS:  # a setting that is not given has the default of the setup
+            found = next(part[first] for part in experiment.setup(point).as_dict().values() if first in part)
+        elif first in Experiment.model_fields:
             found = whole.get(first)
         elif first in WorkloadSpec.model_fields:
             found = whole["workloads"][point.workload].get(first)
@@ -81,9 +84,9 @@ class Setting:
         return found
 
     def replicates(self, runs: int) -> list[Point]:
-        """Return `runs` points with other accidents: the changes of the workload 1, 2, ..., and the seeds in turn."""
+        """Return `runs` points with the random changes 1, 2, ... of the workload, and with the seeds in turn."""
         seeds = self.file.experiment.seeds
-        return [replace(self.point, seed=seeds[run % len(seeds)], shake=run + 1) for run in range(runs)]
+        return [replace(self.point, seed=seeds[run % len(seeds)], perturbation=run + 1) for run in range(runs)]
 
 
 def spelled(value: Any) -> str:
@@ -148,7 +151,9 @@ def _set(experiment: Experiment, raw: dict[str, Any], name: str, value: Any) -> 
     if name == "window":
         _one_of(name, value, experiment.windows)
     elif name in REPLICATE:
-        raise InputError(f"{name} is an accident, not a choice", hint="leave it out; --shake has the number of runs")
+        raise InputError(
+            f"{name} is drawn at random and not a choice", hint="leave it out; --perturb has the number of runs"
+        )
     elif name == "workload":
         _one_of(name, value, experiment.workloads)
         raw["workloads"] = {value: raw["workloads"][value]}

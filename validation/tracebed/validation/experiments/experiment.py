@@ -24,13 +24,13 @@ from tracebed.validation.experiments.parts import (
     Malleable,
     Name,
     Part,
+    PerturbationSpec,
     Plot,
     PolicySpec,
     ProcessesSpec,
     Published,
     Seconds,
     SensitivitySpec,
-    ShakingSpec,
     Where,
     WindowSpec,
     WorkloadSpec,
@@ -40,7 +40,7 @@ from tracebed.validation.experiments.parts import (
     communicating,
     counted,
     named,
-    shaken,
+    numbered,
 )
 from tracebed.validation.experiments.predicted.specs import RecordedSpec, SimulatorSpec, at_pattern
 from tracebed.validation.experiments.testbeds import TestbedSpec
@@ -52,7 +52,7 @@ OF_REPETITIONS = ("repetitions", "sessions", "seed", "settle_s")
 """Keys of replays."""
 OF_RUNS = ("simulators", "tolerances", "noise", "baseline")
 """Keys of real runs, replayed or recorded."""
-OF_WORKLOADS = ("malleable", "seeds", "shake", "shaking")
+OF_WORKLOADS = ("malleable", "seeds", "perturbations", "perturbation")
 OF_SIMULATIONS = (
     *("runtime_model", "malleability_interval_s", "overheads", "dispatched"),
     *("processes", "windows", "published", "plots", "sensitivity"),
@@ -67,7 +67,7 @@ def _empty(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Point:
-    """One point of the grid. `share`, `seed` and `shake` select the variant of the workload."""
+    """One point of the grid. `share`, `seed` and `perturbation` select the variant of the workload."""
 
     workload: str
     share: float | None
@@ -79,7 +79,7 @@ class Point:
     runtime_model: str
     interval_s: float
     malleability_interval_s: float
-    shake: int = 0
+    perturbation: int = 0
     """Number of the random change of the workload; 0: none."""
     processes: str = NO_PROCESSES
     """Name of the processes of jobs in the experiment; `none`: jobs take their run times."""
@@ -113,11 +113,11 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
     runtime_model: Annotated[list[str], *AXIS] = ["ideal"]
     interval_s: Annotated[list[Seconds], *AXIS] = [0.0]
     malleability_interval_s: Annotated[list[Seconds], *AXIS] = [0.0]
-    shake: Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], *AXIS, BeforeValidator(shaken)] = [0]
+    perturbations: Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], *AXIS, BeforeValidator(numbered)] = [0]
     processes: Annotated[
         list[Annotated[ProcessesSpec, BeforeValidator(communicating)]], BeforeValidator(as_list), Field(min_length=1)
     ] = [ProcessesSpec(communication="none")]
-    shaking: ShakingSpec = ShakingSpec()
+    perturbation: PerturbationSpec = PerturbationSpec()
     tau: Annotated[float, Field(gt=0, allow_inf_nan=False)] = TAU
     windows: Annotated[dict[Name, WindowSpec], Field(min_length=1)] = {"all": WindowSpec()}
     exclude: list[Where] = []
@@ -254,7 +254,7 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
             "runtime_model": self.runtime_model,
             "interval_s": self.interval_s,
             "malleability_interval_s": self.malleability_interval_s,
-            "shake": self.shake,
+            "perturbation": self.perturbations,
             "processes": [processes.name for processes in self.processes],
             "testbed": list(self.beds) or [""],
         }

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from tracebed.converters.malleability import Thresholds
 from tracebed.converters.models.registry import MODELS
-from tracebed.converters.shaking import Shaking
+from tracebed.converters.perturbation import Perturbation
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.names import FIRST
 from tracebed.orchestrator.scheduling.placement import PLACEMENTS
@@ -38,7 +38,7 @@ def counted(value: Any) -> Any:
     return list(range(value))
 
 
-def shaken(value: Any) -> Any:
+def numbered(value: Any) -> Any:
     """Return the numbers 1, 2, ... of random changes for their count (0: none), and any other value unchanged."""
     if value == 0 and not isinstance(value, bool):
         return [0]
@@ -186,16 +186,16 @@ class Malleable(Part):
         return Thresholds(self.preferred, self.most, self.least)
 
 
-class ShakingSpec(Part):
-    """The largest changes of a workload: those of `shaking.Shaking`."""
+class PerturbationSpec(Part):
+    """The largest changes of a workload: those of `converters.perturbation`."""
 
-    submit_s: Seconds = Shaking.submit_s
-    limit_s: Seconds = Shaking.limit_s
+    submit_s: Seconds = Perturbation.submit_s
+    limit_s: Seconds = Perturbation.limit_s
 
     @property
-    def shaking(self) -> Shaking:
-        """The changes."""
-        return Shaking(self.submit_s, self.limit_s)
+    def largest(self) -> Perturbation:
+        """The largest changes."""
+        return Perturbation(self.submit_s, self.limit_s)
 
 
 class PolicySpec(Part):

@@ -19,8 +19,8 @@ from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.malleability import Thresholds, to_malleable
 from tracebed.converters.models.registry import draw
+from tracebed.converters.perturbation import Perturbation, perturbed
 from tracebed.converters.scaling import scale
-from tracebed.converters.shaking import Shaking, shaken
 from tracebed.converters.workload import Step, System, Workload
 from tracebed.errors import InputError, tolerate
 from tracebed.files import replacing, sha256_of
@@ -52,9 +52,9 @@ class Variant:
     share: float
     seed: int
     thresholds: Thresholds
-    shake: int
+    perturbation_seed: int
     """Number of the random change; 0: none."""
-    shaking: Shaking
+    perturbation: Perturbation
 
 
 def fingerprint(workload: Workload) -> str:
@@ -144,21 +144,27 @@ def variant_of(experiment: Experiment, point: Point, base: Prepared, policy: Pol
     share, seed = 0.0, 0
     if point.share and (policy.malleable or shares(policy)):
         share, seed = point.share, point.seed if point.share < 1.0 else 0
-    if not share and not point.shake:
+    if not share and not point.perturbation:
         return None
     thresholds = experiment.malleable.thresholds if experiment.malleable else Thresholds()
-    return variant(base, share, seed, thresholds, point.shake, experiment.shaking.shaking)
+    return variant(base, share, seed, thresholds, point.perturbation, experiment.perturbation.largest)
 
 
 def variant(
-    base: Prepared, share: float, seed: int, thresholds: Thresholds, shake: int = 0, shaking: Shaking | None = None
+    base: Prepared,
+    share: float,
+    seed: int,
+    thresholds: Thresholds,
+    perturbation_seed: int = 0,
+    perturbation: Perturbation | None = None,
 ) -> Variant:
     """Return the variant of a prepared workload; `make` writes it."""
-    shaking = shaking or Shaking()
-    changes = [shake, vars(shaking)] if shake else []
+    perturbation = perturbation or Perturbation()
+    changes = [perturbation_seed, vars(perturbation)] if perturbation_seed else []
     key = json.dumps([base.sha256, base.system.nodes, share, seed, vars(thresholds), *changes, _maker()])
     name = f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.parquet"
-    return Variant(base.path, base.path.with_name(name), base.system.nodes, share, seed, thresholds, shake, shaking)
+    path = base.path.with_name(name)
+    return Variant(base.path, path, base.system.nodes, share, seed, thresholds, perturbation_seed, perturbation)
 
 
 def make(variant: Variant) -> Path:
@@ -167,8 +173,8 @@ def make(variant: Variant) -> Path:
     made = base
     if variant.share:
         made = to_malleable(base, variant.share, variant.seed, nodes=variant.nodes, thresholds=variant.thresholds)
-    if variant.shake:
-        made = shaken(made, variant.shake, variant.shaking)
+    if variant.perturbation_seed:
+        made = perturbed(made, variant.perturbation_seed, variant.perturbation)
     _keep(made, variant.path)
     return variant.path
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from tracebed.validation.accidents import with_interval
 from tracebed.validation.metrics import all_metrics
 from tracebed.validation.report.sections import Section
 from tracebed.validation.report.templates import fill
+from tracebed.validation.significance import with_interval
 from tracebed.validation.verdict import Validation
 
 
@@ -18,10 +18,10 @@ def _all_metrics(validation: Validation) -> Markup | None:
     """Return the table of all metrics that are defined for at least one run, or None for several cases."""
     if len(validation.cases) > 1:
         return None
-    comparison, shaken = validation.pair, validation.shaken or {}
+    comparison, perturbed = validation.pair, validation.perturbed_intervals or {}
     ours, theirs = comparison.real_metrics, comparison.predicted_metrics
     rows = [
-        (metric.label, metric.unit, ours[name], with_interval(theirs[name], shaken.get(name)))
+        (metric.label, metric.unit, ours[name], with_interval(theirs[name], perturbed.get(name)))
         for name, metric in all_metrics().items()
     ]
     rows += [
@@ -33,7 +33,7 @@ def _all_metrics(validation: Validation) -> Markup | None:
         for key, label in (("mean_wait_s", "wait"), ("mean_response_s", "response"))
     ]
     known = [row for row in rows if not (_missing(row[2]) and _missing(row[3]))]
-    return fill("metrics", c=comparison, rows=known, shaken=bool(shaken))
+    return fill("metrics", c=comparison, rows=known, perturbed=bool(perturbed))
 
 
 def _missing(value: Any) -> bool:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from tracebed.validation.accidents import Difference
 from tracebed.validation.report.sections import Section
 from tracebed.validation.report.templates import fill
 from tracebed.validation.report.words import error, margin, size
+from tracebed.validation.significance import Difference
 from tracebed.validation.verdict.rule import Verdict
 from tracebed.validation.verdict.validation import CaseMetric, MetricVerdict, Validation
 
@@ -30,8 +30,8 @@ class Row:
     z: float | None
     """Difference / margin, limited to the axis; None if undefined."""
     interval: tuple[float, float] | None
-    shaken: tuple[float, float] | None
-    """Interval of the difference with shaken input; None if accidents are unknown."""
+    perturbed: tuple[float, float] | None
+    """Interval of the difference with perturbed input; None if it is unknown."""
     dots: tuple[float, ...]
     shape: str
     state: str
@@ -42,9 +42,9 @@ class Row:
 
 def _forest(validation: Validation) -> Markup:
     """Return the plot: a line per gated metric with its cases below, then the advisory metrics, folded."""
-    accidents = validation.accidents or {}
-    gated = [_metric(item, accidents) for item in validation.metrics if item.gate]
-    others = [_metric(item, accidents) for item in validation.metrics if not item.gate and item.cases]
+    differences = validation.perturbed_differences or {}
+    gated = [_metric(item, differences) for item in validation.metrics if item.gate]
+    others = [_metric(item, differences) for item in validation.metrics if not item.gate and item.cases]
     tolerances = validation.tolerances
     return fill(
         "forest",
@@ -52,7 +52,7 @@ def _forest(validation: Validation) -> Markup:
         kappa=tolerances.kappa,
         level=f"{100 * (1 - 2 * tolerances.alpha):g} %",
         several=len(validation.cases) > 1,
-        shaken=any(row.shaken for row, _, _ in gated + others),
+        perturbed=any(row.perturbed for row, _, _ in gated + others),
         axis="error [interval], margin",
         ticks=range(-3, 4),
         at=lambda z: f"{50 + 50 * _limited(z) / REACH:.2f}%",
@@ -60,21 +60,21 @@ def _forest(validation: Validation) -> Markup:
     )
 
 
-def _metric(item: MetricVerdict, accidents: Mapping[str, Difference]) -> tuple[Row, list[Row], bool]:
+def _metric(item: MetricVerdict, differences: Mapping[str, Difference]) -> tuple[Row, list[Row], bool]:
     """Return the line of a metric, the lines of its cases if there are several, and whether these are unfolded."""
     cases = [_case(item, case) for case in item.cases] if len(item.cases) > 1 else []
-    return metric_row(item, accidents.get(item.name)), cases, item.gate and item.verdict is not Verdict.ACCURATE
+    return metric_row(item, differences.get(item.name)), cases, item.gate and item.verdict is not Verdict.ACCURATE
 
 
-def metric_row(item: MetricVerdict, accident: Difference | None = None) -> Row:
-    """Return the line of a metric, with the difference between the real runs and predictions with shaken input."""
+def metric_row(item: MetricVerdict, difference: Difference | None = None) -> Row:
+    """Return the line of a metric, with the difference between the real runs and predictions with perturbed input."""
     several = len(item.cases) > 1
     return Row(
         label=item.metric.label,
         note="" if item.evidence else "run times not tested: no evidence",
         z=_shown(item.z),
         interval=_interval(item.low, item.high),
-        shaken=_with_shaken_input(item, accident),
+        perturbed=_with_perturbed_input(item, difference),
         dots=tuple(z for case in item.cases if (z := _shown(case.z)) is not None) if several else (),
         shape=_shape(item.z, DIAMOND),
         state=item.verdict.value,
@@ -90,7 +90,7 @@ def _case(item: MetricVerdict, case: CaseMetric) -> Row:
         note="",
         z=_shown(case.z),
         interval=_interval(case.low, case.high),
-        shaken=None,
+        perturbed=None,
         dots=(),
         shape=_shape(case.z, DOT),
         state="" if math.isnan(case.z) else "outside" if off else "inside",
@@ -105,12 +105,12 @@ def _text(item: MetricVerdict, case: CaseMetric | None) -> str:
     return ", ".join(filter(None, (error(item, case), margin(item, case))))
 
 
-def _with_shaken_input(item: MetricVerdict, accident: Difference | None) -> tuple[float, float] | None:
-    """Return the interval of a difference in margins of the only case, or None if accidents are unknown."""
-    if accident is None or accident.differ is None or len(item.cases) != 1 or not item.cases[0].margin > 0:
+def _with_perturbed_input(item: MetricVerdict, difference: Difference | None) -> tuple[float, float] | None:
+    """Return the interval of a difference in margins of the only case, or None if it is unknown."""
+    if difference is None or difference.differ is None or len(item.cases) != 1 or not item.cases[0].margin > 0:
         return None
     margin = item.cases[0].margin
-    return _interval(accident.low / margin, accident.high / margin)
+    return _interval(difference.low / margin, difference.high / margin)
 
 
 def _shown(z: float) -> float | None:

@@ -25,7 +25,7 @@ def _verdicts(validation: Validation) -> Markup:
         alpha=validation.tolerances.alpha,
         reasons=[(reason_text(reason), REASONS[reason]) for reason in Reason if reason in found],
         error=error,
-        accidents=validation.accidents,
+        perturbed_differences=validation.perturbed_differences,
     )
 
 

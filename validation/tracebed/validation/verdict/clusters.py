@@ -24,7 +24,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.validation.verdict.cases import Case
 
 LEAST_BITS = 64.0
-"""Smallest information in the requests of a workload, bits, with which equal requests cannot be an accident."""
+"""Smallest information in the requests of a workload, bits, with which equal requests cannot be a coincidence."""
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from statistics import fmean
 from typing import Any
 
 from tracebed.errors import ExitCode
-from tracebed.validation.accidents import Difference
 from tracebed.validation.metrics import Margin, Metric
+from tracebed.validation.significance import Difference
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.clusters import Level, Membership
 from tracebed.validation.verdict.comparison import Comparison
@@ -292,10 +292,10 @@ class Validation:
     """Parts that are imposed, or the same code on both sides."""
     same_scheduler: bool
     """Whether the same scheduler code decided on both sides."""
-    accidents: Mapping[str, Difference] | None = None
-    """Metric -> difference between the real runs and the predictions with shaken input; None: not simulated."""
-    shaken: Mapping[str, Mapping[str, float]] | None = None
-    """Metric -> `median`, `low` and `high` over the predictions with shaken input; None: not simulated."""
+    perturbed_differences: Mapping[str, Difference] | None = None
+    """Metric -> difference between the real runs and the predictions with perturbed input; None: not simulated."""
+    perturbed_intervals: Mapping[str, Mapping[str, float]] | None = None
+    """Metric -> `median`, `low` and `high` over the predictions with perturbed input; None: not simulated."""
 
     @property
     def exit_code(self) -> ExitCode:
@@ -389,6 +389,7 @@ class Validation:
     def to_json(self) -> dict[str, Any]:
         """Return the validation as JSON values (schema `tracebed-verdict/2`), without the tables of the runs."""
         without = self.without_outliers
+        differences = {name: each.to_json() for name, each in (self.perturbed_differences or {}).items()}
         return {
             "schema": SCHEMA,
             "tracebed": version("tracebed"),
@@ -413,7 +414,7 @@ class Validation:
             "could_fail": self.could_fail,
             "could_not_fail": self.could_not_fail,
             "same_scheduler": self.same_scheduler,
-            "accidents": {name: each.to_json() for name, each in self.accidents.items()} if self.accidents else None,
+            "perturbed_differences": differences or None,
             "warnings": self.warnings,
         }
 

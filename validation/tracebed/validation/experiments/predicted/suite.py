@@ -150,7 +150,7 @@ class _Loader:
     def _file(self, point: Point) -> Path:
         """Return the file of the workload of a point: the user's own, or one that is kept in the output folder."""
         spec = self.experiment.workloads[point.workload]
-        if spec.is_plain and not point.share and not point.shake:
+        if spec.is_plain and not point.share and not point.perturbation:
             return self.folder / str(spec.file)
         base = base_of(self.file, point, self.logs, self.output / "workloads")
         policy = self.experiment.setup(point).on(base.system.grid).complete()[1]

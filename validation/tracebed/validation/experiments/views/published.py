@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from tracebed.validation.accidents import INPUT, Difference, apart, differences
 from tracebed.validation.experiments.experiment import KEYS, Experiment
 from tracebed.validation.experiments.parts import Published, as_list
 from tracebed.validation.metrics import all_metrics
+from tracebed.validation.significance import INPUT, Difference, apart, differences
 
-REPLICATE = ["seed", "shake"]
-"""Key columns of which each pair of values is one accident."""
+REPLICATE = ["seed", "perturbation"]
+"""Key columns of which each pair of values is one random input."""
 GROUP = [key for key in KEYS if key not in (*REPLICATE, "testbed")]
 """Key columns of the means over seeds and random changes."""
 SETTINGS = ["priority", "runtime_model", "interval_s", "malleability_interval_s", "processes"]
@@ -50,7 +50,7 @@ def against_first(experiment: Experiment, table: pd.DataFrame) -> dict[tuple[Any
         (values of `GROUP`, window) of each point of the other policies -> metric -> difference.
     """
     keys = [*GROUP, "window"]
-    named = table.assign(**{INPUT: table["seed"].astype(str) + " " + table["shake"].astype(str)})
+    named = table.assign(**{INPUT: table["seed"].astype(str) + " " + table["perturbation"].astype(str)})
     grouped = named.groupby(keys, sort=False, dropna=False)
     groups = {tuple(None if key != key else key for key in at): rows for at, rows in grouped}  # NaN is no key
     first, place = experiment.policies[0].name, keys.index("policy")
@@ -62,21 +62,21 @@ def against_first(experiment: Experiment, table: pd.DataFrame) -> dict[tuple[Any
     return found
 
 
-def is_shaken(table: pd.DataFrame) -> bool:
+def is_perturbed(table: pd.DataFrame) -> bool:
     """Return whether the rows of a table have several random changes of the workload."""
-    return bool(table["shake"].nunique() > 1)
+    return bool(table["perturbation"].nunique() > 1)
 
 
 def beside(experiment: Experiment, table: pd.DataFrame) -> pd.DataFrame:
     """Return the published figures and those of the table: a row per figure and window.
 
     `difference` is ours / published - 1, or ours - published for a relative change. A change relative to 0 is NaN. `at`
-    lists only computed values. If others are missing, the `note` contains a remark. If the workload was shaken, `low`
-    to `high` is the interval of ours over seeds and changes, and `differ` is whether the printed value is outside; else
-    these are missing.
+    lists only computed values. If others are missing, the `note` contains a remark. If the workload was perturbed,
+    `low` to `high` is the interval of ours over seeds and changes, and `differ` is whether the printed value is
+    outside; else these are missing.
     """
     averaged = means(table)
-    single = [rows for _, rows in table.groupby(REPLICATE, sort=False)] if is_shaken(table) else []
+    single = [rows for _, rows in table.groupby(REPLICATE, sort=False)] if is_perturbed(table) else []
     varying = [key for key in SETTINGS if averaged[key].nunique() > 1]
     rows = []
     for published in experiment.published:
@@ -88,8 +88,8 @@ def beside(experiment: Experiment, table: pd.DataFrame) -> pd.DataFrame:
                 if found is None:
                     continue
                 each_of = [_found(published, rows[rows["window"] == window], settings) for rows in single]
-                accidents = apart(np.array([published.value]), np.array([one.ours for one in each_of if one]))
-                rows.append(_row(published, found, window, accidents))
+                difference = apart(np.array([published.value]), np.array([one.ours for one in each_of if one]))
+                rows.append(_row(published, found, window, difference))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -101,16 +101,16 @@ class _Found(NamedTuple):
     note: str
 
 
-def _row(published: Published, found: _Found, window: str, accidents: Difference | None) -> list[Any]:
+def _row(published: Published, found: _Found, window: str, difference: Difference | None) -> list[Any]:
     if published.relative_to is not None:
-        difference = found.ours - published.value
+        error = found.ours - published.value
     else:
-        difference = found.ours / published.value - 1.0 if published.value else math.nan
+        error = found.ours / published.value - 1.0 if published.value else math.nan
     low, high, differ = math.nan, math.nan, None
-    if accidents is not None and accidents.differ is not None:
-        low, high = published.value + accidents.low, published.value + accidents.high
-        differ = accidents.differ
-    about = [published.figure, found.at, window, published.value, found.ours, difference]
+    if difference is not None and difference.differ is not None:
+        low, high = published.value + difference.low, published.value + difference.high
+        differ = difference.differ
+    about = [published.figure, found.at, window, published.value, found.ours, error]
     return [*about, low, high, differ, found.note]
 
 

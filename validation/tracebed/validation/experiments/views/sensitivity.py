@@ -1,8 +1,8 @@
 """Sensitivity of an experiment to its free choices: one choice at a time is changed about a base.
 
 The base and each change are simulated with the same perturbed inputs, with the seeds of the experiment in turn, so that
-the effect of a choice is the mean of differences between pairs (`accidents.differences`). The band is the interval of
-the base: the effect of the perturbations alone on its figure.
+the effect of a choice is the mean of differences between pairs (`significance.differences`). The band is the interval
+of the base: the effect of the perturbations alone on its figure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import pandas as pd
 
 from tracebed.errors import InputError
 from tracebed.files import replacing
-from tracebed.validation.accidents import INPUT, PERCENTS, Difference, differences
 from tracebed.validation.experiments.choices import Choice, Setting, others, setting, spelled
 from tracebed.validation.experiments.experiment import Experiment
 from tracebed.validation.experiments.file import ExperimentFile
@@ -25,13 +24,14 @@ from tracebed.validation.experiments.simulated.grid import GridPlan, Progress, c
 from tracebed.validation.experiments.simulated.pools import Pool
 from tracebed.validation.experiments.views.published import REPLICATE
 from tracebed.validation.metrics import all_metrics
+from tracebed.validation.significance import INPUT, PERCENTS, Difference, differences
 
 COLUMNS = ["figure", "choice", "base_value", "value", "base", "band_low", "band_high", "changed", "change", "relative"]
 COLUMNS += ["low", "high", "pairs", "differ", "found"]
-ACCIDENT = "accident"
-"""The interval of the effect contains zero: another accident may turn its sign."""
+NOT_SIGNIFICANT = "not significant"
+"""The interval of the effect contains zero: another random input may turn its sign."""
 INSIDE = "inside the band"
-"""The effect has one sign, but is smaller than what accidents do to the figure of the base."""
+"""The effect has one sign, but is smaller than the effect of random perturbations on the base."""
 OUTSIDE = "outside the band"
 UNKNOWN = "unknown"
 """Fewer runs than a decision needs."""
@@ -99,7 +99,7 @@ def analysis(
         file: the experiment.
         base: choice -> value at the base.
         wanted: choice -> values.
-        runs: number of shaken inputs.
+        runs: number of perturbed inputs.
         folder: the output folder.
         logs: paths of logs by name of the workload.
 
@@ -143,7 +143,7 @@ def measure(asked: Analysis, folder: Path, pool: Pool, on_progress: Progress | N
         for warning, count in said.items():
             warnings[warning] = warnings.get(warning, 0) + count
         rows = table[table["window"] == each.window]
-        return rows.assign(**{INPUT: rows["seed"].astype(str) + " " + rows["shake"].astype(str)})
+        return rows.assign(**{INPUT: rows["seed"].astype(str) + " " + rows["perturbation"].astype(str)})
 
     base = runs_of(asked.base, asked.base_plan, "base")
     rows: list[list[Any]] = []
@@ -170,7 +170,7 @@ def _row(choice: Choice, name: str, found: Difference, base: np.typing.NDArray[n
     if found.differ is None:
         verdict = UNKNOWN
     elif not found.differ:
-        verdict = ACCIDENT
+        verdict = NOT_SIGNIFICANT
     else:
         verdict = INSIDE if low <= changed <= high else OUTSIDE
     about = [name, choice.name, spelled(choice.base), spelled(choice.value), found.base, low, high]

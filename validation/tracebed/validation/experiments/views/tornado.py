@@ -1,4 +1,4 @@
-"""Tornado plots: the effects of free choices on a figure, largest on top, over the band of accidents."""
+"""Tornado plots: the effects of free choices on a figure, largest on top, over the band of the base."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from matplotlib.patches import Patch
 
 from tracebed.files import replacing
 from tracebed.validation.experiments.views.plots import COLORS, STYLE
-from tracebed.validation.experiments.views.sensitivity import ACCIDENT, INSIDE, OUTSIDE, UNKNOWN
+from tracebed.validation.experiments.views.sensitivity import INSIDE, NOT_SIGNIFICANT, OUTSIDE, UNKNOWN
 from tracebed.validation.metrics import all_metrics
 
-SHOWN = {OUTSIDE: COLORS[0], INSIDE: COLORS[4], ACCIDENT: COLORS[6], UNKNOWN: COLORS[3]}
+SHOWN = {OUTSIDE: COLORS[0], INSIDE: COLORS[4], NOT_SIGNIFICANT: COLORS[6], UNKNOWN: COLORS[3]}
 """What was found -> color of the bar."""
 BAND = "#ccbb4455"
 
@@ -74,7 +74,7 @@ def tornado(rows: pd.DataFrame, printed: Sequence[float], title: str) -> Figure:
     axes.grid(axis="x", linewidth=0.4, color="#cccccc")
     there = set(rows["found"])
     handles: list[Artist] = [Patch(color=color, label=found) for found, color in SHOWN.items() if found in there]
-    handles.append(Patch(color=BAND, label="accidents of the base"))
+    handles.append(Patch(color=BAND, label="perturbations of the base"))
     for value in printed:
         line = axes.axvline(scale * (value - base), color=COLORS[1], linewidth=1.2, linestyle="--")
         line.set_label(f"printed: {value:,.4g}")

@@ -1,13 +1,13 @@
-"""How much of a figure is accident: the metrics of runs whose input was shaken, their intervals, and differences.
+"""Significance of figures: the metrics of runs with perturbed input, their intervals, and differences between them.
 
-Two figures differ if the interval of their difference, the middle 95 % over the accidents, does not contain zero:
+A difference is significant if its interval, the middle 95 % over the perturbed inputs, does not contain zero:
 
-- paired: where both runs were simulated with the same shaken inputs, the difference is taken input by input, so that
-  an accident that both have in common cancels;
+- paired: if both runs were simulated with the same perturbed inputs, the difference is taken input by input, so that
+  an effect of the input that is the same in both runs cancels;
 - else, the interval reaches from the lowest to the highest difference of a value in one interval and a value in the
-  other, so that the figures differ where their intervals have no value in common.
+  other, so that the difference is significant if the intervals do not overlap.
 
-The decision is whether another accident may turn the order round. The mean difference of many runs would become
+The decision is whether another random input may turn the order round. The mean difference of many runs would become
 significant for any effect, if only there are enough runs.
 """
 
@@ -35,7 +35,7 @@ from tracebed.validation.statistics import percentile
 
 PERCENTS = (2.5, 97.5)
 INPUT = "input"
-"""Column that names the shaken input of a run. Runs with the same one are pairs."""
+"""Column that names the perturbed input of a run. Runs with the same one are pairs."""
 LEAST = 6
 """Smallest number of runs or pairs for a decision. Of five differences without a cause, all have one sign in 6 %."""
 
@@ -55,9 +55,9 @@ class Difference:
     base: float
     """Mean of the first group, in the unit of the metric."""
     pairs: int
-    """Number of pairs of runs with the same shaken input; 0 if the runs are not paired."""
+    """Number of pairs of runs with the same perturbed input; 0 if the runs are not paired."""
     differ: bool | None
-    """Whether the interval does not contain zero; None if the accidents are unknown."""
+    """Whether the interval does not contain zero; None if that is unknown."""
 
     def relative(self, value: float) -> float:
         """Return a value in the unit of the metric as a share of the first mean; NaN if this mean is 0."""
@@ -65,11 +65,11 @@ class Difference:
 
     @property
     def text(self) -> str:
-        """The difference as text, marked if it may be an accident; a dash if accidents are unknown."""
+        """The difference as text, marked if it is not significant; a dash if that is unknown."""
         if self.differ is None:
             return "-"
         text = effect(self.change, self.low, self.high, self.base)
-        return text if self.differ or text == "equal" else f"accident: {text}"
+        return text if self.differ or text == "equal" else f"not significant: {text}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the difference as JSON values, with `relative`, the change as a share of the first mean."""
@@ -87,8 +87,8 @@ def differences(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, Differen
     """Return the difference of each metric that is defined in both groups of runs.
 
     Args:
-        first, second: a row per run, as from `figures`; `INPUT` names the shaken inputs, if there are any. A group of
-            one run has no accidents: the interval of a figure that was computed, or printed, once is this figure.
+        first, second: a row per run, as from `figures`; `INPUT` names the perturbed inputs, if there are any. The
+            interval of a group of one run is its figure.
     """
     pairs = _pairs(first, second)
     found = {}
@@ -157,16 +157,16 @@ def _difference(change: float, low: float, high: float, base: float, pairs: int,
     return Difference(change, low, high, float(base), pairs, low > 0.0 or high < 0.0 if known else None)
 
 
-def intervals(shaken: pd.DataFrame) -> pd.DataFrame:
+def intervals(perturbed: pd.DataFrame) -> pd.DataFrame:
     """Return `median`, `low` and `high` of each metric that is defined: the middle 95 % of the runs, interpolated.
 
     Args:
-        shaken: the metrics, as from `figures`.
+        perturbed: the metrics, as from `figures`.
     """
     rows = {
-        name: [percentile(shaken[name], percent) for percent in (50.0, *PERCENTS)]
+        name: [percentile(perturbed[name], percent) for percent in (50.0, *PERCENTS)]
         for name in all_metrics()
-        if name in shaken and not shaken[name].isna().all()
+        if name in perturbed and not perturbed[name].isna().all()
     }
     return pd.DataFrame.from_dict(rows, orient="index", columns=["median", "low", "high"])
 
@@ -178,16 +178,16 @@ def with_interval(value: Any, found: Mapping[str, float] | None) -> Any:
     return f"{cell(value)} ({cell(found['low'])} to {cell(found['high'])})"
 
 
-def keep(shaken: pd.DataFrame, folder: Path) -> None:
-    """Write the metrics into the folder of the run whose input was shaken."""
+def keep(perturbed: pd.DataFrame, folder: Path) -> None:
+    """Write the metrics into the folder of the run whose input was perturbed."""
     with replacing(folder / PERTURBED) as stream:
-        shaken.to_csv(stream, index=False)
+        perturbed.to_csv(stream, index=False)
 
 
 def figures_of(folder: Path, own: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the metrics of the runs with shaken input in the folder of a run, else of the run alone (`own`)."""
-    shaken = kept(folder)
-    return pd.DataFrame([{name: own[name] for name in all_metrics()}]) if shaken is None else shaken
+    """Return the metrics of the runs with perturbed input in the folder of a run, else of the run alone (`own`)."""
+    perturbed = kept(folder)
+    return pd.DataFrame([{name: own[name] for name in all_metrics()}]) if perturbed is None else perturbed
 
 
 def kept(folder: Path) -> pd.DataFrame | None:

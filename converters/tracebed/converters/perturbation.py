@@ -1,8 +1,8 @@
-"""Input shaking: small random changes of a workload, which show how much of a simulated figure is accident.
+"""Perturbation of workloads: small random changes, which show how much a simulated figure depends on them.
 
-A schedule depends on accidents of its input, such as the order of jobs that are submitted in the same second. Repeating
-a simulation with small changes that mean nothing gives the distribution of its figures (D. Tsafrir, K. Ouaknine and
-D. G. Feitelson, "Reducing performance evaluation sensitivity and variability by input shaking", MASCOTS 2007).
+A schedule depends on chance in its input, such as the order of jobs that are submitted in the same second. Simulations
+of slightly perturbed inputs give the distribution of its figures (D. Tsafrir, K. Ouaknine and D. G. Feitelson,
+"Reducing performance evaluation sensitivity and variability by input shaking", MASCOTS 2007).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tracebed.errors import InputError
 
 
 @dataclass(frozen=True)
-class Shaking:
+class Perturbation:
     """The largest changes.
 
     Raises:
@@ -35,7 +35,7 @@ class Shaking:
                 raise InputError(f"{name} {value} is out of range", hint="give 0 or more seconds")
 
 
-def shaken(workload: Workload, seed: int, shaking: Shaking | None = None) -> Workload:
+def perturbed(workload: Workload, seed: int, perturbation: Perturbation | None = None) -> Workload:
     """Return `workload` with other submit times, an other order of ties, and other time limits.
 
     Submissions move by a uniformly distributed time. If all submit times are whole seconds, as in most logs, this time
@@ -46,32 +46,32 @@ def shaken(workload: Workload, seed: int, shaking: Shaking | None = None) -> Wor
     Args:
         workload: any workload.
         seed: seed of the numpy Generator.
-        shaking: the largest changes.
+        perturbation: the largest changes.
     """
-    shaking = shaking or Shaking()
+    perturbation = perturbation or Perturbation()
     rng = np.random.default_rng(seed)
     before, limit = workload.floats("submit_time"), workload.floats("time_limit")
     if (before == np.rint(before)).all():
-        most = int(shaking.submit_s)
+        most = int(perturbation.submit_s)
         submit = before + rng.integers(-most, most, len(before), endpoint=True)
     else:
-        submit = before + rng.uniform(-shaking.submit_s, shaking.submit_s, len(before))
+        submit = before + rng.uniform(-perturbation.submit_s, perturbation.submit_s, len(before))
     submit = np.maximum(submit, 0.0)
-    multiple = int(rng.integers(1, max(1, int(shaking.limit_s)), endpoint=True))
+    multiple = int(rng.integers(1, max(1, int(perturbation.limit_s)), endpoint=True))
     if multiple > 1:
         limit = np.ceil(limit / multiple) * multiple
     with_submission = [name for name in ("deadline", "earliest_start") if name in workload.table]
     moved = {name: workload.floats(name) + submit - before for name in with_submission}
     changed = workload.table.assign(submit_time=submit, time_limit=limit, **moved)
     changed = changed.drop(columns=["logged_start", "logged_end"], errors="ignore")
-    step = Step("shake", asdict(shaking), {"jobs": len(workload)}, seed)
+    step = Step("perturb", asdict(perturbation), {"jobs": len(workload)}, seed)
     return workload.with_step(step, changed.iloc[rng.permutation(len(changed))].reset_index(drop=True))
 
 
-def accident(workload: Workload) -> str:
+def input_hash(workload: Workload) -> str:
     """Return a short hash of the ids and submit times of the jobs, in their order.
 
-    Shaken workloads with the same hash had the same accident, also if their jobs differ otherwise, such as in the share
-    of malleable jobs.
+    Perturbed workloads with the same hash are one random input, also if their jobs differ otherwise, such as in the
+    share of malleable jobs.
     """
     return workload.digest(("job_id", "submit_time"))[:16]
