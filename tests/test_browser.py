@@ -23,7 +23,7 @@ from pages import rendered, validated
 from runs import NAN, fcfs_run, large_run, lending_run, make_run
 from tracebed.validation.report import html as report
 from tracebed.validation.report.interactive import columns, data
-from tracebed.validation.report.interactive.columns import Column
+from tracebed.validation.report.interactive.columns import PackedColumn
 from tracebed.validation.report.interactive.page import FOLDER, SCRIPTS
 from tracebed.validation.verdict import Comparison, compare
 from tracebed.validation.verdict.cases import Case
@@ -62,7 +62,13 @@ TIMES = st.integers(0, 2**30) | st.just(columns.MISSING)
 def test_columns_survive_their_encoding(rows: list[tuple[int, int, int]]) -> None:
     x, y, z = (np.array([row[n] for row in rows], dtype=np.int32) for n in range(3))
     order = np.arange(len(rows))[::-1]
-    packed = {"x": Column(x), "y": Column(y), "rows": Column(order), "z": Column(z, "y"), "w": Column(z, "y", "rows")}
+    packed = {
+        "x": PackedColumn(x),
+        "y": PackedColumn(y),
+        "rows": PackedColumn(order),
+        "z": PackedColumn(z, "y"),
+        "w": PackedColumn(z, "y", "rows"),
+    }
     found = unpacked(columns.pack({"a": "ä"}, packed))
     assert found["a"] == "ä"
     assert {name: found[name].tolist() for name in packed} == {name: c.values.tolist() for name, c in packed.items()}

@@ -17,8 +17,8 @@ from tracebed.converters.models.cirne import (
     DAY,
     JOB,
     SITES,
-    Draws,
-    Parameters,
+    CirneDraws,
+    CirneParameters,
     arrivals,
     cirne,
     draw_exactly,
@@ -28,15 +28,15 @@ from tracebed.converters.models.randlib import Randlib
 from tracebed.converters.workload import System
 from tracebed.errors import InputError
 
-ORIGINAL = Parameters()
-EDITED = Parameters(size_slope=0.1, size_offset=0.4, power_of_two=0.10, cancelled=0.0)
+ORIGINAL = CirneParameters()
+EDITED = CirneParameters(size_slope=0.1, size_offset=0.4, power_of_two=0.10, cancelled=0.0)
 EXACT = {
     "orig_anl120_k1": ("anl", ORIGINAL),
     "orig_ctc430_k1": ("ctc", ORIGINAL),
     "orig_kth100_k1": ("kth", ORIGINAL),
     "orig_sdsc128_k1": ("sdsc", ORIGINAL),
-    "orig_anl120_k2": ("anl", Parameters(load=2.0)),
-    "orig_anl120_red2": ("anl", Parameters(reduction=2)),
+    "orig_anl120_k2": ("anl", CirneParameters(load=2.0)),
+    "orig_anl120_red2": ("anl", CirneParameters(reduction=2)),
     "bsc_anl120_k1": ("anl", EDITED),
 }
 LATE_ARRIVALS = {"anl": 6, "ctc": 0, "kth": 4, "sdsc": 0}
@@ -44,7 +44,7 @@ LATE_ARRIVALS = {"anl": 6, "ctc": 0, "kth": 4, "sdsc": 0}
 and gathers rounding errors where ours counts seconds."""
 
 
-def differences(draws: Draws, expected: pd.DataFrame) -> dict[str, int]:
+def differences(draws: CirneDraws, expected: pd.DataFrame) -> dict[str, int]:
     """Return the number of jobs that differ from the reference, by column."""
     ours = {
         "submit": draws.submit,
@@ -100,7 +100,7 @@ def test_with_numpy_the_distributions_are_the_same(site: str, seed: int, referen
     assert stats.chi2_contingency(np.array(hours) + 1).pvalue > 1e-3
 
 
-def slow_arrivals(jobs: int, site: str, machine: int, begin: float, p: Parameters) -> list[int]:
+def slow_arrivals(jobs: int, site: str, machine: int, begin: float, p: CirneParameters) -> list[int]:
     """Return arrivals from the rate summed second by second, as in the model's description."""
     rate = SITES[site].rate
     found, sum_, second = [], 0.0, 0
@@ -123,7 +123,7 @@ def slow_arrivals(jobs: int, site: str, machine: int, begin: float, p: Parameter
     machine=st.sampled_from([900, 2000, 4000]),
 )
 def test_arrivals_are_those_of_the_plain_loop(site: str, begin: float, load: float, machine: int) -> None:
-    p = Parameters(load=load)
+    p = CirneParameters(load=load)
     slow = slow_arrivals(30, site, machine, begin, p)
     fast = arrivals(30, SITES[site], machine, begin, p)
     assert np.abs(fast - slow).max() <= 1
@@ -156,11 +156,11 @@ def test_the_same_seed_gives_the_same_workload_and_another_seed_another() -> Non
 
 
 def test_parameters_have_their_documented_effect() -> None:
-    assert "status" not in cirne(500, parameters=Parameters(cancelled=0.0)).table
-    powers = cirne(500, nodes=128, parameters=Parameters(power_of_two=1.0)).ints("nodes")
+    assert "status" not in cirne(500, parameters=CirneParameters(cancelled=0.0)).table
+    powers = cirne(500, nodes=128, parameters=CirneParameters(power_of_two=1.0)).ints("nodes")
     assert set(powers) <= {2**i for i in range(8)}
     assert cirne(5000, nodes=10).ints("nodes").max() == 10
-    halves, wholes = (cirne(20_000, parameters=Parameters(reduction=r)) for r in (2, 1))
+    halves, wholes = (cirne(20_000, parameters=CirneParameters(reduction=r)) for r in (2, 1))
     assert halves.ints("nodes").mean() < 0.65 * wholes.ints("nodes").mean()
     assert halves.floats("submit_time")[-1] == pytest.approx(wholes.floats("submit_time")[-1] / 2, rel=0.01)
     double = cirne(20_000, nodes=240)
@@ -187,7 +187,7 @@ def test_wrong_arguments_are_errors(wrong: dict[str, object]) -> None:
 )
 def test_wrong_parameters_are_errors(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
-        Parameters(**wrong)  # type: ignore[arg-type]
+        CirneParameters(**wrong)  # type: ignore[arg-type]
 
 
 def test_poisson_arrivals_keep_the_daily_cycle() -> None:

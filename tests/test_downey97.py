@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tracebed.converters.models.downey import speedup
-from tracebed.converters.models.downey97 import DAY, HALF, Parameters, arrivals, downey97, draw
+from tracebed.converters.models.downey97 import DAY, HALF, Downey97Parameters, arrivals, downey97, draw
 from tracebed.converters.workload import System
 from tracebed.errors import InputError
 
 JOBS = 30_000
-P = Parameters(work_min=50.0, work_max=2e5, day_gap=40.0, night_gap=160.0)
+P = Downey97Parameters(work_min=50.0, work_max=2e5, day_gap=40.0, night_gap=160.0)
 
 
 def test_work_and_parallelism_are_log_uniform_and_sigma_uniform() -> None:
@@ -22,7 +22,7 @@ def test_work_and_parallelism_are_log_uniform_and_sigma_uniform() -> None:
     assert stats.kstest(draws.work, stats.loguniform(50.0, 2e5).cdf).pvalue > 1e-3
     assert stats.kstest(draws.parallelism, stats.loguniform(1.0, 256.0).cdf).pvalue > 1e-3
     assert stats.kstest(draws.sigma, stats.uniform(0.0, 2.0).cdf).pvalue > 1e-3
-    narrow = draw(JOBS, 256, 1, Parameters(parallelism_max=16.0, sigma_max=0.5))
+    narrow = draw(JOBS, 256, 1, Downey97Parameters(parallelism_max=16.0, sigma_max=0.5))
     assert stats.kstest(narrow.parallelism, stats.loguniform(1.0, 16.0).cdf).pvalue > 1e-3
     assert stats.kstest(narrow.sigma, stats.uniform(0.0, 0.5).cdf).pvalue > 1e-3
     assert draw(JOBS, 256, 1, P).work.mean() == pytest.approx((2e5 - 50.0) / np.log(2e5 / 50.0), rel=0.03)
@@ -30,7 +30,7 @@ def test_work_and_parallelism_are_log_uniform_and_sigma_uniform() -> None:
 
 @pytest.mark.parametrize("begins", [0.0, 28_800.0, 50_000.0])
 def test_arrivals_are_poisson_with_a_rate_for_each_half_of_the_day(begins: float) -> None:
-    p = Parameters(day_gap=40.0, night_gap=160.0, day_begins=begins)
+    p = Downey97Parameters(day_gap=40.0, night_gap=160.0, day_begins=begins)
     submit = draw(JOBS, 128, 2, p).submit
     days = int(submit[-1] // DAY)
     submit = submit[submit < days * DAY]
@@ -44,7 +44,7 @@ def test_arrivals_are_poisson_with_a_rate_for_each_half_of_the_day(begins: float
 
 @given(st.floats(0.0, 86_399.0), st.floats(1.0, 5000.0), st.floats(1.0, 5000.0), st.floats(0.0, 400_000.0))
 def test_arrivals_invert_the_cumulative_rate(begins: float, day: float, night: float, until: float) -> None:
-    p = Parameters(day_gap=day, night_gap=night, day_begins=begins)
+    p = Downey97Parameters(day_gap=day, night_gap=night, day_begins=begins)
     passed = np.array([DAY - begins, DAY - begins + until])  # since the start of a half-day, at time 0 and at the end
     by_day = np.diff(passed // DAY * HALF + np.minimum(passed % DAY, HALF))
     units = by_day / day + (until - by_day) / night
@@ -52,7 +52,7 @@ def test_arrivals_invert_the_cumulative_rate(begins: float, day: float, night: f
 
 
 def test_a_job_requests_its_parallelism_and_runs_as_downey_says() -> None:
-    workload, draws = downey97(2000, nodes=64, seed=4), draw(2000, 64, 4, Parameters())
+    workload, draws = downey97(2000, nodes=64, seed=4), draw(2000, 64, 4, Downey97Parameters())
     nodes = workload.ints("nodes")
     assert nodes.tolist() == np.ceil(draws.parallelism).tolist()
     assert workload.floats("run_time") * speedup(nodes, draws.parallelism, draws.sigma) == pytest.approx(draws.work)
@@ -97,4 +97,4 @@ def test_wrong_arguments_are_errors(wrong: dict[str, int]) -> None:
 )
 def test_wrong_parameters_are_errors(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
-        Parameters(**wrong)
+        Downey97Parameters(**wrong)

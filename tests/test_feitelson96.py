@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from tracebed.converters.models.feitelson96 import (
+    Feitelson96Parameters,
     Gaps,
-    Parameters,
     Repeats,
     draw,
     feitelson96,
@@ -19,10 +19,10 @@ from tracebed.converters.workload import System
 from tracebed.errors import InputError
 
 JOBS = 40_000
-P = Parameters(factor=10.0, short_mean=100.0)
+P = Feitelson96Parameters(factor=10.0, short_mean=100.0)
 
 
-def first_runs(repeats: Repeats = "arrival", p: Parameters = P) -> tuple[np.ndarray, np.ndarray]:
+def first_runs(repeats: Repeats = "arrival", p: Feitelson96Parameters = P) -> tuple[np.ndarray, np.ndarray]:
     """Return size and run time of each job, once per job although jobs are repeated."""
     draws = draw(JOBS, 128, 3, p, repeats, "exponential")
     first = draws.turn == 0
@@ -30,10 +30,10 @@ def first_runs(repeats: Repeats = "arrival", p: Parameters = P) -> tuple[np.ndar
 
 
 def test_sizes_are_harmonic_with_an_emphasis() -> None:
-    plain = size_law(100, Parameters(power_of_two=1.0, small=1.0))
+    plain = size_law(100, Feitelson96Parameters(power_of_two=1.0, small=1.0))
     assert plain[:3] / plain[0] == pytest.approx([1.0, 2**-1.5, 3**-1.5])
     assert plain.sum() == pytest.approx(1.0)
-    law = size_law(100, Parameters(power_of_two=2.0, small=5.0, small_up_to=4))
+    law = size_law(100, Feitelson96Parameters(power_of_two=2.0, small=5.0, small_up_to=4))
     assert law[[0, 1, 2, 3, 4, 7]] / plain[[0, 1, 2, 3, 4, 7]] / (law[4] / plain[4]) == pytest.approx(
         [10, 10, 5, 10, 1, 2]
     )
@@ -52,7 +52,7 @@ def test_sizes_are_drawn_from_that_law(repeats: Repeats) -> None:
 
 
 def test_run_times_are_hyperexponential_and_longer_for_larger_jobs() -> None:
-    sizes, runs = first_runs(p=Parameters(short=0.9, short_slope=0.8, short_mean=100.0, size_order=0.5))
+    sizes, runs = first_runs(p=Feitelson96Parameters(short=0.9, short_slope=0.8, short_mean=100.0, size_order=0.5))
     assert runs.std() / runs.mean() > 1
     for low, high in ((0, 1), (1, 16), (16, 64), (64, 128)):
         chosen = (sizes > low) & (sizes <= high)
@@ -150,7 +150,7 @@ def test_traces_are_as_long_as_those_of_the_deadline_study() -> None:
     days = {
         factor: np.mean(
             [
-                np.max(sum(draw(1000, 128, seed, Parameters(factor=factor), "end", "exponential")[0:3:2]))
+                np.max(sum(draw(1000, 128, seed, Feitelson96Parameters(factor=factor), "end", "exponential")[0:3:2]))
                 for seed in range(320)
             ]
         )
@@ -186,4 +186,4 @@ def test_wrong_arguments_are_errors(wrong: dict[str, object]) -> None:
 )
 def test_wrong_parameters_are_errors(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError, match="short_slope|" + next(iter(wrong))):
-        Parameters(**wrong)  # type: ignore[arg-type]
+        Feitelson96Parameters(**wrong)  # type: ignore[arg-type]

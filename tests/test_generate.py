@@ -21,8 +21,7 @@ from tracebed.cli import tracebed
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.models import registry
 from tracebed.converters.models.cirne import cirne
-from tracebed.converters.models.lublin99 import Parameters as Lublin
-from tracebed.converters.models.lublin99 import lublin99
+from tracebed.converters.models.lublin99 import Lublin99Parameters, lublin99
 from tracebed.converters.models.registry import MODELS
 from tracebed.converters.scaling import to_load
 from tracebed.converters.workload import Provenance, System, Workload
@@ -142,8 +141,10 @@ def test_every_model_is_listed_and_has_the_common_signature(name: str, call: Cal
 
 
 def test_the_command_draws_what_the_function_draws(call: Callable[[str], Result]) -> None:
-    untyped = dataclasses.replace(Lublin().untyped, serial=0.5)
-    drawn = lublin99(300, nodes=64, seed=9, untyped=True, parameters=dataclasses.replace(Lublin(), untyped=untyped))
+    untyped = dataclasses.replace(Lublin99Parameters().untyped, serial=0.5)
+    drawn = lublin99(
+        300, nodes=64, seed=9, untyped=True, parameters=dataclasses.replace(Lublin99Parameters(), untyped=untyped)
+    )
     result = call(
         "lublin99 --jobs 300 --nodes 64 --seed 9 --set untyped=yes --set untyped.serial=0.5 -o w.parquet --json"
     )

@@ -17,7 +17,7 @@ from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.models.cirne import cirne
 from tracebed.converters.models.jann97 import (
     HyperErlang,
-    Parameters,
+    Jann97Parameters,
     SizeClass,
     draw,
     fit,
@@ -118,7 +118,7 @@ def log_of(nodes: list[int], seed: int = 1) -> Workload:
 
 def test_small_classes_join_a_neighbor() -> None:
     nodes = [1] * 10 + [2] * 60 + [3] * 20 + [8] * 5 + [16] * 70 + [32] * 3
-    classes = fit(log_of(nodes), Parameters(fewest=20))
+    classes = fit(log_of(nodes), Jann97Parameters(fewest=20))
     assert [(c.low, c.high, c.jobs) for c in classes] == [(1, 2, 70), (3, 8, 25), (16, 32, 73)]
     assert [dict(zip(c.nodes.tolist(), c.shares * c.jobs, strict=True)) for c in classes] == [
         pytest.approx({1: 10, 2: 60}),
@@ -202,4 +202,4 @@ def test_wrong_arguments_are_errors(wrong: dict[str, object], tmp_path: Path) ->
 @pytest.mark.parametrize("wrong", [{"order_max": 0}, {"fewest": 3}])
 def test_wrong_parameters_are_errors(wrong: dict[str, int]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
-        Parameters(**wrong)
+        Jann97Parameters(**wrong)

@@ -17,9 +17,9 @@ from tracebed.converters.models.drand48 import Drand48
 from tracebed.converters.models.lublin99 import (
     BUCKET,
     BUCKETS,
-    Draws,
     JobType,
-    Parameters,
+    Lublin99Draws,
+    Lublin99Parameters,
     cycle,
     draw_exactly,
     draw_fast,
@@ -29,7 +29,7 @@ from tracebed.converters.models.lublin99 import (
 from tracebed.converters.workload import System
 from tracebed.errors import InputError
 
-PUBLISHED = Parameters()
+PUBLISHED = Lublin99Parameters()
 
 
 def types(name: str) -> list[JobType]:
@@ -40,7 +40,7 @@ def types(name: str) -> list[JobType]:
     ]
 
 
-def differences(draws: Draws, expected: pd.DataFrame) -> dict[str, int]:
+def differences(draws: Lublin99Draws, expected: pd.DataFrame) -> dict[str, int]:
     """Return the number of jobs that differ from the reference, by column."""
     return {
         name: int((expected[name].to_numpy() != values).sum())
@@ -181,9 +181,9 @@ def test_wrong_constants_of_a_type_are_errors(wrong: dict[str, float]) -> None:
 
 def test_a_distribution_beyond_its_cutoff_is_an_error_and_not_an_endless_loop() -> None:
     with pytest.raises(InputError, match=r"longest_run 9.0 is out of range \(must be 9.97 \(batch\) to 25"):
-        Parameters(longest_run=9.0)
+        Lublin99Parameters(longest_run=9.0)
     with pytest.raises(InputError, match="longest_gap"):
-        Parameters(untyped=replace(PUBLISHED.untyped, gap_shape=40.0))
+        Lublin99Parameters(untyped=replace(PUBLISHED.untyped, gap_shape=40.0))
 
 
 def test_a_day_with_hours_of_no_arrivals_is_an_error() -> None:

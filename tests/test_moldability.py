@@ -17,8 +17,8 @@ from tracebed.converters.models.downey import speedup, useful
 from tracebed.converters.models.lublin99 import lublin99
 from tracebed.converters.models.moldability import (
     Constraint,
-    Draws,
-    Parameters,
+    MoldabilityDraws,
+    MoldabilityParameters,
     candidates,
     draw,
     places,
@@ -75,7 +75,7 @@ def test_the_scheduler_has_the_same_speedup() -> None:
 def test_the_laws_are_those_of_the_reference(seed: int, reference_data: Callable[[str], Path]) -> None:
     expected = pd.read_csv(reference_data("models/cirne_moldability_128n_seed1_first20000.csv.gz"))
     rng = np.random.default_rng(seed)
-    draws = draw(len(expected), rng, Parameters())
+    draws = draw(len(expected), rng, MoldabilityParameters())
     first, count = candidates(draws, np.minimum(draws.most, 128).astype(np.int64))
     one = sizes_at(first + subsets(count, np.ones_like(count), rng)[:, 0], draws.constraint)
     pairs = {
@@ -97,7 +97,7 @@ def test_the_laws_are_those_of_the_reference(seed: int, reference_data: Callable
 
 def test_the_possible_sizes_of_a_job_equal_the_references(reference_data: Callable[[str], Path]) -> None:
     expected = pd.read_csv(reference_data("models/cirne_moldability_128n_seed1_first20000.csv.gz"))
-    draws = Draws(
+    draws = MoldabilityDraws(
         expected["cmin"].to_numpy(),
         expected["constraint"].map(NAMES).to_numpy(),
         *(expected[name].to_numpy() for name in ("cu", "sigma", "A")),
@@ -162,7 +162,7 @@ def test_a_job_can_have_its_size_and_no_more_than_the_machine(kind: Kind, nodes:
 
 
 def test_a_constraint_holds_for_the_size_and_for_all_that_are_named() -> None:
-    powers = Parameters(rigid=0.0, power_of_two=1.0, square=0.0, even=0.0, multiple_of_4=0.0)
+    powers = MoldabilityParameters(rigid=0.0, power_of_two=1.0, square=0.0, even=0.0, multiple_of_4=0.0)
     after = with_moldability(cirne(2000, seed=1), 1, parameters=powers)
     moldable = after.column("kind") == "moldable"
     assert (after.provenance.steps[-1].counts["rigid after 100 draws"], moldable.all()) == ((~moldable).sum(), False)
@@ -210,4 +210,4 @@ def test_a_machine_of_unknown_size_is_an_error() -> None:
 @pytest.mark.parametrize("wrong", [{"rigid": 0.9}, {"even": -0.1}, {"least_slope": 0.0}, {"sigma_deviation": -1.0}])
 def test_wrong_parameters_are_errors(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError, match="out of range"):
-        Parameters(**wrong)
+        MoldabilityParameters(**wrong)

@@ -17,7 +17,7 @@ from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.gain_slope import Sizes, gain_slopes, sizes_by_gain_slope
 from tracebed.converters.models import deadlines, downey97, registry
 from tracebed.converters.models.cirne import cirne
-from tracebed.converters.models.feitelson96 import Parameters, feitelson96
+from tracebed.converters.models.feitelson96 import Feitelson96Parameters, feitelson96
 from tracebed.converters.models.papers import HPG_ALIGNER, SD, deadline, dmr, sd, sd_5
 from tracebed.converters.speedup import speedup_function
 from tracebed.converters.workload import System
@@ -100,7 +100,7 @@ def test_deadline_workloads_are_those_of_the_study(name: str, factor: float) -> 
     workload = registry.draw(f"deadline-{name}", seed=2)
     assert len(workload) == 1000
     assert workload.provenance.system == System(128, 4, "deadline study", grid="8x16")
-    plain = feitelson96(1000, seed=2, repeats="end", parameters=Parameters(factor=factor))
+    plain = feitelson96(1000, seed=2, repeats="end", parameters=Feitelson96Parameters(factor=factor))
     for column in ("submit_time", "nodes", "run_time", "extra_executable"):
         assert workload.column(column).tolist() == plain.column(column).tolist()
     assert "after" not in workload.table
@@ -110,7 +110,7 @@ def test_deadline_workloads_are_those_of_the_study(name: str, factor: float) -> 
 
 
 def test_deadlines_leave_more_slack_for_larger_jobs() -> None:
-    p = deadlines.Parameters(ahead=600.0, slack=0.2, slack_largest=1.0)
+    p = deadlines.DeadlineParameters(ahead=600.0, slack=0.2, slack_largest=1.0)
     table = deadline(20_000, parameters=p, seed=1).table
     ahead = table["earliest_start"] - table["submit_time"]
     assert stats.kstest(ahead, stats.expon(scale=600.0).cdf).pvalue > 1e-3
@@ -119,7 +119,7 @@ def test_deadlines_leave_more_slack_for_larger_jobs() -> None:
     assert slack[table["nodes"] == 128].to_numpy() == pytest.approx(1.0, abs=1e-3)
     means = [slack[table["nodes"] == n].mean() for n in (1, 2, 4, 8, 16, 32, 64, 128)]
     assert means == sorted(means)
-    at_once = deadline(50, parameters=deadlines.Parameters(ahead=0.0)).table
+    at_once = deadline(50, parameters=deadlines.DeadlineParameters(ahead=0.0)).table
     assert (at_once["earliest_start"] == at_once["submit_time"]).all()
 
 
@@ -128,7 +128,7 @@ def test_all_jobs_may_behave_alike() -> None:
     with pytest.raises(InputError, match="behaviour"):
         deadline(5, behaviour="chatty")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="slack"):
-        deadlines.Parameters(slack=-0.1)
+        deadlines.DeadlineParameters(slack=-0.1)
 
 
 def test_sd_1_is_cirne_with_arrivals_by_cores_and_sizes_in_nodes() -> None:
@@ -204,7 +204,7 @@ def test_generate_writes_what_can_be_read_again(options: list[str], name: str, t
 @pytest.mark.parametrize("extreme", ["1e-6", "1e12"])
 def test_extreme_constants_give_a_workload_or_an_error(model: str, extreme: str, tmp_path: Path) -> None:
     """An extreme value of any constant gives a workload or an error of one line, never a traceback."""
-    parameters = {"feitelson96": Parameters, "downey97": downey97.Parameters}[model]()
+    parameters = {"feitelson96": Feitelson96Parameters, "downey97": downey97.Downey97Parameters}[model]()
     for name in vars(parameters):
         arguments = ["generate", model, "--jobs", "20", "--set", f"{name}={extreme}", "-o", str(tmp_path / "w.parquet")]
         result = CliRunner().invoke(tracebed, arguments)

@@ -19,7 +19,7 @@ from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.processes import Processes, as_processes
 from tracebed.states import JobState
-from tracebed.validation.experiments.choices import setting
+from tracebed.validation.experiments.choices import single_point
 from tracebed.validation.experiments.file import load_experiment
 
 
@@ -254,13 +254,13 @@ def test_the_processes_of_a_study_are_a_free_choice(tmp_path: Path) -> None:
     large = "{communication: asynchronous, options: {message: 0.8}, label: large}"
     study.write_text(STUDY.replace("[none, asynchronous, synchronous]", f"[{large}, synchronous]"))
     file = load_experiment(str(study))
-    first, other = (setting(file, changes) for changes in ({}, {"processes": "synchronous"}))
+    first, other = (single_point(file, changes) for changes in ({}, {"processes": "synchronous"}))
     assert first.file.experiment.processes_of(first.point) == Processes(message=0.8)
     assert other.file.experiment.processes_of(other.point) == Processes(communication="synchronous")
     study.write_text(STUDY.replace("[none, asynchronous, synchronous]", "synchronous"))
-    assert setting(load_experiment(str(study)), {}).point.processes == "synchronous"
+    assert single_point(load_experiment(str(study)), {}).point.processes == "synchronous"
     with pytest.raises(InputError, match="processes"):
-        setting(file, {"processes": "sometimes"})
+        single_point(file, {"processes": "sometimes"})
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ import tracebed.api as tb
 from test_schemas import problems
 from tracebed.cli import tracebed
 from tracebed.errors import ExitCode, InputError
-from tracebed.validation.experiments.choices import others, setting, spelled
+from tracebed.validation.experiments.choices import others, single_point, spelled
 from tracebed.validation.experiments.file import ExperimentFile, load_experiment
 from tracebed.validation.experiments.views.sensitivity import INSIDE, NOT_SIGNIFICANT, OUTSIDE
 from tracebed.validation.experiments.views.tornado import tornado
@@ -86,7 +86,7 @@ def test_a_choice_changes_its_key_and_no_other(
     file = study()
     [(choice, changed)] = others(file, {}, {name: [value]})
     assert (choice.name, choice.base) == (name, base)
-    unchanged = setting(file, {})
+    unchanged = single_point(file, {})
     assert unchanged.value(name) == base
     assert changed.value(name) == (True if value == "true" else value)
     names = ["share", "policy", "interval_s", "over_limit", "tau", "preferred", "limits", "calls"]
@@ -131,7 +131,7 @@ def test_an_unknown_choice_or_value_is_an_error(
     study: Callable[..., ExperimentFile], name: str, value: Any, message: str
 ) -> None:
     with pytest.raises(InputError, match=message) as caught:
-        setting(study(tau=20), {name: value})
+        single_point(study(tau=20), {name: value})
     assert caught.value.what.startswith(f"{name} {value}: ") and caught.value.where is not None
 
 

@@ -16,7 +16,7 @@ from tracebed.converters.models.cirne import cirne
 from tracebed.converters.models.lublin99 import lublin99
 from tracebed.converters.models.tsafrir05 import (
     HEAD,
-    Parameters,
+    Tsafrir05Parameters,
     assign,
     estimates,
     head_seconds,
@@ -78,7 +78,7 @@ def test_a_histogram_counts_every_job_once(jobs: int, minutes: int, share: float
 def test_every_estimate_is_long_enough_or_it_is_an_error(runs: list[float], seed: int) -> None:
     run = np.array(runs)
     try:
-        found = estimates(run, np.random.default_rng(seed), Parameters(longest=7200))
+        found = estimates(run, np.random.default_rng(seed), Tsafrir05Parameters(longest=7200))
     except InputError as error:
         assert "estimates are that long" in str(error)
         return
@@ -169,4 +169,4 @@ def test_jobs_without_a_run_time_keep_their_limits() -> None:
 @pytest.mark.parametrize("wrong", [{"longest": 60.0}, {"longest": np.nan}, {"longest_share": 89.0}])
 def test_wrong_parameters_are_errors(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
-        Parameters(**wrong)
+        Tsafrir05Parameters(**wrong)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tracebed.converters.models.tsafrir05 import Parameters
+    from tracebed.converters.models.tsafrir05 import Tsafrir05Parameters
     from tracebed.converters.workload import Workload
 
 
@@ -45,8 +45,8 @@ def model(name: str) -> Callable[..., Workload]:
     return MODELS.load(name)
 
 
-def estimate_constants() -> Parameters:
+def estimate_constants() -> Tsafrir05Parameters:
     """Return the constants of the model of users' estimates, with their defaults."""
-    from tracebed.converters.models.tsafrir05 import Parameters
+    from tracebed.converters.models.tsafrir05 import Tsafrir05Parameters
 
-    return Parameters()
+    return Tsafrir05Parameters()

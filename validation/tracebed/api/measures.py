@@ -23,7 +23,7 @@ from tracebed.validation.significance import Difference, intervals, with_interva
 __all__ = [
     "PERTURBED",
     "Difference",
-    "Measured",
+    "FolderMetrics",
     "Metric",
     "differences",
     "figures",
@@ -36,7 +36,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Measured:
+class FolderMetrics:
     """The metrics of a run in a folder."""
 
     metrics: dict[str, Any]
@@ -75,7 +75,7 @@ def figures(run: orchestrator.Run, names: Iterable[str]) -> dict[str, float]:
     return measuring.figures(run, [*names])
 
 
-def measured(folder: Path | str, **options: Any) -> Measured:
+def measured(folder: Path | str, **options: Any) -> FolderMetrics:
     """Return the metrics of the run in a folder.
 
     Args:
@@ -90,10 +90,10 @@ def measured(folder: Path | str, **options: Any) -> Measured:
     usual = {"tau": TAU, "window": "arrivals", "after": 0.0, "ended": False}  # as the runs with perturbed input
     by_default = all(options.get(name, value) == value for name, value in usual.items())
     group = significance.figures_of(Path(folder), found)
-    return Measured(found, run.info.workload.get("sha256"), group if by_default else None)
+    return FolderMetrics(found, run.info.workload.get("sha256"), group if by_default else None)
 
 
-def differences(first: Measured, second: Measured) -> dict[str, Difference]:
+def differences(first: FolderMetrics, second: FolderMetrics) -> dict[str, Difference]:
     """Return the difference second - first of each metric. It is empty if the options are not the defaults.
 
     Args:

@@ -70,13 +70,13 @@ def generate(
         one_of("model of estimates", estimates, get_args(EstimatesName))
     elif estimates is not None:
         for constant in estimates:
-            one_of("constant of the estimates", constant, vars(tsafrir05.Parameters()))
+            one_of("constant of the estimates", constant, vars(tsafrir05.Tsafrir05Parameters()))
     if kind is not None:
         one_of("kind", kind, get_args(Flexible))
     drawn = draw(model, jobs, seed=seed, **options)
     if estimates is not None:
         constants = {} if isinstance(estimates, str) else dict(estimates)
-        drawn = tsafrir05.with_estimates(drawn, seed, replace(tsafrir05.Parameters(), **constants))
+        drawn = tsafrir05.with_estimates(drawn, seed, replace(tsafrir05.Tsafrir05Parameters(), **constants))
     if kind:
         drawn = moldability.with_moldability(drawn, seed, kind=Kind(kind))
     if applications:

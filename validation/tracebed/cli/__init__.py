@@ -14,7 +14,7 @@ import click
 
 from tracebed.cli import messages
 from tracebed.cli.groups import LazyGroup, common_options
-from tracebed.cli.messages import Level, Messages, one_line, say
+from tracebed.cli.messages import MessageLevel, Messages, one_line, say
 from tracebed.errors import ExitCode, TracebedError
 
 CLI = "tracebed.cli"
@@ -114,7 +114,7 @@ def main() -> None:
     warnings.showwarning = messages.show_warning
     warnings.simplefilter("default")
     status = _status(chosen)
-    chosen.log(Level.DETAIL, f"exit status {status}")
+    chosen.log(MessageLevel.DETAIL, f"exit status {status}")
     messages.use(Messages())
     try:
         sys.stdout.flush()
@@ -129,7 +129,7 @@ def _status(chosen: Messages) -> int:
         return int(tracebed.main(standalone_mode=False, obj=chosen) or ExitCode.OK)
     except click.ClickException as error:
         error.show()
-        chosen.log(Level.ERROR, error.format_message())
+        chosen.log(MessageLevel.ERROR, error.format_message())
         return ExitCode.USAGE
     except TracebedError as error:
         return _failed(error.exit_code, one_line(error))
@@ -148,5 +148,5 @@ def _status(chosen: Messages) -> int:
 
 
 def _failed(status: ExitCode, message: str) -> ExitCode:
-    say(f"tracebed: {message}", Level.ERROR)
+    say(f"tracebed: {message}", MessageLevel.ERROR)
     return status

@@ -29,7 +29,7 @@ LOCAL = Path("tracebed.toml")
 """The file of the working folder."""
 
 
-class Setting(NamedTuple):
+class ConfigValue(NamedTuple):
     """One value of a configuration file, and the place where it stands."""
 
     value: Any
@@ -46,7 +46,7 @@ def read(chosen: Path | None) -> dict[str, Any]:
     """Return the settings of the file `chosen`, or of the user's file and that of the working folder.
 
     Returns:
-        a tree of dictionaries as the files have it, whose leaves are `Setting`s.
+        a tree of dictionaries as the files have it, whose leaves are `ConfigValue`s.
 
     Raises:
         InputError: a file cannot be read or is not TOML.
@@ -75,7 +75,7 @@ def _parsed(path: Path) -> dict[str, Any]:
 
 def _tree(table: Mapping[str, Any], place: str) -> dict[str, Any]:
     return {
-        key: _tree(value, f"{place}, [{key}]") if isinstance(value, dict) else Setting(value, f"{place}, {key}")
+        key: _tree(value, f"{place}, [{key}]") if isinstance(value, dict) else ConfigValue(value, f"{place}, {key}")
         for key, value in table.items()
     }
 
@@ -127,7 +127,7 @@ def names_of(option: click.Option) -> list[str]:
     return [name.removeprefix("--") for name in option.opts if name.startswith("--")]
 
 
-def _value(option: click.Option, setting: Setting, ctx: click.Context) -> Any:
+def _value(option: click.Option, setting: ConfigValue, ctx: click.Context) -> Any:
     """Return the value for click, parsed as on the command line."""
     value = setting.value
     if option.is_flag:

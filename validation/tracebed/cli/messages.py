@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-class Level(enum.IntEnum):
+class MessageLevel(enum.IntEnum):
     """Importance of a message."""
 
     DETAIL = 10
@@ -43,9 +43,9 @@ class Messages:
     """Every message is appended to this file, whether or not it is shown."""
 
     @property
-    def threshold(self) -> Level:
+    def threshold(self) -> MessageLevel:
         """The lowest level that is shown."""
-        return Level.ERROR if self.quiet else Level.DETAIL if self.verbose else Level.NOTE
+        return MessageLevel.ERROR if self.quiet else MessageLevel.DETAIL if self.verbose else MessageLevel.NOTE
 
     def open_log(self, path: Path) -> None:
         """Append messages to the file `path` from now on.
@@ -62,9 +62,9 @@ class Messages:
         except OSError as error:
             what = f"the log file cannot be written: {error.strerror}"
             raise InputError(what, where=str(path), hint="name another file with --log-file") from error
-        self.log(Level.DETAIL, f"command: {one_line(sys.argv)}")
+        self.log(MessageLevel.DETAIL, f"command: {one_line(sys.argv)}")
 
-    def log(self, level: Level, message: str) -> None:
+    def log(self, level: MessageLevel, message: str) -> None:
         """Append `message` to the log file, if there is one."""
         if self.log_file is None:
             return
@@ -95,7 +95,7 @@ def use(messages: Messages) -> None:
     _current = messages
 
 
-def say(message: str, level: Level = Level.NOTE) -> None:
+def say(message: str, level: MessageLevel = MessageLevel.NOTE) -> None:
     """Print a message to standard error, if its level is shown, and append it to the log file, if there is one."""
     if level >= _current.threshold:
         click.echo(message, err=True)
@@ -104,7 +104,7 @@ def say(message: str, level: Level = Level.NOTE) -> None:
 
 def warn(message: object) -> None:
     """Print a warning of tracebed as one line."""
-    say(f"tracebed: warning: {one_line(message)}", Level.WARNING)
+    say(f"tracebed: warning: {one_line(message)}", MessageLevel.WARNING)
 
 
 def one_line(message: object) -> str:
@@ -124,7 +124,7 @@ def show_warning(
     if issubclass(category, Tolerated) or category is UserWarning:
         warn(message)
     else:
-        level = Level.WARNING if sys.warnoptions else Level.DETAIL
+        level = MessageLevel.WARNING if sys.warnoptions else MessageLevel.DETAIL
         say(f"{filename}:{lineno}: {category.__name__}: {message}", level)
 
 
@@ -147,7 +147,7 @@ def progress(what: str, total: float | None = None) -> Iterator[Progress]:
     show = _nothing if _current.quiet else _bar if sys.stderr.isatty() else _plain_lines
     with show(what, total, begun) as shown:
         yield shown
-    say(f"{what}: {time.monotonic() - begun:.2f} s", Level.DETAIL)
+    say(f"{what}: {time.monotonic() - begun:.2f} s", MessageLevel.DETAIL)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from tracebed.outputs import NOISE
 
 if TYPE_CHECKING:
     from tracebed.api import PowerModel
-    from tracebed.api.measures import Difference, Measured
+    from tracebed.api.measures import Difference, FolderMetrics
 
 CORE_CHANGES = {"applied": "applied", "median_s": "median (s)", "p99_s": "p99 (s)", "max_s": "longest (s)"}
 """Figure of the changes of cores -> its name."""
@@ -130,7 +130,7 @@ def metrics(
 
     options: dict[str, Any] = {"tau": tau, "window": _window(window), "after": after, "ended": ended}
     options |= {"power": _power_model(power), "grid": grid}
-    sets: dict[str, Measured] = {}
+    sets: dict[str, FolderMetrics] = {}
     for path in dict.fromkeys(runs):
         with progress(f"measuring {path.name}"):
             sets[str(path)] = measured(path, **options)

@@ -11,7 +11,7 @@ import click
 
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.groups import LazyGroup
-from tracebed.cli.messages import Level, progress, say
+from tracebed.cli.messages import MessageLevel, progress, say
 from tracebed.cli.options import PATH, Command, InventoryName, OutputPath, json_option, replace_option
 from tracebed.errors import ExitCode, TestbedError
 from tracebed.outputs import INVENTORY
@@ -156,7 +156,7 @@ def facts(inventory: Path, target: Path | None, replace: bool, as_json: bool) ->
 
 
 def _detail(step: str) -> None:
-    say(step, Level.DETAIL)
+    say(step, MessageLevel.DETAIL)
 
 
 def _write(inventory: Inventory, target: Path, replace: bool) -> None:

@@ -53,7 +53,7 @@ def check_provider(provider: type[Provider], group: Group | None = None, *, pati
         objects = [provider(group, Path(folder), lambda step: None) for _ in range(3)]
         first, second, third = objects
         _demand(not processes(), "a provider starts no process before `up`")
-        check = _Check(first, group, Path(folder), patience_s)
+        check = _ProviderCheck(first, group, Path(folder), patience_s)
         try:
             first.up()
             second.up()
@@ -84,7 +84,7 @@ def check_provider(provider: type[Provider], group: Group | None = None, *, pati
         check_testbed(AgentTestbed, Inventory("check", AGENTS, group.nodes, 0.02, groups=(group,)))
 
 
-class _Check:
+class _ProviderCheck:
     """The rules for nodes that are up, one method per rule."""
 
     def __init__(self, provider: Provider, group: Group, folder: Path, patience_s: float) -> None:

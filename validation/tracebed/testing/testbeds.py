@@ -52,7 +52,7 @@ def check_testbed(factory: Factory, inventory: Inventory | None = None, *, patie
         testbed = factory(inventory, Path(spool) / "spool")
         try:
             testbed.start()
-            check = _Check(testbed, inventory, patience_s)
+            check = _TestbedCheck(testbed, inventory, patience_s)
             check.facts()
             check.waiting()
             check.errors()
@@ -69,7 +69,7 @@ def check_testbed(factory: Factory, inventory: Inventory | None = None, *, patie
         _demand(not processes(), f"`stop` ends all processes, but {processes()} are still running")
 
 
-class _Check:
+class _TestbedCheck:
     """The rules for a running testbed, one method per rule."""
 
     def __init__(self, testbed: Testbed, inventory: Inventory, patience_s: float) -> None:

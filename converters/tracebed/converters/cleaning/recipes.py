@@ -81,7 +81,7 @@ class _Expected(_Strict):
     jobs: int | None = None
 
 
-class _File(_Strict):
+class _RecipeFile(_Strict):
     about: str = ""
     machine: _Machine | None = None
     read: dict[str, str | bool] = {}
@@ -104,7 +104,7 @@ def load_recipe(name: str) -> Recipe:
     source = YamlFile.read(
         path, "recipe", hint=HINT, unreadable=f"one of {', '.join(names())}, or the path of a YAML file"
     )
-    file = source.checked(_File)
+    file = source.checked(_RecipeFile)
     return Recipe(
         Path(name).stem,
         tuple(_step(item, index, source) for index, item in enumerate(file.steps)),

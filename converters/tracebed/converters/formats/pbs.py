@@ -49,7 +49,7 @@ USED = frozenset(
 
 
 @dataclass
-class Record:
+class PbsRecord:
     """An accounting record: its job, its values, its place in the file, and the derived state."""
 
     job: str
@@ -151,16 +151,16 @@ class Record:
 
 
 @dataclass
-class Records:
+class PbsRecords:
     """The records read so far, by job."""
 
-    jobs: list[Record] = field(default_factory=list)
-    queued: dict[str, Record] = field(default_factory=dict)
-    started: dict[str, Record] = field(default_factory=dict)
-    deleted: dict[str, Record] = field(default_factory=dict)
+    jobs: list[PbsRecord] = field(default_factory=list)
+    queued: dict[str, PbsRecord] = field(default_factory=dict)
+    started: dict[str, PbsRecord] = field(default_factory=dict)
+    deleted: dict[str, PbsRecord] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
-    def take(self, kind: str, record: Record) -> None:
+    def take(self, kind: str, record: PbsRecord) -> None:
         """Add the record of the next line."""
         if "[]" in record.job:
             self.counts["records of whole job arrays, left out (tasks have their own records)"] += 1
@@ -184,7 +184,7 @@ class Records:
         else:
             self.counts["records of other kinds, left out"] += 1
 
-    def _over(self, record: Record) -> None:
+    def _over(self, record: PbsRecord) -> None:
         self.jobs.append(record)
         self.started.pop(record.job, None)
         if record.status != RecordState.REQUEUED:
@@ -231,7 +231,7 @@ def read_log(
     Raises:
         InputError: a line is not a record, or a value is invalid. An incomplete last line is left out instead.
     """
-    records = Records()
+    records = PbsRecords()
     for file in files:
         _read(file, records, keep_extra)
     records.finish()
@@ -281,10 +281,10 @@ def read_log(
     )
 
 
-def _read(file: Input, records: Records, keep_extra: bool) -> None:
+def _read(file: Input, records: PbsRecords, keep_extra: bool) -> None:
     """Read the records of a file. An incomplete last line, without a line end, is left out."""
     broken: InputError | None = None
-    last: Record | None = None
+    last: PbsRecord | None = None
     for number, line in file.lines():
         if not line.strip():
             continue
@@ -306,7 +306,7 @@ def _read(file: Input, records: Records, keep_extra: bool) -> None:
         raise broken
 
 
-def _record(line: str, place: str, keep_extra: bool) -> tuple[str, Record]:
+def _record(line: str, place: str, keep_extra: bool) -> tuple[str, PbsRecord]:
     """Return the kind of record and the record of a line."""
     found = LINE.match(line)
     if not found or not found[4]:
@@ -325,7 +325,7 @@ def _record(line: str, place: str, keep_extra: bool) -> tuple[str, Record]:
             raise InputError("record without values", where=place, hint="correct or remove the line") from None
     if not keep_extra:
         values = {name: values[name] for name in USED & values.keys()}
-    return kind, Record(job, day + second, values, place)
+    return kind, PbsRecord(job, day + second, values, place)
 
 
 @lru_cache
@@ -337,7 +337,7 @@ def _midnight(date: str) -> float | None:
         return None
 
 
-def _numbers(jobs: Sequence[Record], name: str) -> Any:
+def _numbers(jobs: Sequence[PbsRecord], name: str) -> Any:
     return np.array([job.number(name) for job in jobs])
 
 
@@ -348,13 +348,13 @@ def _first_known(*choices: Any) -> Any:
     return result
 
 
-def _labels(jobs: Sequence[Record], *names: str) -> pd.Categorical:
+def _labels(jobs: Sequence[PbsRecord], *names: str) -> pd.Categorical:
     texts = [next((job.values[name] for name in names if job.values.get(name)), "").strip('"') for job in jobs]
     labels: pd.Categorical = pd.Categorical(np.array(texts, dtype=object))
     return labels
 
 
-def _status(job: Record, over: bool) -> str:
+def _status(job: PbsRecord, over: bool) -> str:
     if job.status:
         return job.status
     if "start" not in job.values:
@@ -367,7 +367,7 @@ def _status(job: Record, over: bool) -> str:
     return pbs_exit(int(text), torque=not job.has("select"), deleted=job.deleted, over=over)
 
 
-def _extras(jobs: Sequence[Record]) -> dict[str, pd.Series[Any]]:
+def _extras(jobs: Sequence[PbsRecord]) -> dict[str, pd.Series[Any]]:
     names = dict.fromkeys(name for job in jobs for name in job.values if name not in USED)
     return {f"extra_{name}": pd.Series([job.values.get(name, "") for job in jobs], dtype="str") for name in names}
 

@@ -20,7 +20,7 @@ from tracebed.converters.formats.tools.amounts import amount, first_positive, pa
 from tracebed.converters.formats.tools.columns import ASSUMED_UTC, Columns, read_columns, relabel, want
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.machines import one_machine
-from tracebed.converters.formats.tools.sacct_text import FIELDS, Header, one_line_each
+from tracebed.converters.formats.tools.sacct_text import FIELDS, SacctHeader, one_line_each
 from tracebed.converters.formats.tools.states import UNFINISHED, slurm_states
 from tracebed.converters.log import Log, make_log, place_of
 from tracebed.converters.workload import BoolArray, FloatArray, System
@@ -60,7 +60,7 @@ NO_LIMIT = ("UNLIMITED", "Partition_Limit", "INVALID")
 
 def recognizes(file: Input) -> bool:
     """Return whether the columns contain the job id and at least two other fields of sacct."""
-    names = set(Header.of(file).lower)
+    names = set(SacctHeader.of(file).lower)
     return bool(names & {"jobid", "jobidraw"}) and len(names & FIELDS) >= 3
 
 
@@ -94,7 +94,7 @@ def read_log(
         text, found = one_line_each(file, header, USED)
         whole.append(text)
         repaired += found
-    quoted = any(Header.of(file).delimiter == b"," for file in files)
+    quoted = any(SacctHeader.of(file).delimiter == b"," for file in files)
     c = read_columns(whole, WANTED, extras=keep_extra, quoted=quoted)
     zone = "UTC" if time_zone is None else time_zone
     columns = _columns(c, zone)
@@ -131,9 +131,9 @@ def read_log(
     )
 
 
-def _checked(file: Input) -> Header:
+def _checked(file: Input) -> SacctHeader:
     """Return the header of a file; raise InputError if a required field is missing."""
-    header = Header.of(file)
+    header = SacctHeader.of(file)
     where, hint = f"{file.where}:1", f"export the log with {COMMAND}"
     if header.padded:
         raise InputError("columns are padded with blanks and values are truncated", where=where, hint=hint)

@@ -27,7 +27,7 @@ from tracebed.converters.formats.tools.swf_fields import (
     read_lines,
     refuse_unreadable,
 )
-from tracebed.converters.formats.tools.swf_header import Header
+from tracebed.converters.formats.tools.swf_header import SwfHeader
 from tracebed.converters.log import TOO_LARGE
 from tracebed.converters.workload import Provenance, Step, Workload
 from tracebed.errors import InputError, tolerate
@@ -113,7 +113,7 @@ def write(workload: Workload, file: BinaryIO, *, whole_seconds: bool = False) ->
     pc.write_csv(pa.Table.from_pandas(fields, preserve_index=False), file, plain)
 
 
-def _mismatch(header: Header, lines: FieldLines) -> dict[str, int]:
+def _mismatch(header: SwfHeader, lines: FieldLines) -> dict[str, int]:
     stated, found = header.number("MaxJobs"), len(lines.fields)
     if stated in (None, found):
         return {}

@@ -25,7 +25,7 @@ JOB = 2.0
 """Growth of the summed rate per arrival: the published rates are jobs per two minutes, `SITES` has a 60th."""
 
 
-class Site(NamedTuple):
+class CirneSite(NamedTuple):
     """A site of the model: the size of its machine and the polynomial of its arrival rate.
 
     The polynomial is in the time of day x, from -0.5 (midnight) through 0 (noon) to 0.5. The coefficient of the
@@ -37,28 +37,28 @@ class Site(NamedTuple):
 
 
 SITES = {
-    "anl": Site(
+    "anl": CirneSite(
         120,
         (
             *(0.0, 119.4417, 1069.567, 14.43500, -755.2833, -48.71500, 196.0167),
             *(14.91917, -22.48333, -1.554433, 1.041417, 0.03766833, -0.01102533, 0.002865167),
         ),
     ),
-    "ctc": Site(
+    "ctc": CirneSite(
         430,
         (
             *(0.0, 0.0, 0.0, 0.0, 0.0, 4.234000, -0.4303333),
             *(-4.308500, 0.1407367, 1.360200, -0.06104667, -0.1605150, 0.01274250, 0.009416833),
         ),
     ),
-    "kth": Site(
+    "kth": CirneSite(
         100,
         (
             *(-544.7167, -1024.067, 542.5500, 823.4333, -210.1833, -251.8833, 39.68167),
             *(35.90000, -3.694167, -2.247000, 0.1383983, 0.03195833, 0.0003734333, 0.001618433),
         ),
     ),
-    "sdsc": Site(
+    "sdsc": CirneSite(
         128,
         (
             *(0.0, 0.0, 0.0, -91.66000, 25.45000, 50.26500, -15.86583),
@@ -69,7 +69,7 @@ SITES = {
 
 
 @dataclass(frozen=True)
-class Parameters:
+class CirneParameters:
     """Constants of the model. The defaults are the published values."""
 
     size_slope: float = 0.12
@@ -113,7 +113,7 @@ MOST = "such that 2^((1 - offset) / slope) is at most 2^40"
 """Upper bound of sizes (nodes) and times (s), far beyond any machine or request."""
 
 
-class Draws(NamedTuple):
+class CirneDraws(NamedTuple):
     """Draws of the model, one value per job. Times are in s; `lag` is 0 for jobs that are not cancelled."""
 
     submit: IntArray
@@ -135,7 +135,7 @@ def cirne(
     nodes: int | None = None,
     cores_per_node: int = 1,
     seed: int = 0,
-    parameters: Parameters | None = None,
+    parameters: CirneParameters | None = None,
     site: Literal["anl", "ctc", "kth", "sdsc"] = "anl",
     poisson: bool = False,
     exact: bool = False,
@@ -160,7 +160,7 @@ def cirne(
     Raises:
         InputError: an argument is out of range.
     """
-    parameters = parameters or Parameters()
+    parameters = parameters or CirneParameters()
     require_sizes(jobs, nodes, cores_per_node)
     require(site in SITES, f"site {site!r}", f"one of {', '.join(SITES)}")
     require(not (poisson and exact), "poisson with exact", "only one of them: the reference has no Poisson arrivals")
@@ -191,7 +191,9 @@ def cirne(
     return Workload(pd.DataFrame(columns), Provenance(system=system, steps=(step,)))
 
 
-def draw_fast(jobs: int, site: Site, machine: int, seed: int, p: Parameters, poisson: bool = False) -> Draws:
+def draw_fast(
+    jobs: int, site: CirneSite, machine: int, seed: int, p: CirneParameters, poisson: bool = False
+) -> CirneDraws:
     """Draw all jobs in array operations from a numpy Generator."""
     rng = np.random.default_rng(seed)
     begin = rng.random() - 0.5
@@ -204,7 +206,7 @@ def draw_fast(jobs: int, site: Site, machine: int, seed: int, p: Parameters, poi
     accuracy = rng.gamma(p.accuracy_shape, p.accuracy_scale, jobs)
     cancelled = rng.random(jobs) < p.cancelled
     lag = np.maximum(1.0, np.ceil(_uniform_log(rng.random(jobs), p.lag_slope, p.lag_offset)))
-    return Draws(
+    return CirneDraws(
         arrivals(jobs, site, machine, begin, p, rng if poisson else None),
         nodes,
         np.maximum(1.0, np.ceil(limit)).astype(np.int64),
@@ -214,7 +216,7 @@ def draw_fast(jobs: int, site: Site, machine: int, seed: int, p: Parameters, poi
     )
 
 
-def draw_exactly(jobs: int, site: Site, machine: int, seed: int, p: Parameters) -> Draws:
+def draw_exactly(jobs: int, site: CirneSite, machine: int, seed: int, p: CirneParameters) -> CirneDraws:
     """Draw the jobs one by one from RANDLIB, each number in the order of the reference program."""
     require(p.accuracy_shape < 1.0, f"accuracy_shape {p.accuracy_shape}", "below 1 in exact mode")
     random = Randlib(7919 * seed + 12345, 104729 * seed + 54321)  # the seeds of the reference samples
@@ -233,11 +235,11 @@ def draw_exactly(jobs: int, site: Site, machine: int, seed: int, p: Parameters) 
         if cancelled:
             lag = max(1, math.ceil(2 ** ((random.uniform() - p.lag_offset) / p.lag_slope)))
         rows.append((nodes, limit, accuracy, cancelled, lag))
-    return Draws(arrivals(jobs, site, machine, begin, p), *map(np.array, zip(*rows, strict=True)))
+    return CirneDraws(arrivals(jobs, site, machine, begin, p), *map(np.array, zip(*rows, strict=True)))
 
 
 def arrivals(
-    jobs: int, site: Site, machine: int, begin: float, p: Parameters, rng: np.random.Generator | None = None
+    jobs: int, site: CirneSite, machine: int, begin: float, p: CirneParameters, rng: np.random.Generator | None = None
 ) -> IntArray:
     """Return the submit times (s since midnight) of the first `jobs` jobs after time of day `begin`.
 

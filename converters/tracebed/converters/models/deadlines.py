@@ -27,7 +27,7 @@ TYPES = get_args(Behaviour)[1:]
 
 
 @dataclass(frozen=True)
-class Parameters:
+class DeadlineParameters:
     """Constants of the distributions, all of them not verified."""
 
     ahead: float = 3600.0
@@ -48,7 +48,7 @@ def with_deadlines(
     nodes: int,
     *,
     seed: int = 0,
-    parameters: Parameters | None = None,
+    parameters: DeadlineParameters | None = None,
     behaviour: Behaviour = "uniform",
 ) -> Workload:
     """Give each job a `behaviour`, an `earliest_start` and a `deadline`.
@@ -65,7 +65,7 @@ def with_deadlines(
     Raises:
         InputError: `behaviour` is invalid.
     """
-    p = parameters or Parameters()
+    p = parameters or DeadlineParameters()
     require(behaviour in get_args(Behaviour), f"behaviour {behaviour!r}", f"one of {', '.join(get_args(Behaviour))}")
     rng = np.random.default_rng([seed, 1])  # independent of the draws of the workload, which used `seed`
     count = len(workload)

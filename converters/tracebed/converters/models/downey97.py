@@ -22,7 +22,7 @@ DAY, HALF = 86_400.0, 43_200.0
 
 
 @dataclass(frozen=True)
-class Parameters:
+class Downey97Parameters:
     """Constants of the model. The distributions are the paper's; ranges and arrival rates are not verified."""
 
     work_min: float = 10.0
@@ -50,7 +50,7 @@ class Parameters:
         require(0.0 <= self.day_begins < DAY, f"day_begins {self.day_begins}", "from 0 up to 86400 s")
 
 
-class Draws(NamedTuple):
+class Downey97Draws(NamedTuple):
     """Draws of the model, one value per job: submit time (s), work (node-seconds), A and sigma."""
 
     submit: FloatArray
@@ -65,7 +65,7 @@ def downey97(
     nodes: int | None = None,
     cores_per_node: int = 1,
     seed: int = 0,
-    parameters: Parameters | None = None,
+    parameters: Downey97Parameters | None = None,
 ) -> Workload:
     """Draw moldable jobs with Downey's speedup model (Downey 1997; ranges not verified).
 
@@ -83,7 +83,7 @@ def downey97(
     Raises:
         InputError: an argument is out of range.
     """
-    p, machine = parameters or Parameters(), nodes or 128
+    p, machine = parameters or Downey97Parameters(), nodes or 128
     require_sizes(jobs, nodes, cores_per_node)
     draws = draw(jobs, machine, seed, p)
     size = np.minimum(np.ceil(draws.parallelism), machine)
@@ -104,16 +104,16 @@ def downey97(
     return Workload(pd.DataFrame(columns), Provenance(system=system, steps=(step,)))
 
 
-def draw(jobs: int, machine: int, seed: int, p: Parameters) -> Draws:
+def draw(jobs: int, machine: int, seed: int, p: Downey97Parameters) -> Downey97Draws:
     """Draw `jobs` jobs: log-uniform work and parallelism, uniform sigma, Poisson arrivals with two rates per day."""
     rng = np.random.default_rng(seed)
     work = p.work_min * (p.work_max / p.work_min) ** rng.random(jobs)
     parallelism = (p.parallelism_max or machine) ** rng.random(jobs)
     sigma = p.sigma_max * rng.random(jobs)
-    return Draws(arrivals(np.cumsum(rng.exponential(size=jobs)), p), work, parallelism, sigma)
+    return Downey97Draws(arrivals(np.cumsum(rng.exponential(size=jobs)), p), work, parallelism, sigma)
 
 
-def arrivals(units: FloatArray, p: Parameters) -> FloatArray:
+def arrivals(units: FloatArray, p: Downey97Parameters) -> FloatArray:
     """Return the times (s since midnight) at which the cumulative arrival rate reaches each of `units`.
 
     If `units` are cumulative sums of unit exponentials, these times are the arrivals of a Poisson process.

@@ -34,7 +34,7 @@ between arrivals are Poisson-distributed whole seconds of mean f, which avoids b
 
 
 @dataclass(frozen=True)
-class Parameters:
+class Feitelson96Parameters:
     """Constants of the model. "Not verified": the published value was not available."""
 
     factor: float = 1500.0
@@ -71,7 +71,7 @@ class Parameters:
         require(1.01 <= self.repetition_order <= 100.0, f"repetition_order {self.repetition_order}", "from 1.01 to 100")
 
 
-class Draws(NamedTuple):
+class Feitelson96Draws(NamedTuple):
     """Draws of the model, one value per run: submit time (s), nodes, run time (s), job, and run of the job."""
 
     submit: FloatArray
@@ -87,7 +87,7 @@ def feitelson96(
     nodes: int | None = None,
     cores_per_node: int = 1,
     seed: int = 0,
-    parameters: Parameters | None = None,
+    parameters: Feitelson96Parameters | None = None,
     repeats: Repeats = "arrival",
     gaps: Gaps = "exponential",
 ) -> Workload:
@@ -109,7 +109,7 @@ def feitelson96(
     Raises:
         InputError: an argument is out of range.
     """
-    parameters, machine = parameters or Parameters(), nodes or 128
+    parameters, machine = parameters or Feitelson96Parameters(), nodes or 128
     require_sizes(jobs, nodes, cores_per_node)
     require(repeats in get_args(Repeats), f"repeats {repeats!r}", f"one of {', '.join(get_args(Repeats))}")
     require(gaps in get_args(Gaps), f"gaps {gaps!r}", f"one of {', '.join(get_args(Gaps))}")
@@ -138,7 +138,9 @@ def feitelson96(
     return Workload(pd.DataFrame(columns), Provenance(system=system, steps=(step,)))
 
 
-def draw(jobs: int, machine: int, seed: int, p: Parameters, repeats: Repeats, gaps: Gaps) -> Draws:
+def draw(
+    jobs: int, machine: int, seed: int, p: Feitelson96Parameters, repeats: Repeats, gaps: Gaps
+) -> Feitelson96Draws:
     """Draw jobs until they have `jobs` runs, sorted by submit time. The last job may lose some of its runs."""
     rng = np.random.default_rng(seed)
     runs = np.minimum(rng.zipf(p.repetition_order, jobs), jobs)
@@ -155,10 +157,10 @@ def draw(jobs: int, machine: int, seed: int, p: Parameters, repeats: Repeats, ga
         submit = submit[job] + turn * run[job]
         order = np.argsort(submit, kind="stable")
         submit, job, turn = submit[order], job[order], turn[order]
-    return Draws(submit, size[job], run[job], job, turn)
+    return Feitelson96Draws(submit, size[job], run[job], job, turn)
 
 
-def size_law(machine: int, p: Parameters) -> FloatArray:
+def size_law(machine: int, p: Feitelson96Parameters) -> FloatArray:
     """Return P(n) for n = 1 ... machine: harmonic, weighted for small sizes and powers of two."""
     n = np.arange(1, machine + 1)
     weight = n**-p.size_order
@@ -166,12 +168,12 @@ def size_law(machine: int, p: Parameters) -> FloatArray:
     return np.asarray(weight / weight.sum(), dtype=np.float64)
 
 
-def short_branch(size: IntArray, machine: int, p: Parameters) -> FloatArray:
+def short_branch(size: IntArray, machine: int, p: Feitelson96Parameters) -> FloatArray:
     """Return the probability of the short branch, short - slope * n / N. It decreases with the size n."""
     return p.short - p.short_slope * (size / machine)
 
 
-def predecessor(draws: Draws) -> IntArray:
+def predecessor(draws: Feitelson96Draws) -> IntArray:
     """Return for each run the index of the job's previous run, or its own index for a first run."""
     order = np.lexsort((draws.turn, draws.job))
     before = np.empty(len(order), dtype=np.int64)

@@ -24,7 +24,7 @@ from tracebed.errors import InputError, tolerate
 
 
 @dataclass(frozen=True)
-class Parameters:
+class Jann97Parameters:
     """Constants of the fit."""
 
     order_max: int = 100
@@ -77,7 +77,7 @@ def jann97(
     nodes: int | None = None,
     cores_per_node: int | None = None,
     seed: int = 0,
-    parameters: Parameters | None = None,
+    parameters: Jann97Parameters | None = None,
 ) -> Workload:
     """Draw rigid jobs from a model that is fitted to a log (Jann et al. 1997).
 
@@ -93,7 +93,7 @@ def jann97(
     Raises:
         InputError: an argument is out of range, or the log cannot be read or fitted.
     """
-    parameters = parameters or Parameters()
+    parameters = parameters or Jann97Parameters()
     require_sizes(jobs, nodes, 1 if cores_per_node is None else cores_per_node)
     source = read_workload(log)
     known = source.provenance.system
@@ -111,7 +111,9 @@ def jann97(
     return Workload(table, Provenance(system=system, sources=source.provenance.sources, steps=(step,)))
 
 
-def fit(log: Workload, parameters: Parameters | None = None, *, where: str | None = None) -> tuple[SizeClass, ...]:
+def fit(
+    log: Workload, parameters: Jann97Parameters | None = None, *, where: str | None = None
+) -> tuple[SizeClass, ...]:
     """Return the size classes of a log, smallest first, with distributions that have the moments of the log.
 
     The classes are 1, 2, 3-4, 5-8, 9-16, ... cores. Jobs without a run time or a size are ignored.
@@ -119,7 +121,7 @@ def fit(log: Workload, parameters: Parameters | None = None, *, where: str | Non
     Raises:
         InputError: there are too few jobs, or all jobs of a class have the same submit time.
     """
-    p = parameters or Parameters()
+    p = parameters or Jann97Parameters()
     runnable, counts = log.runnable()
     tolerate(counts, where=where)
     if len(runnable) < p.fewest:

@@ -82,7 +82,7 @@ class JobType:
 
 
 @dataclass(frozen=True)
-class Parameters:
+class Lublin99Parameters:
     """Constants of the model. The defaults are the published values."""
 
     interactive: JobType = JobType(
@@ -111,7 +111,7 @@ class Parameters:
             require(gap <= self.longest_gap <= 25.0, f"longest_gap {self.longest_gap}", f"{gap:.3g} ({name}) to 25")
 
 
-class Draws(NamedTuple):
+class Lublin99Draws(NamedTuple):
     """Draws of the model, one value per job. Times are in s; `kind` is 1 for batch jobs, else 0."""
 
     submit: IntArray
@@ -126,7 +126,7 @@ def lublin99(
     nodes: int | None = None,
     cores_per_node: int = 1,
     seed: int = 0,
-    parameters: Parameters | None = None,
+    parameters: Lublin99Parameters | None = None,
     untyped: bool = False,
     exact: bool = False,
 ) -> Workload:
@@ -152,7 +152,7 @@ def lublin99(
         InputError: an argument is out of range.
     """
     require_sizes(jobs, nodes, cores_per_node)
-    p, machine = parameters or Parameters(), nodes or PUBLISHED_NODES
+    p, machine = parameters or Lublin99Parameters(), nodes or PUBLISHED_NODES
     types = {"untyped": p.untyped} if untyped else {"interactive": p.interactive, "batch": p.batch}
     draw = draw_exactly if exact else draw_fast
     draws = draw(jobs, [of.on(machine) for of in types.values()], seed, p)
@@ -196,7 +196,7 @@ def cycle(of: JobType) -> FloatArray:
 # -- array operations
 
 
-def draw_fast(jobs: int, types: list[JobType], seed: int, p: Parameters) -> Draws:
+def draw_fast(jobs: int, types: list[JobType], seed: int, p: Lublin99Parameters) -> Lublin99Draws:
     """Draw all jobs in array operations from a numpy Generator.
 
     The types arrive independently. The jobs are the earliest arrivals of all types; interactive jobs precede batch
@@ -211,10 +211,10 @@ def draw_fast(jobs: int, types: list[JobType], seed: int, p: Parameters) -> Draw
         mine = kind == number
         nodes[mine] = sizes(int(mine.sum()), of, rng)
         run[mine] = run_times(nodes[mine], of, rng, p)
-    return Draws(clocks[first], nodes, run, kind)
+    return Lublin99Draws(clocks[first], nodes, run, kind)
 
 
-def arrivals(jobs: int, of: JobType, rng: np.random.Generator, p: Parameters) -> IntArray:
+def arrivals(jobs: int, of: JobType, rng: np.random.Generator, p: Lublin99Parameters) -> IntArray:
     """Return the submit times (s since midnight) of the first `jobs` jobs of a type.
 
     As in the reference, submit times advance in whole seconds while the position in the daily cycle is exact. The
@@ -248,7 +248,7 @@ def sizes(jobs: int, of: JobType, rng: np.random.Generator) -> IntArray:
     return np.where(u <= of.serial, 1.0, np.floor(np.exp2(x) + 0.5)).astype(np.int64)
 
 
-def run_times(nodes: IntArray, of: JobType, rng: np.random.Generator, p: Parameters) -> IntArray:
+def run_times(nodes: IntArray, of: JobType, rng: np.random.Generator, p: Lublin99Parameters) -> IntArray:
     """Draw the run times (s) of jobs of these sizes."""
     short = np.clip(of.short_slope * nodes + of.short_offset, 0.0, 1.0)
     logs = np.full(len(nodes), np.inf)
@@ -272,7 +272,7 @@ def _below(limit: float, shape: float, scale: float, rng: np.random.Generator, c
 # -- the order of the reference program
 
 
-def draw_exactly(jobs: int, types: list[JobType], seed: int, p: Parameters) -> Draws:
+def draw_exactly(jobs: int, types: list[JobType], seed: int, p: Lublin99Parameters) -> Lublin99Draws:
     """Draw the jobs one by one from drand48, each number in the order of the reference program."""
     random = Drand48(seed)
     clocks = [_clock(random, of, p) for of in (types[0], types[-1])]
@@ -288,10 +288,10 @@ def draw_exactly(jobs: int, types: list[JobType], seed: int, p: Parameters) -> D
             interactive = next(clocks[0])
         nodes = _size(random, of)
         rows.append((submit, nodes, _run_time(random, nodes, of, p), kind))
-    return Draws(*map(np.array, zip(*rows, strict=True)))
+    return Lublin99Draws(*map(np.array, zip(*rows, strict=True)))
 
 
-def _clock(random: Drand48, of: JobType, p: Parameters) -> Iterator[int]:
+def _clock(random: Drand48, of: JobType, p: Lublin99Parameters) -> Iterator[int]:
     """Yield the submit times of a type, each drawn only when needed, as in the reference program."""
     weights = cycle(of).tolist()
     bucket, points, part, clock = 0, 0.0, 0.0, 0
@@ -322,7 +322,7 @@ def _size(random: Drand48, of: JobType) -> int:
     return math.floor(math.pow(2.0, x) + 0.5)
 
 
-def _run_time(random: Drand48, nodes: int, of: JobType, p: Parameters) -> int:
+def _run_time(random: Drand48, nodes: int, of: JobType, p: Lublin99Parameters) -> int:
     short = min(1.0, max(0.0, of.short_slope * nodes + of.short_offset))
     log = math.inf
     while log > p.longest_run:

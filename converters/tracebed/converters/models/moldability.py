@@ -38,7 +38,7 @@ class Constraint(enum.IntEnum):
 
 
 @dataclass(frozen=True)
-class Parameters:
+class MoldabilityParameters:
     """Constants of the model. The defaults are the published values. `cirne` defines the uniform-log distribution."""
 
     least_slope: float = 0.0692
@@ -80,7 +80,7 @@ class Parameters:
         return self.rigid, self.power_of_two, self.square, self.even, self.multiple_of_4
 
 
-class Draws(NamedTuple):
+class MoldabilityDraws(NamedTuple):
     """Draws of the model, one value per job."""
 
     least: IntArray
@@ -104,7 +104,7 @@ def with_moldability(
     kind: Kind = Kind.MOLDABLE,
     share: float = 1.0,
     nodes: int | None = None,
-    parameters: Parameters | None = None,
+    parameters: MoldabilityParameters | None = None,
 ) -> Workload:
     """Convert a share of the rigid jobs to moldable or malleable jobs with Downey's speedup.
 
@@ -126,13 +126,13 @@ def with_moldability(
         InputError: an argument is out of range, or the size of the machine is unknown.
     """
     require(kind in (Kind.MOLDABLE, Kind.MALLEABLE), f"kind {kind!r}", "moldable or malleable")
-    p, machine = parameters or Parameters(), machine_of(workload, nodes)
+    p, machine = parameters or MoldabilityParameters(), machine_of(workload, nodes)
     rng = np.random.default_rng([*b"moldability", seed])
     taken = rigid_share(workload, share, seed)
     size = workload.ints("nodes")[taken]
     draws, suits = draw_suitable(size, machine, rng, p)
     fit = suits & (draws.constraint != Constraint.RIGID)
-    rows, size, draws = taken[fit], size[fit], Draws(*(values[fit] for values in draws))
+    rows, size, draws = taken[fit], size[fit], MoldabilityDraws(*(values[fit] for values in draws))
     most = np.minimum(draws.most, machine).astype(np.int64)
     pairs = zip(draws.average.tolist(), draws.sigma.tolist(), strict=True)
     changes: dict[str, Any] = {
@@ -164,7 +164,7 @@ def with_moldability(
     return workload.with_step(step, workload.table.assign(**columns))
 
 
-def draw(jobs: int, rng: np.random.Generator, p: Parameters) -> Draws:
+def draw(jobs: int, rng: np.random.Generator, p: MoldabilityParameters) -> MoldabilityDraws:
     """Draw constraints, sizes and speedups for `jobs` jobs."""
     u, v, w, x = rng.random((4, jobs))
     least = np.maximum(1.0, np.ceil(np.exp2((u - p.least_offset) / p.least_slope)))
@@ -172,7 +172,7 @@ def draw(jobs: int, rng: np.random.Generator, p: Parameters) -> Draws:
     requests = np.maximum(2.0, np.ceil(np.exp2((w - p.requests_offset) / p.requests_slope)))
     slope = p.average_slope + p.average_slope_rise * np.log2(least)
     offset = p.average_offset + p.average_offset_rise * np.log2(least)
-    return Draws(
+    return MoldabilityDraws(
         least.astype(np.int64),
         constraint,
         np.where(constraint == Constraint.RIGID, 1, requests).astype(np.int64),
@@ -182,8 +182,8 @@ def draw(jobs: int, rng: np.random.Generator, p: Parameters) -> Draws:
 
 
 def draw_suitable(
-    sizes: IntArray, machine: int, rng: np.random.Generator, p: Parameters
-) -> tuple[Draws, npt.NDArray[np.bool_]]:
+    sizes: IntArray, machine: int, rng: np.random.Generator, p: MoldabilityParameters
+) -> tuple[MoldabilityDraws, npt.NDArray[np.bool_]]:
     """Draw until the draws of each job allow its size, at most `TRIES` times. Return the draws and the jobs allowed."""
     draws = draw(len(sizes), rng, p)
     suits = _allows(draws, sizes, machine)
@@ -198,7 +198,7 @@ def draw_suitable(
     return draws, suits
 
 
-def _allows(draws: Draws, sizes: IntArray, machine: int) -> npt.NDArray[np.bool_]:
+def _allows(draws: MoldabilityDraws, sizes: IntArray, machine: int) -> npt.NDArray[np.bool_]:
     place = places(sizes, draws.constraint)
     within = (draws.least <= sizes) & (sizes <= np.minimum(draws.most, machine))
     return np.asarray(within & (place == np.floor(place)))
@@ -223,14 +223,14 @@ def _choose(constraint: IntArray, powers: Any, squares: Any, even: Any, fours: A
     return np.asarray(np.choose(constraint, [all_, powers, squares, even, fours, all_]))
 
 
-def candidates(draws: Draws, most: IntArray) -> tuple[IntArray, IntArray]:
+def candidates(draws: MoldabilityDraws, most: IntArray) -> tuple[IntArray, IntArray]:
     """Return the first position and the number of the allowed sizes from `draws.least` to `most`, at least one size."""
     first = np.ceil(places(draws.least, draws.constraint))
     last = np.maximum(first, np.floor(places(most, draws.constraint)))
     return first.astype(np.int64), (last - first + 1).astype(np.int64)
 
 
-def sizes_with(sizes: IntArray, draws: Draws, most: IntArray, rng: np.random.Generator) -> IntArray:
+def sizes_with(sizes: IntArray, draws: MoldabilityDraws, most: IntArray, rng: np.random.Generator) -> IntArray:
     """Draw the sizes of each request, including its own size: shape (jobs, most sizes), padded with 0."""
     first, count = candidates(draws, most)
     own = places(sizes, draws.constraint).astype(np.int64) - first

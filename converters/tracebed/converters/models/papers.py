@@ -19,9 +19,9 @@ from tracebed.converters.models import cirne as cirne_model
 from tracebed.converters.models import deadlines, feitelson96, require
 from tracebed.converters.workload import Kind, Step, System, Workload
 
-SD = cirne_model.Parameters(cancelled=0.0)
+SD = cirne_model.CirneParameters(cancelled=0.0)
 """Cirne's published constants, without cancellations, because the paper has no cancelled jobs."""
-SD_5 = cirne_model.Parameters(cancelled=0.0, limit_offset=-0.3178)
+SD_5 = cirne_model.CirneParameters(cancelled=0.0, limit_offset=-0.3178)
 """Requested times are a twentieth of the published ones. Not verified. With this constant the work of 2000 jobs fits
 the paper's makespan for workload 5; with the published constant the work would be twenty times larger."""
 HPG_ALIGNER: dict[str, dict[int, float]] = {
@@ -37,7 +37,7 @@ def sd(
     nodes: int = 1024,
     cores_per_node: int = 48,
     seed: int = 0,
-    parameters: cirne_model.Parameters = SD,
+    parameters: cirne_model.CirneParameters = SD,
     largest: int = 128,
     exact_limits: bool = False,
 ) -> Workload:
@@ -84,7 +84,7 @@ def sd_5(
     nodes: int = 49,
     cores_per_node: int = 48,
     seed: int = 0,
-    parameters: cirne_model.Parameters = SD_5,
+    parameters: cirne_model.CirneParameters = SD_5,
     largest: int = 16,
 ) -> Workload:
     """Draw workload 5 of the SD-Policy paper, its real run: 2000 jobs of at most 16 nodes on 49 x 48.
@@ -144,7 +144,7 @@ def dmr(
         nodes=nodes,
         cores_per_node=cores_per_node,
         seed=seed,
-        parameters=feitelson96.Parameters(factor=factor),
+        parameters=feitelson96.Feitelson96Parameters(factor=factor),
         gaps=gaps,
     )
     table = arrivals.table[["job_id", "submit_time", "cores_per_node"]].assign(
@@ -169,7 +169,7 @@ def deadline(
     nodes: int = 128,
     cores_per_node: int = 4,
     seed: int = 0,
-    parameters: deadlines.Parameters | None = None,
+    parameters: deadlines.DeadlineParameters | None = None,
     factor: float = 1500.0,
     behaviour: deadlines.Behaviour = "uniform",
 ) -> Workload:
@@ -195,7 +195,7 @@ def deadline(
         nodes=nodes,
         cores_per_node=cores_per_node,
         seed=seed,
-        parameters=feitelson96.Parameters(factor=factor),
+        parameters=feitelson96.Feitelson96Parameters(factor=factor),
         repeats="end",
     )
     step = Step("deadline", {"factor": factor}, {})

@@ -41,7 +41,7 @@ POPULARITY = (
 
 
 @dataclass(frozen=True)
-class Parameters:
+class Tsafrir05Parameters:
     """Estimates of a site."""
 
     longest: float = 0.0
@@ -64,7 +64,7 @@ class Histogram(NamedTuple):
     jobs: IntArray
 
 
-def with_estimates(workload: Workload, seed: int = 0, parameters: Parameters | None = None) -> Workload:
+def with_estimates(workload: Workload, seed: int = 0, parameters: Tsafrir05Parameters | None = None) -> Workload:
     """Replace the time limit of each job of known run time by a user estimate.
 
     Args:
@@ -79,7 +79,7 @@ def with_estimates(workload: Workload, seed: int = 0, parameters: Parameters | N
     known = np.isfinite(run)
     if not known.any():
         raise InputError("no job has a run time")
-    p = parameters or Parameters()
+    p = parameters or Tsafrir05Parameters()
     p = replace(p, longest=p.longest or longest_of(run[known]))
     limit = workload.floats("time_limit").copy()
     counts = {"jobs with an estimate": int(known.sum()), "limits replaced": int(np.isfinite(limit[known]).sum())}
@@ -95,7 +95,9 @@ def longest_of(run_times: FloatArray) -> float:
     return float(math.ceil(longest / unit) * unit)
 
 
-def estimates(run_times: FloatArray, rng: np.random.Generator, parameters: Parameters | None = None) -> FloatArray:
+def estimates(
+    run_times: FloatArray, rng: np.random.Generator, parameters: Tsafrir05Parameters | None = None
+) -> FloatArray:
     """Draw an estimate for each job, at least its run time (s).
 
     Fewer than 200 jobs get evenly spaced quantiles of the estimates of 200 jobs. The authors' program requires more
@@ -109,7 +111,7 @@ def estimates(run_times: FloatArray, rng: np.random.Generator, parameters: Param
     Raises:
         InputError: the estimates are too short: for some n, more than n jobs need one of the n largest estimates.
     """
-    p = parameters or Parameters()
+    p = parameters or Tsafrir05Parameters()
     jobs = len(run_times)
     made = histogram(max(jobs, FEWEST_JOBS), p.longest or longest_of(run_times), rng, p.longest_share)
     descending = np.repeat(made.seconds, made.jobs)[::-1]

@@ -10,7 +10,7 @@ import pandas as pd
 
 from tracebed.converters import scaling
 from tracebed.converters.malleability import to_malleable
-from tracebed.converters.models.cirne import Parameters, cirne
+from tracebed.converters.models.cirne import CirneParameters, cirne
 from tracebed.converters.provenance import Provenance, System
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.scheduling.state import Decision, Resize, Start, State, Wake
@@ -90,7 +90,9 @@ def mix(inventory: Inventory, speed: float, seconds: float = 1.0) -> Workload:
     The arguments are those of `ladder`.
     """
     total, cores = len(inventory.nodes), min(node.cores for node in inventory.nodes)
-    drawn = cirne(MIX_JOBS, nodes=max(total, 4), cores_per_node=cores, seed=1, parameters=Parameters(cancelled=0.0))
+    drawn = cirne(
+        MIX_JOBS, nodes=max(total, 4), cores_per_node=cores, seed=1, parameters=CirneParameters(cancelled=0.0)
+    )
     scaled = scaling.scale(drawn, total, cores, longest=LONGEST_S * speed * seconds)
     return scaling.to_load(to_malleable(scaled, 0.5, seed=1), MIX_LOAD)
 

@@ -1,7 +1,7 @@
 """Error budgets: the causes of the difference of a prediction from a real run (docs/explanation/error-budget.md)."""
 
 from tracebed.validation.budget.budget import LABELS, ErrorBudget, error_budget
-from tracebed.validation.budget.steps import INTERFERENCE, NOMINAL, OVERHEADS, STEPS, Remainder, Repeated, Step
+from tracebed.validation.budget.steps import INTERFERENCE, NOMINAL, OVERHEADS, STEPS, BudgetStep, Remainder, Repeated
 
 __all__ = [
     "INTERFERENCE",
@@ -9,9 +9,9 @@ __all__ = [
     "NOMINAL",
     "OVERHEADS",
     "STEPS",
+    "BudgetStep",
     "ErrorBudget",
     "Remainder",
     "Repeated",
-    "Step",
     "error_budget",
 ]

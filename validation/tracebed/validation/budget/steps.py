@@ -30,7 +30,7 @@ INTERFERENCE = "interference"
 REMAINDER = "remainder"
 
 
-class Step(NamedTuple):
+class BudgetStep(NamedTuple):
     """A step of an error budget."""
 
     name: str
@@ -40,13 +40,13 @@ class Step(NamedTuple):
 
 
 STEPS = (
-    Step(NOMINAL, "nominal prediction", ErrorCause.NONE),
-    Step(OVERHEADS, "calibrated overheads", ErrorCause.NONE),
-    Step(INTERFERENCE, "interference between applications", ErrorCause.NONE),
-    Step("submissions", "submission lateness", ErrorCause.SUBMISSIONS),
-    Step("delays", "launch and resize delays", ErrorCause.SUBMISSIONS | ErrorCause.DELAYS),
-    Step("work", "work rates and run times", ErrorCause.SUBMISSIONS | ErrorCause.DELAYS | ErrorCause.WORK),
-    Step("calls", "times of policy calls", ALL),
+    BudgetStep(NOMINAL, "nominal prediction", ErrorCause.NONE),
+    BudgetStep(OVERHEADS, "calibrated overheads", ErrorCause.NONE),
+    BudgetStep(INTERFERENCE, "interference between applications", ErrorCause.NONE),
+    BudgetStep("submissions", "submission lateness", ErrorCause.SUBMISSIONS),
+    BudgetStep("delays", "launch and resize delays", ErrorCause.SUBMISSIONS | ErrorCause.DELAYS),
+    BudgetStep("work", "work rates and run times", ErrorCause.SUBMISSIONS | ErrorCause.DELAYS | ErrorCause.WORK),
+    BudgetStep("calls", "times of policy calls", ALL),
 )
 """The steps in their order. Each step includes the causes of the steps before it. A run of a batch system, which calls
 no policy, has no step `calls`."""
@@ -149,7 +149,9 @@ class Simulations:
         evolving = handles_requests(make_policy())
         self.jobs = Jobs.of(workload, cores_per_node=max(self.cores), over_limit=over_limit, evolving=evolving)
 
-    def run(self, step: Step, observed: ObservedTimes, overheads: Overheads | None) -> tuple[ObservedSimulator, Run]:
+    def run(
+        self, step: BudgetStep, observed: ObservedTimes, overheads: Overheads | None
+    ) -> tuple[ObservedSimulator, Run]:
         """Return the simulator and the simulation of a step; `overheads` in wall seconds."""
         info = self.real.run.info
         setup = Setup.of(info.setup, runtime_model=self.runtime_model, overheads=overheads or Overheads())

@@ -52,7 +52,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Setting:
+class SinglePoint:
     """An experiment whose grid has one point."""
 
     file: ExperimentFile
@@ -98,7 +98,7 @@ def spelled(value: Any) -> str:
     return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def setting(file: ExperimentFile, changes: Mapping[str, Any]) -> Setting:
+def single_point(file: ExperimentFile, changes: Mapping[str, Any]) -> SinglePoint:
     """Return the first point of an experiment with some choices changed. The windows of the experiment remain.
 
     Raises:
@@ -121,12 +121,12 @@ def setting(file: ExperimentFile, changes: Mapping[str, Any]) -> Setting:
     except InputError as error:
         about = f"{spelled(dict(changes))}: " if changes else ""
         raise InputError(f"{about}{error.what}", where=file.source.where, hint=error.hint) from error
-    return Setting(narrow, point, wanted["window"])
+    return SinglePoint(narrow, point, wanted["window"])
 
 
 def others(
     file: ExperimentFile, base: Mapping[str, Any], wanted: Mapping[str, Sequence[Any]]
-) -> Iterator[tuple[Choice, Setting]]:
+) -> Iterator[tuple[Choice, SinglePoint]]:
     """Yield each value of the choices that is not that of the base, with its setting.
 
     Args:
@@ -137,11 +137,11 @@ def others(
     Raises:
         InputError: a choice is unknown, or a value is invalid.
     """
-    unchanged = setting(file, base)
+    unchanged = single_point(file, base)
     for name, values in wanted.items():
         for value in values:
             choice = Choice(name, value, None if isinstance(value, dict) else unchanged.value(name))
-            changed = setting(file, {**base, **choice.changes})
+            changed = single_point(file, {**base, **choice.changes})
             if any(changed.value(key) != unchanged.value(key) for key in choice.changes):
                 yield choice, changed
 

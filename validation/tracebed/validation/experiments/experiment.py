@@ -21,9 +21,9 @@ from tracebed.validation.experiments.parts import (
     AXIS,
     MOST_REPETITIONS,
     NO_PROCESSES,
+    ExperimentPart,
     Malleable,
     Name,
-    Part,
     PerturbationSpec,
     Plot,
     PolicySpec,
@@ -95,7 +95,7 @@ class Point:
 KEYS = tuple(Point.__dataclass_fields__)
 
 
-Settings = model_of("Settings", Part, OF_ALL_CELLS)
+Settings = model_of("Settings", ExperimentPart, OF_ALL_CELLS)
 """The settings of which an experiment has one value for all cells."""
 
 

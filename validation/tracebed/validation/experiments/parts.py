@@ -88,13 +88,13 @@ STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 """Unknown keys and values of a wrong type are errors."""
 
 
-class Part(BaseModel):
+class ExperimentPart(BaseModel):
     """A part of an experiment file."""
 
     model_config = STRICT
 
 
-class LogSpec(Part):
+class LogSpec(ExperimentPart):
     """A public log: its recipe, its source, and the fingerprint that identifies the log."""
 
     recipe: str | None = None
@@ -112,7 +112,7 @@ class LogSpec(Part):
     """Options of the reader of the log."""
 
 
-class Scaling(Part):
+class Scaling(ExperimentPart):
     """Arguments of `scaling.scale`."""
 
     nodes: Annotated[int, Field(ge=1)] | None = None
@@ -124,7 +124,7 @@ class Scaling(Part):
     arrivals: Annotated[float, Field(gt=0)] | None = None
 
 
-class WorkloadSpec(Part):
+class WorkloadSpec(ExperimentPart):
     """A workload from one source (a file, a log with a recipe, or a model with its options), optionally scaled.
 
     Recorded runs and recorded predictions need no source.
@@ -172,7 +172,7 @@ class WorkloadSpec(Part):
         return name
 
 
-class Malleable(Part):
+class Malleable(ExperimentPart):
     """Shares of the rigid jobs that become malleable, and the thresholds of `malleability.to_malleable`."""
 
     shares: Annotated[list[Annotated[float, Field(ge=0, le=1)]], *AXIS]
@@ -186,7 +186,7 @@ class Malleable(Part):
         return Thresholds(self.preferred, self.most, self.least)
 
 
-class PerturbationSpec(Part):
+class PerturbationSpec(ExperimentPart):
     """The largest changes of a workload: those of `converters.perturbation`."""
 
     submit_s: Seconds = Perturbation.submit_s
@@ -198,7 +198,7 @@ class PerturbationSpec(Part):
         return Perturbation(self.submit_s, self.limit_s)
 
 
-class PolicySpec(Part):
+class PolicySpec(ExperimentPart):
     """A policy, its parameters, and its label in tables and plots."""
 
     policy: str
@@ -236,7 +236,7 @@ def communicating(value: Any) -> Any:
     return {"communication": value} if isinstance(value, str) else value
 
 
-class ProcessesSpec(Part):
+class ProcessesSpec(ExperimentPart):
     """Jobs as programs of processes: their communication, the options of `Processes`, and the label in tables."""
 
     communication: Literal["none", "asynchronous", "synchronous"]
@@ -264,14 +264,14 @@ class ProcessesSpec(Part):
         return self.label or " ".join([self.communication, *(f"{key}={value}" for key, value in self.options.items())])
 
 
-class WindowSpec(Part):
+class WindowSpec(ExperimentPart):
     """Selection of the jobs for the metrics: see `after` and `ended` of `metrics`."""
 
     after_s: Seconds = 0.0
     ended: bool = False
 
 
-class Published(Part):
+class Published(ExperimentPart):
     """A figure printed in a paper."""
 
     figure: str
@@ -285,7 +285,7 @@ class Published(Part):
     note: str = ""
 
 
-class SensitivitySpec(Part):
+class SensitivitySpec(ExperimentPart):
     """The free choices of an experiment, for `tracebed experiment --sensitivity`."""
 
     base: Where = {}
@@ -303,7 +303,7 @@ class SensitivitySpec(Part):
         return figures
 
 
-class Plot(Part):
+class Plot(ExperimentPart):
     """A plot of simulated cells."""
 
     kind: Literal["bars", "normalized", "heatmap", "daily"]

@@ -21,7 +21,7 @@ OF_TESTBED = ("testbed", "inventory", "grain_s", "duty", "clock")
 
 
 @dataclass(frozen=True)
-class Case:
+class FitCase:
     """A workload under a policy, and its repetitions.
 
     Attributes:
@@ -52,7 +52,7 @@ class Case:
         return predict(self.workload, info.nodes, setup, name=self.name)
 
 
-def cases_of(workloads: Mapping[str, Workload], runs: Mapping[str, Run]) -> list[Case]:
+def cases_of(workloads: Mapping[str, Workload], runs: Mapping[str, Run]) -> list[FitCase]:
     """Group real runs into cases: the runs of one workload under one policy with the same parameters.
 
     Args:
@@ -91,7 +91,7 @@ def cases_of(workloads: Mapping[str, Workload], runs: Mapping[str, Run]) -> list
     if unused:
         names = ", ".join(sorted(known[sha256] for sha256 in unused))
         raise InputError(f"no run is of the workload {names}", hint="leave the workload out, or give its runs")
-    return [Case(known[key[0]], workloads[known[key[0]]], group) for key, group in groups.items()]
+    return [FitCase(known[key[0]], workloads[known[key[0]]], group) for key, group in groups.items()]
 
 
 def _check_real(name: str, run: Run) -> None:

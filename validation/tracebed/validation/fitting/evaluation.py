@@ -15,7 +15,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.testbeds.calibration import OVERHEADS
 from tracebed.registry import unknown
-from tracebed.validation.fitting.cases import Case
+from tracebed.validation.fitting.cases import FitCase
 from tracebed.validation.fitting.loss import LossName, Target
 
 NAMES = OVERHEADS
@@ -90,7 +90,7 @@ class Evaluator:
         on_simulation: called after each new simulation with the number of simulations so far.
     """
 
-    def __init__(self, cases: Sequence[Case], kind: LossName, on_simulation: Callable[[int], None] | None = None):
+    def __init__(self, cases: Sequence[FitCase], kind: LossName, on_simulation: Callable[[int], None] | None = None):
         self.cases = list(cases)
         self.targets = [Target.of(case, kind) for case in cases]
         self.simulations = 0

@@ -15,7 +15,7 @@ import numpy as np
 
 from tracebed import bounds as accepted
 from tracebed.converters.workload import FloatArray
-from tracebed.validation.fitting.cases import Case
+from tracebed.validation.fitting.cases import FitCase
 from tracebed.validation.fitting.evaluation import NAMES, Evaluator, Problem, Space, values_of
 from tracebed.validation.fitting.loss import LossName
 from tracebed.validation.fitting.search import LEAST_BUDGET, Search
@@ -70,7 +70,7 @@ class Fold:
 class Fit:
     """Overheads fitted to real runs."""
 
-    cases: tuple[Case, ...]
+    cases: tuple[FitCase, ...]
     loss_name: LossName
     budget: int
     seed: int
@@ -106,7 +106,7 @@ class Fit:
 
 
 def fit(
-    cases: Sequence[Case],
+    cases: Sequence[FitCase],
     *,
     loss: LossName = "metrics",
     budget: int = BUDGET,
@@ -166,7 +166,7 @@ def fit(
     )
 
 
-def cross_validated(cases: Sequence[Case], search: Callable[[Sequence[int]], Search]) -> list[Fold]:
+def cross_validated(cases: Sequence[FitCase], search: Callable[[Sequence[int]], Search]) -> list[Fold]:
     """Return the fold of each workload, or no folds if there are fewer than two workloads.
 
     Args:

@@ -15,7 +15,7 @@ from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.registry import one_of
-from tracebed.validation.fitting.cases import Case
+from tracebed.validation.fitting.cases import FitCase
 from tracebed.validation.metrics import Margin, MeasuredRun, Metric, Undefined, all_metrics
 from tracebed.validation.verdict.comparison import time_compression
 
@@ -50,7 +50,7 @@ class Target:
     jobs: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, case: Case, kind: LossName) -> Target:
+    def of(cls, case: FitCase, kind: LossName) -> Target:
         """Measure the real runs of `case`.
 
         Raises:
@@ -84,7 +84,7 @@ def gated() -> dict[Metric, Margin]:
     return {item: item.margin for item in all_metrics().values() if item.margin is not None and item.margin.gate}
 
 
-def _metrics_target(case: Case, runs: list[MeasuredRun]) -> Target:
+def _metrics_target(case: FitCase, runs: list[MeasuredRun]) -> Target:
     """Return the gated metrics that are defined in all runs, each with the same weight."""
     compression = time_compression(case.info)
     values = {metric: np.array([_value(metric, run) for run in runs]) for metric in gated()}
@@ -102,7 +102,7 @@ def _metrics_target(case: Case, runs: list[MeasuredRun]) -> Target:
     )
 
 
-def _jobs_target(case: Case, runs: list[MeasuredRun]) -> Target:
+def _jobs_target(case: FitCase, runs: list[MeasuredRun]) -> Target:
     """Return wait and response of each job that ended in all runs. The weights give each of the two the same share."""
     compression = time_compression(case.info)
     ended = [set(run.finished["job_id"]) for run in runs]

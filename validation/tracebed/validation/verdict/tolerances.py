@@ -66,7 +66,7 @@ class Tolerances:
             hint="keys: alpha, kappa, repeats, unmatched, ratchet, margins",
             unreadable="check the path",
         )
-        spec = file.checked(_File)
+        spec = file.checked(_TolerancesFile)
         margins = dict(cls.default().margins)
         for name, text in spec.margins.items():
             try:
@@ -182,7 +182,7 @@ class _Repeats(BaseModel):
     many: Annotated[int, Field(ge=2, le=1000)] = Tolerances.repeats_many
 
 
-class _File(BaseModel):
+class _TolerancesFile(BaseModel):
     model_config = ConfigDict(extra="forbid")
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = Tolerances.alpha
     kappa: Annotated[float, Field(ge=1, allow_inf_nan=False)] = Tolerances.kappa

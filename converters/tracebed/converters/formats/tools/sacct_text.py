@@ -53,14 +53,14 @@ MANY = 40
 
 
 @dataclass(frozen=True)
-class Header:
+class SacctHeader:
     """The first line: column names as spelled in the file, and the delimiter."""
 
     names: tuple[str, ...]
     delimiter: bytes
 
     @classmethod
-    def of(cls, file: Input) -> Header:
+    def of(cls, file: Input) -> SacctHeader:
         """Read the first line of a file; a line without a delimiter is one name."""
         first = file.head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].rstrip(b"\r").replace(b'"', b"")
         between = re.match(rb"[A-Za-z]+([^A-Za-z0-9]+)[A-Za-z]", first)
@@ -79,7 +79,7 @@ class Header:
         return not self.delimiter.strip(b" ")
 
 
-def one_line_each(file: Input, header: Header, used: Container[str]) -> tuple[Input, Counter[str]]:
+def one_line_each(file: Input, header: SacctHeader, used: Container[str]) -> tuple[Input, Counter[str]]:
     """Return the file with one record per line and tabs between fields, and the counts of repairs.
 
     Line numbers do not change: a record that filled several lines is followed by empty lines.
@@ -113,7 +113,7 @@ def one_line_each(file: Input, header: Header, used: Container[str]) -> tuple[In
 class _Text:
     """The lines of a file, with tabs between their fields."""
 
-    def __init__(self, file: Input, header: Header, used: Container[str], data: bytes) -> None:
+    def __init__(self, file: Input, header: SacctHeader, used: Container[str], data: bytes) -> None:
         self.file, self.header, self.data = file, header, data
         content = np.frombuffer(data, np.uint8)
         breaks = np.flatnonzero(content == ord("\n"))

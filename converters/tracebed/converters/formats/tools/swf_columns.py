@@ -16,7 +16,7 @@ from tracebed.converters.formats.tools.swf_fields import (
     FieldLines,
     is_superfluous,
 )
-from tracebed.converters.formats.tools.swf_header import Header
+from tracebed.converters.formats.tools.swf_header import SwfHeader
 from tracebed.converters.log import MAX_SPAN_S
 from tracebed.converters.workload import MAX_EXACT, MAX_SIZE, SCHEMA, Workload, column_of
 from tracebed.errors import InputError
@@ -244,7 +244,7 @@ def _same(ours: Any, theirs: Any) -> bool:
     return ours.dtype.kind == theirs.dtype.kind and bool(np.all(ours == theirs))
 
 
-def restored(decoded: pd.DataFrame, header: Header, where: str) -> pd.DataFrame:
+def restored(decoded: pd.DataFrame, header: SwfHeader, where: str) -> pd.DataFrame:
     """Return the table that tracebed wrote, with columns from the comments or else from the job lines.
 
     Raises:

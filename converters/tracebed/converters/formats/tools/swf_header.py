@@ -33,7 +33,7 @@ VALUES_PER_LINE = 100
 
 
 @dataclass
-class Header:
+class SwfHeader:
     """The header comments of an SWF file."""
 
     labels: dict[str, list[str]] = field(default_factory=dict)
@@ -70,13 +70,13 @@ class Header:
         return System(nodes, max(1, -(-(cores or nodes) // nodes)), self.text("Computer"))
 
 
-def parse(lines: Iterable[tuple[int, str]], where: str) -> Header:
+def parse(lines: Iterable[tuple[int, str]], where: str) -> SwfHeader:
     """Parse comments, given as (line number, text after the semicolon).
 
     Raises:
         InputError: a comment written by tracebed is broken.
     """
-    header = Header()
+    header = SwfHeader()
     ours: dict[str, list[Any]] = {}
     label = ""
     for number, line in lines:
@@ -105,7 +105,7 @@ def parse(lines: Iterable[tuple[int, str]], where: str) -> Header:
     return header
 
 
-def _take_ours(header: Header, ours: dict[str, list[Any]], where: str) -> None:
+def _take_ours(header: SwfHeader, ours: dict[str, list[Any]], where: str) -> None:
     try:
         for record in ours.get("Tracebed-Provenance", [])[:1]:
             header.provenance = Provenance.from_json(json.dumps(record), where=where)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from tracebed import bounds
-from tracebed.validation.experiments.parts import MOST_REPETITIONS, Name, Part
+from tracebed.validation.experiments.parts import MOST_REPETITIONS, ExperimentPart, Name
 from tracebed.validation.simulators.reading import forms
 from tracebed.validation.simulators.simulator import SIMULATORS, TIMEOUT_S, MatchName
 from tracebed.yaml_file import FileName
@@ -39,7 +39,7 @@ def check_placeholders(text: str, known: tuple[str, ...]) -> str:
     return text
 
 
-class ReadSpec(Part):
+class ReadSpec(ExperimentPart):
     """How the files of another system or simulator are read."""
 
     importer: str | None = Field(None, alias="from")

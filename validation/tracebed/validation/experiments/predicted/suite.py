@@ -82,10 +82,10 @@ def load_suite(
         raise InputError(what, where=file.source.where, hint="add `testbed: {inventory: ...}`, or `recorded`")
     for name in only:
         one_of("simulator of the experiment", name, file.experiment.simulators)
-    return _Loader(file, output, logs).suite(points, only or list(file.experiment.simulators))
+    return _SuiteLoader(file, output, logs).suite(points, only or list(file.experiment.simulators))
 
 
-class _Loader:
+class _SuiteLoader:
     """Reader of the files that an experiment names."""
 
     def __init__(self, file: ExperimentFile, output: Path, logs: Mapping[str, Path]) -> None:

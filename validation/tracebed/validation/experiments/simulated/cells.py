@@ -62,7 +62,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Measured:
+class CellResult:
     """The result of a cell."""
 
     rows: list[dict[str, Any]]
@@ -106,7 +106,7 @@ def _code(processes: Processes | None) -> list[ModuleType]:
     return [scheduling, simulation, *([evolving] if processes else [])]
 
 
-def compute(cell: Cell) -> Measured:
+def compute(cell: Cell) -> CellResult:
     """Simulate and measure a cell. Raises InputError if the simulation cannot run."""
     begun = time.perf_counter()
     with warnings.catch_warnings(record=True) as tolerated:
@@ -118,7 +118,7 @@ def compute(cell: Cell) -> Measured:
         rows = [{"window": name, **_row(run, cell.tau, window)} for name, window in cell.windows]
         jobs = _jobs(run, workload) if cell.jobs else None
     said = [*run.info.warnings, *(str(item.message) for item in tolerated if issubclass(item.category, Tolerated))]
-    return Measured(rows, time.perf_counter() - begun, list(dict.fromkeys(said)), jobs)
+    return CellResult(rows, time.perf_counter() - begun, list(dict.fromkeys(said)), jobs)
 
 
 @lru_cache(maxsize=2)

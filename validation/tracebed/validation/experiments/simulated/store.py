@@ -17,7 +17,7 @@ from tracebed.errors import InputError, tolerate
 from tracebed.files import replacing, sha256_of
 from tracebed.input_files import MAX_RUN_JSON, read_file
 from tracebed.parquet_file import read_frame
-from tracebed.validation.experiments.simulated.cells import Cell, Measured
+from tracebed.validation.experiments.simulated.cells import Cell, CellResult
 
 SCHEMA = "tracebed-cell/1"
 
@@ -35,7 +35,7 @@ class Kept:
     """Checksum of the table of jobs; None if the table was not kept."""
 
 
-def keep(cell: Cell, result: Measured, folder: Path) -> None:
+def keep(cell: Cell, result: CellResult, folder: Path) -> None:
     """Write the files of a cell. The JSON file marks the cell as complete and is written last."""
     jobs = _jobs_path(cell, folder)
     jobs.parent.mkdir(exist_ok=True)

@@ -17,7 +17,7 @@ import pandas as pd
 
 from tracebed.errors import InputError
 from tracebed.files import replacing
-from tracebed.validation.experiments.choices import Choice, Setting, others, setting, spelled
+from tracebed.validation.experiments.choices import Choice, SinglePoint, others, single_point, spelled
 from tracebed.validation.experiments.experiment import Experiment
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.simulated.grid import GridPlan, Progress, compute, gathered, plan, union
@@ -43,9 +43,9 @@ class Analysis:
 
     file: ExperimentFile
     runs: int
-    base: Setting
+    base: SinglePoint
     base_plan: GridPlan
-    changed: list[tuple[Choice, Setting, GridPlan]]
+    changed: list[tuple[Choice, SinglePoint, GridPlan]]
     refused: dict[str, str]
     """Label of a choice that cannot be simulated -> reason."""
 
@@ -107,9 +107,9 @@ def analysis(
         InputError: a choice is unknown, or the base cannot be simulated. A change that cannot be simulated is in
             `Analysis.refused`.
     """
-    middle = setting(file, base)
+    middle = single_point(file, base)
 
-    def planned(each: Setting) -> GridPlan:
+    def planned(each: SinglePoint) -> GridPlan:
         return plan(each.file, each.replicates(runs), folder, logs)
 
     base_plan, changed, refused = planned(middle), [], {}
@@ -134,7 +134,7 @@ def measure(asked: Analysis, folder: Path, pool: Pool, on_progress: Progress | N
     warnings: dict[str, int] = {}
     failed = dict(asked.refused)
 
-    def runs_of(each: Setting, made: GridPlan, label: str) -> pd.DataFrame | None:
+    def runs_of(each: SinglePoint, made: GridPlan, label: str) -> pd.DataFrame | None:
         reasons = [errors[cell.identity] for cell in made.cells.values() if cell.identity in errors]
         if reasons:
             failed[label] = reasons[0]

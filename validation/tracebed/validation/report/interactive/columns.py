@@ -23,7 +23,7 @@ MISSING = -(2**31)
 """Value of a missing time."""
 
 
-class Column(NamedTuple):
+class PackedColumn(NamedTuple):
     """A column of 32-bit integers, shape (rows,)."""
 
     values: npt.NDArray[np.integer]
@@ -33,7 +33,7 @@ class Column(NamedTuple):
     """Earlier column with the row of the base for each value; by default, the same row."""
 
 
-def pack(facts: Mapping[str, Any], columns: Mapping[str, Column]) -> str:
+def pack(facts: Mapping[str, Any], columns: Mapping[str, PackedColumn]) -> str:
     """Return facts and columns as one base64 text.
 
     The decompressed bytes are the length of the facts (4 bytes, little-endian), the facts as JSON, and the columns one

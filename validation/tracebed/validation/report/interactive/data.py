@@ -12,7 +12,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import busy_cores, origin, total_cores, waiting
 from tracebed.validation.report import scales
 from tracebed.validation.report.gantt import blocks
-from tracebed.validation.report.interactive.columns import MISSING, Column, pack, ticks
+from tracebed.validation.report.interactive.columns import MISSING, PackedColumn, pack, ticks
 from tracebed.validation.report.time_axis import TimeAxis
 from tracebed.validation.steps import Steps
 from tracebed.validation.verdict import Comparison
@@ -63,28 +63,30 @@ def data(comparison: Comparison, about: str = "") -> str:
         "omitted": [0, 0],
         "parts": PARTS,
     }
-    columns = {"nodes_requested": Column(nodes.to_numpy(dtype=np.int64))}
+    columns = {"nodes_requested": PackedColumn(nodes.to_numpy(dtype=np.int64))}
     words = {"kind": kind, "user": user, "real": tables[0]["state"], "predicted": tables[1]["state"]}
     for name, values in words.items():
         codes, names = pd.factorize(values.fillna(""))
-        facts[f"{name}_names"], columns[name] = names.tolist(), Column(codes)
+        facts[f"{name}_names"], columns[name] = names.tolist(), PackedColumn(codes)
     for place, (side, run, table) in enumerate(zip(SIDES, runs, tables, strict=True)):
         for name, before in (("submit", ""), ("start", "submit_real"), ("end", "start_real")):
             base = f"{name}_real" if side == "predicted" else before
-            columns[f"{name}_{side}"] = Column(ticks(table[name].to_numpy(dtype=np.float64) - origin(run), tick), base)
+            columns[f"{name}_{side}"] = PackedColumn(
+                ticks(table[name].to_numpy(dtype=np.float64) - origin(run), tick), base
+            )
         bars, facts["omitted"][place] = _bars(run, ids)
         for name, base in (("job", ""), ("low", ""), ("high", f"bar_low_{side}")):
-            columns[f"bar_{name}_{side}"] = Column(bars[name].to_numpy(dtype=np.int64), base)
+            columns[f"bar_{name}_{side}"] = PackedColumn(bars[name].to_numpy(dtype=np.int64), base)
         for name in ("upper", "lower"):
-            columns[f"bar_{name}_{side}"] = Column(np.rint(bars[name] * PARTS).astype(np.int64))
+            columns[f"bar_{name}_{side}"] = PackedColumn(np.rint(bars[name] * PARTS).astype(np.int64))
         for name in ("start", "end"):
             times = ticks(bars[name].to_numpy(dtype=np.float64), tick)
-            columns[f"bar_{name}_{side}"] = Column(times, f"{name}_{side}", f"bar_job_{side}")
+            columns[f"bar_{name}_{side}"] = PackedColumn(times, f"{name}_{side}", f"bar_job_{side}")
         facts[f"cores_{side}"] = total_cores(run)
         for name, steps in (("busy", busy_cores(run)), ("queue", waiting(run))):
             instants, amounts = _thinned(steps)
-            columns[f"{name}_time_{side}"] = Column(ticks(instants, tick))
-            columns[f"{name}_{side}"] = Column(np.rint(amounts).astype(np.int64))
+            columns[f"{name}_time_{side}"] = PackedColumn(ticks(instants, tick))
+            columns[f"{name}_{side}"] = PackedColumn(np.rint(amounts).astype(np.int64))
     return pack(facts, columns)
 
 
