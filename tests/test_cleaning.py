@@ -277,7 +277,7 @@ def test_the_median_includes_empty_intervals(places: list[int]) -> None:
 )
 def test_a_crowd_is_the_densest_interval_that_contains_the_job(jobs: list[tuple[int, int]], within: int) -> None:
     groups, times = np.array([g for g, _ in jobs]), np.array([float(t) for _, t in jobs])
-    crowd = anomalies._crowd(groups, times, float(within))
+    crowd = anomalies._largest_groups(groups, times, float(within))
     for job, (group, time) in enumerate(jobs):
         fullest = max(
             sum(g == group and start <= t <= start + within for g, t in jobs)

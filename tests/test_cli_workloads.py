@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tracebed.cli.charts import bars, columns, spell
+from tracebed.cli.charts import bars, columns, duration_text
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import System, Workload
@@ -258,7 +258,7 @@ def test_a_simulation_imports_only_what_it_needs(tmp_path: Path) -> None:
 
 
 def test_durations_in_words() -> None:
-    assert [spell(s) for s in (None, 0.5, 60.0, 5400.0, 86_400.0, 220_000.0)] == [
+    assert [duration_text(s) for s in (None, 0.5, 60.0, 5400.0, 86_400.0, 220_000.0)] == [
         *("not known", "0.5 s", "1 min", "1.5 h", "1 d", "2.5 d"),
     ]
 

@@ -23,7 +23,7 @@ from fuzz import mutated, read_or_refuse
 from tracebed.cli.workloads import convert
 from tracebed.converters.formats import elastisim
 from tracebed.converters.formats.reading import read_workload
-from tracebed.converters.formats.tools.elastisim_models import CannotTell, application, evaluate
+from tracebed.converters.formats.tools.elastisim_models import UnsupportedModelError, application, evaluate
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.speedup import Speedup, speedup_function
 from tracebed.converters.workload import SCHEMA, Provenance, System, Workload
@@ -376,7 +376,7 @@ def test_run_times_follow_from_models_that_wait_and_compute(
 def test_any_formula_has_a_value_or_none(formula: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)
-        with contextlib.suppress(CannotTell):
+        with contextlib.suppress(UnsupportedModelError):
             assert isinstance(evaluate(formula, {"x": 2.0, "num_nodes": 3.0}), float)
 
 

@@ -25,7 +25,7 @@ from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, TABLES, Run
 from tracebed.validation.budget import error_budget
-from tracebed.validation.verdict.rejudging import rejudged
+from tracebed.validation.verdict.rejudging import reassessed_health
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
@@ -213,7 +213,7 @@ def test_no_saved_journal_without_its_last_rows_is_accepted(made: Path, tmp_path
     assert change(run / JOURNAL, *cut) == lost
     with pytest.raises(InputError, match=r"journal is damaged: the rows after row \d+ are missing"):
         error_budget(workload(3), run)
-    assert "its journal cannot be used (the journal is damaged" in " ".join(rejudged(Run.load(run)).notes)
+    assert "its journal cannot be used (the journal is damaged" in " ".join(reassessed_health(Run.load(run)).notes)
 
 
 @pytest.mark.parametrize("lost", [WAL, ""])

@@ -15,8 +15,8 @@ from tracebed.converters.malleability import (
     Thresholds,
     amdahl_speedup,
     efficiency,
+    largest_efficient_size,
     malleable_sizes,
-    reach,
     to_malleable,
 )
 from tracebed.converters.workload import Provenance, System, Workload
@@ -95,7 +95,7 @@ def test_amdahl() -> None:
 
 @given(st.sampled_from(FRACTIONS), st.sampled_from([0.1, 0.5, 0.8, 0.99, 1.0]))
 def test_reach_is_the_last_efficient_size(fraction: float, threshold: float) -> None:
-    n = reach(fraction, threshold)
+    n = largest_efficient_size(fraction, threshold)
     assert n == 0 or efficiency(n, fraction) > threshold
     assert efficiency(n + 1, fraction) <= threshold + 1e-12
 

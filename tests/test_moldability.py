@@ -21,7 +21,7 @@ from tracebed.converters.models.moldability import (
     MoldabilityParameters,
     candidates,
     draw,
-    places,
+    positions,
     sizes_at,
     subsets,
     with_moldability,
@@ -114,7 +114,7 @@ def test_the_possible_sizes_of_a_job_equal_the_references(reference_data: Callab
 def test_places_are_the_inverse_of_sizes(constraint: Constraint, place: int) -> None:
     of = np.array([constraint])
     size = sizes_at(np.array([place]), of)
-    assert places(size, of) == place
+    assert positions(size, of) == place
 
 
 @given(st.integers(1, 12), st.data())

@@ -31,9 +31,9 @@ from tracebed.validation.significance import (
     differences,
     figures,
     intervals,
-    keep,
-    kept,
     paired,
+    read_figures,
+    write_figures,
 )
 
 
@@ -98,7 +98,7 @@ def test_the_command_prints_and_keeps_intervals(tmp_path: Path, monkeypatch: pyt
     for policy in ("fcfs", "easy"):
         command = ["simulate", "w.parquet", "--policy", policy, "--perturb", "8,submit=30", "-o", policy]
         assert "95 % of the runs" in invoked(*command).output
-    rows = kept(tmp_path / "easy")
+    rows = read_figures(tmp_path / "easy")
     assert rows is not None and len(rows) == 8
     expected = [tb.simulate(tb.perturb(made, seed, submit_s=30), "easy").metrics() for seed in range(1, 9)]
     assert rows["mean_wait_s"].tolist() == pytest.approx([figures["mean_wait_s"] for figures in expected])
@@ -110,7 +110,7 @@ def test_the_command_prints_and_keeps_intervals(tmp_path: Path, monkeypatch: pyt
     [line] = [line for line in invoked("metrics", "easy", "--after", "60").output.splitlines() if "wait, mean" in line]
     assert " to " not in line  # the intervals are those of all jobs
     invoked("simulate", "w.parquet", "--policy", "easy", "-o", "fcfs", "--replace")
-    assert kept(tmp_path / "fcfs") is None  # another run has other intervals
+    assert read_figures(tmp_path / "fcfs") is None  # another run has other intervals
     (tmp_path / "easy" / PERTURBED).write_text("a\nb\n")
     with pytest.raises(InputError, match="not a table of metrics"):
         invoked("metrics", "easy")
@@ -203,7 +203,7 @@ def test_metrics_says_where_runs_differ_significantly(tmp_path: Path, monkeypatc
     easy, once = found["differences"]
     assert (easy["run"], easy["against"], once["run"]) == ("easy", "fcfs", "fcfs-once")
     wait = easy["metrics"]["mean_wait_s"]
-    rows = {policy: kept(tmp_path / policy) for policy in ("fcfs", "easy")}
+    rows = {policy: read_figures(tmp_path / policy) for policy in ("fcfs", "easy")}
     assert rows["fcfs"] is not None and rows["easy"] is not None
     each = (rows["easy"]["mean_wait_s"] - rows["fcfs"]["mean_wait_s"]).tolist()
     assert (wait["pairs"], wait["differ"]) == (8, True)
@@ -224,7 +224,7 @@ def test_the_json_of_a_run_has_its_intervals(tmp_path: Path, monkeypatch: pytest
     plain = json.loads(invoked(*arguments, "-o", "plain").stdout)
     found = json.loads(invoked(*arguments, "--perturb", "6,limits=0", "-o", "perturbed").stdout)
     assert problems(plain, "tracebed-run-1.json") == problems(found, "tracebed-run-1.json") == []
-    rows = kept(tmp_path / "perturbed")
+    rows = read_figures(tmp_path / "perturbed")
     assert rows is not None
     perturbed = found.pop("perturbed")
     assert found | {"run": "plain"} == plain
@@ -241,12 +241,12 @@ def test_a_verdict_says_whether_the_error_is_significant(tmp_path: Path) -> None
     arguments = ["compare", "--real", str(tmp_path / "real"), "--predicted", str(tmp_path / "sim")]
     assert "significance is unknown" in invoked(*arguments).output
     assert json.loads(invoked(*arguments, "--json").stdout)["perturbed_differences"] is None
-    keep(figures(fcfs_run(60, stretch=1.1 + seed / 1000, real=False) for seed in range(6)), tmp_path / "sim")
+    write_figures(figures(fcfs_run(60, stretch=1.1 + seed / 1000, real=False) for seed in range(6)), tmp_path / "sim")
     found = json.loads(invoked(*arguments, "--json").stdout)
     assert problems(found, "tracebed-verdict-2.json") == []
     assert found["perturbed_differences"]["mean_run_s"]["differ"] is True
     assert found["perturbed_differences"]["mean_run_s"]["relative"] == pytest.approx(0.1, abs=0.01)
-    keep(figures(fcfs_run(60, stretch=1 + seed / 50, real=False) for seed in range(6)), tmp_path / "sim")
+    write_figures(figures(fcfs_run(60, stretch=1 + seed / 50, real=False) for seed in range(6)), tmp_path / "sim")
     output = invoked(*arguments).output
     assert "with perturbed input" in output and "not significant: " in output
     assert "significance is unknown" not in output
@@ -261,7 +261,7 @@ def test_the_report_has_the_intervals_of_perturbed_runs_and_else_does_not_mentio
     fcfs_run(60, stretch=1.05, real=False).save(tmp_path / "sim")
     plain = render(tb.compare(real, tmp_path / "sim"))
     assert "perturbed" not in plain and 'class="spread" x="' in plain  # the spread of the noise section alone
-    keep(figures(fcfs_run(60, stretch=1 + seed / 50, real=False) for seed in range(8)), tmp_path / "sim")
+    write_figures(figures(fcfs_run(60, stretch=1 + seed / 50, real=False) for seed in range(8)), tmp_path / "sim")
     found = tb.compare(real, tmp_path / "sim")
     page = render(found)
     assert found.perturbed_differences is not None and found.perturbed_intervals is not None
@@ -274,7 +274,7 @@ def test_the_report_has_the_intervals_of_perturbed_runs_and_else_does_not_mentio
     assert any(each.text.startswith("not significant: ") for each in verdicts.values())
     assert page.count('height="40%"') == len(found.metrics)  # the differences in margins
     few = pd.read_csv(tmp_path / "sim" / PERTURBED)[: LEAST - 1]
-    keep(few, tmp_path / "sim")
+    write_figures(few, tmp_path / "sim")
     unknown = render(tb.compare(real, tmp_path / "sim"))
     assert "with perturbed input" in unknown and 'height="40%"' not in unknown and "not significant: " not in unknown
 
@@ -290,7 +290,7 @@ def test_inputs_that_were_drawn_several_times_are_pairs_in_their_order() -> None
 def test_a_file_without_metrics_is_an_error(tmp_path: Path) -> None:
     (tmp_path / PERTURBED).write_text("foo,bar\n1,2\n")
     with pytest.raises(InputError, match="no metric"):
-        kept(tmp_path)
+        read_figures(tmp_path)
 
 
 def test_two_predictions_are_compared_by_their_metrics(tmp_path: Path) -> None:

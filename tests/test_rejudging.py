@@ -25,7 +25,7 @@ from tracebed.orchestrator.watching.openmetrics import families
 from tracebed.orchestrator.watching.source import view_of
 from tracebed.validation.fitting.cases import cases_of
 from tracebed.validation.verdict.noise import noise_floor
-from tracebed.validation.verdict.rejudging import rejudged
+from tracebed.validation.verdict.rejudging import reassessed_health
 from tracebed.validation.verdict.rule import Reason, Verdict
 
 WIDE = "all: {" + ", ".join(f"{name}: {{degraded: 1.0e+6, unhealthy: 1.0e+6}}" for name in SIGNALS) + "}\n"
@@ -68,7 +68,7 @@ def test_narrow_limits_of_a_run_still_hold() -> None:
     strict = HealthThresholds.parse("all: {loop_late_s: {unhealthy: 0}}\n", "strict.yaml")
     health = judged({"loop_late_s": Value(0.001)}, strict, "emulated", TIMES)
     [run] = repetitions(1, health=health)
-    found = rejudged(run)
+    found = reassessed_health(run)
     assert (found.state, found.lenient) == ("unhealthy", False)
 
 
@@ -77,9 +77,9 @@ def test_no_state_is_believed_against_the_figures_in_the_file() -> None:
     for key in ("wider", "defaults"):
         del health[key]
     [run] = repetitions(1, health=health)
-    assert rejudged(run).state == "unhealthy"
+    assert reassessed_health(run).state == "unhealthy"
     [failed] = repetitions(1, states={"3": "failed", "7": "failed"})
-    assert [cause["signal"] for cause in rejudged(failed).causes] == ["jobs_disturbed"]
+    assert [cause["signal"] for cause in reassessed_health(failed).causes] == ["jobs_disturbed"]
 
 
 def test_a_run_by_wide_limits_is_no_noise_and_no_fit() -> None:
@@ -129,12 +129,12 @@ def test_no_state_is_believed_against_the_journal(damaged: Path, tmp_path: Path)
     assert run.info.health["state"] == "healthy"
     assert "agents_lost: unhealthy above 1e+06 instead of 0" in run.info.health["wider"]
     assert run.info.health["defaults"]["state"] == "unhealthy"
-    found = rejudged(run)
+    found = reassessed_health(run)
     assert (found.state, found.lenient) == ("unhealthy", True)
     assert found.causes[0]["text"].startswith("agents lost (n")
-    again = rejudged(changed(damaged, tmp_path / "changed"))
+    again = reassessed_health(changed(damaged, tmp_path / "changed"))
     assert (again.state, again.causes) == ("unhealthy", found.causes)
-    without = rejudged(changed(damaged, tmp_path / "without", journal=False))
+    without = reassessed_health(changed(damaged, tmp_path / "without", journal=False))
     assert without.state == "unhealthy"  # the outage in run.json
     assert "its journal is missing: the health was judged by the figures in run.json and by the tables" in without.notes
 
@@ -143,7 +143,7 @@ def test_no_figure_of_the_file_is_reported_against_the_journal(damaged: Path, tm
     """The report listed the figures of `run.json` below the causes in the journal."""
     run = changed(damaged, tmp_path / "changed")
     assert run.info.health["signals"] == {}
-    found = rejudged(run)
+    found = reassessed_health(run)
     assert (found.signals["agents_lost"], found.signals["interrupted"]) == (1, 0)
     sim = Run.load(damaged)
     sim.info.source, sim.info.execution = "simulator", "simulated"
@@ -167,9 +167,9 @@ def test_no_exported_state_is_that_of_wide_limits(damaged: Path) -> None:
 def test_a_journal_of_another_run_is_not_used(damaged: Path, tmp_path: Path) -> None:
     run = changed(damaged, tmp_path / "changed")
     run.jobs["end"] += 50.0
-    assert any("its journal has other times or states of jobs" in note for note in rejudged(run).notes)
+    assert any("its journal has other times or states of jobs" in note for note in reassessed_health(run).notes)
     (tmp_path / "changed" / JOURNAL).write_bytes(b"no journal")
-    assert any("its journal cannot be used" in note for note in rejudged(run).notes)
+    assert any("its journal cannot be used" in note for note in reassessed_health(run).notes)
 
 
 def test_no_command_ends_with_0_for_a_replay_that_lost_an_agent(damaged: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from suites import suite_of
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError, TestbedError
 from tracebed.validation.experiments.real import beside
-from tracebed.validation.experiments.real.beside import Beside
+from tracebed.validation.experiments.real.beside import BackgroundCommand
 from tracebed.validation.experiments.real.campaign import Campaign
 from tracebed.validation.experiments.views.dependence import dependence
 from tracebed.validation.verdict import outcomes
@@ -148,7 +148,7 @@ def pids(folder: Path) -> list[int]:
 
 def test_all_processes_of_the_command_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(KeyboardInterrupt), Beside(TREE, tmp_path / "log", tmp_path) as running:
+    with pytest.raises(KeyboardInterrupt), BackgroundCommand(TREE, tmp_path / "log", tmp_path) as running:
         found = pids(tmp_path)
         assert all(map(alive, found))
         running.check()
@@ -169,14 +169,14 @@ def test_the_command_does_not_outlive_a_killed_campaign(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("command", "status"), [("no-such-command", 127), ("exit 3", 3), ("kill -9 $$", 137)])
 def test_a_command_that_fails_is_an_error(tmp_path: Path, command: str, status: int) -> None:
-    with Beside(command, tmp_path / "log", tmp_path) as running:
+    with BackgroundCommand(command, tmp_path / "log", tmp_path) as running:
         running._supervisor.wait(20)
         with pytest.raises(TestbedError, match=f"failed with status {status}"):
             running.check()
 
 
 def test_a_command_that_has_done_its_work_is_no_error(tmp_path: Path) -> None:
-    with Beside("echo done", tmp_path / "log", tmp_path) as running:
+    with BackgroundCommand("echo done", tmp_path / "log", tmp_path) as running:
         running._supervisor.wait(20)
         running.check()
     assert (tmp_path / "log").read_text() == "done\n"

@@ -17,7 +17,7 @@ import tracebed.api as tb
 from test_schemas import problems
 from tracebed.cli import tracebed
 from tracebed.errors import ExitCode, InputError
-from tracebed.validation.experiments.choices import others, single_point, spelled
+from tracebed.validation.experiments.choices import changed_points, single_point, value_text
 from tracebed.validation.experiments.file import ExperimentFile, load_experiment
 from tracebed.validation.experiments.views.sensitivity import INSIDE, NOT_SIGNIFICANT, OUTSIDE
 from tracebed.validation.experiments.views.tornado import tornado
@@ -84,7 +84,7 @@ def test_a_choice_changes_its_key_and_no_other(
     study: Callable[..., ExperimentFile], name: str, value: Any, base: Any
 ) -> None:
     file = study()
-    [(choice, changed)] = others(file, {}, {name: [value]})
+    [(choice, changed)] = changed_points(file, {}, {name: [value]})
     assert (choice.name, choice.base) == (name, base)
     unchanged = single_point(file, {})
     assert unchanged.value(name) == base
@@ -95,17 +95,17 @@ def test_a_choice_changes_its_key_and_no_other(
 
 
 def test_the_value_of_the_base_is_not_a_change(study: Callable[..., ExperimentFile]) -> None:
-    found = others(study(), {"interval_s": 10}, {"interval_s": [0, 10.0, 60], "calls": ["settle"]})
+    found = changed_points(study(), {"interval_s": 10}, {"interval_s": [0, 10.0, 60], "calls": ["settle"]})
     assert [choice.value for choice, _ in found] == [0, 60]
 
 
 def test_a_mapping_changes_several_choices_and_the_base_holds_the_others(study: Callable[..., ExperimentFile]) -> None:
     ticks = {"interval_s": 0, "malleability_interval_s": 10}
-    [(choice, changed)] = others(study(), {"policy": "old", "interval_s": 10, "share": 1}, {"ticks": [ticks]})
+    [(choice, changed)] = changed_points(study(), {"policy": "old", "interval_s": 10, "share": 1}, {"ticks": [ticks]})
     point = changed.point
     assert (point.interval_s, point.malleability_interval_s, point.share, point.policy) == (0.0, 10.0, 1.0, "old")
     assert changed.value("calls") == "event"
-    assert choice.label == f"ticks: {spelled(ticks)}" == "ticks: interval_s 0, malleability_interval_s 10"
+    assert choice.label == f"ticks: {value_text(ticks)}" == "ticks: interval_s 0, malleability_interval_s 10"
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_an_unknown_choice_or_value_is_an_error(
 def test_the_choices_of_the_shipped_study_are_valid() -> None:
     file = load_experiment("kassel-knl")
     spec = file.experiment.sensitivity
-    found = list(others(file, spec.base, spec.choices))
+    found = list(changed_points(file, spec.base, spec.choices))
     assert {choice.name for choice, _ in found} == set(spec.choices)
     assert {each.point.policy for _, each in found} == {"min"}
 

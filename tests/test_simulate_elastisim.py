@@ -33,7 +33,7 @@ from tracebed.orchestrator.scheduling.scheduler import PolicyError
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Reject, Resize, Start, State
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.validation.simulators.elastisim.protocol import Invocation, Occasion, Orders, decoded
+from tracebed.validation.simulators.elastisim.protocol import Invocation, MessageReason, Reply, decoded
 from tracebed.validation.simulators.simulator import SimulateOptions, simulate
 
 GRAIN_S = 100.0
@@ -310,9 +310,9 @@ def test_a_missing_program_is_an_error_that_names_the_ways_to_give_it(
 
 def test_messages_are_read_and_replies_kill_before_they_start() -> None:
     message = json.dumps({"code": 0xFFEC4400, "invocation_type": 4, "time": 1.5, "job_id": 7})
-    assert decoded(message.encode()) == Invocation(Occasion.SCHEDULING_POINT, 1.5, 7)
+    assert decoded(message.encode()) == Invocation(MessageReason.SCHEDULING_POINT, 1.5, 7)
     assert decoded(json.dumps({"code": 0xFFEC44FF}).encode()) is None
-    reply = Orders(kills=[3], nodes={1: [0, 2], 3: [1]}).encoded().decode()
+    reply = Reply(kills=[3], nodes={1: [0, 2], 3: [1]}).encoded().decode()
     assert reply.index('"id": 3') < reply.index('"id": 1')
     assert reply.count('"id"') == 2
 

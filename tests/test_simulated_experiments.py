@@ -34,7 +34,7 @@ from tracebed.validation.experiments.simulated import cells, grid
 from tracebed.validation.experiments.simulated.grid import plan
 from tracebed.validation.experiments.simulated.pools import DaskPool, LocalPool
 from tracebed.validation.experiments.views import plots
-from tracebed.validation.experiments.views.published import beside
+from tracebed.validation.experiments.views.published import compared
 from tracebed.validation.experiments.workloads import fingerprint
 from tracebed.validation.metrics import metrics
 from tracebed.validation.metrics.registry import REGISTRY as METRICS
@@ -483,13 +483,13 @@ def test_published_figures_are_compared_with_computed_ones(study: Callable[..., 
         for (policy, share), both in waits.items()
         for seed, wait in enumerate(both)
     ]
-    held = beside(file.experiment, pd.DataFrame(rows))
+    held = compared(file.experiment, pd.DataFrame(rows))
     # easy: means 20 and 40, 30 overall; tight: 20 and 6; 6 / 30 - 1 = -0.8. Share 1 is missing.
     assert list(held["ours"]) == pytest.approx([30.0, -0.8])
     assert list(held["difference"]) == pytest.approx([0.0, -0.3])
     # With ticks, all waits double. Each simulator has its own row: a mean over both has no meaning.
     doubled = [{**row, "interval_s": 10.0, "mean_wait_s": 2 * row["mean_wait_s"]} for row in rows]
-    held = beside(file.experiment, pd.DataFrame(rows + doubled))
+    held = compared(file.experiment, pd.DataFrame(rows + doubled))
     assert list(held["ours"]) == pytest.approx([30.0, 60.0, -0.8, -0.8])
     assert list(held["at"])[:2] == ["policy easy, interval_s 0", "policy easy, interval_s 10"]
 
@@ -505,7 +505,7 @@ def test_published_figures_are_labeled_with_what_was_computed(study: Callable[..
     settings |= {"processes": "none"}
     point = {"workload": "w", "policy": "easy", "seed": 0, "perturbation": 0, "window": "A", **settings}
     rows = [{**point, "share": share, "mean_wait_s": 2.0} for share in (0.0, 0.5)]
-    held = beside(file.experiment, pd.DataFrame(rows))
+    held = compared(file.experiment, pd.DataFrame(rows))
     assert list(held["at"]) == ["policy easy, share 0/0.5"] * 2
     assert list(held["note"]) == ["only some of these points were computed; table 2", "table 3"]
 

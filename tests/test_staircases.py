@@ -9,7 +9,7 @@ import pytest
 from runs import fcfs_run, make_run
 from tracebed.orchestrator.run import Run
 from tracebed.validation.report import sections, staircases
-from tracebed.validation.report.staircases import areas_between, held
+from tracebed.validation.report.staircases import allocations_of_jobs, areas_between
 from tracebed.validation.verdict import compare
 
 JOBS = [(0.0, 0.0, 100.0, 2), (10.0, 10.0, 60.0, 2), (20.0, 110.0, 150.0, 4)]
@@ -34,7 +34,7 @@ def many(count: int, *, real: bool) -> Run:
 
 def test_the_area_between_two_staircases_is_in_node_seconds() -> None:
     ids = pd.Index(["1", "2", "3"])
-    real, predicted = held(run(real=True), ids), held(run(real=False, grows_at=65.0), ids)
+    real, predicted = allocations_of_jobs(run(real=True), ids), allocations_of_jobs(run(real=False, grows_at=65.0), ids)
     assert areas_between(real, predicted, 3).tolist() == [10.0, 10.0, 0.0]  # 5 s: 2 nodes later, and 2 nodes longer
     assert areas_between(real, real, 3).tolist() == [0.0, 0.0, 0.0]
     nothing = real[:0]
@@ -44,7 +44,11 @@ def test_the_area_between_two_staircases_is_in_node_seconds() -> None:
 def test_times_are_relative_to_the_first_submission_of_each_run() -> None:
     late = make_run([(s + 7.0, a + 7.0, e + 7.0, n) for s, a, e, n in JOBS])
     ids = pd.Index(["1", "2", "3"])
-    assert areas_between(held(make_run(JOBS), ids), held(late, ids), 3).tolist() == [0.0, 0.0, 0.0]
+    assert areas_between(allocations_of_jobs(make_run(JOBS), ids), allocations_of_jobs(late, ids), 3).tolist() == [
+        0.0,
+        0.0,
+        0.0,
+    ]
 
 
 def test_the_jobs_that_differ_most_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,4 +93,6 @@ def test_shared_nodes_are_counted_in_cores() -> None:
     assert isinstance(picture, sections.Picture)
     assert picture.caption.startswith("Cores held")
     ids = pd.Index(["1"])
-    assert areas_between(held(runs[0], ids, cores=True), held(runs[1], ids, cores=True), 1).tolist() == [200.0]
+    assert areas_between(
+        allocations_of_jobs(runs[0], ids, cores=True), allocations_of_jobs(runs[1], ids, cores=True), 1
+    ).tolist() == [200.0]

@@ -22,7 +22,7 @@ from tracebed.cli import tracebed
 from tracebed.errors import ExitCode, InputError, TracebedError
 from tracebed.files import locked_folder
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.validation.experiments.predicted.simulators import Driven
+from tracebed.validation.experiments.predicted.simulators import DrivenSimulator
 from tracebed.validation.experiments.simulated import cells
 from tracebed.validation.experiments.views import judging
 
@@ -410,7 +410,9 @@ def test_predictions_of_an_installed_simulator_are_made_again_with_another_progr
     program.chmod(0o755)
     file = folder / "s.yaml"
     file.write_text(SUITE.replace("tracebed: {}", f'other: {{with: elastisim, options: {{program: "{program}"}}}}'))
-    monkeypatch.setattr(Driven, "predict", lambda self, task, seed, log: tb.simulate(task.workload, task.setup, 4))
+    monkeypatch.setattr(
+        DrivenSimulator, "predict", lambda self, task, seed, log: tb.simulate(task.workload, task.setup, 4)
+    )
     assert judging.predict(suite_of(file), folder / "out")[1] == {}
     assert judging.forecast(suite_of(file), folder / "out").to_predict == {"other": 0}
     program.write_text("#!/bin/sh\n# another version\n")
@@ -423,7 +425,9 @@ def test_predictions_depend_on_the_code_of_the_policy(
 ) -> None:
     file = folder / "s.yaml"
     file.write_text(SUITE.replace("tracebed: {}", simulator))
-    monkeypatch.setattr(Driven, "predict", lambda self, task, seed, log: tb.simulate(task.workload, task.setup, 4))
+    monkeypatch.setattr(
+        DrivenSimulator, "predict", lambda self, task, seed, log: tb.simulate(task.workload, task.setup, 4)
+    )
     assert judging.predict(suite_of(file), folder / "out")[1] == {}
     maker = cells.maker_of
     changed = registry.POLICIES.entries["easy"]

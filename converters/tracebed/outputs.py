@@ -51,7 +51,7 @@ class OutputKind:
     renewed: bool = False
     parts: tuple[str, ...] = ()
 
-    def holds(self, path: Path) -> bool:
+    def matches(self, path: Path) -> bool:
         """Return whether the file or folder `path` is an output of this kind."""
         try:
             return re.search(self.mark, _ends(path / self.parts[0] if self.parts else path), re.MULTILINE) is not None
@@ -77,7 +77,7 @@ class OutputKind:
     def _guard(self, shown: Path, replace: bool, existing: Path) -> None:
         if not existing.exists() or not (existing.is_dir() or (existing.is_file() and existing.stat().st_size)):
             return
-        if not self.holds(existing):
+        if not self.matches(existing):
             raise InputError(f"exists and is not {self.noun} of tracebed", where=str(shown), hint=OTHER)
         if not (replace or self.renewed):
             raise InputError(f"exists: {self.noun}", where=str(shown), hint=REPLACE)

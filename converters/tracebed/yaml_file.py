@@ -56,7 +56,7 @@ _SHORT = Repr()
 _SHORT.maxlevel = 2  # nested aliases expand exponentially
 
 
-def shown(value: object) -> str:
+def abbreviated(value: object) -> str:
     """Return a value as text for a message, bounded in length."""
     return _SHORT.repr(value)
 

@@ -99,7 +99,7 @@ def with_applications(
     sizes, times = sizes or Bounds.thirds(nodes), times or Bounds.thirds(run)
     size, time = sizes.of(nodes), times.of(run)
     counts = exact_counts(len(workload), [application.share for application in applications])
-    chosen, misfits = _dealt(size, time, applications, counts, np.random.default_rng(seed))
+    chosen, misfits = _assigned(size, time, applications, counts, np.random.default_rng(seed))
     tolerate(
         {"jobs with an application of another class, because the application's classes have too few jobs": misfits}
     )
@@ -133,7 +133,7 @@ def exact_counts(jobs: int, shares: Sequence[float]) -> list[int]:
     return [int(count) for count in counts]
 
 
-def _dealt(
+def _assigned(
     size: IntArray,
     time: IntArray,
     applications: Sequence[ApplicationMix],

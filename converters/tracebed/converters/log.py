@@ -86,7 +86,7 @@ def make_log(
     rows: IntArray | None = None
     if only is not None and not only.all():
         rows = np.flatnonzero(only)
-        found = {name: _taken(values, rows) for name, values in found.items()}
+        found = {name: _selected(values, rows) for name, values in found.items()}
         masks = {what: mask[rows] for what, mask in masks.items()}
         counts = {"records of other machines, left out": len(only) - len(rows), **counts}
     noted = {**masks, **_repair_times(found), **_repair_sizes(found, system)}
@@ -130,7 +130,7 @@ def make_log(
     return Log(table, provenance, where)
 
 
-def _taken(values: Any, rows: IntArray) -> Any:
+def _selected(values: Any, rows: IntArray) -> Any:
     """Return the selected rows of a column."""
     return values.iloc[rows].reset_index(drop=True) if isinstance(values, pd.Series) else values[rows]
 

@@ -60,7 +60,7 @@ def efficiency(nodes: FloatArray | float, fraction: FloatArray | float) -> Float
     return amdahl_speedup(nodes, fraction) / nodes
 
 
-def reach(fraction: float, threshold: float) -> int:
+def largest_efficient_size(fraction: float, threshold: float) -> int:
     """Return the largest number of nodes with an efficiency above `threshold` by Amdahl's law, or 0.
 
     1 / (n (1 - f) + f) > t holds for n < (1/t - f) / (1 - f), computed exactly from the decimal digits of f and t.
@@ -77,8 +77,8 @@ def malleable_sizes(preferred: IntArray, machine: int, thresholds: Thresholds) -
         machine: nodes of the machine. A largest size exceeds the machine only if the preferred size does.
         thresholds: thresholds of the efficiency.
     """
-    suits_up_to = np.array([reach(fraction, thresholds.preferred) for fraction in FRACTIONS])
-    useful_up_to = np.array([reach(fraction, thresholds.most) for fraction in FRACTIONS])
+    suits_up_to = np.array([largest_efficient_size(fraction, thresholds.preferred) for fraction in FRACTIONS])
+    useful_up_to = np.array([largest_efficient_size(fraction, thresholds.most) for fraction in FRACTIONS])
     chosen = np.minimum(np.searchsorted(suits_up_to, preferred), len(FRACTIONS) - 1)
     least = np.maximum(1, np.floor(thresholds.least * preferred + 1e-9)).astype(np.int64)
     most = np.maximum(preferred, np.minimum(useful_up_to[chosen], machine))

@@ -139,7 +139,7 @@ def _same_scale(left: Axes, right: Axes) -> None:
     maps = [(ax, image) for ax in (left, right) for image in ax.collections if image.get_array() is not None]
     for ax, image in maps:
         image.set_clim(0.0, max(other.get_clim()[1] or 0.0 for _, other in maps))
-        _say_darkest(ax, image)
+        _label_maximum(ax, image)
 
 
 def _union(limits: FloatArray) -> tuple[float, float]:
@@ -256,13 +256,13 @@ def _draw_arrivals(ax: Axes, facts: Facts) -> None:
         return
     week = np.array(facts["arrivals_by_weekday_and_hour"])
     image = ax.pcolormesh(np.arange(25), np.arange(8), 100 * week / week.sum(), cmap="Blues", vmin=0.0, rasterized=True)
-    _say_darkest(ax, image)
+    _label_maximum(ax, image)
     ax.set(title="Arrivals by hour and weekday", xlabel=f"hour, {facts['clock']['zone']}", ylim=(7, 0))
     ax.set_yticks(np.arange(7) + 0.5, WEEKDAYS)
     ax.tick_params(axis="y", length=0)
 
 
-def _say_darkest(ax: Axes, image: Collection) -> None:
+def _label_maximum(ax: Axes, image: Collection) -> None:
     """Write the maximum of a map above it, which takes less space than a color bar."""
     _remark(ax, f"darkest: {image.get_clim()[1]:.3g} % of the jobs")
 

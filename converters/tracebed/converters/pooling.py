@@ -15,7 +15,7 @@ BY_CORE = ("sacct", "swf")
 """Formats whose readers have the option `by`."""
 
 
-def highest(workload: Workload) -> int:
+def peak_nodes(workload: Workload) -> int:
     """Return the largest number of nodes that the jobs of a log held at once; 0 if unknown."""
     return int(occupied_nodes(workload)[1].max(initial=0))
 
@@ -28,10 +28,10 @@ def pooled(workload: Workload) -> dict[str, int]:
         what = f"jobs in {len(partitions)} partitions ({_named(partitions)}), which count as jobs of one machine of "
         found[f"{what}equal nodes (clean --set keep_partitions.partitions=NAME)"] = sum(partitions.values())
     found["jobs with GPUs, which count as jobs of nodes without GPUs (clean: drop_gpu, keep_partitions)"] = gpus
-    return found | crowded(workload)
+    return found | with_shared_nodes(workload)
 
 
-def crowded(workload: Workload) -> dict[str, int]:
+def with_shared_nodes(workload: Workload) -> dict[str, int]:
     """Return what differs from jobs of whole nodes of the machine -> number of jobs, as far as the machine is known."""
     found: dict[str, int] = {}
     system = workload.provenance.system
@@ -41,7 +41,7 @@ def crowded(workload: Workload) -> dict[str, int]:
         wide = int((workload.ints("cores_per_node") > system.cores_per_node).sum())
         found[f"jobs with more than the {system.cores_per_node:,} cores per node of the machine"] = wide
     found[f"jobs on a part of a node, which count as jobs of the whole node{remedy}"] = part_jobs(workload)
-    if system.nodes is not None and (most := highest(workload)) > system.nodes:
+    if system.nodes is not None and (most := peak_nodes(workload)) > system.nodes:
         found[f"up to {most:,} nodes held at once, more than the {system.nodes:,} nodes of the machine"] = 1
     return found
 
@@ -61,14 +61,14 @@ def check_machine(workload: Workload, where: str | None = None, *, most: int | N
         most: nodes held at once, if known.
     """
     system = workload.provenance.system
-    most = highest(workload) if most is None else most
+    most = peak_nodes(workload) if most is None else most
     if system.nodes is None or most <= system.nodes:
         return
     partitions, gpus, parts = partitions_of(workload), gpu_jobs(workload), part_jobs(workload)
     causes, remedies = [], []
     if len(partitions) > 1:
         causes.append(f"jobs of {len(partitions)} partitions ({_named(partitions)})")
-        if any(highest(_of_partition(workload, name)) <= system.nodes for name in partitions):
+        if any(peak_nodes(_of_partition(workload, name)) <= system.nodes for name in partitions):
             remedies.append("keep a partition (clean --recipe sacct --set keep_partitions.partitions=NAME)")
     if gpus:
         causes.append(f"{gpus:,} {'job' if gpus == 1 else 'jobs'} with GPUs")
@@ -76,7 +76,7 @@ def check_machine(workload: Workload, where: str | None = None, *, most: int | N
         jobs, count = ("job", "counts as a job") if parts == 1 else ("jobs", "count as jobs")
         causes.append(f"{parts:,} {jobs} on a part of a node, which {count} of the whole node")
     machine = system.nodes * (system.cores_per_node or 1)
-    if _has_cores(workload) and system.cores_per_node not in (None, 1) and highest(_by_core(workload)) <= machine:
+    if _has_cores(workload) and system.cores_per_node not in (None, 1) and peak_nodes(_by_core(workload)) <= machine:
         remedies.append(f"read cores in place of nodes (--by core --system {system.nodes * system.cores_per_node}x1)")
     cores = "" if system.cores_per_node is None else f"x{system.cores_per_node}"
     remedies.append(f"state a machine for all jobs (--system {most}{cores})")

@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.log import TOO_LARGE
-from tracebed.converters.pooling import check_machine, crowded
+from tracebed.converters.pooling import check_machine, with_shared_nodes
 from tracebed.converters.requests import Request, format_requests, parse_requests
 from tracebed.converters.workload import FloatArray, IntArray, Provenance, RowError, Step, System, Workload
 from tracebed.errors import InputError, tolerate
@@ -191,7 +191,7 @@ def with_system(workload: Workload, system: System) -> Workload:
     check_machine(known)
     merged = known.provenance.system
     if merged != workload.provenance.system:
-        tolerate(crowded(known))
+        tolerate(with_shared_nodes(known))
     larger = 0 if merged.nodes is None else int((workload.ints("nodes") > merged.nodes).sum())
     tolerate({TOO_LARGE: larger})
     sizes = {"nodes": merged.nodes, "cores_per_node": merged.cores_per_node}

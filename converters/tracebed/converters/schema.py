@@ -129,7 +129,7 @@ def checked_table(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
         name = str(label)
         dtype = SCHEMA[name].dtype if name in SCHEMA else dtype_of(values)
         if isinstance(values.dtype, pd.CategoricalDtype):
-            values = _spelt_out(values)
+            values = _as_texts(values)
         elif values.dtype != dtype or (dtype == "str" and values.hasnans):
             values = _converted(values, name, dtype, where)
         columns[name] = values
@@ -207,7 +207,7 @@ def dtype_of(values: pd.Series[Any]) -> str:
     return "float64" if kind == "f" else "str"
 
 
-def _spelt_out(labels: pd.Series[Any]) -> pd.Series[Any]:
+def _as_texts(labels: pd.Series[Any]) -> pd.Series[Any]:
     """Return categories as texts. Arrow does this thirty times as fast as pandas."""
     names = pa.array([str(name) for name in labels.cat.categories], pa.string())
     codes = pa.array(labels.cat.codes.to_numpy(), mask=labels.isna().to_numpy())

@@ -22,12 +22,19 @@ from tracebed.validation.experiments.simulated import store as cell_store
 from tracebed.validation.experiments.simulated.grid import GridPlan, GridResult
 from tracebed.validation.experiments.simulated.pools import DaskPool, LocalPool, Pool
 from tracebed.validation.experiments.views import plots, tornado
-from tracebed.validation.experiments.views.judging import Forecast, Predictions, keep_file
+from tracebed.validation.experiments.views.judging import Forecast, Predictions, write_file
 from tracebed.validation.experiments.views.judging import forecast as forecast_suite
 from tracebed.validation.experiments.views.judging import predict as predict_suite
 from tracebed.validation.experiments.views.judging import replay as replay_campaign
 from tracebed.validation.experiments.views.judging import validations as validate_suite
-from tracebed.validation.experiments.views.published import GROUP, against_first, beside, intervals, is_perturbed, means
+from tracebed.validation.experiments.views.published import (
+    GROUP,
+    against_first,
+    compared,
+    intervals,
+    is_perturbed,
+    means,
+)
 from tracebed.validation.experiments.views.results import write as write_results
 from tracebed.validation.experiments.views.sensitivity import Analysis, Sensitivity, analysis, measure
 from tracebed.validation.experiments.views.statistics import Statistics
@@ -54,15 +61,14 @@ __all__ = [
     "Suite",
     "against_first",
     "analysis",
-    "beside",
     "cell_store",
+    "compared",
     "experiment",
     "forecast_suite",
     "grid",
     "has_replays",
     "intervals",
     "is_perturbed",
-    "keep_file",
     "load_experiment",
     "load_suite",
     "logs_of",
@@ -75,6 +81,7 @@ __all__ = [
     "statistics_of",
     "tornado",
     "validate_suite",
+    "write_file",
     "write_results",
 ]
 
@@ -144,7 +151,7 @@ def experiment(
 
 def run_suite(suite: Suite, folder: Path, on_progress: Callable[[float], None]) -> Predictions:
     """Make the predictions and the replays of a suite that are not done. Raises InputError if a simulator fails."""
-    keep_file(suite.file, folder)
+    write_file(suite.file, folder)
     predictions, failed = predict_suite(suite, folder)
     if failed:
         name, failure = next(iter(failed.items()))

@@ -121,5 +121,5 @@ def keep_perturbed(folder: Path, runs: Iterable[tuple[converters.Workload, orche
 
     found = significance.figures(named())
     found.insert(0, significance.INPUT, names)
-    significance.keep(found, folder)
+    significance.write_figures(found, folder)
     return found

@@ -15,7 +15,7 @@ from tracebed.files import locked_folder
 from tracebed.orchestrator import run as orchestrator
 from tracebed.validation.experiments.real.store import run_folders
 from tracebed.validation.metrics import TAU
-from tracebed.validation.significance import differences, figures, intervals, kept
+from tracebed.validation.significance import differences, figures, intervals, read_figures
 from tracebed.validation.simulators.reading import import_run, simulator_at
 from tracebed.validation.simulators.simulator import ReadOptions, Side
 from tracebed.validation.verdict import validate as validate_cases
@@ -73,7 +73,7 @@ def compare(
         tau=tau,
         allow_different_workloads=allow_different_workloads,
     )
-    perturbed = [kept(folder) for folder, _ in predictions if folder is not None and folder.is_dir()]
+    perturbed = [read_figures(folder) for folder, _ in predictions if folder is not None and folder.is_dir()]
     known = [each for each in perturbed if each is not None]
     if known and tau == TAU:  # the figures of the runs with perturbed input have this tau
         included = [each.run for each in found.cases[0].repetitions if not each.excluded] or case.real

@@ -14,7 +14,7 @@ import click
 
 from tracebed.cli import messages
 from tracebed.cli.groups import LazyGroup, common_options
-from tracebed.cli.messages import MessageLevel, Messages, one_line, say
+from tracebed.cli.messages import MessageLevel, Messages, one_line, emit
 from tracebed.errors import ExitCode, TracebedError
 
 CLI = "tracebed.cli"
@@ -148,5 +148,5 @@ def _status(chosen: Messages) -> int:
 
 
 def _failed(status: ExitCode, message: str) -> ExitCode:
-    say(f"tracebed: {message}", MessageLevel.ERROR)
+    emit(f"tracebed: {message}", MessageLevel.ERROR)
     return status

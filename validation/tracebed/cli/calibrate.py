@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from tracebed.cli.console import print_json, print_table
-from tracebed.cli.messages import progress, say
+from tracebed.cli.messages import progress, emit
 from tracebed.cli.options import (
     PATH,
     SPEED,
@@ -142,16 +142,16 @@ def _show(made: Calibration) -> None:
     )
     if rate := made.units_per_core_second:
         low, high = rate.spread
-        say(f"work rate: {rate.median:,.0f} units per core and second; p05 to p95 of windows {low:.2f} to {high:.2f}")
+        emit(f"work rate: {rate.median:,.0f} units per core and second; p05 to p95 of windows {low:.2f} to {high:.2f}")
     if proposal := made.duty_proposal:
-        say(f"proposed duty: {proposal.duty:g} for {proposal.ranks} ranks; the probes ran with duty {made.duty:g}")
+        emit(f"proposed duty: {proposal.duty:g} for {proposal.ranks} ranks; the probes ran with duty {made.duty:g}")
     if table := made.interference:
         print_table(
             ["rate of", *(f"beside {kernel}" for kernel in table)],
             [(kernel, *map(_factor, row.values())) for kernel, row in table.items()],
         )
     for what in made.skipped:
-        say(f"not measured: {what}")
+        emit(f"not measured: {what}")
 
 
 def _factor(estimate: OverheadEstimate) -> str:

@@ -9,7 +9,7 @@ BLOCKS = " ▏▎▍▌▋▊▉█"
 COLUMNS = " ▁▂▃▄▅▆▇█"
 
 
-def spell(seconds: float | None) -> str:
+def duration_text(seconds: float | None) -> str:
     """Return a duration in s, min, h or d: 3.2 s, 12 min, 2.5 h, 152.9 d."""
     if seconds is None or math.isnan(seconds):
         return "not known"
@@ -107,7 +107,7 @@ def _limit_line(limit: float, label: int, means: Sequence[float], peaks: Sequenc
     return f"{limit:>{label},.0f} " + "".join(mark * repeat for mark in marks)
 
 
-def beside(left: list[str], right: list[str], gap: str = "    ") -> list[str]:
+def side_by_side(left: list[str], right: list[str], gap: str = "    ") -> list[str]:
     """Return two blocks of lines side by side."""
     blank = " " * len(left[0])
     rows = max(len(left), len(right))

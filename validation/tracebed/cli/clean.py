@@ -10,9 +10,9 @@ import click
 
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.logs import log_options, raw_options, system_of, system_option
-from tracebed.cli.messages import progress, say
+from tracebed.cli.messages import progress, emit
 from tracebed.cli.options import PATH, WRITTEN_WORKLOAD, OutputPath, json_option, output_option
-from tracebed.cli.summary import finish
+from tracebed.cli.summary import write_and_summarize
 from tracebed.errors import InputError
 from tracebed.outputs import TOUCHED
 
@@ -100,9 +100,9 @@ def clean(
         print_json("tracebed-clean/1", facts)
         return
     _print_audit(chosen, done.audit)
-    finish(done.workload, output, as_json=False, quietly=True, replace=replace)
+    write_and_summarize(done.workload, output, as_json=False, quietly=True, replace=replace)
     if explain is not None:
-        say(f"touched records: {explain}")
+        emit(f"touched records: {explain}")
 
 
 def _settings(texts: Sequence[str]) -> dict[str, dict[str, Any]]:

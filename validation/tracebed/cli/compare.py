@@ -10,7 +10,7 @@ import click
 
 from tracebed.cli.console import load_workload, print_json
 from tracebed.cli.gate import Gating, gate_options
-from tracebed.cli.messages import progress, say
+from tracebed.cli.messages import progress, emit
 from tracebed.cli.options import PATH, OutputPath, json_option, tau_option
 from tracebed.cli.perturbation import UNKNOWN
 from tracebed.cli.sections import Sectioned
@@ -153,7 +153,7 @@ def compare(
     else:
         show(validation)
         if validation.perturbed_differences is None:
-            say(f"tracebed: {UNKNOWN}")
+            emit(f"tracebed: {UNKNOWN}")
     if "html" in pages:
         _report(validation, pages["html"], real, workload)
     gate.write([validation], pages.get("markdown"), pages.get("junit"))
@@ -180,4 +180,4 @@ def _report(validation: Validation, path: Path, real: Sequence[Path], workload: 
             budget = budget_of_case(validation, jobs, real)
     with progress("drawing the report"):
         validation.to_html(path, budget)
-    say(f"report: {path}")
+    emit(f"report: {path}")

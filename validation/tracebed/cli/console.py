@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebed.cli.messages import progress, say
+from tracebed.cli.messages import progress, emit
 from tracebed.display import cell, json_values
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, spare:
         kept = [index for index, name in enumerate(columns) if name not in left_out]
         table = _table([columns[index] for index in kept], [[row[index] for index in kept] for row in rows])
     if left_out:
-        say(f"(a terminal of {needed} columns shows {', '.join(left_out)} too)")
+        emit(f"(a terminal of {needed} columns shows {', '.join(left_out)} too)")
     least, most = unbounded.measure(table)
     Console(width=max(least, min(most, terminal)), highlight=False).print(table)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from tracebed.cli.messages import say
+from tracebed.cli.messages import emit
 from tracebed.cli.options import STORE, OutputPath, json_option, replace_option
 from tracebed.errors import ExitCode, InputError
 from tracebed.files import set_aside
@@ -117,7 +117,7 @@ def demo(output: Path, place: str, base: str, emulated: bool, replace: bool, as_
         ("malleable", scaled, "--share 0.7 --seed 1 -o", mixed),
         ("nodes calibrate --inventory", inventory, f"--speed {SPEED} --repetitions 1 -o", output / "calibration.yaml"),
     )
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(), _ready(inventory):
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(), _nodes_up(inventory):
         for *words, target in steps:
             if status := _run(*words, target, *(["--replace"] if target.exists() else [])):
                 return status
@@ -126,12 +126,12 @@ def demo(output: Path, place: str, base: str, emulated: bool, replace: bool, as_
                 raise click.exceptions.Exit(status)
     if as_json:
         click.echo((verdict / "verdict.json").read_text(encoding="utf-8"), nl=False)
-    say(f"\nOpen {verdict / 'tracebed.html'} in a browser.")
+    emit(f"\nOpen {verdict / 'tracebed.html'} in a browser.")
     return ExitCode.OK
 
 
 @contextlib.contextmanager
-def _ready(inventory: Path) -> Iterator[None]:
+def _nodes_up(inventory: Path) -> Iterator[None]:
     """Bring up the nodes once for all steps, and take them down at the end."""
     _run("nodes up", inventory)
     try:
@@ -154,7 +154,7 @@ def _validate(suite: Path, verdict: Path) -> ExitCode:
         lost = _excluded(verdict / "verdict.json")
         if repetitions > REPETITIONS or not 0 < lost < REPETITIONS:
             return ExitCode.OK
-        say(f"\n{lost} of {REPETITIONS} repetitions were excluded; as many additional ones are replayed.")
+        emit(f"\n{lost} of {REPETITIONS} repetitions were excluded; as many additional ones are replayed.")
         repetitions += lost
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebed.cli.charts import area, bars, beside, columns, spell
+from tracebed.cli.charts import area, bars, columns, duration_text, side_by_side
 from tracebed.cli.console import UNBOUNDED, load_workload, print_json, print_table
 from tracebed.cli.logs import format_option, machine_option, raw_options
-from tracebed.cli.messages import progress, say
+from tracebed.cli.messages import progress, emit
 from tracebed.cli.options import PATH, OutputPath, json_option, workload_argument
 from tracebed.cli.summary import or_unknown
 from tracebed.errors import InputError
@@ -88,7 +88,7 @@ def describe(
         _print_occupation(facts, earlier)
         _print_steps(facts)
     if plot is not None:
-        say(f"picture: {plot}")
+        emit(f"picture: {plot}")
 
 
 def _print_dictionary(loaded: Workload, path: Path, as_json: bool) -> None:
@@ -127,7 +127,7 @@ def _print_facts(path: Path, facts: Facts) -> None:
     rows = [
         ("jobs", f"{facts['jobs']:,}"),
         ("system", f"{machine}, {system['name']}" if system["name"] else machine),
-        ("submitted within", spell(facts["span_s"])),
+        ("submitted within", duration_text(facts["span_s"])),
         ("from", facts["first_submit"] or f"{facts['first_submit_s']:,.0f} s"),
         ("to", facts["last_submit"] or f"{facts['last_submit_s']:,.0f} s"),
         ("work", f"{facts['node_hours']:,.1f} node hours"),
@@ -164,7 +164,7 @@ def _print_facts(path: Path, facts: Facts) -> None:
 def _print_cumulative(facts: Facts) -> None:
     """Print the sizes and run times that half, 90 % and 99 % of the jobs, and of their node hours, do not exceed."""
     rows = []
-    for name, title, shown in (("nodes", "nodes", "{:,.0f}".format), ("run_time_s", "run time", spell)):
+    for name, title, shown in (("nodes", "nodes", "{:,.0f}".format), ("run_time_s", "run time", duration_text)):
         found = facts["cumulative"][name]
         for weight in ("jobs", "node_hours"):
             if found is not None and found[weight] is not None:
@@ -203,8 +203,8 @@ def _figures(facts: Facts) -> dict[str, str]:
         "  above capacity, of time": of_occupation("share_of_time_above_capacity", ".2%"),
         "  above capacity, node hours": of_occupation("node_hours_above_capacity"),
         "largest job, nodes": "not known" if facts["nodes"]["max"] is None else f"{facts['nodes']['max']:,.0f}",
-        "median run time": spell(facts["run_time_s"]["median"]),
-        "longest run time": spell(facts["run_time_s"]["max"]),
+        "median run time": duration_text(facts["run_time_s"]["median"]),
+        "longest run time": duration_text(facts["run_time_s"]["max"]),
         **{f"no {name.replace('_', ' ')}": f"{jobs:,}" for name, jobs in facts["unknown"].items()},
     }
 
@@ -215,7 +215,9 @@ def _print_charts(facts: Facts) -> None:
         for bin in facts["nodes_histogram"]
     }
     times = {
-        f"under {spell(bin['to_s'])}" if bin["to_s"] else f"{spell(bin['from_s'])} and more": bin["jobs"]
+        f"under {duration_text(bin['to_s'])}" if bin["to_s"] else f"{duration_text(bin['from_s'])} and more": bin[
+            "jobs"
+        ]
         for bin in facts["run_time_histogram"]
     }
     _print_beside(
@@ -249,7 +251,7 @@ def _print_occupation(facts: Facts, before: Facts | None) -> None:
 def _print_beside(*charts: list[str]) -> None:
     """Print charts side by side if the terminal is wide enough, else below each other."""
     if len(charts) == 2 and len(charts[0][0]) + 4 + len(charts[1][0]) <= _width():
-        charts = (beside(*charts),)
+        charts = (side_by_side(*charts),)
     for chart in charts:
         click.echo("\n".join(line.rstrip() for line in chart) + "\n")
 
@@ -274,7 +276,7 @@ def _instant(facts: Facts, seconds: float) -> str:
     from tracebed.api.descriptions import local_time
 
     date = local_time(facts["clock"], seconds)
-    return spell(seconds) if date is None else f"{date:%Y-%m-%d %H:%M}"
+    return duration_text(seconds) if date is None else f"{date:%Y-%m-%d %H:%M}"
 
 
 def _load(load: float | None) -> str:

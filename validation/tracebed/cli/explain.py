@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.cli.console import load_workload, print_json, print_table
-from tracebed.cli.messages import progress, say, warn
+from tracebed.cli.messages import progress, emit, warn
 from tracebed.cli.options import PATH, OutputPath, json_option, tau_option, workload_argument
 from tracebed.outputs import REPORT_OR_PICTURE
 
@@ -94,13 +94,13 @@ def explain(
     else:
         _show(budget, comparison)
     for note in budget.notes:
-        say(f"tracebed: note: {note}")
+        emit(f"tracebed: note: {note}")
     if budget.decisions:
         warn(budget.headline)
     if report is not None:
         with progress("drawing the report"):
             budget.save(report)
-        say(f"report: {report}")
+        emit(f"report: {report}")
 
 
 def _origins(comparison: Comparison) -> dict[str, Any]:

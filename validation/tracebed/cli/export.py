@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tracebed.cli.console import print_json
-from tracebed.cli.messages import progress, say
+from tracebed.cli.messages import progress, emit
 from tracebed.cli.options import LATER, PATH, json_option, output_option
 from tracebed.registry import Registry
 
@@ -38,4 +38,4 @@ def export(run: Path, to: str, output: Path, replace: bool, as_json: bool) -> No
     else:
         click.echo(f"{output}: {to}, {len(found.jobs):,} jobs")
     for note in notes:
-        say(f"tracebed: note: {note}")
+        emit(f"tracebed: note: {note}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tracebed.cli.console import load_workload, print_table
-from tracebed.cli.messages import progress, say
+from tracebed.cli.messages import progress, emit
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,20 +60,20 @@ def show_fit(made: Calibration) -> None:
             for name, item in made.overheads.items()
         ],
     )
-    say(
+    emit(
         f"loss ({record.loss}): {100 * record.value:.2f} %, without overheads {100 * record.without_overheads:.2f} %; "
         f"{len(made.cloud)} sets are within {100 * record.tolerance:.2f} % of it"
     )
     for fold in record.cross_validation:
-        say(
+        emit(
             f"fitted without {fold.workload}: loss {100 * fold.loss_in:.2f} %; for {fold.workload} "
             f"{100 * fold.loss_out:.2f} %, without overheads {100 * fold.loss_out_without:.2f} %"
         )
     if not record.cross_validation:
-        say("no cross-validation: it needs runs of at least two workloads")
+        emit("no cross-validation: it needs runs of at least two workloads")
     if record.without_effect:
         names = ", ".join(name.removesuffix("_s") for name in record.without_effect)
-        say(f"no effect on these runs, left at 0: {names}")
+        emit(f"no effect on these runs, left at 0: {names}")
 
 
 def cloud_of(calibration: Path) -> list[Calibration]:
@@ -104,4 +104,4 @@ def show_cloud(run: Run, predicted: Iterable[Run]) -> None:
             values = [each[name] for each in figures]
             rows.append((metric.title, own[name], min(values), max(values)))
     print_table(["metric", "prediction", "least", "largest"], rows)
-    say(f"least and largest of {len(figures)} sets of overheads that fit the calibration's runs equally well")
+    emit(f"least and largest of {len(figures)} sets of overheads that fit the calibration's runs equally well")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.cli.console import print_table
-from tracebed.cli.messages import say, warn
+from tracebed.cli.messages import emit, warn
 from tracebed.cli.options import PATH, OutputPath
 from tracebed.errors import ExitCode, InputError
 from tracebed.outputs import BASELINE, CODE_QUALITY, JUNIT, SUMMARY
@@ -158,9 +158,9 @@ class Gate:
         for finding in self.findings:
             text = f"{finding.simulator}: {finding.text}"
             if finding.failed:
-                say(f"tracebed: worse than the baseline: {text}")
+                emit(f"tracebed: worse than the baseline: {text}")
             else:
-                (warn if self.updated is None else say)(f"baseline: {text}")
+                (warn if self.updated is None else emit)(f"baseline: {text}")
         if self.options.annotate:
             for line in gates.annotate(validations, self.inconclusive, self.findings, files):
                 click.echo(line, err=True)
@@ -188,7 +188,7 @@ class Gate:
             warn(f"{file}: not written, {worse} results are worse ({hint})")
             return
         self.updated.save(file, replace=True)
-        say(f"baseline: {file}")
+        emit(f"baseline: {file}")
         for name, simulator in self.updated.simulators.items() if not as_json else ():
             click.echo(f"{name} {simulator.version}: {simulator.verdict}; ratchet {simulator.ratchet:g} margins")
             print_table(COLUMNS, list(_rows(simulator)))

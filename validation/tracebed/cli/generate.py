@@ -26,7 +26,7 @@ from tracebed.cli.options import (
     output_option,
     seed_option,
 )
-from tracebed.cli.summary import finish
+from tracebed.cli.summary import write_and_summarize
 from tracebed.errors import InputError
 from tracebed.registry import unknown
 
@@ -141,7 +141,7 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
                 applications=applications,
                 **options,
             )
-        finish(workload, output, as_json, replace=replace)
+        write_and_summarize(workload, output, as_json, replace=replace)
 
     shared = [
         seed_option,

@@ -95,7 +95,7 @@ def use(messages: Messages) -> None:
     _current = messages
 
 
-def say(message: str, level: MessageLevel = MessageLevel.NOTE) -> None:
+def emit(message: str, level: MessageLevel = MessageLevel.NOTE) -> None:
     """Print a message to standard error, if its level is shown, and append it to the log file, if there is one."""
     if level >= _current.threshold:
         click.echo(message, err=True)
@@ -104,7 +104,7 @@ def say(message: str, level: MessageLevel = MessageLevel.NOTE) -> None:
 
 def warn(message: object) -> None:
     """Print a warning of tracebed as one line."""
-    say(f"tracebed: warning: {one_line(message)}", MessageLevel.WARNING)
+    emit(f"tracebed: warning: {one_line(message)}", MessageLevel.WARNING)
 
 
 def one_line(message: object) -> str:
@@ -125,7 +125,7 @@ def show_warning(
         warn(message)
     else:
         level = MessageLevel.WARNING if sys.warnoptions else MessageLevel.DETAIL
-        say(f"{filename}:{lineno}: {category.__name__}: {message}", level)
+        emit(f"{filename}:{lineno}: {category.__name__}: {message}", level)
 
 
 class Progress:
@@ -147,7 +147,7 @@ def progress(what: str, total: float | None = None) -> Iterator[Progress]:
     show = _nothing if _current.quiet else _bar if sys.stderr.isatty() else _plain_lines
     with show(what, total, begun) as shown:
         yield shown
-    say(f"{what}: {time.monotonic() - begun:.2f} s", MessageLevel.DETAIL)
+    emit(f"{what}: {time.monotonic() - begun:.2f} s", MessageLevel.DETAIL)
 
 
 @contextmanager
@@ -183,16 +183,16 @@ def _plain_lines(what: str, total: float | None, begun: float) -> Iterator[Progr
         first = first or (now, done)
         if now >= due:
             due = now + 10.0
-            say(f"{what}: {done / total:.0%}{_left(now - first[0], done - first[1], total - done)}" if total else what)
+            emit(f"{what}: {done / total:.0%}{_left(now - first[0], done - first[1], total - done)}" if total else what)
 
     yield Progress(line)
 
 
 def _left(passed: float, done: float, rest: float) -> str:
     """Return an estimate of the time for the `rest`, in words; empty before anything is done."""
-    from tracebed.cli.charts import spell
+    from tracebed.cli.charts import duration_text
 
-    return f", {spell(passed * rest / done)} left" if done > 0 and rest > 0 else ""
+    return f", {duration_text(passed * rest / done)} left" if done > 0 and rest > 0 else ""
 
 
 def ready_streams() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.cli.console import print_json, print_table
-from tracebed.cli.messages import progress, say, warn
+from tracebed.cli.messages import progress, emit, warn
 from tracebed.cli.options import (
     DURATION,
     PATH,
@@ -154,7 +154,7 @@ def metrics(
     if any(each.differ is not None for metrics in against.values() for each in metrics.values()):
         _show_differences(first, against)
     elif others:
-        say(UNKNOWN)
+        emit(UNKNOWN)
 
 
 def _show_differences(first: str, against: dict[str, dict[str, Difference]]) -> None:
@@ -170,11 +170,11 @@ def _show_differences(first: str, against: dict[str, dict[str, Difference]]) -> 
     print_table([f"against {Path(first).name}", *(Path(run).name for run in against)], rows)
     for run, found in against.items():
         if pairs := max((each.pairs for each in found.values()), default=0):
-            say(f"{run}: {pairs} pairs of runs with the same perturbed input")
+            emit(f"{run}: {pairs} pairs of runs with the same perturbed input")
         elif all(each.differ is None for each in found.values()):
-            say(f"{run}: {UNKNOWN}")
+            emit(f"{run}: {UNKNOWN}")
         else:
-            say(f"{run}: not the same perturbed inputs; it differs where the intervals have no value in common")
+            emit(f"{run}: not the same perturbed inputs; it differs where the intervals have no value in common")
 
 
 def _window(text: str) -> str | tuple[float, float]:
@@ -233,4 +233,4 @@ def _show(found: dict[str, dict[str, Any]]) -> None:
         for reason in dict.fromkeys(side["undefined"].values()):
             metrics = [known[name] for name, why in side["undefined"].items() if why == reason]
             if labels := [item.label for item in metrics if not (item.of_malleable_jobs or item.optional)]:
-                say(f"{path}: {reason}: no {', '.join(labels)}")
+                emit(f"{path}: {reason}: no {', '.join(labels)}")

@@ -11,7 +11,7 @@ import click
 
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.groups import LazyGroup
-from tracebed.cli.messages import MessageLevel, progress, say
+from tracebed.cli.messages import MessageLevel, progress, emit
 from tracebed.cli.options import PATH, Command, InventoryName, OutputPath, json_option, replace_option
 from tracebed.errors import ExitCode, TestbedError
 from tracebed.outputs import INVENTORY
@@ -156,7 +156,7 @@ def facts(inventory: Path, target: Path | None, replace: bool, as_json: bool) ->
 
 
 def _detail(step: str) -> None:
-    say(step, MessageLevel.DETAIL)
+    emit(step, MessageLevel.DETAIL)
 
 
 def _write(inventory: Inventory, target: Path, replace: bool) -> None:
@@ -164,7 +164,7 @@ def _write(inventory: Inventory, target: Path, replace: bool) -> None:
     import tracebed.api as tb
 
     tb.write_inventory(inventory, target, replace=replace)
-    say(f"inventory: {target}")
+    emit(f"inventory: {target}")
 
 
 def _print_facts(reports: Sequence[NodeReport]) -> None:
@@ -251,7 +251,7 @@ def check(
             click.echo(f"{', '.join(names)}: {reason}")
     bad = [item.node for item in found if item.state == "unhealthy"]
     if bad:
-        say(f"unhealthy: {', '.join(bad)}")
+        emit(f"unhealthy: {', '.join(bad)}")
     if target is not None:
         if len(bad) == len(found):
             raise TestbedError("all nodes are unhealthy", where=str(inventory), hint="no inventory was written")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.cli.console import print_json, print_table
-from tracebed.cli.messages import progress, say, warn
+from tracebed.cli.messages import progress, emit, warn
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def print_noise(
         what = "the repetitions are too few for a noise profile"
         raise InputError(what, hint="a profile needs five repetitions of a workload and policy, or more of several")
     floor.profile.save(output, replace=replace)
-    say(f"noise profile: {output}")
+    emit(f"noise profile: {output}")
 
 
 def _document(floor: NoiseFloor, tolerances: Tolerances) -> dict[str, Any]:

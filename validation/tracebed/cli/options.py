@@ -259,10 +259,10 @@ def _paths(value: Any) -> list[Path]:
 
 def _overlap(target: str, source: str) -> bool:
     """Return whether an output is a file of the folder `source`, or contains `source`."""
-    return (_holds(source, target) and Path(target).exists()) or _holds(target, source)
+    return (_contains(source, target) and Path(target).exists()) or _contains(target, source)
 
 
-def _holds(folder: str, path: str) -> bool:
+def _contains(folder: str, path: str) -> bool:
     """Tell whether a path is this one, or in this folder."""
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracebed.cli.console import print_table
-from tracebed.cli.messages import progress, say
+from tracebed.cli.messages import progress, emit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ def show_perturbed(run: Run, output: Path, perturbed: pd.DataFrame) -> None:
         ["metric", "as it is", "median", "95 % of the runs: from", "to"],
         [[known[name].title, own[name], *row] for name, *row in intervals(perturbed).itertuples()],
     )
-    say(f"{output / PERTURBED}: {len(perturbed)} runs with perturbed input")
+    emit(f"{output / PERTURBED}: {len(perturbed)} runs with perturbed input")
 
 
 def change(found: Difference | None) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracebed.cli.console import print_json
-from tracebed.cli.messages import progress, say
+from tracebed.cli.messages import progress, emit
 from tracebed.cli.options import Number, json_option
 from tracebed.errors import InputError
 
@@ -72,5 +72,5 @@ def reconfigure(through: Transport, sizes: str, state: str, as_json: bool) -> No
         print_json("tracebed-bench-reconfigure/1", {"through": through, "library": library, "changes": changes})
         return
     if library:
-        say(library)
+        emit(library)
     click.echo(benchmarks.table(stages), nl=False)

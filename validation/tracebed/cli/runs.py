@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.cli.console import load_workload, print_json, print_table
-from tracebed.cli.messages import say, warn
+from tracebed.cli.messages import emit, warn
 from tracebed.cli.options import (
     LATER,
     PATH,
@@ -151,7 +151,7 @@ def replay(
     machine = tb.inventory(inventory)
     settings = settings_of(values, nodes=jobs.provenance.system.nodes)
     least = tb.shortest_replay(jobs, machine, tb.Setup.of(policy, speed=speed, **settings))
-    say(f"tracebed: at {speed:g}x this takes at least {time_text(least)}")
+    emit(f"tracebed: at {speed:g}x this takes at least {time_text(least)}")
     what = f"replaying {policy} on {machine.execution} nodes at {speed:g}x"
     with shown_live(output, what, len(jobs), **shown) as bar:
         run = tb.replay(
@@ -160,7 +160,7 @@ def replay(
             machine,
             work_rate=values["work_rate"],
             on_progress=bar.update,
-            on_step=lambda step: say(f"tracebed: {step}"),
+            on_step=lambda step: emit(f"tracebed: {step}"),
             **common,
             **settings,
             **{name: values[name] for name in ("balance", "clock", "on_node_failure", "drain", "commands")},
@@ -178,7 +178,7 @@ def _recover(folder: Path, output: Path | None, *, replace: bool, as_json: bool)
     assert run.folder is not None
     summary(run, run.folder, as_json)
     if not (folder / "run.json").exists():
-        say(f"tracebed: {folder} is only needed for the output of its jobs, and to resume the replay")
+        emit(f"tracebed: {folder} is only needed for the output of its jobs, and to resume the replay")
     return ExitCode.OK
 
 
@@ -189,7 +189,7 @@ def concluded(run: Run, output: Path, as_json: bool) -> ExitCode:
     if run.info.state != "interrupted":
         return ExitCode.OK
     (reason,) = run.info.interruptions
-    say(f"tracebed: the replay was interrupted ({reason}); {output} has what happened until then")
+    emit(f"tracebed: the replay was interrupted ({reason}); {output} has what happened until then")
     return ExitCode.INTERRUPTED if run.info.stopped_by_signal else ExitCode.UNHEALTHY
 
 
@@ -202,7 +202,7 @@ def _name_rate(calibration: dict[str, Any]) -> None:
 
         low, high = calibration["spread"]
         age_s = (datetime.now(UTC) - datetime.fromisoformat(calibration["created"])).total_seconds()
-        say(
+        emit(
             f"tracebed: work sized by {rate:,.0f} units per core and second (p05 to p95 {low:.2f} to {high:.2f}),"
             f" {calibration['name']}, {time_text(max(0.0, age_s))} old; `tracebed nodes calibrate` measures it again"
         )

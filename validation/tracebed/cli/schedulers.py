@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.api.settings import SETUP_PARTS
-from tracebed.cli.messages import say
+from tracebed.cli.messages import emit
 from tracebed.cli.options import Command, ExtensionName, ExtensionOption, given
 from tracebed.cli.watch import shown_live
 from tracebed.errors import InputError
@@ -100,7 +100,7 @@ def replay_on(
     facts = run.info.batch
     calls = facts["submission_ms"]
     if calls:
-        say(
+        emit(
             f"tracebed: {facts['system']} {facts['version']}, partition {facts['partition']}: a submission took "
             f"{calls['p50']:.0f} ms (median), {calls['p99']:.0f} ms (99 %), at most {calls['max']:.0f} ms"
         )

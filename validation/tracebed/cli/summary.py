@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebed.cli.charts import spell
+from tracebed.cli.charts import duration_text
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.messages import progress
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tracebed.api.types import Step, Workload
 
 
-def finish(
+def write_and_summarize(
     workload: Workload,
     output: Path,
     as_json: bool,
@@ -50,9 +50,9 @@ def finish(
         facts = {"output": str(output), **summary(workload), "sha256": workload.sha256, "step": step}
         print_json("tracebed-workload/1", {**facts, "before": summary(before)} if before else facts)
         return
-    after = _spelt(summary(workload))
+    after = _texts(summary(workload))
     if before is not None:
-        was = _spelt(summary(before))
+        was = _texts(summary(before))
         print_table(["", "before", "after"], [(name, was[name], after[name]) for name in after])
     else:
         click.echo(f"{output}: " + ", ".join(f"{name} {value}" for name, value in after.items()))
@@ -67,7 +67,7 @@ def _last_steps(workload: Workload) -> list[Step]:
     return [step for step in cleaning or steps[-1:] if set(step.counts) - {"jobs before"}]
 
 
-def _spelt(facts: Mapping[str, Any]) -> dict[str, str]:
+def _texts(facts: Mapping[str, Any]) -> dict[str, str]:
     """Return a summary as text."""
     load = facts["offered_load"]
     return {
@@ -75,9 +75,9 @@ def _spelt(facts: Mapping[str, Any]) -> dict[str, str]:
         "malleable": f"{facts['malleable_jobs']:,}",
         "nodes": or_unknown(facts["nodes"]),
         "cores per node": or_unknown(facts["cores_per_node"]),
-        "submitted within": spell(facts["span_s"]),
-        "median run time": spell(facts["median_run_time_s"]),
-        "longest run time": spell(facts["longest_run_time_s"]),
+        "submitted within": duration_text(facts["span_s"]),
+        "median run time": duration_text(facts["median_run_time_s"]),
+        "longest run time": duration_text(facts["longest_run_time_s"]),
         "offered load": "not known" if load is None else f"{load:.3g}",
     }
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebed.cli.messages import Progress, current, progress, say
+from tracebed.cli.messages import Progress, current, progress, emit
 from tracebed.cli.options import OutputPath, json_option
 from tracebed.errors import ExitCode
 from tracebed.outputs import METRICS
@@ -96,10 +96,10 @@ def watch(
                 break
             follower.sleep(period)
     if view is None:
-        say(f"tracebed: {run}: the replay ended before its first job")
+        emit(f"tracebed: {run}: the replay ended before its first job")
     elif view.status == "stopped":
         todo = "the command of the replay with --resume continues it, `tracebed replay --recover` makes a run of it"
-        say(f"tracebed: {follower.source.folder}: the replay was killed or has failed: {todo}")
+        emit(f"tracebed: {follower.source.folder}: the replay was killed or has failed: {todo}")
     return ExitCode.OK
 
 

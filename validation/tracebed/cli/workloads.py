@@ -26,7 +26,7 @@ from tracebed.cli.options import (
     seed_option,
     workload_argument,
 )
-from tracebed.cli.summary import finish
+from tracebed.cli.summary import write_and_summarize
 from tracebed.cli.writers import writer_options, writing_options
 from tracebed.errors import InputError
 
@@ -86,7 +86,7 @@ def convert(
     if as_run:
         _finish_run(workload, source, output, replace, as_json)
     else:
-        finish(workload, output, as_json, writing=writing, replace=replace)
+        write_and_summarize(workload, output, as_json, writing=writing, replace=replace)
 
 
 @click.command()
@@ -153,7 +153,7 @@ def scale(
             arrivals=arrivals,
             system=system_of(system),
         )
-    finish(after, output, as_json, before=before, replace=replace)
+    write_and_summarize(after, output, as_json, before=before, replace=replace)
 
 
 @click.command()
@@ -217,7 +217,7 @@ def malleable(
             kind=kind,
             **settings_from(settings, OF_SIZES),
         )
-    finish(after, output, as_json, replace=replace)
+    write_and_summarize(after, output, as_json, replace=replace)
 
 
 def _finish_run(workload: Workload, source: Path, output: Path, replace: bool, as_json: bool) -> None:

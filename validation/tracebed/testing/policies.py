@@ -74,7 +74,7 @@ def check_policy(
     again = _Case.simulate(instance, before.workload, seed, name)
     before.check_same(again, f"after {cases} other workloads: the policy keeps state between workloads")
     if no_starvation:
-        crowd = _Case.simulate(instance, workloads.crowd(), None, name)
+        crowd = _Case.simulate(instance, workloads.contended_workload(), None, name)
         wide = float(crowd.run.jobs.loc[crowd.run.jobs["job_id"] == "wide", "start"].iloc[0])
         crowd.require(wide <= 100.0, f"the job that needs all nodes starves: it starts at {wide:g} s")
 
@@ -91,7 +91,7 @@ class _Case:
 
     @classmethod
     def simulate(cls, policy: Policy, workload: Workload, seed: int | None, name: str) -> _Case:
-        watched = _Watched(policy, lambda text: _fail(name, seed, text))
+        watched = _ReadOnlyPolicy(policy, lambda text: _fail(name, seed, text))
         machine = nodes_of(workload.provenance.system)
         with _seeded(random.randrange(2**32)):
             run = predict(workload, machine, cast(Policy, watched), engine="python")
@@ -180,7 +180,7 @@ CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_
 
 
 @dataclass(frozen=True)
-class _Watched:
+class _ReadOnlyPolicy:
     """A policy that fails the check if a step does anything but read the state."""
 
     policy: Policy
@@ -201,7 +201,7 @@ class _Watched:
         steps = self.policy.decide(state)
         while True:
             before = _snapshot(state)
-            with self._alone():
+            with self._without_side_effects():
                 decision = next(steps, None)
             if _snapshot(state) != before:
                 self.fail("the policy modifies the scheduler state")
@@ -210,7 +210,7 @@ class _Watched:
             yield decision
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _without_side_effects(self) -> Iterator[None]:
         """Fail the check if the block reads a clock or opens a file."""
 
         def refused(what: str) -> Callable[..., Any]:

@@ -96,9 +96,9 @@ class _ProviderCheck:
         self.channels.append(channel)
         return channel
 
-    def greeted(self, node: Node) -> _Talk:
+    def connected(self, node: Node) -> _AgentConnection:
         """Start an agent, and return the conversation with it after `hello`."""
-        talk = _Talk(self.run(node), self.patience_s)
+        talk = _AgentConnection(self.run(node), self.patience_s)
         talk.send(
             type="hello",
             protocol=PROTOCOL,
@@ -107,7 +107,7 @@ class _ProviderCheck:
             spool=self.provider.spool(node),
             calibrate=False,
         )
-        talk.hear("hello")
+        talk.receive("hello")
         return talk
 
     def addresses(self) -> None:
@@ -121,10 +121,10 @@ class _ProviderCheck:
 
     def agents(self) -> None:
         """Check that agents run on all nodes at once, and end with their input."""
-        talks: list[_Talk] = []
+        talks: list[_AgentConnection] = []
 
         def start(node: Node) -> None:
-            talks.append(self.greeted(node))
+            talks.append(self.connected(node))
 
         errors = concurrently([partial(start, node) for node in self.group.nodes], self.provider.fan_out)
         _demand(not errors, f"`run` may be called from several threads, but raised {errors[:1]}")
@@ -137,26 +137,26 @@ class _ProviderCheck:
             _demand(bool(talk.channel.exit_reason()), "`exit_reason` states how the command ended")
 
     def failure(self) -> None:
-        talk = _Talk(self.run(self.group.nodes[0], "--nonsense"), self.patience_s)
+        talk = _AgentConnection(self.run(self.group.nodes[0], "--nonsense"), self.patience_s)
         talk.await_end("the output ends with the command")
         _demand("usage: " in talk.channel.exit_reason(), "`exit_reason` contains the last line of the standard error")
         _demand(talk.channel.poll() in (1, None), "`poll` returns the exit status 1, or None if it is unknown")
 
     def flood(self) -> None:
         """Check that no bytes are lost while neither side reads."""
-        talk = self.greeted(self.group.nodes[0])
+        talk = self.connected(self.group.nodes[0])
         for number in range(FLOOD):
             talk.send(type="kill", job=f"unknown {number}", reason="x" * 1000)
-        jobs = [talk.hear("error")["job"] for _ in range(FLOOD)]
+        jobs = [talk.receive("error")["job"] for _ in range(FLOOD)]
         _demand(jobs == [f"unknown {number}" for number in range(FLOOD)], "messages arrive complete and in order")
         talk.channel.kill()
 
     def files(self) -> None:
         """Check that the files of a job are fetched."""
         node = self.group.nodes[-1]
-        talk = self.greeted(node)
+        talk = self.connected(node)
         talk.launch(node, "files", 10)
-        _demand(talk.hear("ended")["state"] == "completed", "the spool of a node can be written")
+        _demand(talk.receive("ended")["state"] == "completed", "the spool of a node can be written")
         talk.channel.kill()
         if self.provider.shared:
             _demand(Path(self.provider.spool(node)) == self.folder, "shared nodes write to the folder of the replay")
@@ -168,9 +168,9 @@ class _ProviderCheck:
         """Check that a killed agent and its ranks are gone, so that the same job can run again."""
         node = self.group.nodes[0]
         for _ in range(2):
-            talk = self.greeted(node)
+            talk = self.connected(node)
             talk.launch(node, "killed", 10**9)
-            talk.hear("started")
+            talk.receive("started")
             talk.channel.kill()
             talk.channel.kill()
             talk.channel.close()
@@ -180,7 +180,7 @@ class _ProviderCheck:
             channel.kill()
 
 
-class _Talk:
+class _AgentConnection:
     """A conversation with an agent."""
 
     def __init__(self, channel: Channel, patience_s: float) -> None:
@@ -220,7 +220,7 @@ class _Talk:
             duty=0,
         )
 
-    def hear(self, kind: str) -> dict[str, Any]:
+    def receive(self, kind: str) -> dict[str, Any]:
         """Return the next message of a kind."""
         until = time.monotonic() + self.patience_s
         while True:

@@ -49,7 +49,7 @@ def draw(seed: int, *, cores: int = 4) -> Workload:
     return Workload(pd.DataFrame(rows), Provenance(system=System(machine, cores, "drawn")))
 
 
-def crowd(nodes: int = 4) -> Workload:
+def contended_workload(nodes: int = 4) -> Workload:
     """Return a workload of one job that needs all nodes and a stream of one-node jobs, some of which always run."""
     narrow = [{"submit_time": 2.5 * at, "run_time": 10.0, "nodes": 1} for at in range(200)]
     rows = [*narrow, {"submit_time": 1.0, "run_time": 10.0, "nodes": nodes}]

@@ -178,7 +178,7 @@ def with_interval(value: Any, found: Mapping[str, float] | None) -> Any:
     return f"{cell(value)} ({cell(found['low'])} to {cell(found['high'])})"
 
 
-def keep(perturbed: pd.DataFrame, folder: Path) -> None:
+def write_figures(perturbed: pd.DataFrame, folder: Path) -> None:
     """Write the metrics into the folder of the run whose input was perturbed."""
     with replacing(folder / PERTURBED) as stream:
         perturbed.to_csv(stream, index=False)
@@ -186,11 +186,11 @@ def keep(perturbed: pd.DataFrame, folder: Path) -> None:
 
 def figures_of(folder: Path, own: Mapping[str, Any]) -> pd.DataFrame:
     """Return the metrics of the runs with perturbed input in the folder of a run, else of the run alone (`own`)."""
-    perturbed = kept(folder)
+    perturbed = read_figures(folder)
     return pd.DataFrame([{name: own[name] for name in all_metrics()}]) if perturbed is None else perturbed
 
 
-def kept(folder: Path) -> pd.DataFrame | None:
+def read_figures(folder: Path) -> pd.DataFrame | None:
     """Return the metrics in the folder of a run, with the names of the inputs, or None if there are none.
 
     Raises:

@@ -40,8 +40,8 @@ def flag_gaps(records: Records, longer: float = 2 * HOUR, drop: bool = False) ->
 def flag_bursts(records: Records, jobs: int = 100, within: float = 60.0, drop: bool = False) -> Effect:
     """Flag bursts: `jobs` or more jobs submitted by one user within `within` s."""
     user, _ = records.codes("user")
-    crowd = _crowd(user, records.floats("submit_time"), within)
-    return flagged(records, crowd >= jobs, "burst", drop, _crowded(crowd, within), ())
+    crowd = _largest_groups(user, records.floats("submit_time"), within)
+    return flagged(records, crowd >= jobs, "burst", drop, _reason_of_group(crowd, within), ())
 
 
 def flag_storms(
@@ -53,8 +53,8 @@ def flag_storms(
     short = records.floats("run_time") < shorter
     kind = np.unique(np.stack([user, nodes]), axis=1, return_inverse=True)[1].reshape(-1)
     crowd = np.zeros(len(records), np.int64)
-    crowd[short] = _crowd(kind[short], records.floats("submit_time")[short], within)
-    return flagged(records, crowd >= jobs, "storm", drop, _crowded(crowd, within), ())
+    crowd[short] = _largest_groups(kind[short], records.floats("submit_time")[short], within)
+    return flagged(records, crowd >= jobs, "storm", drop, _reason_of_group(crowd, within), ())
 
 
 def flag_flurries(
@@ -88,7 +88,7 @@ def _median_count(places: IntArray) -> float:
     return float(np.mean([counts[place - absent] if place >= absent else 0 for place in middle]))
 
 
-def _crowd(groups: IntArray, times: FloatArray, within: float) -> IntArray:
+def _largest_groups(groups: IntArray, times: FloatArray, within: float) -> IntArray:
     """Return for each job the largest number of jobs of its group in any interval of `within` s that contains it.
 
     It suffices to consider the intervals that begin at a job. The result for a job is the maximum count of the
@@ -128,5 +128,5 @@ def _highest(counts: IntArray, first: IntArray) -> IntArray:
     return result
 
 
-def _crowded(crowd: IntArray, within: float) -> Any:
+def _reason_of_group(crowd: IntArray, within: float) -> Any:
     return lambda rows: [f"{crowd[row]:,} jobs of one user within {within:g} s" for row in rows]

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tracebed.converters.cleaning.steps import checked
 from tracebed.converters.workload import MAX_SIZE, System
 from tracebed.errors import InputError
-from tracebed.yaml_file import YamlFile, shown
+from tracebed.yaml_file import YamlFile, abbreviated
 
 SHIPPED = files("tracebed.converters") / "recipes"
 HINT = "`tracebed clean --recipe cori-knl --show` prints a recipe"
@@ -122,11 +122,11 @@ def _step(item: Any, index: int, source: YamlFile) -> Step:
         item = {item: None}
     if not isinstance(item, dict) or len(item) != 1:
         raise source.error(
-            f"step {shown(item)} is not a step", "steps", index, hint="use name, or name: {parameter: value}"
+            f"step {abbreviated(item)} is not a step", "steps", index, hint="use name, or name: {parameter: value}"
         )
     [(name, parameters)] = item.items()
     if not isinstance(parameters, dict | None):
-        what = f"step {shown(name)}: {shown(parameters)} is not a mapping"
+        what = f"step {abbreviated(name)}: {abbreviated(parameters)} is not a mapping"
         raise source.error(what, "steps", index, hint="use name: {parameter: value}")
     try:
         return str(name), checked(str(name), {str(key): value for key, value in (parameters or {}).items()})

@@ -20,7 +20,7 @@ from tracebed.converters.scaling import seconds_since_start
 from tracebed.converters.workload import MAX_EXACT, BoolArray
 from tracebed.errors import InputError
 from tracebed.states import JobState
-from tracebed.yaml_file import shown
+from tracebed.yaml_file import abbreviated
 
 
 def drop_copies(records: Records) -> Effect:
@@ -315,7 +315,7 @@ def _fitting(value: Any, kind: Any, parameter: str) -> Any:
         or (kind == str | float | None and number)
     ):
         return value
-    raise InputError(f"{parameter} {shown(value)} is not {KINDS[kind]}")
+    raise InputError(f"{parameter} {abbreviated(value)} is not {KINDS[kind]}")
 
 
 def _choice(step: str, name: str, value: str, choices: Sequence[str]) -> str:

@@ -20,7 +20,14 @@ import pandas as pd
 from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.json_jobs import Item, load, plain
-from tracebed.converters.formats.tools.kept import columns_of, extras_of, notes_of, ready, unheld, warn_of
+from tracebed.converters.formats.tools.kept import (
+    columns_of,
+    extras_of,
+    notes_of,
+    simulated_jobs,
+    unsupported_columns,
+    warn_of_unsupported,
+)
 from tracebed.converters.workload import Kind, Provenance, Step, System, Workload
 from tracebed.errors import InputError, tolerate
 
@@ -71,10 +78,12 @@ def write(workload: Workload, file: BinaryIO, *, version: str = "5") -> None:
     """
     if version not in DELAY:
         raise InputError(f"unknown Batsim version {version}", hint=f"use {' or '.join(DELAY)}")
-    workload, counts = ready(workload, "Batsim")
+    workload, counts = simulated_jobs(workload, "Batsim")
     machine = _machine(workload)
     tolerate({**counts, **_losses(workload, machine)})
-    warn_of(list(unheld(workload, HELD)), "Batsim", "kept in extra_data, which Batsim passes to the scheduler")
+    warn_of_unsupported(
+        list(unsupported_columns(workload, HELD)), "Batsim", "kept in extra_data, which Batsim passes to the scheduler"
+    )
     delays = {time: f"delay_{time:g}_{number}" for number, time in enumerate(np.unique(_delays(workload)).tolist())}
     names = ("job_id", "submit_time", "nodes", "time_limit")
     rows = zip(*(workload.column(name).tolist() for name in names), _delays(workload).tolist(), strict=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracebed.converters.formats.tools.columns import Columns, want
+from tracebed.converters.formats.tools.columns import Columns, column_spec
 from tracebed.converters.formats.tools.site import Derived, Site
 from tracebed.converters.workload import System
 
@@ -33,18 +33,18 @@ SITE = Site(
     (frozenset({"job", "host name", "partition", "elapsed secs", "nodes allocated"}),),
     "America/Los_Angeles",
     {
-        "job_id": want("text", "job", needed=True),
-        "machine": want("label", "host name"),
-        "user": want("label", "user"),
-        "group": want("label", "project", "account name"),
-        "partition": want("label", "partition", needed=True),
-        "queue": want("label", "qos"),
-        "submit_time": want("time", "submit", needed=True),
-        "logged_start": want("time", "start", needed=True),
-        "logged_end": want("time", "end", needed=True),
-        "elapsed": want("number", "elapsed secs"),
-        "nodes": want("number", "nodes allocated", needed=True),
-        "hours": want("number", "raw hours"),
+        "job_id": column_spec("text", "job", needed=True),
+        "machine": column_spec("label", "host name"),
+        "user": column_spec("label", "user"),
+        "group": column_spec("label", "project", "account name"),
+        "partition": column_spec("label", "partition", needed=True),
+        "queue": column_spec("label", "qos"),
+        "submit_time": column_spec("time", "submit", needed=True),
+        "logged_start": column_spec("time", "start", needed=True),
+        "logged_end": column_spec("time", "end", needed=True),
+        "elapsed": column_spec("number", "elapsed secs"),
+        "nodes": column_spec("number", "nodes allocated", needed=True),
+        "hours": column_spec("number", "raw hours"),
     },
     _derive,
     System(),

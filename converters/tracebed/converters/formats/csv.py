@@ -17,7 +17,7 @@ import pyarrow.compute
 import pyarrow.csv as pc
 
 from tracebed.converters.formats.format import Format, Marks
-from tracebed.converters.formats.tools.cast import short
+from tracebed.converters.formats.tools.cast import abbreviated
 from tracebed.converters.formats.tools.columns import unreadable
 from tracebed.converters.formats.tools.files import MAX_LINE, PARQUET, Input
 from tracebed.converters.workload import SCHEMA, Provenance, RowError, Step, Workload, dtype_of
@@ -124,7 +124,7 @@ def _refuse_hexadecimal(file: Input, above: int, types: Mapping[str, pa.DataType
             row = found.index(pa.scalar(True)).as_py()
             if row >= 0:
                 value = texts.column(name)[row].as_py()
-                what = f"{name} {short(value)} is not a whole number"
+                what = f"{name} {abbreviated(value)} is not a whole number"
                 raise InputError(what, where=_place(file, above, row + 1), hint="write the number in decimal digits")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracebed.converters.formats.tools.amounts import first_positive
-from tracebed.converters.formats.tools.columns import Columns, want
+from tracebed.converters.formats.tools.columns import Columns, column_spec
 from tracebed.converters.formats.tools.site import Derived, Site
 from tracebed.converters.formats.tools.states import slurm_states
 from tracebed.converters.workload import System
@@ -32,21 +32,21 @@ SITE = Site(
     (frozenset({"job_id", "wallclock_req", "nodes_req", "processors_req"}),),
     "America/Denver",
     {
-        "job_id": want("text", "job_id", needed=True),
-        "user": want("label", "user"),
-        "group": want("label", "account"),
-        "partition": want("label", "partition"),
-        "queue": want("label", "qos"),
-        "time_limit": want("number", "wallclock_req", needed=True),
-        "nodes": want("number", "nodes_req", needed=True),
-        "cores": want("number", "processors_req"),
-        "extra_gpus": want("number", "gpus_req"),
-        "memory": want("number", "mem_req"),
-        "submit_time": want("time", "submit_time", needed=True),
-        "logged_start": want("time", "start_time", needed=True),
-        "logged_end": want("time", "end_time", needed=True),
-        "run_time": want("number", "run_time"),
-        "state": want("label", "state"),
+        "job_id": column_spec("text", "job_id", needed=True),
+        "user": column_spec("label", "user"),
+        "group": column_spec("label", "account"),
+        "partition": column_spec("label", "partition"),
+        "queue": column_spec("label", "qos"),
+        "time_limit": column_spec("number", "wallclock_req", needed=True),
+        "nodes": column_spec("number", "nodes_req", needed=True),
+        "cores": column_spec("number", "processors_req"),
+        "extra_gpus": column_spec("number", "gpus_req"),
+        "memory": column_spec("number", "mem_req"),
+        "submit_time": column_spec("time", "submit_time", needed=True),
+        "logged_start": column_spec("time", "start_time", needed=True),
+        "logged_end": column_spec("time", "end_time", needed=True),
+        "run_time": column_spec("number", "run_time"),
+        "state": column_spec("label", "state"),
     },
     _derive,
     System(2618, 36, "NREL Eagle"),

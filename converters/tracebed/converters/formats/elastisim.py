@@ -23,7 +23,14 @@ from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools import elastisim_models as models
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.json_jobs import Item, load, plain
-from tracebed.converters.formats.tools.kept import columns_of, extras_of, notes_of, ready, unheld, warn_of
+from tracebed.converters.formats.tools.kept import (
+    columns_of,
+    extras_of,
+    notes_of,
+    simulated_jobs,
+    unsupported_columns,
+    warn_of_unsupported,
+)
 from tracebed.converters.speedup import Speedup
 from tracebed.converters.workload import Kind, Provenance, Step, System, Workload
 from tracebed.errors import InputError, tolerate
@@ -123,12 +130,12 @@ def write_folder(workload: Workload, folder: Path, *, iterations: int = 10, kass
     """
     if iterations < 1:
         raise InputError(f"invalid number of iterations {iterations}", hint="use at least 1")
-    workload, counts = ready(workload, "ElastiSim")
+    workload, counts = simulated_jobs(workload, "ElastiSim")
     jobs, files = _jobs(workload, iterations, kassel_inflation)
     machine = _machine(workload)
     tolerate({**counts, **_losses(workload, machine)})
-    beyond = unheld(workload, HELD)
-    warn_of(list(beyond), "ElastiSim", "kept as attributes, which ElastiSim only passes to the scheduler")
+    beyond = unsupported_columns(workload, HELD)
+    warn_of_unsupported(list(beyond), "ElastiSim", "kept as attributes, which ElastiSim only passes to the scheduler")
     lines = ",\n".join(json.dumps(job) for job in jobs)
     (folder / "jobs.json").write_text(f'{{"jobs": [\n{lines}\n],\n"{OURS}": {workload.provenance.to_json()}}}\n')
     (folder / "platform.xml").write_text(PLATFORM.format(last=machine - 1))
@@ -380,7 +387,7 @@ def _row(job: Item, neighbors: Neighbors, counts: Counter[str], ours: bool) -> d
         row["run_time"] = _seconds(model, arguments, nodes, neighbors)
         if not ours and least < most:
             row["speedup"], row["speedup_parameters"] = _speedup(model, arguments, (least, nodes, most), neighbors)
-    except models.CannotTell:
+    except models.UnsupportedModelError:
         counts["jobs whose application model does not determine the run time, run time unknown"] += 1
     return row
 

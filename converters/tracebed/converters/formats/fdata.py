@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracebed.converters.formats.tools.columns import Columns, want
+from tracebed.converters.formats.tools.columns import Columns, column_spec
 from tracebed.converters.formats.tools.site import Derived, Site
 from tracebed.converters.formats.tools.states import statuses
 from tracebed.converters.workload import System
@@ -38,16 +38,16 @@ SITE = Site(
     (frozenset({"jid", "adt", "sdt", "edt", "nnumr", "elpl"}),),
     "Asia/Tokyo",
     {
-        "job_id": want("text", "jid", needed=True),
-        "user": want("label", "usr"),
-        "submit_time": want("time", "adt", needed=True),
-        "logged_start": want("time", "sdt", needed=True),
-        "logged_end": want("time", "edt", needed=True),
-        "time_limit": want("number", "elpl", needed=True),
-        "requested nodes": want("number", "nnumr", needed=True),
-        "cores": want("number", "cnumr"),
-        "allocated nodes": want("number", "nnuma"),
-        "state": want("label", "exit state"),
+        "job_id": column_spec("text", "jid", needed=True),
+        "user": column_spec("label", "usr"),
+        "submit_time": column_spec("time", "adt", needed=True),
+        "logged_start": column_spec("time", "sdt", needed=True),
+        "logged_end": column_spec("time", "edt", needed=True),
+        "time_limit": column_spec("number", "elpl", needed=True),
+        "requested nodes": column_spec("number", "nnumr", needed=True),
+        "cores": column_spec("number", "cnumr"),
+        "allocated nodes": column_spec("number", "nnuma"),
+        "state": column_spec("label", "exit state"),
     },
     _derive,
     System(158_976, 48, "RIKEN Fugaku"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracebed.converters.formats.tools.amounts import first_positive
-from tracebed.converters.formats.tools.columns import Columns, relabel, want
+from tracebed.converters.formats.tools.columns import Columns, column_spec, relabel
 from tracebed.converters.formats.tools.site import Derived, Site
 from tracebed.converters.workload import System
 from tracebed.states import JobState
@@ -32,17 +32,17 @@ SITE = Site(
     (frozenset({"allocation_id", "primary_job_id", "job_submit_time", "begin_time"}),),
     "America/Los_Angeles",
     {
-        "job_id": want("text", "primary_job_id", needed=True),
-        "user": want("label", "hashed_user_id", "user_id", "user_name"),
-        "group": want("label", "hashed_account", "account"),
-        "queue": want("label", "queue"),
-        "limit": want("number", "time_limit", needed=True),
-        "nodes": want("number", "num_nodes", needed=True),
-        "extra_gpus": want("number", "num_gpus"),
-        "submit_time": want("time", "job_submit_time", needed=True),
-        "logged_start": want("time", "begin_time", needed=True),
-        "logged_end": want("time", "end_time", needed=True),
-        "exit": want("number", "exit_status"),
+        "job_id": column_spec("text", "primary_job_id", needed=True),
+        "user": column_spec("label", "hashed_user_id", "user_id", "user_name"),
+        "group": column_spec("label", "hashed_account", "account"),
+        "queue": column_spec("label", "queue"),
+        "limit": column_spec("number", "time_limit", needed=True),
+        "nodes": column_spec("number", "num_nodes", needed=True),
+        "extra_gpus": column_spec("number", "num_gpus"),
+        "submit_time": column_spec("time", "job_submit_time", needed=True),
+        "logged_start": column_spec("time", "begin_time", needed=True),
+        "logged_end": column_spec("time", "end_time", needed=True),
+        "exit": column_spec("number", "exit_status"),
     },
     _derive,
     System(795, 44, "LLNL Lassen"),

@@ -68,10 +68,10 @@ class PbsRecord:
         if not text:
             return math.nan
         if not NUMBER.match(text):
-            raise self.wrong(name, "a number")
+            raise self.error(name, "a number")
         return float(text) or math.nan
 
-    def wrong(self, name: str, what: str) -> InputError:
+    def error(self, name: str, what: str) -> InputError:
         """Return the error for an invalid value."""
         text = self.values[name][:40]
         return InputError(f"{name}={text} is not {what}", where=self.place, hint="correct or remove the line")
@@ -81,7 +81,7 @@ class PbsRecord:
         text = self.values.get("Resource_List.walltime", "")
         limit = span(text) if text else math.nan
         if limit is None:
-            raise self.wrong("Resource_List.walltime", "a time such as 12:00:00")
+            raise self.error("Resource_List.walltime", "a time such as 12:00:00")
         return limit or math.nan
 
     def memory(self, name: str) -> float:
@@ -91,7 +91,7 @@ class PbsRecord:
             return math.nan
         found = MEMORY.match(text)
         if not found:
-            raise self.wrong(name, "an amount of memory such as 16gb")
+            raise self.error(name, "an amount of memory such as 16gb")
         scale = 1024.0 ** " kmgtp".index(found[2].lower() or " ") * (8.0 if found[3].lower() == "w" else 1.0)
         return float(found[1]) * scale / 2.0**20 or math.nan
 
@@ -121,7 +121,7 @@ class PbsRecord:
             for part in slots.split(",") if slots else ["0"]:
                 found = SLOTS.match(part)
                 if not found:
-                    raise self.wrong("exec_host", "a list of nodes and cores such as n1/0-15+n2/0*16")
+                    raise self.error("exec_host", "a list of nodes and cores such as n1/0-15+n2/0*16")
                 first, last, times = found.groups()
                 cores += int(times) if times else max(int(last) - int(first), 0) + 1 if last else 1
         return len(hosts), cores
@@ -135,17 +135,17 @@ class PbsRecord:
             resources = dict(item.split("=", 1) for item in [first, *rest] if "=" in item)
             each = [resources.get(pbs) or resources.get(torque) or "" for pbs, torque in SPELLINGS]
             if not all(re.match(r"\d{0,9}$", text) for text in each):
-                raise self.wrong(name, "chunks such as 2:ncpus=16")
+                raise self.error(name, "chunks such as 2:ncpus=16")
             nodes, cores, gpus = nodes + count, cores + count * int(each[0] or 1), gpus + count * int(each[1] or 0)
         return nodes, cores, gpus
 
     def gpus(self) -> float:
         """Return the requested GPUs, NaN if there are none."""
         named = self.number("Resource_List.ngpus")
-        chunks = [self.requested(f"Resource_List.{name}")[2] for name in ("nodes", "select") if self.has(name)]
+        chunks = [self.requested(f"Resource_List.{name}")[2] for name in ("nodes", "select") if self.has_resource(name)]
         return named if named > 0 else float(max(chunks, default=0)) or math.nan
 
-    def has(self, name: str) -> bool:
+    def has_resource(self, name: str) -> bool:
         """Return whether the record has the value `Resource_List.name`."""
         return bool(self.values.get(f"Resource_List.{name}"))
 
@@ -160,20 +160,20 @@ class PbsRecords:
     deleted: dict[str, PbsRecord] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
-    def take(self, kind: str, record: PbsRecord) -> None:
+    def add(self, kind: str, record: PbsRecord) -> None:
         """Add the record of the next line."""
         if "[]" in record.job:
             self.counts["records of whole job arrays, left out (tasks have their own records)"] += 1
         elif kind == "E":
             record.deleted = self.deleted.pop(record.job, None) is not None
-            self._over(record)
+            self._add_ended(record)
         elif kind == "R":
             run = record if "start" in record.values else self.started.get(record.job)
             if run is None:
                 self.counts["reruns without a record of the run, left out"] += 1
             else:
                 run.status, run.ended = RecordState.REQUEUED, record.stamp
-                self._over(run)
+                self._add_ended(run)
         elif kind == "S":
             self.started[record.job] = record
         elif kind == "Q":
@@ -184,13 +184,13 @@ class PbsRecords:
         else:
             self.counts["records of other kinds, left out"] += 1
 
-    def _over(self, record: PbsRecord) -> None:
+    def _add_ended(self, record: PbsRecord) -> None:
         self.jobs.append(record)
         self.started.pop(record.job, None)
         if record.status != RecordState.REQUEUED:
             self.queued.pop(record.job, None)
 
-    def finish(self) -> None:
+    def add_unended(self) -> None:
         """Add the jobs that did not end or did not start."""
         for job, last in self.deleted.items():
             begun, queued = self.started.pop(job, None), self.queued.pop(job, None)
@@ -234,7 +234,7 @@ def read_log(
     records = PbsRecords()
     for file in files:
         _read(file, records, keep_extra)
-    records.finish()
+    records.add_unended()
     if not records.jobs:
         raise InputError("contains no jobs that ended", where=files[0].where, hint="add the files of later days")
     jobs = records.jobs
@@ -296,7 +296,7 @@ def _read(file: Input, records: PbsRecords, keep_extra: bool) -> None:
         except InputError as error:
             broken, last = error, None
             continue
-        records.take(kind, last)
+        records.add(kind, last)
     cut = broken is not None or (last is not None and last.values.get("end") and "resources_used" not in line)
     if cut and not file.data.endswith(b"\n"):
         records.counts["last line of a file cut off, left out"] += 1
@@ -363,8 +363,8 @@ def _status(job: PbsRecord, over: bool) -> str:
         return ""
     text = job.values["Exit_status"]
     if not re.match(r"-?\d{1,9}$", text):
-        raise job.wrong("Exit_status", "a whole number")
-    return pbs_exit(int(text), torque=not job.has("select"), deleted=job.deleted, over=over)
+        raise job.error("Exit_status", "a whole number")
+    return pbs_exit(int(text), torque=not job.has_resource("select"), deleted=job.deleted, over=over)
 
 
 def _extras(jobs: Sequence[PbsRecord]) -> dict[str, pd.Series[Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracebed.converters.formats.tools.columns import Columns, want
+from tracebed.converters.formats.tools.columns import Columns, column_spec
 from tracebed.converters.formats.tools.site import Derived, Site
 from tracebed.converters.formats.tools.states import slurm_states
 from tracebed.converters.workload import System
@@ -44,21 +44,21 @@ SITE = Site(
     (TIMES | {"num_nodes_req", "num_nodes_alloc"}, TIMES | {"num_nodes", "num_cpus", "cpus_alloc_layout"}),
     "Europe/Rome",
     {
-        "job_id": want("text", "job_id", needed=True),
-        "user": want("label", "user_id"),
-        "group": want("label", "group_id"),
-        "partition": want("label", "partition"),
-        "queue": want("label", "qos"),
-        "limit": want("number", "time_limit", needed=True),
-        "nodes": want("number", "num_nodes_req", "num_nodes", "num_nodes_alloc", needed=True),
-        "allocated nodes": want("number", "num_nodes_alloc"),
-        "cores": want("number", "num_cores_req", "num_cpus_req", "num_cpus"),
-        "allocated cores": want("number", "num_cores_alloc", "num_cpus_alloc"),
-        "extra_gpus": want("number", "num_gpus_req", "num_gpus_alloc"),
-        "submit_time": want("time", "submit_time", needed=True),
-        "logged_start": want("time", "start_time", needed=True),
-        "logged_end": want("time", "end_time", needed=True),
-        "state": want("label", "job_state"),
+        "job_id": column_spec("text", "job_id", needed=True),
+        "user": column_spec("label", "user_id"),
+        "group": column_spec("label", "group_id"),
+        "partition": column_spec("label", "partition"),
+        "queue": column_spec("label", "qos"),
+        "limit": column_spec("number", "time_limit", needed=True),
+        "nodes": column_spec("number", "num_nodes_req", "num_nodes", "num_nodes_alloc", needed=True),
+        "allocated nodes": column_spec("number", "num_nodes_alloc"),
+        "cores": column_spec("number", "num_cores_req", "num_cpus_req", "num_cpus"),
+        "allocated cores": column_spec("number", "num_cores_alloc", "num_cpus_alloc"),
+        "extra_gpus": column_spec("number", "num_gpus_req", "num_gpus_alloc"),
+        "submit_time": column_spec("time", "submit_time", needed=True),
+        "logged_start": column_spec("time", "start_time", needed=True),
+        "logged_end": column_spec("time", "end_time", needed=True),
+        "state": column_spec("label", "job_state"),
     },
     _derive,
     System(980, CORES, "CINECA Marconi100"),

@@ -17,7 +17,7 @@ import pandas as pd
 
 from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.amounts import amount, first_positive, parsed, span
-from tracebed.converters.formats.tools.columns import ASSUMED_UTC, Columns, read_columns, relabel, want
+from tracebed.converters.formats.tools.columns import ASSUMED_UTC, Columns, column_spec, read_columns, relabel
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.machines import one_machine
 from tracebed.converters.formats.tools.sacct_text import FIELDS, SacctHeader, one_line_each
@@ -27,28 +27,28 @@ from tracebed.converters.workload import BoolArray, FloatArray, System
 from tracebed.errors import InputError
 
 WANTED = {
-    "job": want("text", "jobid", "jobidraw", needed=True),
-    "cluster": want("label", "cluster"),
-    "submit": want("time", "submit", needed=True),
-    "eligible": want("time", "eligible"),
-    "start": want("time", "start"),
-    "end": want("time", "end"),
-    "elapsed": want("label", "elapsedraw", "elapsed"),
-    "limit": want("label", "timelimit"),
-    "limit in minutes": want("label", "timelimitraw"),
-    "state": want("label", "state"),
-    "nodes": want("label", "nnodes", "allocnodes"),
-    "requested nodes": want("label", "reqnodes"),
-    "cpus": want("label", "ncpus", "alloccpus"),
-    "requested cpus": want("label", "reqcpus"),
-    "resources": want("label", "alloctres"),
-    "requested resources": want("label", "reqtres"),
-    "memory": want("label", "reqmem"),
-    "user": want("label", "user", "uid"),
-    "account": want("label", "account", "group"),
-    "partition": want("label", "partition"),
-    "qos": want("label", "qos"),
-    "node list": want("label", "nodelist"),
+    "job": column_spec("text", "jobid", "jobidraw", needed=True),
+    "cluster": column_spec("label", "cluster"),
+    "submit": column_spec("time", "submit", needed=True),
+    "eligible": column_spec("time", "eligible"),
+    "start": column_spec("time", "start"),
+    "end": column_spec("time", "end"),
+    "elapsed": column_spec("label", "elapsedraw", "elapsed"),
+    "limit": column_spec("label", "timelimit"),
+    "limit in minutes": column_spec("label", "timelimitraw"),
+    "state": column_spec("label", "state"),
+    "nodes": column_spec("label", "nnodes", "allocnodes"),
+    "requested nodes": column_spec("label", "reqnodes"),
+    "cpus": column_spec("label", "ncpus", "alloccpus"),
+    "requested cpus": column_spec("label", "reqcpus"),
+    "resources": column_spec("label", "alloctres"),
+    "requested resources": column_spec("label", "reqtres"),
+    "memory": column_spec("label", "reqmem"),
+    "user": column_spec("label", "user", "uid"),
+    "account": column_spec("label", "account", "group"),
+    "partition": column_spec("label", "partition"),
+    "qos": column_spec("label", "qos"),
+    "node list": column_spec("label", "nodelist"),
 }
 NEEDED = (("jobid", "jobidraw"), ("submit",), ("end", "elapsed", "elapsedraw"))
 USED = frozenset(name for wanted in WANTED.values() for name in wanted.names)

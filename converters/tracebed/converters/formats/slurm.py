@@ -14,7 +14,7 @@ import numpy as np
 
 from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.formats.tools.kept import ready, unheld, warn_of
+from tracebed.converters.formats.tools.kept import simulated_jobs, unsupported_columns, warn_of_unsupported
 from tracebed.converters.workload import Kind, Workload
 from tracebed.errors import InputError, tolerate
 
@@ -56,11 +56,11 @@ def write(workload: Workload, file: BinaryIO, *, speed: float = 1.0) -> None:
     """
     if not 0 < speed < np.inf:
         raise InputError(f"invalid speed {speed}", hint="use a number above 0")
-    workload, counts = ready(workload, "Slurm")
+    workload, counts = simulated_jobs(workload, "Slurm")
     submit, run, limit = (workload.floats(name) / speed for name in ("submit_time", "run_time", "time_limit"))
     minutes = np.maximum(1.0, np.ceil(limit / 60.0))
     tolerate({**counts, **_losses(workload, limit)})
-    warn_of(list(unheld(workload, HELD)), "the script", "left out")
+    warn_of_unsupported(list(unsupported_columns(workload, HELD)), "the script", "left out")
     file.write(SCRIPT.format(jobs=f"{len(workload):,}", span=submit[-1], speed=speed).encode())
     names = ("job_id", "nodes", "cores_per_node")
     rows = zip(*(workload.column(name).tolist() for name in names), submit, minutes, run, strict=True)

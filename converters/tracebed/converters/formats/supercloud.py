@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.formats.tools.amounts import first_positive
-from tracebed.converters.formats.tools.columns import Columns, relabel, want
+from tracebed.converters.formats.tools.columns import Columns, column_spec, relabel
 from tracebed.converters.formats.tools.site import Derived, Site
 from tracebed.converters.formats.tools.states import slurm_states
 from tracebed.converters.workload import FloatArray, System
@@ -80,20 +80,20 @@ SITE = Site(
     (frozenset({"id_job", "time_submit", "tres_alloc", "nodes_alloc", "timelimit"}),),
     "America/New_York",
     {
-        "job_id": want("text", "id_job", needed=True),
-        "user": want("label", "id_user"),
-        "group": want("label", "account"),
-        "partition": want("label", "partition"),
-        "queue": want("label", "id_qos"),
-        "limit": want("number", "timelimit", needed=True),
-        "nodes": want("number", "nodes_alloc", needed=True),
-        "cores": want("number", "cpus_req", needed=True),
-        "submit_time": want("time", "time_submit", needed=True),
-        "logged_start": want("time", "time_start", needed=True),
-        "logged_end": want("time", "time_end", needed=True),
-        "state": want("label", "state"),
-        "allocated": want("label", "tres_alloc", needed=True),
-        "requested": want("label", "tres_req"),
+        "job_id": column_spec("text", "id_job", needed=True),
+        "user": column_spec("label", "id_user"),
+        "group": column_spec("label", "account"),
+        "partition": column_spec("label", "partition"),
+        "queue": column_spec("label", "id_qos"),
+        "limit": column_spec("number", "timelimit", needed=True),
+        "nodes": column_spec("number", "nodes_alloc", needed=True),
+        "cores": column_spec("number", "cpus_req", needed=True),
+        "submit_time": column_spec("time", "time_submit", needed=True),
+        "logged_start": column_spec("time", "time_start", needed=True),
+        "logged_end": column_spec("time", "time_end", needed=True),
+        "state": column_spec("label", "state"),
+        "allocated": column_spec("label", "tres_alloc", needed=True),
+        "requested": column_spec("label", "tres_req"),
     },
     _derive,
     System(name="MIT Supercloud"),

@@ -21,7 +21,7 @@ import pyarrow.csv as pc
 from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools import swf_header
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.formats.tools.swf_columns import decode, encode, not_held, restored
+from tracebed.converters.formats.tools.swf_columns import decode, encode, lossy_columns, restored
 from tracebed.converters.formats.tools.swf_fields import (
     FieldLines,
     read_lines,
@@ -71,7 +71,7 @@ def read(file: Input, *, by: str = "node") -> Workload:
     refuse_unreadable(lines, file.where)
     system = header.system(by)
     decoded = decode(lines, system.cores_per_node or 1, by)
-    counts = {**lines.counts, **decoded.counts, **header.absurd(), **_mismatch(header, lines)}
+    counts = {**lines.counts, **decoded.counts, **header.implausible_sizes(), **_mismatch(header, lines)}
     counts[TOO_LARGE] = int((decoded.table["nodes"] > system.nodes).sum()) if system.nodes else 0
     counts = {what: count for what, count in counts.items() if count}
     tolerate(counts, where=file.where)
@@ -103,11 +103,11 @@ def write(workload: Workload, file: BinaryIO, *, whole_seconds: bool = False) ->
     header = list(swf_header.lines_of(provenance, len(table)))
     labels = swf_header.parse(((0, line[1:]) for line in header), "")
     decoded = decode(FieldLines(fields), labels.system("node").cores_per_node or 1).table
-    lost = not_held(table, decoded)
+    lost = lossy_columns(table, decoded)
     if lost:
         what = f"columns without a field in SWF ({', '.join(lost)}), kept in comments that only tracebed reads"
         tolerate({what: len(lost)})
-    header += swf_header.our_lines(provenance, table, lost)
+    header += swf_header.own_lines(provenance, table, lost)
     file.write(("\n".join(header) + "\n").encode())
     plain = pc.WriteOptions(include_header=False, delimiter=" ", quoting_style="none")
     pc.write_csv(pa.Table.from_pandas(fields, preserve_index=False), file, plain)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracebed.converters.formats.tools.amounts import first_positive
-from tracebed.converters.formats.tools.columns import Columns, relabel, want
+from tracebed.converters.formats.tools.columns import Columns, column_spec, relabel
 from tracebed.converters.formats.tools.site import Derived, Site
 from tracebed.converters.workload import System
 from tracebed.states import JobState
@@ -43,22 +43,22 @@ SITE = Site(
     (frozenset({"queued_timestamp", "walltime_seconds", "nodes_requested"}),),
     "UTC",
     {
-        "job_id": want("text", "job_name", "cobalt_jobid", needed=True),
-        "machine": want("label", "machine_name"),
-        "submit_time": want("time", "queued_timestamp", needed=True),
-        "logged_start": want("time", "start_timestamp", needed=True),
-        "logged_end": want("time", "end_timestamp", needed=True),
-        "user": want("label", "username_genid"),
-        "group": want("label", "project_name_genid"),
-        "queue": want("label", "queue_name"),
-        "limit": want("number", "walltime_seconds", needed=True),
-        "run": want("number", "runtime_seconds"),
-        "nodes": want("number", "nodes_used"),
-        "requested nodes": want("number", "nodes_requested", needed=True),
-        "cores": want("number", "cores_used"),
-        "requested cores": want("number", "cores_requested"),
-        "extra_gpus": want("number", "gpus_requested"),
-        "exit": want("number", "exit_status", "exit_code"),
+        "job_id": column_spec("text", "job_name", "cobalt_jobid", needed=True),
+        "machine": column_spec("label", "machine_name"),
+        "submit_time": column_spec("time", "queued_timestamp", needed=True),
+        "logged_start": column_spec("time", "start_timestamp", needed=True),
+        "logged_end": column_spec("time", "end_timestamp", needed=True),
+        "user": column_spec("label", "username_genid"),
+        "group": column_spec("label", "project_name_genid"),
+        "queue": column_spec("label", "queue_name"),
+        "limit": column_spec("number", "walltime_seconds", needed=True),
+        "run": column_spec("number", "runtime_seconds"),
+        "nodes": column_spec("number", "nodes_used"),
+        "requested nodes": column_spec("number", "nodes_requested", needed=True),
+        "cores": column_spec("number", "cores_used"),
+        "requested cores": column_spec("number", "cores_requested"),
+        "extra_gpus": column_spec("number", "gpus_requested"),
+        "exit": column_spec("number", "exit_status", "exit_code"),
     },
     _derive,
     System(name="ALCF"),

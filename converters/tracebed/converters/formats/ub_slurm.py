@@ -15,7 +15,7 @@ import numpy as np
 
 from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.formats.tools.kept import ready, unheld, warn_of
+from tracebed.converters.formats.tools.kept import simulated_jobs, unsupported_columns, warn_of_unsupported
 from tracebed.converters.workload import Kind, Workload
 from tracebed.errors import tolerate
 
@@ -41,7 +41,7 @@ def write(workload: Workload, file: BinaryIO) -> None:
     Raises:
         InputError: no job can be run.
     """
-    workload, counts = ready(workload, "the Slurm simulator")
+    workload, counts = simulated_jobs(workload, "the Slurm simulator")
     names = {name: [STRANGE.sub("_", text) for text in workload.column(name)] for name in NAMES}
     changed = sum(bool(STRANGE.search(text)) for name in NAMES for text in workload.column(name))
     numbers, renumbered = _numbers(workload)
@@ -59,7 +59,7 @@ def write(workload: Workload, file: BinaryIO) -> None:
             f"jobs without a user, submitted by {DEFAULT_USER}": names["user"].count(""),
         }
     )
-    warn_of(list(unheld(workload, HELD)), "the events file", "left out")
+    warn_of_unsupported(list(unsupported_columns(workload, HELD)), "the events file", "left out")
     names["user"] = [name or DEFAULT_USER for name in names["user"]]
     columns: list[Any] = [numbers, np.rint(submit).astype(int).tolist(), np.rint(run).astype(int).tolist()]
     columns += [np.ceil(limit).tolist(), workload.ints("nodes").tolist(), workload.ints("cores_per_node").tolist()]

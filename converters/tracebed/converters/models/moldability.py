@@ -147,7 +147,7 @@ def with_moldability(
     if kind is Kind.MOLDABLE:
         named = sizes_with(size, draws, most, rng)
         changes |= {"nodes_min": np.where(named > 0, named, machine).min(axis=1), "nodes_max": named.max(axis=1)}
-        changes["extra_sizes"] = _spelt(named)
+        changes["extra_sizes"] = _sizes_text(named)
         columns["extra_sizes"] = np.full(len(workload), "", dtype=object)
     for name, values in changes.items():
         columns[name][rows] = values
@@ -199,7 +199,7 @@ def draw_suitable(
 
 
 def _allows(draws: MoldabilityDraws, sizes: IntArray, machine: int) -> npt.NDArray[np.bool_]:
-    place = places(sizes, draws.constraint)
+    place = positions(sizes, draws.constraint)
     within = (draws.least <= sizes) & (sizes <= np.minimum(draws.most, machine))
     return np.asarray(within & (place == np.floor(place)))
 
@@ -207,14 +207,14 @@ def _allows(draws: MoldabilityDraws, sizes: IntArray, machine: int) -> npt.NDArr
 # -- the sizes of a moldable request
 
 
-def places(sizes: npt.ArrayLike, constraint: IntArray) -> FloatArray:
+def positions(sizes: npt.ArrayLike, constraint: IntArray) -> FloatArray:
     """Return the positions of sizes in the sequence of sizes allowed by a constraint; other sizes get a fraction."""
     n = np.asarray(sizes, dtype=np.float64)
     return _choose(constraint, np.log2(n), np.sqrt(n), n / 2, n / 4, n)
 
 
 def sizes_at(places: IntArray, constraint: IntArray) -> IntArray:
-    """Return the sizes at these positions, the inverse of `places`."""
+    """Return the sizes at these positions, the inverse of `positions`."""
     i = places.astype(np.float64)
     return _choose(constraint, np.exp2(np.minimum(i, 62)), i * i, 2 * i, 4 * i, i).astype(np.int64)
 
@@ -225,15 +225,15 @@ def _choose(constraint: IntArray, powers: Any, squares: Any, even: Any, fours: A
 
 def candidates(draws: MoldabilityDraws, most: IntArray) -> tuple[IntArray, IntArray]:
     """Return the first position and the number of the allowed sizes from `draws.least` to `most`, at least one size."""
-    first = np.ceil(places(draws.least, draws.constraint))
-    last = np.maximum(first, np.floor(places(most, draws.constraint)))
+    first = np.ceil(positions(draws.least, draws.constraint))
+    last = np.maximum(first, np.floor(positions(most, draws.constraint)))
     return first.astype(np.int64), (last - first + 1).astype(np.int64)
 
 
 def sizes_with(sizes: IntArray, draws: MoldabilityDraws, most: IntArray, rng: np.random.Generator) -> IntArray:
     """Draw the sizes of each request, including its own size: shape (jobs, most sizes), padded with 0."""
     first, count = candidates(draws, most)
-    own = places(sizes, draws.constraint).astype(np.int64) - first
+    own = positions(sizes, draws.constraint).astype(np.int64) - first
     others = subsets(count - 1, np.minimum(draws.requests, count) - 1, rng)
     row, column = np.nonzero(others >= 0)
     place = others[row, column]
@@ -242,7 +242,7 @@ def sizes_with(sizes: IntArray, draws: MoldabilityDraws, most: IntArray, rng: np
     return np.column_stack([sizes, named])
 
 
-def _spelt(named: IntArray) -> npt.NDArray[np.object_]:
+def _sizes_text(named: IntArray) -> npt.NDArray[np.object_]:
     """Return the nonzero sizes of each row as text, ascending and separated by spaces."""
     named = np.sort(named, axis=1)
     ends = np.cumsum((named > 0).sum(axis=1))

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tracebed.orchestrator.testbeds.limits import HINT, LimitsFile, limits_of
-from tracebed.yaml_file import YamlFile, shown
+from tracebed.yaml_file import YamlFile, abbreviated
 
 SHIPPED = Path(__file__).with_name("health.yaml")
 """The thresholds that tracebed provides."""
@@ -107,7 +107,7 @@ class Limit(BaseModel):
         if isinstance(raw, (int, float)) and not isinstance(raw, bool):
             return {"least": raw}
         if not isinstance(raw, dict):
-            raise ValueError(f"{shown(raw)} is not a number, nor a mapping of {', '.join(cls.model_fields)}")
+            raise ValueError(f"{abbreviated(raw)} is not a number, nor a mapping of {', '.join(cls.model_fields)}")
         return raw
 
     def at(self, times: TimeScale) -> float:

@@ -23,7 +23,7 @@ from tracebed.orchestrator.testbeds.inventory_keys import NodeItem, NodeKeys
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
 from tracebed.orchestrator.testbeds.variables import BELONGS, SECRET, Keys, Place, refuse_templates
-from tracebed.yaml_file import YamlFile, shown
+from tracebed.yaml_file import YamlFile, abbreviated
 
 SECTIONS = {"hosts", "children", "vars"}
 PROGRAM = "ansible-inventory"
@@ -181,7 +181,7 @@ def _used(host: str, variables: Keys, settings: Mapping[str, Any], ignored: dict
             ignored[what] = ignored.get(what, 0) + 1
         if name == "ansible_connection" and value not in OVER_SSH:
             hint = "use an inventory of tracebed for hosts that are not reached over SSH"
-            raise place.error(f"host {host!r} has connection {shown(value)}", hint)
+            raise place.error(f"host {host!r} has connection {abbreviated(value)}", hint)
         key = USED.get(name) or (name.removeprefix(PREFIX) if name.startswith(PREFIX) else None)
         if key is None:
             continue

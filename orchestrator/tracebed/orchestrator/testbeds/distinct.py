@@ -11,7 +11,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.testbeds.inventory_keys import LARGEST
 from tracebed.orchestrator.testbeds.nodes import Node
 from tracebed.orchestrator.testbeds.variables import Place
-from tracebed.yaml_file import shown
+from tracebed.yaml_file import abbreviated
 
 
 class DistinctNodes:
@@ -25,7 +25,7 @@ class DistinctNodes:
     @contextlib.contextmanager
     def at(self, place: Place, name: str) -> Iterator[None]:
         """Add the line of `place`, which defines the nodes `name`, to errors."""
-        with place.of(f"node {shown(name)}"):
+        with place.of(f"node {abbreviated(name)}"):
             yield
 
     def of(self, nodes: Iterable[Node], settings: BaseModel) -> Iterator[Node]:

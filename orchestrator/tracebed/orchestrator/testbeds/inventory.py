@@ -37,7 +37,7 @@ from tracebed.orchestrator.testbeds.variables import Keys, Place, refuse_credent
 from tracebed.ranges import parse_names
 from tracebed.registry import one_of, unknown
 from tracebed.topology import Grid
-from tracebed.yaml_file import YamlFile, shown
+from tracebed.yaml_file import YamlFile, abbreviated
 
 FIELDS = f"keys: {', '.join(FileKeys.model_fields)}"
 ONLY_GROUP = "nodes"
@@ -149,7 +149,7 @@ class _Groups:
             yield self.group(ONLY_GROUP, Keys.at(self.place, {"nodes": self.file.nodes}))
         for name, raw in (self.file.groups or {}).items():
             place = self.place.at("groups", name)
-            with place.of(f"group {shown(name)}"):
+            with place.of(f"group {abbreviated(name)}"):
                 parse_names(name, most=1)
             yield self.group(name, Keys.at(place, raw))
         for key in self.defaults.values.keys() - self.known:

@@ -14,7 +14,7 @@ from tracebed.input_files import read_text
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
 from tracebed.ranges import parse_names
-from tracebed.yaml_file import MAX_CHARACTERS, shown
+from tracebed.yaml_file import MAX_CHARACTERS, abbreviated
 
 USER_FILE = Path("~/.ssh/config")
 """The configuration of the user. SSH reads it by default."""
@@ -92,7 +92,7 @@ def _line(path: Path, number: int, text: str) -> SshConfigLine:
     except ValueError:
         arguments = ()
     if found is None or not arguments:
-        raise InputError(f"line {shown(text)} is invalid", where=f"{path}:{number}", hint=HINT)
+        raise InputError(f"line {abbreviated(text)} is invalid", where=f"{path}:{number}", hint=HINT)
     return SshConfigLine(path, number, found[1].lower(), arguments, text)
 
 
@@ -122,7 +122,9 @@ def groups_of(path: Path, mark: str) -> Iterator[Group]:
             try:
                 parse_names(alias, most=1)
             except InputError as error:
-                raise InputError(f"host {shown(alias)}: {error.what}", where=line.where, hint=error.hint) from error
+                raise InputError(
+                    f"host {abbreviated(alias)}: {error.what}", where=line.where, hint=error.hint
+                ) from error
             hosts[alias] = None
     if not hosts:
         hint = "nodes are the hosts of `Host NAME` without a wildcard"

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from tracebed.errors import InputError
 from tracebed.registry import unknown
-from tracebed.yaml_file import YamlFile, invalid, shown
+from tracebed.yaml_file import YamlFile, abbreviated, invalid
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -100,7 +100,7 @@ class Keys:
 
     def unknown(self, key: str, known: Iterable[str]) -> InputError:
         """Return the error for the unknown key `key`, with its line and the most similar of the `known` keys."""
-        return self.places[key].error(f"unknown key {shown(key)}", unknown("key", key, sorted(known)).hint)
+        return self.places[key].error(f"unknown key {abbreviated(key)}", unknown("key", key, sorted(known)).hint)
 
     def checked(self, model: type[Model]) -> Model:
         """Return the keys as `model`.
@@ -151,7 +151,7 @@ def fill(value: Any, variables: Mapping[str, Any]) -> Any:
 def refuse_templates(value: str) -> None:
     """Raise InputError if `value` is a template or a credential."""
     if "{{" in value or "{%" in value:
-        what = f"template {shown(value)} is not evaluated"
+        what = f"template {abbreviated(value)} is not evaluated"
         raise InputError(what, hint="write the value itself, or a variable of `vars:` as {name}")
     if SECRET_VALUE.search(value):
         raise InputError("the value is a credential", hint=BELONGS)
@@ -172,5 +172,5 @@ def refuse_credentials(yaml: YamlFile) -> None:
             key, value = child if isinstance(child, tuple) else (None, child)
             if key is not None and isinstance(key.value, str) and SECRET.search(key.value):
                 where = f"{yaml.where}:{key.start_mark.line + 1}"
-                raise InputError(f"key {shown(key.value)} is for a credential", where=where, hint=BELONGS)
+                raise InputError(f"key {abbreviated(key.value)} is for a credential", where=where, hint=BELONGS)
             todo.append(value)

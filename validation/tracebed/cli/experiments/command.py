@@ -14,7 +14,7 @@ from tracebed.cli.experiments.options import (
     execution_options,
     paper_options,
 )
-from tracebed.cli.messages import say
+from tracebed.cli.messages import emit
 from tracebed.cli.options import json_option
 from tracebed.cli.sections import Sectioned
 from tracebed.errors import ExitCode, InputError
@@ -95,7 +95,7 @@ def experiment(
         return real.run(file, points, paths, execution.folder, dry_run=dry_run, as_json=as_json)
     if dry_run:
         simulated.list_points(file, points, as_json)
-        say(f"{file.name}: {len(points):,} points; what is equal in all that matters is simulated once")
+        emit(f"{file.name}: {len(points):,} points; what is equal in all that matters is simulated once")
         return ExitCode.OK
     if choices is not None:
         return analyze(file, choices, execution, paths, as_json)

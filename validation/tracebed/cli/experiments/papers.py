@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from tracebed.cli.console import print_json, print_table
-from tracebed.cli.messages import say
+from tracebed.cli.messages import emit
 from tracebed.errors import ExitCode
 
 
@@ -51,16 +51,16 @@ def run(name: str, folder: Path, settings: Mapping[str, Any], as_json: bool) -> 
     with locked_folder(folder, "experiment"):
         own = folder / name
         own.mkdir(exist_ok=True)
-        made = PaperSettings(folder=own, say=lambda step: say(f"tracebed: {step}"), **chosen)
+        made = PaperSettings(folder=own, say=lambda step: emit(f"tracebed: {step}"), **chosen)
         findings = PAPERS.load(name)(made)
         page = findings.save(own)
     if as_json:
         print_json("tracebed-findings/1", findings.facts())
         return ExitCode.OK
     for table in findings.tables:
-        say(f"{findings.title}: {table.title}")
+        emit(f"{findings.title}: {table.title}")
         print_table(list(table.columns), [list(row) for row in table.rows])
     for note in findings.notes:
-        say(note)
-    say(f"{page}")
+        emit(note)
+    emit(f"{page}")
     return ExitCode.OK

@@ -10,7 +10,7 @@ import click
 
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.experiments.simulated import list_points
-from tracebed.cli.messages import progress, say, warn
+from tracebed.cli.messages import progress, emit, warn
 from tracebed.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -58,17 +58,17 @@ def execute(suite: Suite, forecast: Forecast, folder: Path) -> tuple[Predictions
     Returns:
         the predictions; simulator -> failure; and the attempts at replays.
     """
-    from tracebed.api.experiments import keep_file, predict_suite
+    from tracebed.api.experiments import predict_suite, write_file
 
     try:
-        keep_file(suite.file, folder)
+        write_file(suite.file, folder)
         with progress("predicting", total=len(suite.cases) * len(suite.simulators)) as bar:
             predictions, failed = predict_suite(suite, folder, bar.update)
         for name, failure in failed.items():
             warn(f"{name}: {failure}")
         return predictions, failed, _replay(suite, forecast, folder)
     except KeyboardInterrupt:
-        say(f"tracebed: the finished runs are in {folder}; the same command continues the experiment")
+        emit(f"tracebed: the finished runs are in {folder}; the same command continues the experiment")
         raise
 
 
@@ -79,11 +79,11 @@ def announce(forecast: Forecast) -> None:
     done = forecast.repetitions - forecast.to_replay
     kept = f", {done} of them done" if done and forecast.to_replay else ""
     to_predict = ", ".join(f"{count} by {name}" for name, count in forecast.to_predict.items() if count)
-    say(f"cases: {forecast.cases}, repetitions: {forecast.repetitions}{kept}")
+    emit(f"cases: {forecast.cases}, repetitions: {forecast.repetitions}{kept}")
     if to_predict:
-        say(f"predictions to make: {to_predict}")
+        emit(f"predictions to make: {to_predict}")
     if forecast.to_replay:
-        say(f"replays to make: {forecast.to_replay}, at least {time_text(forecast.shortest_s)}")
+        emit(f"replays to make: {forecast.to_replay}, at least {time_text(forecast.shortest_s)}")
 
 
 def _replay(suite: Suite, forecast: Forecast, folder: Path) -> list[Attempt]:
@@ -117,9 +117,9 @@ def show_statistics(folder: Path, as_json: bool) -> None:
     for run in summary.runs[summary.runs["signals"] != ""].itertuples():
         warn(f"{run.cell}, repetition {run.repetition}: {run.signals}")
     for attempt in summary.failed:
-        say(f"tracebed: {attempt.cell}, repetition {attempt.number} failed: {attempt.error}")
+        emit(f"tracebed: {attempt.cell}, repetition {attempt.number} failed: {attempt.error}")
     if summary.missing:
-        say(f"tracebed: {summary.missing} repetitions are missing: the experiment is not complete")
+        emit(f"tracebed: {summary.missing} repetitions are missing: the experiment is not complete")
 
 
 def _print_cells(summary: Statistics) -> None:

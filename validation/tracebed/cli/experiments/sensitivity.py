@@ -10,7 +10,7 @@ import click
 
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.experiments.options import Choices, Execution, chosen
-from tracebed.cli.messages import progress, say, warn
+from tracebed.cli.messages import progress, emit, warn
 from tracebed.display import cell, effect
 from tracebed.errors import ExitCode, InputError
 
@@ -43,7 +43,7 @@ def analyze(
             prepared = analysis(file, base, wanted, asked.runs, folder, logs)
         todo = len(prepared.plan.todo)
         changes = f"{len(prepared.changed)} changes, {asked.runs} perturbed inputs each"
-        say(f"{file.name}: {changes}, {todo:,} cells to compute")
+        emit(f"{file.name}: {changes}, {todo:,} cells to compute")
         with pool, progress(f"simulating {file.name}", total=todo) as bar:
             found = measure(prepared, folder, pool, lambda done, total: bar.update(done))
         return _finish(prepared, found, shown, folder / file.name, as_json)
@@ -90,9 +90,9 @@ def _finish(asked: Analysis, found: Sensitivity, shown: Sequence[str], own: Path
     else:
         for name in shown:
             _print(table[table["figure"] == name], asked)
-        say(f"{own / 'sensitivity.csv'}; {len(drawn)} plots")
+        emit(f"{own / 'sensitivity.csv'}; {len(drawn)} plots")
     for label, reason in found.failed.items():
-        say(f"tracebed: {label}: {reason}")
+        emit(f"tracebed: {label}: {reason}")
     return ExitCode.USAGE if found.failed else ExitCode.OK
 
 

@@ -11,7 +11,7 @@ import click
 
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.experiments.options import Execution
-from tracebed.cli.messages import progress, say, warn
+from tracebed.cli.messages import progress, emit, warn
 from tracebed.display import cell
 from tracebed.errors import ExitCode
 
@@ -38,12 +38,12 @@ def run(
     with locked_folder(folder, "experiment"):
         with progress(f"preparing {', '.join(file.experiment.workloads)}"):
             plan = grid.plan(file, points, folder, logs)
-        say(f"{file.name}: {len(points):,} points, {plan.distinct:,} cells, {len(plan.todo):,} of them to compute")
+        emit(f"{file.name}: {len(points):,} points, {plan.distinct:,} cells, {len(plan.todo):,} of them to compute")
         try:
             with pool, progress(f"simulating {file.name}", total=len(plan.todo)) as bar:
                 done = grid.run(file, plan, folder, pool, lambda done, total: bar.update(done))
         except KeyboardInterrupt:
-            say(f"tracebed: the computed cells are in {folder}; the same command continues the experiment")
+            emit(f"tracebed: the computed cells are in {folder}; the same command continues the experiment")
             raise
         return _finish(file, plan, done, folder, as_json)
 
@@ -52,12 +52,12 @@ def _finish(file: ExperimentFile, plan: GridPlan, done: GridResult, folder: Path
     """Write plots, published figures and differences, and print results, warnings and failures."""
     import pandas as pd
 
-    from tracebed.api.experiments import against_first, beside, is_perturbed, plots
+    from tracebed.api.experiments import against_first, compared, is_perturbed, plots
     from tracebed.api.experiments import cell_store as store
     from tracebed.files import replacing
 
     own = folder / file.name
-    held = beside(file.experiment, done.table) if len(done.table) else None
+    held = compared(file.experiment, done.table) if len(done.table) else None
     against = against_first(file.experiment, done.table) if len(done.table) and is_perturbed(done.table) else {}
     drawn: list[Path] = []
     if held is not None and len(held):
@@ -77,7 +77,7 @@ def _finish(file: ExperimentFile, plan: GridPlan, done: GridResult, folder: Path
         with progress("drawing"):
             drawn, left_out = plots.draw(file, done.table, jobs, own / "plots")
         for reason in left_out:
-            say(f"tracebed: {reason}")
+            emit(f"tracebed: {reason}")
     for warning, count in done.warnings.items():
         warn(f"{warning} (in {count:,} cells)")
     if as_json:
@@ -86,10 +86,10 @@ def _finish(file: ExperimentFile, plan: GridPlan, done: GridResult, folder: Path
         _print(done.table, held)
         _print_differences(file, against)
         if not is_perturbed(done.table) and ((held is not None and len(held)) or len(file.experiment.policies) > 1):
-            say("significance is unknown: `perturbations: 20` in the file shows which differences are significant")
-        say(f"{own / 'table.parquet'}, .csv; {len(drawn)} plots")
+            emit("significance is unknown: `perturbations: 20` in the file shows which differences are significant")
+        emit(f"{own / 'table.parquet'}, .csv; {len(drawn)} plots")
     for reason, points in done.failed.items():
-        say(f"tracebed: {reason}: no row for {len(points):,} points, the first {_spelt(points[0])}")
+        emit(f"tracebed: {reason}: no row for {len(points):,} points, the first {_point_text(points[0])}")
     return ExitCode.USAGE if done.failed else ExitCode.OK
 
 
@@ -137,7 +137,7 @@ def _print(table: pd.DataFrame, held: pd.DataFrame | None) -> None:
             [
                 metric_definitions()[row["figure"]].title,
                 *(row[key] for key in ("at", "window", "published", "ours")),
-                _held(row),
+                _difference_text(row),
                 row["note"],
             ]
             for row in held.to_dict("records")
@@ -145,7 +145,7 @@ def _print(table: pd.DataFrame, held: pd.DataFrame | None) -> None:
         print_table(columns, rows, spare=("note",))
 
 
-def _held(row: Mapping[Any, Any]) -> str:
+def _difference_text(row: Mapping[Any, Any]) -> str:
     """Return the difference from a published figure as text, with the interval of our figure if there is one."""
     text = f"{row['difference']:+.1%}"
     if row["differ"] is None:
@@ -197,5 +197,5 @@ def _cell(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else "-" if value is None else str(value)
 
 
-def _spelt(point: Point) -> str:
+def _point_text(point: Point) -> str:
     return ", ".join(f"{key} {_cell(value)}" for key, value in asdict(point).items())

@@ -48,7 +48,7 @@ class Choice:
     @property
     def label(self) -> str:
         """The choice as text: `calls: tick`."""
-        return f"{self.name}: {spelled(self.value)}"
+        return f"{self.name}: {value_text(self.value)}"
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,10 @@ class SinglePoint:
         return [replace(self.point, seed=seeds[run % len(seeds)], perturbation=run + 1) for run in range(runs)]
 
 
-def spelled(value: Any) -> str:
+def value_text(value: Any) -> str:
     """Return a value as text: `kill`, `interval_s 0, malleability_interval_s 10`, and `-` for a missing one."""
     if isinstance(value, dict):
-        return ", ".join(f"{key} {spelled(each)}" for key, each in value.items())
+        return ", ".join(f"{key} {value_text(each)}" for key, each in value.items())
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
@@ -119,12 +119,12 @@ def single_point(file: ExperimentFile, changes: Mapping[str, Any]) -> SinglePoin
         narrow = ExperimentFile(file.name, experiment_of(source), source)
         (point, *_) = narrow.selected({})
     except InputError as error:
-        about = f"{spelled(dict(changes))}: " if changes else ""
+        about = f"{value_text(dict(changes))}: " if changes else ""
         raise InputError(f"{about}{error.what}", where=file.source.where, hint=error.hint) from error
     return SinglePoint(narrow, point, wanted["window"])
 
 
-def others(
+def changed_points(
     file: ExperimentFile, base: Mapping[str, Any], wanted: Mapping[str, Sequence[Any]]
 ) -> Iterator[tuple[Choice, SinglePoint]]:
     """Yield each value of the choices that is not that of the base, with its setting.

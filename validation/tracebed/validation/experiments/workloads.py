@@ -86,7 +86,7 @@ def version_of_tracebed() -> str:
     return version("tracebed")
 
 
-def _maker() -> list[str]:
+def _code_version() -> list[str]:
     """Return the version of tracebed and a hash of the code of the converters."""
     return [version_of_tracebed(), code_of(Path(converters.__file__).parent)]
 
@@ -114,13 +114,13 @@ def prepare(file: ExperimentFile, name: str, seed: int, logs: Mapping[str, Path]
     paths = _sources(file, name, spec, logs)
     state: Any = [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
     seed = seed if spec.model is not None and "seed" not in spec.options else 0
-    key = json.dumps([name, spec.model_dump(), seed, state, _maker()], sort_keys=True)
+    key = json.dumps([name, spec.model_dump(), seed, state, _code_version()], sort_keys=True)
     target = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.parquet"
     try:
         if not is_kept(target):
-            workload = _made(file, name, spec, seed, paths)
+            workload = _new_workload(file, name, spec, seed, paths)
             folder.mkdir(parents=True, exist_ok=True)
-            _keep(workload, target)
+            _write(workload, target)
         workload = read_workload(target)
         own = workload.provenance.system
         grid = own.grid if spec.nodes in (None, own.nodes) else ""
@@ -161,7 +161,7 @@ def variant(
     """Return the variant of a prepared workload; `make` writes it."""
     perturbation = perturbation or Perturbation()
     changes = [perturbation_seed, vars(perturbation)] if perturbation_seed else []
-    key = json.dumps([base.sha256, base.system.nodes, share, seed, vars(thresholds), *changes, _maker()])
+    key = json.dumps([base.sha256, base.system.nodes, share, seed, vars(thresholds), *changes, _code_version()])
     name = f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.parquet"
     path = base.path.with_name(name)
     return Variant(base.path, path, base.system.nodes, share, seed, thresholds, perturbation_seed, perturbation)
@@ -175,7 +175,7 @@ def make(variant: Variant) -> Path:
         made = to_malleable(base, variant.share, variant.seed, nodes=variant.nodes, thresholds=variant.thresholds)
     if variant.perturbation_seed:
         made = perturbed(made, variant.perturbation_seed, variant.perturbation)
-    _keep(made, variant.path)
+    _write(made, variant.path)
     return variant.path
 
 
@@ -189,7 +189,7 @@ def is_kept(path: Path) -> bool:
     return False
 
 
-def _keep(workload: Workload, path: Path) -> None:
+def _write(workload: Workload, path: Path) -> None:
     """Write a workload, then its checksum, which marks the workload as complete."""
     _checksum_path(path).unlink(missing_ok=True)
     write_workload(workload, path, replace=True)
@@ -257,9 +257,9 @@ def _files(path: Path) -> list[Path]:
     return sorted(item for item in path.iterdir() if item.is_file()) if path.is_dir() else [path]
 
 
-def _made(file: ExperimentFile, name: str, spec: WorkloadSpec, seed: int, paths: list[Path]) -> Workload:
+def _new_workload(file: ExperimentFile, name: str, spec: WorkloadSpec, seed: int, paths: list[Path]) -> Workload:
     if spec.model is not None:
-        workload = _drawn(file, name, spec, seed)
+        workload = _generated(file, name, spec, seed)
     elif spec.log is not None:
         workload = _cleaned(spec.log, paths)
     else:
@@ -277,7 +277,7 @@ def _limited(workload: Workload, limits: float | str) -> Workload:
     return workload.with_step(step, workload.table.assign(time_limit=changed))
 
 
-def _drawn(file: ExperimentFile, name: str, spec: WorkloadSpec, seed: int) -> Workload:
+def _generated(file: ExperimentFile, name: str, spec: WorkloadSpec, seed: int) -> Workload:
     from tracebed.converters.models.registry import MODELS
 
     assert spec.model is not None

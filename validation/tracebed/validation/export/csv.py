@@ -8,7 +8,7 @@ import pandas as pd
 
 from tracebed.orchestrator.run import Run
 from tracebed.validation.export.exporter import Exporter
-from tracebed.validation.export.held import held, intervals
+from tracebed.validation.export.held import export_allocations, intervals
 from tracebed.validation.metrics import origin, per_job
 
 COLUMNS = {
@@ -39,7 +39,7 @@ COLUMNS = {
 def write(run: Run, file: BinaryIO) -> list[str]:
     """Write the table; it lacks nothing that a row per job can hold."""
     jobs, figures, zero = run.jobs, per_job(run), origin(run)
-    rows = held(run)
+    rows = export_allocations(run)
     rows = rows.assign(node_seconds=rows["count"] * (rows["end"] - rows["start"]))
     nodes = {job: intervals(blocks["node"], blocks["count"]) for job, blocks in rows.groupby("job_id", sort=False)}
     table = pd.DataFrame(

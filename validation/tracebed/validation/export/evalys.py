@@ -15,7 +15,7 @@ import pandas as pd
 from tracebed.orchestrator.run import Run
 from tracebed.states import JobState
 from tracebed.validation.export.exporter import Exporter
-from tracebed.validation.export.held import held, intervals
+from tracebed.validation.export.held import export_allocations, intervals
 from tracebed.validation.metrics import origin
 
 COLUMNS = (
@@ -30,7 +30,7 @@ MARK = rb"\Ajob_id,workload_name,submission_time,"
 def write(run: Run, file: BinaryIO) -> list[str]:
     """Write the table, and return what it lacks."""
     jobs = run.jobs.drop_duplicates("job_id").set_index("job_id")
-    rows = _rows(held(run))
+    rows = _rows(export_allocations(run))
     of = jobs.loc[rows["job_id"]].reset_index(drop=True)
     part = rows.groupby("job_id").cumcount()
     submit = np.where(part == 0, of["submit"] - origin(run), rows["start"])

@@ -9,7 +9,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import origin
 
 
-def held(run: Run) -> pd.DataFrame:
+def export_allocations(run: Run) -> pd.DataFrame:
     """Return the allocations of a run that last for any time, by start.
 
     An allocation without an end lasts until the last instant of the run.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracebed.validation.report.markdown import number, why
+from tracebed.validation.report.markdown import number, reasons_text
 from tracebed.validation.verdict.gate import Finding, OnInconclusive
 from tracebed.validation.verdict.rule import Verdict
 from tracebed.validation.verdict.validation import MetricVerdict, Validation
@@ -46,7 +46,7 @@ def annotate(
         files: the tolerances file, the suite file, ...: a metric is annotated at the line that sets its margin, else
             at the first line of the last file.
     """
-    every = list(found(validations, inconclusive, findings, files))
+    every = list(annotations_of(validations, inconclusive, findings, files))
     lines = []
     for level in ("error", "warning"):
         chosen = [item for item in every if item.level == level]
@@ -73,12 +73,12 @@ def code_quality(
             "severity": "major" if item.level == "error" else "minor",
             "location": {"path": item.file, "lines": {"begin": item.line}},
         }
-        for item in found(validations, inconclusive, findings, files)
+        for item in annotations_of(validations, inconclusive, findings, files)
     ]
     return json.dumps(entries, indent=2) + "\n"
 
 
-def found(
+def annotations_of(
     validations: Sequence[Validation],
     inconclusive: OnInconclusive,
     findings: Iterable[Finding],
@@ -113,7 +113,7 @@ def _text(metric: MetricVerdict) -> str:
     if len(metric.deciding) > 1:
         text = f"{metric.spread}; mean {text}"
     text += f"; margin {metric.margin.words(metric.metric.unit)}"
-    return text + (f"; {why(metric)}" if metric.reasons else "")
+    return text + (f"; {reasons_text(metric)}" if metric.reasons else "")
 
 
 def place(metric: str, files: Sequence[Path | str]) -> tuple[str, int]:

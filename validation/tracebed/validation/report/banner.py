@@ -53,7 +53,7 @@ def banner(validation: Validation) -> Banner:
         headline=headline[:1].upper() + headline[1:],
         tiles=tuple(_tile(item) for item in gated),
         where=_where(gated),
-        why=_why(validation, gated),
+        why=_main_cause(validation, gated),
         facts=_facts(validation),
     )
 
@@ -76,7 +76,7 @@ def _place(item: MetricVerdict, case: CaseMetric) -> str:
     return item.metric.label + (f" of {case.case}" if len(item.cases) > 1 else "")
 
 
-def _why(validation: Validation, gated: list[MetricVerdict]) -> tuple[str, ...]:
+def _main_cause(validation: Validation, gated: list[MetricVerdict]) -> tuple[str, ...]:
     """Return the cause of the largest error of a metric that is not accurate, in the case with this error.
 
     A uniform bias of the run times concerns every metric. Classes of jobs have a part in the error of a mean only.

@@ -72,10 +72,10 @@ def metric_row(item: MetricVerdict, difference: Difference | None = None) -> Row
     return Row(
         label=item.metric.label,
         note="" if item.evidence else "run times not tested: no evidence",
-        z=_shown(item.z),
+        z=_finite_or_none(item.z),
         interval=_interval(item.low, item.high),
         perturbed=_with_perturbed_input(item, difference),
-        dots=tuple(z for case in item.cases if (z := _shown(case.z)) is not None) if several else (),
+        dots=tuple(z for case in item.cases if (z := _finite_or_none(case.z)) is not None) if several else (),
         shape=_shape(item.z, DIAMOND),
         state=item.verdict.value,
         verdict=item.verdict.value,
@@ -88,7 +88,7 @@ def _case(item: MetricVerdict, case: CaseMetric) -> Row:
     return Row(
         label=case.case,
         note="",
-        z=_shown(case.z),
+        z=_finite_or_none(case.z),
         interval=_interval(case.low, case.high),
         perturbed=None,
         dots=(),
@@ -113,7 +113,7 @@ def _with_perturbed_input(item: MetricVerdict, difference: Difference | None) ->
     return _interval(difference.low / margin, difference.high / margin)
 
 
-def _shown(z: float) -> float | None:
+def _finite_or_none(z: float) -> float | None:
     return None if math.isnan(z) else _limited(z)
 
 

@@ -9,7 +9,7 @@ from tracebed.errors import InputError
 from tracebed.outputs import REPORT
 from tracebed.validation.report.banner import banner
 from tracebed.validation.report.interactive import POLICY, charts
-from tracebed.validation.report.sections import Section, shown
+from tracebed.validation.report.sections import Section, rendered_sections
 from tracebed.validation.report.suites import cases
 from tracebed.validation.report.templates import fill
 from tracebed.validation.verdict.judging import Noises
@@ -86,7 +86,7 @@ def _page(
     alone = len(validation.cases) == 1
     subjects = {"validation": validation} | ({"pair": validation.pair} if alone else {})
     more = {**(more or {}), **({} if alone else {"cases": cases(folder)})}
-    sections = list(shown(subjects, more))
+    sections = list(rendered_sections(subjects, more))
     drawn = any("<figure data-chart=" in section.html for section in sections)
     interactive = charts(validation.cases[0]) if drawn else None
     simulator = validation.simulator

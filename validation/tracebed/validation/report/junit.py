@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree
 
 from tracebed.display import cell
-from tracebed.validation.report.markdown import number, why
+from tracebed.validation.report.markdown import number, reasons_text
 from tracebed.validation.verdict.gate import Finding, OnInconclusive
 from tracebed.validation.verdict.rule import Verdict
 from tracebed.validation.verdict.validation import CaseMetric, MetricVerdict, Validation
@@ -94,7 +94,7 @@ def _case(
         unit = f" {metric.metric.unit}" if metric.metric.unit else ""
         values = f"real {cell(item.real_mean)}{unit}, predicted {cell(item.predicted)}{unit}"
         error = f"{number(item.z)} margins ({metric.margin.words(metric.metric.unit)})"
-        reason = f"; {why(metric)}" if metric.reasons else ""
+        reason = f"; {reasons_text(metric)}" if metric.reasons else ""
         case.append(_element(kind, message=f"{message}: {values}; error {error}{reason}"))
     return case
 

@@ -49,7 +49,7 @@ def number(z: float) -> str:
     return "-" if math.isnan(z) else f"{z:+.2f}".replace("-0.00", "+0.00")
 
 
-def why(metric: MetricVerdict) -> str:
+def reasons_text(metric: MetricVerdict) -> str:
     """Return the reasons for the verdict on a metric as text."""
     return "; ".join(REASONS[reason] for reason in metric.reasons)
 
@@ -87,7 +87,7 @@ def _row(metric: MetricVerdict, several: bool) -> tuple[str, ...]:
         *middle,
         metric.margin.words(metric.metric.unit) + ("" if metric.evidence else ", run times not tested"),
         metric.margin_needed,
-        why(metric),
+        reasons_text(metric),
     )
 
 

@@ -70,7 +70,7 @@ class Section:
     """Whether the content is folded below its title on screens."""
 
 
-class Shown(NamedTuple):
+class RenderedSection(NamedTuple):
     """A section rendered as HTML."""
 
     name: str
@@ -83,7 +83,9 @@ class Shown(NamedTuple):
 SECTIONS: Registry[Section] = Registry("tracebed.report_sections", "report section")
 
 
-def shown(subjects: Mapping[str, Any], more: Mapping[str, Section] | None = None) -> Iterator[Shown]:
+def rendered_sections(
+    subjects: Mapping[str, Any], more: Mapping[str, Section] | None = None
+) -> Iterator[RenderedSection]:
     """Yield the sections of all installed packages that have content, in their order.
 
     Args:
@@ -102,7 +104,7 @@ def shown(subjects: Mapping[str, Any], more: Mapping[str, Section] | None = None
             content = section.content(subjects[section.scope])
             if content is not None:
                 html = _html(content, name, section.title)
-                yield Shown(name, section.title, html, section.half, section.folded)
+                yield RenderedSection(name, section.title, html, section.half, section.folded)
 
 
 def _checked(name: str, section: Any) -> Section:

@@ -30,7 +30,7 @@ def _staircases(comparison: Comparison) -> Picture | None:
     ids = pd.Index(jobs["job_id"])
     runs = (comparison.real, comparison.predicted)
     cores = not all(_whole_nodes(run, ids) for run in runs)
-    real, predicted = (held(run, ids, cores=cores) for run in runs)
+    real, predicted = (allocations_of_jobs(run, ids, cores=cores) for run in runs)
     if not (len(real) and len(predicted)):
         return None
     areas = areas_between(real, predicted, len(ids))
@@ -74,7 +74,7 @@ def _staircases(comparison: Comparison) -> Picture | None:
     return Picture(draw, caption, "Staircases of malleable jobs, real and predicted overlaid")
 
 
-def held(run: Run, ids: pd.Index[Any], *, cores: bool = False) -> pd.DataFrame:
+def allocations_of_jobs(run: Run, ids: pd.Index[Any], *, cores: bool = False) -> pd.DataFrame:
     """Return the allocations of some jobs.
 
     Args:
@@ -103,7 +103,7 @@ def areas_between(real: pd.DataFrame, predicted: pd.DataFrame, jobs: int) -> Flo
     """Return the area between the staircases of each job, node-seconds (or core-seconds), shape (jobs,).
 
     Args:
-        real, predicted: tables of `held`.
+        real, predicted: tables of `allocations_of_jobs`.
         jobs: number of jobs.
     """
     sides = ((real, 1.0), (predicted, -1.0))

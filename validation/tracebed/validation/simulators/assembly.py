@@ -84,7 +84,7 @@ def run_of(observed: Observed, workload: Workload | None, options: ReadOptions) 
         resolution_s=observed.resolution,
         counts={"jobs": len(workload), **Counter(states.tolist())},
         warnings=[*observed.warnings, *warnings, *more],
-        imported=_origin(observed, pairing) | {"nodes_of_jobs": _held(observed, allocations)},
+        imported=_origin(observed, pairing) | {"nodes_of_jobs": _origin_of_nodes(observed, allocations)},
         unknown=unknown,
     )
     info.versions |= version
@@ -120,7 +120,7 @@ def workload_in(observed: Observed, options: ReadOptions) -> tuple[Workload, Pai
     per_node = options.cores_per_node or 1
     nodes = first_of(observed.floats("nodes"), np.ceil(cores / per_node))
     ids = observed.texts("job_id")
-    if not observed.has("job_id"):
+    if not observed.is_known("job_id"):
         ids = pd.Series([str(number) for number in range(1, len(submit) + 1)], dtype="str")
     twice = ids.duplicated().to_numpy()
     if twice.any():
@@ -136,7 +136,7 @@ def workload_in(observed: Observed, options: ReadOptions) -> tuple[Workload, Pai
         {
             "job_id": ids,
             "submit_time": relative(submit, offset),
-            "run_time": np.where(observed.has("run_time"), observed.floats("run_time"), ran),
+            "run_time": np.where(observed.is_known("run_time"), observed.floats("run_time"), ran),
             "time_limit": observed.floats("time_limit"),
             "nodes": np.nan_to_num(nodes).astype(np.int64),
             "cores_per_node": per_node,
@@ -197,7 +197,7 @@ def _counts(observed: Observed, workload: Workload, pairing: Pairing, options: R
         found.append(
             f"{absent:,} of {len(workload):,} jobs are not in the file, and count as not ended (first: {first})"
         )
-    strangers = pairing.strangers
+    strangers = pairing.unmatched_rows
     if len(strangers):
         what = f"{len(strangers):,} of {len(observed.jobs):,} rows match no job of the workload"
         place = observed.place(int(strangers[0]))
@@ -208,7 +208,7 @@ def _counts(observed: Observed, workload: Workload, pairing: Pairing, options: R
     return found
 
 
-def _held(observed: Observed, allocations: pd.DataFrame | None) -> str:
+def _origin_of_nodes(observed: Observed, allocations: pd.DataFrame | None) -> str:
     """Return the origin of the nodes of each job: `recorded`, `assigned` (their number is recorded) or `unknown`."""
     if allocations is None:
         return "unknown"
@@ -227,7 +227,7 @@ def _origin(observed: Observed, pairing: Pairing) -> dict[str, object]:
         "matched_by": pairing.by,
         "offset_s": pairing.offset_s,
         "rows": len(observed.jobs),
-        "rows_without_job": len(pairing.strangers),
+        "rows_without_job": len(pairing.unmatched_rows),
         "jobs_without_row": int((pairing.rows < 0).sum()),
         **observed.facts,
     }
@@ -258,7 +258,7 @@ def facts_of(run: Run) -> tuple[Workload, dict[str, object]]:
     return Workload(table, provenance), dict(run.info.workload)
 
 
-def for_run(options: ReadOptions, run: Run) -> tuple[Workload, ReadOptions]:
+def workload_for_import(options: ReadOptions, run: Run) -> tuple[Workload, ReadOptions]:
     """Return the workload of `run`, and the options for the import of another run of it."""
     workload, facts = facts_of(run)
     return workload, replace(options, workload_facts=facts)

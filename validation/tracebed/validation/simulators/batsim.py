@@ -78,7 +78,7 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
     columns = {field: name for field, name in COLUMNS.items() if name in spelt}
     columns["state"] = "final_state" if "final_state" in spelt else "success"
     table = read_table(file, replace(options, columns=columns | dict(options.columns)))
-    beside = _Beside(file)
+    beside = _CompanionFiles(file)
     machines = beside.machines()
     cores = options.cores_per_node or (workload.provenance.system.cores_per_node if workload else None) or 1
     observed = observed_of(
@@ -87,7 +87,7 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
         program="batsim",
         version=beside.version(spelt),
         nodes=nodes_of(System(options.nodes or machines, cores)) if options.nodes or machines else None,
-        warnings=list(beside.disagreements(table)),
+        warnings=list(beside.contradictions(table)),
     )
     return run_of(observed, workload, options)
 
@@ -97,7 +97,7 @@ def _ids(ids: pd.Series[str]) -> pd.Series[str]:
     return ids.str.rpartition("!")[2] if len(ids) else ids
 
 
-class _Beside:
+class _CompanionFiles:
     """The other files of a simulation, with the same prefix as `jobs.csv`."""
 
     def __init__(self, jobs: Path) -> None:
@@ -138,7 +138,7 @@ class _Beside:
             raise InputError(what, where=str(file), hint="run Batsim again")
         return int(machines) or None
 
-    def disagreements(self, table: Table) -> Iterator[str]:
+    def contradictions(self, table: Table) -> Iterator[str]:
         """Yield a sentence for each value of the other files that contradicts `jobs.csv`."""
         start, end, nodes, wait = (
             table.jobs[name].to_numpy(dtype=np.float64) if name in table.jobs else np.full(len(table.jobs), np.nan)

@@ -51,7 +51,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 """Field -> names of its column in lower case, without punctuation and unit; preferred names first."""
 
 
-class Found(NamedTuple):
+class ColumnMatch(NamedTuple):
     """A column of a table: its name in the file, and the unit of its times if the name states it."""
 
     name: str
@@ -69,7 +69,7 @@ def split(name: str) -> tuple[str, str]:
     return "".join(words[:-1] if unit else words), unit
 
 
-def columns_of(spelt: Sequence[str], chosen: Mapping[str, str], where: str) -> dict[str, Found]:
+def columns_of(spelt: Sequence[str], chosen: Mapping[str, str], where: str) -> dict[str, ColumnMatch]:
     """Return the column of each field that a table has.
 
     Args:
@@ -82,12 +82,12 @@ def columns_of(spelt: Sequence[str], chosen: Mapping[str, str], where: str) -> d
     """
     for field in chosen:
         one_of("field", field, FIELDS)
-    found: dict[str, Found] = {}
+    found: dict[str, ColumnMatch] = {}
     parts = {name: split(name) for name in reversed(spelt)}
     for field, name in chosen.items():
         if name not in parts:
             raise unknown(f"column of {where}:", name, list(spelt))
-        found[field] = Found(name, parts[name][1])
+        found[field] = ColumnMatch(name, parts[name][1])
     taken = set(chosen.values())
     free = [name for name in spelt if name not in taken]
     for field, names in NAMES.items():
@@ -99,11 +99,11 @@ def columns_of(spelt: Sequence[str], chosen: Mapping[str, str], where: str) -> d
         )
         if fitting:
             name = fitting[0][2]
-            found[field] = Found(name, parts[name][1])
+            found[field] = ColumnMatch(name, parts[name][1])
     if "run" in found and "run_time" not in found:  # with both, `run_time` is the planned run time, as in workloads
         runs = [name for name in free if parts[name][0] == "runtime" and name != found["run"].name]
         if parts[found["run"].name][0] == "run" and runs:
-            found["run_time"] = Found(runs[0], parts[runs[0]][1])
+            found["run_time"] = ColumnMatch(runs[0], parts[runs[0]][1])
     for field, column in found.items():
         if list(spelt).count(column.name) > 1:
             hint = "remove or rename one of them"
@@ -111,7 +111,7 @@ def columns_of(spelt: Sequence[str], chosen: Mapping[str, str], where: str) -> d
     return found
 
 
-def check_enough(found: Mapping[str, Found], spelt: Sequence[str], where: str) -> None:
+def check_enough(found: Mapping[str, ColumnMatch], spelt: Sequence[str], where: str) -> None:
     """Raise InputError unless starts and ends are known, directly or by waits, run times and response times."""
     starts = {"start", "wait"} & found.keys() or {"end", "run"} <= found.keys()
     ends = {"end", "run", "response"} & found.keys()
@@ -123,7 +123,7 @@ def check_enough(found: Mapping[str, Found], spelt: Sequence[str], where: str) -
     raise InputError(f"no column is recognized as {lacks}", where=where, hint=hint)
 
 
-def scale_of(field: str, column: Found, unit: str) -> float:
+def scale_of(field: str, column: ColumnMatch, unit: str) -> float:
     """Return the factor from the numbers of a column to s; 1 for fields that are not times."""
     if field not in (*INSTANTS, *DURATIONS, "time_limit", "run_time"):
         return 1.0

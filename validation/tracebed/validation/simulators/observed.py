@@ -105,7 +105,7 @@ class Observed:
             return pd.Series([""] * len(self.jobs), dtype="str")
         return self.jobs[name].fillna("").astype("str").reset_index(drop=True)
 
-    def has(self, name: str) -> bool:
+    def is_known(self, name: str) -> bool:
         """Return whether the column `name` has a known value."""
         if name not in self.jobs:
             return False

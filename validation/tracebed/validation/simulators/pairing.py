@@ -36,7 +36,7 @@ class Pairing:
     """`mapping`, `id`, `order` or `shape`."""
     offset_s: float
     """Time 0 of the workload on the clock of the file, s."""
-    strangers: IntArray
+    unmatched_rows: IntArray
     """Rows that match no job of the workload."""
 
     @property
@@ -76,13 +76,13 @@ def pair(observed: Observed, workload: Workload, options: ReadOptions) -> Pairin
 
 def _chosen(observed: Observed, workload: Workload) -> str:
     """Return how to match the jobs of a file without a default: by id if its ids are those of the workload."""
-    if observed.has("job_id"):
+    if observed.is_known("job_id"):
         known = observed.texts("job_id").isin(workload.column("job_id").tolist())
         if known.mean() > 0.5:
             return "id"
-    if observed.has("submit"):
+    if observed.is_known("submit"):
         return "shape"
-    if observed.has("job_id"):
+    if observed.is_known("job_id"):
         what = "the job ids of the file are not those of the workload, and the file has no submit times"
         raise InputError(what, where=observed.where, hint="match jobs by --match FILE or order")
     return "order"
@@ -98,7 +98,7 @@ def _left(rows: IntArray, count: int) -> IntArray:
 
 def _names(observed: Observed, mapping: Path | None) -> pd.Series[str]:
     """Return the id in the workload of each row; empty if the row is not in the mapping."""
-    if not observed.has("job_id"):
+    if not observed.is_known("job_id"):
         hint = "name its column by --columns job_id=NAME, or use --match order or shape"
         raise InputError("the file has no column of job ids", where=observed.where, hint=hint)
     ids = observed.texts("job_id").str.strip()
@@ -246,7 +246,7 @@ class _Shapes:
 
     def _resolved(self, jobs: IntArray, rows: IntArray) -> tuple[IntArray, IntArray] | None:
         """Return pairs of jobs and rows of one submit time and size, or None if there are several ways to pair them."""
-        if len(jobs) == len(rows) and self._alike(jobs):
+        if len(jobs) == len(rows) and self._are_interchangeable(jobs):
             return jobs, rows
         near = np.abs(self.run_time[jobs][:, None] - self.ran[rows][None, :]) <= 2 * self.tolerance
         if (near.sum(axis=0) <= 1).all() and (near.sum(axis=1) <= 1).all() and near.any(axis=0).all():
@@ -257,11 +257,11 @@ class _Shapes:
             mine, theirs = jobs[by_time[0]], rows[by_time[1]]
             if (np.abs(self.run_time[mine] - self.ran[theirs]) <= 2 * self.tolerance).all():
                 classes = np.append(True, np.diff(self.run_time[mine]) > 4 * self.tolerance).cumsum()
-                if all(self._alike(mine[classes == each]) for each in np.unique(classes)):
+                if all(self._are_interchangeable(mine[classes == each]) for each in np.unique(classes)):
                     return mine, theirs
         return None
 
-    def _alike(self, jobs: IntArray) -> bool:
+    def _are_interchangeable(self, jobs: IntArray) -> bool:
         """Return whether jobs differ only in their ids: a scheduler cannot tell them apart."""
         for name in REQUESTED:
             values = self.workload.column(name)[jobs]
@@ -289,7 +289,7 @@ def _offset(observed: Observed, workload: Workload, rows: IntArray) -> float:
     if known.any():
         offset = float((submit[known] - planned[known])[0])
         return 0.0 if abs(offset) <= max(observed.resolution, 1e-6) else offset
-    if observed.unix and (observed.has("start") or observed.has("end")):
+    if observed.unix and (observed.is_known("start") or observed.is_known("end")):
         if workload.provenance.unix_start is None:
             what = "the times are dates, and neither the file nor the workload has submit times"
             raise InputError(what, where=observed.where, hint="name the column of submit times: --columns submit=NAME")

@@ -12,7 +12,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.registry import unknown
 from tracebed.validation.simulators import logs
-from tracebed.validation.simulators.assembly import for_run
+from tracebed.validation.simulators.assembly import workload_for_import
 from tracebed.validation.simulators.simulator import SIMULATORS, ReadOptions, simulator
 
 TABLE = "csv"
@@ -34,7 +34,7 @@ def import_run(
         InputError: the file cannot be read, its form is unknown, or its jobs are not those of the workload.
     """
     if isinstance(workload, Run):
-        workload, options = for_run(options, workload)
+        workload, options = workload_for_import(options, workload)
     if workload is None and options.side == "predicted":
         hint = "give --workload FILE, or a real run of the workload: --workload runs/real"
         raise InputError("a prediction needs the workload that it predicts", where=str(path), hint=hint)

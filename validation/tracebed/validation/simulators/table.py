@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from tracebed.converters.formats.tools.cast import FAR, NOTHING, cast, short
-from tracebed.converters.formats.tools.columns import Columns, Want, read_columns, utc
+from tracebed.converters.formats.tools.cast import FAR, NOTHING, abbreviated, cast
+from tracebed.converters.formats.tools.columns import Columns, ColumnSpec, read_columns, utc
 from tracebed.converters.formats.tools.files import PARQUET, Input, delimiter_of
 from tracebed.converters.workload import MAX_EXACT, FloatArray
 from tracebed.errors import InputError
 from tracebed.registry import one_of
-from tracebed.validation.simulators.columns import UNITS, Found, check_enough, columns_of, scale_of
+from tracebed.validation.simulators.columns import UNITS, ColumnMatch, check_enough, columns_of, scale_of
 from tracebed.validation.simulators.observed import DURATIONS, INSTANTS, NUMBERS, TEXTS
 from tracebed.validation.simulators.simulator import ReadOptions
 
@@ -40,7 +40,7 @@ class Table:
     held: pd.Series[str] | None
     """Intervals of node numbers that each job held."""
     columns: Columns
-    found: Mapping[str, Found]
+    found: Mapping[str, ColumnMatch]
     unix: bool
     """Whether submit, start and end are s since 1970."""
     time_zone: str | None = None
@@ -76,7 +76,7 @@ def read_table(path: Path, options: ReadOptions) -> Table:
     spelt = names_of(file)
     found = columns_of(spelt, options.columns, file.where)
     check_enough(found, spelt, file.where)
-    wanted = {field: Want("text", (column.name.lower(),)) for field, column in found.items()}
+    wanted = {field: ColumnSpec("text", (column.name.lower(),)) for field, column in found.items()}
     columns = read_columns([file], wanted)
     jobs: dict[str, pd.Series[str] | FloatArray] = {}
     local = False
@@ -130,7 +130,7 @@ class _Numbers:
         bad = self.invalid | (np.abs(self._numbers) > MAX_EXACT)
         if bad.any():
             row = int(bad.argmax())
-            what = f"{self.name[:40]} {short(self.texts.iloc[row])} is not a number, or too large"
+            what = f"{self.name[:40]} {abbreviated(self.texts.iloc[row])} is not a number, or too large"
             raise InputError(what, where=self.columns.place(row), hint="correct or remove the line")
         return self._numbers
 

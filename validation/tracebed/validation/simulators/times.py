@@ -34,7 +34,7 @@ def times_of(observed: Observed, workload: Workload, pairing: Pairing) -> Times:
     wait, run, response = (column(name) for name in ("wait", "run", "response"))
     planned = np.where(absent, np.nan, workload.floats("submit_time"))
     submit = first_of(submit, start - wait, end - response, planned)
-    if not observed.has("start"):  # otherwise a job without a start never started
+    if not observed.is_known("start"):  # otherwise a job without a start never started
         start = first_of(start, submit + wait, end - run)
     end = first_of(end, start + run, submit + response)
     return Times(submit, start, np.where(np.isfinite(start), end, np.nan))

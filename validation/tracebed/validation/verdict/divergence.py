@@ -82,7 +82,7 @@ def divergences(real: Run, predicted: Run, *, tolerance_s: float | None = None, 
         count: number of jobs to list.
     """
     tolerance = default_tolerance(real, predicted) if tolerance_s is None else max(tolerance_s, ROUNDING_S)
-    both = _Both(Decisions(real), Decisions(predicted), tolerance)
+    both = _PairedDecisions(Decisions(real), Decisions(predicted), tolerance)
     parted = both.decisions.assign(parting=both.partings())
     parted = parted[parted["parting"] != ""].sort_values(["number", "earlier"], kind="stable")
     parted = parted.drop_duplicates("job_id").sort_values("earlier", kind="stable")
@@ -98,7 +98,7 @@ def _unapplied(real: Run, predicted: Run) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class _Both:
+class _PairedDecisions:
     """The decisions and events of both runs, side by side."""
 
     real: Decisions

@@ -8,13 +8,13 @@ from typing import Any
 
 from tracebed.orchestrator.run import Run
 from tracebed.validation.verdict.capacity import unused_nodes
-from tracebed.validation.verdict.rejudging import Rejudged, rejudged
+from tracebed.validation.verdict.rejudging import ReassessedHealth, reassessed_health
 
 HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = "healthy", "degraded", "unhealthy", "unknown"
 FACTS = ("interrupted", "clock_skew_jobs", "nodes_unused")
 """Signals without a limit that a run could widen."""
 LOGGED = "it is a log without a record of its machine: the health was judged by nodes, states and times only"
-NOT_JUDGED = Rejudged("", [], [LOGGED], lenient=False, signals={})
+NOT_JUDGED = ReassessedHealth("", [], [LOGGED], lenient=False, signals={})
 """The health of a log."""
 
 
@@ -41,7 +41,7 @@ class Health:
             run: the real run.
             skewed_jobs: number of jobs with contradicting times.
         """
-        state, causes, notes, lenient, signals = rejudged(run) if run.info.source == "replay" else NOT_JUDGED
+        state, causes, notes, lenient, signals = reassessed_health(run) if run.info.source == "replay" else NOT_JUDGED
         causes = [*causes]
         known = {cause.get("signal") for cause in causes}
         if run.info.state == "interrupted" and state != UNHEALTHY and "interrupted" not in known:

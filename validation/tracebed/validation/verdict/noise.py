@@ -76,10 +76,10 @@ class TestbedClass(Part):
     def differences(self, other: TestbedClass) -> list[str]:
         """Return the facts that differ, as text: `speed 500 and 1000`."""
         pairs = [(name, getattr(self, name), getattr(other, name)) for name in type(self).model_fields]
-        return [f"{name} {_shown(a)} and {_shown(b)}" for name, a, b in pairs if a != b]
+        return [f"{name} {_value_text(a)} and {_value_text(b)}" for name, a, b in pairs if a != b]
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     values = value if isinstance(value, list) else [value]
     return "/".join(f"{each:g}" if isinstance(each, float) else str(each) for each in values) or "unknown"
 

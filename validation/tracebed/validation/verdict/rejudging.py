@@ -24,7 +24,7 @@ ROUNDING_S = 1e-6
 """Largest difference of equal times, s."""
 
 
-class Rejudged(NamedTuple):
+class ReassessedHealth(NamedTuple):
     """The health of a replay according to its journal and tables."""
 
     state: str
@@ -39,7 +39,7 @@ class Rejudged(NamedTuple):
     """The judged figures: signal -> value; None: unknown. Empty: the replay recorded no health, and has no journal."""
 
 
-def rejudged(run: Run) -> Rejudged:
+def reassessed_health(run: Run) -> ReassessedHealth:
     """Return the health of a replay by the default limits, and by those of the replay where they are narrower.
 
     The signals are those of the journal. Without a journal they are the figures in `run.json`. The tables of the run
@@ -68,7 +68,7 @@ def rejudged(run: Run) -> Rejudged:
         notes.append(f"its limits of health are wider than the defaults ({wider[0]}{more}): the defaults hold")
     if lenient:
         notes.append(f"it is {found['state']} by its own record and limits, and unhealthy by the defaults")
-    return Rejudged(state, causes, notes, lenient, usual["signals"] if found else {})
+    return ReassessedHealth(state, causes, notes, lenient, usual["signals"] if found else {})
 
 
 def _from_journal(run: Run) -> tuple[dict[str, Any] | None, list[str]]:

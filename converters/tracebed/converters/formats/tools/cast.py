@@ -32,7 +32,7 @@ def cast(column: pa.ChunkedArray, kind: str, file: Input, name: str) -> tuple[pa
         column = _text(column)
         broken = pc.index(pc.match_substring(column, "\n"), pa.scalar(True)).as_py()
         if broken >= 0:  # the parser took the following lines as part of this value
-            what = f"{name[:40]} {short(column[broken].as_py())} contains a line break"
+            what = f"{name[:40]} {abbreviated(column[broken].as_py())} contains a line break"
             raise InputError(what, where=place_in(file, broken), hint="close the quote")
         return column, False
     is_text = pa.types.is_string(type) or pa.types.is_large_string(type)
@@ -95,13 +95,13 @@ def _first_not(column: pa.ChunkedArray, type: pa.DataType) -> int:
 def _refuse(column: pa.ChunkedArray, row: int, wanted: str, file: Input, name: str) -> NoReturn:
     """Raise InputError for the value in `row`, which is not `wanted`."""
     raise InputError(
-        f"{name[:40]} {short(column[row].as_py())} is not {wanted}",
+        f"{name[:40]} {abbreviated(column[row].as_py())} is not {wanted}",
         where=place_in(file, row),
         hint="correct or remove the line",
     )
 
 
-def short(value: object) -> str:
+def abbreviated(value: object) -> str:
     """Return a value as shown in messages, shortened."""
     text = repr(value)
     return text if len(text) < 80 else f"{text[:60]}..."

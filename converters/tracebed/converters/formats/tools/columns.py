@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from tracebed.converters.formats.tools.cast import NOTHING, cast, place_in, plain, short
+from tracebed.converters.formats.tools.cast import NOTHING, abbreviated, cast, place_in, plain
 from tracebed.converters.formats.tools.files import MAX_LINE, PARQUET, Input, delimiter_of
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError
@@ -40,7 +40,7 @@ CSV_TYPES = {
 }
 
 
-class Want(NamedTuple):
+class ColumnSpec(NamedTuple):
     """A column to read: its kind, its possible names in lower case (preferred first), whether it is required."""
 
     kind: str
@@ -48,9 +48,9 @@ class Want(NamedTuple):
     needed: bool = False
 
 
-def want(kind: str, *names: str, needed: bool = False) -> Want:
-    """Return a `Want`."""
-    return Want(kind, names, needed)
+def column_spec(kind: str, *names: str, needed: bool = False) -> ColumnSpec:
+    """Return a `ColumnSpec`."""
+    return ColumnSpec(kind, names, needed)
 
 
 @dataclass
@@ -136,7 +136,7 @@ def utc(seconds: FloatArray, zone: str) -> FloatArray:
 
 def read_columns(
     files: Sequence[Input],
-    wanted: Mapping[str, Want],
+    wanted: Mapping[str, ColumnSpec],
     *,
     extras: bool = False,
     quoted: bool = True,
@@ -157,7 +157,7 @@ def read_columns(
     tables, absolute, unread = [], [], dict[str, None]()
     for file in files:
         found = _names(file, wanted)
-        others = [name for name in _spelt(file) if name not in found.values() and name not in skip]
+        others = [name for name in _original_names(file) if name not in found.values() and name not in skip]
         unread.update(dict.fromkeys(others if not extras else []))
         table, zoned = _read(file, wanted, found, others if extras else [], quoted)
         absolute.append(zoned)
@@ -178,7 +178,7 @@ def read_columns(
     return Columns(files, rows, values, more, absolute, tuple(unread))
 
 
-def _spelt(file: Input) -> list[str]:
+def _original_names(file: Input) -> list[str]:
     """Return the names of a file's columns in the spelling of the file."""
     if file.head.startswith(PARQUET):
         with refusing(file.where, PARQUET_HINT):
@@ -186,9 +186,9 @@ def _spelt(file: Input) -> list[str]:
     return [name.strip().strip('"') for name in file.header.split(delimiter_of(file.header))]
 
 
-def _names(file: Input, wanted: Mapping[str, Want]) -> dict[str, str]:
+def _names(file: Input, wanted: Mapping[str, ColumnSpec]) -> dict[str, str]:
     """Return our name -> the file's name, for each wanted column that the file has."""
-    spelt = _spelt(file)
+    spelt = _original_names(file)
     by_lower = {name.lower(): name for name in reversed(spelt)}
     found = {}
     for ours, (_, names, needed) in wanted.items():
@@ -209,7 +209,7 @@ def _names(file: Input, wanted: Mapping[str, Want]) -> dict[str, str]:
 
 
 def _read(
-    file: Input, wanted: Mapping[str, Want], found: Mapping[str, str], others: Sequence[str], quoted: bool
+    file: Input, wanted: Mapping[str, ColumnSpec], found: Mapping[str, str], others: Sequence[str], quoted: bool
 ) -> tuple[pa.Table, set[str]]:
     """Return the columns of one file, renamed and converted to their kinds, and the time columns that hold instants."""
     if file.head.startswith(PARQUET):
@@ -289,7 +289,7 @@ def unreadable(
             what, hint = "a quoted value is not closed", "close the quote, or complete the line"
     elif value := re.search(r"column #(\d+):.*conversion error to (\w+): invalid value '(.*)'", text):
         name = names[int(value[1])] if int(value[1]) < len(names) else f"column {int(value[1]) + 1}"
-        what = f"{name[:40]} {short(value[3])} is not {ARROW_KINDS.get(value[2], value[2])}"
+        what = f"{name[:40]} {abbreviated(value[3])} is not {ARROW_KINDS.get(value[2], value[2])}"
     elif "UTF8" in text:
         what, hint = "the file is not UTF-8", "convert it: iconv -f LATIN1 -t UTF-8"
     elif "straddl" in text:

@@ -122,7 +122,7 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
 }
 
 
-class CannotTell(Exception):
+class UnsupportedModelError(Exception):
     """The run time of an application model cannot be computed: it communicates, or a formula is not supported."""
 
 
@@ -136,7 +136,7 @@ def run_time(model: Item, arguments: Mapping[str, Any], nodes: int, speed: float
         speed: the speed of a node in flop/s; None if unknown.
 
     Raises:
-        CannotTell: the model communicates, or has an unsupported formula.
+        UnsupportedModelError: the model communicates, or has an unsupported formula.
         InputError: the model is not a valid ElastiSim model.
     """
     names = {"num_nodes": float(nodes), "num_gpus": 0.0, "num_gpus_per_node": 0.0}
@@ -152,7 +152,7 @@ def run_time(model: Item, arguments: Mapping[str, Any], nodes: int, speed: float
     total = sum(_tasks(phase, names, nodes, speed) for phase in once)
     total += sum(_value(phase, "iterations", names, 1.0) * _tasks(phase, names, nodes, speed) for phase in phases)
     if not 0 <= total < math.inf:
-        raise CannotTell
+        raise UnsupportedModelError
     return total
 
 
@@ -169,12 +169,12 @@ def _task(task: Item, names: Mapping[str, float], nodes: int, speed: float | Non
     pattern = task.values.get("computation_pattern" if kind == "cpu" else "pattern")
     share = PER_NODE.get(str(pattern).lower())
     if share is None or (kind == "cpu" and (task.values.get("bytes") is not None or speed is None)):
-        raise CannotTell
+        raise UnsupportedModelError
     if kind == "cpu" and speed:
         return _value(task, "flops", names) * share(nodes) / speed
     if kind in ("busy_wait", "idle"):
         return _value(task, "delay", names) * share(nodes)
-    raise CannotTell
+    raise UnsupportedModelError
 
 
 def _value(item: Item, name: str, names: Mapping[str, float], default: float | None = None) -> float:
@@ -189,23 +189,23 @@ def evaluate(formula: str, names: Mapping[str, float]) -> float:
     """Return the value of a formula of numbers, names, + - * / % ^, parentheses and functions.
 
     Raises:
-        CannotTell: the formula is invalid, uses other operations or unknown names, or has no finite value.
+        UnsupportedModelError: the formula is invalid, uses other operations or unknown names, or has no finite value.
     """
     try:
         return float(_parsed(formula)(names))
     except (ArithmeticError, ValueError, TypeError, KeyError, RecursionError):
-        raise CannotTell from None
+        raise UnsupportedModelError from None
 
 
 @lru_cache(1024)
 def _parsed(formula: str) -> Callable[[Mapping[str, float]], float]:
     if len(formula) > LONGEST_FORMULA:
-        raise CannotTell
+        raise UnsupportedModelError
     text = re.sub(r"\^", "**", formula.strip())
     try:
         return _compiled(ast.parse(text, mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise CannotTell from None
+        raise UnsupportedModelError from None
 
 
 def _compiled(node: ast.expr) -> Callable[[Mapping[str, float]], float]:
@@ -226,4 +226,4 @@ def _compiled(node: ast.expr) -> Callable[[Mapping[str, float]], float]:
             function, values = FUNCTIONS[name], [_compiled(arg) for arg in args]
             return lambda names: function(*(value(names) for value in values))
         case _:
-            raise CannotTell
+            raise UnsupportedModelError

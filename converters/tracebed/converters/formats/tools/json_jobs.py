@@ -61,12 +61,14 @@ class Item:
             self.refuse(name, "a list")
         for position, element in enumerate(value):
             if not isinstance(element, dict):
-                raise InputError(f"{name}[{position}] is {shown(element)}, not an object", where=self.where)
+                raise InputError(f"{name}[{position}] is {abbreviated(element)}, not an object", where=self.where)
         return [Item(element, f"{self.where}, {name}[{position}]") for position, element in enumerate(value)]
 
     def refuse(self, name: str, wanted: str) -> NoReturn:
         """Raise InputError: the value `name` is missing or not `wanted`."""
-        found = f"{name} is {shown(self.values[name])}, not {wanted}" if name in self.values else f"{name} is missing"
+        found = (
+            f"{name} is {abbreviated(self.values[name])}, not {wanted}" if name in self.values else f"{name} is missing"
+        )
         raise InputError(found, where=self.where, hint=f"give {wanted}")
 
 
@@ -99,7 +101,7 @@ def load(file: Input) -> Item:
             hint = "write characters above U+FFFF as a surrogate pair or in UTF-8"
             raise InputError("contains a lone surrogate (\\ud800 to \\udfff)", where=file.where, hint=hint) from None
     if not isinstance(document, dict):
-        raise InputError(f"is {shown(document)}, not an object", where=file.where, hint="check the file")
+        raise InputError(f"is {abbreviated(document)}, not an object", where=file.where, hint="check the file")
     return Item(document, file.where)
 
 
@@ -107,7 +109,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def shown(value: object) -> str:
+def abbreviated(value: object) -> str:
     """Return a value as shown in messages, on one line and shortened."""
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

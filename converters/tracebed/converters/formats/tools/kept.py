@@ -15,7 +15,7 @@ from tracebed.converters.workload import SCHEMA, BoolArray, Workload, column_of
 from tracebed.errors import InputError, tolerate
 
 
-def ready(workload: Workload, format: str) -> tuple[Workload, dict[str, int]]:
+def simulated_jobs(workload: Workload, format: str) -> tuple[Workload, dict[str, int]]:
     """Return the jobs that a simulator can run, with time 0 at the first submission, and counts of the other jobs.
 
     Raises:
@@ -32,13 +32,13 @@ def ready(workload: Workload, format: str) -> tuple[Workload, dict[str, int]]:
     return Workload(table, replace(found.provenance, unix_start=None if start is None else start + first)), counts
 
 
-def unheld(workload: Workload, held: Collection[str]) -> dict[str, BoolArray]:
+def unsupported_columns(workload: Workload, held: Collection[str]) -> dict[str, BoolArray]:
     """Return the columns not in `held` with values that differ from the default -> the jobs that have such values."""
     differing = {str(name): _differing(workload.table, str(name)) for name in workload.table if name not in held}
     return {name: of for name, of in differing.items() if of.any()}
 
 
-def warn_of(names: Collection[str], format: str, fate: str) -> None:
+def warn_of_unsupported(names: Collection[str], format: str, fate: str) -> None:
     """Warn that a format has no field for these columns; `fate` says what happens to their values."""
     tolerate({f"columns without a field in {format} ({', '.join(names)}), {fate}": len(names)})
 
@@ -46,7 +46,7 @@ def warn_of(names: Collection[str], format: str, fate: str) -> None:
 def notes_of(workload: Workload, held: Collection[str]) -> list[dict[str, Any]]:
     """Return for each job its values in columns not in `held`, as JSON values; default values are omitted."""
     notes: list[dict[str, Any]] = [{} for _ in range(len(workload))]
-    for name, differing in unheld(workload, held).items():
+    for name, differing in unsupported_columns(workload, held).items():
         for job, value in zip(np.flatnonzero(differing), workload.table[name][differing], strict=True):
             notes[job][name] = plain(value)
     return notes

@@ -99,7 +99,7 @@ def one_line_each(file: Input, header: SacctHeader, used: Container[str]) -> tup
         data = data.replace(b"\t", b" ").replace(header.delimiter, b"\t")
     text = _Text(file, header, used, data)
     pieces, done = [], 0
-    for odd in text.odd():
+    for odd in text.irregular_lines():
         if odd < done:
             continue
         first, last, record = text.record_at(odd, done)
@@ -128,7 +128,7 @@ class _Text:
         self.found = Counter[str]()
         self.shapes = [re.compile(SHAPES.get(name, rb"\S*")) for name in header.lower]
 
-    def odd(self) -> Iterator[int]:
+    def irregular_lines(self) -> Iterator[int]:
         """Yield the lines whose number of fields differs from the header."""
         for number in np.flatnonzero(self.delimiters != self.width - 1).tolist():
             if self.line(number):
@@ -148,7 +148,7 @@ class _Text:
                     text = text + b" " + more if last > first else more
                     if text.count(b"\t") - self.width >= MANY or (last > first and self.begins(more)):
                         break
-                    record = self.reassembled(text) if last >= odd else None
+                    record = self.with_joined_texts(text) if last >= odd else None
                     if record is not None:
                         self.found["records whose free text contains delimiters or line breaks"] += 1
                         return first, last, record
@@ -173,15 +173,15 @@ class _Text:
                 return True
         return False
 
-    def reassembled(self, text: bytes) -> bytes | None:
+    def with_joined_texts(self, text: bytes) -> bytes | None:
         """Return a record with its free texts joined, or None if there is no way to join them or more than one."""
         parts = text.split(b"\t")
         if len(parts) < self.width:
             return None
-        ways = self.ways(parts, 0, 0, {})
+        ways = self.assignments(parts, 0, 0, {})
         return b"\t".join(*ways.values()) if len(ways) == 1 else None
 
-    def ways(self, parts: Sequence[bytes], column: int, at: int, memo: dict[tuple[int, int], Ways]) -> Ways:
+    def assignments(self, parts: Sequence[bytes], column: int, at: int, memo: dict[tuple[int, int], Ways]) -> Ways:
         """Return the ways to assign the parts from `at` on to the columns from `column` on, at least two if ambiguous.
 
         Ways with the same values in the used columns count as one. Of adjacent free columns, the first takes all
@@ -198,7 +198,7 @@ class _Text:
             value = self.header.delimiter.join(parts[at : at + 1 + more])
             if len(found) > 1 or not (self.free[column] or self.shapes[column].fullmatch(value)):
                 break
-            for key, rest in self.ways(parts, column + 1, at + 1 + more, memo).items():
+            for key, rest in self.assignments(parts, column + 1, at + 1 + more, memo).items():
                 found[(value, *key) if self.used[column] else key] = [value, *rest]
         memo[column, at] = found
         return found

@@ -15,7 +15,7 @@ import numpy as np
 
 from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.amounts import first_positive
-from tracebed.converters.formats.tools.columns import Columns, Want, read_columns
+from tracebed.converters.formats.tools.columns import Columns, ColumnSpec, read_columns
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.machines import one_machine
 from tracebed.converters.log import Log, make_log, place_of
@@ -42,7 +42,7 @@ class Site:
     """Sets of columns in lower case; a file with all columns of one set is a log of the site."""
     zone: str
     """Time zone of times without one."""
-    columns: Mapping[str, Want]
+    columns: Mapping[str, ColumnSpec]
     derive: Callable[[Columns, System, str], Derived]
     """The logic of the site: columns read, machine whose records are read, time zone -> what is added."""
     system: System
@@ -111,7 +111,7 @@ class Site:
             system = self.machines.get(name.lower(), unknown)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             derived = self.derive(c, system, zone)
-        taken = {name: self._taken(c, name, zone) for name in c.values if name in SCHEMA or name.startswith("extra_")}
+        taken = {name: self._column(c, name, zone) for name in c.values if name in SCHEMA or name.startswith("extra_")}
         return make_log(
             files,
             self.name,
@@ -126,7 +126,7 @@ class Site:
             unread=c.unread,
         )
 
-    def _taken(self, c: Columns, name: str, zone: str) -> Any:
+    def _column(self, c: Columns, name: str, zone: str) -> Any:
         """Return a column as it is."""
         kind = self.columns[name].kind
         if kind == "time":

@@ -124,7 +124,7 @@ def decode(lines: FieldLines, cores: int, by: str = "node") -> Decoded:
     if further is not None:
         counts |= {
             "jobs with nodes and cores after field 18, used as their size": int(given.sum()),
-            "lines with more than 18 fields, further fields left out": int(further.strange.sum()),
+            "lines with more than 18 fields, further fields left out": int(further.of_unknown_family.sum()),
         }
     return Decoded(table, unix_start, counts)
 
@@ -222,7 +222,7 @@ def _name_numbers(names: pd.Series[Any] | None) -> Any:
     return np.array([numbers.get(name, -1) for name in unique], dtype=np.int64)[codes]
 
 
-def not_held(table: pd.DataFrame, decoded: pd.DataFrame) -> list[str]:
+def lossy_columns(table: pd.DataFrame, decoded: pd.DataFrame) -> list[str]:
     """Return the columns of a workload's table that its SWF fields, when `decoded`, do not reproduce."""
     return [str(name) for name in table if not _same(table[name].to_numpy(), _column(decoded, str(name)))]
 

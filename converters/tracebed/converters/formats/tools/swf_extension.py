@@ -33,7 +33,7 @@ class Extension(NamedTuple):
     cluster: pd.Series[str]
     queue: pd.Series[str]
     node_list: pd.Series[str]
-    strange: BoolArray
+    of_unknown_family: BoolArray
     """Whether the further fields belong to neither family."""
 
 
@@ -62,7 +62,7 @@ def read_extension(rests: Sequence[str]) -> Extension:
         cluster=pd.Series(cluster, dtype="str"),
         queue=pd.Series(queue, dtype="str"),
         node_list=pd.Series(node_list, dtype="str"),
-        strange=strange,
+        of_unknown_family=strange,
     )
 
 

@@ -53,7 +53,7 @@ class SwfHeader:
         number = self.number(label)
         return None if number is None or number > MAX_SIZE else number
 
-    def absurd(self) -> dict[str, int]:
+    def implausible_sizes(self) -> dict[str, int]:
         """Return warnings about labels with invalid sizes."""
         labels = [label for label in ("MaxNodes", "MaxProcs") if self.number(label) != self.size(label)]
         return {f"header with {label} above {MAX_SIZE:,}, set to unknown": 1 for label in labels}
@@ -101,11 +101,11 @@ def parse(lines: Iterable[tuple[int, str]], where: str) -> SwfHeader:
                 values.append(line.strip())
         else:
             label = ""
-    _take_ours(header, ours, where)
+    _parse_own(header, ours, where)
     return header
 
 
-def _take_ours(header: SwfHeader, ours: dict[str, list[Any]], where: str) -> None:
+def _parse_own(header: SwfHeader, ours: dict[str, list[Any]], where: str) -> None:
     try:
         for record in ours.get("Tracebed-Provenance", [])[:1]:
             header.provenance = Provenance.from_json(json.dumps(record), where=where)
@@ -144,7 +144,7 @@ def lines_of(provenance: Provenance, jobs: int) -> Iterator[str]:
                 yield from (f";       {line}" for line in more)
 
 
-def our_lines(provenance: Provenance, table: pd.DataFrame, lost: Iterable[str]) -> Iterator[str]:
+def own_lines(provenance: Provenance, table: pd.DataFrame, lost: Iterable[str]) -> Iterator[str]:
     """Yield tracebed's comments: the provenance, and the values of the columns `lost`."""
     yield f"; Tracebed-Provenance: {provenance.to_json()}"
     yield f"; Tracebed-Table: {json.dumps([str(name) for name in table])}"

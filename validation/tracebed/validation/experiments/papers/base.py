@@ -27,7 +27,7 @@ class Settings:
     inventory: str | None = None
     repetitions: int = 3
     speed: float | None = None
-    say: Callable[[str], None] = field(default=lambda step: None)
+    on_step: Callable[[str], None] = field(default=lambda step: None)
 
 
 @dataclass(frozen=True)

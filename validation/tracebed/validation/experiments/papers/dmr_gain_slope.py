@@ -43,7 +43,7 @@ def run(settings: Settings) -> Findings:
     ranks = _ranks(len(inventory.nodes))
     speed = settings.speed or SPEED
     order = ranks * settings.repetitions
-    settings.say(f"{settings.repetitions} runs on each of {', '.join(map(str, ranks))} nodes")
+    settings.on_step(f"{settings.repetitions} runs on each of {', '.join(map(str, ranks))} nodes")
     found = replayed(
         settings,
         "all",

@@ -119,7 +119,7 @@ def _compared(settings: Settings, inventory: Inventory, name: str, pair: tuple[J
     runs: dict[str, list[Run]] = {"serial": [], "share": []}
     for repetition in range(1, settings.repetitions + 1):
         for mode in runs:
-            settings.say(f"{name}: {mode}, {repetition} of {settings.repetitions}")
+            settings.on_step(f"{name}: {mode}, {repetition} of {settings.repetitions}")
             slug = "".join(char if char.isalnum() else "-" for char in name)
             run = replayed(
                 settings,

@@ -43,7 +43,7 @@ def sd_5_real(settings: Settings) -> Findings:
         simulated[label] = metrics(predict(workload, inventory.facts, policy, policy_parameters=parameters))
         real[label], shared[label] = [], []
         for repetition in range(1, settings.repetitions + 1):
-            settings.say(f"{label}: {repetition} of {settings.repetitions}")
+            settings.on_step(f"{label}: {repetition} of {settings.repetitions}")
             folder = f"{label}-{repetition}"
             run = replayed(settings, folder, workload, inventory, policy, parameters, name="sd-5", speed=speed)
             real[label].append(metrics(run))

@@ -64,7 +64,7 @@ def _window(settings: Settings) -> list[list[str]]:
         predicted[rigid] = metrics(predict(workload, inventory.facts, policy))
         found[rigid] = []
         for repetition in range(1, settings.repetitions + 1):
-            settings.say(f"{label}: {repetition} of {settings.repetitions}")
+            settings.on_step(f"{label}: {repetition} of {settings.repetitions}")
             run = replayed(
                 settings,
                 f"{label}-{repetition}",

@@ -29,7 +29,7 @@ from tracebed.registry import one_of
 from tracebed.validation.experiments.predicted.recorded import paths_at, read_run
 from tracebed.validation.experiments.predicted.specs import TRACEBED, SimulatorSpec
 from tracebed.validation.experiments.predicted.task import Task
-from tracebed.validation.experiments.real.beside import Beside
+from tracebed.validation.experiments.real.beside import BackgroundCommand
 from tracebed.validation.experiments.simulated.cells import maker_of, maker_of_policy
 from tracebed.validation.experiments.workloads import code_of
 from tracebed.validation.simulators.simulator import SIMULATORS, SimulateOptions, simulate, simulator
@@ -64,7 +64,7 @@ class SuiteSimulator(ABC):
         """
 
 
-class Maker(SuiteSimulator):
+class ExecutedSimulator(SuiteSimulator):
     """A simulator that is run. Its predictions are kept, and repeated if one of their inputs changes."""
 
     @cached_property
@@ -122,7 +122,7 @@ def _record(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
 
 
-class Calibrated(Maker):
+class CalibratedSimulator(ExecutedSimulator):
     """A simulator that predicts with the policies of tracebed and the overheads of a calibration."""
 
     @cached_property
@@ -146,7 +146,7 @@ class Calibrated(Maker):
         ]
 
 
-class BuiltIn(Calibrated):
+class BuiltInSimulator(CalibratedSimulator):
     """The simulator of tracebed."""
 
     @cached_property
@@ -184,7 +184,7 @@ class BuiltIn(Calibrated):
         return predict(task.workload, task.nodes, setup, name=task.title)
 
 
-class Driven(Calibrated):
+class DrivenSimulator(CalibratedSimulator):
     """A simulator of another project, run by its driver in the registry."""
 
     @cached_property
@@ -209,7 +209,7 @@ class Driven(Calibrated):
         return simulate(self.spec.driver, task.workload, task.nodes, setup, options)
 
 
-class Commanded(Maker):
+class CommandSimulator(ExecutedSimulator):
     """A simulator that a command line runs."""
 
     @cached_property
@@ -238,7 +238,7 @@ class Commanded(Maker):
                 "output": str(output),
             }
             command = self.spec.command.format_map({key: shlex.quote(value) for key, value in values.items()})
-            with Beside(command, log, self.folder) as program:
+            with BackgroundCommand(command, log, self.folder) as program:
                 status = program.wait(self.spec.timeout_s)
             if status != 0:
                 late = f"took longer than {time_text(self.spec.timeout_s)}"
@@ -252,7 +252,7 @@ class Commanded(Maker):
             return read_run(written[0], self.spec, "predicted", **task.reading, nodes=task.nodes)
 
 
-class Given(SuiteSimulator):
+class RecordedSimulator(SuiteSimulator):
     """A simulator whose predictions are recorded."""
 
     needs_workload = False
@@ -281,16 +281,21 @@ def simulator_of(name: str, spec: SimulatorSpec, folder: Path) -> SuiteSimulator
     Raises:
         InputError: a calibration, a run-time model or a driver is invalid.
     """
-    kinds: dict[str, type[SuiteSimulator]] = {TRACEBED: BuiltIn, "with": Driven, "command": Commanded, "runs": Given}
+    kinds: dict[str, type[SuiteSimulator]] = {
+        TRACEBED: BuiltInSimulator,
+        "with": DrivenSimulator,
+        "command": CommandSimulator,
+        "runs": RecordedSimulator,
+    }
     found = kinds[spec.kind](name, spec, folder)
-    if isinstance(found, BuiltIn):
+    if isinstance(found, BuiltInSimulator):
         one_of("runtime_model", spec.runtime_model, RuntimeModel)
         _ = found.parameters  # checks the policy
         if name in SIMULATORS.names() and name != TRACEBED and spec.driver is None:
             raise InputError(f"{name} is an installed simulator", hint=f"add `with: {name}`, or rename the simulator")
-    if isinstance(found, Calibrated):
+    if isinstance(found, CalibratedSimulator):
         _ = found.calibrations  # reads the files
-    if isinstance(found, Driven) and simulator(str(spec.driver)).simulate is None:
+    if isinstance(found, DrivenSimulator) and simulator(str(spec.driver)).simulate is None:
         hint = "give its output with `runs` and `from`, or run it with `command` and `from`"
         raise InputError(f"tracebed cannot run {spec.driver}, only read its output", hint=hint)
     return found

@@ -27,7 +27,7 @@ PATIENCE_S = 10.0
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-class Beside:
+class BackgroundCommand:
     """A running command, as a context manager: its processes are killed at the end of the block.
 
     Args:

@@ -15,7 +15,7 @@ from tracebed.orchestrator.batch.abandoned import cancel_leftover_jobs
 from tracebed.orchestrator.replay import session
 from tracebed.orchestrator.run import Run
 from tracebed.validation.experiments.real import store
-from tracebed.validation.experiments.real.beside import Beside
+from tracebed.validation.experiments.real.beside import BackgroundCommand
 from tracebed.validation.experiments.real.campaign import Campaign, Slot
 from tracebed.validation.experiments.real.store import Attempt
 
@@ -134,7 +134,7 @@ def _replay(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float]
     if not cell.beside:
         time.sleep(settle_s)
         return replay()
-    with Beside(cell.beside, output.with_name(f"{output.name}.log"), campaign.file.folder) as beside:
+    with BackgroundCommand(cell.beside, output.with_name(f"{output.name}.log"), campaign.file.folder) as beside:
         time.sleep(settle_s)
         beside.check()
         run = replay()

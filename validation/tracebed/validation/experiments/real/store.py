@@ -80,11 +80,11 @@ def _changes(earlier: Any, now: Any, place: str = "") -> Iterator[str]:
         for key in [*earlier, *(key for key in now if key not in earlier)]:
             if key not in ("order", "name"):  # the order follows from the other keys, the name does not matter
                 yield from _changes(earlier.get(key), now.get(key), f"{place}.{key}" if place else key)
-    elif earlier != now and not _grew(earlier, now, place):
-        yield f"{place} was {_shown(earlier)}, is {_shown(now)}"
+    elif earlier != now and not _is_extended(earlier, now, place):
+        yield f"{place} was {_value_text(earlier)}, is {_value_text(now)}"
 
 
-def _grew(earlier: Any, now: Any, place: str) -> bool:
+def _is_extended(earlier: Any, now: Any, place: str) -> bool:
     """Return whether a cell or repetitions of a cell were added."""
     part = place.partition(".")[0]
     if part == "cells":
@@ -92,7 +92,7 @@ def _grew(earlier: Any, now: Any, place: str) -> bool:
     return part == "repetitions" and now is not None and (earlier or 0) < now
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     text = "missing" if value is None else json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

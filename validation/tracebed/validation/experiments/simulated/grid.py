@@ -26,7 +26,7 @@ from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.simulated import cells, store
 from tracebed.validation.experiments.simulated.cells import Cell
 from tracebed.validation.experiments.simulated.pools import Pool
-from tracebed.validation.experiments.simulated.store import Kept
+from tracebed.validation.experiments.simulated.store import StoredCell
 from tracebed.validation.experiments.workloads import Prepared, Variant, is_kept, make, prepare
 
 Progress = Callable[[int, int], None]
@@ -140,7 +140,7 @@ def compute(plan: GridPlan, folder: Path, pool: Pool, on_progress: Progress | No
         if isinstance(result, TracebedError):
             errors[cell.identity] = str(result)
         else:
-            store.keep(cell, result, folder)
+            store.write(cell, result, folder)
         if on_progress is not None:
             on_progress(done, len(todo))
     return errors
@@ -148,7 +148,7 @@ def compute(plan: GridPlan, folder: Path, pool: Pool, on_progress: Progress | No
 
 def gathered(plan: GridPlan, folder: Path, failed: Collection[str]) -> tuple[pd.DataFrame, dict[str, int]]:
     """Return the rows of the points without failed cells, and the number of cells for each warning."""
-    kept: dict[str, Kept] = {}
+    kept: dict[str, StoredCell] = {}
     rows: list[dict[str, Any]] = []
     for point, cell in plan.cells.items():
         if cell.identity in failed:

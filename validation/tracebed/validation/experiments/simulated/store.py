@@ -23,7 +23,7 @@ SCHEMA = "tracebed-cell/1"
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredCell:
     """The stored result of a cell."""
 
     rows: list[dict[str, Any]]
@@ -35,7 +35,7 @@ class Kept:
     """Checksum of the table of jobs; None if the table was not kept."""
 
 
-def keep(cell: Cell, result: CellResult, folder: Path) -> None:
+def write(cell: Cell, result: CellResult, folder: Path) -> None:
     """Write the files of a cell. The JSON file marks the cell as complete and is written last."""
     jobs = _jobs_path(cell, folder)
     jobs.parent.mkdir(exist_ok=True)
@@ -73,7 +73,7 @@ def is_kept(cell: Cell, folder: Path) -> bool:
     return True
 
 
-def read(cell: Cell, folder: Path) -> Kept:
+def read(cell: Cell, folder: Path) -> StoredCell:
     """Return the kept result of a cell.
 
     Raises:
@@ -89,7 +89,7 @@ def read(cell: Cell, folder: Path) -> Kept:
     try:
         content = json.loads(data)  # undefined figures are NaN
         expected = content.pop("sha256")
-        kept = Kept(content["rows"], content["seconds"], content["warnings"], content["jobs_sha256"])
+        kept = StoredCell(content["rows"], content["seconds"], content["warnings"], content["jobs_sha256"])
         identity = content["cell"]["identity"]
     except KeyError as error:
         raise damaged(f"the key {error} is missing") from error

@@ -67,7 +67,7 @@ def is_perturbed(table: pd.DataFrame) -> bool:
     return bool(table["perturbation"].nunique() > 1)
 
 
-def beside(experiment: Experiment, table: pd.DataFrame) -> pd.DataFrame:
+def compared(experiment: Experiment, table: pd.DataFrame) -> pd.DataFrame:
     """Return the published figures and those of the table: a row per figure and window.
 
     `difference` is ours / published - 1, or ours - published for a relative change. A change relative to 0 is NaN. `at`
@@ -84,37 +84,39 @@ def beside(experiment: Experiment, table: pd.DataFrame) -> pd.DataFrame:
         for values in dict.fromkeys(tuple(row[key] for key in each) for row in averaged.to_dict("records")):
             settings = dict(zip(each, values, strict=True))
             for window in experiment.windows:
-                found = _found(published, averaged[averaged["window"] == window], settings)
+                found = _computed_figure(published, averaged[averaged["window"] == window], settings)
                 if found is None:
                     continue
-                each_of = [_found(published, rows[rows["window"] == window], settings) for rows in single]
-                difference = apart(np.array([published.value]), np.array([one.ours for one in each_of if one]))
+                each_of = [_computed_figure(published, rows[rows["window"] == window], settings) for rows in single]
+                difference = apart(np.array([published.value]), np.array([one.value for one in each_of if one]))
                 rows.append(_row(published, found, window, difference))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-class _Found(NamedTuple):
+class _ComputedFigure(NamedTuple):
     """Our figure beside a published one."""
 
-    ours: float
+    value: float
     at: str
     note: str
 
 
-def _row(published: Published, found: _Found, window: str, difference: Difference | None) -> list[Any]:
+def _row(published: Published, found: _ComputedFigure, window: str, difference: Difference | None) -> list[Any]:
     if published.relative_to is not None:
-        error = found.ours - published.value
+        error = found.value - published.value
     else:
-        error = found.ours / published.value - 1.0 if published.value else math.nan
+        error = found.value / published.value - 1.0 if published.value else math.nan
     low, high, differ = math.nan, math.nan, None
     if difference is not None and difference.differ is not None:
         low, high = published.value + difference.low, published.value + difference.high
         differ = difference.differ
-    about = [published.figure, found.at, window, published.value, found.ours, error]
+    about = [published.figure, found.at, window, published.value, found.value, error]
     return [*about, low, high, differ, found.note]
 
 
-def _found(published: Published, averaged: pd.DataFrame, settings: Mapping[str, Any]) -> _Found | None:
+def _computed_figure(
+    published: Published, averaged: pd.DataFrame, settings: Mapping[str, Any]
+) -> _ComputedFigure | None:
     """Return our figure for the settings, or None if no such point was computed."""
     rows = chosen(averaged, {**settings, **published.at}).dropna(subset=published.figure)
     if not len(rows):
@@ -132,15 +134,15 @@ def _found(published: Published, averaged: pd.DataFrame, settings: Mapping[str, 
         label, whole_base = _label(published.relative_to, base)
         at, whole = f"{at} against {label}", whole and whole_base
     notes = [published.note] if whole else ["only some of these points were computed", published.note]
-    return _Found(ours, at, "; ".join(filter(None, notes)))
+    return _ComputedFigure(ours, at, "; ".join(filter(None, notes)))
 
 
 def _label(where: Mapping[str, Any], rows: pd.DataFrame) -> tuple[str, bool]:
     """Return the values of `where` that occur in `rows`, as text, and whether all values occur."""
     there = {key: [value for value in as_list(wanted) if (rows[key] == value).any()] for key, wanted in where.items()}
-    words = ", ".join(f"{key} {'/'.join(map(_spelt, values))}" for key, values in there.items())
+    words = ", ".join(f"{key} {'/'.join(map(_value_text, values))}" for key, values in there.items())
     return words, all(len(values) == len(as_list(where[key])) for key, values in there.items())
 
 
-def _spelt(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -17,7 +17,7 @@ import pandas as pd
 
 from tracebed.errors import InputError
 from tracebed.files import replacing
-from tracebed.validation.experiments.choices import Choice, SinglePoint, others, single_point, spelled
+from tracebed.validation.experiments.choices import Choice, SinglePoint, changed_points, single_point, value_text
 from tracebed.validation.experiments.experiment import Experiment
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.simulated.grid import GridPlan, Progress, compute, gathered, plan, union
@@ -60,7 +60,9 @@ class Analysis:
         """The axes at the base as text, without those that have their value by default."""
         fields = Experiment.model_fields
         plain = {key: fields[key].default for key in self.settings if key in fields}
-        return ", ".join(f"{key} {spelled(value)}" for key, value in self.settings.items() if [value] != plain.get(key))
+        return ", ".join(
+            f"{key} {value_text(value)}" for key, value in self.settings.items() if [value] != plain.get(key)
+        )
 
     def printed(self, figure: str) -> list[float]:
         """Return the values of a figure that the experiment has from a paper for points like the base."""
@@ -113,7 +115,7 @@ def analysis(
         return plan(each.file, each.replicates(runs), folder, logs)
 
     base_plan, changed, refused = planned(middle), [], {}
-    for choice, each in others(file, base, wanted):
+    for choice, each in changed_points(file, base, wanted):
         try:
             changed.append((choice, each, planned(each)))
         except InputError as error:
@@ -173,6 +175,6 @@ def _row(choice: Choice, name: str, found: Difference, base: np.typing.NDArray[n
         verdict = NOT_SIGNIFICANT
     else:
         verdict = INSIDE if low <= changed <= high else OUTSIDE
-    about = [name, choice.name, spelled(choice.base), spelled(choice.value), found.base, low, high]
+    about = [name, choice.name, value_text(choice.base), value_text(choice.value), found.base, low, high]
     effect = [changed, found.change, found.relative(found.change), found.low, found.high]
     return [*about, *effect, found.pairs, found.differ, verdict]

@@ -25,7 +25,7 @@ from tracebed.outputs import OutputKind
 from tracebed.states import JobState
 from tracebed.validation.simulators.elastisim import outputs, program
 from tracebed.validation.simulators.elastisim.executor import INSTANT_S, ElastisimExecutor
-from tracebed.validation.simulators.elastisim.protocol import Connection, Silent
+from tracebed.validation.simulators.elastisim.protocol import Connection, NoMessageError
 from tracebed.validation.simulators.simulator import SimulateOptions
 
 SUPPORTED = frozenset(
@@ -199,21 +199,21 @@ def _run(
             )
             process = program.Process(path, folder)
             while (message := connection.receive()) is not None:
-                connection.send(executor.answer(message))
+                connection.send(executor.handle_message(message))
                 if options.on_progress:
                     options.on_progress(executor.submitted)
             if not process.wait(GRACE_S):
-                raise Silent(timeout=True)
-        except Silent as silent:
+                raise NoMessageError(timeout=True)
+        except NoMessageError as silent:
             assert process is not None
-            raise (_late(executor, options, connection) if silent.timeout else process.failure()) from None
+            raise (_timeout_error(executor, options, connection) if silent.timeout else process.failure()) from None
         finally:
             if process is not None:
                 process.stop()
             connection.close()
 
 
-def _late(executor: ElastisimExecutor, options: SimulateOptions, connection: Connection) -> InputError:
+def _timeout_error(executor: ElastisimExecutor, options: SimulateOptions, connection: Connection) -> InputError:
     """Return the error for a program that did not finish in time."""
     ended = sum(state is not JobState.UNKNOWN for state in executor.record.state)
     silence = time.monotonic() - connection.last

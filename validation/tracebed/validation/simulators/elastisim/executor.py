@@ -22,7 +22,7 @@ from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.states import JobState
-from tracebed.validation.simulators.elastisim.protocol import Invocation, Occasion, Orders
+from tracebed.validation.simulators.elastisim.protocol import Invocation, MessageReason, Reply
 
 INSTANT_S = 1e-6
 """Events that are closer than this count as one instant, s: ElastiSim sums up the durations of activities."""
@@ -76,23 +76,23 @@ class ElastisimExecutor:
         self.submitted = 0
         self._now, self._call = 0.0, math.inf
         self._happened = False  # events since the last `serve`
-        self._orders = Orders()
+        self._orders = Reply()
         self._cancelled: dict[int, str] = {}
         self._resizes: dict[int, tuple[list[int], float]] = {}  # job -> nodes, and the earliest time of the resize
         # running job -> work done at an instant, the instant, the rate since then, and the expected end
         self._progress: dict[int, tuple[float, float, float, float]] = {}
 
-    def answer(self, message: Invocation) -> Orders:
+    def handle_message(self, message: Invocation) -> Reply:
         """Handle a message of ElastiSim, and return the reply.
 
         Raises:
             PolicyError: a decision of the policy is impossible.
             InputError: the policy needs a call at an instant without an event.
         """
-        self._orders = Orders()
+        self._orders = Reply()
         self._now = now = max(self._now, self._instant(message))
         self._happened |= self._handle(message.occasion, message.job, now)
-        if not self._more_at(now):
+        if not self._has_event_at(now):
             self._decide(now)
         return self._orders
 
@@ -102,24 +102,24 @@ class ElastisimExecutor:
         A policy may compare the time with that of a reservation, which is later by a rounding error otherwise.
         """
         now = message.time + self.origin
-        if message.occasion is Occasion.PERIODIC:
+        if message.occasion is MessageReason.PERIODIC:
             known = round(now / self.interval_s) * self.interval_s
-        elif message.occasion is Occasion.SUBMITTED:
+        elif message.occasion is MessageReason.SUBMITTED:
             known = self.jobs.submit[self.sent[message.job]]
         else:
             _, _, _, known = self._progress[self.sent[message.job]]
         return known if abs(known - now) < INSTANT_S else now
 
-    def _handle(self, occasion: Occasion, number: int, now: float) -> bool:
+    def _handle(self, occasion: MessageReason, number: int, now: float) -> bool:
         """Report the event to the scheduler; return whether there was one."""
-        if occasion is Occasion.PERIODIC:
+        if occasion is MessageReason.PERIODIC:
             return False
         job = self.sent[number]
-        if occasion is Occasion.SUBMITTED:
+        if occasion is MessageReason.SUBMITTED:
             self.submitted += 1
             self.record.submit[job] = self.jobs.submit[job]
             self.scheduler.submit(job, now)
-        elif occasion is Occasion.SCHEDULING_POINT:
+        elif occasion is MessageReason.SCHEDULING_POINT:
             nodes, ready = self._resizes.get(job, ([], math.inf))
             if now < ready - INSTANT_S:
                 return False
@@ -128,7 +128,7 @@ class ElastisimExecutor:
             begin = self._continue(job, now, self.overheads.reconfiguration_s, len(nodes))
             self.record.resize_applied(job, now, begin, begin)
             self.scheduler.resized(job, now)
-        elif occasion in (Occasion.COMPLETED, Occasion.KILLED):
+        elif occasion in (MessageReason.COMPLETED, MessageReason.KILLED):
             if self.jobs.work[job] < self.jobs.run_time[job]:
                 self._end(job, now, JobState.KILLED, "time limit")
             else:
@@ -141,7 +141,7 @@ class ElastisimExecutor:
         self.record.finish(job, now, state, reason)
         self.scheduler.end(job, now)
 
-    def _more_at(self, now: float) -> bool:
+    def _has_event_at(self, now: float) -> bool:
         """Return whether ElastiSim will report another event at this instant."""
         if self.submitted < len(self.sent) and self.jobs.submit[self.sent[self.submitted]] <= now + INSTANT_S:
             return True

@@ -30,7 +30,7 @@ LAST_MS = 2000
 """Longest time for which the receiver waits for messages of a process that has ended, ms."""
 
 
-class Occasion(enum.IntEnum):
+class MessageReason(enum.IntEnum):
     """Reason of a message."""
 
     PERIODIC = 0
@@ -48,7 +48,7 @@ class Occasion(enum.IntEnum):
 class Invocation(NamedTuple):
     """A message of ElastiSim."""
 
-    occasion: Occasion
+    occasion: MessageReason
     time: float
     """Simulated time, s."""
     job: int
@@ -56,7 +56,7 @@ class Invocation(NamedTuple):
 
 
 @dataclass
-class Orders:
+class Reply:
     """The reply to a message."""
 
     kills: list[int] = field(default_factory=list)
@@ -92,7 +92,7 @@ def decoded(message: bytes) -> Invocation | None:
         if content["code"] == FINISHED:
             return None
         if content["code"] == INVOKED:
-            occasion = Occasion(content["invocation_type"])
+            occasion = MessageReason(content["invocation_type"])
             return Invocation(occasion, float(content["time"]), int(content.get("job_id", -1)))
     except (ValueError, KeyError, TypeError):
         pass
@@ -137,22 +137,22 @@ class Connection:
         """Return the next message; None: the simulation is finished.
 
         Raises:
-            Silent: the process has ended without the last message, or the deadline has passed.
+            NoMessageError: the process has ended without the last message, or the deadline has passed.
             InputError: the message is not one of the protocol.
         """
         alive = True
         while not self._socket.poll(WAIT_MS if alive else LAST_MS):
             if not alive:
-                raise Silent(timeout=False)
+                raise NoMessageError(timeout=False)
             alive = self._alive()  # a last message may still be on its way when the process has ended: poll once more
             if time.monotonic() > self._deadline:
-                raise Silent(timeout=True)
+                raise NoMessageError(timeout=True)
         if time.monotonic() > self._deadline:
-            raise Silent(timeout=True)
+            raise NoMessageError(timeout=True)
         self.last = time.monotonic()
         return decoded(self._socket.recv())
 
-    def send(self, orders: Orders) -> None:
+    def send(self, orders: Reply) -> None:
         """Reply to the last message."""
         self._socket.send(orders.encoded())
 
@@ -162,7 +162,7 @@ class Connection:
         self._context.term()
 
 
-class Silent(Exception):
+class NoMessageError(Exception):
     """ElastiSim sent no further message."""
 
     def __init__(self, *, timeout: bool) -> None:

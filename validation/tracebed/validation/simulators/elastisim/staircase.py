@@ -14,7 +14,7 @@ IDLE = "none"
 """Text for a node without jobs."""
 
 
-class Held(NamedTuple):
+class NodePeriods(NamedTuple):
     """Periods in which a job holds a node, an entry each; grouped by job. Shapes (periods,)."""
 
     job: IntArray
@@ -24,7 +24,7 @@ class Held(NamedTuple):
     """NaN: until the end of the file."""
 
 
-def held_nodes(table: pd.DataFrame, where: str) -> tuple[list[str], Held]:
+def held_nodes(table: pd.DataFrame, where: str) -> tuple[list[str], NodePeriods]:
     """Return the names of the nodes, in the order of the file, and the periods in which jobs hold them.
 
     Args:
@@ -52,13 +52,13 @@ def held_nodes(table: pd.DataFrame, where: str) -> tuple[list[str], Held]:
     # A job keeps a node if the next row of the same node lists the job again.
     goes_on = (job[1:] == job[:-1]) & (row[1:] == row[:-1] + 1) & (node[row[1:]] == node[row[:-1]])
     begins, ends = np.append(True, ~goes_on)[: len(job)], np.append(~goes_on, True)[: len(job)]
-    held = Held(job[begins], node[row[begins]], time[row[begins]], until[row[ends]])
+    held = NodePeriods(job[begins], node[row[begins]], time[row[begins]], until[row[ends]])
     return list(map(str, names)), held
 
 
 def within(
-    held: Held, printed: tuple[FloatArray, FloatArray], exact: tuple[FloatArray, FloatArray], offset: float
-) -> Held:
+    held: NodePeriods, printed: tuple[FloatArray, FloatArray], exact: tuple[FloatArray, FloatArray], offset: float
+) -> NodePeriods:
     """Return the periods with the exact starts and ends of their jobs, on the clock of the exact times.
 
     Args:
@@ -74,7 +74,7 @@ def within(
     return held._replace(start=start, end=np.where(np.isnan(held.end), until, np.maximum(start, end)))
 
 
-def allocations(held: Held) -> pd.DataFrame:
+def allocations(held: NodePeriods) -> pd.DataFrame:
     """Return a row per job, period and range of consecutive nodes: `row`, `node`, `count`, `start`, `end`."""
     order = np.lexsort((held.node, held.end, held.start, held.job))
     job, node, start, end = (values[order] for values in held)
@@ -87,12 +87,12 @@ def allocations(held: Held) -> pd.DataFrame:
     return table.sort_values(["start", "row", "node"], ignore_index=True)
 
 
-def sizes(held: Held, start: FloatArray) -> IntArray:
+def sizes(held: NodePeriods, start: FloatArray) -> IntArray:
     """Return the number of nodes with which each job starts, shape (jobs,); 0: it holds none."""
     return np.bincount(held.job[held.start == start[held.job]], minlength=len(start))
 
 
-def resizes(held: Held, start: FloatArray, end: FloatArray) -> pd.DataFrame:
+def resizes(held: NodePeriods, start: FloatArray, end: FloatArray) -> pd.DataFrame:
     """Return a row per change of the size of a job between its start and its end.
 
     Args:
