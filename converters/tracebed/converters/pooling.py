@@ -1,4 +1,4 @@
-"""Pooling: what a workload of whole, equal nodes loses of a log with partitions, GPUs and shared nodes.
+"""Pooling: losses when a log with partitions, GPUs and shared nodes becomes a workload of whole, equal nodes.
 
 A workload has one machine of equal nodes, and each job holds whole nodes. The functions count the jobs of a log that
 differ, and refuse a machine that is smaller than the number of nodes held at once.

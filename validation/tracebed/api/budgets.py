@@ -123,7 +123,7 @@ def error_budget(
         real: the folder of a replay, or the folders of several repetitions. They contain the journal.
         calibration: calibration of the testbed, or its file. Without it, the overheads and the interference between
             applications have no share of their own.
-        predicted: prediction of `simulate` whose overheads and interference have a share, in place of a calibration,
+        predicted: prediction of `simulate` whose overheads and interference enter the budget, instead of a calibration,
             and whose run-time model is used.
         policy: the policy of the real run, if it is not installed: `FILE.py:CLASS`, a class or an instance.
         policy_parameters: parameters of a policy that is given by class.

@@ -44,7 +44,7 @@ class Workload(converters.Workload):
 class Run(orchestrator.Run):
     """What happened to each job of a workload, in a replay, a simulation or a log.
 
-    `jobs`, `allocations`, `reconfigurations` and `nodes` are frames; `info` has the facts that are not rows. Times
+    `jobs`, `allocations`, `reconfigurations` and `nodes` are frames; `info` is the metadata. Times
     are seconds of the workload (trace seconds) since its time 0.
     """
 

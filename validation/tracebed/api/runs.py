@@ -190,7 +190,7 @@ def replay(
     """Run a workload under a policy on a testbed: each job is processes that compute, or sleep on emulated nodes.
 
     Works in a thread, too, and in a notebook. In the main thread SIGINT (Ctrl-C, or the stop button of a notebook),
-    SIGTERM and SIGHUP end all jobs; the run that is returned has `info.state` `interrupted`.
+    SIGTERM and SIGHUP end all jobs; `info.state` of the returned run is `interrupted`.
 
     Args:
         workload: the workload.

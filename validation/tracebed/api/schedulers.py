@@ -31,7 +31,7 @@ def replay_on(
     """Submit each job of a workload to a batch system at its time, and let the batch system decide.
 
     The jobs sleep for their run time on whole nodes. In the main thread SIGINT (Ctrl-C), SIGTERM and SIGHUP cancel all
-    jobs of the replay; the run that is returned has `info.state` `interrupted`.
+    jobs of the replay; `info.state` of the returned run is `interrupted`.
 
     Args:
         workload: the workload.

@@ -14,7 +14,7 @@ import click
 
 from tracebed.cli import messages
 from tracebed.cli.groups import LazyGroup, common_options
-from tracebed.cli.messages import MessageLevel, Messages, one_line, emit
+from tracebed.cli.messages import MessageLevel, Messages, emit, one_line
 from tracebed.errors import ExitCode, TracebedError
 
 CLI = "tracebed.cli"
@@ -77,7 +77,7 @@ class Commands(LazyGroup):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. A closed pipe has its own status, since click would exit with 1, which is `inaccurate`."""
+        """Run the command. A closed pipe has its own exit status, because click would exit with 1 (`inaccurate`)."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from tracebed.cli.console import print_json, print_table
-from tracebed.cli.messages import progress, emit
+from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import (
     PATH,
     SPEED,
@@ -84,7 +84,7 @@ def calibrate(
     """Measure what replays on an inventory take time for, by replays of small workloads.
 
     With RUN..., the overheads are fitted to these recorded replays instead, and cross-validated by workload. The
-    calibration then also has the cloud of the sets of overheads that fit equally well.
+    calibration then also contains the sets of overheads that fit equally well (the cloud).
 
     The calibration has the work rate of the cores, the proposed duty, the slowdown of the kernels PILS and STREAM
     beside each other, and the time that launches, ends and resizes take. It takes about 100 s. The machine should be as

@@ -10,7 +10,7 @@ import click
 
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.logs import log_options, raw_options, system_of, system_option
-from tracebed.cli.messages import progress, emit
+from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import PATH, WRITTEN_WORKLOAD, OutputPath, json_option, output_option
 from tracebed.cli.summary import write_and_summarize
 from tracebed.errors import InputError

@@ -10,7 +10,7 @@ import click
 
 from tracebed.cli.console import load_workload, print_json
 from tracebed.cli.gate import Gating, gate_options
-from tracebed.cli.messages import progress, emit
+from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import PATH, OutputPath, json_option, tau_option
 from tracebed.cli.perturbation import UNKNOWN
 from tracebed.cli.sections import Sectioned

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebed.cli.messages import progress, emit
+from tracebed.cli.messages import emit, progress
 from tracebed.display import cell, json_values
 
 if TYPE_CHECKING:

@@ -159,7 +159,7 @@ def _validate(suite: Path, verdict: Path) -> ExitCode:
 
 
 def _excluded(verdict: Path) -> int:
-    """Return the number of repetitions that have no part in the verdict, since they were disturbed."""
+    """Return the number of repetitions that were disturbed and are excluded from the verdict."""
     (validation,) = json.loads(verdict.read_text(encoding="utf-8"))["simulators"]
     (case,) = validation["cases"]
     return sum(bool(repetition["excluded"]) for repetition in case["repetitions"])

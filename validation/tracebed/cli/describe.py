@@ -14,7 +14,7 @@ import click
 from tracebed.cli.charts import area, bars, columns, duration_text, side_by_side
 from tracebed.cli.console import UNBOUNDED, load_workload, print_json, print_table
 from tracebed.cli.logs import format_option, machine_option, raw_options
-from tracebed.cli.messages import progress, emit
+from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import PATH, OutputPath, json_option, workload_argument
 from tracebed.cli.summary import or_unknown
 from tracebed.errors import InputError

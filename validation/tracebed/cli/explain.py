@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.cli.console import load_workload, print_json, print_table
-from tracebed.cli.messages import progress, emit, warn
+from tracebed.cli.messages import emit, progress, warn
 from tracebed.cli.options import PATH, OutputPath, json_option, tau_option, workload_argument
 from tracebed.outputs import REPORT_OR_PICTURE
 

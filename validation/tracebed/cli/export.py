@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tracebed.cli.console import print_json
-from tracebed.cli.messages import progress, emit
+from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import LATER, PATH, json_option, output_option
 from tracebed.registry import Registry
 

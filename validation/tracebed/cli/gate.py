@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
-"""Variable with the file that has the summary of a step of a GitHub job."""
+"""Environment variable: path of the summary file of a step of a GitHub job."""
 COLUMNS = ("metric", "verdict", "case", "error / margin", "predicted", "lowest", "highest")
 """Columns of a baseline."""
 

@@ -41,7 +41,7 @@ class LazyGroup(click.Group):
         return list(self.summaries())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command, with the options, variables and settings that all commands have."""
+        """Import and return a command, with the options, variables and settings of all commands."""
         if cmd_name not in self.summaries():
             return None
         command = self.load(cmd_name)

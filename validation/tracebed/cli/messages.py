@@ -196,7 +196,7 @@ def _left(passed: float, done: float, rest: float) -> str:
 
 
 def ready_streams() -> None:
-    """Make standard output and error safe: no character fails that the terminal lacks, and no stream is closed."""
+    """Make standard output and error safe against closed streams and characters unknown to the terminal."""
     import io
 
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.cli.console import print_json, print_table
-from tracebed.cli.messages import progress, emit, warn
+from tracebed.cli.messages import emit, progress, warn
 from tracebed.cli.options import (
     DURATION,
     PATH,

@@ -11,7 +11,7 @@ import click
 
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.groups import LazyGroup
-from tracebed.cli.messages import MessageLevel, progress, emit
+from tracebed.cli.messages import MessageLevel, emit, progress
 from tracebed.cli.options import PATH, Command, InventoryName, OutputPath, json_option, replace_option
 from tracebed.errors import ExitCode, TestbedError
 from tracebed.outputs import INVENTORY

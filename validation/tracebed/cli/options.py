@@ -263,7 +263,7 @@ def _overlap(target: str, source: str) -> bool:
 
 
 def _contains(folder: str, path: str) -> bool:
-    """Tell whether a path is this one, or in this folder."""
+    """Return whether `path` is `folder`, or lies in it."""
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 

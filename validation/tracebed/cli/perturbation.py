@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracebed.cli.console import print_table
-from tracebed.cli.messages import progress, emit
+from tracebed.cli.messages import emit, progress
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracebed.cli.console import print_json
-from tracebed.cli.messages import progress, emit
+from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import Number, json_option
 from tracebed.errors import InputError
 

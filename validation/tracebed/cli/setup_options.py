@@ -1,4 +1,4 @@
-"""The options of a setup, made from its fields: a new setting is an option of each command that has its part."""
+"""The options of a setup, made from its fields: each command with a part of it has options for all its settings."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebed.cli.messages import Progress, current, progress, emit
+from tracebed.cli.messages import Progress, current, emit, progress
 from tracebed.cli.options import OutputPath, json_option
 from tracebed.errors import ExitCode
 from tracebed.outputs import METRICS

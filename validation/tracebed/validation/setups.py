@@ -28,7 +28,7 @@ OF_ALL_CELLS = tuple(
     for name in room
     if name not in ("policy", "policy_parameters", "calibration", *AXES)
 )
-"""Settings of which an experiment has one value for all cells: all but the policy, the axes, and files."""
+"""Settings with one value for all cells of an experiment: all but the policy, the axes, and files."""
 OF_REPLAYS = (*(name for name in SETUP_PARTS["scheduling"] if not name.startswith("policy")), "speed")
 """Settings of a replay, besides its policy."""
 

@@ -51,7 +51,7 @@ def run(name: str, folder: Path, settings: Mapping[str, Any], as_json: bool) -> 
     with locked_folder(folder, "experiment"):
         own = folder / name
         own.mkdir(exist_ok=True)
-        made = PaperSettings(folder=own, say=lambda step: emit(f"tracebed: {step}"), **chosen)
+        made = PaperSettings(folder=own, on_step=lambda step: emit(f"tracebed: {step}"), **chosen)
         findings = PAPERS.load(name)(made)
         page = findings.save(own)
     if as_json:

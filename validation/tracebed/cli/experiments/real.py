@@ -10,7 +10,7 @@ import click
 
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.experiments.simulated import list_points
-from tracebed.cli.messages import progress, emit, warn
+from tracebed.cli.messages import emit, progress, warn
 from tracebed.errors import ExitCode, InputError
 
 if TYPE_CHECKING:

@@ -96,7 +96,7 @@ KEYS = tuple(Point.__dataclass_fields__)
 
 
 Settings = model_of("Settings", ExperimentPart, OF_ALL_CELLS)
-"""The settings of which an experiment has one value for all cells."""
+"""The settings with one value for all cells of an experiment."""
 
 
 class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]

@@ -289,7 +289,7 @@ class SensitivitySpec(ExperimentPart):
     """The free choices of an experiment, for `tracebed experiment --sensitivity`."""
 
     base: Where = {}
-    """Choice -> value at the point about which one choice at a time is changed. Others have their first value."""
+    """Choice -> value at the base. Other choices have their first value at the base."""
     figures: Annotated[list[str], BeforeValidator(as_list), Field(min_length=1)] = ["mean_response_s", "mean_wait_s"]
     choices: dict[str, Annotated[list[Any], *AXIS]] = {}
     """Choice -> other values. A value that is a mapping changes several choices at once."""

@@ -1,4 +1,4 @@
-"""The testbeds of an experiment file: nodes, options of the replays, and settings that only one testbed has."""
+"""The testbeds of an experiment file: nodes, options of the replays, and settings of single testbeds."""
 
 from __future__ import annotations
 

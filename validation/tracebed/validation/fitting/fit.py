@@ -121,7 +121,7 @@ def fit(
         cases: the cases, from `cases_of`.
         loss: `metrics` (mean relative error of the gated metrics) or `jobs` (of wait and response of each job).
         budget: number of parameter sets to try; each is simulated once per case. Each fold of the cross-validation
-            has the same budget; the sets that it shares with the fit are not simulated again.
+            has the same budget. Sets of the fit are not simulated again.
         seed: seed of the search. The same arguments give the same fit.
         bounds: parameter -> lower and upper bound, wall s. Default: `BOUNDS`. Equal bounds fix a known overhead.
         tolerance: largest additional loss of a set of the cloud. None: the loss of errors by the half-widths of the

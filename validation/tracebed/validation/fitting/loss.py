@@ -26,7 +26,7 @@ COVERAGE = 0.95
 ASSUMED_NOISE = 0.01
 """Assumed half-width of these intervals with one repetition: a share of the real value."""
 PER_JOB = {"wait": "mean_wait_s", "response": "mean_response_s"}
-"""Quantity of each job in the loss `jobs` -> the metric that has its mean, and the margin."""
+"""Quantity of each job in the loss `jobs` -> the metric of its mean, which provides the margin."""
 
 
 @dataclass(frozen=True)

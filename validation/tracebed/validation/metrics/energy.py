@@ -51,7 +51,7 @@ def recorded_power(run: MeasuredRun) -> RecordedPower:
     energy between the first and the last sample. The first sample counts for one median period.
 
     Raises:
-        Undefined: there are no samples of power, they lack for some machine, or they cover less than `COVERED` of the
+        Undefined: samples of power are missing, at least for some machine, or they cover less than `COVERED` of the
             window.
     """
     rows, start, end = _power_rows(run.run), run.window.start_s, run.window.end_s

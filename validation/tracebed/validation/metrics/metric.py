@@ -78,11 +78,11 @@ class Metric:
     of_run_times: bool = False
     """Whether the metric measures run times alone. Where the run times were imposed, such a metric is no evidence."""
     optional: bool = False
-    """Whether most runs lack what the metric measures, such as deadlines. No message says that it is undefined."""
+    """Whether the metric is undefined for most runs, such as runs without deadlines. No message reports that."""
     mean_of: str = ""
-    """Column of `per_job` whose mean the metric is; gives quartiles."""
+    """Column of `per_job`. The metric is its mean; quartiles are also computed."""
     mean_over_time: Callable[[MeasuredRun], Steps] | None = None
-    """Function of time whose mean in the window the metric is; gives quartiles, too."""
+    """Function of time. The metric is its mean in the window; quartiles are also computed."""
 
     @property
     def title(self) -> str:

@@ -1,4 +1,4 @@
-"""The head of a report: the verdict, the numbers that decide, where the differences are, and why."""
+"""The head of a report: the verdict, the deciding numbers, and the places and causes of the differences."""
 
 from __future__ import annotations
 

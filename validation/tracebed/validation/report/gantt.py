@@ -81,7 +81,7 @@ def _compared(comparison: Comparison) -> Picture | None:
     malleable = bool((comparison.real.jobs["kind"] == "malleable").any())
     shades = " Full colors: malleable jobs; steps are expansions or shrinks. Pale: rigid jobs." if malleable else ""
     shared = any(run.jobs_on_shared_nodes for run, _, _ in sides)
-    parts = " Jobs that share a node have parts of its row." if shared else ""
+    parts = " Jobs on a shared node are parts of its row." if shared else ""
     sampled = any(len(run.allocations) > BARS and len(blocks(run, ids)) > BARS for run, _, _ in sides)
     pixels = (
         f" More than {BARS:,} bars: each pixel shows the job on one node at one instant. Short jobs may be missing."
@@ -147,7 +147,7 @@ def draw(
 def blocks(run: Run, ids: pd.Index[Any]) -> pd.DataFrame:
     """Return the bars of a chart. Adjacent nodes held by one job for the same time form one bar.
 
-    Jobs that share a node have bars in parts of its row, as high as their shares of the cores.
+    Jobs on a shared node are bars in parts of its row, as high as their shares of the cores.
 
     Returns:
         A row per bar: job (position in `ids`), low and high (first and last node), start and end (s after the first

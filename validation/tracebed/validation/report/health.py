@@ -44,7 +44,7 @@ SIGNALS = (
 
 
 def _health(comparison: Comparison) -> Markup | None:
-    """Return the state, the causes and all signals, or None for a log, which has no record of its health."""
+    """Return the state, the causes and all signals, or None for a log: its health is unknown."""
     health, info = comparison.health, comparison.real.info
     if not health.causes and info.source != "replay":
         return None

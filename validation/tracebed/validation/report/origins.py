@@ -64,7 +64,7 @@ def _rows(records: list[dict[Any, Any]]) -> list[dict[str, Any]]:
 
 
 def _divergences(comparison: Comparison) -> Markup | None:
-    """Return the table of the jobs at which the runs first part, or None if neither run has a decision."""
+    """Return the table of the jobs with the first differences, or None if there are no decisions."""
     found = divergences(comparison.real, comparison.predicted)
     if not found.decisions:
         return None

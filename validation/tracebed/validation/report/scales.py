@@ -33,7 +33,7 @@ def threshold(*samples: FloatArray) -> float | None:
 def decades(*samples: FloatArray) -> float | None:
     """Return the threshold of a logarithmic axis: a power of ten near the 10th percentile of the positive values.
 
-    Below the threshold, the axis is linear, so that 0 has a place. None if no value is positive.
+    Below the threshold, the axis is linear, so that 0 can be drawn. None if no value is positive.
     """
     values = np.concatenate(samples)
     values = values[np.isfinite(values) & (values > 0)]

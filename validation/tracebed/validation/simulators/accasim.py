@@ -1,7 +1,7 @@
 """AccaSim: reader of its dispatching plan (`sched-*`), and driver of the package `accasim` of PyPI.
 
-AccaSim 1.1.3 is written for Python before 3.10, which had `collections.Mapping`; the driver supplies the name. AccaSim
-has whole seconds and rigid jobs. A node of the workload is a node with one core there. Dates are local times, so that
+AccaSim 1.1.3 needs the name `collections.Mapping` of Python before 3.10; the driver supplies it. AccaSim simulates in
+whole seconds, and rigid jobs. A node of the workload is a node with one core there. Dates are local times, so that
 the driver runs AccaSim in UTC.
 """
 
@@ -233,7 +233,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _run(seen: Observed, jobs: Workload, nodes: Sequence[NodeFacts], setup: Setup, options: SimulateOptions) -> Run:
-    """Return the run of a plan whose job ids are the numbers of `jobs`, from 1."""
+    """Return the run of a plan with the numbers of `jobs`, from 1, as job ids."""
     numbers = pd.to_numeric(seen.jobs["job_id"]).to_numpy() - 1
     named = seen.jobs.assign(
         job_id=jobs.column("job_id")[numbers],

@@ -24,7 +24,7 @@ def recognizes(path: Path) -> bool:
 
 
 def _numbers(line: str) -> list[float] | None:
-    """Return the nine numbers of a line, or None if it has others."""
+    """Return the nine numbers of a line, or None if the line is of another form."""
     words = line.strip().rstrip(";").split(";")
     try:
         numbers = [float(word) for word in words]

@@ -47,7 +47,7 @@ def observed_of(table: Table, format: str, **facts: object) -> Observed:
 
 
 def allocations_of(table: Table) -> pd.DataFrame | None:
-    """Return the nodes of each job from intervals of node numbers (`0-3 7`), or None if a job that ended has none.
+    """Return the nodes of each job from intervals of node numbers (`0-3 7`), or None if an ended job is without.
 
     Raises:
         InputError: a text is not a list of intervals.

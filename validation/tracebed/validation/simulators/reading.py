@@ -60,7 +60,7 @@ def forms() -> list[str]:
 
 
 def simulator_at(path: Path) -> str | None:
-    """Return the simulator whose output a file or folder is, by its content; None if no simulator recognizes it."""
+    """Return the simulator that wrote a file or folder, recognized by its content, or None if it is unknown."""
     for name in SIMULATORS.names():
         recognizes = simulator(name).recognizes
         if recognizes is not None and recognizes(path):

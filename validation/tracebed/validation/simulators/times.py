@@ -1,4 +1,4 @@
-"""Times of the jobs of a file on the clock of a workload; what the file lacks is derived from what it has."""
+"""Times of the jobs of a file on the clock of a workload; missing times are derived from the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters: which cases of a validation have real runs or workloads in common, and intervals over independent units.
+"""Clusters: cases of a validation with common real runs or workloads, and intervals over independent units.
 
 Two cases with the same real run are one observation of the real system, and two cases with the same jobs are one
 observation of the workloads. The contents of the runs decide, not the names of the cases:

@@ -174,7 +174,7 @@ def _most_common(values: Sequence[int]) -> int:
 
 
 def _different_states(runs: Sequence[Run]) -> list[float]:
-    """Return for each repetition the share of its jobs whose state is not that of most repetitions, or which it lacks.
+    """Return for each repetition the share of jobs that are missing, or whose final state differs from the majority's.
 
     The shares are 0 for fewer than `MAJORITY` repetitions.
     """

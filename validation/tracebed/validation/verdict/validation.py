@@ -163,7 +163,7 @@ class MetricVerdict:
     def error(self) -> str:
         """The error and its interval as text: `+2.1 % [+1.8, +2.4]`.
 
-        The unit is margins over several cases, whose margins differ, and if a real mean is 0.
+        The unit is margins if there are several cases, because their margins differ, and if a real mean is 0.
         """
         shares = (self.relative_error, self.relative_low, self.relative_high)
         percent = len(self.deciding) == 1 and not math.isnan(self.relative_error)

@@ -1,4 +1,4 @@
-"""The log of one site: a table of columns, and the little logic that no column holds.
+"""The log of one site: a table of columns, and a function for what is not a column.
 
 A site declares its columns by the names of the workload's columns, which are then taken as they are: times as instants
 in the time zone of the site, numbers, labels and texts. Numbers of `extra_...` that are not positive are unknown.

@@ -20,7 +20,7 @@ class Settings:
         inventory: file or name of an inventory; None: the experiment chooses from the cores of this machine.
         repetitions: number of replays of each scenario.
         speed: trace seconds per wall second; None: the experiment chooses.
-        say: function that reports the steps to the user.
+        on_step: function that reports the steps to the user.
     """
 
     folder: Path

@@ -53,9 +53,9 @@ def read_run(
         spec: the keys of the experiment file.
         side: side of the comparison.
         workload: the workload of the run.
-        policy: the policy of the run, for outputs that do not have it.
+        policy: the policy of the run, for outputs without it.
         title: name of the workload in reports.
-        nodes: nodes of the run, for outputs that do not have them.
+        nodes: nodes of the run, for outputs without them.
 
     Raises:
         InputError: the run cannot be read.

@@ -49,7 +49,7 @@ class SuiteSimulator(ABC):
 
     @abstractmethod
     def missing(self, task: Task, output: Path) -> int:
-        """Return the number of predictions of a task that have to be made."""
+        """Return the number of predictions of a task that are still to be made."""
 
     @abstractmethod
     def predictions(self, task: Task, output: Path) -> tuple[Run, ...]:
@@ -170,7 +170,7 @@ class BuiltInSimulator(CalibratedSimulator):
         return super().facts_for(self._own(task))
 
     def _own(self, task: Task) -> Task:
-        """Return the task with the policy of the simulator, if it has one."""
+        """Return the task with the own policy of the simulator, if any."""
         if self.spec.policy is None:
             return task
         setup = Setup.of(task.setup, policy=self.spec.policy, policy_parameters=self.parameters)

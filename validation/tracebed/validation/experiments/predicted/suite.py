@@ -185,7 +185,7 @@ class _SuiteLoader:
             return registry.parameters(registry.resolve(spec.policy, given)[1])
 
     def _recorded(self, point: Point, path: Path | None, workload: Workload | None) -> SuiteCase:
-        """Return a case with its recorded runs. The first run has the parameters that the experiment does not set."""
+        """Return a case with its recorded runs. The first run provides the parameters that are not set."""
         spec, name = self.experiment.recorded, self.experiment.case_name(point)
         assert spec is not None
         names, policy, title = self._names(point), self.experiment.policy(point).policy, self._title(point, path)

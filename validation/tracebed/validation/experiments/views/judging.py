@@ -45,7 +45,7 @@ class Forecast:
     shortest_s: float
     """Lower bound of the wall time of the replays, with the pauses between them, s."""
     to_predict: dict[str, int]
-    """Simulator -> number of predictions that have to be made."""
+    """Simulator -> number of predictions to be made."""
 
 
 def forecast(suite: Suite, folder: Path) -> Forecast:

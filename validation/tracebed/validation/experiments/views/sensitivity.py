@@ -51,13 +51,13 @@ class Analysis:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The values of the axes at the base, and the window; without those that the experiment does not have."""
+        """The values of the axes at the base, and the window. Axes that are not in the experiment are omitted."""
         point = {key: value for key, value in asdict(self.base.point).items() if key not in (*REPLICATE, "testbed")}
         return {key: value for key, value in point.items() if value is not None} | {"window": self.base.window}
 
     @property
     def about(self) -> str:
-        """The axes at the base as text, without those that have their value by default."""
+        """The axes at the base as text, without default values."""
         fields = Experiment.model_fields
         plain = {key: fields[key].default for key in self.settings if key in fields}
         return ", ".join(
@@ -65,7 +65,7 @@ class Analysis:
         )
 
     def printed(self, figure: str) -> list[float]:
-        """Return the values of a figure that the experiment has from a paper for points like the base."""
+        """Return the published values of a figure at points like the base."""
         found = [each for each in self.file.experiment.published if each.figure == figure and each.relative_to is None]
         return list(dict.fromkeys(each.value for each in found if self.base.point.fits(each.at)))
 

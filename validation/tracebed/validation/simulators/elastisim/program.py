@@ -45,7 +45,7 @@ def find(given: str | None) -> Path:
 
 
 def version(options: Mapping[str, str]) -> str:
-    """Return the hash of the program with the option `program`, which has no version number; empty if it is missing."""
+    """Return the hash of the program of the option `program`, in place of a version number; empty if it is missing."""
     with suppress(InputError):
         return f"sha256 {sha256_of(find(options.get('program')))[:12]}"
     return ""
