@@ -16,7 +16,7 @@ import packages
 from pages import Outline, rendered, validated
 from runs import NAN, fcfs_run, lending_run, make_run
 from tracebed.errors import InputError
-from tracebed.orchestrator.replay.thresholds import Thresholds
+from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import Run
 from tracebed.validation.report import gantt, scales, words
 from tracebed.validation.report import html as report
@@ -312,7 +312,7 @@ def test_the_causes_of_an_unhealthy_run_are_in_the_report() -> None:
         "unhealthy: a &lt;rank&gt; was 10.2 s late",
         "<dt>rank_late_s</dt><dd>0.01</dd>",
         "<dt>steal</dt><dd>-</dd>",
-        Thresholds.read().sha256[:12],
+        HealthThresholds.read().sha256[:12],
     ):
         assert what in section
     assert "The real run is unhealthy: a &lt;rank&gt; was 10.2 s late; one real run" in page
