@@ -25,6 +25,7 @@ from tracebed.validation.experiments.experiment import KEYS, Experiment, Point
 from tracebed.validation.experiments.file import ExperimentFile, experiment_of
 from tracebed.validation.experiments.parts import NO_PROCESSES, Malleable, WorkloadSpec, as_list, at_path, named
 from tracebed.validation.experiments.views.published import REPLICATE
+from tracebed.validation.setups import OF_ALL_CELLS
 
 NOT_OF_A_POINT = ("about", "exclude", "plots", "published", "sensitivity")
 """Keys of an experiment that are about its whole grid."""
@@ -65,6 +66,8 @@ class Setting:
             return self.window
         if name in KEYS:
             return asdict(point)[name]
+        if name in OF_ALL_CELLS:
+            return next(part[name] for part in experiment.setup(point).as_dict().values() if name in part)
         first, *rest = name.split(".")
         whole = experiment.model_dump(mode="json")
         if first in Experiment.model_fields:
