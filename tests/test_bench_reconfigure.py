@@ -44,7 +44,17 @@ def test_invalid_orders_and_failed_jobs_are_errors() -> None:
 
 @pytest.mark.parametrize("through", ["connections", pytest.param("mpi", marks=[NO_MPI, pytest.mark.slow])])
 def test_the_command_prints_the_same_table_of_stages(through: str) -> None:
-    words = ["nodes", "bench", "reconfigure", "--through", through, "--sizes", "1,2,1", "--state", "512KiB"]
+    words = [
+        "nodes",
+        "bench",
+        "reconfigure",
+        "--set",
+        f"through={through}",
+        "--set",
+        "sizes=1,2,1",
+        "--set",
+        "state=512KiB",
+    ]
     done = CliRunner().invoke(tracebed, words)
     assert done.exit_code == 0, done.output
     heading, *rows = [line.split() for line in done.stdout.splitlines()]
@@ -57,8 +67,8 @@ def test_the_command_prints_the_same_table_of_stages(through: str) -> None:
     assert all(change["ratio"] == change["total_s"] / change["plain_spawn_s"] for change in document["changes"])
 
 
-@pytest.mark.parametrize("options", [["--sizes", "1,x"], ["--sizes", "1,0"], ["--state", "8Mb"], ["--state", "-1MiB"]])
-def test_invalid_options_are_refused(options: list[str]) -> None:
-    result = CliRunner().invoke(tracebed, ["nodes", "bench", "reconfigure", *options])
+@pytest.mark.parametrize("setting", ["sizes=1,x", "sizes=1,0", "state=8Mb", "state=-1MiB"])
+def test_invalid_settings_are_refused(setting: str) -> None:
+    result = CliRunner().invoke(tracebed, ["nodes", "bench", "reconfigure", "--set", setting])
     assert isinstance(result.exception, InputError | SystemExit), result.output
     assert "Traceback" not in result.output

@@ -203,7 +203,7 @@ def written(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> dic
     clean = ["clean", "raw.csv", "--recipe", "r.yaml"]
     calls = [[*clean, "--explain", "touched.csv", "-o", "clean.csv"], [*clean, "-o", "clean.parquet"]]
     calls += [["convert", "raw.csv", "-o", f"w.{end}"] for end in ("swf", "csv", "parquet", "sh", "events")]
-    calls += [["convert", "raw.csv", "--as-run", "-o", "run"], ["convert", "raw.csv", "--to", "batsim", "-o", "bat"]]
+    calls += [["convert", "raw.csv", "--to", "run", "-o", "run"], ["convert", "raw.csv", "--to", "batsim", "-o", "bat"]]
     calls += [["convert", "raw.csv", "--to", "elastisim", "-o", "es"]]
     for arguments in calls:
         monkeypatch.setattr(sys, "argv", ["tracebed", *arguments, *options])

@@ -169,7 +169,7 @@ def test_the_demo_runs_from_workload_to_report(
     run: Tracebed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_process_is_left: Any
 ) -> None:
     monkeypatch.setattr(demo_module, "SPEED", 60000)
-    result = run("demo", "--emulated")
+    result = run("demo", "--on", "emulated")
     assert result.return_value == ExitCode.OK, result.output
     folder = tmp_path / "tracebed-demo"
     real = [Run.load(folder / f"verdict/real/demo-pref/rep-0{number}") for number in range(1, 6)]
@@ -182,9 +182,9 @@ def test_the_demo_runs_from_workload_to_report(
     assert f"\n{verdict}: " in result.stdout
     assert "<svg" in (folder / "verdict/tracebed.html").read_text(encoding="utf-8")
     before = (folder / "verdict/verdict.json").read_bytes()
-    assert "add --replace" in refused(run("demo", "--emulated"))
+    assert "add --replace" in refused(run("demo", "--on", "emulated"))
     assert (folder / "verdict/verdict.json").read_bytes() == before
-    again = run("demo", "--emulated", "--json", "--replace")
+    again = run("demo", "--on", "emulated", "--json", "--replace")
     assert again.return_value == ExitCode.OK
     assert json.loads(again.stdout)["simulators"][0]["verdict"] in set(Verdict)
 

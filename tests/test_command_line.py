@@ -13,7 +13,7 @@ from tracebed.cli import COMMANDS, GROUPS, tracebed
 from tracebed.cli.sections import Sectioned
 
 MOST_COMMANDS = 18
-MOST_OPTIONS = 123
+MOST_OPTIONS = 110
 """Distinct options of all commands. An option that several commands have counts once."""
 WIDTH = 80
 

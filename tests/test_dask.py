@@ -15,9 +15,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from test_sweep import HERE, run, study
 
 import slurmd
+from test_simulated_experiments import HERE, run, study
 from tracebed.errors import InputError
 from tracebed.validation.experiments.simulated.pools import DaskPool
 

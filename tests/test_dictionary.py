@@ -56,11 +56,11 @@ def test_a_parquet_file_says_what_its_columns_mean(workload: Workload, tmp_path:
 def test_describe_prints_it(workload: Workload, tmp_path: Path) -> None:
     path = tmp_path / "w.csv"
     write_workload(workload, path)
-    shown = CliRunner().invoke(describe, [str(path), "--dictionary"]).output
+    shown = CliRunner().invoke(describe, [str(path), "--list"]).output
     for name, column in SCHEMA.items():
         assert name in shown
         assert column.meaning.split()[0] in shown
-    machine = json.loads(CliRunner().invoke(describe, [str(path), "--dictionary", "--json"]).output)
+    machine = json.loads(CliRunner().invoke(describe, [str(path), "--list", "--json"]).output)
     assert machine == {"schema": "tracebed-dictionary/1", "jobs": 2, "columns": dictionary(workload)}
-    refused = CliRunner().invoke(describe, [str(path), "--dictionary", "--plot", "x.png"])
+    refused = CliRunner().invoke(describe, [str(path), "--list", "--plot", "x.png"])
     assert isinstance(refused.exception, InputError)

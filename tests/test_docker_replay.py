@@ -169,7 +169,7 @@ def test_a_replay_in_containers_of_compose(boxes: Boxes, tmp_path: Path) -> None
 def test_the_demo_in_containers(container_engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_module, "SPEED", 60000)
     monkeypatch.setenv("DOCKER_HOST", container_engine)
-    command = ["demo", "--on", "docker", "--base", dockerd.BASE, "--emulated", "-o", str(tmp_path / "demo")]
+    command = ["demo", "--on", "docker", "--base", dockerd.BASE, "-o", str(tmp_path / "demo")]
     result = CliRunner().invoke(tracebed, command)
     assert result.exit_code == 0, result.output
     assert (tmp_path / "demo/verdict/tracebed.html").is_file()

@@ -240,7 +240,7 @@ def of_ricc(path: Path) -> None:
 def runs(path: Path) -> None:
     """Write a prediction as `runs/sim`, and the run of a log as `runs/real`."""
     provide("ricc.parquet", path.parent)
-    make(path.parent, "convert", "ricc.parquet", "--as-run", "-o", "runs/real")
+    make(path.parent, "convert", "ricc.parquet", "--to", "run", "-o", "runs/real")
     make(path.parent, "simulate", "ricc.parquet", "--policy", "easy", "-o", "runs/sim")
 
 

@@ -277,8 +277,9 @@ def test_the_command_writes_and_reads_it(tmp_path: Path, capsys: pytest.CaptureF
     assert read_workload(back).table[["job_id", "run_time", "nodes_max"]].values.tolist() == [["a", 60.5, 8]]
     with pytest.raises(InputError, match="writing csv does not support option 'iterations'"):
         convert.main([str(source), "-o", str(tmp_path / "b.csv"), "--set", "iterations=3"], standalone_mode=False)
-    with pytest.raises(InputError, match="a run has one format only"):
-        convert.main([str(source), "-o", str(tmp_path / "b.csv"), "--as-run", "--to", "csv"], standalone_mode=False)
+    with pytest.raises(InputError, match="--to run and --set"):
+        options = ["--to", "run", "--set", "speed=2"]
+        convert.main([str(source), "-o", str(tmp_path / "b"), *options], standalone_mode=False)
     with pytest.raises(InputError, match="unknown format 'elastic'"):
         convert.main([str(source), "-o", str(back), "--to", "elastic"], standalone_mode=False)
 

@@ -27,6 +27,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.validation.simulators.elastisim import outputs
 from tracebed.validation.simulators.elastisim.reader import read
+from tracebed.validation.simulators.elastisim.stages import Stages
 from tracebed.validation.simulators.simulator import ReadOptions, SimulateOptions, simulate
 
 # ElastiSim 26c03fb, run by tracebed under `pref`: overheads of 2 s (launch) and 5 s (reconfiguration), a grain of 40 s.
@@ -347,3 +348,13 @@ def test_the_command_imports_an_output(write: Callable[..., Path], tmp_path: Pat
     assert not isinstance(result.exception, TracebedError), result.exception
     assert result.exit_code == 0, result.output
     assert Run.load(tmp_path / "es").jobs["start"].tolist() == [FIRST, 1_000_102.25, 1_000_252.25]
+
+
+@pytest.mark.parametrize("value", [5, "x", {"a": 1}, [7], None, [{"tasks": 3}]])
+@pytest.mark.parametrize("key", ["jobs", "on_init"])
+def test_no_value_of_a_wrong_kind_in_the_files_of_jobs_ends_the_import(tmp_path: Path, key: str, value: object) -> None:
+    model = {"on_init": value if key == "on_init" else [], "phases": value}
+    jobs = value if key == "jobs" else [{"application_model": "model.json"}]
+    (tmp_path / "jobs.json").write_text(json.dumps({"jobs": jobs}))
+    (tmp_path / "model.json").write_text(json.dumps(model))
+    assert np.isnan(Stages(tmp_path).launched(2, 0.0)).all()

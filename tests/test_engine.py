@@ -23,6 +23,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling import names
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.policies.drom import DromShare
 from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.policies.kassel import Pref
@@ -123,6 +124,15 @@ def test_every_priority_gives_the_same_run_to_the_bit(policy: str, priority: str
             predict(**case(seed, policy) | {"priority": priority}, engine=name) for name in ("python", "compiled")
         )
         assert not differences(one, other)
+
+
+def test_the_page_of_the_engine_lists_the_compiled_policies() -> None:
+    page = Path(__file__).parents[1] / "docs/explanation/engine.md"
+    rows = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", page.read_text(), re.MULTILINE))
+    compiled, others = (set(re.findall(r"`([a-z-]+)`", rows[row])) for row in ("compiled policies", "in Python"))
+    known = {name: type(registry.load(name)) for name in registry.names()}
+    assert compiled == {name for name, kind in known.items() if kind in engine.POLICIES}
+    assert others == known.keys() - compiled
 
 
 def test_every_priority_has_a_name_in_the_engine() -> None:

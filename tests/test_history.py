@@ -102,7 +102,7 @@ def test_a_prediction_that_became_a_log_gives_the_same_metrics(tmp_path: Path) -
 
 def test_the_command(tmp_path: Path) -> None:
     write_workload(log(), tmp_path / "log.parquet")
-    command = ["convert", str(tmp_path / "log.parquet"), "--as-run", "-o"]
+    command = ["convert", str(tmp_path / "log.parquet"), "--to", "run", "-o"]
     said = CliRunner().invoke(tracebed, [*command, str(tmp_path / "run")])
     assert said.exit_code == 0, said.output
     assert Run.load(tmp_path / "run").info.workload["name"] == "log"

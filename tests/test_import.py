@@ -346,6 +346,7 @@ def test_held_nodes_are_recorded_and_checked(tmp_path: Path) -> None:
     for held, message in (
         ("0-7", "holds node number 7, but there are 2 nodes"),
         ("x", "is not a list of node numbers"),
+        ("9" * 5000, "is not a list of node numbers"),
     ):
         table(tmp_path / "t.csv", "id,submit,start,end,nodes,held_nodes", rows[0].replace("0-1", held), *rows[1:])
         with pytest.raises(InputError, match=rf"t\.csv:2: .*{message}"):

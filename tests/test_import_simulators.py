@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +23,7 @@ from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.validation.metrics import metrics
-from tracebed.validation.simulators import accasim
+from tracebed.validation.simulators import accasim, table
 from tracebed.validation.simulators.reading import form_of
 from tracebed.validation.simulators.simulator import SIMULATORS, ExternalSimulator, SimulateOptions, simulate, simulator
 
@@ -318,3 +319,8 @@ def test_every_simulator_has_a_name_a_title_and_a_use() -> None:
         found = simulator(name)
         assert (found.name, bool(found.title)) == (name, True)
         assert found.read or found.simulate
+
+
+@pytest.mark.parametrize("text", ["9" * 5000 + ":00:00", "1-" + "9" * 5000 + ":00", "0:" + "9" * 5000])
+def test_no_duration_of_thousands_of_digits_ends_the_import(text: str) -> None:
+    assert math.isnan(table._clock(text))

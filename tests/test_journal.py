@@ -104,7 +104,9 @@ READERS: dict[str, Callable[[Path], object]] = {
     "resume": lambda folder: replay(
         workload(3), emulated(4), "fcfs", folder.parent / "run", **replaying(2000.0), resume=True
     ),
-    "watch": lambda folder: CliRunner().invoke(tracebed, ["watch", str(folder), "--once"], catch_exceptions=False),
+    "watch": lambda folder: CliRunner().invoke(
+        tracebed, ["watch", str(folder), "--every", "0"], catch_exceptions=False
+    ),
 }
 EDITS = {
     "a time": "UPDATE entries SET time = time + 1 WHERE number = (SELECT MIN(number) FROM entries WHERE kind = 'end')",

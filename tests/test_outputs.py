@@ -54,13 +54,13 @@ COMPARE = "compare --real real --predicted p"
 # command and option -> a call
 CASES = {
     "tracebed --log-file": Case("--log-file OUT metrics p", "log.txt", renewed=True),
-    "demo -o": Case("demo --emulated -o OUT", "demo", "store", light=False),
+    "demo -o": Case("demo --on emulated -o OUT", "demo", "store", light=False),
     "generate -o": Case("generate cirne --nodes 4 --jobs 5 -o OUT", "out.parquet", source="log.swf"),
     "convert -o": Case("convert w.parquet -o OUT", "out.csv"),
     "convert -o, SWF": Case("convert w.parquet -o OUT", "out.swf.gz"),
     "convert -o, script": Case("convert w.parquet -o OUT", "out.sh"),
     "convert -o, Batsim": Case("convert w.parquet --to batsim -o OUT", "out.json"),
-    "convert -o, run": Case("convert logged.csv --as-run -o OUT", "out", "run", source="logged.csv"),
+    "convert -o, run": Case("convert logged.csv --to run -o OUT", "out", "run", source="logged.csv"),
     "clean -o": Case("clean log.swf --recipe least.yaml -o OUT", "out.csv", source="log.swf"),
     "clean --explain": Case(
         "clean log.swf --recipe least.yaml -o fresh.csv --explain OUT", "out.csv", source="log.swf"
@@ -83,7 +83,7 @@ CASES = {
         renewed=True,
         light=False,
     ),
-    "watch --metrics": Case("watch real --once --metrics OUT", "out.prom", renewed=True, light=False),
+    "watch --metrics": Case("watch real --every 0 --metrics OUT", "out.prom", renewed=True, light=False),
     "metrics --noise": Case("metrics r/1 r/2 r/3 r/4 r/5 --noise OUT", "out.yaml", source="r/1/run.json"),
     "replay -o, recover": Case("replay --recover p -o OUT", "out", "run", light=False),
     "import -o": Case(

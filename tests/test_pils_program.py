@@ -33,7 +33,7 @@ from tracebed.errors import ExitCode, InputError, TestbedError
 CPUS = tuple(sorted(os.sched_getaffinity(0)))
 GUARD_S = 60.0
 needs_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
-FOREVER = ["nodes", "bench", "pils", "--units", "1", "--loads", "4", "--iterations", str(10**7)]
+FOREVER = ["nodes", "bench", "pils", "--set", "units=1", "--set", "loads=4", "--set", f"iterations={10**7}"]
 
 
 def expected(work: PilsWork, ranks: int) -> int:
@@ -238,7 +238,7 @@ def test_the_command_follows_an_administrator(administrator: Administrator) -> N
 @needs_cpus
 def test_ranks_share_the_prepared_cpus_and_each_follows_its_own(administrator: Administrator) -> None:
     low, high = CPUS[:2]
-    process = start(administrator, "--ranks", "2")
+    process = start(administrator, "--set", "ranks=2")
     try:
         wait_for(lambda: len(administrator.pids()) == 2 and process.pid in administrator.pids())
         (other,) = set(administrator.pids()) - {process.pid}
@@ -262,21 +262,9 @@ def test_ranks_share_the_prepared_cpus_and_each_follows_its_own(administrator: A
 
 @needs_cpus
 def test_the_command_prints_times_and_load_balance() -> None:
-    words = [
-        "nodes",
-        "bench",
-        "pils",
-        "--ranks",
-        "2",
-        "--loads",
-        "2,4",
-        "--units",
-        "5",
-        "--threads",
-        "1",
-        "--iterations",
-        "3",
-    ]
+    words = ["nodes", "bench", "pils", "--threads", "1"]
+    for setting in ("ranks=2", "loads=2,4", "units=5", "iterations=3"):
+        words += ["--set", setting]
     result = CliRunner().invoke(tracebed, words)
     assert result.exit_code == ExitCode.OK, result.output
     lines = result.stdout.splitlines()
@@ -294,5 +282,5 @@ def test_the_command_prints_times_and_load_balance() -> None:
 
 @pytest.mark.parametrize("loads", ["", "1,", "a", "-1", "1.5"])
 def test_invalid_loads_are_refused(loads: str) -> None:
-    result = CliRunner().invoke(tracebed, ["nodes", "bench", "pils", f"--loads={loads}"])
+    result = CliRunner().invoke(tracebed, ["nodes", "bench", "pils", "--set", f"loads={loads}"])
     assert isinstance(result.exception, InputError)

@@ -43,7 +43,7 @@ def test_no_partitions_gpus_or_shared_nodes_are_pooled_in_silence(call: Callable
     [
         ["clean", LOG, "--recipe", "sacct", "--system", "64x48"],
         ["convert", LOG, "--system", "64x48"],
-        ["convert", LOG, "--system", "64x48", "--as-run"],
+        ["convert", LOG, "--system", "64x48", "--to", "run"],
     ],
 )
 def test_no_machine_is_smaller_than_the_nodes_held_at_once(command: list[str], call: Callable[..., Any]) -> None:
@@ -69,7 +69,7 @@ def test_no_remedy_is_named_that_does_not_work(remedy: list[str], jobs: int, cal
     assert status == ExitCode.OK, error
     assert "nodes held at once" not in error
     assert len(read_workload("w.parquet")) == jobs
-    status, _, error = call("convert", "w.parquet", "--as-run", "-o", "run")
+    status, _, error = call("convert", "w.parquet", "--to", "run", "-o", "run")
     assert status == ExitCode.OK, error
     assert Run.load(Path("run")).total_nodes == int(remedy[-1].split("x")[0])
 
@@ -125,10 +125,10 @@ def test_an_swf_is_not_pooled_in_silence(call: Callable[..., Any]) -> None:
     assert status == ExitCode.OK
     for warning in ("jobs in 2 partitions (", "up to 6 nodes held at once, more than the 4", "part of a node"):
         assert warning in error
-    status, _, error = call("convert", "w.swf", "--as-run", "-o", "run")
+    status, _, error = call("convert", "w.swf", "--to", "run", "-o", "run")
     assert status == ExitCode.USAGE
     assert "--by core --system 16x1" in error
-    assert call("convert", "w.swf", "--by", "core", "--as-run", "-o", "run")[0] == ExitCode.OK
+    assert call("convert", "w.swf", "--by", "core", "--to", "run", "-o", "run")[0] == ExitCode.OK
 
 
 @pytest.mark.parametrize("number", ["0x10", "0X10", " 0x1F", "-0x1"])

@@ -238,6 +238,7 @@ def test_supercloud() -> None:
     [
         *(("0", "pending"), ("1", "running"), ("2", "suspended"), ("5", "failed"), ("7", "failed"), ("8", "preempted")),
         *(("9", "failed"), ("10", "killed"), ("11", "failed"), ("12", "unknown"), ("CANCELLED by 4", "cancelled")),
+        ("1" * 5000, "unknown"),
     ],
 )
 def test_states_by_their_numbers(number: str, status: str) -> None:

@@ -157,7 +157,7 @@ def test_no_exported_state_is_that_of_wide_limits(damaged: Path) -> None:
     pytest.importorskip("prometheus_client")
     facts, entries = journal.read(damaged / JOURNAL)
     view = view_of(facts)
-    view.take_in(entries)
+    view.apply(entries)
     assert view.health()["state"] == "healthy"
     [states] = [family for family in families(view) if family.name == "tracebed_health"]
     values = {sample.labels["state"]: sample.value for sample in states.samples}

@@ -212,7 +212,7 @@ def test_a_wrong_array_is_invalid(name: str, monkeypatch: pytest.MonkeyPatch) ->
     assert run(0.0).valid
     assert not run(1e-9).valid
     monkeypatch.setattr(stream.StreamResult, "valid", False)
-    result = CliRunner().invoke(tracebed, ["nodes", "bench", "stream", "--elements", "1000"])
+    result = CliRunner().invoke(tracebed, ["nodes", "bench", "stream", "--set", "elements=1000"])
     assert isinstance(result.exception, TestbedError)
 
 
@@ -269,7 +269,9 @@ def test_an_administrator_changes_the_cpus(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_command_prints_the_table_of_stream() -> None:
-    result = CliRunner().invoke(tracebed, ["nodes", "bench", "stream", "--elements", "30000", "--cpus", str(CPUS[-1])])
+    result = CliRunner().invoke(
+        tracebed, ["nodes", "bench", "stream", "--set", "elements=30000", "--cpus", str(CPUS[-1])]
+    )
     assert result.exit_code == ExitCode.OK, result.output
     lines = result.stdout.splitlines()
     assert "based on a variant of the STREAM benchmark code" in lines[0]
@@ -281,7 +283,7 @@ def test_the_command_prints_the_table_of_stream() -> None:
 
 
 def test_the_command_prints_json() -> None:
-    words = ["nodes", "bench", "stream", "--elements", "30000", "--threads", "1", "--repetitions", "3", "--json"]
+    words = ["nodes", "bench", "stream", "--set", "elements=30000", "--threads", "1", "--repetitions", "3", "--json"]
     found = json.loads(CliRunner().invoke(tracebed, words).stdout)
     assert found["schema"] == "tracebed-bench-stream/1"
     assert found["valid"] and found["elements"] == 30000

@@ -435,3 +435,12 @@ print(json.dumps(found))
     )
     assert done.returncode == 0, done.stderr
     assert {words: modules for words, modules in json.loads(done.stdout).items() if modules} == {}
+
+
+def test_the_page_of_the_api_lists_all_extension_points() -> None:
+    declared = re.findall(
+        r'^\[project\.entry-points\."(tracebed\.\w+)"\]', (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+    )
+    section = (ROOT / "docs/reference/api.md").read_text().partition("## What is public")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    assert sorted(re.findall(r"`(tracebed\.\w+)`", "".join(rows))) == sorted(declared)

@@ -271,9 +271,9 @@ def test_the_exit_status_is_that_of_the_worst_simulator(recorded: Path) -> None:
     assert result.return_value == ExitCode.INACCURATE
     assert verdicts(recorded / "out") == {"right": "accurate", "wrong": "inaccurate"}
     assert "simulator: wrong 0.1, 2 runs" in result.output
-    assert validate("s.yaml", "-o", "out", "--simulator", "right").return_value == ExitCode.OK
+    assert validate("s.yaml", "-o", "out", "--only", "simulator=right").return_value == ExitCode.OK
     assert verdicts(recorded / "out") == {"right": "accurate"}
-    assert "did you mean wrong" in str(validate("s.yaml", "-o", "out", "--simulator", "wron").exception)
+    assert "did you mean wrong" in str(validate("s.yaml", "-o", "out", "--only", "simulator=wron").exception)
 
 
 def test_an_inconclusive_verdict_may_fail_warn_or_pass(recorded: Path) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tracebed.cli.console import print_json, print_table
+from tracebed.cli.families import set_option, settings_from
 from tracebed.cli.groups import LazyGroup
-from tracebed.cli.options import Command, Number, json_option
+from tracebed.cli.options import Command, Number, Numbers, json_option
 from tracebed.cli.reconfigure import reconfigure
 from tracebed.cpus import format_cpus, parse_cpus
-from tracebed.errors import InputError, TestbedError
+from tracebed.errors import TestbedError
 
 if TYPE_CHECKING:
     from tracebed.api.benchmarks import PilsResult, StreamResult
@@ -24,6 +26,24 @@ COMMANDS = {
 }
 COUNT = click.IntRange(1, 2**40)
 MIB = 2**20
+PILS: Mapping[str, click.ParamType[Any]] = {
+    "loads": Numbers(10**15),
+    "grain": Number(0, 1, min_open=True),
+    "iterations": click.IntRange(1, 10**7),
+    "task_us": Number(0.1, 1e9),
+    "units": COUNT,
+    "ranks": click.IntRange(1, 4096),
+}
+PILS_HELP = """\b
+Settings and their defaults:
+  loads=250: Tasks of each rank in an iteration (100,250), repeated over the
+    ranks.
+  grain=1: Part of the tasks of a thread that the thread takes at once.
+  iterations=10: Number of iterations.
+  task_us=500: CPU time of a task, us. The work of a task is calibrated.
+  units=: Units of work of a task, in place of task_us.
+  ranks=1: Number of processes.
+"""
 
 
 class Bench(LazyGroup):
@@ -47,7 +67,7 @@ def bench() -> None:
     \b
     Example:
       tracebed nodes bench stream
-      tracebed nodes bench pils --ranks 2 --threads 1 --loads 100,250
+      tracebed nodes bench pils --set ranks=2 --set loads=100,250 --threads 1
     """
 
 
@@ -57,7 +77,7 @@ def cpus_option(command: Command) -> Command:
 
 
 @click.command()
-@click.option("--elements", type=COUNT, help="Elements of an array. Default: four times the last-level cache.")
+@set_option("Set elements, the size of an array. Default: four times the last-level cache")
 @click.option("--threads", type=COUNT, help="Number of threads. Default: one for each CPU.")
 @cpus_option
 @click.option(
@@ -68,7 +88,7 @@ def cpus_option(command: Command) -> Command:
     help="Number of runs of each kernel. The first one does not count.",
 )
 @json_option
-def stream(elements: int | None, threads: int | None, cpus: str | None, repetitions: int, as_json: bool) -> None:
+def stream(settings: tuple[str, ...], threads: int | None, cpus: str | None, repetitions: int, as_json: bool) -> None:
     """Measure the memory bandwidth with the four kernels of STREAM: copy, scale, add, triad.
 
     Sizes, repetitions and the validation follow STREAM 5.10. Each thread is bound to a CPU.
@@ -80,6 +100,7 @@ def stream(elements: int | None, threads: int | None, cpus: str | None, repetiti
     from tracebed.api.benchmarks import LABEL, TOLERANCE
     from tracebed.api.benchmarks import stream as run
 
+    elements = settings_from(settings, {"elements": COUNT}).get("elements")
     result = run(elements, threads=threads, cpus=None if cpus is None else parse_cpus(cpus), repetitions=repetitions)
     if as_json:
         _print_stream_json(result, LABEL)
@@ -126,48 +147,12 @@ def _print_stream_json(result: StreamResult, label: str) -> None:
     print_json("tracebed-bench-stream/1", fields | {"by_threads": tables, "repetitions": repetitions})
 
 
-@click.command()
-@click.option(
-    "--loads",
-    default="250",
-    show_default=True,
-    metavar="LIST",
-    help="Tasks of each rank in an iteration (100,250), repeated over the ranks.",
-)
-@click.option(
-    "--grain",
-    type=Number(0, 1, min_open=True),
-    default=1.0,
-    show_default=True,
-    help="Part of the tasks of a thread that the thread takes at once.",
-)
-@click.option(
-    "--iterations", type=click.IntRange(1, 10**7), default=10, show_default=True, help="Number of iterations."
-)
-@click.option(
-    "--task-duration",
-    type=Number(0.1, 1e9),
-    default=500.0,
-    show_default=True,
-    metavar="US",
-    help="CPU time of a task, us. The work of a task is calibrated.",
-)
-@click.option("--units", type=COUNT, help="Units of work of a task, in place of --task-duration.")
-@click.option("--ranks", type=click.IntRange(1, 4096), default=1, show_default=True, help="Number of processes.")
+@click.command(epilog=PILS_HELP)
+@set_option("Set a value (listed below)")
 @click.option("--threads", type=COUNT, help="Threads of a rank. Default: all CPUs, divided by the ranks.")
 @cpus_option
 @json_option
-def pils(
-    loads: str,
-    grain: float,
-    iterations: int,
-    task_duration: float,
-    units: int | None,
-    ranks: int,
-    threads: int | None,
-    cpus: str | None,
-    as_json: bool,
-) -> None:
+def pils(settings: tuple[str, ...], threads: int | None, cpus: str | None, as_json: bool) -> None:
     """Do compute-bound work in ranks with different loads, as BSC's PILS.
 
     In each iteration, each rank does its tasks on its threads. A barrier and a reduction end the iteration. A task is a
@@ -175,23 +160,14 @@ def pils(
 
     \b
     Example:
-      tracebed nodes bench pils --ranks 2 --threads 1 --loads 100,250
+      tracebed nodes bench pils --set ranks=2 --set loads=100,250 --threads 1
     """
     from tracebed.api.benchmarks import pils as run
 
-    words = loads.split(",")
-    if not all(word.strip().isdecimal() and len(word) < 16 for word in words):
-        raise InputError(f"--loads {loads[:40]!r} is not a list of numbers", hint="write it like 100,250")
-    result = run(
-        [int(word) for word in words],
-        grain=grain,
-        iterations=iterations,
-        task_s=task_duration / 1e6,
-        units=units,
-        ranks=ranks,
-        threads=threads,
-        cpus=None if cpus is None else parse_cpus(cpus),
-    )
+    given = settings_from(settings, PILS)
+    if "task_us" in given:
+        given["task_s"] = given.pop("task_us") / 1e6
+    result = run(**given, threads=threads, cpus=None if cpus is None else parse_cpus(cpus))
     if as_json:
         _print_pils_json(result)
     else:

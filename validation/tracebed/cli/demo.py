@@ -67,10 +67,10 @@ PLACES = {"local": "", "docker": "groups:\n  demo:\n    provider: docker\n    ba
 @click.option(
     "--on",
     "place",
-    type=click.Choice(list(PLACES)),
+    type=click.Choice([*PLACES, "emulated"]),
     default="local",
     show_default=True,
-    help="Place of the nodes: CPUs of this machine, or containers of Docker or Podman.",
+    help="Place of the nodes: CPUs of this machine, containers of Docker or Podman, or nowhere (emulated).",
 )
 @click.option(
     "--base",
@@ -79,10 +79,9 @@ PLACES = {"local": "", "docker": "groups:\n  demo:\n    provider: docker\n    ba
     metavar="IMAGE",
     help="Image with Python 3.11 or newer, from which the image of the containers is built.",
 )
-@click.option("--emulated", is_flag=True, help="Use four emulated nodes even if this machine has CPUs for real ones.")
 @replace_option
 @json_option
-def demo(output: Path, place: str, base: str, emulated: bool, replace: bool, as_json: bool) -> ExitCode:
+def demo(output: Path, place: str, base: str, replace: bool, as_json: bool) -> ExitCode:
     """Draw a small workload, calibrate this machine, replay the workload five times, predict it, and give a verdict.
 
     Each CPU (up to 8) is a node; jobs are processes that compute, shrink and expand. It takes about 80 seconds. Every
@@ -94,7 +93,7 @@ def demo(output: Path, place: str, base: str, emulated: bool, replace: bool, as_
       tracebed demo --on docker
     """
     cpus = len(os.sched_getaffinity(0))
-    emulated = emulated or cpus < 2
+    emulated = place == "emulated" or cpus < 2
     nodes = 4 if emulated else min(cpus, MOST_NODES)
     inventory, suite, verdict = output / "inventory.yaml", output / "suite.yaml", output / "verdict"
     drawn, scaled, mixed = (output / f"{name}.parquet" for name in ("drawn", "scaled", "workload"))
@@ -105,7 +104,7 @@ def demo(output: Path, place: str, base: str, emulated: bool, replace: bool, as_
         if (verdict / "verdict.json").exists() and not replace:
             raise InputError("exists: a demo with its verdict", where=str(output), hint=REPLACE)
         text = NODES["emulated" if emulated else "real"]
-        where, indent = PLACES[place].format(base=json.dumps(base)), "    " if place != "local" else ""
+        where, indent = PLACES.get(place, "").format(base=json.dumps(base)), "    " if place == "docker" else ""
         inventory.write_text(text.format(place=where, indent=indent, count=nodes), encoding="utf-8")
     except OSError as error:
         raise InputError(

@@ -45,7 +45,10 @@ QUANTILES = {
 )
 @click.option("--plot", type=OutputPath(PICTURE), metavar="FILE", help="Write a plot to this file: .png, .svg or .pdf.")
 @click.option(
-    "--dictionary", is_flag=True, help="Print the meaning of each column, and the number of jobs for which it is known."
+    "--list",
+    "dictionary",
+    is_flag=True,
+    help="Print the meaning of each column, and the number of jobs for which it is known.",
 )
 @format_option
 @machine_option
@@ -60,7 +63,7 @@ def describe(
     \b
     Example:
       tracebed describe knl.parquet --before cori-knl/ --plot knl.png
-      tracebed describe knl.parquet --dictionary
+      tracebed describe knl.parquet --list
     """
     from tracebed.api.descriptions import plot as draw
     from tracebed.api.outputs import check_picture
@@ -68,7 +71,7 @@ def describe(
     reading = raw_options(options)
     if dictionary:
         if before is not None or plot is not None:
-            raise InputError("--dictionary and --before or --plot", hint="give one of them")
+            raise InputError("--list and --before or --plot", hint="give one of them")
         _print_dictionary(load_workload(workload, **reading), workload, as_json)
         return
     if plot is not None:

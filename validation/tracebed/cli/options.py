@@ -136,6 +136,28 @@ def workload_argument(command: Command) -> Command:
     return click.argument("workload", type=PATH, metavar="WORKLOAD")(command)
 
 
+if TYPE_CHECKING:
+    NumbersType = click.ParamType[list[int]]
+else:
+    NumbersType = click.ParamType
+
+
+class Numbers(NumbersType):
+    """A click type: a list of whole numbers from 1 to `most`, such as `1,2,4`."""
+
+    name = "list"
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        """Parse, or fail as click does."""
+        words = str(value).split(",")
+        if not all(word.strip().isdecimal() and len(word) < 16 and 1 <= int(word) <= self.most for word in words):
+            self.fail(f"{value!r} is not a list of numbers from 1 to {self.most:,}.", param, ctx)
+        return [int(word) for word in words]
+
+
 class Number(click.FloatRange):
     """A click type: a finite number in a range."""
 

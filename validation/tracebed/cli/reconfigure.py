@@ -2,57 +2,51 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tracebed.cli.console import print_json
+from tracebed.cli.families import set_option, settings_from
 from tracebed.cli.messages import emit, progress
-from tracebed.cli.options import Number, json_option
-from tracebed.errors import InputError
+from tracebed.cli.options import Number, Numbers, json_option
 
 if TYPE_CHECKING:
     from tracebed.api.benchmarks import Transport
 
-MOST_RANKS = 64
 UNITS = {"KiB": 1 / 1024, "MiB": 1.0, "GiB": 1024.0}
 
 
-def _sizes(text: str) -> list[int]:
-    """Return the sizes of `1,2,4`. Raises InputError."""
-    words = text.split(",")
-    if not all(word.strip().isdecimal() and 1 <= int(word) <= MOST_RANKS for word in words):
-        raise InputError(f"--sizes: {text!r} is invalid", hint=f"give numbers from 1 to {MOST_RANKS}: 1,2,4,2")
-    return [int(word) for word in words]
+class Mib(Number):
+    """A click type: a size such as `8MiB`, in MiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse, or fail as click does."""
+        unit = next((unit for unit in UNITS if str(value).endswith(unit)), "")
+        return UNITS.get(unit, 1.0) * super().convert(str(value).removesuffix(unit), param, ctx)
 
 
-def _mib(text: str) -> float:
-    """Return the MiB of `8MiB`. Raises InputError."""
-    unit = next((unit for unit in UNITS if text.endswith(unit)), "")
-    try:
-        return UNITS.get(unit, 1.0) * Number(0, 2.0**20).convert(text.removesuffix(unit), None, None)
-    except click.ClickException as error:
-        raise InputError(f"--state: {text!r} is not a size", hint="write 512KiB, 8MiB or 1GiB") from error
+SETTINGS: Mapping[str, click.ParamType[Any]] = {
+    "through": click.Choice(["connections", "mpi"]),
+    "sizes": Numbers(64),
+    "state": Mib(0, 2.0**20),
+}
+HELP = """\b
+Settings and their defaults:
+  through=connections: Way in which ranks start and state moves: the connections
+    of replays, or mpi (extra mpi).
+  sizes=1,2,4,2: Number of ranks at the start, then after each change.
+  state=8MiB: Size of the state that moves.
+"""
 
 
-@click.command()
-@click.option(
-    "--through",
-    type=click.Choice(["connections", "mpi"]),
-    default="connections",
-    show_default=True,
-    help="Way in which ranks start and state moves: the connections of replays, or MPI (extra mpi).",
-)
-@click.option(
-    "--sizes",
-    default="1,2,4,2",
-    show_default=True,
-    metavar="LIST",
-    help="Number of ranks at the start, then after each change.",
-)
-@click.option("--state", default="8MiB", show_default=True, metavar="SIZE", help="Size of the state that moves.")
+@click.command(epilog=HELP)
+@set_option("Set a value (listed below)")
 @json_option
-def reconfigure(through: Transport, sizes: str, state: str, as_json: bool) -> None:
+def reconfigure(settings: tuple[str, ...], as_json: bool) -> None:
     """Change the number of ranks of a job on this machine, and print how long each stage takes.
 
     The stages are decision, spawn, redistribution of the state, and termination. A plain spawn is a new start of the
@@ -60,13 +54,14 @@ def reconfigure(through: Transport, sizes: str, state: str, as_json: bool) -> No
 
     \b
     Example:
-      tracebed nodes bench reconfigure --sizes 1,2,4,2 --state 8MiB
+      tracebed nodes bench reconfigure --set sizes=1,2,4,2 --set state=8MiB
     """
     from tracebed.api import benchmarks
 
-    chosen, state_mib = _sizes(sizes), _mib(state)
+    given = {"through": "connections", "sizes": [1, 2, 4, 2], "state": 8.0} | settings_from(settings, SETTINGS)
+    through: Transport = given["through"]
     with progress("measuring the stages"):
-        stages, library = benchmarks.reconfigure(chosen, state_mib, through=through)
+        stages, library = benchmarks.reconfigure(given["sizes"], given["state"], through=through)
     if as_json:
         changes = [change._asdict() | {"total_s": change.total_s, "ratio": change.ratio} for change in stages]
         print_json("tracebed-bench-reconfigure/1", {"through": through, "library": library, "changes": changes})

@@ -21,11 +21,10 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("file", required=False, type=PATH, metavar="FILE")
 @click.option(
-    "--simulator",
-    "only",
+    "--only",
     multiple=True,
-    metavar="NAME",
-    help="Validate only this simulator of the experiment. Repeatable.",
+    metavar="KEY=VALUE[,VALUE]",
+    help="Validate only these simulators (simulator=NAME), or cells (policy=easy); may be repeated.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the forecast, and neither replay nor predict.")
 @click.option(
@@ -75,6 +74,7 @@ def validate(
         raise InputError("no experiment file", hint="name it, or copy recorded real runs: --recorded NAME")
     end_on_signals()
     from tracebed.api.experiments import forecast_suite, load_experiment, load_suite, validate_suite, write_results
+    from tracebed.cli.experiments.options import chosen
     from tracebed.cli.experiments.real import announce, execute
     from tracebed.files import locked_folder
 
@@ -86,7 +86,9 @@ def validate(
         if gating.baseline is None and spec.baseline:
             gating = replace(gating, baseline=loaded.folder / spec.baseline)
         kept = gating.kept()  # an invalid baseline is reported before the replays
-        suite = load_suite(loaded, loaded.selected({}), output, {}, only)
+        wanted = chosen("--only", only)
+        simulators = wanted.pop("simulator", ())
+        suite = load_suite(loaded, loaded.selected(wanted), output, {}, simulators)
         forecast = forecast_suite(suite, output)
     announce(forecast)
     if dry_run:

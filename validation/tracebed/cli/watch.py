@@ -20,6 +20,8 @@ from tracebed.outputs import METRICS
 if TYPE_CHECKING:
     from tracebed.api.watching import View
 
+LEAST_S = 0.1
+"""Shortest time between two pictures, s."""
 REFRESH_S = 1.0
 """Time between two pictures on a terminal, s."""
 LOG_S = 10.0
@@ -51,14 +53,17 @@ metrics_option = click.option(
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--once", is_flag=True, help="Show the current state and exit.")
 @click.option("--wait", is_flag=True, help="Wait up to a minute until a replay to RUN begins.")
-@click.option("--every", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Time between two pictures or lines.")
+@click.option(
+    "--every",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="Time between two pictures or lines; 0: show one and exit.",
+)
 @metrics_option
 @json_option
 def watch(
     run: Path,
-    once: bool,
     wait: bool,
     every: float | None,
     metrics: int | Path | None,
@@ -76,6 +81,7 @@ def watch(
     """
     from tracebed.api.watching import JournalFollower, Metrics
 
+    once = every == 0
     with contextlib.ExitStack() as stack:
         follower = stack.enter_context(contextlib.closing(JournalFollower(run, wait=wait)))
         published = None
@@ -84,7 +90,7 @@ def watch(
             stack.callback(published.close)
         terminal = sys.stdout.isatty() and not as_json and not once
         show = stack.enter_context(_screen() if terminal else _printed(as_json))
-        period = every or (REFRESH_S if terminal or published else LOG_S)
+        period = max(every, LEAST_S) if every else (REFRESH_S if terminal or published else LOG_S)
         while True:
             going = follower.read() and not once
             view = follower.view

@@ -27,7 +27,7 @@ from tracebed.cli.options import (
     workload_argument,
 )
 from tracebed.cli.summary import write_and_summarize
-from tracebed.cli.writers import writer_options, writing_options
+from tracebed.cli.writers import RUN, writer_options, writing_options
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ OF_SIZES["phases"] = click.IntRange(1, 1000)
 @click.command()
 @click.argument("source", type=PATH, metavar="IN")
 @output_option("Workload to write: .parquet, .csv or .swf, also with .gz, or in the format of --to.", LATER)
-@click.option("--as-run", is_flag=True, help="Write a run in place of a workload: what the real machine did.")
 @system_option
 @log_options
 @writer_options
@@ -51,7 +50,6 @@ def convert(
     source: Path,
     output: Path,
     replace: bool,
-    as_run: bool,
     system: str | None,
     to: str | None,
     settings: Sequence[str],
@@ -60,22 +58,23 @@ def convert(
 ) -> None:
     """Convert a log or workload from one format to another.
 
-    Defects of a log that are tolerated are counted in warnings and in the provenance of the workload. With --as-run
+    Defects of a log that are tolerated are counted in warnings and in the provenance of the workload. With --to run
     the result is a run, with which `compare` compares predictions of the same workload.
 
     \b
     Example:
       tracebed convert RICC-2010-2.swf.gz -o ricc.parquet
       tracebed convert log.txt --system 64x48 -o log.parquet
-      tracebed convert knl.parquet --as-run -o runs/knl-real
+      tracebed convert knl.parquet --to run -o runs/knl-real
       tracebed convert ricc.parquet --to elastisim -o ricc-elastisim
     """
     from tracebed.api.outputs import check_run, check_workload
     from tracebed.api.workloads import read_source
 
-    writing = writing_options(to, settings)
+    as_run = to == RUN
+    writing = writing_options(None if as_run else to, settings)
     if as_run and writing:
-        raise InputError("--as-run and an option of the formats that are written", hint="a run has one format only")
+        raise InputError("--to run and --set", hint="--set is for the formats of workloads")
     if as_run:
         check_run(output, replace=replace)
     else:

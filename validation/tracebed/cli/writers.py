@@ -18,6 +18,16 @@ OF_WRITERS = {
     "speed": SPEED,
 }
 """Options of the writers of tracebed, and their types."""
+RUN = "run"
+"""The target of a conversion that writes a run in place of a workload."""
+
+
+class Target(ExtensionName):
+    """A click type: the name of a format that is written, or `run`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the name, or fail as click does."""
+        return value if value == RUN else super().convert(value, param, ctx)
 
 
 def writer_options(command: Command) -> Command:
@@ -31,9 +41,10 @@ def writer_options(command: Command) -> Command:
     return click.option(
         "--to",
         cls=ExtensionOption,
-        type=ExtensionName("tracebed.formats"),
+        type=Target("tracebed.formats"),
         metavar="FORMAT",
-        help="Format to write, if the name of the output does not tell it: elastisim, batsim (folders), slurm, ...",
+        help="Format to write, if the name of the output does not tell it: elastisim, batsim (folders), slurm, ...; "
+        "or run: what the real machine did.",
     )(command)
 
 

@@ -68,7 +68,7 @@ def _numbered_states(labels: pd.Categorical) -> pd.Categorical:
     """Return Slurm's state numbers as state names; other labels stay unchanged."""
 
     def word(text: str) -> str:
-        number = int(text) & 0xFF if text.isascii() and text.isdigit() else len(STATES)
+        number = int(text) & 0xFF if re.fullmatch(r"[0-9]{1,15}", text) else len(STATES)
         return STATES[number] if number < len(STATES) else text
 
     return relabel(labels.codes, [word(str(text)) for text in labels.categories])

@@ -132,7 +132,7 @@ def install(folder: Path, digest: str, wheel: bytes) -> None:
         (part / "bin").mkdir()
         base = Path(getattr(sys, "_base_executable", sys.executable))
         (part / "bin" / "python").symlink_to(base)
-        # Packages of the node stay importable: psutil for facts, NumPy where the compiled kernel cannot be loaded.
+        # Packages of the node stay importable: NumPy where the compiled kernel cannot be loaded.
         (part / "pyvenv.cfg").write_text(
             f"home = {base.parent}\ninclude-system-site-packages = true\nversion = {version}\n"
         )

@@ -66,6 +66,8 @@ class SinglePoint:
             return self.window
         if name in KEYS:
             return asdict(point)[name]
+        if name in OF_ALL_CELLS:
+            return next(part[name] for part in experiment.setup(point).as_dict().values() if name in part)
         first, *rest = name.split(".")
         whole = experiment.model_dump(mode="json")
         if first in OF_ALL_CELLS:  # a setting that is not given has the default of the setup

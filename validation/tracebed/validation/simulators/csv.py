@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from tracebed.validation.simulators.assembly import run_of
 from tracebed.validation.simulators.observed import Observed
 from tracebed.validation.simulators.simulator import ExternalSimulator, ReadOptions
 from tracebed.validation.simulators.table import Table, read_table
+
+NUMBER = re.compile(r"\d{1,15}")
 
 
 def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
@@ -74,7 +77,7 @@ def intervals(text: str, table: Table, row: int) -> list[tuple[int, int]]:
     found = []
     for word in text.replace(",", " ").split():
         low, dash, high = word.partition("-")
-        if not (low.isdecimal() and (high.isdecimal() or not dash)):
+        if not (NUMBER.fullmatch(low) and (NUMBER.fullmatch(high) or not dash)):
             what = f"{table.found['held'].name} {text[:40]!r} is not a list of node numbers such as 0-3 7"
             raise InputError(what, where=table.place(row), hint="correct it, or rename the column")
         found.append((int(low), int(high) if dash else int(low)))

@@ -21,7 +21,7 @@ from tracebed.validation.simulators.columns import UNITS, ColumnMatch, check_eno
 from tracebed.validation.simulators.observed import DURATIONS, INSTANTS, NUMBERS, TEXTS
 from tracebed.validation.simulators.simulator import ReadOptions
 
-CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d+)(?::(\d+(?:\.\d+)?))?")
+CLOCK = re.compile(r"(?:(\d{1,15})-)?(\d{1,15}):(\d{1,15})(?::(\d{1,15}(?:\.\d+)?))?")
 """A duration as Slurm prints it: `1-02:03:04`, `02:03:04`, `03:04`."""
 NEVER = -1.0
 """An unknown time, or the time of an event that never came, as several simulators write it."""

@@ -70,8 +70,8 @@ class Stages:
 
 def _models(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the application models of jobs.json in `folder`."""
-    jobs = _json(folder / "jobs.json").get("jobs")
-    names = {str(job.get("application_model")) for job in jobs if isinstance(job, dict)} if jobs else set()
+    jobs = _dicts(_json(folder / "jobs.json").get("jobs"))
+    names = {str(job.get("application_model")) for job in jobs}
     for name in sorted(names):
         yield _json(folder / name)
 
@@ -85,12 +85,16 @@ def _json(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    """Return the objects of a list; empty if the value is not a list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
 def _names(model: dict[str, Any], phases: tuple[str, ...]) -> set[str]:
     """Return the names of the tasks in phases of an application model."""
     found = set()
     for name in phases:
         value = model.get(name)
-        for phase in value if isinstance(value, list) else [value]:
-            tasks = phase.get("tasks") if isinstance(phase, dict) else None
-            found |= {str(task.get("name")) for task in tasks or () if isinstance(task, dict)}
+        for phase in _dicts(value if isinstance(value, list) else [value]):
+            found |= {str(task.get("name")) for task in _dicts(phase.get("tasks"))}
     return found
