@@ -22,7 +22,7 @@ RUN = "run"
 """The target of a conversion that writes a run in place of a workload."""
 
 
-class Target(ExtensionName):
+class ExportTarget(ExtensionName):
     """A click type: the name of a format that is written, or `run`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -41,7 +41,7 @@ def writer_options(command: Command) -> Command:
     return click.option(
         "--to",
         cls=ExtensionOption,
-        type=Target("tracebed.formats"),
+        type=ExportTarget("tracebed.formats"),
         metavar="FORMAT",
         help="Format to write, if the name of the output does not tell it: elastisim, batsim (folders), slurm, ...; "
         "or run: what the real machine did.",

@@ -146,7 +146,7 @@ def replayed(suite: Suite, case: str, folder: Path) -> dict[str, Run]:
     return {name: run for name, run in runs.items() if run is not None}
 
 
-def write_file(file: ExperimentFile, folder: Path) -> None:
+def write_experiment(file: ExperimentFile, folder: Path) -> None:
     """Write the experiment file to the output folder."""
     with replacing(folder / FILE) as stream:
         stream.write(file.source.text.encode())
