@@ -251,3 +251,15 @@ def test_cells_may_be_replayed_in_parts(folder: Path) -> None:
     assert "cases: 2, repetitions: 4, 2 of them done" in experiment("c.yaml", "-o", "out").output
     assert "replays to make" not in experiment("c.yaml", "-o", "out", "--only", "policy=easy").output
     assert document("out")["missing"] == 0
+
+
+@pytest.mark.parametrize(
+    "change", [{"cells": None}, {"cells": {}}, {"order": 5}, {"order": [{"cell": []}]}, {"schema": 1}]
+)
+@pytest.mark.usefixtures("finished")
+def test_a_damaged_plan_is_an_error_of_one_line(folder: Path, change: dict[str, Any]) -> None:
+    path = folder / "out" / "real" / "campaign.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    for words in (["--dry-run"], []):
+        error = experiment("c.yaml", "-o", "out", *words).exception
+        assert isinstance(error, TracebedError) and "campaign.json: is damaged" in str(error)

@@ -113,6 +113,8 @@ def read_plan(folder: Path) -> dict[str, Any]:
         if plan["schema"] != SCHEMA:
             raise ValueError(f"schema {plan['schema']!r}")
         plan["order"] = [Slot(**slot) for slot in plan["order"]]
+        if not isinstance(plan["cells"], dict) or {slot.cell for slot in plan["order"]} != plan["cells"].keys():
+            raise ValueError("the cells are not those of the repetitions")
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"is damaged: {error}", where=str(path), hint="name another folder with -o") from error
     return plan
