@@ -174,7 +174,7 @@ def _show_differences(first: str, against: dict[str, dict[str, Difference]]) -> 
         elif all(each.differ is None for each in found.values()):
             emit(f"{run}: {UNKNOWN}")
         else:
-            emit(f"{run}: not the same perturbed inputs; it differs where the intervals have no value in common")
+            emit(f"{run}: not the same perturbed inputs; a difference is significant if the intervals do not overlap")
 
 
 def _window(text: str) -> str | tuple[float, float]:
