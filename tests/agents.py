@@ -133,7 +133,7 @@ class Controller:
         """Return the next event of this kind."""
         while True:
             line = self.next_line()
-            assert line, f"the agent ended before {kind}: {self.process.communicate()}"
+            assert line, f"the agent ended before {kind}: {self.process.communicate()}, {self.process.returncode}"
             self.heard.append(json.loads(line))
             if self.heard[-1]["type"] == kind:
                 return self.heard[-1]

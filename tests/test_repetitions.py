@@ -158,9 +158,10 @@ def test_all_processes_of_the_command_are_killed(tmp_path: Path, monkeypatch: py
 
 def test_the_command_does_not_outlive_a_killed_campaign(tmp_path: Path) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from tracebed.validation.experiments.real.beside import Beside\n"
+        "import sys, time; from pathlib import Path\n"
+        "from tracebed.validation.experiments.real.beside import BackgroundCommand\n"
     )
-    script += "with Beside(sys.argv[1], Path('log'), Path()): time.sleep(1000)"
+    script += "with BackgroundCommand(sys.argv[1], Path('log'), Path()): time.sleep(1000)"
     with subprocess.Popen([sys.executable, "-c", script, TREE], cwd=tmp_path) as process:
         found = pids(tmp_path)
         process.kill()
