@@ -124,7 +124,7 @@ def test_after_the_death_of_the_scheduler_the_same_command_computes_what_is_miss
 
     murderer = threading.Thread(target=kill_the_scheduler)
     murderer.start()
-    result = run(path, "-o", out, "--pool", "dask", "--scheduler", cluster.address)
+    result = run(path, "-o", out, "--dask", cluster.address)
     murderer.join()
     assert isinstance(result.exception, InputError)
     assert "the connection to the Dask scheduler is lost" in str(result.exception)

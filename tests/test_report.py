@@ -207,7 +207,7 @@ def test_changes_of_cores_are_drawn_and_listed_with_the_worst_hand_overs() -> No
     assert re.findall("<td>([^<]*)", rows["operator"]) == ["1", "-", "-", "-"] * 2
     for fact in ("two jobs: 4.", "two masks: 0 s of", "0.0123 s of wall time (CPU 3 of n1", "left their CPUs: 7"):
         assert fact in page
-    assert "Jobs that share a node have parts of its row." in page
+    assert "Jobs on a shared node are parts of its row." in page
     assert "change of cores</th>" not in rendered(malleable(real=True), malleable(real=False))
 
 
