@@ -22,7 +22,7 @@ from tracebed.validation.experiments.simulated import store as cell_store
 from tracebed.validation.experiments.simulated.grid import GridPlan, GridResult
 from tracebed.validation.experiments.simulated.pools import DaskPool, LocalPool, Pool
 from tracebed.validation.experiments.views import plots, tornado
-from tracebed.validation.experiments.views.judging import Forecast, Predictions, write_experiment
+from tracebed.validation.experiments.views.judging import Forecast, Predictions
 from tracebed.validation.experiments.views.judging import forecast as forecast_suite
 from tracebed.validation.experiments.views.judging import predict as predict_suite
 from tracebed.validation.experiments.views.judging import replay as replay_campaign
@@ -81,7 +81,6 @@ __all__ = [
     "statistics_of",
     "tornado",
     "validate_suite",
-    "write_experiment",
     "write_results",
 ]
 
@@ -151,7 +150,7 @@ def experiment(
 
 def run_suite(suite: Suite, folder: Path, on_progress: Callable[[float], None]) -> Predictions:
     """Make the predictions and the replays of a suite that are not done. Raises InputError if a simulator fails."""
-    write_experiment(suite.file, folder)
+    suite.file.write(folder)
     predictions, failed = predict_suite(suite, folder)
     if failed:
         name, failure = next(iter(failed.items()))

@@ -47,11 +47,10 @@ def run(name: str, folder: Path, settings: Mapping[str, Any], as_json: bool) -> 
     from tracebed.api.experiments import PAPERS, PaperSettings
     from tracebed.files import locked_folder
 
-    chosen = {"inventory": None, "repetitions": 3, "speed": None, **settings}
     with locked_folder(folder, "experiment"):
         own = folder / name
         own.mkdir(exist_ok=True)
-        made = PaperSettings(folder=own, on_step=lambda step: emit(f"tracebed: {step}"), **chosen)
+        made = PaperSettings(folder=own, on_step=lambda step: emit(f"tracebed: {step}"), **settings)
         findings = PAPERS.load(name)(made)
         page = findings.save(own)
     if as_json:

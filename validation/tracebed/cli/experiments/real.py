@@ -58,10 +58,10 @@ def execute(suite: Suite, forecast: Forecast, folder: Path) -> tuple[Predictions
     Returns:
         the predictions; simulator -> failure; and the attempts at replays.
     """
-    from tracebed.api.experiments import predict_suite, write_experiment
+    from tracebed.api.experiments import predict_suite
 
     try:
-        write_experiment(suite.file, folder)
+        suite.file.write(folder)
         with progress("predicting", total=len(suite.cases) * len(suite.simulators)) as bar:
             predictions, failed = predict_suite(suite, folder, bar.update)
         for name, failure in failed.items():

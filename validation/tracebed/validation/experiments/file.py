@@ -22,14 +22,15 @@ from pathlib import Path
 from typing import Any
 
 from tracebed.errors import InputError
+from tracebed.files import replacing
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.validation.experiments.experiment import KEYS, Experiment, Point
-from tracebed.validation.experiments.parts import MOST_POINTS, Where, as_list
+from tracebed.validation.experiments.parts import MOST_POINTS, NAME, Where, as_list
 from tracebed.validation.metrics import all_metrics
 from tracebed.yaml_file import YamlFile
 
-NAME = re.compile(r"[\w][\w.+-]*")
-"""Name of a policy in the names of folders."""
+FILE = "experiment.yaml"
+"""Copy of the experiment file in an output folder."""
 SHIPPED = files("tracebed.validation.experiments") / "shipped"
 HINT = "`tracebed experiment NAME --show` prints a shipped experiment as an example"
 
@@ -46,6 +47,11 @@ class ExperimentFile:
     def folder(self) -> Path:
         """Base folder of relative paths in the file."""
         return Path(self.source.where).parent
+
+    def write(self, output: Path) -> None:
+        """Write a copy of the file to an output folder."""
+        with replacing(output / FILE) as stream:
+            stream.write(self.source.text.encode())
 
     def selected(self, only: Mapping[str, list[str]]) -> list[Point]:
         """Return the points that match `only`: key -> accepted values as text.
@@ -80,6 +86,11 @@ class ExperimentFile:
                     raise InputError(
                         error.what, where=self.source.error("", "policies", index).where, hint=hint
                     ) from error
+
+
+def place_of(bed: str) -> tuple[str, ...]:
+    """Return the path of a testbed in the file; the name of the only testbed is empty."""
+    return ("testbeds", bed) if bed else ("testbed",)
 
 
 def names() -> list[str]:
@@ -151,7 +162,7 @@ def _check_executor(file: ExperimentFile) -> None:
                 raise error(f"workload {name} requires one of `file`, `log` and `model`", "workloads", name)
         return
     for index, policy in enumerate(experiment.policies):
-        if not NAME.fullmatch(policy.name):
+        if not re.fullmatch(NAME, policy.name):
             what = f"{policy.name!r} is not a name of folders; add a `label` of letters, digits, and any of _.+-"
             raise error(what, "policies", index)
     names = Counter(map(experiment.case_name, experiment.points()))

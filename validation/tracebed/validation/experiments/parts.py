@@ -80,7 +80,9 @@ def named(value: Any) -> Any:
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Threshold = Annotated[float, Field(gt=0, le=1)]
-Name = Annotated[str, Field(pattern=r"^[\w][\w.+-]*$", max_length=80)]
+NAME = r"^[\w][\w.+-]*$"
+"""Pattern of names that are also names of folders."""
+Name = Annotated[str, Field(pattern=NAME, max_length=80)]
 Where = dict[str, Any]
 AXIS = (BeforeValidator(as_list), Field(min_length=1), AfterValidator(_distinct))
 """A value or a list of distinct values."""

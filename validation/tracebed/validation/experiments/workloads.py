@@ -91,10 +91,25 @@ def _code_version() -> list[str]:
     return [version_of_tracebed(), code_of(Path(converters.__file__).parent)]
 
 
-def base_of(file: ExperimentFile, point: Point, logs: Mapping[str, Path], folder: Path) -> Prepared:
-    """Return the prepared workload of a point, as `prepare`. Models are drawn for each seed."""
-    spec = file.experiment.workloads[point.workload]
-    return prepare(file, point.workload, point.seed if spec.model else 0, logs, folder)
+class Bases:
+    """The prepared workloads of the points of an experiment. Each is prepared once; models are drawn for each seed.
+
+    Args:
+        file: the experiment.
+        logs: paths of logs by name of the workload.
+        output: the output folder, which keeps the workloads.
+    """
+
+    def __init__(self, file: ExperimentFile, logs: Mapping[str, Path], output: Path) -> None:
+        self._file, self._logs, self._folder = file, logs, output / "workloads"
+        self._prepared: dict[tuple[str, int], Prepared] = {}
+
+    def of(self, point: Point) -> Prepared:
+        """Return the prepared workload of a point. Raises InputError as `prepare`."""
+        key = point.workload, point.seed if self._file.experiment.workloads[point.workload].model else 0
+        if key not in self._prepared:
+            self._prepared[key] = prepare(self._file, *key, self._logs, self._folder)
+        return self._prepared[key]
 
 
 def prepare(file: ExperimentFile, name: str, seed: int, logs: Mapping[str, Path], folder: Path) -> Prepared:

@@ -18,12 +18,12 @@ from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.slurm.conf import predicted_setup
 from tracebed.registry import one_of
 from tracebed.validation.experiments.experiment import Point
-from tracebed.validation.experiments.file import ExperimentFile
+from tracebed.validation.experiments.file import ExperimentFile, place_of
 from tracebed.validation.experiments.predicted.recorded import paths_at, read_run
 from tracebed.validation.experiments.predicted.simulators import SuiteSimulator, simulator_of
 from tracebed.validation.experiments.predicted.task import Task
 from tracebed.validation.experiments.real.campaign import Campaign, RealCell, cell_of, inventory_on
-from tracebed.validation.experiments.workloads import base_of, is_kept, make, variant_of
+from tracebed.validation.experiments.workloads import Bases, is_kept, make, variant_of
 from tracebed.validation.verdict.noise import NoiseProfile
 from tracebed.validation.verdict.tolerances import Tolerances
 
@@ -90,7 +90,7 @@ class _SuiteLoader:
 
     def __init__(self, file: ExperimentFile, output: Path, logs: Mapping[str, Path]) -> None:
         self.file, self.experiment, self.source, self.folder = file, file.experiment, file.source, file.folder
-        self.output, self.logs = output, logs
+        self.bases = Bases(file, logs, output)
         self.read: dict[Path, Workload] = {}
 
     def suite(self, points: Sequence[Point], only: Sequence[str]) -> Suite:
@@ -152,7 +152,7 @@ class _SuiteLoader:
         spec = self.experiment.workloads[point.workload]
         if spec.is_plain and not point.share and not point.perturbation:
             return self.folder / str(spec.file)
-        base = base_of(self.file, point, self.logs, self.output / "workloads")
+        base = self.bases.of(point)
         policy = self.experiment.setup(point).on(base.system.grid).complete()[1]
         wanted = variant_of(self.experiment, point, base, policy)
         return base.path if wanted is None else wanted.path if is_kept(wanted.path) else make(wanted)
@@ -160,16 +160,13 @@ class _SuiteLoader:
     def _cell(self, point: Point, path: Path | None, workload: Workload) -> RealCell:
         """Return the cell of the replays of a point."""
         experiment, name = self.experiment, self.experiment.case_name(point)
-        bed = experiment.beds[point.testbed]
-        place = ("testbeds", point.testbed) if point.testbed else ("testbed",)
+        bed, place = experiment.beds[point.testbed], place_of(point.testbed)
         with self._at(*place):
             inventory = inventory_on(point.testbed, workload, self.file)
         title = self._title(point, path)
         repetitions = experiment.repetitions_on(point.testbed)
         with self._at(*place, what=f"case {name}: "):
             setup = experiment.setup(point)
-            parameters = self._parameters(point)
-            setup = Setup.of(setup, policy_parameters=parameters)
             return cell_of(name, bed, setup, workload, title, inventory, repetitions, self.folder)
 
     def _title(self, point: Point, path: Path | None) -> str:
@@ -177,11 +174,11 @@ class _SuiteLoader:
         plain = self.experiment.workloads[point.workload].is_plain
         return path.name if path is not None and plain else point.workload
 
-    def _parameters(self, point: Point, defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def _parameters(self, point: Point, defaults: Mapping[str, Any]) -> dict[str, Any]:
         """Return all parameters of a policy; `defaults` are those that the experiment does not set."""
         spec = self.experiment.policy(point)
         with self._at("policies", self.experiment.policies.index(spec)):
-            given = {**(defaults or {}), **spec.parameters}
+            given = {**defaults, **spec.parameters}
             return registry.parameters(registry.resolve(spec.policy, given)[1])
 
     def _recorded(self, point: Point, path: Path | None, workload: Workload | None) -> SuiteCase:

@@ -21,7 +21,7 @@ from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.inventory import FIELDS, inventory_of, load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
-from tracebed.validation.experiments.file import ExperimentFile
+from tracebed.validation.experiments.file import ExperimentFile, place_of
 from tracebed.validation.experiments.testbeds import TestbedSpec
 
 
@@ -169,7 +169,7 @@ def inventory_on(bed: str, workload: Workload, file: ExperimentFile) -> Inventor
         InputError: the inventory is missing or invalid, or the workload has no system.
     """
     spec = file.experiment.beds[bed]
-    place = ("testbeds", bed) if bed else ("testbed",)
+    place = place_of(bed)
     if spec.inventory is None and spec.scheduler is None:
         raise file.source.error("required key inventory is missing", *place)
     if spec.inventory is None:

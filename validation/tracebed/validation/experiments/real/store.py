@@ -25,6 +25,8 @@ from tracebed.orchestrator.runs.working_folders import is_running, working_folde
 from tracebed.validation.experiments.real.campaign import Campaign, Slot
 
 SCHEMA = "tracebed-campaign/1"
+REAL = "real"
+"""Folder of the replays in the output folder."""
 PLAN = "campaign.json"
 LOG = "repetitions.jsonl"
 
@@ -99,7 +101,7 @@ def _value_text(value: Any) -> str:
 
 def has_replays(folder: Path) -> bool:
     """Return whether the output folder of an experiment has replays."""
-    return (folder / "real" / PLAN).is_file()
+    return (folder / REAL / PLAN).is_file()
 
 
 def read_plan(folder: Path) -> dict[str, Any]:
@@ -172,7 +174,7 @@ def run_folders(folder: Path, *, campaign: bool = False) -> list[Path]:
     """
     if (folder / "run.json").is_file():
         return [folder]
-    for pattern in ("rep-*/run.json", *(["real/*/rep-*/run.json", "*/rep-*/run.json"] if campaign else [])):
+    for pattern in ("rep-*/run.json", *([f"{REAL}/*/rep-*/run.json", "*/rep-*/run.json"] if campaign else [])):
         if found := sorted(path.parent for path in folder.glob(pattern)):
             return found
     what = "is neither a run nor a folder of repetitions: run.json and rep-*/run.json are missing"

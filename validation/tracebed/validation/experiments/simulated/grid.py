@@ -27,7 +27,7 @@ from tracebed.validation.experiments.simulated import cells, store
 from tracebed.validation.experiments.simulated.cells import Cell
 from tracebed.validation.experiments.simulated.pools import Pool
 from tracebed.validation.experiments.simulated.store import StoredCell
-from tracebed.validation.experiments.workloads import Prepared, Variant, is_kept, make, prepare
+from tracebed.validation.experiments.workloads import Bases, Variant, is_kept, make
 
 Progress = Callable[[int, int], None]
 
@@ -74,15 +74,12 @@ def plan(file: ExperimentFile, points: Sequence[Point], folder: Path, logs: Mapp
     """
     experiment = file.experiment
     shown = [plot for plot in experiment.plots.values() if plot.of_jobs]
-    bases: dict[tuple[str, int], Prepared] = {}  # an experiment has many points for a workload and a seed
+    bases = Bases(file, logs, folder)
     found: dict[Point, Cell] = {}
     variants: dict[Path, Variant] = {}
     for point in points:
-        key = point.workload, point.seed if experiment.workloads[point.workload].model else 0
-        if key not in bases:
-            bases[key] = prepare(file, *key, logs, folder / "workloads")
         jobs = any(point.fits(plot.at) or point.fits(plot.relative_to or {}) for plot in shown)
-        found[point], variant = cells.cell_of(experiment, point, bases[key], jobs=jobs)
+        found[point], variant = cells.cell_of(experiment, point, bases.of(point), jobs=jobs)
         if variant is not None:
             variants[variant.path] = variant
     wanted: dict[str, Cell] = {}
@@ -168,8 +165,7 @@ def gathered(plan: GridPlan, folder: Path, failed: Collection[str]) -> tuple[pd.
 
 def _write(file: ExperimentFile, table: pd.DataFrame, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
-    with replacing(folder / "experiment.yaml") as stream:
-        stream.write(file.source.text.encode())
+    file.write(folder)
     with replacing(folder / "table.parquet") as stream:
         table.to_parquet(stream, index=False)
     with replacing(folder / "table.csv") as stream:

@@ -15,9 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tracebed.errors import TracebedError
-from tracebed.files import replacing
 from tracebed.orchestrator.run import Run
-from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.predicted.suite import Suite, SuiteCase
 from tracebed.validation.experiments.real import runner as replays
 from tracebed.validation.experiments.real import store
@@ -26,8 +24,6 @@ from tracebed.validation.experiments.real.store import Attempt
 from tracebed.validation.verdict import Validation, validate
 from tracebed.validation.verdict.cases import Case
 
-FILE = "experiment.yaml"
-REAL = "real"
 PREDICTED = "predicted"
 Predictions = dict[str, dict[str, tuple[Run, ...]]]
 """Simulator -> case -> its predictions."""
@@ -61,7 +57,7 @@ def forecast(suite: Suite, folder: Path) -> Forecast:
     if suite.campaign is None:
         count = sum(len(case.recorded) for case in suite.cases.values())
         return Forecast(len(suite.cases), count, 0, 0.0, to_predict)
-    plan = replays.remaining(suite.campaign, folder / REAL)
+    plan = replays.remaining(suite.campaign, folder / store.REAL)
     return Forecast(len(suite.cases), plan.done + len(plan.todo), len(plan.todo), plan.shortest_s, to_predict)
 
 
@@ -101,13 +97,13 @@ def predict(
 def replay(
     campaign: Campaign, folder: Path, on_progress: Callable[[float, Attempt | None], None] | None = None
 ) -> list[Attempt]:
-    """Carry out the missing replays, as `repetitions.runner.repeat`.
+    """Carry out the missing replays, as `real.runner.repeat`.
 
     Raises:
         InputError: the folder belongs to a suite with other cases.
         KeyboardInterrupt: a signal ended a replay. The next call continues.
     """
-    return replays.repeat(campaign, replays.remaining(campaign, folder / REAL), folder / REAL, on_progress)
+    return replays.repeat(campaign, replays.remaining(campaign, folder / store.REAL), folder / store.REAL, on_progress)
 
 
 def validations(suite: Suite, predictions: Predictions, folder: Path) -> dict[str, Validation]:
@@ -142,14 +138,8 @@ def replayed(suite: Suite, case: str, folder: Path) -> dict[str, Run]:
     """Return name -> run of the repetitions of a case that are done, in the order of execution."""
     assert suite.campaign is not None
     slots = [slot for slot in suite.campaign.order if slot.cell == case]
-    runs = {Path(slot.folder).name: store.run_of(slot, folder / REAL) for slot in slots}
+    runs = {Path(slot.folder).name: store.run_of(slot, folder / store.REAL) for slot in slots}
     return {name: run for name, run in runs.items() if run is not None}
-
-
-def write_experiment(file: ExperimentFile, folder: Path) -> None:
-    """Write the experiment file to the output folder."""
-    with replacing(folder / FILE) as stream:
-        stream.write(file.source.text.encode())
 
 
 def _place(folder: Path, simulator: str, case: SuiteCase) -> Path:

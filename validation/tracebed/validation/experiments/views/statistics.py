@@ -16,7 +16,7 @@ from tracebed.validation.experiments.real import store
 from tracebed.validation.experiments.real.campaign import Slot
 from tracebed.validation.experiments.real.store import Attempt
 from tracebed.validation.experiments.views.dependence import Dependence, dependence
-from tracebed.validation.experiments.views.judging import PREDICTED, REAL
+from tracebed.validation.experiments.views.judging import PREDICTED
 from tracebed.validation.metrics import metrics
 from tracebed.validation.verdict import outcomes
 from tracebed.validation.verdict.health import Health
@@ -100,7 +100,7 @@ def summarize(folder: Path) -> Statistics:
     Raises:
         InputError: `folder` has no replays, or a run is damaged.
     """
-    predicted, folder = folder / PREDICTED, folder / REAL
+    predicted, folder = folder / PREDICTED, folder / store.REAL
     plan = store.read_plan(folder)
     last = {(attempt.cell, attempt.number): attempt for attempt in store.attempts(folder)}
     rows, failed, missing = [], [], 0
