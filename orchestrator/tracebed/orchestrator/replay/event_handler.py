@@ -17,6 +17,10 @@ from tracebed.orchestrator.testbeds.base import Event
 OUTLIVE_S = 10.0
 """Time after the end of a leader at which the remaining ranks of its job are killed, wall s. They usually end in ms."""
 LEADER_ENDED = "the leader has ended"
+START_S = 120.0
+"""Time after which a job whose ranks have not joined each other has failed, wall s. They usually take below a second.
+"""
+NOT_STARTED = f"its processes did not join each other within {START_S:g} s"
 
 
 def mask_changed(record: ScheduleRecord, job: int, node: int, change: Mapping[str, Any]) -> None:
@@ -83,7 +87,7 @@ class EventHandler:
             instants = {"decided": decided, "seen": None if seen is None else self.timeline.trace(seen)}
             self._mask_changed(job, active, event.node, message["cpus"], applied, **instants)
         elif kind == "resized" and active.pending and message["request"] == active.request:
-            active.applied = (message["decided"], message["applied"])
+            active.applied = (self.timeline.trace(message["decided"]), self.timeline.trace(message["applied"]))
             stages = message.get("stages", {})
             active.measured |= {name: value for name, value in stages.items() if value is not None}
             if message.get("seen") is not None:
@@ -162,11 +166,23 @@ class EventHandler:
             self.executor.kill(job, reason)
         self.ranks.check_ended(job)
 
-    def end_orphans(self, wall: float) -> None:
-        """Kill the ranks of ended jobs that have not ended after `OUTLIVE_S`: a job holds its nodes until they end."""
+    def end_overdue(self, wall: float) -> None:
+        """Kill the ranks of jobs whose leader has ended `OUTLIVE_S` before, or that have not started in `START_S`.
+
+        Such a job would hold its nodes for ever.
+        """
         for job, active in self.ranks.running.items():
             if active.orphaned is not None and wall - active.orphaned > OUTLIVE_S:
                 self.end_orphan(job)
+            elif not active.started and active.outcome is None and wall - active.launched > START_S:
+                self.end_unstarted(job)
+
+    def end_unstarted(self, job: int) -> None:
+        """Kill the ranks of the running `job` if its ranks have not joined each other."""
+        active = self.ranks.running[job]
+        if not active.started and active.outcome is None:
+            active.outcome = ("failed", NOT_STARTED)
+            self.executor.kill(job, NOT_STARTED)
 
     def end_orphan(self, job: int) -> None:
         """Kill the ranks of the running `job` if they outlive its leader."""

@@ -169,7 +169,7 @@ class Replayer:
         self._note_loop(max(due, before), self._wall)
         self.handle(events)
         self.outages.check_silence(self._wall)
-        self.event_handler.end_orphans(self._wall)
+        self.event_handler.end_overdue(self._wall)
         self.decide(submitted)
         self._send()
         if any(event.message["type"] == "back" for event in events):
@@ -272,7 +272,7 @@ class Replayer:
             self._end(job)
         for job in resized:
             active = ranks.running[job]
-            decided, applied = map(self.timeline.trace, active.applied) if active.applied else (now, now)
+            decided, applied = active.applied or (now, now)
             active.applied, measured, active.measured = None, active.measured, {}
             fields = {"measured": measured} if measured else {}
             self.rounds.note("effect", job, decided=decided, applied=applied, **fields)
