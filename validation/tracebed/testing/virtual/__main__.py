@@ -6,31 +6,20 @@ Each finding is printed with its seed, and shrunk as a test. Without a limit, th
 from __future__ import annotations
 
 import argparse
-import gc
 import multiprocessing
 import os
 import sys
 import time
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from itertools import count, islice
 
 from tracebed.testing.virtual.scenario import FAULTS, JOBS, NODES, Scenario
-from tracebed.testing.virtual.shrinking import Finding, shrunk, violations
+from tracebed.testing.virtual.shrinking import Finding, examine, prepare, shrunk
 
 BATCH = 25
 """Number of seeds that a process gets at once."""
-
-
-def _examine(seeds: range) -> tuple[int, list[tuple[int, list[str]]]]:
-    """Return the number of seeds, and those whose scenario violates a rule, with the violations."""
-    found = [(seed, violations(Scenario.drawn(seed))) for seed in seeds]
-    return len(seeds), [(seed, texts) for seed, texts in found if texts]
-
-
-def _prepare() -> None:
-    gc.freeze()
-    gc.disable()  # a scenario leaves few circles, and the processes are replaced
 
 
 def _batches(first: int, most: int | None, until: float) -> Iterator[range]:
@@ -53,11 +42,12 @@ def main() -> int:
     sys.stdout.write(f"seeds from {first}, each with {JOBS} jobs, {NODES} nodes and {FAULTS} faults\n")
     begun, done, findings = time.monotonic(), 0, list[Finding]()
     batches = _batches(first, chosen.count, begun + chosen.seconds)
-    with multiprocessing.get_context("forkserver").Pool(chosen.jobs, _prepare, maxtasksperchild=8) as pool:
-        pending = deque(pool.apply_async(_examine, (batch,)) for batch in islice(batches, 2 * chosen.jobs))
+    context = multiprocessing.get_context("forkserver")  # a scenario has threads, which a fork would not copy
+    with ProcessPoolExecutor(chosen.jobs, context, prepare, max_tasks_per_child=16) as pool:
+        pending = deque(pool.submit(examine, batch) for batch in islice(batches, 2 * chosen.jobs))
         while pending:
-            examined, found = pending.popleft().get()
-            pending += [pool.apply_async(_examine, (batch,)) for batch in islice(batches, 1)]
+            examined, found = pending.popleft().result()
+            pending += [pool.submit(examine, batch) for batch in islice(batches, 1)]
             done += examined
             for seed, texts in found:
                 finding = Finding(Scenario.drawn(seed), texts)

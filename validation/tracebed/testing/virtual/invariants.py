@@ -20,7 +20,7 @@ from tracebed.orchestrator.replay.redecide import logged_decisions, redecide
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.testing.virtual.faults import NODE_FAULTS, is_harmless
+from tracebed.testing.virtual.faults import CONTROLLER_FAULTS, NODE_FAULTS, is_harmless
 from tracebed.testing.virtual.ranks import VirtualRank
 from tracebed.testing.virtual.scenario import SPEED, Outcome
 
@@ -110,9 +110,7 @@ def _ends(outcome: Outcome, run: Run) -> Iterator[str]:
     for now, what, *facts in outcome.seen:
         if what == "finish" and facts[0].launch.leader and facts[1] == "completed":
             completed[facts[0].launch.job].append(now)
-    exact = not scenario.has(
-        "hang", "partition", "slow_network", "stubborn_rank", "dead_start", "cut_connection", *_CONTROLLER
-    )
+    exact = not scenario.has(*_DELAYING, *CONTROLLER_FAULTS)
     assert outcome.journal is not None
     zero = world.controller.at(journal.read(outcome.journal)[0]["zero"])
     columns = (run.jobs[name].tolist() for name in ("job_id", "state", "end", "restarts"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
@@ -47,6 +48,18 @@ def violations(scenario: Scenario) -> list[str]:
     except Exception as error:  # noqa: BLE001  any exception of the code under test is a finding
         found = [*found, f"crash: {type(error).__name__}: {error}"]
     return found
+
+
+def examine(seeds: range) -> tuple[int, list[tuple[int, list[str]]]]:
+    """Return the number of seeds, and those whose scenario violates a rule, with the violations."""
+    found = [(seed, violations(Scenario.drawn(seed))) for seed in seeds]
+    return len(seeds), [(seed, texts) for seed, texts in found if texts]
+
+
+def prepare() -> None:
+    """Prepare a process for many scenarios."""
+    gc.freeze()
+    gc.set_threshold(100_000)  # most objects of a scenario are in no circle
 
 
 def shrunk(finding: Finding) -> Finding:
