@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 from tracebed import world
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.replay.chain import written
 from tracebed.orchestrator.replay.event_handler import LEADER_ENDED, NOT_STARTED
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.loop import Replayer
@@ -64,8 +63,9 @@ class Resumption:
         with contextlib.closing(journal.Reader(path)) as reader:
             self.facts, self.entries = reader.facts(), reader.entries()
             self.lost_rows = reader.missing > 0
-        head = written(path)
-        self.rebooted = head is not None and not head.same_boot
+        boots = [entry.data["boot"] for entry in self.entries if entry.kind == "pause" and "boot" in entry.data]
+        last = boots[-1] if boots else self.facts.get("boot")  # absent: another version of tracebed wrote the journal
+        self.rebooted = last is not None and last != world.current().boot_id()
 
     @property
     def ended(self) -> bool:
@@ -224,7 +224,7 @@ class Resumption:
         Returns:
             `at`: the trace time. `zero`: the new zero of the timeline. `since` (monotonic s) and `wall_s`: the
             beginning and the duration of the pause; None: unknown. `left_out`: node that was taken over -> the sum of
-            its pauses, wall s.
+            its pauses, wall s. `boot`: the identity of the kernel, whose monotonic clock gives these times.
         """
         timeline, testbed, last = replayer.timeline, replayer.testbed, replayer.rounds.now
         held: Mapping[str, float] = testbed.held if testbed.adopted else {}  # testbeds of other packages may lack it
@@ -244,7 +244,8 @@ class Resumption:
             at = max(last, timeline.trace(replayer.clock.past(since)))
             timeline.pause(at)
         left_out = {name: before.get(name, 0.0) + (wall_s or 0.0) for name in held}
-        return {"at": at, "zero": timeline.zero, "since": since, "wall_s": wall_s, "left_out": left_out}
+        pause = {"at": at, "zero": timeline.zero, "since": since, "wall_s": wall_s, "left_out": left_out}
+        return pause | {"boot": world.current().boot_id()}
 
     def _pauses_left_out(self) -> dict[str, float]:
         """Return the sum of the pauses of each agent that was taken over before, wall s, by node name."""

@@ -298,5 +298,7 @@ def _try_other_workload(outcome: Outcome, options: Options, fault: Fault) -> Non
         run = replay(other.workload, other.inventory, other.setup, outcome.folder, options=options, resume=True)
     except InputError as error:
         outcome.seen.append((outcome.world.now, "refused", str(error)))
+    except TestbedError:  # the whole journal was lost, so another replay began
+        outcome.seen.append((outcome.world.now, "not refused", None))
     else:
         outcome.seen.append((outcome.world.now, "not refused", run))
