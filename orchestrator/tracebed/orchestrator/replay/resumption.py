@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
@@ -24,7 +25,8 @@ from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.replay.outages import lost
 from tracebed.orchestrator.replay.ranks import RunningJob
-from tracebed.orchestrator.testbeds.base import Event
+from tracebed.orchestrator.replay.timeline import Timeline
+from tracebed.orchestrator.testbeds.base import Event, Testbed
 
 SETTLE_S = 5.0
 """Time in which the agents that were taken over must answer, wall s."""
@@ -66,6 +68,7 @@ class Resumption:
         boots = [entry.data["boot"] for entry in self.entries if entry.kind == "pause" and "boot" in entry.data]
         last = boots[-1] if boots else self.facts.get("boot")  # absent: another version of tracebed wrote the journal
         self.rebooted = last is not None and last != world.current().boot_id()
+        self._boot = last
 
     @property
     def ended(self) -> bool:
@@ -230,7 +233,7 @@ class Resumption:
         held: Mapping[str, float] = testbed.held if testbed.adopted else {}  # testbeds of other packages may lack it
         before, now = self._pauses_left_out(), world.monotonic()
         at, since, wall_s = last, max(held.values(), default=None), None if self.rebooted else self._wall_s()
-        if since is None or self.rebooted:  # trace time continues from the last entry
+        if since is None or (self.rebooted and not self._shifted(timeline, testbed)):
             timeline.pause(at)
             wall_s = wall_s if since is None else max(0.0, now - since)
         elif replayer.clock.path is None:
@@ -246,6 +249,15 @@ class Resumption:
         left_out = {name: before.get(name, 0.0) + (wall_s or 0.0) for name in held}
         pause = {"at": at, "zero": timeline.zero, "since": since, "wall_s": wall_s, "left_out": left_out}
         return pause | {"boot": world.current().boot_id()}
+
+    def _shifted(self, timeline: Timeline, testbed: Testbed) -> bool:
+        """Let the timeline use the clock of this boot, if the clocks of nodes connect it with the clock of the last."""
+        before, now = self.facts.get("agents", {}), testbed.agents
+        known = [name for name in testbed.adopted if before.get(name, {}).get("boot") == self._boot]
+        differences = [now[name]["offset_s"] - before[name]["offset_s"] for name in known]
+        if differences:
+            timeline.shift(statistics.median(differences))
+        return bool(differences)
 
     def _pauses_left_out(self) -> dict[str, float]:
         """Return the sum of the pauses of each agent that was taken over before, wall s, by node name."""
