@@ -253,7 +253,7 @@ class Resumption:
     def _shifted(self, timeline: Timeline, testbed: Testbed) -> bool:
         """Let the timeline use the clock of this boot, if the clocks of nodes connect it with the clock of the last."""
         before, now = self.facts.get("agents", {}), testbed.agents
-        known = [name for name in testbed.adopted if before.get(name, {}).get("boot") == self._boot]
+        known = [name for name in now if name in testbed.adopted and before.get(name, {}).get("boot") == self._boot]
         differences = [now[name]["offset_s"] - before[name]["offset_s"] for name in known]
         if differences:
             timeline.shift(statistics.median(differences))
