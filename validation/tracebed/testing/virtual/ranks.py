@@ -300,7 +300,7 @@ class VirtualRank:
         self.send("finished", state=state, reason=reason, checksum=None, **figures | {"left": None} | fields)
         if state == "failed" and self.job is not None:
             self.job.lost(self)
-        self.world.observe("finish", self, state)
+        self.world.observe("finish", self, state, fields.get("planned_s"))
         self.later(self.times.exit_s, lambda: self.die(0 if state == "completed" else 1 << 8))
 
     def die(self, status: int) -> None:
