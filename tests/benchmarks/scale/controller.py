@@ -20,18 +20,16 @@ import pstats
 import resource
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import click
 
 import tracebed.api as tb
-from tracebed.benchmarks.clock import Clock
+from tracebed import world
 from tracebed.benchmarks.rank import WORK_S
-from tracebed.orchestrator.replay import event_handler, loop, outages, rounds
 from tracebed.orchestrator.replay.ending import ended_run
 from tracebed.orchestrator.replay.journal import Journal
 from tracebed.orchestrator.replay.loop import Replayer
@@ -44,6 +42,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.world import World
 
 LATENCY_S = 0.005
 """Time between a message to an agent and its answer, s."""
@@ -54,17 +53,14 @@ LOAD = 0.7
 HOST = {"cpus": 64, "busy_s": 0.0, "steal_s": 0.0, "cpu": 0.0, "io": 0.0, "memory": 0.0}
 
 
-class VirtualClock(Clock):
-    """A clock that stands at the time of the last event."""
+class VirtualTime(World):
+    """A world whose clock stands at the time of the last event."""
 
     def __init__(self) -> None:
-        self.time = 1000.0
+        self.now = 1000.0
 
-    def now(self) -> float:
-        return self.time
-
-    def at(self, monotonic: float) -> float:
-        return monotonic
+    def monotonic(self) -> float:
+        return self.now
 
 
 class _Job:
@@ -101,7 +97,7 @@ class ModelledTestbed:
     family = "AF_INET"
     units_per_core_second = EMULATED_RATE
 
-    def __init__(self, count: int, cores: int, clock: VirtualClock, heartbeat_s: float) -> None:
+    def __init__(self, count: int, cores: int, clock: VirtualTime, heartbeat_s: float) -> None:
         self.nodes: Sequence[Node] = [Node(f"n{number}", cores, emulated=True) for number in range(1, count + 1)]
         self.hosts: list[dict[str, Any]] = []
         self.agents: dict[str, dict[str, Any]] = {}
@@ -127,7 +123,7 @@ class ModelledTestbed:
         """Do nothing: no modelled agent is lost."""
 
     def _later(self, seconds: float, node: int, message: dict[str, Any]) -> None:
-        heapq.heappush(self._queue, (self.clock.time + seconds, next(self._order), node, message))
+        heapq.heappush(self._queue, (self.clock.now + seconds, next(self._order), node, message))
 
     def send(self, node: int, message: Mapping[str, Any]) -> None:
         """Answer a message as an agent would, some time later."""
@@ -158,7 +154,7 @@ class ModelledTestbed:
     def _start_if_complete(self, name: str) -> None:
         job = self._jobs[name]
         if job.since is None and job.joined >= set(job.members):
-            job.since = self.clock.time + LATENCY_S
+            job.since = self.clock.now + LATENCY_S
             self._later(LATENCY_S, self._index[job.members[0]], {"type": "started", "job": name})
             for rank in job.members:
                 self._work(name, rank, self._index[rank])
@@ -168,7 +164,7 @@ class ModelledTestbed:
         job = self._jobs[name]
         if job.pending is None or job.since is None or not job.joined >= set(job.pending["members"]):
             return
-        at = self.clock.time + LATENCY_S
+        at = self.clock.now + LATENCY_S
         job.done += max(0.0, at - job.since) / job.duration()
         job.since = max(job.since, at)
         left = set(job.members) - set(job.pending["members"])
@@ -200,7 +196,7 @@ class ModelledTestbed:
         job = self._jobs[name]
         assert job.since is not None
         job.version += 1
-        seconds = max(LATENCY_S, job.since - self.clock.time) + max(0.0, 1 - job.done) * job.duration()
+        seconds = max(LATENCY_S, job.since - self.clock.now) + max(0.0, 1 - job.done) * job.duration()
         self._later(seconds, 0, {"type": "over", "job": name, "version": job.version})
 
     def _ended(self, name: str, rank: str, reason: str, *, leader: bool) -> dict[str, Any]:
@@ -218,8 +214,8 @@ class ModelledTestbed:
 
     def _receive(self, limit: float) -> list[Event]:
         events: list[Event] = []
-        while self._queue and self._queue[0][0] <= (self.clock.time if events else limit):
-            self.clock.time, _, node, message = heapq.heappop(self._queue)
+        while self._queue and self._queue[0][0] <= (self.clock.now if events else limit):
+            self.clock.now, _, node, message = heapq.heappop(self._queue)
             kind = message["type"]
             if kind == "over":
                 self._over(message)
@@ -231,11 +227,11 @@ class ModelledTestbed:
             elif kind == "heartbeat":
                 if not message.get("once"):
                     self._later(self.heartbeat_s, node, message)
-                sample = {"cpu_s": self.clock.time / 100} | ({"host": HOST} if node == 0 else {})
+                sample = {"cpu_s": self.clock.now / 100} | ({"host": HOST} if node == 0 else {})
                 message = {"type": "heartbeat", "jobs": [], "late_s": 0.0001, "sample": sample}
-            events.append(Event(node, message | {"time": self.clock.time}, self.clock.time))
+            events.append(Event(node, message | {"time": self.clock.now}, self.clock.now))
         if not events:
-            self.clock.time = max(self.clock.time, limit)
+            self.clock.now = max(self.clock.now, limit)
         return events
 
     def _over(self, message: Mapping[str, Any]) -> None:
@@ -257,18 +253,8 @@ class ModelledTestbed:
         return running
 
     def _worked(self, name: str, rank: str) -> dict[str, Any]:
-        samples = [[round(self.clock.time, 6), 123456, 0.012345, 0.987654, 0.000123]]
+        samples = [[round(self.clock.now, 6), 123456, 0.012345, 0.987654, 0.000123]]
         return {"type": "work", "job": name, "rank": rank, "samples": samples}
-
-
-@contextmanager
-def virtual_time(clock: VirtualClock) -> Iterator[None]:
-    """Let the replayer read the virtual clock."""
-    virtual = mock.Mock(monotonic=clock.now, process_time=time.process_time)
-    with ExitStack() as stack:
-        for module in (event_handler, loop, outages, rounds):
-            stack.enter_context(mock.patch.object(module, "time", virtual))
-        yield
 
 
 def draw(nodes: int, jobs: int, widest: int, *, malleable: float, limit: float) -> tb.Workload:
@@ -296,22 +282,22 @@ def measure(chosen: argparse.Namespace, folder: Path) -> dict[str, float]:
     given = Setup.of(chosen.policy, speed=speed, over_limit=chosen.over_limit)
     setup, policy = given.resolved(chosen.nodes)
     jobs = Jobs.of(workload, cores_per_node=CORES, over_limit=setup.scheduling.over_limit)
-    clock = VirtualClock()
+    clock = VirtualTime()
     testbed = ModelledTestbed(chosen.nodes, CORES, clock, chosen.heartbeat)
     inventory = Inventory("modelled", "modelled", tuple(testbed.nodes), heartbeat_s=chosen.heartbeat)
     info = RunInfo("replay", "emulated", inventory.facts, workload_facts(workload, "drawn"), setup)
     thresholds = HealthThresholds.read()
 
     def make(journal: Journal) -> Replayer:
-        return Replayer(jobs, testbed, inventory, policy, setup, Options(), journal, clock, b"secret")
+        return Replayer(jobs, testbed, inventory, policy, setup, Options(), journal, secret=b"secret")
 
     gc.collect()
     before, path = _memory_mib(), folder / "journal"
-    with virtual_time(clock), closing(Journal(path, facts_of(info, jobs, inventory, thresholds))) as journal:
+    with world.using(clock), closing(Journal(path, facts_of(info, jobs, inventory, thresholds))) as journal:
         replayer = make(journal)
-        begun, start = time.process_time(), clock.time
+        begun, start = time.process_time(), clock.now
         replayer.run()
-        cpu_s, wall_s = time.process_time() - begun - testbed.cpu_s, clock.time - start
+        cpu_s, wall_s = time.process_time() - begun - testbed.cpu_s, clock.now - start
         replayer.close()
     messages, after = testbed.sent + testbed.received, _memory_mib()
     found = {
@@ -338,7 +324,7 @@ def measure(chosen: argparse.Namespace, folder: Path) -> dict[str, float]:
     begun = time.process_time()
     past = Resumption(path)
     found |= {"load_cpu_s": time.process_time() - begun}
-    with virtual_time(clock), closing(Journal(folder / "again", {})) as again:
+    with world.using(clock), closing(Journal(folder / "again", {})) as again:
         begun = time.process_time()
         resumed = make(again)
         past.restore(resumed)
