@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,11 +34,13 @@ from test_replayer import (
     workload,
     write_case,
 )
+from tracebed import world
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import event_handler, journal, loop, outages
 from tracebed.orchestrator.replay.loop import Replayer
+from tracebed.orchestrator.replay.ranks import RunningJob
 from tracebed.orchestrator.replay.recovery import recover
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
@@ -567,3 +570,37 @@ def test_a_run_that_cannot_be_saved_keeps_its_journal(tmp_path: Path, monkeypatc
     run, output = recover(left)
     assert run.info.state == "completed" and set(run.jobs["state"]) == {"completed"}
     assert output == tmp_path / "run" and Run.load(output).info.interruptions == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_orphans_are_killed_in_the_first_round_after_their_time(seed: int) -> None:
+    """As in an obvious search of all running jobs in each round."""
+    draw, now, killed = random.Random(seed), [0.0], list[int]()
+
+    class Drawn(world.World):
+        def monotonic(self) -> float:
+            return now[0]
+
+    jobs = list(range(40))
+    running = {job: RunningJob([job, 100 + job], None, "", {}, started=True) for job in jobs}  # type: ignore[arg-type]
+    ranks = SimpleNamespace(running=running, check_ended=lambda job: None)
+    executor = SimpleNamespace(ranks=ranks, rounds=None, jobs=SimpleNamespace(ids=[]), record=None)
+    executor.kill = lambda job, reason: killed.append(job)
+    handler = event_handler.EventHandler(executor, None)  # type: ignore[arg-type]
+    left, orphaned = jobs.copy(), dict[int, float]()
+    with world.using(Drawn()):
+        while running:
+            now[0] += draw.choice([0.0, 0.1, 1.0, 5.0, event_handler.OUTLIVE_S])
+            for job in draw.sample(left, min(len(left), draw.choice([0, 1, 3]))):
+                left.remove(job)
+                orphaned[job] = now[0]
+                ended = {"state": "completed", "leader": True, "reason": ""}
+                handler._rank_ended(job, running[job], job, ended)
+            for job in [job for job in orphaned if draw.random() < 0.1]:  # its other rank ends by itself
+                del running[job], orphaned[job]
+            expected = [job for job in running if job in orphaned and now[0] - orphaned[job] > event_handler.OUTLIVE_S]
+            killed.clear()
+            handler.end_orphans(now[0])
+            assert killed == expected
+            for job in expected:
+                del running[job], orphaned[job]

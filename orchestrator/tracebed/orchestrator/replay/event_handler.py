@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,6 +48,7 @@ class EventHandler:
         self.executor, self.timeline = executor, timeline
         self.ranks, self.rounds = executor.ranks, executor.rounds
         self.numbers = {name: number for number, name in enumerate(executor.jobs.ids)}
+        self._orphaned_at = math.inf  # no running job was orphaned before, monotonic
 
     def handle(self, event: Event) -> None:
         """Process a message about a job. Messages about jobs that have ended are ignored."""
@@ -139,6 +141,7 @@ class EventHandler:
                 active.outcome = (state, message["reason"] or "")
             if state == "completed":
                 active.orphaned = world.monotonic()
+                self._orphaned_at = min(self._orphaned_at, active.orphaned)
             else:
                 self.executor.kill(job, LEADER_ENDED)
         elif state != "completed" and not active.outcome and awaited:
@@ -164,9 +167,13 @@ class EventHandler:
 
     def end_orphans(self, wall: float) -> None:
         """Kill the ranks of ended jobs that have not ended after `OUTLIVE_S`: a job holds its nodes until they end."""
+        if wall - self._orphaned_at <= OUTLIVE_S:  # the jobs are not searched in each round
+            return
         for job, active in self.ranks.running.items():
             if active.orphaned is not None and wall - active.orphaned > OUTLIVE_S:
                 self.end_orphan(job)
+        orphaned = (active.orphaned for active in self.ranks.running.values() if active.orphaned is not None)
+        self._orphaned_at = min(orphaned, default=math.inf)
 
     def end_orphan(self, job: int) -> None:
         """Kill the ranks of the running `job` if they outlive its leader."""

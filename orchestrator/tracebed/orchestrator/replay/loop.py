@@ -99,6 +99,7 @@ class Replayer:
             jobs, self.cluster, policy, self.executor, interval_s=scheduling.interval_s, priority=scheduling.priority
         )
         self.interrupted: str | None = None
+        self._kills = jobs.over_limit is OverLimit.KILL and jobs.limit != jobs.run_time
         self._watch = LoopWatch(inventory.heartbeat_s)
         self._next_job = 0
         self._call = math.inf  # time of the next call of the policy, trace s
@@ -321,19 +322,24 @@ class Replayer:
         return self.submit(at - first)
 
     def _next_limit(self) -> float:
-        if self.jobs.over_limit is not OverLimit.KILL:
-            return math.inf
-        ends = (self.scheduler.limit_end(job, self.rounds.now) for job in self.ranks.running if self._limited(job))
-        return min(ends, default=math.inf)
+        """Return the earliest end of a limit, trace s. No limit ends before the expected end of its job."""
+        found = math.inf
+        for end, job in self.scheduler.state.releases if self._kills else ():
+            if end >= found:
+                break
+            if self._limited(job):
+                found = min(found, self.scheduler.limit_end(job, self.rounds.now))
+        return found
 
     def _enforce_limits(self, now: float) -> None:
-        if self.jobs.over_limit is not OverLimit.KILL:
+        if not self._kills or not (passed := self.scheduler.state.releases.due(now)):
             return
-        for job, active in self.ranks.running.items():
-            if self._limited(job) and self.scheduler.limit_end(job, now) <= now:
-                active.outcome = ("killed", "time limit")
-                self.executor.kill(job, "time limit")
+        due = {job for job in passed if self._limited(job) and self.scheduler.limit_end(job, now) <= now}
+        for job in due if len(due) < 2 else [job for job in self.ranks.running if job in due]:  # in the order of start
+            self.ranks.running[job].outcome = ("killed", "time limit")
+            self.executor.kill(job, "time limit")
 
     def _limited(self, job: int) -> bool:
-        """Return whether the running `job` can still be killed at its limit: not if the limit equals its run time."""
-        return self.ranks.running[job].outcome is None and self.jobs.limit[job] != self.jobs.run_time[job]
+        """Return whether `job` runs and can be killed at its limit: not if the limit equals its run time."""
+        active = self.ranks.running.get(job)
+        return active is not None and active.outcome is None and self.jobs.limit[job] != self.jobs.run_time[job]
