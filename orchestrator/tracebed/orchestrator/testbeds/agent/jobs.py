@@ -24,7 +24,6 @@ from tracebed.orchestrator.testbeds.agent.messages import LONGEST_S, MessageFiel
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
 from tracebed.orchestrator.testbeds.agent.processes import RankProcess
 from tracebed.orchestrator.testbeds.agent.relay import Relays
-from tracebed.orchestrator.testbeds.agent.spool import table_path
 
 HALT_S = 60.0
 """Time after which a rank that was stopped from outside is continued, s: other ranks may wait for its CPUs."""
@@ -57,7 +56,7 @@ class RankManager:
         self.ranks: dict[str, RankProcess] = {}
         """Job -> its rank on this node."""
         self.binding = None if node.emulated else Binding(outbox, self.ranks)
-        self.masks = Masks(outbox, table_path(sockets), node.cpus, self.ranks, self._report_resized)
+        self.masks = Masks(outbox, machine.table_path(sockets), node.cpus, self.ranks, self._report_resized)
         self.relays = Relays(selector, outbox, node.name)
         self.pauses = Pauses()
         self.stopped_at: float | None = None

@@ -22,7 +22,13 @@ from tracebed.orchestrator.testbeds.agent.facts import machine_facts
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
 from tracebed.orchestrator.testbeds.agent.processes import RankProcess, any_changed, fork_rank
 from tracebed.orchestrator.testbeds.agent.sampling import Sampler
-from tracebed.orchestrator.testbeds.agent.spool import make_spool, private_folder, remove_leftovers, remove_tables
+from tracebed.orchestrator.testbeds.agent.spool import (
+    make_spool,
+    private_folder,
+    remove_leftovers,
+    remove_tables,
+    table_path,
+)
 
 
 class Change(NamedTuple):
@@ -71,6 +77,10 @@ class Machine:
         """Create the private folder of the agent, locked while the agent lives (`spool.private_folder`)."""
         folder, self._lock = private_folder()
         return folder
+
+    def table_path(self, folder: Path) -> Path:
+        """Return the path of the table of the CPUs of the agent with this private folder."""
+        return table_path(folder)
 
     def remove_private_folder(self, folder: Path) -> None:
         """Remove the private folder, and the tables of CPUs that belong to it."""
