@@ -29,7 +29,6 @@ import click
 
 import tracebed.api as tb
 from tracebed import world
-from tracebed.benchmarks.rank import WORK_S
 from tracebed.orchestrator.replay.ending import ended_run
 from tracebed.orchestrator.replay.journal import Journal
 from tracebed.orchestrator.replay.loop import Replayer
@@ -106,6 +105,7 @@ class ModelledTestbed:
         self.heartbeat_s = heartbeat_s
         self.sent = self.received = 0
         self.cpu_s = 0.0
+        self._work_s = 1.0
         self._queue: list[tuple[float, int, int, dict[str, Any]]] = []
         self._order = itertools.count()
         self._jobs: dict[str, _Job] = {}
@@ -129,6 +129,7 @@ class ModelledTestbed:
         """Answer a message as an agent would, some time later."""
         self.sent += 1
         kind = message["type"]
+        self._work_s = message.get("work_s", self._work_s)
         if kind == "launch" and message["leader"]:
             self._jobs[message["job"]] = _Job(message)
             self._later(
@@ -158,6 +159,7 @@ class ModelledTestbed:
             self._later(LATENCY_S, self._index[job.members[0]], {"type": "started", "job": name})
             for rank in job.members:
                 self._work(name, rank, self._index[rank])
+            self._progress(name)
             self._end_later(name)
 
     def _resize_if_complete(self, name: str) -> None:
@@ -224,6 +226,8 @@ class ModelledTestbed:
                 if not self._work(message["job"], message["rank"], node):
                     continue
                 message = self._worked(message["job"], message["rank"])
+            elif kind == "progress" and not self._progress(message["job"]):
+                continue
             elif kind == "heartbeat":
                 if not message.get("once"):
                     self._later(self.heartbeat_s, node, message)
@@ -249,8 +253,15 @@ class ModelledTestbed:
         """Return whether the rank still runs, and let it send its next message `work` later."""
         job = self._jobs.get(name)
         if running := job is not None and rank in job.members:
-            self._later(WORK_S, node, {"type": "work due", "job": name, "rank": rank})
+            self._later(self._work_s, node, {"type": "work due", "job": name, "rank": rank})
         return running
+
+    def _progress(self, name: str) -> bool:
+        """Return whether the job still runs, and let its leader send its next message `progress` later."""
+        job = self._jobs.get(name)
+        if job is not None:
+            self._later(self._work_s / 2, self._index[job.members[0]], {"type": "progress", "job": name})
+        return job is not None
 
     def _worked(self, name: str, rank: str) -> dict[str, Any]:
         samples = [[round(self.clock.now, 6), 123456, 0.012345, 0.987654, 0.000123]]

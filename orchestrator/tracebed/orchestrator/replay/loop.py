@@ -13,10 +13,11 @@ from typing import Any
 
 from tracebed import world
 from tracebed.benchmarks.clock import Clock
+from tracebed.benchmarks.program import WORK_S
 from tracebed.orchestrator.replay.event_handler import EventHandler
 from tracebed.orchestrator.replay.executor import ReplayExecutor
 from tracebed.orchestrator.replay.journal import Entry, Journal
-from tracebed.orchestrator.replay.monitor import LoopWatch, Monitor
+from tracebed.orchestrator.replay.monitor import LoopWatch, Monitor, SampleFilter
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.outages import Outages, lost
 from tracebed.orchestrator.replay.pace import Pace
@@ -88,7 +89,9 @@ class Replayer:
         self.monitor = Monitor(jobs, nodes, speed)
         self.rounds = Rounds(journal, self.monitor, jobs.ids, [node.name for node in nodes])
         self.timeline = Timeline(self.clock, speed)
-        self.ranks = Ranks(jobs, testbed, self.cluster, self.clock, options.proposed_duty)
+        self._samples = SampleFilter(len(nodes), inventory.heartbeat_s, (jobs.submit[-1] - jobs.submit[0]) / speed)
+        work_s = max(WORK_S, self._samples.period_s)
+        self.ranks = Ranks(jobs, testbed, self.cluster, self.clock, options.proposed_duty, work_s)
         key = secret or world.token_bytes(32)
         self.executor = ReplayExecutor(
             jobs, testbed, inventory, speed, options, self.ranks, self.record, self.rounds, key
@@ -190,6 +193,7 @@ class Replayer:
 
     def _calibrate_again(self) -> None:
         """Measure the speed of the cores once more, after the last job, and take the last samples."""
+        self._samples.period_s = 0.0  # the last samples are recorded
         pending = set() if self.interrupted else self.monitor.sampled & set(self._available_nodes())
         for node in pending:
             self.testbed.send(node, {"type": "sample", "calibrate": True})
@@ -217,11 +221,14 @@ class Replayer:
         self.rounds.write(entries)
 
     def _entry(self, event: Event) -> Entry | None:
-        """Return the journal entry of an event; None: it needs no entry. Of a heartbeat, the sample is kept."""
+        """Return the journal entry of an event; None: it needs no entry. A heartbeat has one if a sample is due."""
         message = event.message
         kind, data = message["type"], {key: value for key, value in message.items() if key not in ("type", "job")}
         if kind == "heartbeat" and "sample" in data:
-            kind, data = "sample", {"time": data["time"], "late_s": data.get("late_s", 0.0), **data["sample"]}
+            late_s = self._samples.late_s(event.node, event.time, data.get("late_s", 0.0))
+            if late_s is None:
+                return None
+            kind, data = "sample", {"time": data["time"], "late_s": late_s, **data["sample"]}
         if kind in ("heartbeat", "progress"):
             return None
         return self.rounds.entry(kind, message.get("job"), event.node, data)
