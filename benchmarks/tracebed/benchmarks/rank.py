@@ -29,6 +29,8 @@ from tracebed.benchmarks.state import DistributedState
 from tracebed.benchmarks.workers import Sample, Sleeper, Threads, Workers
 from tracebed.cpus import format_cpus
 
+MOST_SAMPLES = 10_000
+"""Largest number of samples in a message `work`, which has some 100 bytes for each."""
 HEARTBEAT_S = 0.1
 """Shortest time between two records of an unchanged rank in its heartbeat file, s."""
 
@@ -197,7 +199,7 @@ class BenchmarkRank:
         """
         if self.launch.duty:
             self.samples.append(self.workers.sample())
-        if world.monotonic() >= self.work_due:
+        if world.monotonic() >= self.work_due or len(self.samples) == MOST_SAMPLES:
             self._send_work()
 
     def _send_work(self) -> None:

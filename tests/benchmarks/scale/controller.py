@@ -371,7 +371,7 @@ def main() -> None:
     for name, value in found.items():
         click.echo(f"{name:20} {value:,.4g}")
     if profile:
-        pstats.Stats(profile).sort_stats("tottime").print_stats(30)
+        pstats.Stats(profile).sort_stats("tottime").print_stats(45)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from tracebed import world
 from tracebed.errors import InputError
-from tracebed.orchestrator.replay.chain import Chain, DamagedJournal, Head, written
+from tracebed.orchestrator.replay.chain import Chain, DamagedJournal, Head, encoded, written
 from tracebed.orchestrator.run import FILES
 
 SCHEMA = """
@@ -106,7 +106,7 @@ class Journal:
 
     def write(self, entries: Iterable[Entry]) -> None:
         """Write `entries` in one transaction, which is committed when this method returns."""
-        rows = [(*entry[:5], json.dumps(entry.data, separators=(",", ":"))) for entry in entries]
+        rows = [(*entry[:5], encoded(entry.data)) for entry in entries]
         self._insert("INSERT INTO entries VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)", rows)
 
     def _insert(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:

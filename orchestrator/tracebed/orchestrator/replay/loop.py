@@ -90,7 +90,7 @@ class Replayer:
         self.rounds = Rounds(journal, self.monitor, jobs.ids, [node.name for node in nodes])
         self.timeline = Timeline(self.clock, speed)
         self._samples = SampleFilter(len(nodes), inventory.heartbeat_s, (jobs.submit[-1] - jobs.submit[0]) / speed)
-        work_s = max(WORK_S, self._samples.period_s)
+        work_s = max(WORK_S, inventory.heartbeat_s, self._samples.period_s)
         self.ranks = Ranks(jobs, testbed, self.cluster, self.clock, options.proposed_duty, work_s)
         key = secret or world.token_bytes(32)
         self.executor = ReplayExecutor(
