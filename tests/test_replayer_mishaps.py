@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -379,6 +381,28 @@ def test_a_rank_that_does_not_end_with_its_job_is_killed(tmp_path: Path, monkeyp
     run, sent = scripted(tmp_path, one_job(nodes=2, kind="rigid"), script)
     assert [node for node, message in sent if message["type"] == "kill"] == [1]
     assert run.jobs["state"].tolist() == ["completed"]
+
+
+@pytest.mark.parametrize(("pause_s", "records"), [(0.0, 5), (1e6, 1)])
+def test_agents_that_return_one_by_one_are_recorded_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pause_s: float, records: int
+) -> None:
+    """The facts have all agents: a record for each of ten thousand would take gigabytes."""
+    monkeypatch.setattr(loop, "AGENTS_S", pause_s)
+
+    def script(sent: Said) -> Iterator[Said]:
+        yield from until_sent(sent, "launch")
+        yield [LISTENING, STARTED]
+        for _ in range(5):
+            yield [(1, {"type": "lost", "reason": "was killed"})]
+            yield [(1, {"type": "back"})]
+        yield [ended(0, "completed")]
+
+    run, _ = scripted(tmp_path, one_job(nodes=1, nodes_max=1), script)
+    assert run.jobs["state"].tolist() == ["completed"]
+    with contextlib.closing(sqlite3.connect(tmp_path / JOURNAL)) as database:
+        [(count,)] = database.execute("SELECT COUNT(*) FROM facts WHERE name = 'agents'").fetchall()
+    assert count == 1 + records
 
 
 # -- job names, run times and limits -----------------------------------------------------------------------------------

@@ -39,6 +39,9 @@ LEAD_S = 0.2
 """Wall time between the start of the clock and the first submission."""
 LOOK_S = 0.2
 """Longest time between two checks for signals, wall s."""
+AGENTS_S = 1e-4
+"""Time between two records of the facts of all agents after some have returned, wall s per node. A record takes some
+2 microseconds and 140 bytes per node, too much for each of thousands of agents that return one by one."""
 CALIBRATE_S = 5.0
 """Time in which agents must answer the request for the last samples, wall s."""
 
@@ -107,6 +110,8 @@ class Replayer:
         self._next_job = 0
         self._call = math.inf  # time of the next call of the policy, trace s
         self._ended = 0
+        self._returned = False  # whether an agent has returned since the facts of the agents were recorded
+        self._agents_due = 0.0  # time from which they are recorded again, monotonic
         self._wall = 0.0  # monotonic time of the current round
 
     def interrupt(self, reason: str) -> None:
@@ -176,7 +181,9 @@ class Replayer:
         self.event_handler.end_orphans(self._wall)
         self.decide(submitted)
         self._send()
-        if any(event.message["type"] == "back" for event in events):
+        self._returned |= any(event.message["type"] == "back" for event in events)
+        if self._returned and self._wall >= self._agents_due:
+            self._returned, self._agents_due = False, self._wall + AGENTS_S * len(self.testbed.nodes)
             self.journal.add_facts({"agents": self.testbed.agents})
 
     def _is_done(self) -> bool:
