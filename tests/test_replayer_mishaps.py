@@ -597,7 +597,7 @@ def test_a_run_that_cannot_be_saved_keeps_its_journal(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_orphans_are_killed_in_the_first_round_after_their_time(seed: int) -> None:
+def test_overdue_jobs_are_killed_in_the_first_round_after_their_time(seed: int) -> None:
     """As in an obvious search of all running jobs in each round."""
     draw, now, killed = random.Random(seed), [0.0], list[int]()
 
@@ -605,13 +605,16 @@ def test_orphans_are_killed_in_the_first_round_after_their_time(seed: int) -> No
         def monotonic(self) -> float:
             return now[0]
 
-    jobs = list(range(40))
-    running = {job: RunningJob([job, 100 + job], None, "", {}, started=True) for job in jobs}  # type: ignore[arg-type]
+    jobs = list(range(60))
+    running = {
+        job: RunningJob([job, 100 + job], None, "", {}, started=job < 40, launched=draw.uniform(0.0, 20.0))  # type: ignore[arg-type]
+        for job in draw.sample(jobs, 60)
+    }
     ranks = SimpleNamespace(running=running, check_ended=lambda job: None)
     executor = SimpleNamespace(ranks=ranks, rounds=None, jobs=SimpleNamespace(ids=[]), record=None)
     executor.kill = lambda job, reason: killed.append(job)
     handler = event_handler.EventHandler(executor, None)  # type: ignore[arg-type]
-    left, orphaned = jobs.copy(), dict[int, float]()
+    left, orphaned = jobs[:40], dict[int, float]()
     with world.using(Drawn()):
         while running:
             now[0] += draw.choice([0.0, 0.1, 1.0, 5.0, event_handler.OUTLIVE_S])
@@ -622,9 +625,14 @@ def test_orphans_are_killed_in_the_first_round_after_their_time(seed: int) -> No
                 handler._rank_ended(job, running[job], job, ended)
             for job in [job for job in orphaned if draw.random() < 0.1]:  # its other rank ends by itself
                 del running[job], orphaned[job]
-            expected = [job for job in running if job in orphaned and now[0] - orphaned[job] > event_handler.OUTLIVE_S]
+            expected = [
+                job
+                for job, active in running.items()
+                if (job in orphaned and now[0] - orphaned[job] > event_handler.OUTLIVE_S)
+                or (not active.started and now[0] - active.launched > event_handler.START_S)
+            ]
             killed.clear()
-            handler.end_orphans(now[0])
+            handler.end_overdue(now[0])
             assert killed == expected
             for job in expected:
-                del running[job], orphaned[job]
+                assert running.pop(job).started == (orphaned.pop(job, None) is not None)

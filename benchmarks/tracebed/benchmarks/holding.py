@@ -85,6 +85,12 @@ class HeldCpus:
         self._note(self._process)
         return self.cpus != before
 
+    def close(self) -> None:
+        """Close the table. The process keeps its CPUs."""
+        if self._process is not None:
+            self._process.table.close()
+            self._process = None
+
     def _note(self, process: DromProcess) -> None:
         if not self.lost:
             self.cpus, self.complete = process.cpus, not process.pending

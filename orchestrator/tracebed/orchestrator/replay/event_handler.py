@@ -18,6 +18,12 @@ from tracebed.orchestrator.testbeds.base import Event
 OUTLIVE_S = 10.0
 """Time after the end of a leader at which the remaining ranks of its job are killed, wall s. They usually end in ms."""
 LEADER_ENDED = "the leader has ended"
+START_S = 120.0
+"""Time after which a job whose ranks have not joined each other has failed, wall s. They usually take below a second.
+"""
+NOT_STARTED = f"its processes did not join each other within {START_S:g} s"
+ROUNDING_S = 1e-6
+"""Time by which jobs are searched for overdue ones too early, wall s, since sums are rounded."""
 
 
 def mask_changed(record: ScheduleRecord, job: int, node: int, change: Mapping[str, Any]) -> None:
@@ -48,7 +54,7 @@ class EventHandler:
         self.executor, self.timeline = executor, timeline
         self.ranks, self.rounds = executor.ranks, executor.rounds
         self.numbers = {name: number for number, name in enumerate(executor.jobs.ids)}
-        self._orphaned_at = math.inf  # no running job was orphaned before, monotonic
+        self._overdue_at = -math.inf  # no job is overdue before, monotonic
 
     def handle(self, event: Event) -> None:
         """Process a message about a job. Messages about jobs that have ended are ignored."""
@@ -85,7 +91,7 @@ class EventHandler:
             instants = {"decided": decided, "seen": None if seen is None else self.timeline.trace(seen)}
             self._mask_changed(job, active, event.node, message["cpus"], applied, **instants)
         elif kind == "resized" and active.pending and message["request"] == active.request:
-            active.applied = (message["decided"], message["applied"])
+            active.applied = (self.timeline.trace(message["decided"]), self.timeline.trace(message["applied"]))
             stages = message.get("stages", {})
             active.measured |= {name: value for name, value in stages.items() if value is not None}
             if message.get("seen") is not None:
@@ -141,7 +147,6 @@ class EventHandler:
                 active.outcome = (state, message["reason"] or "")
             if state == "completed":
                 active.orphaned = world.monotonic()
-                self._orphaned_at = min(self._orphaned_at, active.orphaned)
             else:
                 self.executor.kill(job, LEADER_ENDED)
         elif state != "completed" and not active.outcome and awaited:
@@ -165,15 +170,33 @@ class EventHandler:
             self.executor.kill(job, reason)
         self.ranks.check_ended(job)
 
-    def end_orphans(self, wall: float) -> None:
-        """Kill the ranks of ended jobs that have not ended after `OUTLIVE_S`: a job holds its nodes until they end."""
-        if wall - self._orphaned_at <= OUTLIVE_S:  # the jobs are not searched in each round
+    def end_overdue(self, wall: float) -> None:
+        """Kill the ranks of jobs whose leader has ended `OUTLIVE_S` before, or that have not started in `START_S`.
+
+        Such a job would hold its nodes for ever. The jobs are not searched in each round: no job becomes overdue within
+        the shorter of these times from now, unless it is on its way already.
+        """
+        if wall < self._overdue_at:
             return
+        self._overdue_at = wall + min(OUTLIVE_S, START_S) - ROUNDING_S
         for job, active in self.ranks.running.items():
-            if active.orphaned is not None and wall - active.orphaned > OUTLIVE_S:
-                self.end_orphan(job)
-        orphaned = (active.orphaned for active in self.ranks.running.values() if active.orphaned is not None)
-        self._orphaned_at = min(orphaned, default=math.inf)
+            if active.orphaned is not None:
+                since, most_s, end = active.orphaned, OUTLIVE_S, self.end_orphan
+            elif not active.started and active.outcome is None:
+                since, most_s, end = active.launched, START_S, self.end_unstarted
+            else:
+                continue
+            if wall - since > most_s:
+                end(job)
+            else:
+                self._overdue_at = min(self._overdue_at, since + most_s - ROUNDING_S)
+
+    def end_unstarted(self, job: int) -> None:
+        """Kill the ranks of the running `job` if its ranks have not joined each other."""
+        active = self.ranks.running[job]
+        if not active.started and active.outcome is None:
+            active.outcome = ("failed", NOT_STARTED)
+            self.executor.kill(job, NOT_STARTED)
 
     def end_orphan(self, job: int) -> None:
         """Kill the ranks of the running `job` if they outlive its leader."""

@@ -190,9 +190,15 @@ class Reader:
         with _reading(self.path):
             return bool(self._database.execute("SELECT 1 FROM sqlite_master WHERE name = 'entries'").fetchall())
 
+    @property
+    def missing(self) -> int:
+        """Number of the last rows that a power failure has lost."""
+        self._read()
+        return self._missing
+
     def facts(self) -> dict[str, Any]:
         """Return the facts written so far, with the facts `MISSING` and `NO_HEAD` if rows are missing or unproved."""
-        self._entries += self._rows()
+        self._read()
         lost = {MISSING: self.known.get(MISSING, 0) + self._missing} if self._missing else {}
         return self.known | lost | ({NO_HEAD: True} if self._no_head else {})
 
@@ -208,6 +214,10 @@ class Reader:
         entries, self._entries = self._entries, []
         yield from entries
         yield from self._rows()
+
+    def _read(self) -> None:
+        """Read the rows that have been written since the last call, and keep their entries."""
+        self._entries += self._rows()
 
     def _rows(self) -> Iterator[Entry]:
         """Read and verify the rows written since the last call. Keep the facts, and yield the entries."""

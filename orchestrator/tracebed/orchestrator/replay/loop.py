@@ -178,7 +178,7 @@ class Replayer:
         self._note_loop(max(due, before), self._wall)
         self.handle(events)
         self.outages.check_silence(self._wall)
-        self.event_handler.end_orphans(self._wall)
+        self.event_handler.end_overdue(self._wall)
         self.decide(submitted)
         self._send()
         self._returned |= any(event.message["type"] == "back" for event in events)
@@ -287,7 +287,7 @@ class Replayer:
             self._end(job)
         for job in resized:
             active = ranks.running[job]
-            decided, applied = map(self.timeline.trace, active.applied) if active.applied else (now, now)
+            decided, applied = active.applied or (now, now)
             active.applied, measured, active.measured = None, active.measured, {}
             fields = {"measured": measured} if measured else {}
             self.rounds.note("effect", job, decided=decided, applied=applied, **fields)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tracebed import world
 from tracebed.benchmarks.clock import Clock
 from tracebed.benchmarks.program import WORK_S, Program
 from tracebed.cpus import format_cpus
@@ -43,6 +44,8 @@ class RunningJob:
     """Figures of the pending resize that its leader measured: columns of the table `reconfigurations`."""
     address: Any = None
     """The address of the leader; None: not known yet."""
+    launched: float = field(default_factory=world.monotonic)
+    """Time of the launch, or of the resumption of the replay, monotonic s."""
     started: bool = False
     request: int = 0
     """Number of the latest resize."""
@@ -50,7 +53,7 @@ class RunningJob:
     dropped: set[int] = field(default_factory=set)
     """Nodes that the pending resize releases and whose rank has not ended."""
     applied: tuple[float, float] | None = None
-    """Times at which the pending resize was decided and applied, monotonic; None: the leader has not reported it."""
+    """Times at which the pending resize was decided and applied, trace s; None: the leader has not reported it."""
     outcome: tuple[str, str] | None = None
     """State and reason, once the leader has ended or the job has been killed."""
     node_lost: bool = False

@@ -9,7 +9,7 @@ recorded, so that lost messages are detected and sent again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import groupby
@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from tracebed import world
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.replay.event_handler import LEADER_ENDED
+from tracebed.orchestrator.replay.chain import written
+from tracebed.orchestrator.replay.event_handler import LEADER_ENDED, NOT_STARTED
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.replay.outages import lost
@@ -28,6 +29,8 @@ from tracebed.orchestrator.testbeds.base import Event
 
 SETTLE_S = 5.0
 """Time in which the agents that were taken over must answer, wall s."""
+ENDED = "ended while the replay was stopped"
+"""What an agent did that was not taken over."""
 OWN = ("loop", "clock", "launched", "mask")
 """Kinds of entries that a replayer computes from its own clock, in addition to the decisions."""
 SAME = ("execution", "nodes", "parameters")
@@ -50,6 +53,8 @@ class Resumption:
 
     Attributes:
         facts: the facts of the journal.
+        rebooted: whether the machine has been restarted since: its monotonic clock has begun again.
+        lost_rows: whether a power failure has lost the last rows. The ranks may then do what the journal does not know.
     """
 
     def __init__(self, path: Path) -> None:
@@ -62,6 +67,9 @@ class Resumption:
             for entry in reader.stream():
                 self._note(entry)
             self.facts = reader.facts()
+            self.lost_rows = reader.missing > 0
+        head = written(path)
+        self.rebooted = head is not None and not head.same_boot
 
     def _note(self, entry: Entry) -> None:
         """Keep what the resumption needs of an entry, apart from the state of the replayer."""
@@ -143,6 +151,8 @@ class Resumption:
                 replayer.record.launched[job] = entry.data["at"]
             if entry.kind == "kill" and job in replayer.ranks.running and entry.data["reason"] == LEADER_ENDED:
                 replayer.event_handler.end_orphan(job)
+            if entry.kind == "kill" and job in replayer.ranks.running and entry.data["reason"] == NOT_STARTED:
+                replayer.event_handler.end_unstarted(job)
         replayer.decide(replayer.submit(sum(entry.kind == "submit" for entry in entries)))
         replayer.ranks.take_messages()
         decided = [_comparable(entry) for entry in rounds.entries if entry.kind not in OWN]
@@ -175,7 +185,12 @@ class Resumption:
         """
         testbed, ranks = replayer.testbed, replayer.ranks
         adopted = {replayer.number_of[name]: set(jobs) for name, jobs in testbed.adopted.items()}
-        events = [*self._node_changes(replayer, adopted), *_receive_kept_events(replayer, adopted)]
+        if self.lost_rows:
+            kept = _kill_ranks(replayer, adopted)
+            adopted = {}
+        else:
+            kept = _receive_kept_events(replayer, adopted)
+        events = [*self._node_changes(replayer, adopted), *kept]
         running = [(job, active) for job, active in ranks.running.items()]
         missing = [
             MissingRank(job, active, node)
@@ -208,7 +223,8 @@ class Resumption:
             if node in out and not was_lost:
                 yield lost(node, f"did not start: {out[node]}")
             elif node not in adopted and node in holders and not was_lost:
-                yield lost(node, "ended while the replay was stopped")
+                reason = "lost its ranks with the last rows of the journal" if self.lost_rows else ENDED
+                yield lost(node, reason)
                 yield Event(node, {"type": "back"}, world.monotonic())
             elif was_lost and node not in out:
                 yield Event(node, {"type": "back"}, world.monotonic())
@@ -228,9 +244,10 @@ class Resumption:
         timeline, testbed, last = replayer.timeline, replayer.testbed, replayer.rounds.now
         held: Mapping[str, float] = testbed.held if testbed.adopted else {}  # testbeds of other packages may lack it
         before, now = self._left_out, world.monotonic()
-        at, since, wall_s = last, max(held.values(), default=None), self._wall_s()
-        if since is None:
+        at, since, wall_s = last, max(held.values(), default=None), None if self.rebooted else self._wall_s()
+        if since is None or self.rebooted:  # trace time continues from the last entry
             timeline.pause(at)
+            wall_s = wall_s if since is None else max(0.0, now - since)
         elif replayer.clock.path is None:
             since = max(since, timeline.clock_at(last))
             at, wall_s = max(last, timeline.trace(since)), max(0.0, now - since)
@@ -250,7 +267,7 @@ class Resumption:
         return None if last is None or last > now else round(now - last, 3)
 
 
-def _receive_kept_events(replayer: Replayer, adopted: Mapping[int, object]) -> list[Event]:
+def _receive_kept_events(replayer: Replayer, adopted: Collection[int]) -> list[Event]:
     """Return the events that the agents kept. They precede the answer to a request for a sample.
 
     The events are not in the journal yet, so the agents must keep them: this replayer may be killed too.
@@ -268,6 +285,28 @@ def _receive_kept_events(replayer: Replayer, adopted: Mapping[int, object]) -> l
     for node in silent:
         replayer.outages.drop(node, f"has not answered for {SETTLE_S:g} s")
     return events
+
+
+def _kill_ranks(replayer: Replayer, adopted: Mapping[int, Collection[str]]) -> list[Event]:
+    """Kill all ranks of the agents that were taken over, wait for their ends, and return the losses of nodes.
+
+    Their other events concern jobs as they were in the rows that are lost.
+    """
+    testbed, lost_nodes = replayer.testbed, []
+    left = {(node, job) for node, jobs in adopted.items() for job in jobs}
+    for node, job in left:
+        testbed.send(node, {"type": "kill", "job": job, "reason": "the journal lacks rows"})
+    until = world.monotonic() + SETTLE_S
+    while left and world.monotonic() < until and not replayer.interrupted:
+        for event in testbed.receive(min(until, world.monotonic() + 0.2)):
+            if event.message["type"] == "lost":
+                lost_nodes.append(event)
+                left -= {(node, job) for node, job in left if node == event.node}
+            elif event.message["type"] == "ended":
+                left.discard((event.node, event.message["job"]))
+    for node in {node for node, _ in left}:
+        replayer.outages.drop(node, f"has not ended its ranks for {SETTLE_S:g} s")
+    return lost_nodes
 
 
 def _never_launched(replayer: Replayer, job: int, node: int) -> Event:

@@ -45,7 +45,7 @@ def _agent(node: VirtualNode) -> VirtualAgent | None:
 def _rank(node: VirtualNode, fault: Fault) -> VirtualRank | None:
     """Return the drawn rank that runs on a node."""
     ranks = [rank for agent in node.agents for rank in agent.ranks.values() if not rank.over]
-    return ranks[int(fault.draw * len(ranks))] if ranks else None
+    return ranks[int(fault.draw * len(ranks)) % len(ranks)] if ranks else None
 
 
 def _to_controller(node: VirtualNode) -> Pipe | None:
@@ -117,7 +117,7 @@ def garble(node: VirtualNode, fault: Fault) -> None:
         return
     for index, piece in enumerate(pipe.transit):
         if piece:
-            at = int(fault.draw * len(piece))
+            at = int(fault.draw * len(piece)) % len(piece)
             pipe.transit[index] = piece[:at] + bytes([piece[at] ^ 1]) + piece[at + 1 :]
             return
     pipe.put(b'{"type": "ended", "job"\n')
@@ -243,8 +243,15 @@ NODE_FAULTS: dict[str, Callable[[VirtualNode, Fault], None]] = {
 CONTROLLER_FAULTS = ("kill", "power_failure", "terminate", "disk_full")
 """The faults of the controller: it is killed; its machine loses power, with the writes that were not synchronized; it
 receives SIGTERM; its disk is full for a time."""
-HARMLESS = {"slow_network", "send_twice", "drift", "kill"}
-"""Faults after which every job must complete all the same."""
+LINGER_S = 30.0
+"""Time for which agents wait for another controller, s."""
+
+
+def is_harmless(fault: Fault) -> bool:
+    """Return whether every job must complete in spite of the fault."""
+    if fault.kind == "kill":
+        return fault.seconds < LINGER_S - 5
+    return fault.kind in ("slow_network", "send_twice", "drift")
 
 
 def arm(world: VirtualWorld, faults: tuple[Fault, ...]) -> None:

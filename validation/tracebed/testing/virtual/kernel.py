@@ -29,8 +29,6 @@ THREAD_S = 2e-4
 """Time until a thread begins, s."""
 CALL_S = 2e-6
 """Time that the controller takes between two calls, s. Time that stood still could not reach a due time."""
-STALL_S = 1e7
-"""Virtual time after which a simulation without an end is given up, s."""
 
 
 class Killed(BaseException):
@@ -38,7 +36,7 @@ class Killed(BaseException):
 
 
 class StalledError(AssertionError):
-    """A process waits although no event is left, or for longer than `STALL_S`."""
+    """A process waits although no event is left, or the simulation has not ended in time."""
 
 
 class VirtualThread:
@@ -116,6 +114,7 @@ class VirtualWorld(Descriptors, World):
         calls: number of calls by the controller so far at which it can be killed or interrupted.
         on_call: called at each of them with their number; it may raise Killed or another exception.
         wall_steps: sum of the steps of the wall clock, s.
+        ends_at: virtual time at which the simulation must have ended, s.
         full_until: virtual time until which the disk of the controller is full, s.
         was_full: whether a write has failed for this reason.
     """
@@ -138,6 +137,7 @@ class VirtualWorld(Descriptors, World):
         self.on_call: Callable[[int], None] | None = None
         self.wall_steps = 0.0
         self.full_until = 0.0
+        self.ends_at = math.inf
         self.was_full = False
         self.nodes: dict[str, Any] = {}
         self.jobs: dict[str, Any] = {}
@@ -159,9 +159,11 @@ class VirtualWorld(Descriptors, World):
             at, _, call = heapq.heappop(self._events)
             if at > self.now:
                 self.now = at
+                if at > self.ends_at:
+                    raise StalledError(f"the simulation has not ended at {self.ends_at:g} s")
             call()
             return True
-        if limit == math.inf or self.now > STALL_S:
+        if limit == math.inf:
             raise StalledError(f"nothing is left to happen at {self.now:.3f} s, but a process waits")
         self.now = max(self.now, limit)
         return False

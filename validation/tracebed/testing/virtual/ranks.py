@@ -316,6 +316,8 @@ class VirtualRank:
             self.job.update()
         self._selector.close()
         self.world.close(self.control.fd)
+        if self._held is not None:
+            self._held.close()
         self.world.observe("end", self)
         self.agent.changed(self.process.pid, status)
 
@@ -350,9 +352,7 @@ class VirtualRank:
 
     def signal(self, number: int) -> None:
         """Process a signal."""
-        if self.over:
-            raise ProcessLookupError
-        if number in self.stubborn:
+        if self.over or number in self.stubborn:  # a process that has not been reaped takes signals
             return
         if number == signal.SIGKILL:
             self.world.after(1e-4, lambda: self.die(9))

@@ -33,6 +33,8 @@ HEARTBEAT_S = 2.0
 POLICIES = ("easy", "fcfs", "conservative", "firstfit", "min", "pref", "keep-pref", "avg", "sd", "dmr", "slurm")
 CALLS = 2500
 """Number of calls of the controller among which its faults are drawn: about those of a replay of `JOBS` jobs."""
+LONGEST_S = 4000.0
+"""Virtual time after which a scenario is given up, s: the work takes about 100 s, and each fault up to about 200 s."""
 PAUSES_S = (0.5, 3.0, 20.0, 100.0)
 """Times until a killed controller is resumed, s. Agents wait for 30 s."""
 
@@ -231,6 +233,7 @@ def carry_out(
         watch: an observer of the world.
     """
     world = VirtualWorld(scenario.seed)
+    world.ends_at = LONGEST_S
     folder = world.folder / "runs"
     folder.mkdir()
     outcome = Outcome(scenario, world, folder / "run")

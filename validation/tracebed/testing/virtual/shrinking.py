@@ -1,0 +1,98 @@
+"""The search for violations: scenarios of many seeds, and the smallest scenario with the same violation."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from tracebed.testing.virtual.invariants import CoreWatch, check
+from tracebed.testing.virtual.scenario import Outcome, Scenario, carry_out
+
+LIMIT = 300
+"""Largest number of scenarios that are tried to shrink one."""
+
+
+class Finding(NamedTuple):
+    """A scenario in which a rule is violated."""
+
+    scenario: Scenario
+    violations: list[str]
+
+    @property
+    def rule(self) -> str:
+        """The rule that is violated first; of a crash, with the type of its exception."""
+        words = self.violations[0].split(":")
+        return ":".join(words[:2]) if words[0] == "crash" else words[0]
+
+    def as_test(self) -> str:
+        """Return a test of the scenario, to paste into `tests/faults`."""
+        name = self.rule.replace(": ", "_").lower()
+        return (
+            f"def test_{name}_of_seed_{self.scenario.seed}() -> None:\n"
+            f'    """{self.violations[0]}"""\n'
+            f"    assert violations({self.scenario!r}) == []\n"
+        )
+
+
+def violations(scenario: Scenario) -> list[str]:
+    """Replay a scenario, and return the violations of all rules."""
+    cores, found = CoreWatch(), list[str]()
+
+    def judge(outcome: Outcome) -> None:
+        found.extend(check(outcome, cores))
+
+    try:
+        carry_out(scenario, judge, cores)
+    except Exception as error:  # noqa: BLE001  any exception of the code under test is a finding
+        found = [*found, f"crash: {type(error).__name__}: {error}"]
+    return found
+
+
+def examine(seeds: range) -> tuple[int, list[tuple[int, list[str]]]]:
+    """Return the number of seeds, and those whose scenario violates a rule, with the violations."""
+    found = [(seed, violations(Scenario.drawn(seed))) for seed in seeds]
+    return len(seeds), [(seed, texts) for seed, texts in found if texts]
+
+
+def prepare() -> None:
+    """Prepare a process for many scenarios."""
+    gc.freeze()
+    gc.set_threshold(100_000)  # most objects of a scenario are in no circle
+
+
+def shrunk(finding: Finding) -> Finding:
+    """Return the smallest scenario found that violates the same rule: fewest faults, jobs and nodes."""
+    smallest, tried, progress = finding, 0, True
+    while progress:
+        progress = False
+        for scenario in _smaller(smallest.scenario):
+            tried += 1
+            if tried > LIMIT:
+                return smallest
+            if found := violations(scenario):
+                candidate = Finding(scenario, found)
+                if candidate.rule == finding.rule:
+                    smallest, progress = candidate, True
+                    break
+    return smallest
+
+
+def _smaller(scenario: Scenario) -> Iterator[Scenario]:
+    """Yield scenarios with fewer faults, fewer jobs, or fewer nodes, the smallest first."""
+    for index in range(len(scenario.faults)):
+        yield replace(scenario, faults=scenario.faults[:index] + scenario.faults[index + 1 :])
+    jobs, part = scenario.jobs, len(scenario.jobs) // 2
+    while part >= 1:
+        for first in range(0, len(jobs), part):
+            if left := jobs[:first] + jobs[first + part :]:
+                yield replace(scenario, jobs=left)
+        part //= 2
+    needed = max(max(job.nodes, job.low) for job in jobs)
+    if needed < scenario.nodes:
+        fewer = scenario.nodes - 1
+        clipped = tuple(job._replace(high=min(job.high, max(fewer, job.nodes))) for job in jobs)
+        struck = {fault.node for fault in scenario.faults}
+        if f"v{scenario.nodes}" not in struck:
+            yield replace(scenario, nodes=fewer, jobs=clipped)
