@@ -146,7 +146,8 @@ class Replayer:
     def _begin(self) -> None:
         """Start the clock, and take the first samples."""
         self.timeline.start_at(self.jobs.submit[0], LEAD_S)
-        self.journal.add_facts({"zero": self.timeline.zero, "agents": self.testbed.agents})
+        boot = world.current().boot_id()
+        self.journal.add_facts({"zero": self.timeline.zero, "boot": boot, "agents": self.testbed.agents})
         self.rounds.now = self.timeline.now()
         for node in self._available_nodes():
             self.testbed.send(node, {"type": "sample", "calibrate": False})

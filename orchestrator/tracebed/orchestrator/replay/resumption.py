@@ -9,6 +9,7 @@ recorded, so that lost messages are detected and sent again.
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
@@ -19,13 +20,13 @@ from typing import Any, NamedTuple
 from tracebed import world
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.replay.chain import written
 from tracebed.orchestrator.replay.event_handler import LEADER_ENDED, NOT_STARTED
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.replay.outages import lost
 from tracebed.orchestrator.replay.ranks import RunningJob
-from tracebed.orchestrator.testbeds.base import Event
+from tracebed.orchestrator.replay.timeline import Timeline
+from tracebed.orchestrator.testbeds.base import Event, Testbed
 
 SETTLE_S = 5.0
 """Time in which the agents that were taken over must answer, wall s."""
@@ -68,8 +69,10 @@ class Resumption:
                 self._note(entry)
             self.facts = reader.facts()
             self.lost_rows = reader.missing > 0
-        head = written(path)
-        self.rebooted = head is not None and not head.same_boot
+        boots = [entry.data["boot"] for entry in self.entries if entry.kind == "pause" and "boot" in entry.data]
+        last = boots[-1] if boots else self.facts.get("boot")  # absent: another version of tracebed wrote the journal
+        self.rebooted = last is not None and last != world.current().boot_id()
+        self._boot = last
 
     def _note(self, entry: Entry) -> None:
         """Keep what the resumption needs of an entry, apart from the state of the replayer."""
@@ -239,13 +242,13 @@ class Resumption:
         Returns:
             `at`: the trace time. `zero`: the new zero of the timeline. `since` (monotonic s) and `wall_s`: the
             beginning and the duration of the pause; None: unknown. `left_out`: node that was taken over -> the sum of
-            its pauses, wall s.
+            its pauses, wall s. `boot`: the identity of the kernel, whose monotonic clock gives these times.
         """
         timeline, testbed, last = replayer.timeline, replayer.testbed, replayer.rounds.now
         held: Mapping[str, float] = testbed.held if testbed.adopted else {}  # testbeds of other packages may lack it
         before, now = self._left_out, world.monotonic()
         at, since, wall_s = last, max(held.values(), default=None), None if self.rebooted else self._wall_s()
-        if since is None or self.rebooted:  # trace time continues from the last entry
+        if since is None or (self.rebooted and not self._shifted(timeline, testbed)):
             timeline.pause(at)
             wall_s = wall_s if since is None else max(0.0, now - since)
         elif replayer.clock.path is None:
@@ -259,7 +262,17 @@ class Resumption:
             at = max(last, timeline.trace(replayer.clock.past(since)))
             timeline.pause(at)
         left_out = {name: before.get(name, 0.0) + (wall_s or 0.0) for name in held}
-        return {"at": at, "zero": timeline.zero, "since": since, "wall_s": wall_s, "left_out": left_out}
+        pause = {"at": at, "zero": timeline.zero, "since": since, "wall_s": wall_s, "left_out": left_out}
+        return pause | {"boot": world.current().boot_id()}
+
+    def _shifted(self, timeline: Timeline, testbed: Testbed) -> bool:
+        """Let the timeline use the clock of this boot, if the clocks of nodes connect it with the clock of the last."""
+        before, now = self.facts.get("agents", {}), testbed.agents
+        known = [name for name in now if name in testbed.adopted and before.get(name, {}).get("boot") == self._boot]
+        differences = [now[name]["offset_s"] - before[name]["offset_s"] for name in known]
+        if differences:
+            timeline.shift(statistics.median(differences))
+        return bool(differences)
 
     def _wall_s(self) -> float | None:
         """Return the duration of the pause by the journal; None: unknown, since the machine was restarted."""

@@ -217,7 +217,8 @@ class Link:
 
     def facts(self) -> dict[str, Any]:
         """Return the facts by which another controller can take over the agent."""
-        return {"pid": self.hello["pid"], "socket": self.hello.get("attach"), "machine": self.machine}
+        clock = {"offset_s": self.clock.offset_s, "boot": world.current().boot_id()}
+        return {"pid": self.hello["pid"], "socket": self.hello.get("attach"), "machine": self.machine, **clock}
 
 
 def kill_agent(hello: Mapping[str, Any]) -> None:

@@ -27,12 +27,19 @@ EPOCH_S = 1.7e9
 """Wall time at the start, s since 1970."""
 THREAD_S = 2e-4
 """Time until a thread begins, s."""
+LOOK_S = 0.1
+"""Time between two looks of a thread of the controller that waits for a descriptor or a call, s."""
 CALL_S = 2e-6
 """Time that the controller takes between two calls, s. Time that stood still could not reach a due time."""
 
 
 class Killed(BaseException):
     """The process was killed. Its code must not catch this exception."""
+
+
+def never() -> bool:
+    """Return False: the condition of a wait that only time ends."""
+    return False
 
 
 class StalledError(AssertionError):
@@ -179,7 +186,7 @@ class VirtualWorld(Descriptors, World):
             return
         thread = self.thread
         while not ready() and self.now < limit:
-            thread.wake(min(limit - self.now, 0.05))  # a thread of the controller looks again
+            thread.wake(min(limit - self.now, math.inf if ready is never else LOOK_S))
             thread.park()
 
     def observe(self, what: str, *facts: Any) -> None:
@@ -212,10 +219,14 @@ class VirtualWorld(Descriptors, World):
             if self.on_call is not None:
                 self.on_call(self.calls)
 
-    def kill_controller(self) -> None:
-        """Kill the controller. Its descriptors are closed, and its code ends by `Killed` as soon as it runs."""
+    def kill_controller(self, *, silent: bool = False) -> None:
+        """Kill the controller. Its descriptors are closed, and its code ends by `Killed` as soon as it runs.
+
+        Args:
+            silent: whether the other ends of its connections hear nothing, as after a power failure.
+        """
         self.controller.alive, self.on_call = False, None
-        self.close_all()
+        self.close_all(silent=silent)
         for thread in self.threads:
             thread.wake()
         self.threads = []
@@ -247,7 +258,7 @@ class VirtualWorld(Descriptors, World):
     def sleep(self, seconds: float) -> None:
         """Let virtual time pass."""
         self.checkpoint()
-        self.wait_for(lambda: False, self.monotonic() + seconds)
+        self.wait_for(never, self.monotonic() + seconds)
         self.checkpoint()
 
     def token_bytes(self, count: int) -> bytes:

@@ -194,7 +194,7 @@ class VirtualRank:
         self._held: HeldCpus | None = None
         self._begun = False
         self._deferred: list[Callable[[], None]] = []
-        self._signals: list[int] = []
+        self._terminated = False
         self._selector = self.world.selector()
         self._selector.register(self.control.fd, 1)
         self._selector.on_ready = self._hear  # type: ignore[attr-defined]
@@ -300,7 +300,7 @@ class VirtualRank:
         self.send("finished", state=state, reason=reason, checksum=None, **figures | {"left": None} | fields)
         if state == "failed" and self.job is not None:
             self.job.lost(self)
-        self.world.observe("finish", self, state)
+        self.world.observe("finish", self, state, fields.get("planned_s"))
         self.later(self.times.exit_s, lambda: self.die(0 if state == "completed" else 1 << 8))
 
     def die(self, status: int) -> None:
@@ -358,19 +358,17 @@ class VirtualRank:
             self.world.after(1e-4, lambda: self.die(9))
         elif number == signal.SIGSTOP and not self.stopped:
             self._halt(True)
+        elif number == signal.SIGCONT and self.stopped and self._terminated:
+            self.die(15)  # the kernel delivers the signal before the process runs
         elif number == signal.SIGCONT and self.stopped:
             self._halt(False)
             deferred, self._deferred = self._deferred, []
             for call in deferred:
                 self.world.after(1e-5, call)
-            signals, self._signals = self._signals, []
-            for pending in signals:
-                self.signal(pending)
+        elif number == signal.SIGTERM and self.stopped:
+            self._terminated = True
         elif number == signal.SIGTERM:
-            if self.stopped:
-                self._signals.append(number)
-            else:
-                self.world.after(self.spread(1e-3), lambda: self.die(15))
+            self.world.after(self.spread(1e-3), lambda: self.die(15))
 
     def _halt(self, stopped: bool) -> None:
         self.stopped = stopped
