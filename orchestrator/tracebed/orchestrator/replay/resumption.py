@@ -63,22 +63,23 @@ class Resumption:
         self.path = path
         self._seen: dict[str, int] = {}  # node -> number of the last recorded event of its agent
         self._left_out: dict[str, float] = {}  # node -> the sum of the pauses of its agent, wall s
+        self._boots: list[str | None] = []  # the identity of the kernel after each pause
         self._loop_at: float | None = None  # time of the last sample of the loop, monotonic
         with closing(journal.Reader(path)) as reader:
             for entry in reader.stream():
                 self._note(entry)
             self.facts = reader.facts()
             self.lost_rows = reader.missing > 0
-        boots = [entry.data["boot"] for entry in self.entries if entry.kind == "pause" and "boot" in entry.data]
-        last = boots[-1] if boots else self.facts.get("boot")  # absent: another version of tracebed wrote the journal
-        self.rebooted = last is not None and last != world.current().boot_id()
-        self._boot = last
+        boots = [self.facts.get("boot"), *self._boots]  # absent: another version of tracebed wrote the journal
+        self._boot = boots[-1]
+        self.rebooted = self._boot is not None and self._boot != world.current().boot_id()
 
     def _note(self, entry: Entry) -> None:
         """Keep what the resumption needs of an entry, apart from the state of the replayer."""
         if entry.kind == "loop":
             self._loop_at = entry.data["time"]
         elif entry.kind == "pause":  # other agents that ran then have been replaced
+            self._boots += [entry.data["boot"]] if "boot" in entry.data else []
             self._left_out = dict(entry.data["left_out"])
             self._seen = {name: number for name, number in self._seen.items() if name in self._left_out}
         elif entry.node is not None and entry.kind in ("lost", "back"):
