@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -13,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,11 +36,13 @@ from test_replayer import (
     workload,
     write_case,
 )
+from tracebed import world
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import event_handler, journal, loop, outages
 from tracebed.orchestrator.replay.loop import Replayer
+from tracebed.orchestrator.replay.ranks import RunningJob
 from tracebed.orchestrator.replay.recovery import recover
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
@@ -378,6 +383,28 @@ def test_a_rank_that_does_not_end_with_its_job_is_killed(tmp_path: Path, monkeyp
     assert run.jobs["state"].tolist() == ["completed"]
 
 
+@pytest.mark.parametrize(("pause_s", "records"), [(0.0, 5), (1e6, 1)])
+def test_agents_that_return_one_by_one_are_recorded_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pause_s: float, records: int
+) -> None:
+    """The facts have all agents: a record for each of ten thousand would take gigabytes."""
+    monkeypatch.setattr(loop, "AGENTS_S", pause_s)
+
+    def script(sent: Said) -> Iterator[Said]:
+        yield from until_sent(sent, "launch")
+        yield [LISTENING, STARTED]
+        for _ in range(5):
+            yield [(1, {"type": "lost", "reason": "was killed"})]
+            yield [(1, {"type": "back"})]
+        yield [ended(0, "completed")]
+
+    run, _ = scripted(tmp_path, one_job(nodes=1, nodes_max=1), script)
+    assert run.jobs["state"].tolist() == ["completed"]
+    with contextlib.closing(sqlite3.connect(tmp_path / JOURNAL)) as database:
+        [(count,)] = database.execute("SELECT COUNT(*) FROM facts WHERE name = 'agents'").fetchall()
+    assert count == 1 + records
+
+
 # -- job names, run times and limits -----------------------------------------------------------------------------------
 
 NAMES = ["two words", "ä/ö/漢字", "line\nbreak", "x" * 300, "漢" * 300, "..", "%2f", "-", "'\"\\", "\U0001f40c" * 60]
@@ -567,3 +594,45 @@ def test_a_run_that_cannot_be_saved_keeps_its_journal(tmp_path: Path, monkeypatc
     run, output = recover(left)
     assert run.info.state == "completed" and set(run.jobs["state"]) == {"completed"}
     assert output == tmp_path / "run" and Run.load(output).info.interruptions == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_overdue_jobs_are_killed_in_the_first_round_after_their_time(seed: int) -> None:
+    """As in an obvious search of all running jobs in each round."""
+    draw, now, killed = random.Random(seed), [0.0], list[int]()
+
+    class Drawn(world.World):
+        def monotonic(self) -> float:
+            return now[0]
+
+    jobs = list(range(60))
+    running = {
+        job: RunningJob([job, 100 + job], None, "", {}, started=job < 40, launched=draw.uniform(0.0, 20.0))  # type: ignore[arg-type]
+        for job in draw.sample(jobs, 60)
+    }
+    ranks = SimpleNamespace(running=running, check_ended=lambda job: None)
+    executor = SimpleNamespace(ranks=ranks, rounds=None, jobs=SimpleNamespace(ids=[]), record=None)
+    executor.kill = lambda job, reason: killed.append(job)
+    handler = event_handler.EventHandler(executor, None)  # type: ignore[arg-type]
+    left, orphaned = jobs[:40], dict[int, float]()
+    with world.using(Drawn()):
+        while running:
+            now[0] += draw.choice([0.0, 0.1, 1.0, 5.0, event_handler.OUTLIVE_S])
+            for job in draw.sample(left, min(len(left), draw.choice([0, 1, 3]))):
+                left.remove(job)
+                orphaned[job] = now[0]
+                ended = {"state": "completed", "leader": True, "reason": ""}
+                handler._rank_ended(job, running[job], job, ended)
+            for job in [job for job in orphaned if draw.random() < 0.1]:  # its other rank ends by itself
+                del running[job], orphaned[job]
+            expected = [
+                job
+                for job, active in running.items()
+                if (job in orphaned and now[0] - orphaned[job] > event_handler.OUTLIVE_S)
+                or (not active.started and now[0] - active.launched > event_handler.START_S)
+            ]
+            killed.clear()
+            handler.end_overdue(now[0])
+            assert killed == expected
+            for job in expected:
+                assert running.pop(job).started == (orphaned.pop(job, None) is not None)
