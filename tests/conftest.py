@@ -15,10 +15,7 @@ import psutil
 import pytest
 from hypothesis import settings
 
-from again import pytest_sessionfinish, pytest_sessionstart
 from tracebed.orchestrator.testbeds import rates
-
-__all__ = ["pytest_sessionfinish", "pytest_sessionstart"]
 
 ROOT = Path(__file__).resolve().parents[1]
 
