@@ -19,6 +19,7 @@ import pytest
 from agents import FOREVER, GUARD_S, Agent, gone
 from tracebed.benchmarks.lines import Lines
 from tracebed.benchmarks.program import Program
+from tracebed.orchestrator.testbeds.agent.machine import Machine
 from tracebed.orchestrator.testbeds.agent.messages import MessageFields
 from tracebed.orchestrator.testbeds.agent.node import AgentNode
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
@@ -338,7 +339,7 @@ def test_a_calibration_makes_no_heartbeat_late(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     lines = Lines(selector, reader, writer, None)
     hello = {"node": {"name": "n1", "cores": 4, "emulated": True}, "spool": str(tmp_path), "calibrate": False}
-    node = AgentNode(MessageFields(hello), selector, Outbox(lines), tmp_path)
+    node = AgentNode(MessageFields(hello), selector, Outbox(lines), tmp_path, Machine())
     node.heartbeat_s, node.heartbeat_due = 3600.0, 0.0
     node.sample({"calibrate": True})
     assert node.heartbeat_due > time.monotonic()

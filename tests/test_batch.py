@@ -8,6 +8,7 @@ import math
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -250,8 +251,8 @@ def test_hopeless_jobs_are_only_those_that_wait_alone() -> None:
 
 def test_a_step_of_the_wall_clock_is_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
     now = {"wall": 1000.0, "monotonic": 5.0}
-    monkeypatch.setattr(wall.time, "time", lambda: now["wall"])
-    monkeypatch.setattr(wall.time, "monotonic", lambda: now["monotonic"])
+    monkeypatch.setattr(time, "time", lambda: now["wall"])
+    monkeypatch.setattr(time, "monotonic", lambda: now["monotonic"])
     clock = wall.WallClock()
     for step in (0.0, 3600.0, 0.001):
         now = {"wall": now["wall"] + 10.0 + step, "monotonic": now["monotonic"] + 10.0}
@@ -264,8 +265,8 @@ def test_a_step_of_the_wall_clock_is_taken_out(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_resumed_clock_continues_without_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wall.time, "time", lambda: 4630.0)
-    monkeypatch.setattr(wall.time, "monotonic", lambda: 5.0)
+    monkeypatch.setattr(time, "time", lambda: 4630.0)
+    monkeypatch.setattr(time, "monotonic", lambda: 5.0)
     clock = wall.WallClock([(4620.0, 3600.0)])
     assert (clock.now(), clock.check(), len(clock.steps)) == (1030.0, 0.0, 1)
     assert clock.without_steps(4630.0) == clock.now()

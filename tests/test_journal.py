@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from journals import change, forge
 from redecided import emulated, workload
 from runs import replaying
+from tracebed import world
 from tracebed.cli import tracebed
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import chain, journal
@@ -234,7 +235,7 @@ def test_no_rows_that_a_power_failure_lost_are_unmarked(killed: Path, tmp_path: 
     folder = copied(killed, tmp_path)
     (folder / (JOURNAL + WAL)).unlink()
     head = head_path(folder / JOURNAL)
-    head.write_text(head.read_text().replace(chain.boot_id() or "", "0" * 36))
+    head.write_text(head.read_text().replace(world.current().boot_id() or "", "0" * 36))
     run = recovered(folder / JOURNAL)
     assert run.info.state == "interrupted"
     assert any("rows that were written before a power failure" in warning for warning in run.info.warnings)

@@ -19,6 +19,7 @@ from tracebed.orchestrator.testbeds import testbed as module
 from tracebed.orchestrator.testbeds.link import Link
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
+from tracebed.world import World
 
 GUARD_S = 30.0
 CPUS = sorted(os.sched_getaffinity(0))
@@ -217,7 +218,7 @@ def test_the_start_waits_for_agents_also_when_others_have_sent_events(
     """Heartbeats of the first agents kept a CPU busy until the last agent was up."""
     with AgentTestbed(inventory(emulated=1), tmp_path) as testbed:
         waits: list[float] = []
-        monkeypatch.setattr(links, "wait", lambda selector, until: waits.append(until) or {})
+        monkeypatch.setattr(World, "wait", lambda here, selector, until: waits.append(until) or {})
         testbed._links.events.append(base.Event(0, {"type": "heartbeat"}, time.monotonic()))
         testbed._links.turn(None)
         assert waits[0] > 0.0

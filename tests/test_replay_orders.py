@@ -20,15 +20,15 @@ from redecided import decided, decided_again, emulated
 from runs import by_node, replaying
 from test_replay_sharing import Crowding, assert_no_core_has_two_jobs, crowd
 from test_replayer_mishaps import carry_out
-from tracebed.benchmarks import clock
 from tracebed.cpus import format_cpus, parse_cpus
-from tracebed.orchestrator.replay import event_handler, journal, loop, outages, rounds
+from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.state import Decision, Resize, State
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
 from tracebed.orchestrator.testbeds.nodes import Inventory
+from tracebed.world import World
 
 FOREVER_S = 600.0
 """Virtual time in which a replay must be over: its jobs last for some tenths of a second."""
@@ -309,8 +309,7 @@ def replayed(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Counte
     policy = Resizing if resizes else Crowding
     options = replaying(1000.0, over_limit=draw.choice([*OverLimit]), interval_s=draw.choice([0.0, 0.0, 20.0]))
     testbed = Modelled(inventory, draw, deaths)
-    for module in (clock, event_handler, loop, outages, rounds):
-        monkeypatch.setattr(module, "time", testbed)
+    monkeypatch.setattr(World, "monotonic", lambda world: testbed.monotonic())
     run = carry_out(work, policy(seed, cancels), folder, inventory, options, testbed)
     states = Counter(run.jobs["state"])
     assert states.keys() <= {"completed", "cancelled", "failed", "killed"}

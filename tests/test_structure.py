@@ -41,6 +41,7 @@ GROUND = {
     "ranges",
     "states",
     "registry",
+    "world",
 }
 """The ground floor: modules beside the four roots that any of them may import; they import only each other."""
 # part -> other parts it may import
@@ -369,6 +370,68 @@ def test_help_and_messages_point_to_no_page() -> None:
             elif text and re.search(r"docs/[\w/-]*\.md", node.value):
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert found == []
+
+
+ON_NODE = ROOT / "orchestrator/tracebed/orchestrator/testbeds/on_node.py"
+"""A program that runs on nodes on which tracebed is not installed yet."""
+IN_THE_WORLD = [
+    *sorted((ROOT / "orchestrator").rglob("*.py")),
+    *(ROOT / "benchmarks/tracebed/benchmarks" / f"{name}.py" for name in ("lines", "clock", "drom", "node_table")),
+    ROOT / "converters/tracebed/files.py",
+]
+"""The controller, the agents, and what ranks share with them. The rest of a rank is a model in the virtual testbed."""
+OUTSIDE = {
+    "time": {"monotonic", "monotonic_ns", "perf_counter", "process_time", "sleep", "time", "time_ns"},
+    "os": {"eventfd", "getrandom", "urandom"},
+    "random": None,
+    "secrets": None,
+    "uuid": None,
+}
+"""Module -> names that only `tracebed.world` uses; None: all."""
+CORE = ("replay/", "testbeds/link.py", "testbeds/links.py", "testbeds/launcher.py", "testbeds/testbed.py")
+"""The modules of the orchestrator that start no thread by themselves. Providers may: they have their own libraries."""
+
+
+def around_the_world(path: Path) -> list[str]:
+    """Return what a module uses of the world without `tracebed.world`."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names: list[tuple[str, str]] = []
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            names = [(node.value.id, node.attr)]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [(node.module, alias.name) for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [(alias.name, "") for alias in node.names]
+        core = any(part in path.as_posix() for part in CORE)
+        for module, name in names:
+            forbidden = OUTSIDE.get(module, set())
+            if forbidden is None or name in forbidden or (core and (module, name) in THREADS):
+                found.append(f"{path.name}:{node.lineno}: {module}.{name}".rstrip("."))
+    return found
+
+
+THREADS = {("threading", "Thread"), ("threading", "Timer"), ("concurrent.futures", "ThreadPoolExecutor")}
+
+
+def test_the_controller_and_its_agents_reach_the_world_by_one_module() -> None:
+    """Otherwise, the virtual testbed would not test what is shipped."""
+    assert [use for path in IN_THE_WORLD if path != ON_NODE for use in around_the_world(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "use"),
+    [
+        ("import time\ntime.sleep(1)", "time.sleep"),
+        ("from time import monotonic", "time.monotonic"),
+        ("import random", "random"),
+        ("import os\nos.urandom(4)", "os.urandom"),
+        ("import time\ntime.clock_gettime(7)", ""),
+    ],
+)
+def test_a_way_around_the_world_is_found(line: str, use: str, tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text(f"{line}\n")
+    assert [found.split(": ")[1] for found in around_the_world(tmp_path / "module.py")] == ([use] if use else [])
 
 
 def test_no_module_is_longer_than_450_lines() -> None:

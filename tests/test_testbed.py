@@ -27,6 +27,7 @@ from agents import dead, hear, hear_ends, launch_message
 from namespaces import OFFSET_S, needs_namespaces
 from redecided import workload
 from runs import replaying
+from tracebed import world
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.errors import TestbedError, TracebedError
@@ -37,7 +38,6 @@ from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.testbeds import link as link_module
 from tracebed.orchestrator.testbeds.checking.health import _between
 from tracebed.orchestrator.testbeds.checking.survey import NodeReport
-from tracebed.orchestrator.testbeds.clocks import boot_id
 from tracebed.orchestrator.testbeds.events import read_event
 from tracebed.orchestrator.testbeds.launcher import Launcher, concurrently
 from tracebed.orchestrator.testbeds.link import Link
@@ -341,7 +341,7 @@ def test_agents_report_the_identity_of_their_kernel(tmp_path: Path) -> None:
     """Nodes of one machine are found by it: containers have host names of their own."""
     with AgentTestbed(inventory(here=1), tmp_path / "spool") as testbed:
         [link] = testbed._links
-        assert link.hello["host"]["boot_id"] == boot_id() is not None
+        assert link.hello["host"]["boot_id"] == world.current().boot_id() is not None
         [host] = testbed.hosts
         assert "boot_id" not in host
 

@@ -6,13 +6,13 @@ import fcntl
 import gzip
 import hashlib
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from tracebed import world
 from tracebed.errors import InputError
 
 LOCK = ".lock"
@@ -46,7 +46,7 @@ def replacing(path: Path, guard: Guard | None = None) -> Iterator[BinaryIO]:
     if not target.parent.is_dir():
         raise InputError("the parent folder does not exist", where=str(path), hint=f"mkdir -p {path.parent}")
     special = target.exists() and not target.is_file()  # devices and pipes such as /dev/stdout are written in place
-    part = target if special else target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.part")
+    part = target if special else target.with_name(f".{target.name[:40]}.{world.token_hex(4)}.part")
     try:
         with part.open("wb" if special else "xb") as file:  # x: never write through an existing link
             if path.suffix == ".gz":
@@ -178,7 +178,7 @@ def replacing_folder(
         InputError: `path` is another file or folder, or cannot be written.
     """
     target = check_folder(path, ours, kind, guard)
-    unique = f".{target.name[:40]}.{secrets.token_hex(4)}"
+    unique = f".{target.name[:40]}.{world.token_hex(4)}"
     scratch, earlier = target.with_name(unique), target.with_name(f"{unique}.earlier")
     try:
         scratch.mkdir()
@@ -210,7 +210,7 @@ def set_aside(folder: Path) -> Iterator[None]:
     if not folder.exists():
         yield
         return
-    earlier = folder.with_name(f".{folder.name[:40]}.{secrets.token_hex(4)}.earlier")
+    earlier = folder.with_name(f".{folder.name[:40]}.{world.token_hex(4)}.earlier")
     folder.replace(earlier)
     try:
         yield

@@ -11,12 +11,12 @@ import json
 import os
 import select
 import stat
-import time
 from collections.abc import Iterable
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
+from tracebed import world
 from tracebed.errors import InputError
 
 MAX_TEXT = 2**24
@@ -196,7 +196,7 @@ class _Pipe(io.RawIOBase):
         Raises:
             InputError: no program has opened the pipe to write within `WRITER_S`, or has written within `SILENCE_S`.
         """
-        start = time.monotonic()
+        start = world.monotonic()
         if not self._poll.poll(1000 * WRITER_S):
             try:
                 ends = not os.readv(self._descriptor, [buffer])
@@ -204,7 +204,7 @@ class _Pipe(io.RawIOBase):
                 ends = False
             if ends:
                 self._refuse(f"is a pipe to which no program writes: none opened it within {WRITER_S:g} s")
-            if not self._poll.poll(1000 * max(0.0, start + SILENCE_S - time.monotonic())):
+            if not self._poll.poll(1000 * max(0.0, start + SILENCE_S - world.monotonic())):
                 self._refuse(f"is a pipe without data for {SILENCE_S:g} s")
         return os.readv(self._descriptor, [buffer])
 

@@ -10,11 +10,11 @@ import fcntl
 import math
 import mmap
 import os
-import time
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
+from tracebed import world
 from tracebed.errors import TestbedError
 
 POLL_S = 0.001
@@ -62,10 +62,10 @@ class Clock:
     def running(self) -> float:
         """Return the monotonic time without pauses, s."""
         if self._pauses is None:
-            return time.monotonic()
+            return world.monotonic()
         while True:
             total = self._pauses.total
-            now = time.monotonic()
+            now = world.monotonic()
             if total == self._pauses.total:  # otherwise, this process was stopped between the two readings
                 return now - total
 
@@ -119,7 +119,7 @@ class SteadyClock(Clock):
     @classmethod
     def create(cls, path: Path, processes: int) -> SteadyClock:
         """Create a clock for at most `processes` ranks at a time. It starts at the monotonic time."""
-        now = time.monotonic()
+        now = world.monotonic()
         with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             array("d", [now, now] + [0.0, math.inf] * processes).tofile(file)
         clock = cls(path)
@@ -139,7 +139,7 @@ class SteadyClock(Clock):
     def now(self) -> float:
         """Return the steady time, s."""
         with self._locked():
-            return self._at(time.monotonic())
+            return self._at(world.monotonic())
 
     def stamp(self, now: float) -> float:
         """Return the steady time, s."""
@@ -157,7 +157,7 @@ class SteadyClock(Clock):
     def monotonic(self, until: float) -> float:
         """Return the earliest monotonic time at which the clock can reach `until`."""
         with self._locked():
-            now = time.monotonic()
+            now = world.monotonic()
             steady, held = self._at(now), self._earliest()
         left = until - steady
         return now + (max(left, POLL_S) if left > 0 and steady >= held else left)
@@ -200,7 +200,7 @@ class SteadyClock(Clock):
 
     def _note(self) -> None:
         """Record the time before a deadline changes."""
-        now = time.monotonic()
+        now = world.monotonic()
         self._state[0], self._state[1] = self._at(now), now
 
     def _free_pair(self) -> int:
@@ -222,13 +222,13 @@ class SteadyClock(Clock):
         if self._lock_timeout_s is None:
             fcntl.lockf(self._file, fcntl.LOCK_EX)
             return
-        until = time.monotonic() + self._lock_timeout_s
+        until = world.monotonic() + self._lock_timeout_s
         while True:
             try:
                 fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except (BlockingIOError, PermissionError) as error:  # the two errors of POSIX for a lock that is taken
-                if time.monotonic() >= until:
+                if world.monotonic() >= until:
                     what = f"a process has kept the lock of the steady clock for {self._lock_timeout_s:g} s"
                     raise TestbedError(what, where=self.path, hint="a rank may have been stopped") from error
-            time.sleep(POLL_S / 10)
+            world.sleep(POLL_S / 10)

@@ -18,11 +18,11 @@ poll after the other process has released the CPU by a poll.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import NamedTuple
 
+from tracebed import world
 from tracebed.benchmarks import ownership
 from tracebed.benchmarks.node_table import NodeTable, TableEntry, TableLostError, Transaction, bits, cpus_of, start_of
 from tracebed.benchmarks.ownership import DromResult, Flags
@@ -93,7 +93,7 @@ class Administrator:
         Returns:
             SUCCESS; NOTED: a change is pending; NO_PROCESS; TIMEOUT; NO_TABLE. Then the CPUs.
         """
-        until = time.monotonic() + self.sync_s
+        until = world.monotonic() + self.sync_s
         while True:
             try:
                 with self.table.transaction() as found:
@@ -106,9 +106,9 @@ class Administrator:
                 return DromResult.SUCCESS, cpus_of(entry.held)
             if Flags.SYNC not in flags:
                 return DromResult.NOTED, cpus_of(entry.held)
-            if time.monotonic() > until:
+            if world.monotonic() > until:
                 return DromResult.TIMEOUT, cpus_of(entry.held)
-            time.sleep(LOOK_S)
+            world.sleep(LOOK_S)
 
     def set_mask(self, pid: int, cpus: Iterable[int], flags: Flags = Flags.NONE) -> DromResult:
         """Set the CPUs of a process. The process gets them by its next polls; this process gets its own at once.
@@ -200,9 +200,9 @@ class Administrator:
             if result is not DromResult.NOTED or Flags.SYNC not in flags:
                 return result
             affected = {pid: target for pid, target in after.items() if before.get(pid, (0, 0))[0] != target}
-            until, seen = time.monotonic() + self.sync_s, b""
-            while time.monotonic() < until:
-                time.sleep(LOOK_S)
+            until, seen = world.monotonic() + self.sync_s, b""
+            while world.monotonic() < until:
+                world.sleep(LOOK_S)
                 mark = self.table.mark()
                 if mark == seen:
                     continue
@@ -258,7 +258,7 @@ class DromProcess:
             SUCCESS; NOTED: other processes must release CPUs first, then `poll` returns them; REGISTERED; PERMISSION:
             a CPU is of another process, or not among the prepared ones; FULL; NO_TABLE.
         """
-        pid = os.getpid()
+        pid = world.current().pid()
         prepared = os.environ.get(VARIABLE, "")
         try:
             with self.table.transaction() as found:
@@ -293,7 +293,7 @@ class DromProcess:
         before = self.cpus
         try:
             with self.table.transaction() as found:
-                entry = found.entries.get(os.getpid())
+                entry = found.entries.get(world.current().pid())
                 if entry is None:
                     return DromResult.NO_PROCESS, self.cpus
                 self._take(found, entry, adopt)
@@ -309,7 +309,7 @@ class DromProcess:
         """
         try:
             with table.transaction() as found:
-                entry = found.entries.get(os.getpid())
+                entry = found.entries.get(world.current().pid())
                 if entry is None:
                     return DromResult.NO_PROCESS
                 self.table = table
@@ -340,7 +340,7 @@ class DromProcess:
             SUCCESS; NO_PROCESS: not registered, or finalized already; NO_TABLE.
         """
         self._slot, self.cpus = None, ()
-        return _finalize(self.table, os.getpid(), flags)
+        return _finalize(self.table, world.current().pid(), flags)
 
 
 def _finalize(table: NodeTable, pid: int, flags: Flags) -> DromResult:

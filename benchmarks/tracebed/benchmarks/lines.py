@@ -1,38 +1,24 @@
-"""JSON lines over non-blocking file descriptors, and waiting with a precise timeout."""
+"""JSON lines over non-blocking file descriptors, and calls that other threads schedule."""
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import selectors
-import time
-from collections.abc import Mapping
+import sys
+import weakref
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
 from typing import Any
+
+from tracebed import world
 
 CHUNK = 65536
 """Largest number of bytes that are read or written at once."""
 CHUNKS = 64
 """Largest number of chunks that are read before the lines in them are returned."""
-
-Ready = list[tuple[selectors.SelectorKey, int]]
-
-
-def wait(selector: selectors.BaseSelector, until: float | None) -> Ready:
-    """Wait until a descriptor is ready or `time.monotonic()` is `until` (None: no timeout), and return what is ready.
-
-    Selectors round timeouts up to whole milliseconds, so this function sleeps during the last millisecond.
-    """
-    if until is None:
-        return selector.select()
-    left = until - time.monotonic()
-    if left > 0.001:
-        ready = selector.select(left - 0.001)
-        if ready:
-            return ready
-        left = until - time.monotonic()
-    if left > 0:
-        time.sleep(left)
-    return selector.select(0)
+ONE = (1).to_bytes(8, sys.byteorder)
+"""What is written to an event descriptor to make it readable."""
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
@@ -80,7 +66,7 @@ class Lines:
         self.unsent = bytearray()
         self._partial = b""
         for descriptor in {reader, writer}:
-            os.set_blocking(descriptor, False)
+            world.current().set_blocking(descriptor, False)
         self._watch()
 
     def receive(self) -> list[bytes]:
@@ -88,7 +74,7 @@ class Lines:
         chunks = [self._partial]
         while not self.closed and len(chunks) <= CHUNKS:
             try:
-                chunk = os.read(self.reader, CHUNK)
+                chunk = world.current().read(self.reader, CHUNK)
             except BlockingIOError:
                 break
             except OSError:  # the process at the other end of the socket was killed
@@ -113,7 +99,7 @@ class Lines:
         """Write as much of the buffer as possible. Discard the buffer if the peer has closed its end."""
         try:
             while self.unsent and not self.broken:
-                del self.unsent[: os.write(self.writer, self.unsent[:CHUNK])]
+                del self.unsent[: world.current().write(self.writer, self.unsent[:CHUNK])]
         except BlockingIOError:
             pass
         except OSError:
@@ -130,7 +116,7 @@ class Lines:
 
     def drain(self) -> None:
         """Write the whole buffer, and block until it is written."""
-        os.set_blocking(self.writer, True)
+        world.current().set_blocking(self.writer, True)
         self.flush()
 
     def _watch(self) -> None:
@@ -147,3 +133,26 @@ class Lines:
                 self.selector.unregister(descriptor)
             elif now != events:
                 self.selector.modify(descriptor, events, self.data)
+
+
+class Mailbox:
+    """Calls that other threads schedule in the thread of a selector."""
+
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        """Wake `selector` whenever a call is posted. The data of its key is `run`."""
+        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._wake = world.current().eventfd()
+        weakref.finalize(self, world.current().close, self._wake)  # threads that may post keep this object alive
+        selector.register(self._wake, selectors.EVENT_READ, self.run)
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Schedule `call`."""
+        self._calls.put(call)
+        world.current().write(self._wake, ONE)
+
+    def run(self, mask: int = 0) -> None:
+        """Make the calls that are scheduled. `mask` is not used."""
+        with contextlib.suppress(BlockingIOError):
+            world.current().read(self._wake, len(ONE))
+        while not self._calls.empty():
+            self._calls.get()()

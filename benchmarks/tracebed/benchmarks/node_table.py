@@ -17,16 +17,15 @@ import contextlib
 import fcntl
 import mmap
 import os
-import secrets
 import stat
 import struct
 import threading
-import time
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from tracebed import world
 from tracebed.errors import TestbedError
 
 FOLDER: Final = Path("/dev/shm")
@@ -180,7 +179,7 @@ class NodeTable:
         """
         node = bits(cpus)
         width = max(1, -(-node.bit_length() // 8))
-        part = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        part = path.with_name(f".{path.name}.{world.token_hex(8)}")
         try:
             with open(part, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
                 file.write(_HEADER.pack(_MAGIC, width, SLOTS, 0))
@@ -228,15 +227,15 @@ class NodeTable:
         os.close(self._file)
 
     def _acquire(self) -> None:
-        until = time.monotonic() + LOCK_S
+        until = world.monotonic() + LOCK_S
         while True:
             try:
                 fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except OSError as error:
-                if time.monotonic() > until:
+                if world.monotonic() > until:
                     raise TableLostError(self.path, f"is locked for more than {LOCK_S:g} s") from error
-            time.sleep(PAUSE_S)
+            world.sleep(PAUSE_S)
         found = os.fstat(self._file)
         if not found.st_nlink or found.st_size != _size(self._width):  # access to the map would raise SIGBUS
             fcntl.lockf(self._file, fcntl.LOCK_UN)
@@ -277,12 +276,7 @@ class NodeTable:
 
 def start_of(pid: int) -> int | None:
     """Return the start of a process, in clock ticks since boot; None: it has ended."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return None
-    fields = text.rpartition(")")[2].split()  # the name of the program may contain anything
-    return None if fields[0] in "ZX" else int(fields[19])
+    return world.current().start_of(pid)
 
 
 def _entry(width: int) -> struct.Struct:

@@ -9,6 +9,7 @@ import enum
 import os
 from collections.abc import Iterable, Mapping
 
+from tracebed import world
 from tracebed.benchmarks.node_table import TableEntry, Transaction, bits
 
 
@@ -135,7 +136,7 @@ def _post(found: Transaction, entry: TableEntry) -> None:
     """Post a pending change to a process. A process that has not started takes its CPUs at once, as does this one."""
     if entry.pending:
         found.posted.add(entry.slot)
-        if not entry.registered or entry.pid == os.getpid():
+        if not entry.registered or entry.pid == world.current().pid():
             take(found, entry)
 
 

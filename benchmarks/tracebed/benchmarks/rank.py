@@ -15,13 +15,13 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
+from tracebed import world
 from tracebed.benchmarks.clock import Clock, SteadyClock
 from tracebed.benchmarks.holding import HeldCpus
 from tracebed.benchmarks.kernels import Kernel, compute
-from tracebed.benchmarks.lines import Lines, decode, encode, wait
+from tracebed.benchmarks.lines import Lines, Mailbox, decode, encode
 from tracebed.benchmarks.own_data import DataKernel
 from tracebed.benchmarks.paced import Paced
 from tracebed.benchmarks.program import Launch, deal
@@ -52,26 +52,6 @@ def _for_all_units(kernel: Kernel, launch: Launch) -> Kernel:
     return lambda first, count: (compute if first >= end else kernel)(first, count)
 
 
-class Mailbox:
-    """Calls that other threads schedule in the main thread."""
-
-    def __init__(self, selector: selectors.BaseSelector) -> None:
-        """Wake `selector` whenever a call is posted."""
-        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._wake = os.eventfd(0)
-        selector.register(self._wake, selectors.EVENT_READ, self._empty)
-
-    def post(self, call: Callable[[], None]) -> None:
-        """Schedule `call` in the main thread."""
-        self._calls.put(call)
-        os.eventfd_write(self._wake, 1)
-
-    def _empty(self) -> None:
-        os.eventfd_read(self._wake)
-        while not self._calls.empty():
-            self._calls.get()()
-
-
 class Heartbeat:
     """The heartbeat file of a rank: a line of JSON after each change, otherwise at most one per `HEARTBEAT_S`."""
 
@@ -82,7 +62,7 @@ class Heartbeat:
 
     def beat(self, record: Callable[[], dict[str, Any]], *, changed: bool) -> None:
         """Write `record()` if the rank has `changed` or `HEARTBEAT_S` has passed."""
-        now = time.monotonic()
+        now = world.monotonic()
         if changed or now >= self._due:
             self._due = now + HEARTBEAT_S
             with contextlib.suppress(OSError):  # a full disk costs the record, not the job
@@ -124,7 +104,7 @@ class BenchmarkRank:
         self.data = kernel if isinstance(kernel, DataKernel) and launch.duty else None
         """The own data of the application; None for emulated ranks."""
         self.samples: list[Sample] = []
-        self.work_due = time.monotonic() + WORK_S
+        self.work_due = world.monotonic() + WORK_S
         self.iteration = 0
         self.units_done = 0
         self.in_part = False
@@ -161,7 +141,7 @@ class BenchmarkRank:
             self.when_holding(self._begin)
             while self.outcome is None:
                 due = self.workers.deadline
-                for key, _ in wait(self.selector, None if due is None else self.clock.monotonic(due)):
+                for key, _ in world.current().wait(self.selector, None if due is None else self.clock.monotonic(due)):
                     key.data()
                 self.workers.tick()
         except Exception as error:  # noqa: BLE001  every error is reported to the agent
@@ -210,7 +190,7 @@ class BenchmarkRank:
 
     def send_event(self, type: str, **fields: Any) -> None:
         """Send a message to the agent."""
-        self.control.send({"type": type, "time": time.monotonic(), **fields})
+        self.control.send({"type": type, "time": world.monotonic(), **fields})
 
     def sample_work(self) -> None:
         """Take a sample of the iteration that this rank has ended, and send the samples if a message is due.
@@ -219,7 +199,7 @@ class BenchmarkRank:
         """
         if self.launch.duty:
             self.samples.append(self.workers.sample())
-        if time.monotonic() >= self.work_due:
+        if world.monotonic() >= self.work_due:
             self._send_work()
 
     def _send_work(self) -> None:
@@ -228,7 +208,7 @@ class BenchmarkRank:
         if self.samples:
             self.send_event("work", samples=self.samples)
         self.samples = []
-        self.work_due = time.monotonic() + WORK_S
+        self.work_due = world.monotonic() + WORK_S
 
     def beat(self, state: str, *, changed: bool = False) -> None:
         """Write a record to the heartbeat file, if one is due."""

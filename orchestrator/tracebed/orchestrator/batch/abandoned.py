@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
+from tracebed import world
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.batch.base import LIVE, BatchSystem, Phase
 from tracebed.orchestrator.batch.killed_replay import IN_FLIGHT_S, KilledReplay
@@ -33,10 +33,10 @@ def cancel_leftover_jobs(folder: Path, system: BatchSystem) -> None:
     if not has_facts(folder / JOURNAL):
         return  # no job was submitted
     past = KilledReplay(folder)
-    start = time.monotonic()
+    start = world.monotonic()
     settled = start + (IN_FLIGHT_S if past.submitting else 0.0)
     while True:
-        began = time.monotonic()
+        began = world.monotonic()
         found = system.poll(past.facts["prefix"], ()).values()
         if ids := [job.id for job in found if job.phase in CANCELLED]:
             system.cancel(ids)
@@ -46,4 +46,4 @@ def cancel_leftover_jobs(folder: Path, system: BatchSystem) -> None:
         if began > start + CANCEL_S:
             what = f"{len(left)} jobs of the killed replay in {folder} do not end, for example job {left[0]}"
             raise TestbedError(what, hint="cancel them by hand", transient=True)
-        time.sleep(POLL_S)
+        world.sleep(POLL_S)

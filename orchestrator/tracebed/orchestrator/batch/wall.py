@@ -6,8 +6,9 @@ or NTP may set. Steps of the wall clock of this machine are detected and removed
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+
+from tracebed import world
 
 STEP_S = 0.1
 """Smallest change between two checks that counts as a step, s. NTP slews by at most 0.5 ms per s."""
@@ -26,17 +27,17 @@ class WallClock:
 
     def __init__(self, steps: Sequence[tuple[float, float]] = ()) -> None:
         """Start at the wall time of this machine, without the `steps`."""
-        self._wall, self._monotonic = time.time() - sum(size for _, size in steps), time.monotonic()
+        self._wall, self._monotonic = world.time() - sum(size for _, size in steps), world.monotonic()
         self.steps = list(steps)
         self.drift_s = 0.0
 
     def now(self) -> float:
         """Return the time in s since 1970. It does not jump."""
-        return self._wall + time.monotonic() - self._monotonic
+        return self._wall + world.monotonic() - self._monotonic
 
     def check(self) -> float:
         """Compare the wall clock with the monotonic clock. Return the size of a new step, s; 0: no new step."""
-        wall = time.time()
+        wall = world.time()
         drift = wall - self.now() - sum(size for _, size in self.steps)
         step = drift - self.drift_s
         if abs(step) < STEP_S:

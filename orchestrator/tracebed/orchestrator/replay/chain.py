@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tracebed import world
 from tracebed.errors import InputError
-from tracebed.orchestrator.testbeds.clocks import boot_id
 
 SUFFIX = "-head"
 """Suffix of the file of the head, after the name of the journal."""
@@ -58,7 +58,7 @@ class LastRow(NamedTuple):
     @property
     def same_boot(self) -> bool:
         """Whether the machine has not been restarted since. A row of this boot can be lost by damage only."""
-        return self.boot is not None and self.boot == boot_id()
+        return self.boot is not None and self.boot == world.current().boot_id()
 
 
 class Head:
@@ -76,13 +76,13 @@ class Head:
     def __init__(self, journal: Path) -> None:
         """Open the file, or create it."""
         self._file: int | None = os.open(head_path(journal), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._boot = boot_id() or ""
+        self._boot = world.current().boot_id() or ""
 
     def write(self, chain: Chain) -> None:
         """Replace the content of the file in one system call. The length is constant."""
         if self._file is not None:
             line = f"{MAGIC} {chain.number:020d} {chain.digest.hex()} {self._boot}\n"
-            os.pwrite(self._file, line.encode(), 0)
+            world.current().pwrite(self._file, line.encode(), 0)
 
     def close(self) -> None:
         """Close the file; may be called again."""

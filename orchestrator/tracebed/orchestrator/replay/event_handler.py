@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
+from tracebed import world
 from tracebed.cpus import parse_cpus
 from tracebed.orchestrator.replay.executor import ReplayExecutor
 from tracebed.orchestrator.replay.ranks import RunningJob
@@ -138,7 +138,7 @@ class EventHandler:
             if active.outcome is None or state == "completed" or failed:
                 active.outcome = (state, message["reason"] or "")
             if state == "completed":
-                active.orphaned = time.monotonic()
+                active.orphaned = world.monotonic()
             else:
                 self.executor.kill(job, LEADER_ENDED)
         elif state != "completed" and not active.outcome and awaited:

@@ -12,13 +12,13 @@ import contextlib
 import fcntl
 import json
 import os
-import secrets
 import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from tracebed import world
 from tracebed.errors import InputError, TracebedError
 from tracebed.orchestrator.replay.chain import DamagedJournal
 from tracebed.orchestrator.runs.working_folders import MAGIC, MARKER, check_idle, working_folders
@@ -45,7 +45,7 @@ class WorkingFolder:
             InputError: another replay to `output` is running, or the folder cannot be written.
         """
         output = Path(os.path.realpath(output))
-        self.path = left or output.with_name(f"{output.name}.partial-{secrets.token_hex(4)}")
+        self.path = left or output.with_name(f"{output.name}.partial-{world.token_hex(4)}")
         try:
             if left is None:
                 self._create(output)
@@ -73,7 +73,7 @@ class WorkingFolder:
         self.path.mkdir(mode=0o700)
         self._made = self.path.lstat()
         with _create_private(self.path / SECRET) as file:
-            file.write(secrets.token_hex(SECRET_BYTES) + "\n")
+            file.write(world.token_hex(SECRET_BYTES) + "\n")
         unlocked = self.path / f".{MARKER}"
         self._marker = _create_private(unlocked)
         self._marker.write(json.dumps({"schema": MAGIC, "output": output.name}) + "\n")

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tracebed import world
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay.chain import Chain, DamagedJournal, Head, written
 from tracebed.orchestrator.run import FILES
@@ -90,7 +91,7 @@ class Journal:
         with _writing(path):
             if not path.exists():
                 _create_private(path)
-            self._database = sqlite3.connect(path, isolation_level=None)
+            self._database = world.current().database(path)
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=NORMAL")  # a power failure may lose the last rounds, SIGKILL not
             self._database.executescript(SCHEMA)

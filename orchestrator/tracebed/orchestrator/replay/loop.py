@@ -8,11 +8,10 @@ sends them. Due times are absolute times of the monotonic clock, so delays do no
 from __future__ import annotations
 
 import math
-import secrets
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tracebed import world
 from tracebed.benchmarks.clock import Clock
 from tracebed.orchestrator.replay.event_handler import EventHandler
 from tracebed.orchestrator.replay.executor import ReplayExecutor
@@ -90,7 +89,7 @@ class Replayer:
         self.rounds = Rounds(journal, self.monitor, jobs.ids, [node.name for node in nodes])
         self.timeline = Timeline(self.clock, speed)
         self.ranks = Ranks(jobs, testbed, self.cluster, self.clock, options.proposed_duty)
-        key = secret or secrets.token_bytes(32)
+        key = secret or world.token_bytes(32)
         self.executor = ReplayExecutor(
             jobs, testbed, inventory, speed, options, self.ranks, self.record, self.rounds, key
         )
@@ -123,7 +122,7 @@ class Replayer:
             TestbedError: a node was lost, and this aborts the replay. The record has everything before the loss.
         """
         self.pace = Pace(self.clock, self.inventory.grain_s)
-        self._wall = time.monotonic()
+        self._wall = world.monotonic()
         self.outages.begin(self._wall + LEAD_S)
         (begin or Replayer._begin)(self)
         while not self._is_done() and not self.interrupted:
@@ -156,7 +155,7 @@ class Replayer:
             pause: the data of the journal entry of a pause that ends with this round (`Resumption`); None: there was
                 no pause. The ranks that were held continue when the entry is written.
         """
-        before, self._wall = self._wall, time.monotonic()
+        before, self._wall = self._wall, world.monotonic()
         self.rounds.advance(self.timeline.now())
         if pause is not None:
             self.rounds.write([self.rounds.entry("pause", None, None, dict(pause))])
@@ -193,9 +192,9 @@ class Replayer:
         pending = set() if self.interrupted else self.monitor.sampled & set(self._available_nodes())
         for node in pending:
             self.testbed.send(node, {"type": "sample", "calibrate": True})
-        until = time.monotonic() + CALIBRATE_S
-        while pending and not self.interrupted and time.monotonic() < until:
-            events = self.testbed.receive(min(until, time.monotonic() + LOOK_S))
+        until = world.monotonic() + CALIBRATE_S
+        while pending and not self.interrupted and world.monotonic() < until:
+            events = self.testbed.receive(min(until, world.monotonic() + LOOK_S))
             self.rounds.now = max(self.rounds.now, self.timeline.now())
             self._journal_events(events, [])
             pending -= {event.node for event in events if event.message["type"] in ("calibrated", "error", "lost")}

@@ -7,7 +7,6 @@ the same samples and the same health as the run that the replay would have saved
 from __future__ import annotations
 
 import math
-import time
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
+from tracebed import world
 from tracebed.cpus import parse_cpus
 from tracebed.orchestrator.replay.handovers import Handovers
 from tracebed.orchestrator.replay.journal import Entry
@@ -67,7 +67,7 @@ class LoopWatch:
             return None
         self._due = now + self._period_s
         late_s, self._late_s = self._late_s, 0.0
-        return {"time": now, "cpu_s": time.process_time(), "late_s": late_s}
+        return {"time": now, "cpu_s": world.current().process_time(), "late_s": late_s}
 
 
 @dataclass

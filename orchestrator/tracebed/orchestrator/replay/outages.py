@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import NamedTuple
 
+from tracebed import world
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.replay.event_handler import EventHandler
 from tracebed.orchestrator.replay.rounds import Rounds
@@ -29,7 +29,7 @@ class Change(NamedTuple):
 
 def lost(node: int, reason: str) -> Event:
     """Return the event of a missing agent on `node`, which does not abort a replay."""
-    return Event(node, {"type": "lost", "reason": reason, "expected": True}, time.monotonic())
+    return Event(node, {"type": "lost", "reason": reason, "expected": True}, world.monotonic())
 
 
 class Outages:
@@ -89,7 +89,7 @@ class Outages:
         """Give up `node`, whose agent does not work. The testbed then reports its loss."""
         if self.on_node_failure == "abort":
             raise TestbedError(f"its agent {reason}", where=f"node {self.testbed.nodes[node].name}", hint=KEPT)
-        self._last_message[node] = time.monotonic()
+        self._last_message[node] = world.monotonic()
         self.drop(node, reason)
 
     def check_silence(self, wall: float) -> None:
@@ -133,7 +133,7 @@ class Outages:
         if not (otherwise_done and waiting and self.lost):
             self._stuck_since = None
             return None
-        now = time.monotonic()
+        now = world.monotonic()
         self._stuck_since = now if self._stuck_since is None else self._stuck_since
         if now - self._stuck_since < RETURN_S:
             return None

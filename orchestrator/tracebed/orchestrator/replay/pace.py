@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
+from tracebed import world
 from tracebed.benchmarks.clock import POLL_S, Clock, SteadyClock
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.nodes import Inventory
@@ -60,7 +60,7 @@ class Pace:
         """Start the record now."""
         self._clock = clock
         self._stall_timeout_s = max(STALL_S, 10 * grain_s)
-        self._first = self._last = self._moved = (time.monotonic(), clock.now())
+        self._first = self._last = self._moved = (world.monotonic(), clock.now())
         self._slowest = 1.0
 
     def note(self) -> dict[str, float] | None:
@@ -69,7 +69,7 @@ class Pace:
         Raises:
             TestbedError: the clock has stood still for too long.
         """
-        if not isinstance(self._clock, SteadyClock) or (now := time.monotonic()) < self._last[0] + NOTE_S:
+        if not isinstance(self._clock, SteadyClock) or (now := world.monotonic()) < self._last[0] + NOTE_S:
             return None
         steady = self._clock.now()
         if steady > self._moved[1]:

@@ -9,13 +9,13 @@ recorded, so that lost messages are detected and sent again.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tracebed import world
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.event_handler import LEADER_ENDED
@@ -169,7 +169,7 @@ class Resumption:
         lost_jobs = [job for job, active in running if not active.alive.keys() <= adopted.keys()]
         replayer.journal.add_facts({"agents": testbed.agents})
         pause = self._pause(replayer) | {"adopted": len(running) - len(lost_jobs), "lost": len(lost_jobs)}
-        replayer.play(events, time.monotonic(), pause)
+        replayer.play(events, world.monotonic(), pause)
         never = []
         for job, active, node in missing:
             if ranks.running.get(job) is active and node in active.alive:
@@ -180,7 +180,7 @@ class Resumption:
         ranks.resend(before=running)
         ranks.send()
         if never:
-            replayer.play(never, time.monotonic())
+            replayer.play(never, world.monotonic())
 
     def _node_changes(self, replayer: Replayer, adopted: Mapping[int, object]) -> Iterator[Event]:
         """Yield the losses and returns of the nodes whose agents were not taken over."""
@@ -192,9 +192,9 @@ class Resumption:
                 yield lost(node, f"did not start: {out[node]}")
             elif node not in adopted and node in holders and not was_lost:
                 yield lost(node, "ended while the replay was stopped")
-                yield Event(node, {"type": "back"}, time.monotonic())
+                yield Event(node, {"type": "back"}, world.monotonic())
             elif was_lost and node not in out:
-                yield Event(node, {"type": "back"}, time.monotonic())
+                yield Event(node, {"type": "back"}, world.monotonic())
 
     def _pause(self, replayer: Replayer) -> dict[str, Any]:
         """End the pause of the timeline now, and return its data.
@@ -210,7 +210,7 @@ class Resumption:
         """
         timeline, testbed, last = replayer.timeline, replayer.testbed, replayer.rounds.now
         held: Mapping[str, float] = testbed.held if testbed.adopted else {}  # testbeds of other packages may lack it
-        before, now = self._pauses_left_out(), time.monotonic()
+        before, now = self._pauses_left_out(), world.monotonic()
         at, since, wall_s = last, max(held.values(), default=None), self._wall_s()
         if since is None:
             timeline.pause(at)
@@ -240,7 +240,7 @@ class Resumption:
     def _wall_s(self) -> float | None:
         """Return the duration of the pause by the journal; None: unknown, since the machine was restarted."""
         last = next((entry.data["time"] for entry in reversed(self.entries) if entry.kind == "loop"), None)
-        now = time.monotonic()
+        now = world.monotonic()
         return None if last is None or last > now else round(now - last, 3)
 
 
@@ -254,9 +254,9 @@ def _receive_kept_events(replayer: Replayer, adopted: Mapping[int, object]) -> l
     silent = set(adopted)
     for node in range(len(testbed.nodes)):
         testbed.send(node, {"type": "sample", "calibrate": False})
-    until = time.monotonic() + SETTLE_S
-    while silent and time.monotonic() < until and not replayer.interrupted:
-        new = receive(min(until, time.monotonic() + 0.2))
+    until = world.monotonic() + SETTLE_S
+    while silent and world.monotonic() < until and not replayer.interrupted:
+        new = receive(min(until, world.monotonic() + 0.2))
         silent -= {event.node for event in new if event.message["type"] in ("heartbeat", "lost")}
         events += new
     for node in silent:
@@ -269,7 +269,7 @@ def _never_launched(replayer: Replayer, job: int, node: int) -> Event:
     name, active = replayer.testbed.nodes[node].name, replayer.ranks.running[job]
     facts = {"rank": name, "leader": node == active.nodes[0], "state": "killed", "reason": "it was never launched"}
     figures = {"exit_code": None, "units_done": 0, "cpu_s": 0.0}
-    now = time.monotonic()
+    now = world.monotonic()
     return Event(node, {"type": "ended", "job": replayer.jobs.ids[job], "time": now, **facts, **figures}, now)
 
 

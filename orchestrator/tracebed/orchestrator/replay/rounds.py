@@ -6,10 +6,10 @@ A round is the input of the scheduler at one instant and the resulting decisions
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from typing import Any
 
+from tracebed import world
 from tracebed.orchestrator.replay.journal import Entry, Journal
 from tracebed.orchestrator.replay.monitor import Monitor
 
@@ -67,7 +67,7 @@ class Rounds:
         """Write entries to the journal, and pass them to the monitor."""
         for entry in entries:
             self.monitor.apply(entry)
-        now = time.monotonic()
+        now = world.monotonic()
         if not self._held:
             self._held_until = now + HOLD_S
         self._held += entries

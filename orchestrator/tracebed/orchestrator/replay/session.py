@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tracebed import world
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.replay.commands import check_commands
@@ -30,6 +31,7 @@ from tracebed.orchestrator.scheduling.state import handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory
+from tracebed.orchestrator.testbeds.provider import world_of
 from tracebed.orchestrator.testbeds.rates import rate_of
 from tracebed.orchestrator.testbeds.registry import TESTBEDS
 
@@ -90,7 +92,7 @@ def replay(
     chosen, policy = Setup.of(setup, **settings).resolved(len(inventory.nodes))
     chosen = chosen.measured()
     over_limit, speed = chosen.scheduling.over_limit, chosen.timing.speed
-    make_testbed = TESTBEDS.load(inventory.testbed)
+    make_testbed, here = TESTBEDS.load(inventory.testbed), world_of(inventory)
     if "+" in inventory.execution:
         what, hint = "the inventory mixes computing and emulated nodes", "replay on one kind of node"
         raise InputError(what, where=inventory.where, hint=hint)
@@ -115,13 +117,13 @@ def replay(
             **({"allowed_commands": options.commands.sha256} if options.commands else {}),
         },
         calibration=work_rate.facts() if work_rate else {},
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=datetime.fromtimestamp(here.time(), UTC).isoformat(timespec="seconds"),
     )
     if resume and (run := find_finished(output, info)):
         return run
     check_target(output, replace=replace_run)
     left = folder_to_resume(output) if resume else None
-    with collected_signals() as signals, working_folder(output, left, hint=NEXT) as folder:
+    with world.using(here), collected_signals() as signals, working_folder(output, left, hint=NEXT) as folder:
         facts = facts_of(info, jobs, inventory, thresholds)
         past = _resumption(folder, facts) if left else None
         if past and past.ended:

@@ -8,8 +8,6 @@ the offset is ((t1 - t0) + (t2 - t3)) / 2, and the error of the offset is at mos
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 DRIFT = 50e-6
@@ -84,12 +82,3 @@ class NodeClock:
     def facts(self) -> Mapping[str, float | None]:
         """Return the offset and its round trip for `run.json`, s."""
         return {"offset_s": round(self.offset_s, 6), "round_trip_s": self.round_trip_s}
-
-
-@cache
-def boot_id() -> str | None:
-    """Return the identity of the running kernel, which all containers of a machine share; None: unknown."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return None

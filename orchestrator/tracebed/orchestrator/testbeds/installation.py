@@ -11,12 +11,12 @@ import json
 import re
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from tracebed import world
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds import on_node
 from tracebed.orchestrator.testbeds.provider import AGENT_MODULE
@@ -179,7 +179,7 @@ class Installation:
 
 
 _stamps = itertools.count()
-_started_ns = time.time_ns()
+_started_ns = int(1e9 * world.time())
 
 
 def next_stamp() -> str:

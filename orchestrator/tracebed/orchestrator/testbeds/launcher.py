@@ -6,11 +6,12 @@ Nothing here blocks the thread of the testbed. Results are passed to it by `post
 from __future__ import annotations
 
 import contextlib
-import random
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from queue import Empty, SimpleQueue
 
+from tracebed import world
 from tracebed.errors import TestbedError, TracebedError
 from tracebed.orchestrator.testbeds.nodes import Node
 from tracebed.orchestrator.testbeds.provider import Channel, Provider
@@ -28,7 +29,7 @@ Opened = Callable[[Channel | TestbedError], None]
 
 
 class Launcher:
-    """The threads of a provider, at most as many as its `fan_out`. They start with the first calls.
+    """The threads of a provider, at most as many as its `fan_out`. They end when no call is left.
 
     Args:
         provider: the provider.
@@ -38,14 +39,13 @@ class Launcher:
     def __init__(self, provider: Provider, post: Callable[[Callable[[], None]], None]) -> None:
         """Start without threads."""
         self.provider, self._post = provider, post
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._calls: deque[Callable[[], None]] = deque()
         self._threads = 0
-        self._pending = 0
         self._lock = threading.Lock()
         self._making = threading.Lock()
         self._ready = False
         self._tried = 0
-        self._closed = threading.Event()
+        self._closed = False
 
     def make_ready(self) -> None:
         """Prepare the nodes, unless that has succeeded before. Only one thread at a time calls `up`.
@@ -54,7 +54,7 @@ class Launcher:
         """
         before = self._tried
         with self._making:
-            if not self._ready and self._tried == before and not self._closed.is_set():
+            if not self._ready and self._tried == before and not self._closed:
                 self._tried += 1
                 self.provider.up()
                 self._ready = True
@@ -74,22 +74,22 @@ class Launcher:
             except Exception as error:  # noqa: BLE001  an error of a provider must not end the thread silently
                 result = error if isinstance(error, TestbedError) else _unexpected(error, node)
             with self._lock:
-                if not self._closed.is_set():
+                if not self._closed:
                     self._post(lambda: then(result))
                     return
             if not isinstance(result, TestbedError):
                 result.kill()
 
         with self._lock:
-            self._pending += 1
-            self._calls.put(task)
-            if self._threads < min(self._pending, max(1, self.provider.fan_out)):
-                self._threads += 1
-                threading.Thread(target=self._work, name=f"launcher-{self.provider.name}", daemon=True).start()
+            self._calls.append(task)
+            if self._threads == max(1, self.provider.fan_out):
+                return
+            self._threads += 1
+        world.current().start(self._work, f"launcher-{self.provider.name}")
 
     def _attempt(self, node: Node, arguments: Sequence[str]) -> Channel:
         for attempt in range(ATTEMPTS):
-            if self._closed.is_set():
+            if self._closed:
                 break
             try:
                 if attempt:
@@ -100,15 +100,18 @@ class Launcher:
                 if not error.transient or attempt == ATTEMPTS - 1:
                     raise
                 self._ready = False  # the node may have been stopped: a container, a host that was restarted
-            if self._closed.wait(RETRY_S * 2**attempt * random.uniform(0.5, 1.5)):
-                break
+            world.sleep(RETRY_S * 2**attempt * world.current().uniform(0.5, 1.5))
         raise TestbedError("the testbed was stopped", where=f"node {node.name}")
 
     def _work(self) -> None:
-        while (task := self._calls.get()) is not None:
-            task()
+        """Open the channels that wait, in a thread."""
+        while True:
             with self._lock:
-                self._pending -= 1
+                if not self._calls:
+                    self._threads -= 1
+                    return
+                task = self._calls.popleft()
+            task()
 
     def close(self) -> None:
         """Accept no more channels, and kill channels that are being opened. Wait only until `make_ready` has ended.
@@ -116,9 +119,7 @@ class Launcher:
         A provider that waits for long in `up` has a method `interrupt`, which is called until `up` has ended.
         """
         with self._lock:
-            self._closed.set()
-            for _ in range(self._threads):
-                self._calls.put(None)
+            self._closed = True
         interrupt = getattr(self.provider, "interrupt", lambda: None)
         while not self._making.acquire(timeout=LOOK_S):
             with contextlib.suppress(TestbedError):
@@ -146,11 +147,9 @@ def concurrently(calls: Iterable[Callable[[], None]], most: int) -> list[Tracebe
             except Exception as error:  # noqa: BLE001  as above
                 errors.append(_unexpected(error))
 
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(max(1, most), waiting.qsize()))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    here = world.current()
+    for one in [here.start(work, "concurrent calls") for _ in range(min(max(1, most), waiting.qsize()))]:
+        one.join()
     return errors
 
 

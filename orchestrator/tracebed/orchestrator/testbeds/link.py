@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
+import selectors
 import shutil
 import signal
-import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tracebed import world
 from tracebed.benchmarks.lines import Lines, encode
 from tracebed.cpus import format_cpus
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds.agent import PROTOCOL
 from tracebed.orchestrator.testbeds.agent.spool import remove_tables
-from tracebed.orchestrator.testbeds.clocks import NodeClock, boot_id
+from tracebed.orchestrator.testbeds.clocks import NodeClock
 from tracebed.orchestrator.testbeds.launcher import Launcher
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.provider import Channel, Provider
@@ -93,7 +93,7 @@ class Link:
     def machine(self) -> str:
         """The identity of the machine of the node."""
         host = self.hello.get("host", {})
-        here = boot_id()
+        here = world.current().boot_id()
         if self.provider.shared or host.get("boot_id") == here is not None:
             return "here"
         return str(host.get("boot_id") or host.get("name") or self.node.name)
@@ -158,7 +158,7 @@ class Link:
         """Send a ping if the clock must be measured or recorded events must be confirmed."""
         if self.lines is not None and (not self.provider.shared or self.seen != self.pinged):
             self.pinged = self.seen
-            self.lines.send({"type": "ping", "time": time.monotonic(), "seen": self.seen})
+            self.lines.send({"type": "ping", "time": world.monotonic(), "seen": self.seen})
 
     def ping_now(self) -> None:
         """Send a ping that is echoed at once."""
@@ -202,17 +202,17 @@ class Link:
         with contextlib.suppress(TestbedError):  # then the agent ends by itself, after its time
             channel = self.provider.run(self.node, ["--attach", socket])
             try:
-                os.set_blocking(channel.writer, True)
+                world.current().set_blocking(channel.writer, True)
                 with contextlib.suppress(OSError):  # the command ends if no agent listens
-                    os.write(channel.writer, encode({"type": "bye"}))
+                    world.current().write(channel.writer, encode({"type": "bye"}))
                 channel.close()
-                await_ends([channel.reader], time.monotonic() + BYE_S)
+                await_ends([channel.reader], world.monotonic() + BYE_S)
             finally:
                 channel.kill()
 
     def postpone(self) -> None:
         """Set the time of the next attempt to start the agent."""
-        self.retry_at = time.monotonic() + self.pause_s
+        self.retry_at = world.monotonic() + self.pause_s
         self.pause_s = min(LONGEST_PAUSE_S, 2 * self.pause_s)
 
     def facts(self) -> dict[str, Any]:
@@ -236,20 +236,20 @@ def kill_agent(hello: Mapping[str, Any]) -> None:
 
 
 def await_ends(readers: Iterable[int], until: float) -> list[int]:
-    """Read from `readers` until their ends, or until `time.monotonic()` is `until`. Return the ended readers."""
-    poll, open_ones, ended = select.poll(), set(readers), []
-    for reader in open_ones:
-        poll.register(reader, select.POLLIN)
-    while open_ones and (left := until - time.monotonic()) > 0:
-        for reader, _ in poll.poll(1000 * left):
-            try:
-                if os.read(reader, 65536):
+    """Read from `readers` until their ends, or until `world.monotonic()` is `until`. Return the ended readers."""
+    here, ended = world.current(), list[int]()
+    with here.selector() as selector:
+        for reader in set(readers):
+            selector.register(reader, selectors.EVENT_READ)
+        while selector.get_map() and world.monotonic() < until:
+            for key, _ in here.wait(selector, until):
+                try:
+                    if here.read(key.fd, 65536):
+                        continue
+                except BlockingIOError:
                     continue
-            except BlockingIOError:
-                continue
-            except OSError:  # the connection is lost
-                pass
-            poll.unregister(reader)
-            open_ones.discard(reader)
-            ended.append(reader)
+                except OSError:  # the connection is lost
+                    pass
+                selector.unregister(key.fd)
+                ended.append(key.fd)
     return ended

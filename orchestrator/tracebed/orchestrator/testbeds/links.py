@@ -6,19 +6,15 @@ their results are passed back by `Links.post`.
 
 from __future__ import annotations
 
-import contextlib
 import heapq
-import os
 import selectors
-import threading
-import time
-import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from queue import SimpleQueue
 from typing import Any
 
-from tracebed.benchmarks.lines import Lines, wait
+from tracebed import world
+from tracebed.benchmarks.lines import Lines, Mailbox
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds.agent.attaching import ABSENT
 from tracebed.orchestrator.testbeds.base import Event
@@ -70,16 +66,14 @@ class Links:
         self._numbers: dict[str, int] = {}
         self._idle: set[Link] = set()  # links that are not up
         self._host_samplers: dict[str, int] = {}  # machine -> the node whose agent samples the machine
-        self._threads: set[threading.Thread] = set()
+        self._ending: set[world.Background] = set()  # the ends of lost agents
         self._failed: set[Link] = set()  # links whose agent could not be started the last time
         self._due: list[tuple[float, int]] = []  # heap of due times with the indices of their links; some are outdated
+        self._reports: deque[tuple[float, Callable[[], None]]] = deque()  # of dropped agents, with the latest times
         self._ping_at = 0.0
         self._share = 0  # the share of the links that is pinged next
-        self._selector = selectors.DefaultSelector()
-        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        weakref.finalize(self, os.close, self._wake)  # threads that may post keep this object alive
-        self._selector.register(self._wake, selectors.EVENT_READ, self._run_calls)
+        self._selector = world.current().selector()
+        self._mailbox = Mailbox(self._selector)
 
     def __iter__(self) -> Iterator[Link]:
         return iter(self._links)
@@ -155,17 +149,18 @@ class Links:
                 self._lost(link, reason)
 
         self._give_up(link, report)
-        timer = threading.Timer(DROP_S, lambda: self.post(lambda: report("")))
-        timer.daemon = True
-        timer.start()
+        self._reports.append((world.monotonic() + DROP_S, partial(report, "")))
 
     def turn(self, until: float | None) -> None:
         """Wait for messages or `until`, then process the messages and the links that are due."""
-        due = [time for time in (until, self._ping_at, self._next_due()) if time is not None]
-        for key, mask in wait(self._selector, min(due)):
+        overdue = self._reports[0][0] if self._reports else None
+        due = [time for time in (until, self._ping_at, self._next_due(), overdue) if time is not None]
+        for key, mask in world.current().wait(self._selector, min(due)):
             key.data(mask)
-        now = time.monotonic()
+        now = world.monotonic()
         self._ping(now)
+        while self._reports and now >= self._reports[0][0]:
+            self._reports.popleft()[1]()
         while (at := self._next_due()) is not None and now >= at:
             link = self._links[heapq.heappop(self._due)[1]]
             if link.channel is None:
@@ -207,14 +202,7 @@ class Links:
 
     def post(self, call: Callable[[], None]) -> None:
         """Schedule a call in the thread of the testbed."""
-        self._calls.put(call)
-        os.eventfd_write(self._wake, 1)
-
-    def _run_calls(self, mask: int = 0) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._wake)
-        while not self._calls.empty():
-            self._calls.get()()
+        self._mailbox.post(call)
 
     # -- new agents ------------------------------------------------------------------------------------------------
 
@@ -238,7 +226,7 @@ class Links:
             result.kill()
             return
         lines = Lines(self._selector, result.reader, result.writer, partial(self._from_agent, link), LINE_LIMIT)
-        link.deadline = time.monotonic() + self._start_timeout_s()
+        link.deadline = world.monotonic() + self._start_timeout_s()
         link.connect(result, lines, self.inventory)
         self._set_due(link)
 
@@ -249,7 +237,7 @@ class Links:
 
     def _from_agent(self, link: Link, mask: int) -> None:
         """Process the messages of an agent."""
-        lines, now = link.lines, time.monotonic()
+        lines, now = link.lines, world.monotonic()
         if lines is None:  # the link was given up in this turn
             return
         if mask & selectors.EVENT_WRITE:
@@ -319,7 +307,7 @@ class Links:
         if link.reported:
             link.reported = False
             self.out.pop(name, None)
-            self.events.append(Event(link.index, {"type": "back"}, time.monotonic()))
+            self.events.append(Event(link.index, {"type": "back"}, world.monotonic()))
         self.events += [Event(link.index, link.clock.convert(message, at), at) for message, at in link.early_events]
         link.early_events.clear()
 
@@ -343,15 +331,14 @@ class Links:
                 words = words or f"cannot be ended: {error}"
             self.post(lambda: then(words))
 
-        thread = threading.Thread(target=work, name=f"end of {link.node.name}", daemon=True)
-        self._threads = {thread, *(other for other in self._threads if other.is_alive())}
-        thread.start()
+        ending = world.current().start(work, f"end of {link.node.name}")
+        self._ending = {ending, *(other for other in self._ending if other.is_alive())}
 
     def _lost(self, link: Link, reason: str) -> None:
         """Report that the agent of a node is lost, and start another one after a pause."""
         if not link.reported:
             link.reported = True
-            self.events.append(Event(link.index, {"type": "lost", "reason": reason}, time.monotonic()))
+            self.events.append(Event(link.index, {"type": "lost", "reason": reason}, world.monotonic()))
         self._postpone(link)
 
     def _fail_ended(self, link: Link, words: str) -> None:
@@ -382,7 +369,7 @@ class Links:
     # -- stop ------------------------------------------------------------------------------------------------------
 
     def send_bye(self, until: float) -> None:
-        """Send `bye` to the agents, and wait until they have ended or `time.monotonic()` is `until`."""
+        """Send `bye` to the agents, and wait until they have ended or `world.monotonic()` is `until`."""
         self.restarting, self._stopping = False, True
         leaving: dict[int, Link] = {}
         for link in self._links:
@@ -398,8 +385,8 @@ class Links:
 
     def close(self) -> None:
         """Wait for the ends of lost agents, kill agents that are being started, and discard all events."""
-        until = time.monotonic() + STOP_S
-        for thread in self._threads:
-            thread.join(max(0.0, until - time.monotonic()))
-        self._run_calls()
+        until = world.monotonic() + STOP_S
+        for ending in self._ending:
+            ending.join(max(0.0, until - world.monotonic()))
+        self._mailbox.run()
         self.events.clear()

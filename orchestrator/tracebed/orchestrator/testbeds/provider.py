@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from pydantic import BaseModel
 
+from tracebed import world
+from tracebed.errors import InputError
 from tracebed.registry import Registry
 
 if TYPE_CHECKING:
-    from tracebed.orchestrator.testbeds.nodes import Group, Node
+    from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
 
 AGENT_MODULE = "tracebed.orchestrator.testbeds.agent"
 """The module that `Provider.run` runs, as `PYTHON -P -m MODULE ARGUMENTS`."""
@@ -124,3 +126,20 @@ class Provider(Protocol):
 
 PROVIDERS: Registry[type[Provider]] = Registry("tracebed.providers", "provider")
 """The installed providers."""
+
+
+def world_of(inventory: Inventory) -> world.World:
+    """Return the world of the nodes of `inventory`: the present one, unless their provider has a method `make_world`.
+
+    Raises:
+        InputError: some nodes are in another world than others.
+    """
+    names = {group.provider for group in inventory.groups}
+    makers = [getattr(PROVIDERS.load(name), "make_world", None) for name in names]
+    if not any(makers):
+        return world.current()
+    if len(makers) > 1:
+        what = f"nodes of the providers {', '.join(sorted(names))} are not in one world"
+        raise InputError(what, where=inventory.where, hint="replay on virtual nodes only, or without them")
+    found: world.World = makers[0](inventory)  # type: ignore[misc]
+    return found

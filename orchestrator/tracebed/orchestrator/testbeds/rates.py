@@ -7,7 +7,6 @@ seconds, and later replays use the stored result.
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tracebed import world
 from tracebed.cpus import format_cpus
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.base import Testbed
@@ -104,9 +104,9 @@ def measure(
     for node in nodes:
         testbed.send(node, request)
     rates: dict[int, np.ndarray[Any, Any]] = {}
-    until = time.monotonic() + PATIENCE * (windows + 2) * max(seconds, WINDOW_S)
+    until = world.monotonic() + PATIENCE * (windows + 2) * max(seconds, WINDOW_S)
     while len(rates) < len(nodes):
-        if time.monotonic() >= until:
+        if world.monotonic() >= until:
             raise TestbedError("the measurement of the work rate takes too long", hint="end other processes")
         for event in testbed.receive(until):
             message, name = event.message, testbed.nodes[event.node].name

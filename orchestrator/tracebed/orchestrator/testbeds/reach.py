@@ -6,10 +6,10 @@ job of several nodes would then fail.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from itertools import pairwise
 
+from tracebed import world
 from tracebed.orchestrator.testbeds.base import Event
 from tracebed.orchestrator.testbeds.links import Links
 
@@ -33,10 +33,10 @@ def blocked(links: Links, addresses: Mapping[int, str]) -> str | None:
     before = {target: source for source, target in pairwise([*ring, ring[0]])}
     awaited, others = dict.fromkeys(ring), []
     reason: str | None = None
-    until = time.monotonic() + ANSWER_S
+    until = world.monotonic() + ANSWER_S
     for node in ring:
         links.send(node, {"type": "reach", "bind": addresses[node]})
-    while awaited and reason is None and time.monotonic() < until:
+    while awaited and reason is None and world.monotonic() < until:
         links.turn(until)
         events, links.events = links.events, []
         for event in events:

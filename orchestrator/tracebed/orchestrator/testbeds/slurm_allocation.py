@@ -7,11 +7,11 @@ import os
 import re
 import subprocess
 import threading
-import time
 from collections.abc import Sequence
 from functools import cached_property
 from typing import IO
 
+from tracebed import world
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.slurm.environment import check_conf
 
@@ -141,14 +141,14 @@ class Allocations:
 
         A step may have been started by a controller that was killed.
         """
-        until = time.monotonic() + END_S
+        until = world.monotonic() + END_S
         while steps := self._steps(job, node, stamp):
             with contextlib.suppress(TestbedError):  # some have ended meanwhile
                 self.slurm("scancel", "--signal=KILL", *steps)
-            if time.monotonic() > until:
+            if world.monotonic() > until:
                 what = f"the steps {', '.join(steps)} have not ended within {END_S:g} s"
                 raise TestbedError(what, where=self.where, transient=True)
-            time.sleep(0.1)
+            world.sleep(0.1)
 
     def _steps(self, job: int, node: str, stamp: str) -> list[str]:
         """Return the IDs of the steps of a node that were started until a stamp, or of all steps."""
@@ -165,13 +165,13 @@ class Allocations:
     def release(self) -> None:
         """Cancel the allocations, running or pending, and wait for their end."""
         own = ("--me", f"--name={self.name}")
-        until = time.monotonic() + END_S
+        until = world.monotonic() + END_S
         while self.slurm("squeue", "--noheader", *own, "--format=%i").split():
             self.slurm("scancel", *own)
-            if time.monotonic() > until:
+            if world.monotonic() > until:
                 what = f"the allocation {self.name} has not ended within {END_S:g} s"
                 raise TestbedError(what, where=self.where, transient=True)
-            time.sleep(0.2)
+            world.sleep(0.2)
 
     def slurm(self, *command: str, missing: str | None = None) -> str:
         """Run a command of Slurm and return its output, or `missing` if the job has ended."""

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import random
 import re
 import shlex
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +26,7 @@ from paramiko.ssh_exception import (
     NoValidConnectionsError,
 )
 
+from tracebed import world
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.ssh_config import USER_FILE, SshConfigLine, lines_of
 
@@ -346,13 +345,13 @@ class Host:
         output, errors = bytearray(), bytearray()
         channel.settimeout(0.0)
         rest = data
-        taken = time.monotonic()
+        taken = world.monotonic()
         until = taken + self.access.command_s
         while True:
             with contextlib.suppress(OSError):  # the channel takes no more now, or the command has ended
                 while rest:
                     rest = rest[channel.send(rest[:32768]) :]
-                    taken = time.monotonic()
+                    taken = world.monotonic()
                 if not channel.eof_sent:
                     channel.shutdown_write()
             ended = channel.exit_status_ready()
@@ -362,12 +361,12 @@ class Host:
                     output += received
                 else:
                     file.write(received)
-                    until = time.monotonic() + self.access.command_s
+                    until = world.monotonic() + self.access.command_s
             while channel.recv_stderr_ready():
                 errors += channel.recv_stderr(65536)
             if ended and (channel.eof_received or channel.closed):
                 break
-            now = time.monotonic()
+            now = world.monotonic()
             if now > until or (rest and now > taken + self.access.silence_s):
                 what = f"{name} has not ended within {self.access.command_s:g} s"
                 if rest:
@@ -438,12 +437,12 @@ class Host:
             except BaseException:
                 connection.shut()
                 raise
-            time.sleep(pause_s)
+            world.sleep(pause_s)
         raise AssertionError
 
 
 def _pauses() -> Iterator[float | None]:
     """Yield the pause after each attempt to connect, s; None: the last attempt."""
     for attempt in range(ATTEMPTS - 1):
-        yield random.uniform(0.5, 1.5) * PAUSE_S * 2**attempt
+        yield world.current().uniform(0.5, 1.5) * PAUSE_S * 2**attempt
     yield None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -11,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tracebed import world
 from tracebed.errors import TestbedError, TracebedError
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
 from tracebed.orchestrator.testbeds.group_lock import GroupLock
@@ -234,7 +234,7 @@ class AgentTestbed:
         """Return the events that have arrived, in order of arrival. Times in events are times of this machine.
 
         Args:
-            until: `time.monotonic()` until which to wait for the first event; None: no timeout.
+            until: `world.monotonic()` until which to wait for the first event; None: no timeout.
             recorded: whether the events of earlier calls have been recorded, so that agents may forget them.
         """
         links = self._links
@@ -245,7 +245,7 @@ class AgentTestbed:
             self._returned = []
         while True:
             links.turn(0.0 if links.events else until)
-            if links.events or (until is not None and time.monotonic() >= until):
+            if links.events or (until is not None and world.monotonic() >= until):
                 events, links.events = links.events, []
                 self._returned += events
                 return events
@@ -264,7 +264,7 @@ class AgentTestbed:
         for launcher in launchers:
             launcher.close()
         reachable = {link for link in links if link.up}
-        links.send_bye(time.monotonic() + END_S + len(links) / 20)
+        links.send_bye(world.monotonic() + END_S + len(links) / 20)
         for launcher in launchers:
             own = [link for link in links if link.launcher is launcher]
             self._warn(concurrently([link.disconnect() for link in own], launcher.provider.fan_out))

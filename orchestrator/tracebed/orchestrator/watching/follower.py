@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
+from tracebed import world
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay.journal import Reader
 from tracebed.orchestrator.runs.working_folders import is_running
@@ -28,12 +28,12 @@ class JournalFollower:
 
     def __init__(self, run: Path, *, wait: bool = False) -> None:
         self.view: View | None = None
-        until = time.monotonic() + WAIT_S
+        until = world.monotonic() + WAIT_S
         while wait and not ((source := source_of(run)) and source.running):
-            if time.monotonic() > until:
+            if world.monotonic() > until:
                 what = f"no replay has begun within {WAIT_S:g} s"
                 raise InputError(what, where=str(run), hint="start the replay first")
-            time.sleep(0.05)
+            world.sleep(0.05)
         self.source = find_journal(run)
         self._reader = Reader(self.source.journal)
 
@@ -54,9 +54,9 @@ class JournalFollower:
 
     def sleep(self, seconds: float) -> None:
         """Sleep for `seconds`, or until the replay ends."""
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0 and is_running(self.source.folder):
-            time.sleep(min(left, 0.25))
+        until = world.monotonic() + seconds
+        while (left := until - world.monotonic()) > 0 and is_running(self.source.folder):
+            world.sleep(min(left, 0.25))
 
     def close(self) -> None:
         """Close the journal."""

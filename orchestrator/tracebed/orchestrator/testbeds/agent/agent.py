@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import gc
 import importlib
-import os
 import selectors
-import shutil
-import signal
-import time
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
-from tracebed.benchmarks.lines import Lines, decode, wait
+from tracebed import world
+from tracebed.benchmarks.lines import Lines, decode
 from tracebed.errors import InputError, TestbedError, TracebedError
 from tracebed.orchestrator.testbeds.agent import PROTOCOL
-from tracebed.orchestrator.testbeds.agent.attaching import NAME, listen
+from tracebed.orchestrator.testbeds.agent.attaching import NAME
 from tracebed.orchestrator.testbeds.agent.facts import version
+from tracebed.orchestrator.testbeds.agent.machine import Machine
 from tracebed.orchestrator.testbeds.agent.messages import LINE_LIMIT, LONGEST_S, MessageFields, clipped
 from tracebed.orchestrator.testbeds.agent.node import NEVER, AgentNode, read_node
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
-from tracebed.orchestrator.testbeds.agent.spool import private_folder, remove_leftovers, remove_tables
 
 
 class Agent:
     """The agent of a node, which processes the requests of a controller in order."""
 
-    def __init__(self, reader: int, writer: int) -> None:
+    def __init__(self, reader: int, writer: int, machine: Machine | None = None) -> None:
         """Read requests from the descriptor `reader`, and write events to `writer`."""
-        self.selector = selectors.PollSelector()  # unlike epoll, it also supports files and /dev/null
+        self.machine = machine or Machine()
+        self.selector = world.current().selector(files=True)
         self.connections: set[Lines] = set()
         """The connection to the controller, and connections without a `hello` so far."""
         self.lines = self._connect(reader, writer)
@@ -37,61 +34,74 @@ class Agent:
         self.outbox = Outbox(self.lines)
         self.node: AgentNode | None = None
         """The node; None: no `hello` has arrived yet."""
-        self.sockets, self.lock = private_folder()
+        self.sockets = self.machine.private_folder()
         self.cleans_up = False
         """Whether this agent removes the files that killed agents left on this machine."""
         self.listening = False
         self.silence_s, self.linger_s = NEVER, 0.0
         self.linger_until = NEVER
-        self.last_received = time.monotonic()
+        self.last_received = world.monotonic()
         """Time at which the controller last sent anything."""
-        self.ending = False
+        self.ending = self.leaving = False
+        """Whether the agent is to end, and whether it has begun to end its ranks."""
 
     def run(self) -> None:
         """Process requests until a `bye` message, SIGTERM, or the loss of the controller; then end all ranks."""
-        wake_reader, wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self.selector.register(wake_reader, selectors.EVENT_READ, lambda: os.read(wake_reader, 4096))
-        signal.signal(signal.SIGTERM, self._on_terminate)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # a handler is needed to wake the selector
-        for number in (signal.SIGINT, signal.SIGHUP):  # the controller handles Ctrl-C and the end of a session
-            signal.signal(number, signal.SIG_IGN)
-        signal.set_wakeup_fd(wake_writer)
+        self.machine.wake_by_signals(self.selector, self.terminate)
         importlib.import_module("hmac")  # ranks need it to join; forked ranks inherit the import
         gc.freeze()
         try:
-            while not self.ending:
-                self._turn()
-            self.outbox.close()  # the node is lost with all its jobs; the end of a rank would report only one job
-            if self.node:
-                self.node.jobs.end("the agent ends")
-                while self.node.jobs.ranks:
-                    self._turn()
-            self.lines.flush()
+            while not self.ended:
+                self.turn(world.current().wait(self.selector, self.due()))
         finally:
-            remove_tables(self.sockets)
-            shutil.rmtree(self.sockets, ignore_errors=True)
-            self._clean_up()
+            self.clean_up()
 
-    def _clean_up(self) -> None:
-        """Remove the files that killed agents left on this machine."""
+    def clean_up(self) -> None:
+        """Remove the private folder, and the files that killed agents left on this machine."""
+        self.machine.remove_private_folder(self.sockets)
+        self._remove_leftovers()
+
+    def _remove_leftovers(self) -> None:
         if self.cleans_up:
-            remove_leftovers(self.sockets.parent)
+            self.machine.remove_leftovers(self.sockets)
 
-    def _turn(self) -> None:
+    @property
+    def ended(self) -> bool:
+        """Whether all ranks have ended at the end of the agent."""
+        return self.leaving and not (self.node and self.node.jobs.ranks)
+
+    def due(self) -> float | None:
+        """Return the time of the next turn at the latest, `world.monotonic()`; None: at the next message."""
         connected = self.outbox.lines is not None
         due = [self.last_received + self.silence_s if connected else self.linger_until]
         due += [self.node.heartbeat_due, *self.node.jobs.due()] if self.node else []
-        for key, _ in wait(self.selector, min(due) if min(due) < NEVER else None):
+        return min(due) if min(due) < NEVER else None
+
+    def turn(self, ready: world.Ready) -> None:
+        """Process the descriptors that are ready, and everything that is due."""
+        for key, _ in ready:
             key.data()
-        now = time.monotonic()
+        now = world.monotonic()
+        connected = self.outbox.lines is not None
         if connected and (self.lines.closed or self.lines.broken or now >= self.last_received + self.silence_s):
             self._lose_controller()
         elif now >= self.linger_until:
             self.ending, self.linger_until = True, NEVER
         if self.node:
             self.node.tick()
+        if self.ending and not self.leaving:
+            self._leave()
 
-    def _on_terminate(self, number: int, frame: FrameType | None) -> None:
+    def _leave(self) -> None:
+        """End all ranks. The node is lost with all its jobs; the end of a rank would report only one job."""
+        self.leaving = True
+        self.outbox.close()
+        if self.node:
+            self.node.jobs.end("the agent ends")
+        self.lines.flush()
+
+    def terminate(self) -> None:
+        """End the agent at the next turn."""
         self.ending = True
 
     # Connections.
@@ -105,7 +115,7 @@ class Agent:
         """Process the messages that have arrived on a connection."""
         lines.flush()
         if lines is self.lines:
-            self.last_received = time.monotonic()
+            self.last_received = world.monotonic()
         for line in lines.receive():
             self._handle_line(line, lines)
         if lines.closed and lines is not self.lines:
@@ -116,14 +126,14 @@ class Agent:
             self.connections.remove(lines)
             lines.forget()
             for descriptor in {lines.reader, lines.writer}:
-                os.close(descriptor)
+                world.current().close(descriptor)
 
     def _lose_controller(self) -> None:
         """Stop the ranks and wait for another controller, or end. Without a launch so far, the agent ends."""
         if self.node and self.node.jobs.launches and self.linger_s and not self.ending:
             self.outbox.lines = None
             self._close(self.lines)
-            self.linger_until = time.monotonic() + self.linger_s
+            self.linger_until = world.monotonic() + self.linger_s
             self.node.heartbeat_due = NEVER
             self.node.jobs.stop()
         else:
@@ -132,10 +142,10 @@ class Agent:
 
     def _accept_controllers(self) -> None:
         """Accept other controllers on the socket of this agent. They may replace the current controller."""
-        listener = listen(self.sockets)
+        listener = self.machine.listen(self.sockets)
 
         def accept() -> None:
-            descriptor = listener.accept()[0].detach()
+            descriptor = listener.accept()
             self._connect(descriptor, descriptor)
 
         self.selector.register(listener, selectors.EVENT_READ, accept)
@@ -188,7 +198,7 @@ class Agent:
         if lines is self.lines:
             self.outbox.send("error", what=what, **fields)
         else:
-            lines.send({"type": "error", "time": time.monotonic(), "what": what, **fields})
+            lines.send({"type": "error", "time": world.monotonic(), "what": what, **fields})
 
     def _hello(self, fields: MessageFields, lines: Lines) -> None:
         """Set up the node, or accept another controller for it."""
@@ -206,15 +216,15 @@ class Agent:
         seen = fields.whole("seen", 0) if "seen" in fields else 0
         hold = fields.flag("hold") if "hold" in fields else False
         if self.node is None:
-            self.node = AgentNode(fields, self.selector, self.outbox, self.sockets)
+            self.node = AgentNode(fields, self.selector, self.outbox, self.sockets, self.machine)
             self.cleans_up = "host" not in fields or fields.flag("host")  # one agent of each machine
-            self._clean_up()
+            self._remove_leftovers()
         elif read_node(fields) != self.node.description:
             raise InputError("node or spool is not that of the first hello")
         if lines is not self.lines:
             self._close(self.lines)
             self.lines = self.outbox.lines = lines
-        self.last_received, self.linger_until = time.monotonic(), NEVER
+        self.last_received, self.linger_until = world.monotonic(), NEVER
         self.silence_s, self.linger_s = silence_s, linger_s
         self.outbox.keeping = linger_s > 0
         if linger_s and not self.listening:
@@ -230,7 +240,7 @@ class Agent:
             "hello",
             protocol=PROTOCOL,
             version=version(),
-            pid=os.getpid(),
+            pid=self.machine.pid(),
             sockets=str(self.sockets),
             attach=str(self.sockets / NAME) if self.listening else None,
             adopted=list(jobs.ranks),

@@ -17,13 +17,23 @@ ABSENT = "no agent listens at"
 """Beginning of the message of `join` if the agent has ended."""
 
 
-def listen(folder: Path) -> socket.socket:
-    """Return a non-blocking socket that listens in the private folder of the agent."""
-    server = socket.socket(socket.AF_UNIX)
-    server.bind(str(folder / NAME))
-    server.listen()
-    server.setblocking(False)
-    return server
+class Listener:
+    """A non-blocking socket that listens in the private folder of the agent."""
+
+    def __init__(self, folder: Path) -> None:
+        """Listen."""
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.bind(str(folder / NAME))
+        self._server.listen()
+        self._server.setblocking(False)
+
+    def fileno(self) -> int:
+        """Return the descriptor, which is readable when a controller connects."""
+        return self._server.fileno()
+
+    def accept(self) -> int:
+        """Return the descriptor of the next connection."""
+        return self._server.accept()[0].detach()
 
 
 def join(path: str) -> int | str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Collection, Iterable, Mapping
 
+from tracebed import world
 from tracebed.benchmarks.affinity import strays
 from tracebed.cpus import format_cpus
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
@@ -31,12 +31,12 @@ class Binding:
         ranks: job -> its rank on this node.
 
     Attributes:
-        due: time at which `tick` must be called, `time.monotonic()`.
+        due: time at which `tick` must be called, `world.monotonic()`.
     """
 
     def __init__(self, outbox: Outbox, ranks: Mapping[str, RankProcess]) -> None:
         self.outbox, self.ranks = outbox, ranks
-        self.due = time.monotonic() + CHECK_S
+        self.due = world.monotonic() + CHECK_S
         self._masks: dict[int, frozenset[int]] = {}
         """PID of a rank whose CPUs have changed -> its CPUs."""
         self._suspects: dict[int, dict[int, float]] = {}
@@ -50,7 +50,7 @@ class Binding:
         if _command(rank) == "rigid":
             mask |= frozenset(rank.launch.cpus)
         self._masks[rank.pid] = mask
-        self._check(rank, time.monotonic())
+        self._check(rank, world.monotonic())
 
     def forget(self, pid: int) -> None:
         """Forget a rank that has ended."""
@@ -59,7 +59,7 @@ class Binding:
 
     def tick(self) -> None:
         """Check all ranks, if it is time."""
-        now = time.monotonic()
+        now = world.monotonic()
         if now >= self.due:
             self.due = now + CHECK_S
             for rank in self.ranks.values():

@@ -10,9 +10,9 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import time
 from collections.abc import Sequence
 
+from tracebed import world
 from tracebed.cpus import format_cpus
 from tracebed.errors import TestbedError
 
@@ -32,7 +32,7 @@ def claim_cpus(cpus: Sequence[int], wait_s: float = CLAIM_S) -> list[socket.sock
     Raises:
         TestbedError: another process has claimed some of the CPUs.
     """
-    until = time.monotonic() + wait_s
+    until = world.monotonic() + wait_s
     claims = []
     taken = list(cpus)
     while taken:
@@ -43,13 +43,13 @@ def claim_cpus(cpus: Sequence[int], wait_s: float = CLAIM_S) -> list[socket.sock
             else:
                 refused.append(cpu)
         taken = refused
-        if taken and time.monotonic() >= until:
+        if taken and world.monotonic() >= until:
             for claim in claims:
                 claim.close()
             what = f"another replay computes on the CPUs {format_cpus(taken)}"
             raise TestbedError(what, hint="wait until it ends, or use an inventory with other CPUs", transient=True)
         if taken:
-            time.sleep(0.05)
+            world.sleep(0.05)
     return claims
 
 

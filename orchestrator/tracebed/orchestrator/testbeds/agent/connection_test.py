@@ -7,7 +7,7 @@ import socket
 import threading
 from typing import Any
 
-from tracebed.benchmarks.rank import Mailbox
+from tracebed.benchmarks.lines import Mailbox
 from tracebed.orchestrator.testbeds.agent.launching import bindable, connectable
 from tracebed.orchestrator.testbeds.agent.messages import MessageFields
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tracebed import world
 from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.errors import TracebedError
 
@@ -69,7 +70,7 @@ def node_facts(spool: Path) -> dict[str, Any]:
         "load": list(os.getloadavg()),
         "pressure": {name: _pressure(name) for name in ("cpu", "io", "memory")},
         "uptime_s": time.clock_gettime(time.CLOCK_BOOTTIME),
-        "clock_s": time.time(),
+        "clock_s": world.time(),
     }
 
 

@@ -6,11 +6,11 @@ import contextlib
 import os
 import selectors
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tracebed import world
 from tracebed.benchmarks.clock import Pauses, SteadyClock
 from tracebed.benchmarks.lines import Lines, decode
 from tracebed.benchmarks.program import Launch
@@ -18,12 +18,12 @@ from tracebed.cpus import parse_cpus
 from tracebed.errors import InputError, TracebedError
 from tracebed.orchestrator.testbeds.agent.binding import Binding
 from tracebed.orchestrator.testbeds.agent.launching import RELAYED, NodeDescription, read_launch
+from tracebed.orchestrator.testbeds.agent.machine import Machine
 from tracebed.orchestrator.testbeds.agent.masks import Masks
 from tracebed.orchestrator.testbeds.agent.messages import LONGEST_S, MessageFields
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
-from tracebed.orchestrator.testbeds.agent.processes import RankProcess, any_changed, fork_rank
+from tracebed.orchestrator.testbeds.agent.processes import RankProcess
 from tracebed.orchestrator.testbeds.agent.relay import Relays
-from tracebed.orchestrator.testbeds.agent.spool import table_path
 
 HALT_S = 60.0
 """Time after which a rank that was stopped from outside is continued, s: other ranks may wait for its CPUs."""
@@ -39,24 +39,33 @@ class RankManager:
         outbox: the events of the agent.
         node: the node.
         sockets: the private folder of the agent.
+        machine: the machine of the node.
     """
 
-    def __init__(self, selector: selectors.BaseSelector, outbox: Outbox, node: NodeDescription, sockets: Path) -> None:
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        outbox: Outbox,
+        node: NodeDescription,
+        sockets: Path,
+        machine: Machine,
+    ) -> None:
         """Start without ranks, and create the table of the CPUs. Raises TestbedError if it cannot be created."""
         self.selector, self.outbox, self.node, self.sockets = selector, outbox, node, sockets
+        self.machine = machine
         self.ranks: dict[str, RankProcess] = {}
         """Job -> its rank on this node."""
         self.binding = None if node.emulated else Binding(outbox, self.ranks)
-        self.masks = Masks(outbox, table_path(sockets), node.cpus, self.ranks, self._report_resized)
+        self.masks = Masks(outbox, machine.table_path(sockets), node.cpus, self.ranks, self._report_resized)
         self.relays = Relays(selector, outbox, node.name)
         self.pauses = Pauses()
         self.stopped_at: float | None = None
-        """Time at which the ranks were stopped, `time.monotonic()`; None: they run."""
+        """Time at which the ranks were stopped, `world.monotonic()`; None: they run."""
         self.launches = 0
         """Number of launches so far."""
 
     def due(self) -> Iterator[float]:
-        """Yield the times at which `tick` must be called, `time.monotonic()`."""
+        """Yield the times at which `tick` must be called, `world.monotonic()`."""
         yield from (rank.kill_at for rank in self.ranks.values() if rank.kill_at is not None)
         yield from (rank.continue_at for rank in self.ranks.values() if rank.continue_at is not None)
         if self.binding and self.ranks:
@@ -65,11 +74,11 @@ class RankManager:
     def tick(self) -> None:
         """Report the ranks that have ended or stopped, and kill the ranks that ignored SIGTERM."""
         self._reap()
-        now = time.monotonic()
+        now = world.monotonic()
         for rank in self.ranks.values():
             if rank.continue_at is not None and now >= rank.continue_at:
                 rank.continue_at = None
-                os.kill(rank.pid, signal.SIGCONT)
+                rank.signal(signal.SIGCONT)
             if rank.kill_at is not None and now >= rank.kill_at:
                 rank.kill_at = None
                 rank.signal(signal.SIGKILL)
@@ -133,12 +142,12 @@ class RankManager:
     @property
     def stopped_s(self) -> float:
         """The time for which the ranks have been stopped, s; 0: they run."""
-        return 0.0 if self.stopped_at is None else time.monotonic() - self.stopped_at
+        return 0.0 if self.stopped_at is None else world.monotonic() - self.stopped_at
 
     def stop(self) -> None:
         """Stop the processes of all ranks, unless they are stopped."""
         if self.stopped_at is None:
-            self.stopped_at = time.monotonic()
+            self.stopped_at = world.monotonic()
             for rank in self.ranks.values():
                 rank.signal(signal.SIGSTOP)
 
@@ -164,7 +173,7 @@ class RankManager:
 
     def _fork(self, launch: Launch) -> None:
         pinned = None if self.node.emulated else self.node.cpus
-        rank = fork_rank(launch, pinned, lambda pid: self.masks.prepare(pid, launch.cpus))
+        rank = self.machine.fork(launch, pinned, lambda pid: self.masks.prepare(pid, launch.cpus))
         control = rank.control.fileno()
         rank.lines = Lines(self.selector, control, control, lambda: self._from_rank(rank))
         self.ranks[launch.job] = rank
@@ -194,12 +203,12 @@ class RankManager:
 
     def _reap(self) -> None:
         """Report each rank whose process has ended, or was stopped or continued from outside."""
-        if not any_changed():  # one call, however many ranks run
+        if not self.machine.any_changed():  # one call, however many ranks run
             return
         for job, rank in list(self.ranks.items()):
-            pid, status, usage = os.wait4(rank.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
-            if not pid:
+            if (change := self.machine.change_of(rank.pid)) is None:
                 continue
+            status = change.status
             if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
                 self._note_halt(rank, stopped=os.WIFSTOPPED(status))
                 continue
@@ -208,11 +217,11 @@ class RankManager:
             rank.control.close()
             del self.ranks[job]
             if self.binding:
-                self.binding.forget(pid)
+                self.binding.forget(rank.pid)
             self.relays.forget(job)
             if rank.launch.clock:
                 with contextlib.closing(SteadyClock(rank.launch.clock)) as clock:
-                    clock.forget(pid)
+                    clock.forget(rank.pid)
             if rank.launch.leader and isinstance(rank.launch.address, str):
                 Path(rank.launch.address).unlink(missing_ok=True)
             code = os.waitstatus_to_exitcode(status)
@@ -225,16 +234,16 @@ class RankManager:
                 reason=reason,
                 exit_code=code,
                 units_done=rank.units_done(),
-                cpu_s=usage.ru_utime + usage.ru_stime,
+                cpu_s=change.cpu_s,
                 termination_s=rank.termination_s(),
                 done=rank.finished.get("time"),
                 **{name: rank.finished.get(name) for name in OF_RANK},
             )
-            self.masks.ended(pid)
+            self.masks.ended(rank.pid)
 
     def _note_halt(self, rank: RankProcess, *, stopped: bool) -> None:
         """Report that a rank was stopped, or continued, unless this agent has stopped it."""
-        now = time.monotonic()
+        now = world.monotonic()
         if stopped and rank.halted_at is None and self.stopped_at is None:
             rank.halted_at, rank.continue_at = now, now + HALT_S
             self.outbox.send("halted", job=rank.launch.job, rank=rank.launch.rank, halted_s=None)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tracebed import world
 from tracebed.benchmarks.clock import Pauses
 from tracebed.benchmarks.program import Address, Launch, Program
 from tracebed.cpus import format_cpus, parse_cpus
@@ -87,7 +87,7 @@ def read_launch(message: Mapping[str, Any], node: NodeDescription, own: Path, pa
         clock=clock,
         table=table,
         pauses=pauses,
-        received=time.monotonic(),
+        received=world.monotonic(),
     )
 
 

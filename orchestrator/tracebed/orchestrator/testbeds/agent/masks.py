@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tracebed import world
 from tracebed.benchmarks.clock import SteadyClock
 from tracebed.benchmarks.drom import Administrator, CpuMasks
 from tracebed.benchmarks.node_table import NodeTable, TableLostError, start_of
@@ -74,7 +74,7 @@ class Masks:
         rank.last_mask = (request, cpus)
         rank.pending_masks.append(pending)
         if result is DromResult.SUCCESS:  # the rank holds these CPUs already, or has not started
-            message = {"type": "resized", "time": time.monotonic(), "cpus": format_cpus(cpus), "iteration": None}
+            message = {"type": "resized", "time": world.monotonic(), "cpus": format_cpus(cpus), "iteration": None}
             message |= {"seen": pending.time, "decided": pending.time, "applied": pending.time}
             self.send(rank, self.answer(rank, message))
         self.ring()
@@ -158,6 +158,6 @@ class Masks:
 def _now(rank: RankProcess) -> float:
     """Return the time of the clock by which the rank reports times."""
     if rank.launch.clock is None:
-        return time.monotonic()
+        return world.monotonic()
     with contextlib.closing(SteadyClock(rank.launch.clock)) as clock:
         return clock.now()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Sequence
 
+from tracebed import world
 from tracebed.benchmarks.kernels import Kernel, work_rates
 
 CoreRates = list[list[tuple[float, float]]]
@@ -49,10 +49,10 @@ def core_rates(
         os.sched_setaffinity(0, [cpu])
         first, count = 0, 1
         while not finished.is_set():
-            begun = time.monotonic()
+            begun = world.monotonic()
             neighbor(first, count)
             first += count
-            if time.monotonic() - begun < CHUNK_S / 2:
+            if world.monotonic() - begun < CHUNK_S / 2:
                 count *= 2
 
     with ThreadPoolExecutor(len(cpus) + len(others)) as pool:

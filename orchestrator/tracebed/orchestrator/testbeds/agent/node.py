@@ -7,24 +7,23 @@ import os
 import selectors
 import socket
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
+from tracebed import world
 from tracebed.benchmarks.kernels import calibrate, kernel_name
-from tracebed.benchmarks.rank import Mailbox
+from tracebed.benchmarks.lines import Mailbox
 from tracebed.cpus import LARGEST_NODE, parse_cpus
 from tracebed.errors import InputError
 from tracebed.orchestrator.testbeds.agent.claims import claim_cpus
-from tracebed.orchestrator.testbeds.agent.connection_test import ConnectionTest
-from tracebed.orchestrator.testbeds.agent.facts import machine_facts, node_facts
+from tracebed.orchestrator.testbeds.agent.facts import node_facts
 from tracebed.orchestrator.testbeds.agent.jobs import RankManager
 from tracebed.orchestrator.testbeds.agent.launching import NodeDescription
+from tracebed.orchestrator.testbeds.agent.machine import Machine
 from tracebed.orchestrator.testbeds.agent.measuring import core_rates
 from tracebed.orchestrator.testbeds.agent.messages import LONGEST_S, MessageFields
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
-from tracebed.orchestrator.testbeds.agent.sampling import Sampler
-from tracebed.orchestrator.testbeds.agent.spool import make_spool, plain_name
+from tracebed.orchestrator.testbeds.agent.spool import plain_name
 
 NEVER = float("inf")
 
@@ -37,9 +36,17 @@ class AgentNode:
         selector: the selector of the agent.
         outbox: the events of the agent.
         sockets: the private folder of the agent.
+        machine: the machine of the node.
     """
 
-    def __init__(self, fields: MessageFields, selector: selectors.BaseSelector, outbox: Outbox, sockets: Path) -> None:
+    def __init__(
+        self,
+        fields: MessageFields,
+        selector: selectors.BaseSelector,
+        outbox: Outbox,
+        sockets: Path,
+        machine: Machine,
+    ) -> None:
         """Claim the CPUs of the node, pin this process to them, and measure their rate if that is requested.
 
         Raises:
@@ -48,20 +55,20 @@ class AgentNode:
         """
         self.description = read_node(fields)
         calibrated, with_host = fields.flag("calibrate"), "host" not in fields or fields.flag("host")
-        make_spool(self.description.spool)
-        self.selector, self.outbox = selector, outbox
+        machine.make_spool(self.description.spool)
+        self.selector, self.outbox, self.machine = selector, outbox, machine
         self.claims: list[socket.socket] = []
         if not self.description.emulated:
             self.claims = claim_cpus(self.description.cpus)
             os.sched_setaffinity(0, self.description.cpus)
         self.rate = self._rate() if calibrated and not self.description.emulated else None
         """Units of work per second of CPU time of a CPU; None: not measured."""
-        self.sampler = Sampler(() if self.description.emulated else self.description.cpus, host=with_host)
-        self.host = (machine_facts() if with_host else {}) | (
+        self.sampler = machine.sampler(() if self.description.emulated else self.description.cpus, host=with_host)
+        self.host = (machine.facts() if with_host else {}) | (
             {} if self.description.emulated else {"kernel_of_jobs": kernel_name()}
         )
-        self.jobs = RankManager(selector, outbox, self.description, sockets)
-        self.connection_test = ConnectionTest(selector, outbox)
+        self.jobs = RankManager(selector, outbox, self.description, sockets, machine)
+        self.connection_test = machine.connection_test(selector, outbox)
         self.heartbeat_s = self.heartbeat_due = NEVER
         self.ping: dict[str, float] | None = None
         """The last `ping` since the last heartbeat."""
@@ -71,12 +78,12 @@ class AgentNode:
     def set_heartbeat(self, seconds: float) -> None:
         """Send a heartbeat every `seconds` s from now on."""
         self.heartbeat_s = seconds
-        self.heartbeat_due = time.monotonic() + seconds
+        self.heartbeat_due = world.monotonic() + seconds
 
     def tick(self) -> None:
         """Report ranks that have ended, and send a heartbeat if it is due."""
         self.jobs.tick()
-        now = time.monotonic()
+        now = world.monotonic()
         if now >= self.heartbeat_due:
             late = now - self.heartbeat_due
             self.heartbeat_due = now + self.heartbeat_s
@@ -84,7 +91,9 @@ class AgentNode:
 
     def _beat(self, **fields: Any) -> None:
         with contextlib.suppress(OSError):
-            os.utime(self.description.spool)  # blocks if the disk hangs: a node whose jobs cannot write must be silent
+            self.machine.touch(
+                self.description.spool
+            )  # blocks if the disk hangs: a node whose jobs cannot write must be silent
         ranks = self.jobs.ranks.values()
         commands = [rank.pid for rank in ranks if rank.launch.program.command]
         sample = self.sampler.sample([rank.pid for rank in ranks], commands)
@@ -96,7 +105,7 @@ class AgentNode:
 
     def echo(self, fields: MessageFields) -> None:
         """Keep a `ping` for the next heartbeat."""
-        self.ping = {"sent": fields.number("time", -LONGEST_S, LONGEST_S), "received": time.monotonic()}
+        self.ping = {"sent": fields.number("time", -LONGEST_S, LONGEST_S), "received": world.monotonic()}
 
     def facts(self, message: dict[str, Any]) -> None:
         """Send the facts of the node."""

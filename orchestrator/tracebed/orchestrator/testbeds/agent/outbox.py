@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from typing import Any
 
+from tracebed import world
 from tracebed.benchmarks.lines import Lines
 
 KEPT = 100_000
@@ -26,7 +26,7 @@ class Outbox:
 
     def send(self, type: str, **fields: Any) -> None:
         """Send a numbered event."""
-        self.forward({"type": type, "time": time.monotonic(), **fields})
+        self.forward({"type": type, "time": world.monotonic(), **fields})
 
     def forward(self, event: dict[str, Any]) -> None:
         """Send a numbered event that already has its time."""
@@ -40,7 +40,7 @@ class Outbox:
     def send_unnumbered(self, type: str, **fields: Any) -> None:
         """Send an event without a number, if a controller is connected."""
         if self.lines is not None:
-            self.lines.send({"type": type, "time": time.monotonic(), **fields})
+            self.lines.send({"type": type, "time": world.monotonic(), **fields})
 
     def confirm(self, number: int | None) -> None:
         """Discard the events up to `number`: the controller has recorded them."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 import signal
 import socket
 import ssl
@@ -12,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
+from tracebed import world
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds.docker.engine import TIMEOUT_S, Engine
 from tracebed.orchestrator.testbeds.pump import Pump, SocketConnection
@@ -73,7 +73,7 @@ class ExecChannel:
         on_end: Callable[[], None],
     ) -> None:
         self._engine, self._container, self._on_end = engine, container, on_end
-        self._mark = secrets.token_hex(8)
+        self._mark = world.token_hex(8)
         self._status: int | None = None
         self._ended = False
         api = engine.client.api

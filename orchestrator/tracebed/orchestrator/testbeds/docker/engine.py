@@ -10,13 +10,13 @@ import socket
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
+from tracebed import world
 from tracebed.errors import InputError, TestbedError
 
 if TYPE_CHECKING:
@@ -249,8 +249,8 @@ def _echo(process: subprocess.Popen[bytes]) -> bool:
     import select
 
     assert process.stdin is not None and process.stdout is not None
-    until = time.monotonic() + TUNNEL_S
+    until = world.monotonic() + TUNNEL_S
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(b"\n")
-    ready, _, _ = select.select([process.stdout], [], [], max(0.0, until - time.monotonic()))
+    ready, _, _ = select.select([process.stdout], [], [], max(0.0, until - world.monotonic()))
     return bool(ready and process.stdout.read(1))

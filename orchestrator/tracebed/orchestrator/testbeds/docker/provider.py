@@ -10,7 +10,6 @@ import contextlib
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel
 
+from tracebed import world
 from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds.agent.claims import SPACE, claim_cpus
@@ -325,15 +325,15 @@ class DockerProvider:
         """
         if found := self._find():
             self.on_step(f"removing {len(found)} containers")
-        until = time.monotonic() + REMOVAL_S
+        until = world.monotonic() + REMOVAL_S
         while True:
             try:
                 self._remove_once(pool)
                 break
             except TestbedError:
-                if time.monotonic() >= until:
+                if world.monotonic() >= until:
                     raise
-                time.sleep(0.2)
+                world.sleep(0.2)
         self._containers = {}
 
     def _remove_once(self, pool: ThreadPoolExecutor) -> None:

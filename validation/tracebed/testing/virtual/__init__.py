@@ -1,0 +1,12 @@
+"""A virtual testbed: the controller and the agents of tracebed in virtual time, against simulated machines.
+
+The code of the controller and of the agents is the code that replays on real nodes. Simulated are what surrounds it
+(`tracebed.world`) and the processes of jobs:
+
+- `kernel`: virtual time, processes with clocks of their own, and the threads of the controller.
+- `descriptors`: pipes with latency, and selectors.
+- `machine`: a node, and the agents on it.
+- `ranks`: the processes of jobs.
+- `provider`: the provider `virtual`, by which an inventory names virtual nodes.
+- `faults`, `scenario`, `invariants`, `shrinking`: faults drawn from a seed, and what must hold in spite of them.
+"""

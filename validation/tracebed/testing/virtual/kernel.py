@@ -1,0 +1,307 @@
+"""Virtual time: a heap of events, processes with clocks of their own, and a world in which code can live.
+
+The controller is the code that runs inside `with world.using(VirtualWorld(...))`. Whenever it waits, the next events
+are simulated. Its background calls are threads, of which only one runs at a time, so that a seed gives one course of
+events. Agents and the processes of jobs are made of events.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+import selectors
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tracebed.testing.virtual.descriptors import Descriptors, Process, VirtualSelector
+from tracebed.world import Call, Ready, World
+
+SHARED = Path("/dev/shm")
+EPOCH_S = 1.7e9
+"""Wall time at the start, s since 1970."""
+THREAD_S = 2e-4
+"""Time until a thread begins, s."""
+CALL_S = 2e-6
+"""Time that the controller takes between two calls, s. Time that stood still could not reach a due time."""
+STALL_S = 1e7
+"""Virtual time after which a simulation without an end is given up, s."""
+
+
+class Killed(BaseException):
+    """The process was killed. Its code must not catch this exception."""
+
+
+class StalledError(AssertionError):
+    """A process waits although no event is left, or for longer than `STALL_S`."""
+
+
+class VirtualThread:
+    """A background call of the controller: a thread that runs only while it has the baton."""
+
+    def __init__(self, world: VirtualWorld, call: Call, process: Process) -> None:
+        self._world, self._call, self.process = world, call, process
+        self.baton = threading.Semaphore(0)
+        self.over = self.scheduled = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self.baton.acquire()
+        try:
+            if self.process.alive:
+                self._call()
+        except Killed:
+            pass
+        finally:
+            self.over = True
+            self._world.hub.release()
+
+    def wake(self, after_s: float = 0.0) -> None:
+        """Let the thread continue, unless that is scheduled already."""
+        if not self.scheduled and not self.over:
+            self.scheduled = True
+            self._world.after(after_s, self.resume)
+
+    def resume(self) -> None:
+        """Let the thread run until it waits or ends."""
+        if self.over:
+            return
+        self.scheduled = False
+        world = self._world
+        before = world.process, world.thread
+        world.process, world.thread = self.process, self
+        self.baton.release()
+        world.hub.acquire()
+        world.process, world.thread = before
+
+    def park(self) -> None:
+        """Wait until the thread is resumed. Raises Killed if its process was killed meanwhile."""
+        self._world.hub.release()
+        self.baton.acquire()
+        if not self.process.alive:
+            raise Killed
+
+    def is_alive(self) -> bool:
+        """Return whether the call has not ended."""
+        return not self.over
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for the end of the call."""
+        until = None if timeout is None else self._world.monotonic() + timeout
+        self._world.wait_for(lambda: self.over, until)
+
+
+class VirtualWorld(Descriptors, World):
+    """A virtual world.
+
+    Args:
+        seed: the seed of everything that is drawn.
+
+    Attributes:
+        folder: folder in memory for the tables of CPUs, which is removed with this object.
+        nodes: the virtual nodes, by name.
+        jobs: the running jobs, by the key of the connections between their ranks.
+        observers: functions that are called with what happens to processes of jobs: an event, the rank, and more.
+        now: virtual time, s.
+        draw: the random numbers of the simulation.
+        process: the process that runs now.
+        thread: the thread that runs now; None: the main thread of the controller, or an event.
+        controller: the process of the controller.
+        calls: number of calls by the controller so far at which it can be killed or interrupted.
+        on_call: called at each of them with their number; it may raise Killed or another exception.
+        wall_steps: sum of the steps of the wall clock, s.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.now = 0.0
+        self._scratch = tempfile.TemporaryDirectory(prefix="tracebed-virtual-", dir=SHARED if SHARED.is_dir() else None)
+        self.folder = Path(self._scratch.name)
+        self.draw = random.Random(seed)
+        self._secrets = random.Random(seed + 1)
+        self._events: list[tuple[float, int, Call]] = []
+        self._number = 0
+        self._pid = 1000
+        self.hub = threading.Semaphore(0)
+        self.controller = self.process = self.new_process(5000.0)
+        self.thread: VirtualThread | None = None
+        self.threads: list[VirtualThread] = []
+        self.calls = 0
+        self.on_call: Callable[[int], None] | None = None
+        self.wall_steps = 0.0
+        self.nodes: dict[str, Any] = {}
+        self.jobs: dict[str, Any] = {}
+        self.observers: list[Callable[..., None]] = []
+        self.boot = "00000000-0000-4000-8000-000000000001"
+        self.starts: dict[int, int] = {}
+        """Process of a job that runs -> its start, in clock ticks."""
+
+    # -- events ----------------------------------------------------------------------------------------------------
+
+    def after(self, seconds: float, call: Call) -> None:
+        """Schedule a call `seconds` s from now."""
+        self._number += 1
+        heapq.heappush(self._events, (self.now + seconds, self._number, call))
+
+    def step(self, limit: float) -> bool:
+        """Simulate the next event if it is not after `limit`. Otherwise, move time to `limit`, and return False."""
+        if self._events and self._events[0][0] <= limit:
+            at, _, call = heapq.heappop(self._events)
+            if at > self.now:
+                self.now = at
+            call()
+            return True
+        if limit == math.inf or self.now > STALL_S:
+            raise StalledError(f"nothing is left to happen at {self.now:.3f} s, but a process waits")
+        self.now = max(self.now, limit)
+        return False
+
+    def wait_for(self, ready: Callable[[], Any], until: float | None) -> None:
+        """Simulate until `ready()`, or until the clock of the process is `until`."""
+        limit = math.inf if until is None else self.process.at(until)
+        if self.thread is None:
+            while not ready() and self.now < limit:
+                self.step(limit)
+                if not self.process.alive:
+                    raise Killed
+            return
+        thread = self.thread
+        while not ready() and self.now < limit:
+            thread.wake(min(limit - self.now, 0.05))  # a thread of the controller looks again
+            thread.park()
+
+    def observe(self, what: str, *facts: Any) -> None:
+        """Tell the observers what has happened."""
+        for observer in self.observers:
+            observer(what, *facts)
+
+    @contextmanager
+    def running(self, process: Process) -> Iterator[None]:
+        """Let `process` run while the block runs."""
+        before, self.process = self.process, process
+        try:
+            yield
+        finally:
+            self.process = before
+
+    def new_process(self, offset_s: float = 0.0, rate: float = 1.0) -> Process:
+        """Return a process with the next ID."""
+        self._pid += 1
+        return Process(self._pid, offset_s, rate)
+
+    def checkpoint(self) -> None:
+        """Count a call by the controller, at which it may be killed or interrupted."""
+        process = self.process
+        if not process.alive:
+            raise Killed
+        if process is self.controller:
+            self.calls += 1
+            self.now += CALL_S
+            if self.on_call is not None:
+                self.on_call(self.calls)
+
+    def kill_controller(self) -> None:
+        """Kill the controller. Its descriptors are closed, and its code ends by `Killed` as soon as it runs."""
+        self.controller.alive, self.on_call = False, None
+        self.close_all()
+        for thread in self.threads:
+            thread.wake()
+        self.threads = []
+
+    def restart_controller(self) -> None:
+        """Start another controller on the same machine."""
+        self.controller = self.process = self.new_process(self.controller.offset_s)
+        self.thread, self.on_call = None, None
+
+    def reboot(self) -> None:
+        """Restart the machine of the controller: the monotonic clock begins again."""
+        self.boot = f"{self.boot[:-12]}{int(self.boot[-12:]) + 1:012d}"
+        self.controller.offset_s = 20.0 - self.now
+
+    # -- the world -------------------------------------------------------------------------------------------------
+
+    def monotonic(self) -> float:
+        """Return the monotonic time of the process that runs."""
+        return self.process.clock(self.now)
+
+    def time(self) -> float:
+        """Return the wall time."""
+        return EPOCH_S + self.now + self.wall_steps
+
+    def process_time(self) -> float:
+        """Return an amount of CPU time that grows with the virtual time."""
+        return self.now / 100
+
+    def sleep(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        self.checkpoint()
+        self.wait_for(lambda: False, self.monotonic() + seconds)
+        self.checkpoint()
+
+    def token_bytes(self, count: int) -> bytes:
+        """Return bytes drawn from the seed."""
+        self.checkpoint()
+        return self._secrets.randbytes(count)
+
+    def uniform(self, low: float, high: float) -> float:
+        """Return a number drawn from the seed."""
+        return self.draw.uniform(low, high)
+
+    def wait(self, selector: selectors.BaseSelector, until: float | None) -> Ready:
+        """Simulate until a descriptor is ready or the clock of the process is `until`."""
+        assert isinstance(selector, VirtualSelector)
+        self.checkpoint()
+        self.wait_for(selector.any_ready, until)
+        self.checkpoint()
+        return selector.select()
+
+    def start(self, call: Call, name: str) -> VirtualThread:
+        """Carry out a call in the background."""
+        thread = VirtualThread(self, call, self.process)
+        self.threads = [other for other in self.threads if not other.over]
+        self.threads.append(thread)
+        thread.wake(THREAD_S)
+        return thread
+
+    def pid(self) -> int:
+        """Return the ID of the process that runs."""
+        return self.process.pid
+
+    def start_of(self, pid: int) -> int | None:
+        """Return the start of a process of a job."""
+        return self.starts.get(pid)
+
+    def boot_id(self) -> str | None:
+        """Return the identity of the kernel of the controller's machine."""
+        return self.boot
+
+    # -- disk ------------------------------------------------------------------------------------------------------
+
+    def database(self, path: Path) -> sqlite3.Connection:
+        """Open a database whose transactions are calls at which the controller can be killed."""
+        connection = sqlite3.connect(path, isolation_level=None, factory=_Connection, check_same_thread=False)
+        assert isinstance(connection, _Connection)
+        connection.before = self.checkpoint
+        return connection
+
+    def pwrite(self, descriptor: int, data: bytes, offset: int) -> int:
+        """Write to a file."""
+        self.checkpoint()
+        return super(Descriptors, self).pwrite(descriptor, data, offset)
+
+
+class _Connection(sqlite3.Connection):
+    """A connection that calls `before` around each transaction."""
+
+    before: Call
+
+    def execute(self, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
+        if sql in ("BEGIN", "COMMIT"):
+            self.before()
+        return super().execute(sql, parameters)

@@ -1,0 +1,158 @@
+"""The provider `virtual`: nodes in a virtual world. An inventory with it is replayed in virtual time."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from tracebed import world
+from tracebed.errors import InputError, TestbedError
+from tracebed.orchestrator.testbeds.agent.attaching import ABSENT
+from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
+from tracebed.orchestrator.testbeds.settings import ProviderSettings
+from tracebed.testing.virtual.descriptors import Descriptor
+from tracebed.testing.virtual.kernel import VirtualWorld
+from tracebed.testing.virtual.machine import VirtualAgent, VirtualNode
+from tracebed.testing.virtual.ranks import Times
+
+RUN_S = 0.15
+"""Time until an agent has been started, or the connection has been refused, s."""
+END_S = 0.05
+"""Time until the exit status of an agent is known, or an agent is killed, s."""
+
+
+class VirtualSettings(ProviderSettings):
+    """The keys of a group of virtual nodes."""
+
+    seed: Annotated[int, Field(ge=0)] = 1
+    """Seed of the times and of the faults."""
+    latency_s: Annotated[float, Field(ge=0, le=60)] = 2e-4
+    """Mean latency of the network between the controller and the nodes, s."""
+    launch_s: Annotated[float, Field(ge=0, le=3600)] = Times.launch_s
+    """Median time until a process of a job is ready, s."""
+    faults: Annotated[int, Field(ge=0, le=100_000)] = 0
+    """Number of faults in the replay: agents that are killed, nodes that are lost and return, and the like."""
+
+
+class VirtualChannel:
+    """A command on a virtual node: an agent, or one that attaches to an agent."""
+
+    def __init__(self, node: VirtualNode, end: Descriptor, agent: VirtualAgent | None, *, attached: str | None) -> None:
+        self._node, self._end, self._agent, self._attached = node, end, agent, attached
+        self.reader = self.writer = end.fd
+        self._closed = False
+
+    def poll(self) -> int | None:
+        """Return the exit status; None: the command runs, or its status is unknown."""
+        if self._agent is None:
+            return 1
+        if self._attached is not None:
+            return 0 if self._end.incoming is None or self._end.incoming.ended else None
+        return None if self._agent.alive or not self._node.up else self._agent.status
+
+    def exit_reason(self) -> str:
+        """Return how the command ended."""
+        world.sleep(END_S)
+        if self._agent is None:
+            return f"ended with status 1: {ABSENT} {self._attached}"
+        status = self.poll()
+        if status is None:
+            return "closed its output"
+        return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+
+    def close(self) -> None:
+        """Close the input of the command."""
+        outgoing = self._end.outgoing
+        if not self._closed and outgoing is not None and not outgoing.broken:
+            self._closed = True
+            outgoing.put(None)
+
+    def kill(self) -> None:
+        """Kill the command if the node can be reached, and release the descriptor."""
+        if self._attached is None and self._agent is not None and self._node.up and self._agent.alive:
+            world.sleep(END_S)
+            if self._node.up:
+                self._agent.kill()
+        world.current().close(self._end.fd)
+
+
+class VirtualProvider:
+    """Virtual nodes. They need no preparation."""
+
+    name = "virtual"
+    Settings = VirtualSettings
+    shared = False
+    fan_out = 4
+    made = False
+
+    def __init__(self, group: Group, folder: Path, on_step: Callable[[str], None]) -> None:
+        """Find the nodes in the virtual world, or make them.
+
+        Raises:
+            InputError: this process does not live in a virtual world, or a node is not emulated.
+        """
+        here = world.current()
+        if not isinstance(here, VirtualWorld):
+            hint = "replay on them: `tracebed replay --inventory`"
+            raise InputError("virtual nodes exist only in a replay", where=f"group {group.name}", hint=hint)
+        self.world, self.folder = here, folder
+        settings = group.settings
+        assert isinstance(settings, VirtualSettings)
+        for node in group.nodes:
+            if not node.emulated:
+                hint = "set `emulated: true`: nothing is computed on it"
+                raise InputError("a virtual node has no CPUs", where=f"node {node.name}", hint=hint)
+            if node.name not in here.nodes:
+                here.nodes[node.name] = VirtualNode(here, node.name, node.cores, settings.latency_s, settings.launch_s)
+
+    @staticmethod
+    def make_world(inventory: Inventory) -> VirtualWorld:
+        """Return the world of a replay on `inventory`; the present one if it is virtual."""
+        here = world.current()
+        if isinstance(here, VirtualWorld):
+            return here
+        settings = inventory.groups[0].settings
+        assert isinstance(settings, VirtualSettings)
+        return VirtualWorld(settings.seed)
+
+    def up(self) -> None:
+        """Do nothing."""
+
+    def down(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def run(self, node: Node, arguments: Sequence[str]) -> VirtualChannel:
+        """Start an agent, or attach to one."""
+        world.sleep(RUN_S * self.world.draw.lognormvariate(0.0, 0.5))
+        host = self.world.nodes[node.name]
+        if not host.up:
+            raise TestbedError("the node cannot be reached", where=f"node {node.name}", transient=True)
+        here = self.world
+        end, other = here.connection(here.controller, None, host.latency_s)
+        if not arguments:
+            return VirtualChannel(host, end, host.start_agent(other), attached=None)
+        path = arguments[1]
+        agent = next((agent for agent in host.agents if agent.listens_at(path)), None)
+        if agent is None:
+            here.close(other.fd)
+        else:
+            agent.attach(other)
+        return VirtualChannel(host, end, agent, attached=path)
+
+    def spool(self, node: Node) -> str:
+        """Return the folder of the replay."""
+        return str(self.folder.absolute())
+
+    def fetch(self, node: Node, target: Path) -> None:
+        """Do nothing: jobs write no files."""
+
+    def bind(self, node: Node) -> str | None:
+        """Return the address of every virtual node."""
+        return "127.0.0.1"

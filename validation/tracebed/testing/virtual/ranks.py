@@ -1,0 +1,394 @@
+"""The processes of jobs in a virtual world: a model of what ranks do and report (`benchmarks.rank`, `malleable`).
+
+A rank starts, joins its leader, computes in iterations, and applies changes of members and of CPUs between two
+iterations. The work of a job is divided as by its program. A rank that is stopped, or holds no CPU, stops its job.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracebed.benchmarks.holding import HeldCpus
+from tracebed.benchmarks.lines import decode, encode
+from tracebed.benchmarks.program import Launch
+from tracebed.cpus import format_cpus
+from tracebed.orchestrator.testbeds.agent.processes import RankProcess
+
+if TYPE_CHECKING:
+    from tracebed.testing.virtual.machine import VirtualAgent
+
+STOPPED, CONTINUED = 0x137F, 0xFFFF
+"""The statuses with which `os.wait` reports a process that was stopped by SIGSTOP, or continued."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """The times of processes, s: medians of measured distributions (docs/explanation/virtual.md)."""
+
+    launch_s: float = 0.02
+    """From the fork of a rank until it listens or joins."""
+    join_s: float = 0.004
+    """Connection of a follower to its leader."""
+    exit_s: float = 0.004
+    """From the last message of a rank until its process has ended."""
+    resize_s: float = 0.003
+    """Application of a change of members."""
+    grain_s: float = 0.05
+    """An iteration."""
+
+
+class JobModel:
+    """A job that runs: its ranks, and how far its work is.
+
+    Attributes:
+        leader: its leader.
+        members: the names of the ranks that compute.
+        joined: name -> rank, of all ranks that have joined.
+        done: the share of the work that is done.
+        work_s: time in which the job has computed, s.
+    """
+
+    def __init__(self, leader: VirtualRank) -> None:
+        self.leader, self.world = leader, leader.world
+        self.members = list(leader.launch.members)
+        self.joined: dict[str, VirtualRank] = {}
+        self.done = self.work_s = 0.0
+        self.started = self.ended = False
+        self.pending: dict[str, Any] | None = None
+        self._since: float | None = None
+        self._lasts = 0.0
+        self._version = 0
+
+    # -- work ------------------------------------------------------------------------------------------------------
+
+    def _duration(self) -> float:
+        """Return the time of the whole work on the present members and CPUs, s."""
+        program = self.leader.launch.program
+        cores = sum(len(self.joined[name].cpus) for name in self.members)
+        overhead = program.overhead.get(str(len(self.members)), 0)
+        return (program.serial_units + overhead + program.parallel_units / max(1, cores)) / program.rate
+
+    def _computes(self) -> bool:
+        ranks = [self.joined.get(name) for name in self.members]
+        return self.started and not self.ended and all(rank is not None and rank.computes for rank in ranks)
+
+    def update(self) -> None:
+        """Count the work so far, and schedule the end of the rest. Call it after each change."""
+        now = self.world.now
+        if self._since is not None:
+            seconds, self._since = now - self._since, None
+            self.work_s += seconds
+            self.done = min(1.0, self.done + seconds / self._lasts) if self._lasts else 1.0
+        self._version += 1
+        if self._computes():
+            self._since, self._lasts, version = now, self._duration(), self._version
+            self.world.after((1 - self.done) * self._lasts, lambda: self._complete(version))
+
+    def _complete(self, version: int) -> None:
+        if version != self._version or self.ended:
+            return
+        self.update()
+        self.done, self.ended = 1.0, True
+        for rank in [*self.joined.values()]:
+            if rank is self.leader:
+                rank.finish("completed", "", planned_s=self.work_s, residual_s=1e-4)
+            else:
+                rank.later(rank.agent.node.latency_s, partial(rank.finish, "completed", ""))
+
+    # -- members ---------------------------------------------------------------------------------------------------
+
+    def join(self, rank: VirtualRank) -> None:
+        """Add a rank, and start the job or apply a change of members if it was the last one."""
+        self.joined[rank.name] = rank
+        if not self.started and all(name in self.joined for name in self.members):
+            self.started = True
+            self.leader.send("started", begun=self.leader.clock())
+            self.update()
+        self.apply()
+
+    def resize(self, request: dict[str, Any]) -> None:
+        """Accept a change of members."""
+        self.pending = {**request, "decided": self.leader.clock()}
+        self.leader.later(self.leader.grain() + self.leader.times.resize_s, self.apply)
+
+    def apply(self) -> None:
+        """Apply the pending change of members, unless a new member has not joined."""
+        request = self.pending
+        if request is None or not self.started or self.ended:
+            return
+        if not all(name in self.joined for name in request["members"]):
+            return
+        self.update()
+        self.pending = None
+        left = [name for name in self.members if name not in request["members"]]
+        self.members = list(request["members"])
+        for name in left:
+            rank = self.joined.pop(name)
+            rank.released = True
+            rank.later(rank.agent.node.latency_s, rank.leave)
+        self.update()
+        now = self.leader.clock()
+        members = {"request": request["request"], "members": self.members}
+        self.leader.send("resized", **members, decided=request["decided"], applied=now, iteration=1, stages={})
+
+    def lost(self, rank: VirtualRank) -> None:
+        """Process the end of a rank that was neither released nor has completed."""
+        if self.ended:
+            return
+        if rank is self.leader:
+            self.update()
+            self.ended = True
+            for other in self.joined.values():
+                if other is not rank:
+                    other.later(0.001, partial(other.finish, "failed", "lost the connection to the leader"))
+        elif rank.name in self.joined:
+            del self.joined[rank.name]
+            self.update()
+            self.leader.later(0.001, lambda: self.leader.finish("failed", f"lost rank {rank.name!r}"))
+
+
+class Handle(RankProcess):
+    """The agent's handle of a modelled rank."""
+
+    def __init__(self, rank: VirtualRank, control: Any) -> None:
+        super().__init__(rank.process.pid, rank.launch, control, Path("virtual"))
+        self._rank = rank
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the rank."""
+        self._rank.signal(number)
+
+    def units_done(self) -> int:
+        """Return the units in the last message of the rank."""
+        return int(self.finished.get("units_done", 0))
+
+
+class VirtualRank:
+    """A rank.
+
+    Attributes:
+        handle: the handle of its agent.
+        cpus: the CPUs that it holds.
+        over: whether its process has ended.
+        stopped: whether it is stopped by a signal.
+        released: whether its leader has released it.
+        stubborn: signals that it ignores (a fault).
+        cpu_s: its CPU time, s.
+    """
+
+    def __init__(self, agent: VirtualAgent, launch: Launch) -> None:
+        self.agent, self.world, self.launch = agent, agent.world, launch
+        self.name, self.times = launch.rank, agent.node.times
+        self.process = self.world.new_process(agent.node.offset_s, agent.node.rate)
+        self.world.starts[self.process.pid] = self.process.pid
+        ours, self.control = self.world.connection(agent.process, self.process, 2e-5)
+        self.handle = Handle(self, _Control(self, ours.fd))
+        self.cpus: tuple[int, ...] = ()
+        self.over = self.stopped = self.released = self.finished = False
+        self.stubborn: set[int] = set()
+        self.cpu_s = 0.0
+        self.job: JobModel | None = None
+        self._held: HeldCpus | None = None
+        self._begun = False
+        self._deferred: list[Callable[[], None]] = []
+        self._signals: list[int] = []
+        self._selector = self.world.selector()
+        self._selector.register(self.control.fd, 1)
+        self._selector.on_ready = self._hear  # type: ignore[attr-defined]
+        self._hearing = False
+        self.world.observe("fork", self)
+
+    @property
+    def computes(self) -> bool:
+        """Whether the rank can compute."""
+        return bool(self.cpus) and not self.stopped and not self.over and self.agent.alive
+
+    def clock(self) -> float:
+        """Return the time that the rank reports: the monotonic time of its node."""
+        return self.process.clock(self.world.now)
+
+    def grain(self) -> float:
+        """Return the time until the end of the present iteration, s."""
+        return self.world.draw.random() * self.times.grain_s
+
+    def spread(self, seconds: float) -> float:
+        """Return a time of about `seconds`: most are near, few are much longer."""
+        return seconds * self.world.draw.lognormvariate(0.0, 0.5)
+
+    def later(self, seconds: float, call: Callable[[], None]) -> None:
+        """Do something after a time, once the rank is not stopped, unless it has ended."""
+
+        def now() -> None:
+            if self.over:
+                return
+            if self.stopped:
+                self._deferred.append(now)
+            else:
+                call()
+
+        self.world.after(self.spread(seconds), now)
+
+    def send(self, type: str, **fields: Any) -> None:
+        """Send a message to the agent."""
+        if self.control.outgoing is not None and not self.control.outgoing.broken:
+            self.control.outgoing.put(encode({"type": type, "time": self.clock(), **fields}))
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start: the rank begins once it holds all its CPUs."""
+        self.later(self.times.launch_s, self._register)
+
+    def _register(self) -> None:
+        with self.world.running(self.process):
+            self._held = HeldCpus(self.launch.table, self.launch.cpus)
+        self._look()
+
+    def _look(self) -> None:
+        """Follow the table of CPUs, at a malleability point."""
+        held = self._held
+        if held is None or self.finished:
+            return
+        before, decided = self.cpus, self.clock()
+        with self.world.running(self.process):
+            changed = held.poll(lambda cpus: None) if held.due else False
+        if held.cpus != before:
+            if self.job is not None and self._begun:
+                self.job.update()
+            self.cpus = held.cpus
+            self.world.observe("cpus", self)
+            if self.job is not None and self._begun:
+                self.job.update()
+        if changed and (self._begun or held.complete):
+            cpus = format_cpus(self.cpus)
+            self.send("resized", cpus=cpus, seen=decided, decided=decided, applied=self.clock(), iteration=1)
+        if not self._begun and held.cpus and held.complete:
+            self._begun = True
+            self._join()
+
+    def _join(self) -> None:
+        jobs, key = self.world.jobs, self.launch.authkey.hex()
+        if self.launch.leader:
+            self.job = jobs[key] = JobModel(self)
+            self.send("listening", address=["127.0.0.1", 1 + self.process.pid % 65000])
+            self.job.join(self)
+            return
+        self.later(self.times.join_s, lambda: self._connect(jobs.get(key)))
+
+    def _connect(self, job: JobModel | None) -> None:
+        if job is None or job.leader.over or job.ended:
+            self.finish("failed", "cannot join the leader: connection refused")
+        else:
+            self.job = job
+            job.join(self)
+
+    def leave(self) -> None:
+        """End after the leader has released the rank."""
+        self.finish("completed", "released", left=self.clock())
+
+    def finish(self, state: str, reason: str, **fields: Any) -> None:
+        """Report the end, and end."""
+        if self.over or self.finished:
+            return
+        self.finished = True
+        self.cpu_s += 0.001
+        figures = {"units_done": 1, "late_s": 1e-4, "overruns": 0, "planned_s": None, "residual_s": None}
+        self.send("work", samples=[[self.clock(), 1, 0.0, 0.0, 1e-4]])
+        self.send("finished", state=state, reason=reason, checksum=None, **figures | {"left": None} | fields)
+        if state == "failed" and self.job is not None:
+            self.job.lost(self)
+        self.world.observe("finish", self, state)
+        self.later(self.times.exit_s, lambda: self.die(0 if state == "completed" else 1 << 8))
+
+    def die(self, status: int) -> None:
+        """End the process with a status as `os.wait` returns it."""
+        if self.over:
+            return
+        self.over = True
+        self.world.starts.pop(self.process.pid, None)
+        self.cpus = ()
+        if self.job is not None and not self.released and not self.finished:
+            self.job.lost(self)
+        elif self.job is not None:
+            self.job.update()
+        self._selector.close()
+        self.world.close(self.control.fd)
+        self.world.observe("end", self)
+        self.agent.changed(self.process.pid, status)
+
+    # -- messages and signals --------------------------------------------------------------------------------------
+
+    def _hear(self) -> None:
+        if not self._hearing:
+            self._hearing = True
+            self.later(2e-5, self._read)
+
+    def _read(self) -> None:
+        self._hearing = False
+        pipe = self.control.incoming
+        assert pipe is not None
+        *lines, rest = bytes(pipe.data).split(b"\n")
+        pipe.data[:] = rest
+        for line in lines:
+            self._heard(decode(line))
+        if pipe.ended and not lines:
+            self._selector.close()
+
+    def _heard(self, message: Mapping[str, Any]) -> None:
+        if "members" in message:
+            job = self.job
+            if job is not None and (job.pending or {}).get("request") != message["request"]:
+                job.resize(dict(message))
+        elif "table" in message and self._held is not None:
+            self._held.replacement = Path(message["table"])
+            self.later(self.grain(), self._look)
+        else:
+            self.later(self.grain() if self._begun else 1e-4, self._look)
+
+    def signal(self, number: int) -> None:
+        """Process a signal."""
+        if self.over:
+            raise ProcessLookupError
+        if number in self.stubborn:
+            return
+        if number == signal.SIGKILL:
+            self.world.after(1e-4, lambda: self.die(9))
+        elif number == signal.SIGSTOP and not self.stopped:
+            self._halt(True)
+        elif number == signal.SIGCONT and self.stopped:
+            self._halt(False)
+            deferred, self._deferred = self._deferred, []
+            for call in deferred:
+                self.world.after(1e-5, call)
+            signals, self._signals = self._signals, []
+            for pending in signals:
+                self.signal(pending)
+        elif number == signal.SIGTERM:
+            if self.stopped:
+                self._signals.append(number)
+            else:
+                self.world.after(self.spread(1e-3), lambda: self.die(15))
+
+    def _halt(self, stopped: bool) -> None:
+        self.stopped = stopped
+        if self.job is not None:
+            self.job.update()
+        self.agent.changed(self.process.pid, STOPPED if stopped else CONTINUED)
+
+
+class _Control:
+    """The agent's end of the connection to a rank."""
+
+    def __init__(self, rank: VirtualRank, fd: int) -> None:
+        self._rank, self._fd = rank, fd
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def close(self) -> None:
+        self._rank.world.close(self._fd)
