@@ -116,6 +116,8 @@ class VirtualWorld(Descriptors, World):
         calls: number of calls by the controller so far at which it can be killed or interrupted.
         on_call: called at each of them with their number; it may raise Killed or another exception.
         wall_steps: sum of the steps of the wall clock, s.
+        full_until: virtual time until which the disk of the controller is full, s.
+        was_full: whether a write has failed for this reason.
     """
 
     def __init__(self, seed: int) -> None:
@@ -135,6 +137,8 @@ class VirtualWorld(Descriptors, World):
         self.calls = 0
         self.on_call: Callable[[int], None] | None = None
         self.wall_steps = 0.0
+        self.full_until = 0.0
+        self.was_full = False
         self.nodes: dict[str, Any] = {}
         self.jobs: dict[str, Any] = {}
         self.observers: list[Callable[..., None]] = []
@@ -287,8 +291,19 @@ class VirtualWorld(Descriptors, World):
         """Open a database whose transactions are calls at which the controller can be killed."""
         connection = sqlite3.connect(path, isolation_level=None, factory=_Connection, check_same_thread=False)
         assert isinstance(connection, _Connection)
-        connection.before = self.checkpoint
+        connection.before = self._before_write
         return connection
+
+    def _before_write(self) -> None:
+        self.checkpoint()
+        if self.full:
+            self.was_full = True
+            raise sqlite3.OperationalError("database or disk is full")
+
+    @property
+    def full(self) -> bool:
+        """Whether the disk of the controller is full."""
+        return self.now < self.full_until
 
     def pwrite(self, descriptor: int, data: bytes, offset: int) -> int:
         """Write to a file."""

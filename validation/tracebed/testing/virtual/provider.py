@@ -32,7 +32,7 @@ class VirtualSettings(ProviderSettings):
     """Seed of the times and of the faults."""
     latency_s: Annotated[float, Field(ge=0, le=60)] = 2e-4
     """Mean latency of the network between the controller and the nodes, s."""
-    launch_s: Annotated[float, Field(ge=0, le=3600)] = Times.launch_s
+    launch_s: Annotated[float, Field(ge=0, le=3600)] = Times().launch_s
     """Median time until a process of a job is ready, s."""
     faults: Annotated[int, Field(ge=0, le=100_000)] = 0
     """Number of faults in the replay: agents that are killed, nodes that are lost and return, and the like."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracebed.benchmarks.holding import HeldCpus
 from tracebed.benchmarks.lines import decode, encode
@@ -26,8 +25,7 @@ STOPPED, CONTINUED = 0x137F, 0xFFFF
 """The statuses with which `os.wait` reports a process that was stopped by SIGSTOP, or continued."""
 
 
-@dataclass(frozen=True)
-class Times:
+class Times(NamedTuple):
     """The times of processes, s: medians of measured distributions (docs/explanation/virtual.md)."""
 
     launch_s: float = 0.02

@@ -87,7 +87,8 @@ class RankProcess:
 
     def outcome(self, code: int) -> tuple[str, str]:
         """Return the state and the reason of the end of the rank, given the exit code of its process."""
-        if self.finished.get("state") == "completed" and code == 0:
+        # A rank that has completed its work may be killed before its process has ended.
+        if self.finished.get("state") == "completed" and (code == 0 or self.killed is not None):
             return "completed", self.finished["reason"]
         if self.killed is not None:
             return "killed", self.killed

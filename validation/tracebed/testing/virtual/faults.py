@@ -1,0 +1,267 @@
+"""Faults of a virtual world: what can go wrong, each as a function that makes it happen.
+
+A fault on a node happens at an instant of virtual time. A fault of the controller happens at one of its calls of
+`tracebed.world`, counted from the start of the replay: it can thus be killed between any two writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from tracebed.benchmarks.lines import encode
+from tracebed.testing.virtual.descriptors import Pipe
+from tracebed.testing.virtual.kernel import VirtualWorld
+from tracebed.testing.virtual.machine import VirtualAgent, VirtualNode
+from tracebed.testing.virtual.ranks import VirtualRank
+
+
+class Fault(NamedTuple):
+    """A fault.
+
+    Attributes:
+        kind: one of `NODE_FAULTS` or `CONTROLLER_FAULTS`.
+        at: virtual time of a fault on a node, s; call of the controller of its faults.
+        node: name of the node; empty for a fault of the controller.
+        seconds: its duration, or the size of a step of a clock, s.
+        draw: a number from 0 to 1 from which the fault derives its details.
+    """
+
+    kind: str
+    at: float
+    node: str = ""
+    seconds: float = 0.0
+    draw: float = 0.0
+
+
+def _agent(node: VirtualNode) -> VirtualAgent | None:
+    return node.agents[-1] if node.agents else None
+
+
+def _rank(node: VirtualNode, fault: Fault) -> VirtualRank | None:
+    """Return the drawn rank that runs on a node."""
+    ranks = [rank for agent in node.agents for rank in agent.ranks.values() if not rank.over]
+    return ranks[int(fault.draw * len(ranks))] if ranks else None
+
+
+def _to_controller(node: VirtualNode) -> Pipe | None:
+    """Return the pipe from the agent of a node to its controller."""
+    agent = _agent(node)
+    return agent.connections[-1].outgoing if agent else None
+
+
+def kill_agent(node: VirtualNode, fault: Fault) -> None:
+    """Kill the agent of a node, with its ranks."""
+    if agent := _agent(node):
+        agent.kill()
+
+
+def crash(node: VirtualNode, fault: Fault) -> None:
+    """Let a node lose power, and return after a time."""
+    node.crash(silent=fault.draw < 0.7)
+    node.world.after(fault.seconds, node.heal)
+
+
+def crash_again(node: VirtualNode, fault: Fault) -> None:
+    """Let a node lose power, return, and lose power again at once."""
+    crash(node, fault)
+    node.world.after(fault.seconds + 1.0 + 3 * fault.draw, lambda: crash(node, fault))
+
+
+def partition(node: VirtualNode, fault: Fault) -> None:
+    """Cut a node off from the network for a time."""
+    node.partition()
+    node.world.after(fault.seconds, node.heal)
+
+
+def hang(node: VirtualNode, fault: Fault) -> None:
+    """Let the agent of a node do nothing for a time, while its ranks continue."""
+    if agent := _agent(node):
+        agent.silent_until = node.world.now + fault.seconds
+
+
+def slow_network(node: VirtualNode, fault: Fault) -> None:
+    """Let messages to and from a node take long for a time."""
+    agent = _agent(node)
+    pipes = [pipe for end in (agent.connections if agent else ()) for pipe in (end.incoming, end.outgoing) if pipe]
+    before = [pipe.latency_s for pipe in pipes]
+    for pipe in pipes:
+        pipe.latency_s = 0.05 + fault.draw
+
+    def restore() -> None:
+        for pipe, latency_s in zip(pipes, before, strict=True):
+            pipe.latency_s = latency_s
+
+    node.world.after(fault.seconds, restore)
+
+
+def cut_connection(node: VirtualNode, fault: Fault) -> None:
+    """Cut the connection of an agent at any byte. The agent continues without its controller."""
+    agent = _agent(node)
+    if agent is None:
+        return
+    end = agent.connections[-1]
+    for pipe in (end.incoming, end.outgoing):
+        if pipe is not None:
+            pipe.cut(keep=int(fault.draw * 400))
+
+
+def garble(node: VirtualNode, fault: Fault) -> None:
+    """Change a byte of what an agent has sent, or send bytes that are no message."""
+    pipe = _to_controller(node)
+    if pipe is None or pipe.broken:
+        return
+    for index, piece in enumerate(pipe.transit):
+        if piece:
+            at = int(fault.draw * len(piece))
+            pipe.transit[index] = piece[:at] + bytes([piece[at] ^ 1]) + piece[at + 1 :]
+            return
+    pipe.put(b'{"type": "ended", "job"\n')
+
+
+def send_twice(node: VirtualNode, fault: Fault) -> None:
+    """Send the last events of an agent once more."""
+    agent = _agent(node)
+    if agent is None or agent.agent.outbox.lines is None:
+        return
+    pipe = _to_controller(node)
+    for event in list(agent.agent.outbox._kept)[-3:]:
+        if pipe is not None and not pipe.broken:
+            pipe.put(encode(event))
+
+
+def kill_rank(node: VirtualNode, fault: Fault) -> None:
+    """Kill a rank, as the kernel does when memory is short."""
+    if rank := _rank(node, fault):
+        rank.signal(signal.SIGKILL)
+
+
+def stop_rank(node: VirtualNode, fault: Fault) -> None:
+    """Stop a rank from outside, and continue it after a time."""
+    rank = _rank(node, fault)
+    if rank is None:
+        return
+    rank.signal(signal.SIGSTOP)
+
+    def proceed() -> None:
+        with contextlib.suppress(ProcessLookupError):
+            rank.signal(signal.SIGCONT)
+
+    node.world.after(fault.seconds, proceed)
+
+
+def stubborn_rank(node: VirtualNode, fault: Fault) -> None:
+    """Let a rank ignore SIGTERM, or wait for a disk and ignore SIGKILL as well for a time."""
+    rank = _rank(node, fault)
+    if rank is None:
+        return
+    rank.stubborn = {signal.SIGTERM} if fault.draw < 0.5 else {signal.SIGTERM, signal.SIGKILL}
+
+    def obey() -> None:
+        rank.stubborn = set()
+        if rank.handle.killed is not None and not rank.over:
+            rank.signal(signal.SIGKILL)
+
+    node.world.after(fault.seconds, obey)
+
+
+def dead_start(node: VirtualNode, fault: Fault) -> None:
+    """Let the ranks that are launched on a node in the next time never become ready."""
+    before = node.times
+    node.times = before._replace(launch_s=1e5)
+    node.world.after(min(fault.seconds, 2.0), lambda: setattr(node, "times", before))
+
+
+def lying_rank(node: VirtualNode, fault: Fault) -> None:
+    """Let a rank report what is not true: that it ended twice, an unknown request, a progress beyond its end."""
+    rank = _rank(node, fault)
+    if rank is None:
+        return
+    which = int(fault.draw * 4)
+    if which == 0:
+        rank.send("resized", request=77, members=[rank.name], decided=rank.clock(), applied=rank.clock(), iteration=1)
+    elif which == 1:
+        rank.send("progress", iteration=10**6, iterations=1, work_done=10**12)
+    elif which == 2:
+        rank.send("started", begun=rank.clock())
+    else:
+        for _ in range(2):
+            rank.send("finished", state="failed", reason="lied", units_done=-1)
+        rank.later(0.01, lambda: rank.die(1 << 8))
+
+
+def step_clock(node: VirtualNode, fault: Fault) -> None:
+    """Let the monotonic clock of a node jump forward, as after a suspension, with everything that uses it."""
+    seconds = fault.seconds * (fault.draw - 0.2)
+    node.offset_s += seconds
+    for agent in node.agents:
+        agent.process.offset_s += seconds
+        for rank in agent.ranks.values():
+            rank.process.offset_s += seconds
+
+
+def drift(node: VirtualNode, fault: Fault) -> None:
+    """Let the clock of a node run faster or slower."""
+    rate = 1.0 + (fault.draw - 0.5) * 2e-4
+    now = node.world.now
+    processes = [
+        process for agent in node.agents for process in (agent.process, *(r.process for r in agent.ranks.values()))
+    ]
+    for process in processes:
+        process.offset_s += (process.rate - rate) * now
+        process.rate = rate
+    node.offset_s += (node.rate - rate) * now
+    node.rate = rate
+
+
+NODE_FAULTS: dict[str, Callable[[VirtualNode, Fault], None]] = {
+    function.__name__: function
+    for function in (
+        kill_agent,
+        crash,
+        crash_again,
+        partition,
+        hang,
+        slow_network,
+        cut_connection,
+        garble,
+        send_twice,
+        kill_rank,
+        stop_rank,
+        stubborn_rank,
+        dead_start,
+        lying_rank,
+        step_clock,
+        drift,
+    )
+}
+"""The faults of nodes, their agents, their ranks, and the network, by name."""
+CONTROLLER_FAULTS = ("kill", "power_failure", "terminate", "disk_full")
+"""The faults of the controller: it is killed; its machine loses power, with the writes that were not synchronized; it
+receives SIGTERM; its disk is full for a time."""
+HARMLESS = {"slow_network", "send_twice", "drift", "kill"}
+"""Faults after which every job must complete all the same."""
+
+
+def arm(world: VirtualWorld, faults: tuple[Fault, ...]) -> None:
+    """Schedule the faults of nodes."""
+    for fault in faults:
+        if fault.kind in NODE_FAULTS:
+            world.after(fault.at, lambda fault=fault: _strike(world, fault))  # type: ignore[misc]
+
+
+def _strike(world: VirtualWorld, fault: Fault) -> None:
+    node = world.nodes.get(fault.node)
+    if node is not None:
+        world.observe("fault", fault)
+        NODE_FAULTS[fault.kind](node, fault)
+
+
+def tear(path: Path, keep: float) -> None:
+    """Cut a file off at any byte, as after a power failure."""
+    with contextlib.suppress(FileNotFoundError):
+        os.truncate(path, int(keep * path.stat().st_size))

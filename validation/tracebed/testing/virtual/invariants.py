@@ -1,0 +1,234 @@
+"""What must hold in every virtual world, whatever its faults.
+
+Each function returns the violations as text. They compare what the controller has recorded (run and journal) with what
+the virtual world has seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+from tracebed.errors import InputError, TestbedError
+from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.chain import DamagedJournal
+from tracebed.orchestrator.replay.recovery import recovered
+from tracebed.orchestrator.replay.redecide import logged_decisions, redecide
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.testing.virtual.faults import HARMLESS, NODE_FAULTS
+from tracebed.testing.virtual.ranks import VirtualRank
+from tracebed.testing.virtual.scenario import SPEED, Outcome
+
+LEFT_S = 600.0
+"""Time after which the agents and ranks that a controller has left alone must have ended, s."""
+LONGEST_S = 1500.0
+"""Longest virtual time of a scenario, s: the work takes about 100 s, and each fault up to about 200 s."""
+LATE_S = 0.6
+"""Largest difference between the end of a job in the world and in its run, wall s."""
+ENDS_ALL = {"fcfs", "easy", "conservative", "firstfit"}
+"""Policies under which no node is idle while every waiting job would fit."""
+
+
+class CoreWatch:
+    """Watches that no core of a node is used by two jobs at a time.
+
+    Attributes:
+        violations: what was seen.
+    """
+
+    def __init__(self) -> None:
+        self.violations: list[str] = []
+        self._used: dict[str, dict[VirtualRank, set[int]]] = defaultdict(dict)
+
+    def __call__(self, what: str, *facts: Any) -> None:
+        """Process what has happened in the world."""
+        if what not in ("cpus", "end"):
+            return
+        rank: VirtualRank = facts[0]
+        used = self._used[rank.agent.node.name]
+        used.pop(rank, None)
+        if what == "end":
+            return
+        cpus = set(rank.cpus)
+        for other, theirs in used.items():
+            if cpus & theirs and not other.over and other.computes:
+                now, node = rank.world.now, rank.agent.node.name
+                jobs = f"{other.launch.job} and {rank.launch.job}"
+                self.violations.append(f"cores: {jobs} use the cores {sorted(cpus & theirs)} of {node} at {now:.3f} s")
+        used[rank] = cpus
+
+
+def check(outcome: Outcome, cores: CoreWatch) -> list[str]:
+    """Return the violations of all rules. The world of the outcome must be the present one."""
+    found = [*cores.violations, *_error(outcome), *_time(outcome)]
+    if outcome.run is not None:
+        found += [*_states(outcome, outcome.run), *_ends(outcome, outcome.run), *_files(outcome, outcome.run)]
+    found += [*_journal(outcome), *_refusals(outcome)]
+    return [*found, *_left(outcome)]  # the last one lets time pass
+
+
+def _error(outcome: Outcome) -> Iterator[str]:
+    """An error must have a cause among the faults."""
+    scenario, error = outcome.scenario, outcome.error
+    nodes = scenario.has(*NODE_FAULTS)
+    allowed = {
+        TestbedError: nodes,
+        InputError: scenario.has("power_failure", "disk_full"),
+        DamagedJournal: scenario.has("power_failure"),
+        RuntimeError: scenario.has("terminate"),
+    }
+    if error is not None and not allowed.get(type(error), False):
+        yield f"error: {type(error).__name__}: {error}"
+    if outcome.run is not None and outcome.run.info.state == "interrupted" and not (nodes or scenario.has("terminate")):
+        yield f"error: the run is interrupted: {outcome.run.info.interruptions}"
+
+
+def _time(outcome: Outcome) -> Iterator[str]:
+    if outcome.world.now > LONGEST_S:
+        yield f"liveness: the replay ended at {outcome.world.now:.0f} s"
+
+
+def _states(outcome: Outcome, run: Run) -> Iterator[str]:
+    """Each job has an end, with a reason unless it has completed."""
+    scenario = outcome.scenario
+    harmless = {fault.kind for fault in scenario.faults} <= HARMLESS
+    for name, state, reason in zip(run.jobs["job_id"], run.jobs["state"], run.jobs["reason"], strict=True):
+        if state == "completed":
+            continue
+        if state in ("unknown", "running") or (state == "interrupted") > (run.info.state == "interrupted"):
+            yield f"states: job {name} is {state} ({reason})"
+        elif not reason:
+            yield f"states: job {name} is {state} without a reason"
+        elif state == "killed" and reason == "time limit" and scenario.over_limit == "kill":
+            continue
+        elif harmless and outcome.error is None:
+            yield f"states: job {name} is {state} although every fault is harmless: {reason}"
+
+
+def _ends(outcome: Outcome, run: Run) -> Iterator[str]:
+    """A job is completed exactly if its last leader has completed its work, and ended when that happened."""
+    scenario, world = outcome.scenario, outcome.world
+    completed: dict[str, list[float]] = defaultdict(list)
+    for now, what, *facts in outcome.seen:
+        if what == "finish" and facts[0].launch.leader and facts[1] == "completed":
+            completed[facts[0].launch.job].append(now)
+    exact = not scenario.has("hang", "partition", "slow_network", "stubborn_rank", "cut_connection", *_CONTROLLER)
+    facts = journal.read(outcome.journal)[0] if outcome.journal else {}
+    zero = world.controller.at(facts.get("zero", 0.0))
+    columns = (run.jobs[name].tolist() for name in ("job_id", "state", "end", "restarts"))
+    for job, state, end, restarts in zip(*columns, strict=True):
+        ends = completed[job]
+        if state == "completed" and not ends:
+            yield f"ends: job {job} is completed in the run only"
+        if len(ends) > 1 + restarts:
+            yield f"ends: job {job} has completed {len(ends)} times, with {restarts} restarts"
+        if state == "completed" and ends and exact:
+            late = zero + end / SPEED - ends[-1]
+            if not -1e-3 <= late <= LATE_S:
+                yield f"ends: job {job} ended {late:.3f} s after its last leader"
+
+
+_CONTROLLER = ("kill", "power_failure", "disk_full", "terminate")
+
+
+def _files(outcome: Outcome, run: Run) -> Iterator[str]:
+    """The run on disk is the run that was returned."""
+    assert run.folder is not None
+    for name in ("jobs", "allocations", "reconfigurations"):
+        loaded = getattr(Run.load(run.folder), name)
+        if not loaded.equals(getattr(run, name)):
+            yield f"files: the table {name} on disk differs from the run"
+
+
+def _journal(outcome: Outcome) -> Iterator[str]:
+    """The journal makes the same run, and the policy makes the same decisions again."""
+    path = outcome.journal
+    if path is None:
+        return
+    damaged = outcome.scenario.has("power_failure")
+    try:
+        if not journal.has_facts(path):
+            return
+        again = recovered(path)
+        _, entries = journal.read(path)
+    except InputError as error:
+        if not damaged:
+            yield f"journal: {error}"
+        return
+    run, scenario = outcome.run, outcome.scenario
+    if run is not None and run.info.state == "completed" and not again.jobs.equals(run.jobs):
+        changed = [str(name) for name in run.jobs if not again.jobs[name].equals(run.jobs[name])]
+        yield f"journal: the recovered run differs in {', '.join(changed)}"
+    setup, inventory = scenario.setup.resolved(scenario.nodes)
+    jobs = Jobs.of(scenario.workload, cores_per_node=4, over_limit=OverLimit(scenario.over_limit))
+    decided = logged_decisions(entries)
+    decisions = redecide(entries, jobs, scenario.inventory.facts, inventory, setup.scheduling)
+    with contextlib.suppress(StopIteration):
+        for number, logged in enumerate(decided):
+            other = next(decisions)
+            if other != logged:
+                yield f"journal: decision {number} is {logged}, and again {other}"
+                break
+    yield from _stalls(outcome, entries, jobs)
+
+
+def _stalls(outcome: Outcome, entries: list[journal.Entry], jobs: Jobs) -> Iterator[str]:
+    """No node is idle while every waiting job would fit."""
+    if outcome.scenario.policy not in ENDS_ALL:
+        return
+    number = {name: job for job, name in enumerate(jobs.ids)}
+    waiting: set[str] = set()
+    holding: dict[str, int] = {}
+    down: set[str | None] = set()
+    busy: Counter[str] = Counter()
+    for _, group in groupby(entries, lambda entry: entry.round):
+        for entry in group:
+            job = entry.job or ""
+            match entry.kind:
+                case "submit":
+                    waiting.add(job)
+                case "start":
+                    waiting.discard(job)
+                    holding[job] = len(entry.data["nodes"])
+                    busy.update(entry.data["nodes"])
+                case "end" | "requeue":
+                    holding.pop(job, None)
+                    if entry.kind == "requeue":
+                        waiting.add(job)
+                case "reject" | "cancel":
+                    waiting.discard(job)
+                case "down":
+                    down.add(entry.node)
+                case "up":
+                    down.discard(entry.node)
+        idle = outcome.scenario.nodes - sum(holding.values()) - len(down)
+        if waiting and all(jobs.nodes[number[job]] <= idle for job in waiting):
+            yield f"liveness: {idle} nodes are idle at {entry.time:.1f} s, and all of {sorted(waiting)} would fit"
+            return
+
+
+def _refusals(outcome: Outcome) -> Iterator[str]:
+    """A replay is not resumed with another workload."""
+    for _, what, *_ in outcome.seen:
+        if what == "not refused":
+            yield "resumption: another workload was not refused"
+
+
+def _left(outcome: Outcome) -> Iterator[str]:
+    """When all nodes are back and time has passed, no agent and no rank is left."""
+    world = outcome.world
+    for node in world.nodes.values():
+        node.heal()
+    until = world.monotonic() + LEFT_S
+    world.wait_for(lambda: not world.starts and not any(node.agents for node in world.nodes.values()), until)
+    for node in world.nodes.values():
+        for agent in node.agents:
+            ranks = ", ".join(rank.launch.job for rank in agent.ranks.values())
+            yield f"left: an agent on {node.name} with {f'ranks of {ranks}' if ranks else 'no ranks'}"
+    if world.starts and not any(node.agents for node in world.nodes.values()):
+        yield f"left: {len(world.starts)} ranks without an agent"

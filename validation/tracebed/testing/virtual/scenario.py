@@ -1,0 +1,299 @@
+"""Scenarios: a small workload, a policy and faults, drawn from a seed, and the replay of one in a virtual world."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from tracebed import world as outside
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError, TestbedError
+from tracebed.orchestrator.replay.options import Options
+from tracebed.orchestrator.replay.session import replay
+from tracebed.orchestrator.run import JOURNAL, Run
+from tracebed.orchestrator.runs.working_folders import working_folders
+from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.testbeds.nodes import AGENTS, Group, Inventory, Node
+from tracebed.testing.virtual.faults import CONTROLLER_FAULTS, NODE_FAULTS, Fault, arm, tear
+from tracebed.testing.virtual.kernel import Killed, VirtualWorld
+from tracebed.testing.virtual.provider import VirtualSettings
+
+JOBS, NODES, CORES, FAULTS = 30, 8, 4, 5
+"""The size of a drawn scenario."""
+SPEED = 100.0
+HEARTBEAT_S = 2.0
+POLICIES = ("easy", "fcfs", "conservative", "firstfit", "min", "pref", "keep-pref", "avg", "sd", "dmr", "slurm")
+CALLS = 2500
+"""Number of calls of the controller among which its faults are drawn: about those of a replay of `JOBS` jobs."""
+PAUSES_S = (0.5, 3.0, 20.0, 100.0)
+"""Times until a killed controller is resumed, s. Agents wait for 30 s."""
+
+
+class JobSpec(NamedTuple):
+    """A job of a scenario: times in trace s, numbers of nodes."""
+
+    submit: float
+    run_time: float
+    limit: float
+    nodes: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A scenario, which a test can contain as text.
+
+    Attributes:
+        seed: the seed of all times and secrets of its world.
+        policy: the scheduling policy.
+        on_node_failure: `requeue` or `fail`.
+        over_limit: treatment of jobs at their limit.
+        nodes: number of nodes.
+        jobs: the jobs, by submit time.
+        faults: the faults.
+    """
+
+    seed: int
+    policy: str = "easy"
+    on_node_failure: str = "requeue"
+    over_limit: str = "extend"
+    nodes: int = NODES
+    jobs: tuple[JobSpec, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+    @classmethod
+    def drawn(cls, seed: int, *, jobs: int = JOBS, nodes: int = NODES, faults: int = FAULTS) -> Scenario:
+        """Return the scenario of a seed."""
+        draw = random.Random(seed)
+        policy = draw.choice(POLICIES)
+        rigid = draw.random() < 0.2
+        submit, specs = 0.0, []
+        for _ in range(jobs):
+            submit += draw.expovariate(1 / 60.0)
+            size, run_time = min(nodes, 2 ** draw.randrange(4)), draw.lognormvariate(5.0, 1.0)
+            low, high = (size, size) if rigid or draw.random() < 0.4 else (max(1, size // 2), min(nodes, 2 * size))
+            limit = run_time * draw.choice((1.0, 1.2, 2.0))
+            specs.append(JobSpec(round(submit, 3), round(run_time, 3), round(limit, 3), size, low, high))
+        lasts = submit / SPEED + 8
+        found = []
+        for _ in range(faults):
+            kind = draw.choice([*NODE_FAULTS, *CONTROLLER_FAULTS, "kill"])
+            if kind in NODE_FAULTS:
+                name = f"v{draw.randint(1, nodes)}"
+                seconds = draw.choice((0.3, 2.0, 8.0, 25.0, 90.0))
+                found.append(Fault(kind, round(1.0 + draw.random() * lasts, 3), name, seconds, round(draw.random(), 3)))
+            else:
+                seconds = draw.choice(PAUSES_S)
+                found.append(Fault(kind, draw.randrange(1, CALLS), "", seconds, round(draw.random(), 3)))
+        failure, over_limit = draw.choice(("requeue", "requeue", "fail")), draw.choice(("extend", "kill"))
+        return cls(seed, policy, failure, over_limit, nodes, tuple(specs), tuple(sorted(found)))
+
+    @property
+    def workload(self) -> Workload:
+        """The workload."""
+        columns = list(zip(*self.jobs, strict=True))
+        kinds = ["rigid" if job.low == job.high else "malleable" for job in self.jobs]
+        return Workload(
+            pd.DataFrame(
+                {
+                    "job_id": [f"j{number}" for number in range(1, len(self.jobs) + 1)],
+                    "submit_time": columns[0],
+                    "run_time": columns[1],
+                    "time_limit": columns[2],
+                    "nodes": columns[3],
+                    "cores_per_node": CORES,
+                    "kind": kinds,
+                    "nodes_min": columns[4],
+                    "nodes_max": columns[5],
+                    "speedup": "amdahl",
+                    "speedup_parameters": "0.95",
+                }
+            )
+        )
+
+    @property
+    def inventory(self) -> Inventory:
+        """The nodes."""
+        nodes = tuple(Node(f"v{n}", CORES, emulated=True, provider="virtual") for n in range(1, self.nodes + 1))
+        group = Group("nodes", "virtual", VirtualSettings(seed=self.seed), nodes, "virtual-nodes")
+        return Inventory("virtual", AGENTS, nodes, heartbeat_s=HEARTBEAT_S, groups=(group,))
+
+    @property
+    def setup(self) -> Setup:
+        """The setup."""
+        return Setup.of(self.policy, speed=SPEED, over_limit=self.over_limit)
+
+    def has(self, *kinds: str) -> bool:
+        """Return whether one of its faults is of these kinds."""
+        return any(fault.kind in kinds for fault in self.faults)
+
+
+@dataclass
+class Outcome:
+    """What came of a scenario.
+
+    Attributes:
+        scenario: the scenario.
+        world: its world, after the end.
+        folder: the folder of the run.
+        run: the run; None: there is no run, for the reason `error`.
+        error: the error with which the last replay ended; None: it ended with a run.
+        kills: number of times that the controller was killed.
+        refused: errors of resumptions that were refused or ended early, in order.
+        seen: what happened to processes: virtual time, event, job, rank, details.
+    """
+
+    scenario: Scenario
+    world: VirtualWorld
+    folder: Path
+    run: Run | None = None
+    error: Exception | None = None
+    kills: int = 0
+    refused: list[Exception] = field(default_factory=list)
+    seen: list[tuple[Any, ...]] = field(default_factory=list)
+
+    @property
+    def journal(self) -> Path | None:
+        """The journal: of the run, or of the replay that has not become one."""
+        if self.run is not None and self.run.folder is not None:
+            return self.run.folder / JOURNAL
+        left = working_folders(self.folder)
+        return left[-1] / JOURNAL if left else None
+
+
+class _Controller:
+    """The faults of the controller."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome, self.world = outcome, outcome.world
+        faults = [fault for fault in outcome.scenario.faults if fault.kind in CONTROLLER_FAULTS]
+        self.pending = sorted(faults, key=lambda fault: fault.at)
+        self.died_of: Fault | None = None
+        self.signal: int | None = None
+        self.full = 0
+
+    def arm(self) -> None:
+        """Let the faults strike the controller that runs now."""
+        self.world.on_call = self.at
+
+    def at(self, call: int) -> None:
+        """Let the faults that are due strike."""
+        if self.signal is not None and self.world.thread is None:
+            number, self.signal = self.signal, None
+            signal.raise_signal(number)
+        while self.pending and call >= self.pending[0].at:
+            fault = self.pending.pop(0)
+            if fault.kind == "terminate":
+                self.signal = signal.SIGTERM
+            elif fault.kind == "disk_full":
+                self.world.full_until = self.world.now + fault.seconds
+            else:
+                self.died_of = fault
+                self._save(fault)
+                self.world.kill_controller()
+                raise Killed
+
+    def _save(self, fault: Fault) -> None:
+        """Keep the disk as it is: the code that is killed must not change it."""
+        folder = self.outcome.folder.parent
+        kept = folder.with_name("kept")
+        shutil.copytree(folder, kept)
+        if fault.kind == "power_failure":
+            for path in kept.glob(f"*/{JOURNAL}-wal"):
+                tear(path, fault.draw)
+
+    def restore(self) -> None:
+        """Put the disk of the killed controller in place."""
+        folder = self.outcome.folder.parent
+        shutil.rmtree(folder)
+        folder.with_name("kept").rename(folder)
+
+
+def carry_out(
+    scenario: Scenario,
+    then: Callable[[Outcome], None] | None = None,
+    watch: Callable[..., None] | None = None,
+) -> Outcome:
+    """Replay a scenario in a virtual world.
+
+    Args:
+        scenario: the scenario.
+        then: called with the outcome in this world, before its end.
+        watch: an observer of the world.
+    """
+    world = VirtualWorld(scenario.seed)
+    folder = world.folder / "runs"
+    folder.mkdir()
+    outcome = Outcome(scenario, world, folder / "run")
+    world.observers.append(lambda what, *facts: outcome.seen.append((world.now, what, *facts)))
+    if watch is not None:
+        world.observers.append(watch)
+    controller = _Controller(outcome)
+    with outside.using(world), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        arm(world, scenario.faults)
+        _replay_until_ended(outcome, controller)
+        if then is not None:
+            then(outcome)
+    return outcome
+
+
+def _replay_until_ended(outcome: Outcome, controller: _Controller) -> None:
+    """Replay, and resume the replay whenever the controller was killed or its disk was full."""
+    scenario, world = outcome.scenario, outcome.world
+    options = Options(on_node_failure=scenario.on_node_failure)
+    for attempt in range(len(scenario.faults) + 2):
+        controller.arm()
+        outcome.error = None
+        try:
+            workload, inventory = scenario.workload, scenario.inventory
+            setup, resumed = scenario.setup, attempt > 0
+            outcome.run = replay(workload, inventory, setup, outcome.folder, options=options, resume=resumed)
+        except Killed:
+            assert controller.died_of is not None
+            fault = controller.died_of
+            outcome.kills += 1
+            controller.restore()
+            world.restart_controller()
+            if fault.kind == "power_failure":
+                world.reboot()
+            world.wait_for(lambda: False, world.monotonic() + fault.seconds)
+            _try_other_workload(outcome, options, fault)
+            continue
+        except KeyboardInterrupt as error:
+            outcome.error = RuntimeError(f"interrupted: {error}")
+            return
+        except (InputError, TestbedError) as error:
+            outcome.error = error
+            outcome.refused.append(error)
+            if world.was_full and not world.full:
+                world.was_full = False
+                continue
+            if world.full:
+                world.wait_for(lambda: False, world.monotonic() + max(0.0, world.full_until - world.now) + 1.0)
+                world.was_full = False
+                continue
+        return
+
+
+def _try_other_workload(outcome: Outcome, options: Options, fault: Fault) -> None:
+    """Resume with another workload, in one of four resumptions: it must be refused, and change nothing."""
+    if fault.draw > 0.25 or not working_folders(outcome.folder):
+        return
+    scenario = outcome.scenario
+    other = replace(scenario, jobs=scenario.jobs[:-1])
+    try:
+        run = replay(other.workload, other.inventory, other.setup, outcome.folder, options=options, resume=True)
+    except InputError as error:
+        outcome.seen.append((outcome.world.now, "refused", str(error)))
+    else:
+        outcome.seen.append((outcome.world.now, "not refused", run))
