@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from redecided import complete_budget, decided, decided_again, emulated, noting, workload
+from redecided import complete_budget, decided, decided_again, noting, virtual, workload
 from runs import replaying
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay.session import replay
@@ -21,7 +21,7 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Policy, Reject, Reserve, Start, State, Wake, shares
 
-INVENTORY = emulated(4)
+INVENTORY = virtual(4)
 SPEED = 800.0
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
@@ -52,9 +52,6 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("pref", {"calls": "event", "count_idle": "head"}, replaying(SPEED)),
     ("conservative", {}, replaying(SPEED, interval_s=40.0)),
 ]
-REPRESENTATIVES = [(policy, {}, replaying(SPEED)) for policy in ("conservative", "pref", "sd")]
-"""Cases of the default run: a rigid policy, a malleable one, and one that shares nodes."""
-PARAMETERS = [pytest.param(*case, marks=() if case in REPRESENTATIVES else pytest.mark.slow) for case in CASES]
 KASSEL = ("avg", "min", "pref", "keep-pref")
 MALLEABLE = (*KASSEL, "dmr", "leak")
 SHARING = ("sd", "drom-share")
@@ -62,7 +59,7 @@ SHARING = ("sd", "drom-share")
 
 @dataclass
 class Twice:
-    """A real replay, and its events fed to the same policy again."""
+    """A replay, and its events fed to the same policy again."""
 
     said: list[tuple[float, Decision]]
     said_again: list[tuple[float, Decision]]
@@ -101,7 +98,7 @@ def label(case: object) -> str | None:
     return None
 
 
-@pytest.mark.parametrize(("policy", "parameters", "options"), PARAMETERS, ids=label)
+@pytest.mark.parametrize(("policy", "parameters", "options"), CASES, ids=label)
 def test_fed_the_events_of_a_replay_a_policy_decides_as_it_did(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, parameters: dict[str, Any], options: dict[str, Any]
 ) -> None:
@@ -122,7 +119,6 @@ def test_fed_the_events_of_a_replay_a_policy_decides_as_it_did(
     assert (Wake in said) == (at_intervals or at_once or policy == "deadline")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("over_limit", OverLimit)
 @pytest.mark.parametrize("policy", ["easy", "pref", "sd"])
 def test_policies_decide_the_same_if_jobs_exceed_their_limits(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from redecided import emulated, workload
+from redecided import virtual, workload
 from runs import replaying
 from survival import KEEP, Case, count
 from tracebed.converters.workload import Workload
@@ -89,7 +89,7 @@ def test_no_wide_limit_leaves_a_run_time_unmarked(limit: str) -> None:
 @pytest.mark.slow
 def test_no_ordinary_replay_has_run_times_that_differ_from_their_plans(tmp_path: Path) -> None:
     """Malleable jobs too: their plan follows the nodes that they had."""
-    run = replay(workload(12), emulated(4), "pref", tmp_path / "run", **replaying(SPEED))
+    run = replay(workload(12), virtual(4), "pref", tmp_path / "run", **replaying(SPEED))
     assert len(run.reconfigurations) > 0
     assert run.info.health["signals"]["run_time_off_s"] is not None
     late = run.jobs["reason"].str.contains("but its plan is")  # of a machine that is busy with other tests
@@ -103,7 +103,7 @@ def test_no_timeline_that_loses_time_goes_unnoticed(tmp_path: Path, monkeypatch:
     trace = Timeline.trace
     monkeypatch.setattr(Timeline, "trace", lambda self, time: 0.75 * trace(self, time))
     monkeypatch.setattr(Timeline, "clock_at", lambda self, at: self.zero + at / 0.75 / self.speed)
-    run = replay(workload(4, malleable=0.0), emulated(4), "fcfs", tmp_path / "run", **replaying(SPEED))
+    run = replay(workload(4, malleable=0.0), virtual(4), "fcfs", tmp_path / "run", **replaying(SPEED))
     causes = {cause["signal"]: cause["state"] for cause in run.info.health["causes"]}
     assert causes["run_time_off"] == "unhealthy"
     assert run.info.health["signals"]["lost_time"] < 0.1  # the ranks do not see it

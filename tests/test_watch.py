@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from redecided import emulated, workload
+from redecided import virtual, workload
 from runs import replaying
 from test_replay_sharing import MATE_AND_GUEST
 from tracebed.converters.formats.writing import write_workload
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.usefixtures("no_process_is_left")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A replay of 12 jobs on four emulated nodes."""
     folder = tmp_path_factory.mktemp("watch") / "run"
-    replay(workload(), emulated(4), "pref", folder, name="small", **replaying(speed=2000))
+    replay(workload(), virtual(4), "pref", folder, name="small", **replaying(speed=2000))
     return folder
 
 
@@ -123,7 +123,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A replay of a job that lends a core of its node to a guest."""
     folder = tmp_path_factory.mktemp("watch") / "run"
     work, endless = Workload(pd.DataFrame(MATE_AND_GUEST)), {"max_slowdown": "inf"}
-    replay(work, emulated(1), "sd", folder, policy_parameters=endless, **replaying(speed=400))
+    replay(work, virtual(1), "sd", folder, policy_parameters=endless, **replaying(speed=400))
     return folder
 
 
@@ -160,7 +160,7 @@ def test_jobs_that_share_a_node_are_stacked_and_hold_their_cores(shared: Path) -
 
 
 def test_many_nodes_share_rows(tmp_path: Path) -> None:
-    replay(workload(nodes=30), emulated(30), "easy", tmp_path / "run", **replaying(speed=5000))
+    replay(workload(nodes=30), virtual(30), "easy", tmp_path / "run", **replaying(speed=5000))
     view = view_at(tmp_path / "run")
     text = text_of(view, height=20)
     assert len(text.splitlines()) <= 20
