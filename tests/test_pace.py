@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from redecided import decided, decided_again, emulated, workload
+from redecided import decided, decided_again, emulated, virtual, workload
 from runs import replaying
 from tracebed.benchmarks.clock import SteadyClock
 from tracebed.converters.workload import Workload
@@ -187,7 +187,7 @@ def test_a_replay_that_a_standing_clock_ends_has_the_decisions_of_its_journal(
 
     monkeypatch.setattr(journal.Journal, "write", seen)
     monkeypatch.setattr(pace.Pace, "note", note)
-    run = replay(jobs_in_a_row(2), emulated(1), "fcfs", tmp_path / "run", **replaying(10))
+    run = replay(jobs_in_a_row(2), virtual(1), "fcfs", tmp_path / "run", **replaying(10))
     assert run.info.interruptions == ["the clock stands still"]
     assert run.jobs["start"].notna().tolist() == [True, False]
     pd.testing.assert_frame_equal(recovered(tmp_path / "run" / JOURNAL).jobs, run.jobs)
