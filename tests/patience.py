@@ -18,7 +18,7 @@ def _sample() -> float:
     """Return the time to start and end a process and to compute a little, s."""
     begun = time.perf_counter()
     subprocess.run([sys.executable, "-ISc", "pass"], check=True)
-    sum(number * number for number in range(100_000))
+    sum(number * number for number in range(300_000))
     return time.perf_counter() - begun
 
 

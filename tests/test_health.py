@@ -18,9 +18,10 @@ import pytest
 import yaml
 
 from agents import agents_of
+from patience import GUARD_S
 from redecided import emulated, virtual, workload
 from runs import replaying
-from test_replayer import CPUS, GUARD_S, wait_for, write_case
+from test_replayer import CPUS, wait_for, write_case
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from agents import dead, launch_message
+from patience import GUARD_S
 from tracebed.benchmarks.program import Program
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds import base, link, links, local
@@ -21,7 +22,6 @@ from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 from tracebed.world import World
 
-GUARD_S = 30.0
 CPUS = sorted(os.sched_getaffinity(0))
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")

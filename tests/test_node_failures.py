@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import pandas as pd
 import pytest
 
+from patience import GUARD_S
 from redecided import decided, decided_again, emulated, virtual, workload
 from runs import replaying
 from survival import KEEP, Case, assert_every_job_ended_once, assert_no_rank_ran_twice, count
@@ -219,7 +220,7 @@ def test_a_node_that_does_not_start_is_drained_if_that_is_allowed(tmp_path: Path
     try:
         process = case.start(hook=NO_RETURN.format(absent=["n4"]))
         if not drain:
-            assert process.wait(60.0) == 4
+            assert process.wait(GUARD_S) == 4
             assert "switched off" in case.errors
             return
         run = case.finish(process)

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import tracebed.api as tb
+from patience import GUARD_S
 from tracebed.cli import tracebed
 from tracebed.errors import ExitCode, TracebedError
 
@@ -222,13 +223,13 @@ def test_an_interrupted_experiment_continues_with_the_interrupted_repetition(fol
     (folder / "c.yaml").write_text(slow.replace("40000}", "40000, beside: echo $$ > pid; sleep 1000}"))
     command = [sys.executable, "-c", "from tracebed.cli import main; main()", "experiment", "c.yaml"]
     with subprocess.Popen([*command, "-o", "out"], stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + GUARD_S
         while not (found := list((folder / "out").glob("real/*/rep-01.partial-*/**/job-*"))):
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
         os.kill(process.pid, number)
-        errors = process.communicate(timeout=60)[1]
+        errors = process.communicate(timeout=GUARD_S)[1]
     if number != signal.SIGKILL:
         assert process.returncode == ExitCode.INTERRUPTED
         assert "the same command continues the experiment" in errors

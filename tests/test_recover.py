@@ -14,10 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 from journals import change, forge
+from patience import GUARD_S
 from redecided import emulated, virtual, workload
 from runs import by_node, replaying
 from test_replay_sharing import MATE_AND_GUEST
-from test_replayer import GUARD_S, wait_for, working_folders, write_case
+from test_replayer import wait_for, working_folders, write_case
 from tracebed.cli import tracebed
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError

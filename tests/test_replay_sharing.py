@@ -17,9 +17,10 @@ import pandas as pd
 import psutil
 import pytest
 
+from patience import GUARD_S
 from redecided import decided, decided_again, emulated, virtual
 from runs import replaying
-from test_replayer import CPUS, GUARD_S, workload
+from test_replayer import CPUS, workload
 from test_replayer_mishaps import LISTENING, STARTED, Said, Scripted, carry_out, ended, outlived_leader, until_sent
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from agents import agents_of
+from patience import GUARD_S
 from redecided import decided, decided_again, emulated, virtual, workload
 from runs import by_node, make_run, replaying
 from tracebed.converters.workload import Workload
@@ -32,7 +33,6 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
-GUARD_S = 60.0
 CPUS = sorted(os.sched_getaffinity(0))
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")

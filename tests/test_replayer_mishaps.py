@@ -22,10 +22,10 @@ import psutil
 import pytest
 
 from agents import agents_of
+from patience import GUARD_S
 from runs import COMPLETED_REASON, by_node, replaying
 from test_replayer import (
     CPUS,
-    GUARD_S,
     assert_sound,
     decided,
     decided_again,

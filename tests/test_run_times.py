@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from patience import GUARD_S
 from redecided import virtual, workload
 from runs import replaying
 from survival import KEEP, Case, count
@@ -155,7 +156,7 @@ def test_no_run_time_is_shorter_than_its_plan_if_the_job_ended_before_the_resume
     inventory = f"grain_s: 0.02\nheartbeat_s: 1.7\nlinger_s: 120\nnodes:\n  - {nodes}\n"
     case = Case(tmp_path, work, inventory, "--speed", "400", "--policy", "fcfs", "--clock", clock)
     try:
-        assert case.start(hook=BEFORE_ENDED).wait(120.0) == -9
+        assert case.start(hook=BEFORE_ENDED).wait(GUARD_S) == -9
         run = case.finish(case.start("--resume", hook=KEEP))
         [row] = run.jobs.itertuples()
         assert row.end - row.launched > 1000.0 - 0.02 * 400
@@ -183,7 +184,7 @@ def test_no_launch_is_missing_from_the_journal_of_a_resumed_replay(tmp_path: Pat
     inventory = "grain_s: 0.02\nlinger_s: 120\nnodes:\n  - {name: 'n[1-4]', cores: 2, emulated: true}\n"
     case = Case(tmp_path, workload(3), inventory, "--speed", str(SPEED), "--policy", "fcfs")
     try:
-        assert case.start(hook=BEFORE_LAUNCHED).wait(120.0) == -9
+        assert case.start(hook=BEFORE_LAUNCHED).wait(GUARD_S) == -9
         run = case.finish(case.start("--resume", hook=KEEP))
         again = recovered(tmp_path / "run" / JOURNAL)
         assert run.jobs["launched"].notna().all()

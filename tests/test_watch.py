@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from patience import GUARD_S, patience
 from redecided import virtual, workload
 from runs import replaying
 from test_replay_sharing import MATE_AND_GUEST
@@ -193,7 +194,7 @@ def test_a_replay_is_watched_from_a_second_process(tmp_path: Path) -> None:
         check=True,
         capture_output=True,
     )
-    out, _ = watcher.communicate(timeout=60)
+    out, _ = watcher.communicate(timeout=GUARD_S)
     states = [json.loads(line) for line in out.splitlines()]
     assert watcher.returncode == 0, replayed.stderr
     assert [state["time_s"] for state in states] == sorted(state["time_s"] for state in states)
@@ -235,7 +236,7 @@ def test_metrics_are_served_on_the_loopback_only(made: Path) -> None:
     served = Metrics(port, None)
     served.update(view)
     try:
-        text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
+        text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=GUARD_S).read().decode()
         with pytest.raises(InputError, match=f"port {port} cannot be used"):
             Metrics(port, None)
         listening = Path("/proc/net/tcp").read_text()
@@ -264,7 +265,7 @@ def test_the_watcher_of_a_replay_ends_with_it(tmp_path: Path) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    until = time.monotonic() + 240
+    until = time.monotonic() + patience(240)
     while not (tmp_path / "run.prom").exists():
         assert time.monotonic() < until
         time.sleep(0.1)
