@@ -58,7 +58,7 @@ def test_every_public_function_has_an_example_and_lists_its_arguments() -> None:
 @pytest.mark.usefixtures("no_process_is_left")
 def test_from_a_model_to_a_report(tmp_path: Path, workload: tb.Workload) -> None:
     sim = tb.simulate(workload, "pref", nodes=4)
-    real = tb.replay(workload, "pref", "emulated-4", speed=40_000)
+    real = tb.replay(workload, "pref", "emulated-4", speed=400_000)
     assert sim.metrics()["mean_wait_s"] > 0
     assert len(sim.jobs) == len(real.jobs) == 30
     assert isinstance(sim.plot_gantt(), matplotlib.figure.Figure)
