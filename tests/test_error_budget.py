@@ -64,6 +64,7 @@ def real(work: Workload, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_first_steps_are_the_predictions_of_simulate(work: Workload, real: Path) -> None:
     overheads = Overheads(launch_s=0.03, end_s=0.01, reconfiguration_s=0.02)
     steps = error_budget(work, real, overheads=overheads).runs[0].steps
@@ -89,6 +90,7 @@ def test_each_step_takes_its_cause_from_the_real_run(work: Workload, real: Path)
     pd.testing.assert_frame_equal(steps["work"], run, check_exact=True)  # no interval: the calls follow from the events
 
 
+@pytest.mark.slow
 def test_rigid_jobs_keep_the_observed_durations_in_another_schedule(tmp_path: Path, work: Workload) -> None:
     replay(work, virtual(4), "easy", tmp_path / "run", **replaying(SPEED, interval_s=60.0))
     budget = complete_budget(work, tmp_path / "run")
@@ -167,6 +169,7 @@ class Cancelling:
             yield Cancel(next(iter(state.size)), "has had its time")
 
 
+@pytest.mark.slow
 def test_canceled_and_killed_jobs_end_as_observed(tmp_path: Path) -> None:
     work = workload(14, seed=7)
     work.table["time_limit"] *= [0.4, 1.0] * 7  # the limits were 1.5 run times
@@ -185,6 +188,7 @@ def test_a_rank_that_is_killed_fails_its_job_in_the_budget_too(tmp_path: Path, w
     assert (budget.runs[0].steps["calls"].jobs["state"] == "failed").sum() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["easy", "pref"])
 def test_an_interrupted_run_is_explained_until_its_interruption(tmp_path: Path, policy: str, work: Workload) -> None:
     ended = 0
@@ -240,6 +244,7 @@ def test_a_resize_that_the_interruption_prevented_does_not_take_effect_at_its_in
     ]
 
 
+@pytest.mark.slow
 def test_uneven_nodes(tmp_path: Path, work: Workload) -> None:
     replay(work, virtual_nodes(1, 2, 2, 1), "pref", tmp_path / "run", **replaying(SPEED))
     complete_budget(work, tmp_path / "run")
@@ -263,6 +268,7 @@ class Moody:
                 yield Start(job, state.jobs.nodes[job])
 
 
+@pytest.mark.slow
 def test_a_policy_that_is_not_deterministic_leaves_a_remainder(tmp_path: Path, work: Workload) -> None:
     replay(work, virtual(4), Moody, tmp_path / "run", **replaying(SPEED))
     budget = error_budget(work, tmp_path / "run", make_policy=Moody)
@@ -305,6 +311,7 @@ def test_a_wrong_simulator_is_told_from_a_wrong_policy(
     assert "the simulator is wrong" in remainder.cause
 
 
+@pytest.mark.slow
 def test_repetitions_are_averaged_and_their_spread_is_shown(tmp_path: Path, work: Workload, real: Path) -> None:
     replay(work, virtual(4), "pref", tmp_path / "again", **replaying(SPEED))
     one, other = (error_budget(work, folder).frame for folder in (real, tmp_path / "again"))
@@ -317,6 +324,7 @@ def test_repetitions_are_averaged_and_their_spread_is_shown(tmp_path: Path, work
     np.testing.assert_allclose(both.frame[both.causes].sum(axis=1), both.frame["error"], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_runs_that_have_no_budget(tmp_path: Path, work: Workload, real: Path) -> None:
     with pytest.raises(InputError, match="different workload"):
         error_budget(workload(12, seed=8), real)

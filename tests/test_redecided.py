@@ -52,6 +52,9 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("pref", {"calls": "event", "count_idle": "head"}, replaying(SPEED)),
     ("conservative", {}, replaying(SPEED, interval_s=40.0)),
 ]
+REPRESENTATIVES = [(policy, {}, replaying(SPEED)) for policy in ("conservative", "pref", "sd")]
+"""Cases of the default run: a rigid policy, a malleable one, and one that shares nodes."""
+PARAMETERS = [pytest.param(*case, marks=() if case in REPRESENTATIVES else pytest.mark.slow) for case in CASES]
 KASSEL = ("avg", "min", "pref", "keep-pref")
 MALLEABLE = (*KASSEL, "dmr", "leak")
 SHARING = ("sd", "drom-share")
@@ -98,7 +101,7 @@ def label(case: object) -> str | None:
     return None
 
 
-@pytest.mark.parametrize(("policy", "parameters", "options"), CASES, ids=label)
+@pytest.mark.parametrize(("policy", "parameters", "options"), PARAMETERS, ids=label)
 def test_fed_the_events_of_a_replay_a_policy_decides_as_it_did(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, parameters: dict[str, Any], options: dict[str, Any]
 ) -> None:
@@ -119,6 +122,7 @@ def test_fed_the_events_of_a_replay_a_policy_decides_as_it_did(
     assert (Wake in said) == (at_intervals or at_once or policy == "deadline")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("over_limit", OverLimit)
 @pytest.mark.parametrize("policy", ["easy", "pref", "sd"])
 def test_policies_decide_the_same_if_jobs_exceed_their_limits(
