@@ -17,7 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
-from agents import FOREVER, GUARD_S, Agent, gone
+from agents import FOREVER, Agent, gone
+from patience import GUARD_S
 from tracebed.benchmarks.lines import Lines
 from tracebed.benchmarks.program import Program
 from tracebed.orchestrator.testbeds.agent.machine import Machine

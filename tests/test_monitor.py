@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from patience import GUARD_S
 from redecided import emulated, workload
 from runs import replaying
-from test_replayer import CPUS, GUARD_S
+from test_replayer import CPUS
 from tracebed.benchmarks.kernels import compute
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.replay import journal, monitor

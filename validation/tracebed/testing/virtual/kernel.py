@@ -11,9 +11,11 @@ import heapq
 import math
 import random
 import selectors
+import shutil
 import sqlite3
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -129,8 +131,8 @@ class VirtualWorld(Descriptors, World):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.now = 0.0
-        self._scratch = tempfile.TemporaryDirectory(prefix="tracebed-virtual-", dir=SHARED if SHARED.is_dir() else None)
-        self.folder = Path(self._scratch.name)
+        self.folder = Path(tempfile.mkdtemp(prefix="tracebed-virtual-", dir=SHARED if SHARED.is_dir() else None))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.draw = random.Random(seed)
         self._secrets = random.Random(seed + 1)
         self._events: list[tuple[float, int, Call]] = []
