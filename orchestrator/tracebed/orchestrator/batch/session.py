@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tracebed import bounds
+from tracebed import bounds, world
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.batch.base import BATCH_SYSTEMS, BatchSettings, BatchSystem, SystemFacts
 from tracebed.orchestrator.batch.ending import Lifetime, ended_run
@@ -168,7 +168,7 @@ def _info(workload: Workload, name: str, options: BatchOptions, facts: SystemFac
             "grain_s": 0.0,
         },
         batch={"system": facts.name, "version": facts.version, **facts.details},
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=datetime.fromtimestamp(world.time(), UTC).isoformat(timespec="seconds"),
         hosts=[host_facts()],
     )
 
