@@ -11,13 +11,15 @@ import heapq
 import math
 import random
 import selectors
+import shutil
 import sqlite3
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tracebed.testing.virtual.descriptors import Descriptors, Process, VirtualSelector
 from tracebed.world import Call, Ready, World
@@ -39,18 +41,37 @@ class StalledError(AssertionError):
     """A process waits although no event is left, or the simulation has not ended in time."""
 
 
+class _Carrier(threading.Thread):
+    """A thread that carries out background calls, one after the other: to start a thread takes long."""
+
+    idle: ClassVar[list[_Carrier]] = []
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.baton = threading.Lock()
+        self.baton.acquire()
+        self.carried: VirtualThread | None = None
+        self.start()
+
+    def run(self) -> None:
+        """Carry out the calls."""
+        while True:
+            self.baton.acquire()
+            assert self.carried is not None
+            self.carried.run()
+
+
 class VirtualThread:
     """A background call of the controller: a thread that runs only while it has the baton."""
 
     def __init__(self, world: VirtualWorld, call: Call, process: Process) -> None:
         self._world, self._call, self.process = world, call, process
-        self.baton = threading.Semaphore(0)
         self.over = self.scheduled = False
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self._carrier: _Carrier | None = None
 
-    def _run(self) -> None:
-        self.baton.acquire()
+    def run(self) -> None:
+        """Make the call, in the thread of the carrier."""
+        assert self._carrier is not None
         try:
             if self.process.alive:
                 self._call()
@@ -58,6 +79,7 @@ class VirtualThread:
             pass
         finally:
             self.over = True
+            _Carrier.idle.append(self._carrier)
             self._world.hub.release()
 
     def wake(self, after_s: float = 0.0) -> None:
@@ -74,14 +96,18 @@ class VirtualThread:
         world = self._world
         before = world.process, world.thread
         world.process, world.thread = self.process, self
-        self.baton.release()
+        if self._carrier is None:
+            self._carrier = _Carrier.idle.pop() if _Carrier.idle else _Carrier()
+            self._carrier.carried = self
+        self._carrier.baton.release()
         world.hub.acquire()
         world.process, world.thread = before
 
     def park(self) -> None:
         """Wait until the thread is resumed. Raises Killed if its process was killed meanwhile."""
+        assert self._carrier is not None
         self._world.hub.release()
-        self.baton.acquire()
+        self._carrier.baton.acquire()
         if not self.process.alive:
             raise Killed
 
@@ -122,14 +148,15 @@ class VirtualWorld(Descriptors, World):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.now = 0.0
-        self._scratch = tempfile.TemporaryDirectory(prefix="tracebed-virtual-", dir=SHARED if SHARED.is_dir() else None)
-        self.folder = Path(self._scratch.name)
+        self.folder = Path(tempfile.mkdtemp(prefix="tracebed-virtual-", dir=SHARED if SHARED.is_dir() else None))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.draw = random.Random(seed)
         self._secrets = random.Random(seed + 1)
         self._events: list[tuple[float, int, Call]] = []
         self._number = 0
         self._pid = 1000
-        self.hub = threading.Semaphore(0)
+        self.hub = threading.Lock()
+        self.hub.acquire()
         self.controller = self.process = self.new_process(5000.0)
         self.thread: VirtualThread | None = None
         self.threads: list[VirtualThread] = []
@@ -173,13 +200,15 @@ class VirtualWorld(Descriptors, World):
         limit = math.inf if until is None else self.process.at(until)
         if self.thread is None:
             while not ready() and self.now < limit:
-                self.step(limit)
                 if not self.process.alive:
                     raise Killed
+                self.step(limit)
+            if not self.process.alive:
+                raise Killed
             return
         thread = self.thread
         while not ready() and self.now < limit:
-            thread.wake(min(limit - self.now, 0.05))  # a thread of the controller looks again
+            thread.wake(limit - self.now if ready is _never else min(limit - self.now, 0.05))  # it looks again
             thread.park()
 
     def observe(self, what: str, *facts: Any) -> None:
@@ -247,7 +276,7 @@ class VirtualWorld(Descriptors, World):
     def sleep(self, seconds: float) -> None:
         """Let virtual time pass."""
         self.checkpoint()
-        self.wait_for(lambda: False, self.monotonic() + seconds)
+        self.wait_for(_never, self.monotonic() + seconds)
         self.checkpoint()
 
     def token_bytes(self, count: int) -> bytes:
@@ -311,6 +340,10 @@ class VirtualWorld(Descriptors, World):
         """Write to a file."""
         self.checkpoint()
         return super(Descriptors, self).pwrite(descriptor, data, offset)
+
+
+def _never() -> bool:
+    return False
 
 
 class _Connection(sqlite3.Connection):
