@@ -22,6 +22,7 @@ from tracebed.orchestrator.batch.records import JobRecords
 from tracebed.orchestrator.batch.wall import WallClock
 from tracebed.orchestrator.batch.watched import WatchedJob, never_starts
 from tracebed.orchestrator.replay.journal import Entry, Journal
+from tracebed.states import JobState
 
 CALLERS = 8
 """Maximum number of concurrent submissions."""
@@ -115,6 +116,8 @@ class BatchReplayer:
         self._stuck_polls = 0
         self._cancelled: set[str] = set()
         self._cancelled_at: float | None = None
+        self._seconds: set[str] = set()  # IDs of second jobs of submissions
+        self._unwanted: dict[str, float] = {}  # ID of a job to be cancelled that does not count -> time of the request
 
     def name(self, job: int) -> str:
         """Return the name of a job in the batch system."""
@@ -155,12 +158,20 @@ class BatchReplayer:
             while not self._is_done():
                 wake = self._start_calls()
                 left_s = max(0.0, wake - self.clock.now())
-                for key, mask in world.current().wait(self._selector, world.monotonic() + left_s):
+                ready = world.current().wait(self._selector, world.monotonic() + left_s)
+                if step := self.clock.check():
+                    self._note("step", None, seconds=step.size, since=step.since, until=step.until)
+                    self._next_poll = step.until  # what was recorded before the step should be seen before long
+                for key, mask in ready:
                     key.data(mask)
         finally:
             for call in (*self._calls.values(), *([self._poll] if self._poll is not None else [])):
                 call.join()  # the lock of the working folder tells that submissions may be in progress
             self._selector.close()
+
+    def left(self) -> list[str]:
+        """Return the IDs of jobs that may still run after the replay, because they could not be cancelled."""
+        return [str(job.id) for job in self.jobs if job.pending] + list(self._unwanted)
 
     def _start_calls(self) -> float:
         """Start the calls that are due, and return the time at which the next call is due at the latest."""
@@ -225,6 +236,8 @@ class BatchReplayer:
     def _is_done(self) -> bool:
         if self._calls or self._queue or self._unconfirmed:
             return False
+        if any(self.clock.now() < since + CANCEL_S for since in self._unwanted.values()):
+            return False
         if self.interrupted is None:
             return self._next == len(self.plan) and all(job.ended for job in self.jobs)
         late = self._cancelled_at is not None and self.clock.now() > self._cancelled_at + CANCEL_S
@@ -249,13 +262,15 @@ class BatchReplayer:
             raise done.error
         else:
             self._unconfirmed[done.job] = self.clock.now()
-            self._note("failed", done.job, reason=str(done.error))
+            self._note("failed", done.job, called=job.called, reason=str(done.error))
 
     def _take_poll(self, polled: Polled) -> None:
-        self._poll, self._next_poll = None, polled.began + max(POLL_S, polled.took_s / POLL_SHARE)
+        steps = self.clock.steps
+        again = polled.error is not None or bool(steps and steps[-1].until > polled.began)
+        took_s = 0.0 if again else polled.took_s  # a timeout is no sign of load
+        self._poll = None
+        self._next_poll = max(polled.began + max(POLL_S, took_s / POLL_SHARE), self.clock.now())
         self.polls["polls"] += 1
-        if step := self.clock.check():
-            self._note("step", None, seconds=step, wall=self.clock.steps[-1][0])
         self._note("polled", None, took_s=polled.took_s, error=str(polled.error) if polled.error is not None else None)
         if polled.error is not None:
             self.polls["failed"] += 1
@@ -263,25 +278,50 @@ class BatchReplayer:
                 raise polled.error
             return
         self._last_answer = self.clock.now()
-        for number, failed_at in list(self._unconfirmed.items()):
-            if polled.began > failed_at:
-                del self._unconfirmed[number]
-                own, found = self.records.read(self.name(number)), polled.found.get(self.name(number))
-                if found is not None or own is not None:  # the answer to the submission was lost
-                    self._adopt(number, found.id if found is not None else own.id if own is not None else "")
-                elif self.interrupted is None:
-                    self._submit(number)
+        self._adopt_or_repeat(polled)
+        found_by_id = {each.id: each for each in polled.found.values()}
         for number, job in enumerate(self.jobs):
             if job.pending and job.called is not None and job.called + job.latency_s <= polled.began:
-                name = self.name(number)
-                found = polled.found.get(name)
+                found = found_by_id.get(str(job.id))
                 # A live job has not written its end, and the search for the files of thousands of jobs takes long.
-                own = None if found is not None and found.phase in LIVE else self.records.read(name)
+                alive = found is not None and found.phase in LIVE
+                own = None if alive else self.records.read(self.name(number), job.id)
+                found, own = job.without_steps(self.clock, found, own, self.clock.now())
                 if job.observe(found, own, polled.began):
                     self._note("ended" if job.ended else "observed", number, **job.facts())
+                    if job.state is JobState.UNKNOWN and job.ended:
+                        self._unwanted[str(job.id)] = polled.began  # it may still run
+        self._cancel_unwanted(polled)
         self._cancel_stuck()
         if self._on_progress is not None:
             self._on_progress(sum(job.ended for job in self.jobs))
+
+    def _adopt_or_repeat(self, polled: Polled) -> None:
+        """Take over the jobs whose submission was not confirmed, and submit those that did not arrive again."""
+        confirmable = [number for number, failed_at in self._unconfirmed.items() if polled.began > failed_at]
+        ids = {each.name: each.id for each in reversed(polled.found.values())} if confirmable else {}
+        for number in confirmable:
+            del self._unconfirmed[number]
+            own, found = self.records.read(self.name(number)), ids.get(self.name(number))
+            if found is not None or own is not None:  # the answer to the submission was lost
+                self._adopt(number, found if found is not None else own.id if own is not None else "")
+            elif self.interrupted is None:
+                self._submit(number)
+
+    def _cancel_unwanted(self, polled: Polled) -> None:
+        """Cancel jobs that count as ended although they may run, and the second jobs of submissions with two jobs."""
+        for each in polled.found.values():
+            number = self._numbers.get(each.name)
+            job = self.jobs[number] if number is not None else None
+            if job is None or each.id in (job.id, *self._seconds) or (job.id is None and not job.ended):
+                continue
+            self._note("twice", number, id=each.id)
+            self._seconds.add(each.id)
+            if each.phase in LIVE:
+                self._unwanted[each.id] = polled.began
+        if self._unwanted and self._cancel(list(self._unwanted)):
+            self._cancelled.update(self._unwanted)
+            self._unwanted.clear()
 
     def _adopt(self, number: int, id: str) -> None:
         """Take over a job of the batch system whose submission was not confirmed."""
