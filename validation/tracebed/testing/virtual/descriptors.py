@@ -267,10 +267,17 @@ class Descriptors(World):
         there, back = Pipe(self, latency_s), Pipe(self, latency_s)
         return self.new_descriptor(one, back, there), self.new_descriptor(other, there, back)
 
-    def close_all(self) -> None:
-        """Close the descriptors of the controller, as the kernel does when the controller is killed."""
+    def close_all(self, *, silent: bool) -> None:
+        """Close the descriptors of the controller, as the kernel does when the controller is killed.
+
+        Args:
+            silent: whether the descriptors vanish instead, so that their other ends hear nothing.
+        """
         for fd in [fd for fd, file in self.files.items() if file.owner is self.controller]:
-            self._close(fd)
+            if silent:
+                del self.files[fd]
+            else:
+                self._close(fd)
 
     def _close(self, fd: int) -> None:
         file = self.files.pop(fd)

@@ -241,10 +241,14 @@ class VirtualWorld(Descriptors, World):
             if self.on_call is not None:
                 self.on_call(self.calls)
 
-    def kill_controller(self) -> None:
-        """Kill the controller. Its descriptors are closed, and its code ends by `Killed` as soon as it runs."""
+    def kill_controller(self, *, silent: bool = False) -> None:
+        """Kill the controller. Its descriptors are closed, and its code ends by `Killed` as soon as it runs.
+
+        Args:
+            silent: whether the other ends of its connections hear nothing, as after a power failure.
+        """
         self.controller.alive, self.on_call = False, None
-        self.close_all()
+        self.close_all(silent=silent)
         for thread in self.threads:
             thread.wake()
         self.threads = []

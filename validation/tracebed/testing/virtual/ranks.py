@@ -194,7 +194,7 @@ class VirtualRank:
         self._held: HeldCpus | None = None
         self._begun = False
         self._deferred: list[Callable[[], None]] = []
-        self._signals: list[int] = []
+        self._terminated = False
         self._selector = self.world.selector()
         self._selector.register(self.control.fd, 1)
         self._selector.on_ready = self._hear  # type: ignore[attr-defined]
@@ -358,19 +358,17 @@ class VirtualRank:
             self.world.after(1e-4, lambda: self.die(9))
         elif number == signal.SIGSTOP and not self.stopped:
             self._halt(True)
+        elif number == signal.SIGCONT and self.stopped and self._terminated:
+            self.die(15)  # the kernel delivers the signal before the process runs
         elif number == signal.SIGCONT and self.stopped:
             self._halt(False)
             deferred, self._deferred = self._deferred, []
             for call in deferred:
                 self.world.after(1e-5, call)
-            signals, self._signals = self._signals, []
-            for pending in signals:
-                self.signal(pending)
+        elif number == signal.SIGTERM and self.stopped:
+            self._terminated = True
         elif number == signal.SIGTERM:
-            if self.stopped:
-                self._signals.append(number)
-            else:
-                self.world.after(self.spread(1e-3), lambda: self.die(15))
+            self.world.after(self.spread(1e-3), lambda: self.die(15))
 
     def _halt(self, stopped: bool) -> None:
         self.stopped = stopped

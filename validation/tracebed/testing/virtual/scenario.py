@@ -201,7 +201,7 @@ class _Controller:
             else:
                 self.died_of = fault
                 self._save(fault)
-                self.world.kill_controller()
+                self.world.kill_controller(silent=fault.kind == "power_failure")
                 raise Killed
 
     def _save(self, fault: Fault) -> None:

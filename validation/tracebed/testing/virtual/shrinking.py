@@ -38,7 +38,7 @@ class Finding(NamedTuple):
 
 def violations(scenario: Scenario) -> list[str]:
     """Replay a scenario, and return the violations of all rules."""
-    cores, found = CoreWatch(), list[str]()
+    cores, found = CoreWatch(power_failure=scenario.has("power_failure")), list[str]()
 
     def judge(outcome: Outcome) -> None:
         found.extend(check(outcome, cores))
