@@ -10,6 +10,7 @@ import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import pandas as pd
 
@@ -25,7 +26,7 @@ from tracebed.orchestrator.replay.journal import Entry, has_facts, read
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.states import JobState
-from tracebed.testing.virtual.batch import CALL_FAULTS, JOB_FAULTS, KEPT_S, NODES, BatchFault, VirtualBatch
+from tracebed.testing.virtual.batch import CALL_FAULTS, JOB_FAULTS, KEPT_S, NODES, BatchFault, VirtualBatch, VirtualJob
 from tracebed.testing.virtual.kernel import Killed, StalledError, VirtualWorld
 
 JOBS, FAULTS = 30, 5
@@ -131,7 +132,7 @@ class BatchPlay:
         )
         self._killed: BatchFault | None = None
         self._signal = False
-        self._wall_at_0 = self._allowance_s = 0.0
+        self._wall_at_0 = 0.0
         for fault in scenario.faults:
             if fault.kind == "step":
                 self.world.after(fault.at, partial(self._step, fault))
@@ -245,65 +246,72 @@ class BatchPlay:
         self._wait(1.0)  # for releases of nodes
         jobs = [job for job in self.system.jobs if job.states[0][0] < last]
         live = [job.id for job in jobs if not job.over and job.now.phase is not Phase.ENDING]
-        told = self.run is not None and any("still" in warning for warning in self.run.info.warnings)
+        told = self.run is not None and any("may still run" in warning for warning in self.run.info.warnings)
         assert told or not live, f"jobs {live} of the batch system still run"
         if self.run is None:
             return
         assert self.run.folder is not None
-        scenario, past, table = self.scenario, KilledReplay(self.run.folder), self.run.jobs
+        past, table = KilledReplay(self.run.folder), self.run.jobs
         assert all(past.entries[: len(journal)] == journal for journal in self.journals), "a resumption lost entries"
+        states = set(map(JobState, table["state"]))
+        assert states <= self._possible(), f"states {states}"
+        allowed_s = self._allowed_s(past)
+        assert self.run.info.resolution_s / self.scenario.speed < allowed_s, "two jobs were on a node"
+        early_s = (table["submit"] - table["start"]).max() / self.scenario.speed
+        unsure = self.scenario.has("step", "kill_reboot")
+        assert not early_s > (allowed_s if unsure else 1e-6), f"a job started {early_s:.3f} s early"
+        for number in range(len(table)):
+            self._check_job(past, number, table.iloc[number], jobs, allowed_s)
+        if self.scenario.seed % 4 == 0:  # the recovery takes as long as the replay
+            again = recovered(self.run.folder)
+            columns = ["job_id", "state", "reason", "submit", "start", "end"]
+            pd.testing.assert_frame_equal(again.jobs[columns], table[columns], atol=1e-3)
+
+    def _possible(self) -> set[JobState]:
+        """Return the states that jobs can have after the faults of the scenario."""
+        has = self.scenario.has
+        over_limit = any(run_time >= limit - 2 for _, run_time, limit, _ in self.scenario.jobs)
+        blind = sum(fault.kind == "poll_empty" for fault in self.scenario.faults) > FAULTS
+        causes = {
+            JobState.COMPLETED: True,
+            JobState.KILLED: over_limit,
+            JobState.FAILED: over_limit or has("node_fail", "torn", "vanish"),
+            JobState.INTERRUPTED: has("terminate"),
+            JobState.REJECTED: has("submit_refused"),
+            JobState.UNKNOWN: blind or has("vanish", "no_record", "torn", "node_fail"),
+        }
+        return {state for state, cause in causes.items() if cause}
+
+    def _allowed_s(self, past: KilledReplay) -> float:
+        """Return the largest error of a time, wall s."""
+        if self.scenario.has("step") and self.scenario.has("kill_reboot"):
+            return math.inf  # a step in between cannot be detected
         seen = [past.wall(each.time) for each in past.entries if each.kind == "polled" and not each.data["error"]]
-        self._allowance_s = ALLOWANCE_S
+        allowed_s = ALLOWANCE_S
         for step in past.steps:
             before = max((at for at in seen if at <= step.since), default=-math.inf)
             after = min((at for at in seen if at >= step.until), default=math.inf)
             if after - before > SEEN_S:  # what happened between the two may be before or after the step
-                self._allowance_s += abs(step.size)
-        assert self.run.info.resolution_s / scenario.speed < self._allowance_s, "two jobs were on a node"
-        possible = {JobState.COMPLETED}
-        possible |= (
-            {JobState.KILLED} if any(run_time >= limit - 2 for _, run_time, limit, _ in scenario.jobs) else set()
-        )
-        possible |= {JobState.FAILED} if scenario.has("node_fail", "torn", "vanish") else set()
-        possible |= {JobState.INTERRUPTED} if scenario.has("terminate") else set()
-        possible |= {JobState.REJECTED} if scenario.has("submit_refused") else set()
-        blind = sum(fault.kind == "poll_empty" for fault in scenario.faults) > FAULTS
-        traceless = scenario.has("vanish", "no_record", "torn", "node_fail")
-        possible |= {JobState.UNKNOWN} if blind or traceless else set()
-        assert set(map(JobState, table["state"])) <= possible, f"states {set(table['state'])}"
-        early = (table["submit"] - table["start"]).max() / scenario.speed
-        unsure = scenario.has("step", "kill_reboot")
-        assert not early > (self._allowance_s if unsure else 1e-6), f"a job started {early:.3f} s early"
-        begun = Counter(entry.job for entry in past.entries if entry.kind == "submitting")
-        twice = {entry.job for entry in past.entries if entry.kind == "twice"}
-        for number, job in enumerate(past.jobs):
-            row, name = table.iloc[number], f"{past.facts['prefix']}{number}"
-            state = JobState(row["state"])
-            assert state is JobState.COMPLETED or row["reason"], f"{name} is {state} without a reason"
-            accepted = [each for each in self.system.jobs if each.request.name == name]
-            told = begun[row["job_id"]] >= sum(each in jobs for each in accepted) or row["job_id"] in twice
-            forgotten = not scenario.accounting and any(fault.seconds > KEPT_S for fault in scenario.faults)
-            assert told or forgotten, f"{name} was submitted {len(accepted)} times"
-            mine = next((each for each in accepted if each.id == job.id), None)
-            assert mine is not None or state in (JobState.REJECTED, JobState.INTERRUPTED), f"{name} is {state}"
-            if mine is None:
-                continue
-            if state in (JobState.COMPLETED, JobState.KILLED, JobState.FAILED):
-                assert mine.now.state is state or row["reason"] == TERMINATED, (
-                    f"{name} is {state}, and was {mine.now.state} ({mine.now.word})"
-                )
-                if not (scenario.has("step") and scenario.has("kill_reboot")):  # a step in between is not detected
-                    self._check_times(name, past, row["start"], row["end"], mine.lives[-1])
-        if scenario.seed % 4:
-            return  # the recovery takes as long as the replay
-        again = recovered(self.run.folder)
-        columns = ["job_id", "state", "reason", "submit", "start", "end"]
-        pd.testing.assert_frame_equal(again.jobs[columns], table[columns], atol=1e-3)
+                allowed_s += abs(step.size)
+        return allowed_s
 
-    def _check_times(self, name: str, past: KilledReplay, start: float, end: float, life: tuple[float, float]) -> None:
-        """Check the times of a job that has ended."""
-        for what, found, virtual in zip(("start", "end"), (start, end), life, strict=True):
-            expected = past.trace(self._wall_at_0 + virtual)
-            error = (found - expected) / self.scenario.speed
-            assert math.isfinite(error), f"{name}: {what} is {found}"
-            assert abs(error) < self._allowance_s, f"{name}: {what} is {error:.3f} s off"
+    def _check_job(
+        self, past: KilledReplay, number: int, row: Any, noticeable: list[VirtualJob], allowed_s: float
+    ) -> None:
+        """Compare a job of the run with the jobs of the batch system."""
+        scenario, job, name, state = self.scenario, past.jobs[number], row["job_id"], JobState(row["state"])
+        assert state is JobState.COMPLETED or row["reason"], f"{name} is {state} without a reason"
+        accepted = [each for each in self.system.jobs if each.request.name == f"{past.facts['prefix']}{number}"]
+        kinds = Counter(entry.kind for entry in past.entries if entry.job == name)
+        told = kinds["twice"] or kinds["submitting"] >= sum(each in noticeable for each in accepted)
+        forgotten = not scenario.accounting and any(fault.seconds > KEPT_S for fault in scenario.faults)
+        assert told or forgotten, f"{name} was submitted {len(accepted)} times"
+        mine = next((each for each in accepted if each.id == job.id), None)
+        assert mine is not None or state in (JobState.REJECTED, JobState.INTERRUPTED), f"{name} is {state}"
+        if mine is None or state not in (JobState.COMPLETED, JobState.KILLED, JobState.FAILED):
+            return
+        right = mine.now.state is state or row["reason"] == TERMINATED
+        assert right, f"{name} is {state}, and was {mine.now.state} ({mine.now.word})"
+        for what, virtual in mine.lives[-1]._asdict().items():
+            error_s = (row[what] - past.trace(self._wall_at_0 + virtual)) / scenario.speed
+            assert abs(error_s) < allowed_s, f"{name}: {what} is {error_s:.3f} s off"

@@ -72,14 +72,18 @@ class VirtualThread:
     def run(self) -> None:
         """Make the call, in the thread of the carrier."""
         assert self._carrier is not None
+        free = [self._carrier]
         try:
             if self.process.alive:
                 self._call()
         except Killed:
             pass
+        except BaseException:
+            free.clear()  # the thread ends with the exception
+            raise
         finally:
             self.over = True
-            _Carrier.idle.append(self._carrier)
+            _Carrier.idle += free
             self._world.hub.release()
 
     def wake(self, after_s: float = 0.0) -> None:
