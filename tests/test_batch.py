@@ -448,6 +448,17 @@ def test_an_interrupted_run_has_jobs_in_each_state(tmp_path: Path) -> None:
     Run.load(run.save(tmp_path / "run"))
 
 
+def test_a_cancelled_job_that_is_forgotten_was_interrupted() -> None:
+    """Seed 41514: the jobs were cancelled and forgotten while no replayer ran. The run was complete, with lost jobs."""
+    began, waited = watched(), watched()
+    for _ in range(MISSING_POLLS):
+        began.observe(None, replace(OWN, completed=False), 101.0)
+        waited.observe(None, None, 101.0)
+    run = run_of([began, waited], "SIGTERM")
+    assert run.jobs[["state", "reason"]].to_numpy().tolist() == [["interrupted", "SIGTERM"]] * 2
+    assert run.info.state == "interrupted"
+
+
 def test_limits_are_whole_minutes_of_wall_time() -> None:
     table = pd.DataFrame(
         {"job_id": list("abcd"), "submit_time": 0.0, "run_time": 1.0, "nodes": 1, "time_limit": [1, 600, 601, np.nan]}

@@ -165,3 +165,23 @@ def test_the_start_of_a_job_that_was_started_again_is_right_after_a_step_back() 
     play = played(BatchFault("step", 3.2, -5.0), BatchFault("node_requeue", 9.4, 0.0, 0.0))
     assert play.run is not None
     assert play.run.jobs["restarts"].max() == 1
+
+
+def test_a_job_that_started_again_and_was_forgotten_has_its_last_start() -> None:
+    """Seed 10651: the last observation was of the first execution."""
+    faults = (BatchFault("node_requeue", 9.4, 0.0, 0.0), BatchFault("poll_silent", 8.9, 400.0))
+    play = played(*faults)
+    assert play.run is not None
+    assert play.run.jobs["restarts"].max() == 1
+
+
+def test_times_are_right_after_a_step_during_a_late_observation() -> None:
+    """Seed 10040: the observation took 25 s, and the next one was 125 s after it."""
+    play = played(BatchFault("poll_late", 3.4, 25.0, 0.9), BatchFault("step", 16.0, -30.0))
+    assert play.run is not None
+    assert 100.0 < play.run.jobs["end"][0] < 120.0
+
+
+def test_a_submission_that_failed_has_the_time_of_its_call() -> None:
+    """Seed 10216: the journal had only the time at which its thread was started."""
+    played(BatchFault("submit_error", 2.6, 2.0, 0.4), BatchFault("terminate", 110), seed=4)

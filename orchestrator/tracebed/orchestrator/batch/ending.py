@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.orchestrator.batch.plan import SubmissionPlan
-from tracebed.orchestrator.batch.watched import WatchedJob
+from tracebed.orchestrator.batch.watched import NO_TRACE, TERMINATED, WatchedJob
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.runs.schema import NAN
@@ -138,7 +138,7 @@ def outcome(job: WatchedJob, interrupted: str | None) -> tuple[JobState, str]:
     if not job.ended:
         started = job.seen is not None and job.seen.start is not None
         return JobState.INTERRUPTED, (interrupted or "the run ended") if started else NOT_STARTED
-    if interrupted is not None and job.state is JobState.CANCELLED:
+    if interrupted is not None and (job.state is JobState.CANCELLED or job.reason in (NO_TRACE, TERMINATED)):
         return JobState.INTERRUPTED, interrupted
     return job.state, job.reason
 
