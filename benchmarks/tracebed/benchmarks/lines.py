@@ -21,9 +21,12 @@ ONE = (1).to_bytes(8, sys.byteorder)
 """What is written to an event descriptor to make it readable."""
 
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def encode(message: Mapping[str, Any]) -> bytes:
     """Return `message` as a line of JSON."""
-    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+    return _encode(message).encode() + b"\n"
 
 
 def _no_number(text: str) -> float:

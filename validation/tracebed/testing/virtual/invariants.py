@@ -6,9 +6,8 @@ the virtual world has seen.
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
@@ -26,6 +25,8 @@ from tracebed.testing.virtual.scenario import SPEED, Outcome
 
 LEFT_S = 600.0
 """Time after which the agents and ranks that a controller has left alone must have ended, s."""
+READ_AGAIN = 4
+"""One of this number of scenarios without a kill has its files read again, which takes half of the time."""
 LATE_S = 0.6
 """Largest difference between the end of a job in the world and in its run, wall s."""
 ENDS_ALL = {"fcfs", "easy", "conservative", "firstfit"}
@@ -73,12 +74,32 @@ class CoreWatch:
 
 
 def check(outcome: Outcome, cores: CoreWatch) -> list[str]:
-    """Return the violations of all rules. The world of the outcome must be the present one."""
+    """Return the violations of all rules. The world of the outcome must be the present one.
+
+    What is on disk is read again after a kill, and otherwise for one seed of `READ_AGAIN`.
+    """
+    thorough = outcome.kills > 0 or outcome.scenario.seed % READ_AGAIN == 0
     found = [*cores.violations, *_error(outcome)]
+    try:
+        facts, entries = _written(outcome)
+    except InputError as error:
+        facts, entries = {}, []
+        if not outcome.scenario.has("power_failure"):
+            found.append(f"journal: {error}")
     if outcome.run is not None:
-        found += [*_states(outcome, outcome.run), *_ends(outcome, outcome.run), *_files(outcome, outcome.run)]
-    found += [*_journal(outcome), *_refusals(outcome)]
+        found += [*_states(outcome, outcome.run), *_ends(outcome, outcome.run, facts)]
+        found += [*_files(outcome, outcome.run)] if thorough else []
+    if entries:
+        found += [*_decisions(outcome, entries)]
+        found += [*_recovery(outcome)] if thorough else []
+    found += _refusals(outcome)
     return [*found, *_left(outcome)]  # the last one lets time pass
+
+
+def _written(outcome: Outcome) -> tuple[dict[str, Any], list[journal.Entry]]:
+    """Return the facts and the entries of the journal."""
+    path = outcome.journal
+    return journal.read(path) if path is not None and journal.has_facts(path) else ({}, [])
 
 
 def _error(outcome: Outcome) -> Iterator[str]:
@@ -114,16 +135,15 @@ def _states(outcome: Outcome, run: Run) -> Iterator[str]:
             yield f"states: job {name} is {state} although every fault is harmless: {reason}"
 
 
-def _ends(outcome: Outcome, run: Run) -> Iterator[str]:
+def _ends(outcome: Outcome, run: Run, facts: Mapping[str, Any]) -> Iterator[str]:
     """A job is completed exactly if its last leader has completed its work, and ended when that happened."""
     scenario, world = outcome.scenario, outcome.world
     completed: dict[str, list[float]] = defaultdict(list)
-    for now, what, *facts in outcome.seen:
-        if what == "finish" and facts[0].launch.leader and facts[1] == "completed":
-            completed[facts[0].launch.job].append(now)
+    for now, what, *details in outcome.seen:
+        if what == "finish" and details[0].launch.leader and details[1] == "completed":
+            completed[details[0].launch.job].append(now)
     exact = not scenario.has(*_DELAYING, *CONTROLLER_FAULTS)
-    assert outcome.journal is not None
-    zero = world.controller.at(journal.read(outcome.journal)[0]["zero"])
+    zero = world.controller.at(facts["zero"])
     columns = (run.jobs[name].tolist() for name in ("job_id", "state", "end", "restarts"))
     for job, state, end, restarts in zip(*columns, strict=True):
         ends = completed[job]
@@ -144,41 +164,34 @@ _DELAYING = {*NODE_FAULTS} - {"drift", "step_clock", "lying_rank", "send_twice"}
 def _files(outcome: Outcome, run: Run) -> Iterator[str]:
     """The run on disk is the run that was returned."""
     assert run.folder is not None
+    loaded = Run.load(run.folder)
     for name in ("jobs", "allocations", "reconfigurations"):
-        loaded = getattr(Run.load(run.folder), name)
-        if not loaded.equals(getattr(run, name)):
+        if not getattr(loaded, name).equals(getattr(run, name)):
             yield f"files: the table {name} on disk differs from the run"
 
 
-def _journal(outcome: Outcome) -> Iterator[str]:
-    """The journal makes the same run, and the policy makes the same decisions again."""
-    path = outcome.journal
-    if path is None:
-        return
-    damaged = outcome.scenario.has("power_failure")
-    try:
-        if not journal.has_facts(path):
-            return
-        again = recovered(path)
-        _, entries = journal.read(path)
-    except InputError as error:
-        if not damaged:
-            yield f"journal: {error}"
-        return
-    run, scenario = outcome.run, outcome.scenario
+def _recovery(outcome: Outcome) -> Iterator[str]:
+    """The journal alone makes the same run."""
+    assert outcome.journal is not None
+    again, run = recovered(outcome.journal), outcome.run
     if run is not None and run.info.state == "completed" and not again.jobs.equals(run.jobs):
         changed = [str(name) for name in run.jobs if not again.jobs[name].equals(run.jobs[name])]
         yield f"journal: the recovered run differs in {', '.join(changed)}"
-    setup, inventory = scenario.setup.resolved(scenario.nodes)
+
+
+def _decisions(outcome: Outcome, entries: list[journal.Entry]) -> Iterator[str]:
+    """The policy makes the decisions of the journal again."""
+    scenario = outcome.scenario
+    setup, policy = scenario.setup.resolved(scenario.nodes)
     jobs = Jobs.of(scenario.workload, cores_per_node=4, over_limit=OverLimit(scenario.over_limit))
-    decided = logged_decisions(entries)
-    decisions = redecide(entries, jobs, scenario.inventory.facts, inventory, setup.scheduling)
-    with contextlib.suppress(StopIteration):
-        for number, logged in enumerate(decided):
-            other = next(decisions)
-            if other != logged:
-                yield f"journal: decision {number} is {logged}, and again {other}"
-                break
+    decisions = redecide(entries, jobs, scenario.inventory.facts, policy, setup.scheduling)
+    for number, logged in enumerate(logged_decisions(entries)):
+        other = next(decisions, None)
+        if other is None:
+            break
+        if other != logged:
+            yield f"journal: decision {number} is {logged}, and again {other}"
+            break
     yield from _stalls(outcome, entries, jobs)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import os
 import random
 import selectors
 import shutil
@@ -29,12 +30,19 @@ EPOCH_S = 1.7e9
 """Wall time at the start, s since 1970."""
 THREAD_S = 2e-4
 """Time until a thread begins, s."""
+LOOK_S = 0.1
+"""Time between two looks of a thread of the controller that waits for a descriptor or a call, s."""
 CALL_S = 2e-6
 """Time that the controller takes between two calls, s. Time that stood still could not reach a due time."""
 
 
 class Killed(BaseException):
     """The process was killed. Its code must not catch this exception."""
+
+
+def never() -> bool:
+    """Return False: the condition of a wait that only time ends."""
+    return False
 
 
 class StalledError(AssertionError):
@@ -59,6 +67,9 @@ class _Carrier(threading.Thread):
             self.baton.acquire()
             assert self.carried is not None
             self.carried.run()
+
+
+os.register_at_fork(after_in_child=_Carrier.idle.clear)  # a child process has no threads but its own
 
 
 class VirtualThread:
@@ -212,7 +223,7 @@ class VirtualWorld(Descriptors, World):
             return
         thread = self.thread
         while not ready() and self.now < limit:
-            thread.wake(limit - self.now if ready is _never else min(limit - self.now, 0.05))  # it looks again
+            thread.wake(min(limit - self.now, math.inf if ready is never else LOOK_S))
             thread.park()
 
     def observe(self, what: str, *facts: Any) -> None:
@@ -284,7 +295,7 @@ class VirtualWorld(Descriptors, World):
     def sleep(self, seconds: float) -> None:
         """Let virtual time pass."""
         self.checkpoint()
-        self.wait_for(_never, self.monotonic() + seconds)
+        self.wait_for(never, self.monotonic() + seconds)
         self.checkpoint()
 
     def token_bytes(self, count: int) -> bytes:
@@ -348,10 +359,6 @@ class VirtualWorld(Descriptors, World):
         """Write to a file."""
         self.checkpoint()
         return super(Descriptors, self).pwrite(descriptor, data, offset)
-
-
-def _never() -> bool:
-    return False
 
 
 class _Connection(sqlite3.Connection):

@@ -8,6 +8,7 @@ import signal
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,13 +24,15 @@ from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Group, Inventory, Node
 from tracebed.testing.virtual.faults import CONTROLLER_FAULTS, NODE_FAULTS, Fault, arm, tear
-from tracebed.testing.virtual.kernel import Killed, VirtualWorld
+from tracebed.testing.virtual.kernel import Killed, VirtualWorld, never
 from tracebed.testing.virtual.provider import VirtualSettings
 
 JOBS, NODES, CORES, FAULTS = 30, 8, 4, 5
 """The size of a drawn scenario."""
 SPEED = 100.0
-HEARTBEAT_S = 2.0
+SIZES = (1, 1, 1, 2, 2, 4, 8)
+"""Sizes of jobs, nodes."""
+HEARTBEAT_S = 5.0
 POLICIES = ("easy", "fcfs", "conservative", "firstfit", "min", "pref", "keep-pref", "avg", "sd", "dmr", "slurm")
 CALLS = 2500
 """Number of calls of the controller among which its faults are drawn: about those of a replay of `JOBS` jobs."""
@@ -81,7 +84,7 @@ class Scenario:
         submit, specs = 0.0, []
         for _ in range(jobs):
             submit += draw.expovariate(1 / 60.0)
-            size, run_time = min(nodes, 2 ** draw.randrange(4)), draw.lognormvariate(5.0, 1.0)
+            size, run_time = min(nodes, draw.choice(SIZES)), draw.lognormvariate(5.0, 1.0)
             low, high = (size, size) if rigid or draw.random() < 0.4 else (max(1, size // 2), min(nodes, 2 * size))
             limit = run_time * draw.choice((1.0, 1.2, 2.0))
             specs.append(JobSpec(round(submit, 3), round(run_time, 3), round(limit, 3), size, low, high))
@@ -99,7 +102,7 @@ class Scenario:
         failure, over_limit = draw.choice(("requeue", "requeue", "fail")), draw.choice(("extend", "kill"))
         return cls(seed, policy, failure, over_limit, nodes, tuple(specs), tuple(sorted(found)))
 
-    @property
+    @cached_property
     def workload(self) -> Workload:
         """The workload."""
         columns = list(zip(*self.jobs, strict=True))
@@ -122,14 +125,14 @@ class Scenario:
             )
         )
 
-    @property
+    @cached_property
     def inventory(self) -> Inventory:
         """The nodes."""
         nodes = tuple(Node(f"v{n}", CORES, emulated=True, provider="virtual") for n in range(1, self.nodes + 1))
         group = Group("nodes", "virtual", VirtualSettings(seed=self.seed), nodes, "virtual-nodes")
         return Inventory("virtual", AGENTS, nodes, heartbeat_s=HEARTBEAT_S, groups=(group,))
 
-    @property
+    @cached_property
     def setup(self) -> Setup:
         """The setup."""
         return Setup.of(self.policy, speed=SPEED, over_limit=self.over_limit)
@@ -269,7 +272,7 @@ def _replay_until_ended(outcome: Outcome, controller: _Controller) -> None:
             world.restart_controller()
             if fault.kind == "power_failure":
                 world.reboot()
-            world.wait_for(lambda: False, world.monotonic() + fault.seconds)
+            world.wait_for(never, world.monotonic() + fault.seconds)
             _try_other_workload(outcome, options, fault)
             continue
         except KeyboardInterrupt as error:
@@ -282,7 +285,7 @@ def _replay_until_ended(outcome: Outcome, controller: _Controller) -> None:
                 world.was_full = False
                 continue
             if world.full:
-                world.wait_for(lambda: False, world.monotonic() + max(0.0, world.full_until - world.now) + 1.0)
+                world.wait_for(never, world.monotonic() + max(0.0, world.full_until - world.now) + 1.0)
                 world.was_full = False
                 continue
         return
