@@ -32,7 +32,14 @@ from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.records import JobRecords, OwnRecord
 from tracebed.orchestrator.batch.slurm import SlurmSystem
 from tracebed.orchestrator.batch.slurm_states import STATES, is_permanent, meaning
-from tracebed.orchestrator.batch.watched import CONFIRMATIONS, UNKNOWN_POLLS, WatchedJob, never_starts
+from tracebed.orchestrator.batch.watched import (
+    CONFIRMATIONS,
+    MISSING_POLLS,
+    TERMINATED,
+    UNKNOWN_POLLS,
+    WatchedJob,
+    never_starts,
+)
 from tracebed.orchestrator.replay.journal import Entry, Journal
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
@@ -206,9 +213,11 @@ def test_a_job_that_is_missing_once_has_not_ended() -> None:
     assert job.observe(None, OWN, 104)
     assert job.state is JobState.COMPLETED
     job = watched()
-    for _ in range(CONFIRMATIONS):
-        job.observe(None, None, 101)
-    assert (job.ended, job.state) == (True, JobState.UNKNOWN)
+    assert [job.observe(None, replace(OWN, completed=False), 101) for _ in range(2)] == [False, True]
+    assert (job.state, job.reason) == (JobState.FAILED, TERMINATED)
+    job = watched()
+    assert [job.observe(None, None, 101) for _ in range(MISSING_POLLS)] == [False] * (MISSING_POLLS - 1) + [True]
+    assert job.state is JobState.UNKNOWN
     assert "no longer lists the job" in job.reason
 
 
@@ -232,6 +241,7 @@ def test_a_job_ends_once_and_only_after_a_final_or_repeated_observation(
         job.observe(each, own, 100.0 + index)
         if job.ended:
             last = seen[max(0, index - CONFIRMATIONS + 1) : index + 1]
+            assert each is not None or recorded
             assert each not in (WAITS, RUNS)
             assert (each in (FAILED, DONE) and recorded) or len({repr(item) for item in last}) == 1
             break
@@ -257,20 +267,42 @@ def test_a_step_of_the_wall_clock_is_taken_out(monkeypatch: pytest.MonkeyPatch) 
     clock = wall.WallClock()
     for step in (0.0, 3600.0, 0.001):
         now = {"wall": now["wall"] + 10.0 + step, "monotonic": now["monotonic"] + 10.0}
-        assert clock.check() == pytest.approx(step if step > 1 else 0.0)
+        assert clock.check() == (pytest.approx((1010.0, 1020.0, 3600.0)) if step > 1 else None)
     assert clock.now() == 1030.0
-    assert clock.without_steps(1010.0) == 1010.0
-    assert clock.without_steps(4630.0) == pytest.approx(1030.0)
-    assert [round(size) for _, size in clock.steps] == [3600]
+    assert clock.at(1010.0, near=1030.0) == 1010.0
+    assert clock.at(4630.0, near=1030.0) == pytest.approx(1030.0)
+    assert len(clock.steps) == 1
     assert clock.drift_s == pytest.approx(0.001)
 
 
 def test_a_resumed_clock_continues_without_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: 4630.0)
     monkeypatch.setattr(time, "monotonic", lambda: 5.0)
-    clock = wall.WallClock([(4620.0, 3600.0)])
-    assert (clock.now(), clock.check(), len(clock.steps)) == (1030.0, 0.0, 1)
-    assert clock.without_steps(4630.0) == clock.now()
+    clock = wall.WallClock([wall.Step(1010.0, 1020.0, 3600.0)])
+    assert (clock.now(), clock.check(), len(clock.steps)) == (1030.0, None, 1)
+    assert clock.at(4630.0, near=1030.0) == clock.now()
+
+
+def test_a_step_while_no_replayer_ran_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The resumed clock started at the wall time after the step: all times since were later by the step."""
+    monkeypatch.setattr(time, "time", lambda: 1000.0)
+    monkeypatch.setattr(time, "monotonic", lambda: 5.0)
+    base = wall.WallClock().base
+    monkeypatch.setattr(time, "time", lambda: 4610.0)
+    monkeypatch.setattr(time, "monotonic", lambda: 15.0)
+    clock = wall.WallClock((), base, 1000.0)
+    assert (clock.now(), clock.check()) == (1010.0, (1000.0, 1010.0, 3600.0))
+    restarted = wall.WallClock((), base | {"boot": "another"})
+    assert (restarted.now(), restarted.check()) == (4610.0, None)
+
+
+@pytest.mark.parametrize(("recorded", "near", "time"), [(1090.0, 1091.0, 1090.0), (1090.0, 1120.5, 1120.0)])
+def test_a_wall_time_that_occurs_twice_is_the_one_near_its_observation(
+    recorded: float, near: float, time: float
+) -> None:
+    """Times before a step back were moved by the step, too."""
+    clock = wall.WallClock([wall.Step(1099.0, 1100.0, -30.0)])
+    assert clock.at(recorded, near) == time
 
 
 def plan(count: int = 2, **changed: list[float]) -> SubmissionPlan:
@@ -294,7 +326,6 @@ def run_of(jobs: list[WatchedJob], interrupted: str | None = None) -> Run:
         jobs,
         info,
         trace=lambda time: time - 100.0,
-        recorded=lambda time: time,
         resolution_s=1.0,
         interrupted=interrupted,
         end=200.0,
@@ -418,6 +449,17 @@ def test_an_interrupted_run_has_jobs_in_each_state(tmp_path: Path) -> None:
     Run.load(run.save(tmp_path / "run"))
 
 
+def test_a_cancelled_job_that_is_forgotten_was_interrupted() -> None:
+    """Seed 41514: the jobs were cancelled and forgotten while no replayer ran. The run was complete, with lost jobs."""
+    began, waited = watched(), watched()
+    for _ in range(MISSING_POLLS):
+        began.observe(None, replace(OWN, completed=False), 101.0)
+        waited.observe(None, None, 101.0)
+    run = run_of([began, waited], "SIGTERM")
+    assert run.jobs[["state", "reason"]].to_numpy().tolist() == [["interrupted", "SIGTERM"]] * 2
+    assert run.info.state == "interrupted"
+
+
 def test_limits_are_whole_minutes_of_wall_time() -> None:
     table = pd.DataFrame(
         {"job_id": list("abcd"), "submit_time": 0.0, "run_time": 1.0, "nodes": 1, "time_limit": [1, 600, 601, np.nan]}
@@ -490,7 +532,10 @@ def test_a_record_of_an_earlier_start_is_replaced(tmp_path: Path) -> None:
     assert (own.restarts, own.end) == (1, None)
 
 
-@pytest.mark.parametrize("text", ["", "job=7", "job=7\nstart=x\nrestarts=0", "\0\0", "a\nb=\n"])
+TORN = "job=7\nrestarts=0\nstart=1795347423731879178\nend=17953474"
+
+
+@pytest.mark.parametrize("text", ["", "job=7", "job=7\nstart=x\nrestarts=0", TORN, "\0\0", "a\nb=\n"])
 def test_a_damaged_record_counts_as_missing(tmp_path: Path, text: str) -> None:
     (tmp_path / "x-0.end").write_text(text)
     assert JobRecords(tmp_path).read("x-0") is None

@@ -215,8 +215,8 @@ def test_faults_are_told_and_repetitions_are_one_line(made: Path) -> None:
     assert (dict(view.fault_counts), [fault.text for fault in view.faults]) == ({"error": 1}, ["error: busy"])
     for seconds in (1.0, 2.0):
         view.apply([Entry(0, view.now + seconds, "polled", None, None, {"took_s": 1.0, "error": "busy"})])
-    view.apply([Entry(0, view.now, "failed", "a", None, {"reason": "no answer"})])
-    view.apply([Entry(0, view.now, "step", None, None, {"wall": 1e9, "seconds": -3600.0})])
+    view.apply([Entry(0, view.now, "failed", "a", None, {"called": 0.0, "reason": "no answer"})])
+    view.apply([Entry(0, view.now, "step", None, None, {"since": 1e9, "until": 1e9, "seconds": -3600.0})])
     view.apply([Entry(0, view.now, "pause", None, None, {"at": 1.0, "wall_s": 5.0, "adopted": 0, "lost": 0})])
     assert dict(view.fault_counts) == {"error": 4, "step": 1, "pause": 1}
     assert [fault.text for fault in view.faults] == [

@@ -19,8 +19,8 @@ CANCELLED = frozenset({Phase.WAITING, Phase.RUNNING, Phase.UNKNOWN})
 def cancel_leftover_jobs(folder: Path, system: BatchSystem) -> None:
     """Cancel the jobs of a killed replay, and wait until they have released their nodes.
 
-    The jobs are found by the prefix of their names in the journal. The prefix also finds jobs whose submission is not
-    confirmed in the journal.
+    The jobs are found by the prefix of their names in the journal, also those whose submission is not confirmed in the
+    journal. The jobs in the journal are cancelled even if an incomplete answer of the batch system lacks them.
 
     Args:
         folder: the working folder of the replay.
@@ -35,11 +35,13 @@ def cancel_leftover_jobs(folder: Path, system: BatchSystem) -> None:
     past = KilledReplay(folder)
     start = world.monotonic()
     settled = start + (IN_FLIGHT_S if past.submitting else 0.0)
+    known = {job.id for job in past.jobs if job.pending and job.id}
     while True:
         began = world.monotonic()
-        found = system.poll(past.facts["prefix"], ()).values()
-        if ids := [job.id for job in found if job.phase in CANCELLED]:
+        found = system.poll(past.facts["prefix"], known).values()
+        if ids := sorted(known | {job.id for job in found if job.phase in CANCELLED}):
             system.cancel(ids)
+        known = set()
         left = [job.id for job in found if job.phase in LIVE]
         if not left and began >= settled:
             return

@@ -38,7 +38,7 @@ class JobRequest:
     """A job to be submitted."""
 
     name: str
-    """Name of the job in the batch system. No other job has this name."""
+    """Name of the job in the batch system. Jobs of other replays have other names."""
     nodes: int
     limit_s: float | None
     """Time limit, wall s. None: the default of the batch system."""
@@ -109,7 +109,9 @@ class BatchSystem(Protocol):
         """Submit a job and return its ID. Raises Refused if the system will never accept the job."""
 
     def poll(self, prefix: str, known: Collection[str]) -> dict[str, JobObservation]:
-        """Return the jobs whose names begin with `prefix`, by name, in one request for all jobs.
+        """Return the jobs whose names begin with `prefix`, by ID, in one request for all jobs.
+
+        Two jobs have the same name if a submission whose answer was lost was repeated.
 
         Args:
             prefix: the beginning of the names of all jobs of a replay.

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.orchestrator.batch.plan import SubmissionPlan
-from tracebed.orchestrator.batch.watched import WatchedJob
+from tracebed.orchestrator.batch.watched import NO_TRACE, TERMINATED, WatchedJob
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.runs.schema import NAN
@@ -32,7 +32,6 @@ def ended_run(
     info: RunInfo,
     *,
     trace: Callable[[float], float],
-    recorded: Callable[[float], float],
     resolution_s: float,
     interrupted: str | None,
     end: float,
@@ -44,7 +43,6 @@ def ended_run(
         jobs: the submission, observations and end of each job.
         info: the facts of the run. Missing nodes are added to it.
         trace: returns the trace time at a time of the replay's clock.
-        recorded: returns the time of the replay's clock at a recorded wall time.
         resolution_s: resolution of the times that the batch system reports, wall s.
         interrupted: reason of the interruption; None: the replay was not interrupted.
         end: time of the replay's clock at which the replay ended.
@@ -52,7 +50,7 @@ def ended_run(
     rows, held = [], []
     numbers = {node.name: number for number, node in enumerate(info.nodes)}
     for number, job in enumerate(jobs):
-        times = lifetime(job, resolution_s, trace=trace, recorded=recorded, end=end)
+        times = lifetime(job, resolution_s, trace=trace, end=end)
         rows.append((*times, *outcome(job, interrupted)))
         held += list(allocations_of(plan.ids[number], job, times, trace, numbers, info.nodes))
     columns = zip(*rows, strict=True)
@@ -105,26 +103,24 @@ def lifetime(
     resolution_s: float,
     *,
     trace: Callable[[float], float],
-    recorded: Callable[[float], float],
     end: float,
 ) -> Lifetime:
     """Return the times of a job.
 
     Args:
         job: the job.
-        resolution_s: as in `ended_run`, like `trace` and `recorded`.
+        resolution_s: as in `ended_run`, like `trace`.
         trace: see `ended_run`.
-        recorded: see `ended_run`.
         end: time of the clock that counts as the end of a job that is still running.
     """
-    start, launched, ended = (trace(recorded(wall)) if wall is not None else NAN for wall in _times(job, resolution_s))
+    start, launched, ended = (trace(time) if time is not None else NAN for time in _times(job, resolution_s))
     if math.isnan(start):
         return Lifetime(NAN, launched, NAN)
     return Lifetime(start, launched, max(ended if job.ended else trace(end), start))
 
 
 def _times(job: WatchedJob, resolution_s: float) -> tuple[float | None, float | None, float | None]:
-    """Return the wall times at which a job started, its script began, and it ended; None: unknown."""
+    """Return the times of the clock at which a job started, its script began, and it ended; None: unknown."""
     seen, own = job.seen, job.own
     if seen is None or seen.start is None:
         return (own.start, own.start, own.end) if own is not None else (None, None, None)
@@ -133,7 +129,7 @@ def _times(job: WatchedJob, resolution_s: float) -> tuple[float | None, float | 
     ends = [end for end in (seen.end, own.end if own is not None else None) if end is not None]
     end = max(ends) if ends and job.ended else None
     if end is not None and own is None:
-        start = min(start, max(end, seen.start))
+        start = min(start, max(end, seen.start, job.called or 0.0))
     return start, max(own.start, start) if own is not None else None, end
 
 
@@ -142,7 +138,7 @@ def outcome(job: WatchedJob, interrupted: str | None) -> tuple[JobState, str]:
     if not job.ended:
         started = job.seen is not None and job.seen.start is not None
         return JobState.INTERRUPTED, (interrupted or "the run ended") if started else NOT_STARTED
-    if interrupted is not None and job.state is JobState.CANCELLED:
+    if interrupted is not None and (job.state is JobState.CANCELLED or job.reason in (NO_TRACE, TERMINATED)):
         return JobState.INTERRUPTED, interrupted
     return job.state, job.reason
 

@@ -1,20 +1,20 @@
 """The loop of a replay on a batch system: submission of each job at its time, and observation until all have ended.
 
-Submissions are paced against absolute instants of the monotonic clock. Each call runs in a thread, so that a slow call
-does not delay the next submission; a call waits briefly for the previous call, so that the batch system receives
+Submissions are paced against absolute instants of the monotonic clock. Each call runs in the background, so that a slow
+call does not delay the next submission; a call waits briefly for the previous call, so that the batch system receives
 jobs in the order of the workload. All jobs are observed by one request about once a second.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
-from threading import Event
+from functools import partial
 from typing import Any
 
+from tracebed import world
+from tracebed.benchmarks.lines import Mailbox
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.batch.base import LIVE, BatchSystem, JobObservation, Refused
 from tracebed.orchestrator.batch.plan import SubmissionPlan
@@ -22,6 +22,7 @@ from tracebed.orchestrator.batch.records import JobRecords
 from tracebed.orchestrator.batch.wall import WallClock
 from tracebed.orchestrator.batch.watched import WatchedJob, never_starts
 from tracebed.orchestrator.replay.journal import Entry, Journal
+from tracebed.states import JobState
 
 CALLERS = 8
 """Maximum number of concurrent submissions."""
@@ -101,14 +102,22 @@ class BatchReplayer:
         self.latencies: list[float] = []
         self.polls = {"polls": 0, "failed": 0}
         self._numbers = {self.name(job): job for job in range(len(plan))}
-        self._inbox: SimpleQueue[Submitted | Polled | None] = SimpleQueue()
+        self._selector = world.current().selector()
+        self._mailbox = Mailbox(self._selector)
         self._next = 0
-        self._submitting: set[int] = set()
+        self._queue: deque[tuple[int, float]] = deque()  # job to be submitted, time until which it waits for the others
+        self._last: int | None = None  # job whose submission was the last to begin
+        self._calls: dict[int, world.Background] = {}  # job -> its submission
+        self._poll: world.Background | None = None
+        self._next_poll = clock.now()
+        self._on_progress: Callable[[int], None] | None = None
         self._unconfirmed: dict[int, float] = {}  # job whose submission failed -> time of the failure
         self._last_answer = clock.now()
         self._stuck_polls = 0
         self._cancelled: set[str] = set()
         self._cancelled_at: float | None = None
+        self._seconds: set[str] = set()  # IDs of second jobs of submissions
+        self._unwanted: dict[str, float] = {}  # ID of a job to be cancelled that does not count -> time of the request
 
     def name(self, job: int) -> str:
         """Return the name of a job in the batch system."""
@@ -125,7 +134,7 @@ class BatchReplayer:
     def interrupt(self, reason: str) -> None:
         """Submit no more jobs and cancel all jobs. May be called in a signal handler."""
         self.interrupted = self.interrupted or reason
-        self._inbox.put(None)
+        self._mailbox.post(_nothing)
 
     def resume(self, submitted: int, submitting: Iterable[int], in_flight_s: float) -> None:
         """Continue after the submissions of a killed replayer.
@@ -144,56 +153,60 @@ class BatchReplayer:
         Raises:
             TestbedError: the batch system has stopped answering. Its jobs continue.
         """
-        with self._callers() as (submit, poll):
-            next_poll, polling = self.clock.now(), False
+        self._on_progress = on_progress
+        try:
             while not self._is_done():
-                now = self.clock.now()
-                if self.interrupted is None:
-                    while self._next < len(self.plan) and self.due(self._next) <= now:
-                        submit(self._next)
-                        self._next += 1
-                else:
-                    self._cancel_all()
-                if not polling and now >= next_poll:
-                    polling = True
-                    poll()
-                wake = min(
-                    next_poll if not polling else now + POLL_S,
-                    self.due(self._next) if self._next < len(self.plan) and self.interrupted is None else now + POLL_S,
-                )
-                with contextlib.suppress(Empty):
-                    message = self._inbox.get(timeout=max(0.0, wake - self.clock.now()))
-                    if isinstance(message, Submitted):
-                        self._take_submission(message)
-                    elif isinstance(message, Polled):
-                        polling, next_poll = False, message.began + max(POLL_S, message.took_s / POLL_SHARE)
-                        self._take_poll(message, submit)
-                        if on_progress is not None:
-                            on_progress(sum(job.ended for job in self.jobs))
+                wake = self._start_calls()
+                left_s = max(0.0, wake - self.clock.now())
+                ready = world.current().wait(self._selector, world.monotonic() + left_s)
+                if step := self.clock.check():
+                    self._note("step", None, seconds=step.size, since=step.since, until=step.until)
+                    self._next_poll = step.until  # what was recorded before the step should be seen before long
+                for key, mask in ready:
+                    key.data(mask)
+        finally:
+            for call in (*self._calls.values(), *([self._poll] if self._poll is not None else [])):
+                call.join()  # the lock of the working folder tells that submissions may be in progress
+            self._selector.close()
 
-    @contextlib.contextmanager
-    def _callers(self) -> Iterator[tuple[Callable[[int], None], Callable[[], None]]]:
-        """Yield the functions that submit a job and observe all jobs, each in a thread."""
-        with ThreadPoolExecutor(CALLERS) as submitters, ThreadPoolExecutor(1) as poller:
-            before = Event()
-            before.set()
+    def left(self) -> list[str]:
+        """Return the IDs of jobs that may still run after the replay, because they could not be cancelled."""
+        return [str(job.id) for job in self.jobs if job.pending] + list(self._unwanted)
 
-            def submit(job: int) -> None:
-                nonlocal before
-                previous, before = before, Event()
-                self._note("submitting", job)
-                self._submitting.add(job)
-                submitters.submit(self._call, job, previous, before)
+    def _start_calls(self) -> float:
+        """Start the calls that are due, and return the time at which the next call is due at the latest."""
+        now = self.clock.now()
+        if self.interrupted is not None:
+            self._queue.clear()
+            self._cancel_all()
+        else:
+            while self._next < len(self.plan) and self.due(self._next) <= now:
+                self._submit(self._next)
+                self._next += 1
+        while self._queue and len(self._calls) < CALLERS:
+            job, latest = self._queue[0]
+            if self._last in self._calls and now < latest:
+                break
+            self._queue.popleft()
+            self._note("submitting", job)
+            self._last = job
+            self._calls[job] = world.current().start(partial(self._call, job), f"submission of {self.name(job)}")
+        if self._poll is None and now >= self._next_poll:
+            known = [job.id for job in self.jobs if job.pending and job.id is not None]
+            self._poll = world.current().start(partial(self._observe, known), "observation")
+        wakes = [now + POLL_S if self._poll is not None else self._next_poll]
+        if self._queue and len(self._calls) < CALLERS:
+            wakes.append(self._queue[0][1])
+        if self._next < len(self.plan) and self.interrupted is None:
+            wakes.append(self.due(self._next))
+        return min(wakes)
 
-            def poll() -> None:
-                known = [job.id for job in self.jobs if job.pending and job.id is not None]
-                poller.submit(self._poll, known)
+    def _submit(self, job: int) -> None:
+        """Let a job be submitted when it is its turn."""
+        self._queue.append((job, self.clock.now() + ORDER_S))
 
-            yield submit, poll
-
-    def _call(self, job: int, before: Event, done: Event) -> None:
-        """Submit a job, in a thread."""
-        before.wait(ORDER_S)
+    def _call(self, job: int) -> None:
+        """Submit a job, in the background."""
         called = self.clock.now()
         number, error = None, None
         try:
@@ -203,14 +216,13 @@ class BatchReplayer:
             number = self.system.submit(request)
         except TestbedError as failure:
             error = failure
-        except Exception as failure:  # noqa: BLE001 - a thread must not end silently: the loop would wait forever
+        except Exception as failure:  # noqa: BLE001 - a call must not end silently: the loop would wait forever
             error = TestbedError(f"the submission failed: {failure!r}")
-        finally:
-            done.set()
-        self._inbox.put(Submitted(job, called, self.clock.now() - called, number, error))
+        done = Submitted(job, called, self.clock.now() - called, number, error)
+        self._mailbox.post(partial(self._take_submission, done))
 
-    def _poll(self, known: list[str]) -> None:
-        """Observe all jobs, in a thread."""
+    def _observe(self, known: list[str]) -> None:
+        """Observe all jobs, in the background."""
         began, found, error = self.clock.now(), {}, None
         try:
             found = self.system.poll(self.prefix, known)
@@ -218,10 +230,13 @@ class BatchReplayer:
             error = failure
         except Exception as failure:  # noqa: BLE001 - as in `_call`
             error = TestbedError(f"the observation failed: {failure!r}")
-        self._inbox.put(Polled(began, self.clock.now() - began, found, error))
+        polled = Polled(began, self.clock.now() - began, found, error)
+        self._mailbox.post(partial(self._take_poll, polled))
 
     def _is_done(self) -> bool:
-        if self._submitting or self._unconfirmed:
+        if self._calls or self._queue or self._unconfirmed:
+            return False
+        if any(self.clock.now() < since + CANCEL_S for since in self._unwanted.values()):
             return False
         if self.interrupted is None:
             return self._next == len(self.plan) and all(job.ended for job in self.jobs)
@@ -232,7 +247,7 @@ class BatchReplayer:
 
     def _take_submission(self, done: Submitted) -> None:
         job = self.jobs[done.job]
-        self._submitting.discard(done.job)
+        del self._calls[done.job]
         job.called = job.called or done.called  # a submission without an answer may have arrived
         if done.id is not None:
             self._last_answer = self.clock.now()
@@ -247,12 +262,15 @@ class BatchReplayer:
             raise done.error
         else:
             self._unconfirmed[done.job] = self.clock.now()
-            self._note("failed", done.job, reason=str(done.error))
+            self._note("failed", done.job, called=job.called, reason=str(done.error))
 
-    def _take_poll(self, polled: Polled, submit: Callable[[int], None]) -> None:
+    def _take_poll(self, polled: Polled) -> None:
+        steps = self.clock.steps
+        again = polled.error is not None or bool(steps and steps[-1].until > polled.began)
+        took_s = 0.0 if again else polled.took_s  # a timeout is no sign of load
+        self._poll = None
+        self._next_poll = max(polled.began + max(POLL_S, took_s / POLL_SHARE), self.clock.now())
         self.polls["polls"] += 1
-        if step := self.clock.check():
-            self._note("step", None, seconds=step, wall=self.clock.steps[-1][0])
         self._note("polled", None, took_s=polled.took_s, error=str(polled.error) if polled.error is not None else None)
         if polled.error is not None:
             self.polls["failed"] += 1
@@ -260,23 +278,50 @@ class BatchReplayer:
                 raise polled.error
             return
         self._last_answer = self.clock.now()
-        for number, failed_at in list(self._unconfirmed.items()):
-            if polled.began > failed_at:
-                del self._unconfirmed[number]
-                own, found = self.records.read(self.name(number)), polled.found.get(self.name(number))
-                if found is not None or own is not None:  # the answer to the submission was lost
-                    self._adopt(number, found.id if found is not None else own.id if own is not None else "")
-                elif self.interrupted is None:
-                    submit(number)
+        self._adopt_or_repeat(polled)
+        found_by_id = {each.id: each for each in polled.found.values()}
         for number, job in enumerate(self.jobs):
             if job.pending and job.called is not None and job.called + job.latency_s <= polled.began:
-                name = self.name(number)
-                found = polled.found.get(name)
+                found = found_by_id.get(str(job.id))
                 # A live job has not written its end, and the search for the files of thousands of jobs takes long.
-                own = None if found is not None and found.phase in LIVE else self.records.read(name)
+                alive = found is not None and found.phase in LIVE
+                own = None if alive else self.records.read(self.name(number), job.id)
+                found, own = job.without_steps(self.clock, found, own, self.clock.now())
                 if job.observe(found, own, polled.began):
                     self._note("ended" if job.ended else "observed", number, **job.facts())
+                    if job.state is JobState.UNKNOWN and job.ended:
+                        self._unwanted[str(job.id)] = polled.began  # it may still run
+        self._cancel_unwanted(polled)
         self._cancel_stuck()
+        if self._on_progress is not None:
+            self._on_progress(sum(job.ended for job in self.jobs))
+
+    def _adopt_or_repeat(self, polled: Polled) -> None:
+        """Take over the jobs whose submission was not confirmed, and submit those that did not arrive again."""
+        confirmable = [number for number, failed_at in self._unconfirmed.items() if polled.began > failed_at]
+        ids = {each.name: each.id for each in reversed(polled.found.values())} if confirmable else {}
+        for number in confirmable:
+            del self._unconfirmed[number]
+            own, found = self.records.read(self.name(number)), ids.get(self.name(number))
+            if found is not None or own is not None:  # the answer to the submission was lost
+                self._adopt(number, found if found is not None else own.id if own is not None else "")
+            elif self.interrupted is None:
+                self._submit(number)
+
+    def _cancel_unwanted(self, polled: Polled) -> None:
+        """Cancel jobs that count as ended although they may run, and the second jobs of submissions with two jobs."""
+        for each in polled.found.values():
+            number = self._numbers.get(each.name)
+            job = self.jobs[number] if number is not None else None
+            if job is None or each.id in (job.id, *self._seconds) or (job.id is None and not job.ended):
+                continue
+            self._note("twice", number, id=each.id)
+            self._seconds.add(each.id)
+            if each.phase in LIVE:
+                self._unwanted[each.id] = polled.began
+        if self._unwanted and self._cancel(list(self._unwanted)):
+            self._cancelled.update(self._unwanted)
+            self._unwanted.clear()
 
     def _adopt(self, number: int, id: str) -> None:
         """Take over a job of the batch system whose submission was not confirmed."""
@@ -286,7 +331,7 @@ class BatchReplayer:
 
     def _cancel_stuck(self) -> None:
         """Cancel jobs that can never start, once all other jobs have ended."""
-        waits = self._next == len(self.plan) and not self._submitting and not self._unconfirmed
+        waits = self._next == len(self.plan) and not (self._queue or self._calls or self._unconfirmed)
         self._stuck_polls = self._stuck_polls + 1 if waits and never_starts(self.jobs) else 0
         if self._stuck_polls < STUCK_POLLS:
             return
@@ -319,3 +364,7 @@ class BatchReplayer:
     def _note(self, kind: str, job: int | None, **data: Any) -> None:
         name = None if job is None else self.plan.ids[job]
         self.journal.write([Entry(0, self.trace(self.clock.now()), kind, name, None, data)])
+
+
+def _nothing() -> None:
+    """Do nothing, for a message that only wakes the loop."""

@@ -87,7 +87,7 @@ class OarSystem:
         if not re.fullmatch(r"[a-z0-9-]+", prefix):
             raise InputError(f"{prefix!r} is not the beginning of a name")
         printed = self._run("oarstat", "-J", "-f", "--sql", f"job_name like '{prefix}%'")
-        return {each.name: each for each in observations(printed)}
+        return {each.id: each for each in observations(printed)}
 
     def cancel(self, ids: Sequence[str]) -> None:
         """Cancel jobs by `oardel`."""

@@ -9,13 +9,13 @@ from typing import Any
 from tracebed.orchestrator.batch.base import JobObservation, Phase
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.records import OwnRecord
-from tracebed.orchestrator.batch.wall import without_steps
+from tracebed.orchestrator.batch.wall import Step
 from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import RunInfo
 from tracebed.states import JobState
 
-SCHEMA = "tracebed-batch-journal/2"
+SCHEMA = "tracebed-batch-journal/3"
 
 
 class BatchReconstruction:
@@ -43,7 +43,7 @@ class BatchReconstruction:
         self.jobs = [WatchedJob() for _ in self.plan.ids]
         self.submitting: set[int] = set()
         self.submitted = 0
-        self.steps: list[tuple[float, float]] = []
+        self.steps: list[Step] = []
         self.interrupted: str | None = None
         self.numbers = {name: number for number, name in enumerate(self.plan.ids)}
 
@@ -55,15 +55,11 @@ class BatchReconstruction:
         """Return the time of the clock at a trace time."""
         return self.origin + (trace - self.plan.submit[0]) / self.info.speed
 
-    def recorded(self, wall: float) -> float:
-        """Return the time of the clock at a recorded wall time."""
-        return without_steps(self.steps, wall)
-
     def apply(self, entry: Entry) -> None:
         """Process an entry. Raises an exception if it is damaged."""
         data = entry.data
         if entry.kind == "step":
-            self.steps.append((data["wall"], data["seconds"]))
+            self.steps.append(Step(data["since"], data["until"], data["seconds"]))
         elif entry.kind == "pause":
             self.info.pauses = [*self.info.pauses, dict(data)]
         elif entry.kind == "interrupt":
@@ -76,6 +72,8 @@ class BatchReconstruction:
             self.submitted = max(self.submitted, number + 1)
             self.submitting.add(number)
             job.called = job.called or self.wall(entry.time)
+        elif entry.kind == "failed":
+            job.called = data["called"]
         elif entry.kind in ("submitted", "refused"):
             self.submitting.discard(number)
             job.called, job.latency_s = data["called"], data.get("latency_s", 0.0)

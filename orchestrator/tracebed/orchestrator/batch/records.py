@@ -51,17 +51,22 @@ class JobRecords:
         arguments = (str(self.folder), name, str(round(run_s / NS)))
         return JobRequest(name, nodes, limit_s, self.script, arguments, self.folder / f"{name}.out")
 
-    def read(self, name: str) -> OwnRecord | None:
-        """Return the record of a job, or None if the job has not started."""
-        if name not in self._ended:
-            found = _read(self.folder / f"{name}.end") or _read(self.folder / f"{name}.start")
-            if found is None or found.end is None:
-                return found
-            again = _read(self.folder / f"{name}.start")
-            if again is not None and again.restarts > found.restarts:
-                return again  # the batch system has started the job again since
-            self._ended[name] = found
-        return self._ended[name]
+    def read(self, name: str, id: str | None = None) -> OwnRecord | None:
+        """Return the record of a job, or None if the job has not started.
+
+        Args:
+            name: the name of the job.
+            id: its ID. Records of another job of this name are ignored. None: the ID is unknown.
+        """
+        known = self._ended.get(name)
+        if known is not None and id in (None, known.id):
+            return known
+        end, start = (_read(self.folder / f"{name}.{kind}") for kind in ("end", "start"))
+        end, start = (found if found is not None and id in (None, found.id) else None for found in (end, start))
+        if end is None or (start is not None and start.restarts > end.restarts):
+            return start  # the job has not ended, or the batch system has started it again since
+        self._ended[name] = end
+        return end
 
     def output(self, name: str) -> str:
         """Return the last line that a job printed; empty if there are no lines."""
@@ -73,9 +78,11 @@ class JobRecords:
 
 
 def _read(path: Path) -> OwnRecord | None:
-    """Return the record in a file, or None if it is missing or damaged, as on a full disk."""
+    """Return the record in a file, or None if it is missing, incomplete or damaged, as on a full disk."""
     try:
         fields = dict(line.split("=", 1) for line in path.read_text(errors="replace").splitlines())
+        if path.suffix == ".end" and not fields.keys() >= {"end", "status"}:
+            return None
         return OwnRecord(
             id=fields["job"],
             start=int(fields["start"]) * NS,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tracebed import bounds
+from tracebed import bounds, world
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.batch.base import BATCH_SYSTEMS, BatchSettings, BatchSystem, SystemFacts
 from tracebed.orchestrator.batch.ending import Lifetime, ended_run
@@ -23,7 +23,7 @@ from tracebed.orchestrator.batch.loop import POLL_S, BatchReplayer
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.reconstruction import SCHEMA
 from tracebed.orchestrator.batch.records import JobRecords
-from tracebed.orchestrator.batch.wall import WallClock
+from tracebed.orchestrator.batch.wall import Step, WallClock
 from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.ending import find_finished, lateness, save
 from tracebed.orchestrator.replay.folder import WorkingFolder, folder_to_resume, working_folder
@@ -142,7 +142,7 @@ def recovered(folder: Path) -> Run:
         past.plan,
         past.jobs,
         past.info,
-        WallClock(past.steps),
+        past.steps,
         past.trace,
         past.facts["resolution_s"],
         end["interrupted"],
@@ -168,7 +168,7 @@ def _info(workload: Workload, name: str, options: BatchOptions, facts: SystemFac
             "grain_s": 0.0,
         },
         batch={"system": facts.name, "version": facts.version, **facts.details},
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=datetime.fromtimestamp(world.time(), UTC).isoformat(timespec="seconds"),
         hosts=[host_facts()],
     )
 
@@ -186,7 +186,7 @@ def _carry_out(
     on_progress: Callable[[int], None] | None,
 ) -> Run:
     """Replay, and return the run."""
-    clock = WallClock(past.steps if past is not None else ())
+    clock = WallClock(past.steps, past.facts["clock"], past.wall(past.last)) if past is not None else WallClock()
     known: Mapping[str, Any] = past.facts if past is not None else {}
     if past is None:
         known = {
@@ -194,11 +194,14 @@ def _carry_out(
             "info": info.as_dict(),
             "plan": plan.as_dict(),
             "prefix": f"tracebed-{folder.path.name.rpartition('-')[2]}-",
+            "clock": clock.base,
             "origin": float(math.ceil(clock.now() + LEAD_S)),
             "resolution_s": facts.resolution_s,
             "thresholds": [thresholds.text, thresholds.where],
         }
-    with contextlib.closing(Journal(folder.path / JOURNAL, known if past is None else past.new_facts)) as journal:
+    with contextlib.closing(
+        Journal(folder.path / JOURNAL, known if past is None else past.new_facts | {"clock": clock.base})
+    ) as journal:
         replayer = BatchReplayer(
             plan,
             system,
@@ -217,12 +220,14 @@ def _carry_out(
         replayer.run(on_progress)
         end = clock.now()
         journal.add_facts({"end": {"time": replayer.trace(end), "interrupted": replayer.interrupted}})
+    if left := replayer.left():
+        info.warnings.append(f"{len(left):,} jobs may still run in the batch system, for example job {left[0]}")
     info.batch |= _measured(replayer)
     return _concluded(
         plan,
         replayer.jobs,
         info,
-        clock,
+        clock.steps,
         replayer.trace,
         facts.resolution_s,
         replayer.interrupted,
@@ -244,7 +249,7 @@ def _concluded(
     plan: SubmissionPlan,
     jobs: Sequence[WatchedJob],
     info: RunInfo,
-    clock: WallClock,
+    steps: Sequence[Step],
     trace: Callable[[float], float],
     resolution_s: float,
     interrupted: str | None,
@@ -257,7 +262,6 @@ def _concluded(
         jobs,
         info,
         trace=trace,
-        recorded=clock.without_steps,
         resolution_s=resolution_s,
         interrupted=interrupted,
         end=end,
@@ -267,7 +271,7 @@ def _concluded(
     submit, states = run.jobs["submit"].tolist(), [JobState(state) for state in run.jobs["state"]]
     lifetimes = [Lifetime(*times) for times in run.jobs[list(Lifetime._fields)].to_numpy(dtype=np.float64)]
     found = run_times(plan, states, lifetimes, info.speed, resolution_s)
-    info.health = health(info, plan, jobs, submit, states, found, [size for _, size in clock.steps], thresholds)
+    info.health = health(info, plan, jobs, submit, states, found, [step.size for step in steps], thresholds)
     reasons = run.jobs["reason"].tolist()
     mark(reasons, found, thresholds.marking(KIND, times_of(plan.run_time, plan.submit, info.speed)), info.speed)
     run.jobs["reason"] = reasons
@@ -284,7 +288,7 @@ def _measured(replayer: BatchReplayer) -> dict[str, object]:
         **replayer.polls,
         "poll_s": POLL_S,
         "clock": {
-            "steps_s": [round(size, 3) for _, size in replayer.clock.steps],
+            "steps_s": [round(step.size, 3) for step in replayer.clock.steps],
             "drift_s": round(replayer.clock.drift_s, 6),
         },
         "restarts": sum(job.own.restarts for job in replayer.jobs if job.own is not None),

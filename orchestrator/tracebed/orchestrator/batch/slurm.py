@@ -106,13 +106,13 @@ class SlurmSystem:
     def poll(self, prefix: str, known: Collection[str]) -> dict[str, JobObservation]:
         """Return the jobs of the replay from one `squeue`, and the jobs purged by slurmctld from one `sacct`."""
         printed = self._run("squeue", "-h", "-a", "-t", "all", "--me", "-o", slurm_output.QUEUE_FORMAT)
-        found = {each.name: each for each in slurm_output.observations(printed, prefix)}
-        forgotten = sorted(set(known) - {each.id for each in found.values()})
+        found = {each.id: each for each in slurm_output.observations(printed, prefix)}
+        forgotten = sorted(set(known) - found.keys())
         if self._accounts:
             for some in _batches(forgotten):
                 fields = ("-o", slurm_output.ACCOUNTING_FIELDS)
                 past = self._run("sacct", "-n", "-P", "-X", "-j", ",".join(some), *fields)
-                found |= {each.name: each for each in slurm_output.observations(past, prefix)}
+                found |= {each.id: each for each in slurm_output.observations(past, prefix)}
         return found
 
     def cancel(self, ids: Sequence[str]) -> None:

@@ -6,12 +6,26 @@ or NTP may set. Steps of the wall clock of this machine are detected and removed
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from tracebed import world
 
 STEP_S = 0.1
 """Smallest change between two checks that counts as a step, s. NTP slews by at most 0.5 ms per s."""
+ROUNDED_S = 1.0
+"""Batch systems round times down to multiples of this time, s."""
+
+
+class Step(NamedTuple):
+    """A step of the wall clock. `since` and `until` are times of the replay's clock, s."""
+
+    since: float
+    """Last check before the step."""
+    until: float
+    """Check that detected the step."""
+    size: float
 
 
 class WallClock:
@@ -19,38 +33,55 @@ class WallClock:
 
     Args:
         steps: the steps that another process has detected, if this clock continues the clock of that process.
+        base: the `base` of that clock.
+        checked: time of that clock at its last check.
 
     Attributes:
-        steps: (wall time after the step, size) of each step of the wall clock, s.
+        steps: the steps of the wall clock.
         drift_s: last difference of the wall clock from this clock without the steps, s.
+        base: a wall time, the monotonic time at that instant, and the boot of the machine, as JSON values.
     """
 
-    def __init__(self, steps: Sequence[tuple[float, float]] = ()) -> None:
-        """Start at the wall time of this machine, without the `steps`."""
-        self._wall, self._monotonic = world.time() - sum(size for _, size in steps), world.monotonic()
+    def __init__(
+        self, steps: Sequence[Step] = (), base: Mapping[str, Any] | None = None, checked: float | None = None
+    ) -> None:
+        """Continue the clock with `base`, or start at the wall time without the `steps` after a restart of the machine.
+
+        The steps since the last check of the other process are only detected if its clock is continued.
+        """
         self.steps = list(steps)
         self.drift_s = 0.0
+        boot = world.current().boot_id()
+        if base is None or boot is None or base["boot"] != boot:
+            wall = world.time() - sum(step.size for step in steps)
+            base = {"wall": wall, "monotonic": world.monotonic(), "boot": boot}
+        self.base = base
+        self._checked = self.now() if checked is None else checked
 
     def now(self) -> float:
         """Return the time in s since 1970. It does not jump."""
-        return self._wall + world.monotonic() - self._monotonic
+        return float(self.base["wall"] + (world.monotonic() - self.base["monotonic"]))
 
-    def check(self) -> float:
-        """Compare the wall clock with the monotonic clock. Return the size of a new step, s; 0: no new step."""
-        wall = world.time()
-        drift = wall - self.now() - sum(size for _, size in self.steps)
-        step = drift - self.drift_s
-        if abs(step) < STEP_S:
+    def check(self) -> Step | None:
+        """Compare the wall clock with the monotonic clock. Return a new step."""
+        now = self.now()
+        since, self._checked = self._checked, now
+        drift = world.time() - now - sum(step.size for step in self.steps)
+        size = drift - self.drift_s
+        if abs(size) < STEP_S:
             self.drift_s = drift
-            return 0.0
-        self.steps.append((wall, step))
-        return step
+            return None
+        self.steps.append(Step(since, now, size))
+        return self.steps[-1]
 
-    def without_steps(self, wall: float) -> float:
-        """Return the time of this clock at a recorded wall time. It is ambiguous just after a step back."""
-        return without_steps(self.steps, wall)
+    def at(self, wall: float, near: float) -> float:
+        """Return the time of this clock at a recorded wall time.
 
-
-def without_steps(steps: Sequence[tuple[float, float]], wall: float) -> float:
-    """Return a recorded wall time without the `steps` (see `WallClock.steps`) before it."""
-    return wall - sum(size for at, size in steps if wall >= at)
+        After a step back, a wall time occurs twice: the result is the time that is nearest to `near`, and not after it.
+        """
+        found, begin, stepped = [], -math.inf, 0.0
+        for step in (*self.steps, Step(math.inf, math.inf, 0.0)):
+            if begin - ROUNDED_S <= wall - stepped <= min(step.until, near + ROUNDED_S):
+                found.append(wall - stepped)
+            begin, stepped = step.since, stepped + step.size
+        return min(found or [wall - stepped], key=lambda time: abs(time - near))

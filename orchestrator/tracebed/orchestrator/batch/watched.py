@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tracebed.orchestrator.batch.base import LIVE, JobObservation, Phase
 from tracebed.orchestrator.batch.records import OwnRecord
+from tracebed.orchestrator.batch.wall import WallClock
 from tracebed.states import JobState
 
 CONFIRMATIONS = 2
 """Successive observations that confirm an unusual state. A single observation may be an error of the batch system."""
+MISSING_POLLS = 60
+"""Number of successive observations without a job after which the job counts as ended, if it left no record of its end.
+An answer of the batch system may be incomplete."""
 UNKNOWN_POLLS = 600
 """Number of successive observations of an unknown state after which a job counts as ended."""
 NO_TRACE = "the batch system no longer lists the job, and the job left no record of its end"
 
+TERMINATED = "the job was terminated before its planned end"
+
 
 @dataclass
 class WatchedJob:
-    """A job of the replay. Wall times are s since 1970."""
+    """A job of the replay. Times are of the replay's clock, s since 1970."""
 
     id: str | None = None
     """ID in the batch system; None: not submitted, or refused."""
     called: float | None = None
-    """Wall time of the call that submitted the job."""
+    """Time of the call that submitted the job."""
     latency_s: float = 0.0
     """Duration of that call."""
     seen: JobObservation | None = None
@@ -52,16 +59,46 @@ class WatchedJob:
         """Record that the batch system refused the job."""
         self.ended, self.state, self.reason = True, JobState.REJECTED, reason
 
+    def without_steps(
+        self, clock: WallClock, found: JobObservation | None, own: OwnRecord | None, now: float
+    ) -> tuple[JobObservation | None, OwnRecord | None]:
+        """Return an observation and a record with times of `clock` instead of wall times.
+
+        Args:
+            clock: the clock.
+            found: see `observe`, like `own` and `now`.
+            own: see `observe`.
+            now: see `observe`.
+        """
+
+        def at(wall: float | None, near: float | None) -> float | None:
+            return None if wall is None else clock.at(wall, now if near is None else near)
+
+        if not clock.steps:
+            return found, own
+        start = self.seen.start if self.seen is not None else None
+        if found is not None:
+            same = at(found.start, start)  # unless the batch system has started the job again
+            known = same is not None and start is not None and math.isclose(same, start, rel_tol=0.0, abs_tol=1e-3)
+            start = same if known else at(found.start, now)
+            found = replace(found, start=start, end=at(found.end, now))
+        if own is not None:
+            end = found.end if found is not None else None
+            own = replace(own, start=clock.at(own.start, now if start is None else start), end=at(own.end, end))
+        return found, own
+
     def observe(self, found: JobObservation | None, own: OwnRecord | None, now: float) -> bool:
         """Process an observation of a submitted job. Return whether something changed.
 
-        A final state with the job's own record of its end is accepted at once. A missing job, an unknown state, and a
-        final state without a record must be observed `CONFIRMATIONS` times in a row.
+        A final state with the job's own record of its end is accepted at once. A final state without a record, and a
+        record of the end of a job that is missing or in an unknown state, must be observed `CONFIRMATIONS` times in a
+        row. Without a record, a missing job and an unknown state do not end a job until they have been observed
+        `MISSING_POLLS` and `UNKNOWN_POLLS` times.
 
         Args:
             found: the observation; None: the batch system did not list the job.
             own: the record that the job wrote itself.
-            now: wall time of the observation.
+            now: time of the observation.
         """
         if found is not None and found.phase in LIVE:
             self.unconfirmed, self.confirmations = None, 0
@@ -75,8 +112,9 @@ class WatchedJob:
         if found is not None and found.phase is Phase.ENDED and self.confirmations >= CONFIRMATIONS:
             return self._end(found, own, found.state)
         if has_end and own is not None and self.confirmations >= CONFIRMATIONS:
+            self.reason = "" if own.completed else TERMINATED
             return self._end(found, own, JobState.COMPLETED if own.completed else JobState.FAILED)
-        if self.confirmations >= (UNKNOWN_POLLS if found is not None else CONFIRMATIONS):
+        if self.confirmations >= (UNKNOWN_POLLS if found is not None else MISSING_POLLS):
             self.reason = f"unknown state {found.word}" if found is not None else NO_TRACE
             return self._end(found, own, JobState.UNKNOWN)
         return False
@@ -89,7 +127,10 @@ class WatchedJob:
         return before is None or (before.word, before.nodes) != (found.word, found.nodes)
 
     def _end(self, found: JobObservation | None, own: OwnRecord | None, state: JobState) -> bool:
-        self.seen = found if found is not None and found.phase is Phase.ENDED else self.seen
+        if found is not None and found.phase is Phase.ENDED:
+            self.seen = found
+        elif self.seen is not None and own is not None and own.restarts:
+            self.seen = replace(self.seen, start=None)  # it may be that of an earlier start
         self.ended, self.state, self.own = True, state, own
         if not self.reason and found is not None and state not in (JobState.COMPLETED, JobState.UNKNOWN):
             self.reason = found.word if not found.reason else f"{found.word}: {found.reason}"

@@ -125,7 +125,7 @@ class BatchView(View):
 
     def health(self) -> dict[str, Any]:
         """Return the health of the replay so far, as in `run.json`."""
-        rebuilt, steps = self._reconstruction, [size for _, size in self._reconstruction.steps]
+        rebuilt, steps = self._reconstruction, [step.size for step in self._reconstruction.steps]
         lifetimes = [self._lifetime(job) for job in range(len(self._states))]
         found = run_times(rebuilt.plan, self._states, lifetimes, self.info.speed, self._resolution_s)
         return health(
@@ -138,7 +138,6 @@ class BatchView(View):
             rebuilt.jobs[job],
             self._resolution_s,
             trace=rebuilt.trace,
-            recorded=rebuilt.recorded,
             end=rebuilt.wall(self.now),
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import os
 import random
 import selectors
 import shutil
@@ -19,7 +20,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tracebed.testing.virtual.descriptors import Descriptors, Process, VirtualSelector
 from tracebed.world import Call, Ready, World
@@ -48,25 +49,52 @@ class StalledError(AssertionError):
     """A process waits although no event is left, or the simulation has not ended in time."""
 
 
+class _Carrier(threading.Thread):
+    """A thread that carries out background calls, one after the other: to start a thread takes long."""
+
+    idle: ClassVar[list[_Carrier]] = []
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.baton = threading.Lock()
+        self.baton.acquire()
+        self.carried: VirtualThread | None = None
+        self.start()
+
+    def run(self) -> None:
+        """Carry out the calls."""
+        while True:
+            self.baton.acquire()
+            assert self.carried is not None
+            self.carried.run()
+
+
+os.register_at_fork(after_in_child=_Carrier.idle.clear)  # a child process has no threads but its own
+
+
 class VirtualThread:
     """A background call of the controller: a thread that runs only while it has the baton."""
 
     def __init__(self, world: VirtualWorld, call: Call, process: Process) -> None:
         self._world, self._call, self.process = world, call, process
-        self.baton = threading.Semaphore(0)
         self.over = self.scheduled = False
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self._carrier: _Carrier | None = None
 
-    def _run(self) -> None:
-        self.baton.acquire()
+    def run(self) -> None:
+        """Make the call, in the thread of the carrier."""
+        assert self._carrier is not None
+        free = [self._carrier]
         try:
             if self.process.alive:
                 self._call()
         except Killed:
             pass
+        except BaseException:
+            free.clear()  # the thread ends with the exception
+            raise
         finally:
             self.over = True
+            _Carrier.idle += free
             self._world.hub.release()
 
     def wake(self, after_s: float = 0.0) -> None:
@@ -83,14 +111,18 @@ class VirtualThread:
         world = self._world
         before = world.process, world.thread
         world.process, world.thread = self.process, self
-        self.baton.release()
+        if self._carrier is None:
+            self._carrier = _Carrier.idle.pop() if _Carrier.idle else _Carrier()
+            self._carrier.carried = self
+        self._carrier.baton.release()
         world.hub.acquire()
         world.process, world.thread = before
 
     def park(self) -> None:
         """Wait until the thread is resumed. Raises Killed if its process was killed meanwhile."""
+        assert self._carrier is not None
         self._world.hub.release()
-        self.baton.acquire()
+        self._carrier.baton.acquire()
         if not self.process.alive:
             raise Killed
 
@@ -138,7 +170,8 @@ class VirtualWorld(Descriptors, World):
         self._events: list[tuple[float, int, Call]] = []
         self._number = 0
         self._pid = 1000
-        self.hub = threading.Semaphore(0)
+        self.hub = threading.Lock()
+        self.hub.acquire()
         self.controller = self.process = self.new_process(5000.0)
         self.thread: VirtualThread | None = None
         self.threads: list[VirtualThread] = []
@@ -182,9 +215,11 @@ class VirtualWorld(Descriptors, World):
         limit = math.inf if until is None else self.process.at(until)
         if self.thread is None:
             while not ready() and self.now < limit:
-                self.step(limit)
                 if not self.process.alive:
                     raise Killed
+                self.step(limit)
+            if not self.process.alive:
+                raise Killed
             return
         thread = self.thread
         while not ready() and self.now < limit:

@@ -1,0 +1,187 @@
+"""Replays on a batch system in virtual time, with faults drawn from a seed, and the defects that these have found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tracebed.orchestrator.replay.journal import read
+from tracebed.orchestrator.run import JOURNAL
+from tracebed.testing.virtual.batch import BatchFault
+from tracebed.testing.virtual.batch_scenario import BatchPlay, BatchScenario
+
+SEEDS = 200
+PORTION = 20
+"""Number of seeds of a test."""
+JOBS = tuple((20.0 * number, 100.0, 600.0, 4) for number in range(6))
+"""At 10 times the speed, jobs of 10 s on half of the nodes, one every 2 s."""
+
+
+def played(*faults: BatchFault, seed: int = 1, accounting: bool = False) -> BatchPlay:
+    """Return a replay of `JOBS` after its invariants have been checked."""
+    play = BatchPlay(BatchScenario(seed, JOBS, faults, accounting=accounting)).play()
+    play.check()
+    return play
+
+
+def states(play: BatchPlay) -> list[str]:
+    """Return the states of the jobs."""
+    assert play.run is not None
+    return [str(state) for state in play.run.jobs["state"]]
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, PORTION))
+def test_invariants_hold_with_faults(first: int) -> None:
+    for seed in range(first, first + PORTION):
+        play = BatchPlay(BatchScenario.drawn(seed))
+        try:
+            play.play().check()
+        except BaseException as error:
+            error.add_note(f"in the scenario of the seed {seed}")
+            raise
+        play.close()
+
+
+def test_a_seed_is_one_course_of_events() -> None:
+    journals = []
+    for _ in range(2):
+        play = BatchPlay(BatchScenario.drawn(7)).play()
+        assert play.run is not None and play.run.folder is not None
+        journals.append(read(play.run.folder / JOURNAL))
+    assert journals[0] == journals[1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_killed_replay_has_written_what_an_uninterrupted_one_writes(seed: int) -> None:
+    """Kill the controller at some calls: up to there, the journal is that of the replay without the kills."""
+    calm = BatchScenario.drawn(seed, faults=0)
+    undisturbed = BatchPlay(calm).play()
+    assert undisturbed.run is not None and undisturbed.run.folder is not None
+    _, entries = read(undisturbed.run.folder / JOURNAL)
+    for call in range(20, 400, 40):
+        killed = BatchPlay(replace(calm, faults=(BatchFault("kill", call, 2.0),))).play()
+        killed.check()
+        assert [entries[: len(journal)] for journal in killed.journals] == killed.journals
+
+
+def test_another_workload_is_refused_and_loses_nothing() -> None:
+    play = played(BatchFault("kill_other", 300, 2.0))
+    assert [each.split(":")[0] for each in play.log] == ["kill_other", "refused"]
+    assert states(play) == ["completed"] * len(JOBS)
+
+
+# -- defects that seeds have found -------------------------------------------------------------------------------------
+
+
+def test_incomplete_answers_do_not_end_jobs() -> None:
+    """Seed 10: two answers without a job ended it. The replay was over while its jobs ran."""
+    assert states(played(BatchFault("poll_empty", 5.0, 8.0, 0.9))) == ["completed"] * len(JOBS)
+
+
+def test_old_answers_do_not_end_jobs() -> None:
+    """Seed 139: old answers lack the jobs that were submitted since."""
+    assert states(played(BatchFault("poll_stale", 5.0, 130.0, 0.9))) == ["completed"] * len(JOBS)
+
+
+def test_a_job_without_a_trace_is_cancelled_before_it_counts_as_ended() -> None:
+    """A batch system that does not list a job for a minute may run it."""
+    faults = tuple(BatchFault("poll_empty", 5.0 + 4.5 * number, 0.0, 0.9) for number in range(20))
+    play = BatchPlay(BatchScenario(1, ((0.0, 1000.0, 1200.0, 4), (0.0, 10.0, 600.0, 1)), faults)).play()
+    play.check()
+    assert states(play) == ["unknown", "completed"]
+    assert [job.now.word for job in play.system.jobs] == ["CANCELLED", "COMPLETED"]
+
+
+def test_a_job_that_was_accepted_twice_runs_once() -> None:
+    """Seed 39: both jobs have one name. The second one was not seen, and neither waited for nor cancelled."""
+    play = played(BatchFault("submit_twice", 3.0, 1.0, 0.2))
+    assert states(play) == ["completed"] * len(JOBS)
+    assert len(play.system.jobs) > len(JOBS)
+
+
+def test_second_jobs_of_a_killed_replay_are_cancelled() -> None:
+    """Seed 39: the observation had one job of each name."""
+    play = played(BatchFault("submit_twice", 3.0, 1.0, 0.2), BatchFault("kill_cancel", 300, 1.0))
+    assert play.run is None
+    assert len(play.system.jobs) > 2
+
+
+def test_jobs_of_a_killed_replay_are_cancelled_although_an_answer_is_incomplete() -> None:
+    """Seed 1260: a job that the only answer lacked stayed in the batch system."""
+    play = played(BatchFault("poll_empty", 5.0, 0.0, 0.9), BatchFault("kill_cancel", 142, 0.3))
+    assert play.run is None
+
+
+@pytest.mark.parametrize("size", [-3600.0, -30.0, -0.4, 0.4, 30.0, 3600.0])
+def test_times_are_right_before_and_after_a_step_of_the_wall_clock(size: float) -> None:
+    """Seeds 48, 93, 17: a step back moved the times before it, too, and the records until its detection were wrong."""
+    play = played(BatchFault("step", 8.3, size))
+    assert play.run is not None
+    assert [round(step) for step in play.run.info.batch["clock"]["steps_s"]] == [round(size)]
+
+
+def test_a_step_during_a_pause_is_taken_out() -> None:
+    """Seed 8: the resumed replay had not noticed the step. All later times were wrong by it."""
+    played(BatchFault("kill", 300, 25.0), BatchFault("step", 20.0, 3600.0))
+
+
+def test_a_step_while_the_batch_system_is_silent_is_taken_out() -> None:
+    """Seed 17: the clock was only compared when the batch system answered."""
+    played(BatchFault("poll_silent", 6.0, 70.0), BatchFault("step", 9.0, 30.0))
+
+
+def test_a_timeout_does_not_make_observations_rare() -> None:
+    """Seed 1307: after an observation that took 60 s until its timeout, the next one was 5 minutes later."""
+    assert played(BatchFault("poll_silent", 6.0, 10.0)).world.now < 120.0
+
+
+def test_a_job_that_was_killed_at_once_has_not_started_before_its_submission() -> None:
+    """Seed 1038: the batch system gave the second in which the job was submitted."""
+    assert states(played(BatchFault("terminate", 35))) == ["interrupted"] * len(JOBS)
+
+
+def test_an_interrupted_replay_that_is_killed_stays_interrupted() -> None:
+    """Seed 3103: the resumed replay submitted the other jobs, and its run was complete, with cancelled jobs."""
+    play = played(BatchFault("cancel_late", 5.0, 9.0, 1.0), BatchFault("terminate", 150), BatchFault("kill", 170, 2.0))
+    assert play.log == ["kill"]
+    assert play.run is not None
+    assert play.run.info.state == "interrupted"
+    assert "interrupted" in states(play)
+
+
+def test_a_run_tells_that_jobs_could_not_be_cancelled() -> None:
+    """The run of an interrupted replay was silent about jobs that still ran two minutes later."""
+    jobs = ((0.0, 5000.0, 6000.0, 4), (0.0, 5000.0, 6000.0, 4))
+    faults = (BatchFault("cancel_error", 0.0, 400.0), BatchFault("terminate", 100))
+    play = BatchPlay(BatchScenario(1, jobs, faults)).play()
+    play.check()
+    assert play.run is not None
+    assert play.run.info.warnings == ["2 jobs may still run in the batch system, for example job 1"]
+
+
+def test_the_start_of_a_job_that_was_started_again_is_right_after_a_step_back() -> None:
+    """Seed 2372: of the two possible times of the second start, the one near the first start was taken."""
+    play = played(BatchFault("step", 3.2, -5.0), BatchFault("node_requeue", 9.4, 0.0, 0.0))
+    assert play.run is not None
+    assert play.run.jobs["restarts"].max() == 1
+
+
+def test_a_job_that_started_again_and_was_forgotten_has_its_last_start() -> None:
+    """Seed 10651: the last observation was of the first execution."""
+    faults = (BatchFault("node_requeue", 9.4, 0.0, 0.0), BatchFault("poll_silent", 8.9, 400.0))
+    play = played(*faults)
+    assert play.run is not None
+    assert play.run.jobs["restarts"].max() == 1
+
+
+def test_times_are_right_after_a_step_during_a_late_observation() -> None:
+    """Seed 10040: the observation took 25 s, and the next one was 125 s after it."""
+    play = played(BatchFault("poll_late", 3.4, 25.0, 0.9), BatchFault("step", 16.0, -30.0))
+    assert play.run is not None
+    assert 100.0 < play.run.jobs["end"][0] < 120.0
+
+
+def test_a_submission_that_failed_has_the_time_of_its_call() -> None:
+    """Seed 10216: the journal had only the time at which its thread was started."""
+    played(BatchFault("submit_error", 2.6, 2.0, 0.4), BatchFault("terminate", 110), seed=4)

@@ -1,0 +1,317 @@
+"""Scenarios of replays on a batch system, drawn from a seed, and what must hold after each of them."""
+
+from __future__ import annotations
+
+import math
+import random
+import shutil
+import signal
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from tracebed import world as outside
+from tracebed.converters.workload import Provenance, System, Workload
+from tracebed.errors import InputError, TestbedError
+from tracebed.orchestrator.batch.abandoned import cancel_leftover_jobs
+from tracebed.orchestrator.batch.base import Phase
+from tracebed.orchestrator.batch.killed_replay import KilledReplay
+from tracebed.orchestrator.batch.session import BatchOptions, recovered, replay
+from tracebed.orchestrator.batch.watched import TERMINATED
+from tracebed.orchestrator.replay.journal import Entry, has_facts, read
+from tracebed.orchestrator.run import JOURNAL, Run
+from tracebed.orchestrator.runs.working_folders import working_folders
+from tracebed.states import JobState
+from tracebed.testing.virtual.batch import CALL_FAULTS, JOB_FAULTS, KEPT_S, NODES, BatchFault, VirtualBatch, VirtualJob
+from tracebed.testing.virtual.kernel import Killed, StalledError, VirtualWorld
+
+JOBS, FAULTS = 30, 5
+CONTROLLER_FAULTS = ("kill", "kill_other", "kill_cancel", "kill_reboot", "terminate", "disk_full", "step")
+CALLS = 2000
+"""Number of calls of the controller among which its faults are drawn."""
+BOUND_S = 7200.0
+"""Longest virtual time of a replay, s."""
+SECONDS = (0.3, 2.0, 8.0, 25.0, 70.0, 130.0, 400.0)
+SEEN_S = 4.0
+"""Largest time between two observations around a step of the wall clock that tell when something happened, s."""
+ALLOWANCE_S = 1.5
+"""Largest error of a time in a run, wall s: the resolution of the batch system, and a launch."""
+
+
+@dataclass(frozen=True)
+class BatchScenario:
+    """A scenario, which a test can contain as text.
+
+    Attributes:
+        seed: the seed of the times in its world.
+        jobs: submit time, run time, time limit (trace s) and number of nodes of each job.
+        faults: the faults.
+        speed: trace seconds per wall second.
+        accounting: whether the batch system also answers about the jobs that it no longer lists.
+    """
+
+    seed: int
+    jobs: tuple[tuple[float, float, float, int], ...]
+    faults: tuple[BatchFault, ...] = ()
+    speed: float = 10.0
+    accounting: bool = False
+
+    @classmethod
+    def drawn(cls, seed: int, *, jobs: int = JOBS, faults: int = FAULTS) -> BatchScenario:
+        """Return the scenario of a seed."""
+        draw = random.Random(seed)
+        submit, specs = 0.0, []
+        for _ in range(draw.randint(2, jobs)):
+            submit += draw.choice((0.0, 0.1, 1.0, 30.0)) * draw.random()
+            run_time = draw.lognormvariate(4.0, 1.0)
+            limit = 600.0 * draw.randint(1, 3)
+            specs.append((round(submit, 3), round(run_time, 3), limit, min(NODES, 2 ** draw.randrange(5))))
+        lasts = submit / 10.0 + 30.0
+        found = []
+        for _ in range(draw.randint(0, faults)):
+            kind = draw.choice((*CALL_FAULTS, *JOB_FAULTS, *CONTROLLER_FAULTS))
+            seconds, at = draw.choice(SECONDS), round(draw.random() * lasts, 3)
+            if kind.startswith("kill") or kind == "terminate":
+                at = draw.randrange(1, CALLS)
+            elif kind == "step":
+                seconds = draw.choice((-3600.0, -30.0, -0.4, 0.4, 30.0, 3600.0))
+            found.append(BatchFault(kind, at, seconds, round(draw.random(), 3)))
+        return cls(seed, tuple(specs), tuple(found), accounting=draw.random() < 0.5)
+
+    def workload(self, count: int | None = None) -> Workload:
+        """Return the workload, or its first `count` jobs."""
+        columns = ("submit_time", "run_time", "time_limit", "nodes")
+        table = pd.DataFrame(self.jobs[:count], columns=columns)
+        table = table.assign(job_id=[f"j{number}" for number in range(len(table))], cores_per_node=1)
+        return Workload(table, Provenance(system=System(NODES, 1)))
+
+    def has(self, *beginnings: str) -> bool:
+        """Return whether the kind of one of its faults begins so."""
+        return any(fault.kind.startswith(beginnings) for fault in self.faults)
+
+
+@dataclass(frozen=True)
+class _Options(BatchOptions):
+    """The options of a replay on a virtual batch system."""
+
+    batch: VirtualBatch | None = field(default=None, compare=False)
+
+    def system(self) -> VirtualBatch:
+        """Return the batch system."""
+        assert self.batch is not None
+        return self.batch
+
+
+class BatchPlay:
+    """The replay of a scenario in a virtual world, with its resumptions.
+
+    Attributes:
+        run: the run; None: the jobs of the killed replay were cancelled.
+        log: what happened, for tests: kills, errors, refusals.
+        journals: the entries of the journal at the kills.
+    """
+
+    def __init__(self, scenario: BatchScenario) -> None:
+        self.scenario = scenario
+        self.world = VirtualWorld(scenario.seed)
+        self.system = VirtualBatch(self.world, scenario.faults, accounting=scenario.accounting, seed=scenario.seed + 2)
+        self.options = _Options(speed=scenario.speed, scheduler="virtual", batch=self.system)
+        self.home = self.world.folder / "runs"
+        self.home.mkdir()
+        self.output = self.home / "run"
+        self.run: Run | None = None
+        self.log: list[str] = []
+        self.journals: list[list[Entry]] = []
+        self._strikes = sorted(
+            (fault for fault in scenario.faults if fault.kind.startswith(("kill", "terminate"))),
+            key=lambda fault: fault.at,
+        )
+        self._killed: BatchFault | None = None
+        self._signal = False
+        self._wall_at_0 = 0.0
+        for fault in scenario.faults:
+            if fault.kind == "step":
+                self.world.after(fault.at, partial(self._step, fault))
+            elif fault.kind == "disk_full":
+                self.world.after(fault.at, partial(self._fill, fault))
+
+    def _step(self, fault: BatchFault) -> None:
+        self.world.wall_steps += fault.seconds
+
+    def _fill(self, fault: BatchFault) -> None:
+        self.world.full_until = self.world.now + fault.seconds
+
+    def _strike(self, call: int) -> None:
+        """Let the faults of the controller strike that are due at a call."""
+        world = self.world
+        if world.now > BOUND_S:
+            raise StalledError(f"the replay has not ended after {BOUND_S:g} s")
+        while self._strikes and call >= self._strikes[0].at:
+            fault = self._strikes.pop(0)
+            if fault.kind == "terminate":
+                self._signal = True
+                continue
+            self._killed = fault
+            shutil.copytree(self.home, self.home.with_name("kept"))
+            world.kill_controller()
+            raise Killed
+        if self._signal and world.thread is None and signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+            self._signal = False
+            signal.raise_signal(signal.SIGTERM)
+
+    def play(self) -> BatchPlay:
+        """Replay, and resume the replay whenever it was killed or has failed."""
+        with outside.using(self.world), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for attempt in range(len(self.scenario.faults) + 5):
+                if not any(has_facts(left / JOURNAL) for left in working_folders(self.output)):
+                    self._wall_at_0 = self.world.time() - self.world.now
+                self.world.on_call = self._strike
+                try:
+                    self.run = self._replay(self.scenario.workload(), resume=attempt > 0)
+                    return self
+                except Killed:
+                    assert self._killed is not None
+                    if self._after_kill(self._killed):
+                        return self
+                except (InputError, TestbedError) as error:
+                    self.log.append(f"error: {error}")
+                    self._wait(
+                        max(8.0, self.world.full_until + 1.0 - self.world.now, self._silent_until() - self.world.now)
+                    )
+            raise AssertionError(f"no attempt succeeded: {self.log}")
+
+    def _replay(self, workload: Workload, *, resume: bool) -> Run:
+        return replay(workload, self.output, self.options, resume=resume)
+
+    def _silent_until(self) -> float:
+        """Return the time at which the batch system answers again."""
+        now = self.world.now
+        return max((f.at + f.seconds for f in self.system.faults if f.kind == "poll_silent" and f.at <= now), default=0)
+
+    def _wait(self, seconds: float) -> None:
+        self.world.on_call = None
+        self.world.wait_for(lambda: False, self.world.monotonic() + seconds)
+
+    def _after_kill(self, fault: BatchFault) -> bool:
+        """Put the disk in place as it was, and do what follows the kill. Return whether the scenario has ended."""
+        self.log.append(fault.kind)
+        shutil.rmtree(self.home)
+        self.home.with_name("kept").rename(self.home)
+        self.world.restart_controller()
+        if fault.kind == "kill_reboot":
+            self.world.reboot()
+        self._wait(fault.seconds)
+        left = working_folders(self.output)
+        if not left or not has_facts(left[-1] / JOURNAL):
+            return False
+        before = read(left[-1] / JOURNAL)
+        self.journals.append(before[1])
+        if fault.kind == "kill_other":
+            try:
+                self._replay(self.scenario.workload(len(self.scenario.jobs) - 1), resume=True)
+            except InputError as error:
+                self.log.append(f"refused: {error}")
+                assert "differs in: workload" in str(error), error
+            except TestbedError as error:
+                self.log.append(f"error: {error}")
+            else:
+                raise AssertionError("another workload was accepted")
+            assert read(left[-1] / JOURNAL) == before
+        if fault.kind == "kill_cancel":
+            for _ in range(10):
+                try:
+                    cancel_leftover_jobs(left[-1], self.system)
+                except TestbedError as error:
+                    self.log.append(f"error: {error}")
+                    self._wait(60.0)
+                    continue
+                return True
+            raise AssertionError(f"the jobs were not cancelled: {self.log}")
+        return False
+
+    def close(self) -> None:
+        """Remove the files."""
+        shutil.rmtree(self.world.folder, ignore_errors=True)
+
+    # -- what must hold --------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant does not hold."""
+        last = self.world.now - 2.0  # what is accepted after the last observation cannot be noticed
+        self._wait(1.0)  # for releases of nodes
+        jobs = [job for job in self.system.jobs if job.states[0][0] < last]
+        live = [job.id for job in jobs if not job.over and job.now.phase is not Phase.ENDING]
+        told = self.run is not None and any("may still run" in warning for warning in self.run.info.warnings)
+        assert told or not live, f"jobs {live} of the batch system still run"
+        if self.run is None:
+            return
+        assert self.run.folder is not None
+        past, table = KilledReplay(self.run.folder), self.run.jobs
+        assert all(past.entries[: len(journal)] == journal for journal in self.journals), "a resumption lost entries"
+        states = set(map(JobState, table["state"]))
+        assert states <= self._possible(), f"states {states}"
+        allowed_s = self._allowed_s(past)
+        assert self.run.info.resolution_s / self.scenario.speed < allowed_s, "two jobs were on a node"
+        early_s = (table["submit"] - table["start"]).max() / self.scenario.speed
+        unsure = self.scenario.has("step", "kill_reboot")
+        assert not early_s > (allowed_s if unsure else 1e-6), f"a job started {early_s:.3f} s early"
+        for number in range(len(table)):
+            self._check_job(past, number, table.iloc[number], jobs, allowed_s)
+        if self.scenario.seed % 4 == 0:  # the recovery takes as long as the replay
+            again = recovered(self.run.folder)
+            columns = ["job_id", "state", "reason", "submit", "start", "end"]
+            pd.testing.assert_frame_equal(again.jobs[columns], table[columns], atol=1e-3)
+
+    def _possible(self) -> set[JobState]:
+        """Return the states that jobs can have after the faults of the scenario."""
+        has = self.scenario.has
+        over_limit = any(run_time >= limit - 2 for _, run_time, limit, _ in self.scenario.jobs)
+        blind = sum(fault.kind == "poll_empty" for fault in self.scenario.faults) > FAULTS
+        causes = {
+            JobState.COMPLETED: True,
+            JobState.KILLED: over_limit,
+            JobState.FAILED: over_limit or has("node_fail", "torn", "vanish"),
+            JobState.INTERRUPTED: has("terminate"),
+            JobState.REJECTED: has("submit_refused"),
+            JobState.UNKNOWN: blind or has("vanish", "no_record", "torn", "node_fail"),
+        }
+        return {state for state, cause in causes.items() if cause}
+
+    def _allowed_s(self, past: KilledReplay) -> float:
+        """Return the largest error of a time, wall s."""
+        if self.scenario.has("step") and self.scenario.has("kill_reboot"):
+            return math.inf  # a step in between cannot be detected
+        seen = [past.wall(each.time) for each in past.entries if each.kind == "polled" and not each.data["error"]]
+        allowed_s = ALLOWANCE_S
+        for step in past.steps:
+            before = max((at for at in seen if at <= step.since), default=-math.inf)
+            after = min((at for at in seen if at >= step.until), default=math.inf)
+            if after - before > SEEN_S:  # what happened between the two may be before or after the step
+                allowed_s += abs(step.size)
+        return allowed_s
+
+    def _check_job(
+        self, past: KilledReplay, number: int, row: Any, noticeable: list[VirtualJob], allowed_s: float
+    ) -> None:
+        """Compare a job of the run with the jobs of the batch system."""
+        scenario, job, name, state = self.scenario, past.jobs[number], row["job_id"], JobState(row["state"])
+        assert state is JobState.COMPLETED or row["reason"], f"{name} is {state} without a reason"
+        accepted = [each for each in self.system.jobs if each.request.name == f"{past.facts['prefix']}{number}"]
+        kinds = Counter(entry.kind for entry in past.entries if entry.job == name)
+        told = kinds["twice"] or kinds["submitting"] >= sum(each in noticeable for each in accepted)
+        forgotten = not scenario.accounting and any(fault.seconds > KEPT_S for fault in scenario.faults)
+        assert told or forgotten, f"{name} was submitted {len(accepted)} times"
+        mine = next((each for each in accepted if each.id == job.id), None)
+        assert mine is not None or state in (JobState.REJECTED, JobState.INTERRUPTED), f"{name} is {state}"
+        if mine is None or state not in (JobState.COMPLETED, JobState.KILLED, JobState.FAILED):
+            return
+        right = mine.now.state is state or row["reason"] == TERMINATED
+        assert right, f"{name} is {state}, and was {mine.now.state} ({mine.now.word})"
+        for what, virtual in mine.lives[-1]._asdict().items():
+            error_s = (row[what] - past.trace(self._wall_at_0 + virtual)) / scenario.speed
+            assert abs(error_s) < allowed_s, f"{name}: {what} is {error_s:.3f} s off"
