@@ -14,6 +14,7 @@ from typing import Any
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.chain import DamagedJournal
+from tracebed.orchestrator.replay.event_handler import NOT_STARTED
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.redecide import logged_decisions, redecide
 from tracebed.orchestrator.run import Run
@@ -133,6 +134,8 @@ def _states(outcome: Outcome, run: Run) -> Iterator[str]:
             yield f"states: job {name} is {state} without a reason"
         elif state == "killed" and reason == "time limit" and scenario.over_limit == "kill":
             continue
+        elif reason == NOT_STARTED and not scenario.has("dead_start", "stop_rank", "hang", "partition"):
+            yield f"states: job {name} is {state} although no rank was hindered to start: {reason}"
         elif harmless and outcome.error is None:
             yield f"states: job {name} is {state} although every fault is harmless: {reason}"
 

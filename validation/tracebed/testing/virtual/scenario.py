@@ -249,12 +249,15 @@ def carry_out(
     if watch is not None:
         world.observers.append(watch)
     controller = _Controller(outcome)
-    with outside.using(world), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        arm(world, scenario.faults)
-        _replay_until_ended(outcome, controller)
-        if then is not None:
-            then(outcome)
+    try:
+        with outside.using(world), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            arm(world, scenario.faults)
+            _replay_until_ended(outcome, controller)
+            if then is not None:
+                then(outcome)
+    finally:
+        world.end()
     return outcome
 
 
