@@ -196,11 +196,14 @@ class Resumption:
             kept = _receive_kept_events(replayer, adopted)
         events = [*self._node_changes(replayer, adopted), *kept]
         running = [(job, active) for job, active in ranks.running.items()]
+        ended = {(event.node, event.message["job"]) for event in kept if event.message["type"] == "ended"}
         missing = [
             MissingRank(job, active, node)
             for job, active in running
             for node in active.alive
-            if node in adopted and replayer.jobs.ids[job] not in adopted[node]
+            if node in adopted
+            and replayer.jobs.ids[job] not in adopted[node]
+            and (node, replayer.jobs.ids[job]) not in ended  # the rank may be launched again in the next round
         ]
         lost_jobs = [job for job, active in running if not active.alive.keys() <= adopted.keys()]
         replayer.journal.add_facts({"agents": testbed.agents})
