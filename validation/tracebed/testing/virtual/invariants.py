@@ -17,6 +17,7 @@ from tracebed.orchestrator.replay.chain import DamagedJournal
 from tracebed.orchestrator.replay.event_handler import NOT_STARTED
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.redecide import logged_decisions, redecide
+from tracebed.orchestrator.replay.resumption import ENDED
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -136,6 +137,8 @@ def _states(outcome: Outcome, run: Run) -> Iterator[str]:
             continue
         elif reason == NOT_STARTED and not scenario.has("dead_start", "stop_rank", "hang", "partition"):
             yield f"states: job {name} is {state} although no rank was hindered to start: {reason}"
+        elif ENDED in reason and scenario.has("kill"):
+            continue  # an agent that has launched no rank does not wait for another controller
         elif harmless and outcome.error is None:
             yield f"states: job {name} is {state} although every fault is harmless: {reason}"
 
