@@ -17,12 +17,13 @@ from tracebed.benchmarks.program import WORK_S
 from tracebed.orchestrator.replay.event_handler import EventHandler
 from tracebed.orchestrator.replay.executor import ReplayExecutor
 from tracebed.orchestrator.replay.journal import Entry, Journal
-from tracebed.orchestrator.replay.monitor import LoopWatch, Monitor, SampleFilter
+from tracebed.orchestrator.replay.monitor import LoopWatch, Monitor
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.outages import Outages, lost
 from tracebed.orchestrator.replay.pace import Pace
 from tracebed.orchestrator.replay.ranks import Ranks
 from tracebed.orchestrator.replay.rounds import Rounds
+from tracebed.orchestrator.replay.sampling import SampleFilter
 from tracebed.orchestrator.replay.timeline import Timeline
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
