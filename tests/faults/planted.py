@@ -52,15 +52,12 @@ def lost_wake(patch: pytest.MonkeyPatch) -> None:
 
 
 def double_free(patch: pytest.MonkeyPatch) -> None:
-    """The nodes of a job are free when its leader has ended, although other ranks still run."""
-    check = Ranks.check_ended
+    """A rank takes CPUs that the rank of another job has not released."""
 
-    def early(self: Ranks, job: int) -> None:
-        check(self, job)
-        if self.running[job].outcome is not None:
-            self.ended.add(job)
+    def take(found: Transaction, entry: TableEntry) -> None:
+        entry.held = entry.target
 
-    patch.setattr(Ranks, "check_ended", early)
+    patch.setattr(ownership, "take", take)
 
 
 def requeued_twice(patch: pytest.MonkeyPatch) -> None:

@@ -126,7 +126,9 @@ class JobModel:
         left = [name for name in self.members if name not in request["members"]]
         self.members = list(request["members"])
         for name in left:
-            rank = self.joined.pop(name)
+            rank = self.joined.pop(name, None)
+            if rank is None:  # it has ended already
+                continue
             rank.released = True
             rank.later(rank.agent.node.latency_s, rank.leave)
         self.update()
