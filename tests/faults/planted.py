@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from tracebed.benchmarks import ownership
+from tracebed.benchmarks.node_table import TableEntry, Transaction
 from tracebed.orchestrator.replay import event_handler
 from tracebed.orchestrator.replay.chain import Head
 from tracebed.orchestrator.replay.loop import Replayer
