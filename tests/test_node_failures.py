@@ -316,7 +316,15 @@ def test_steps_of_the_wall_clock_do_not_change_a_replay(tmp_path: Path) -> None:
         case.end()
 
 
-WALL_CLOCK = {"time.time", "time.time_ns", "datetime.now", "datetime.today", "datetime.utcnow", "time.localtime"}
+WALL_CLOCK = {
+    "world.time",
+    "here.time",
+    "time.time_ns",
+    "datetime.now",
+    "datetime.today",
+    "datetime.utcnow",
+    "time.localtime",
+}
 STAMPS = {
     "replay/session.py",  # the date of a run
     "testbeds/rates.py",  # the date of a measurement

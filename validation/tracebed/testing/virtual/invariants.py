@@ -160,7 +160,7 @@ def _ends(outcome: Outcome, run: Run, facts: Mapping[str, Any]) -> Iterator[str]
         ends = completed[job]
         if state == "completed" and not ends:
             yield f"ends: job {job} is completed in the run only"
-        if len(ends) > 1 + restarts and not scenario.has("power_failure"):  # the journal may lack the first end
+        if len(ends) > 1 + restarts and not scenario.has(*_DAMAGING):  # the journal may lack the first end
             yield f"ends: job {job} has completed {len(ends)} times, with {restarts} restarts"
         if state == "completed" and ends and exact:
             late = zero + end / SPEED - ends[-1]
