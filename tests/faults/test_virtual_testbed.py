@@ -91,7 +91,8 @@ def test_a_finding_is_shrunk_to_the_fault_and_the_job_that_matter(monkeypatch: p
         send(self)
 
     monkeypatch.setattr(Replayer, "_send", forgets)
-    scenario = Scenario.drawn(8, jobs=10, faults=2)
+    faults = (Fault("drift", 1.0, "v2", 1.0, 0.3), Fault("slow_network", 2.0, "v3", 1.0, 0.3))
+    scenario = Scenario(8, nodes=4, jobs=EIGHT, faults=faults)
     found = violations(scenario)
     assert found
     smallest = shrunk(Finding(scenario, found))

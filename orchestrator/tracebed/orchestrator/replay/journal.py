@@ -190,12 +190,6 @@ class Reader:
         with _reading(self.path):
             return bool(self._database.execute("SELECT 1 FROM sqlite_master WHERE name = 'entries'").fetchall())
 
-    @property
-    def missing(self) -> int:
-        """Number of the last rows that a power failure has lost."""
-        self._read()
-        return self._missing
-
     def facts(self) -> dict[str, Any]:
         """Return the facts written so far, with the facts `MISSING` and `NO_HEAD` if rows are missing or unproved."""
         self._read()

@@ -288,7 +288,7 @@ class Replayer:
             self._end(job)
         for job in resized:
             active = ranks.running[job]
-            decided, applied = active.applied or (now, now)
+            decided, applied = self.record.within_resize(job, *(active.applied or (now, now)), now)
             active.applied, measured, active.measured = None, active.measured, {}
             fields = {"measured": measured} if measured else {}
             self.rounds.note("effect", job, decided=decided, applied=applied, **fields)

@@ -63,13 +63,15 @@ class Resumption:
         self.path = path
         self._seen: dict[str, int] = {}  # node -> number of the last recorded event of its agent
         self._left_out: dict[str, float] = {}  # node -> the sum of the pauses of its agent, wall s
+        self._missing_before = 0  # number of lost rows at the last pause, which dealt with them
         self._boots: list[str | None] = []  # the identity of the kernel after each pause
         self._loop_at: float | None = None  # time of the last sample of the loop, monotonic
         with closing(journal.Reader(path)) as reader:
             for entry in reader.stream():
                 self._note(entry)
             self.facts = reader.facts()
-            self.lost_rows = reader.missing > 0
+            self._missing = self.facts.get(journal.MISSING, 0)
+            self.lost_rows = self._missing > self._missing_before
         boots = [self.facts.get("boot"), *self._boots]  # absent: another version of tracebed wrote the journal
         self._boot = boots[-1]
         self.rebooted = self._boot is not None and self._boot != world.current().boot_id()
@@ -80,6 +82,7 @@ class Resumption:
             self._loop_at = entry.data["time"]
         elif entry.kind == "pause":  # other agents that ran then have been replaced
             self._boots += [entry.data["boot"]] if "boot" in entry.data else []
+            self._missing_before = entry.data.get("missing", 0)
             self._left_out = dict(entry.data["left_out"])
             self._seen = {name: number for name, number in self._seen.items() if name in self._left_out}
         elif entry.node is not None and entry.kind in ("lost", "back"):
@@ -196,11 +199,14 @@ class Resumption:
             kept = _receive_kept_events(replayer, adopted)
         events = [*self._node_changes(replayer, adopted), *kept]
         running = [(job, active) for job, active in ranks.running.items()]
+        ended = {(event.node, event.message["job"]) for event in kept if event.message["type"] == "ended"}
         missing = [
             MissingRank(job, active, node)
             for job, active in running
             for node in active.alive
-            if node in adopted and replayer.jobs.ids[job] not in adopted[node]
+            if node in adopted
+            and replayer.jobs.ids[job] not in adopted[node]
+            and (node, replayer.jobs.ids[job]) not in ended  # the rank may be launched again in the next round
         ]
         lost_jobs = [job for job, active in running if not active.alive.keys() <= adopted.keys()]
         replayer.journal.add_facts({"agents": testbed.agents})
@@ -243,7 +249,8 @@ class Resumption:
         Returns:
             `at`: the trace time. `zero`: the new zero of the timeline. `since` (monotonic s) and `wall_s`: the
             beginning and the duration of the pause; None: unknown. `left_out`: node that was taken over -> the sum of
-            its pauses, wall s. `boot`: the identity of the kernel, whose monotonic clock gives these times.
+            its pauses, wall s. `boot`: the identity of the kernel, whose monotonic clock gives these times. `missing`:
+            number of rows that power failures have lost so far.
         """
         timeline, testbed, last = replayer.timeline, replayer.testbed, replayer.rounds.now
         held: Mapping[str, float] = testbed.held if testbed.adopted else {}  # testbeds of other packages may lack it
@@ -264,7 +271,7 @@ class Resumption:
             timeline.pause(at)
         left_out = {name: before.get(name, 0.0) + (wall_s or 0.0) for name in held}
         pause = {"at": at, "zero": timeline.zero, "since": since, "wall_s": wall_s, "left_out": left_out}
-        return pause | {"boot": world.current().boot_id()}
+        return pause | {"boot": world.current().boot_id(), "missing": self._missing}
 
     def _shifted(self, timeline: Timeline, testbed: Testbed) -> bool:
         """Let the timeline use the clock of this boot, if the clocks of nodes connect it with the clock of the last."""
