@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from patience import GUARD_S
+from patience import GUARD_S, until
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds import launcher
 from tracebed.orchestrator.testbeds.launcher import Launcher
@@ -79,3 +79,21 @@ def test_nodes_that_run_are_made_ready_once() -> None:
     boxes = Boxes()
     opened(boxes, lambda: None, lambda: None)
     assert boxes.ups == 1
+
+
+def test_the_end_waits_for_a_channel_that_is_being_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process ended while a thread killed its channel, and Python complained about open files."""
+    begun, killed = threading.Event(), []
+
+    class Slow(Boxes):
+        def run(self, node: Node, arguments: Sequence[str]) -> Any:
+            begun.set()
+            assert until(lambda: own._closed)
+            return SimpleNamespace(kill=lambda: killed.append(until(lambda: False, 0.1)))
+
+    monkeypatch.setattr(launcher, "LAST_S", GUARD_S)
+    own = Launcher(Slow(), lambda call: None)
+    own.open(Node("n1", 1), [], lambda channel: None)
+    assert begun.wait(GUARD_S)
+    own.close()
+    assert len(killed) == 1

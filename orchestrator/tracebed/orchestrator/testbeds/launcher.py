@@ -24,6 +24,9 @@ RETRY_S = 0.5
 LOOK_S = 0.5
 """Time between two attempts to interrupt `up`, s."""
 
+LAST_S = 2.0
+"""Time that `close` waits for channels that are being opened, s: enough for a process of this machine."""
+
 Opened = Callable[[Channel | TestbedError], None]
 """A function of the opened channel, or of the reason for which it cannot be opened."""
 
@@ -41,6 +44,7 @@ class Launcher:
         self.provider, self._post = provider, post
         self._calls: deque[Callable[[], None]] = deque()
         self._threads = 0
+        self._started: list[world.Background] = []
         self._lock = threading.Lock()
         self._making = threading.Lock()
         self._ready = False
@@ -85,7 +89,8 @@ class Launcher:
             if self._threads == max(1, self.provider.fan_out):
                 return
             self._threads += 1
-        world.current().start(self._work, f"launcher-{self.provider.name}")
+        started = world.current().start(self._work, f"launcher-{self.provider.name}")
+        self._started = [started, *(other for other in self._started if other.is_alive())]
 
     def _attempt(self, node: Node, arguments: Sequence[str]) -> Channel:
         for attempt in range(ATTEMPTS):
@@ -114,8 +119,9 @@ class Launcher:
             task()
 
     def close(self) -> None:
-        """Accept no more channels, and kill channels that are being opened. Wait only until `make_ready` has ended.
+        """Accept no more channels, and kill channels that are being opened: wait for that for at most `LAST_S`.
 
+        Wait until `make_ready` has ended, however long that takes.
         A provider that waits for long in `up` has a method `interrupt`, which is called until `up` has ended.
         """
         with self._lock:
@@ -125,6 +131,9 @@ class Launcher:
             with contextlib.suppress(TestbedError):
                 interrupt()
         self._making.release()
+        until = world.monotonic() + LAST_S
+        for thread in self._started:
+            thread.join(max(0.0, until - world.monotonic()))
 
 
 def concurrently(calls: Iterable[Callable[[], None]], most: int) -> list[TracebedError]:
