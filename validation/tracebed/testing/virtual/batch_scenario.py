@@ -288,6 +288,9 @@ class BatchPlay:
             return math.inf  # a step in between cannot be detected
         seen = [past.wall(each.time) for each in past.entries if each.kind == "polled" and not each.data["error"]]
         allowed_s = ALLOWANCE_S
+        if past.info.pauses:  # two steps in a pause may cancel each other
+            stepped_s = sum(abs(fault.seconds) for fault in self.scenario.faults if fault.kind == "step")
+            allowed_s += max(0.0, stepped_s - sum(abs(step.size) for step in past.steps))
         for step in past.steps:
             before = max((at for at in seen if at <= step.since), default=-math.inf)
             after = min((at for at in seen if at >= step.until), default=math.inf)
