@@ -321,7 +321,7 @@ class BatchPlay:
         accepted = [each for each in self.system.jobs if each.request.name == f"{past.facts['prefix']}{number}"]
         kinds = Counter(entry.kind for entry in past.entries if entry.job == name)
         told = kinds["twice"] or kinds["submitting"] >= sum(each in noticeable for each in accepted)
-        forgotten = not scenario.accounting and any(fault.seconds > KEPT_S for fault in scenario.faults)
+        forgotten = scenario.has("vanish") or any(fault.seconds > KEPT_S for fault in scenario.faults)
         assert told or forgotten, f"{name} was submitted {len(accepted)} times"
         mine = next((each for each in accepted if each.id == job.id), None)
         assert mine is not None or state in (JobState.REJECTED, JobState.INTERRUPTED), f"{name} is {state}"
