@@ -14,24 +14,14 @@ from typing import Any, Self
 
 import psutil
 
+from patience import GUARD_S, until
 from tracebed.benchmarks.program import Program
 from tracebed.orchestrator.testbeds.agent.spool import remove_tables
 from tracebed.orchestrator.testbeds.base import Event, Testbed
 from tracebed.orchestrator.testbeds.local import AGENT
 
-GUARD_S = 30.0
 FOREVER = Program("pils", 0, 10**12, 10**6, rate=1e6)
 """11 days of work."""
-
-
-def until(condition: Callable[[], bool]) -> bool:
-    """Wait until `condition` holds, and return whether it does within `GUARD_S`."""
-    end = time.monotonic() + GUARD_S
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.001)
-    return True
 
 
 def agents_of(process: psutil.Process) -> list[psutil.Process]:
@@ -61,12 +51,9 @@ def stopped(process: psutil.Process) -> bool:
     return until(lambda: process.status() == psutil.STATUS_STOPPED)
 
 
-def wait(ready: Callable[[], Any], what: str, most_s: float = 60.0) -> None:
+def wait(ready: Callable[[], Any], what: str) -> None:
     """Wait until `ready` holds. `what` is for the message if it does not hold in time."""
-    end = time.monotonic() + most_s
-    while not ready():
-        assert time.monotonic() < end, f"no {what} after {most_s} s"
-        time.sleep(0.05)
+    assert until(ready, pause_s=0.05), f"no {what} after {GUARD_S:g} s"
 
 
 def launch_message(node: str, job: str, work: Program = FOREVER, *, cores: int) -> dict[str, Any]:
@@ -87,7 +74,7 @@ def launch_message(node: str, job: str, work: Program = FOREVER, *, cores: int) 
     }
 
 
-def hear(testbed: Testbed, kind: str, node: int | None = None, guard_s: float = 60.0) -> Event:
+def hear(testbed: Testbed, kind: str, node: int | None = None, guard_s: float = GUARD_S) -> Event:
     """Return the next event of a kind, and of a node if it is given."""
     end = time.monotonic() + guard_s
     while time.monotonic() < end:
@@ -97,7 +84,7 @@ def hear(testbed: Testbed, kind: str, node: int | None = None, guard_s: float = 
     raise AssertionError(f"no event {kind!r} within {guard_s:g} s")
 
 
-def hear_ends(testbed: Testbed, count: int, guard_s: float = 60.0) -> list[dict[str, Any]]:
+def hear_ends(testbed: Testbed, count: int, guard_s: float = GUARD_S) -> list[dict[str, Any]]:
     """Return the next `count` events `ended`, which may arrive at once."""
     end = time.monotonic() + guard_s
     found: list[dict[str, Any]] = []
@@ -138,7 +125,7 @@ class Controller:
             if self.heard[-1]["type"] == kind:
                 return self.heard[-1]
 
-    def next_line(self, guard_s: float = 120.0) -> bytes:
+    def next_line(self, guard_s: float = GUARD_S) -> bytes:
         """Return the next line, or b"" at the end. An agent that says nothing for `guard_s` seconds is killed."""
         assert self.process.stdout is not None
         guard = threading.Timer(guard_s, self.process.kill)

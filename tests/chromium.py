@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+from patience import GUARD_S
+
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = (
     "--headless",
@@ -30,7 +32,6 @@ FLAGS = (
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
-PATIENCE_S = 120.0
 """Longest wait for an answer: a loaded machine is slow, a browser without an answer is broken."""
 
 
@@ -64,7 +65,7 @@ class Chromium:
     def __exit__(self, *_: object) -> None:
         try:
             self.send("Browser.close")
-            self._process.wait(PATIENCE_S)
+            self._process.wait(GUARD_S)
         finally:
             self._process.kill()
             self._process.wait()
@@ -86,8 +87,8 @@ class Chromium:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
-            ready, _, _ = select.select([self._read], [], [], PATIENCE_S)
-            assert ready, f"no answer of the browser within {PATIENCE_S:.0f} s"
+            ready, _, _ = select.select([self._read], [], [], GUARD_S)
+            assert ready, f"no answer of the browser within {GUARD_S:.0f} s"
             received = os.read(self._read, 1 << 20)
             assert received, "the browser ended"
             self._rest += received
@@ -140,7 +141,7 @@ class Page:
         return found["result"].get("value")
 
     def until(self, holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + GUARD_S
         while not holds():
             assert time.monotonic() < deadline
             self.send("Runtime.getIsolateId")  # collects events

@@ -15,10 +15,8 @@ import psutil
 import pytest
 from hypothesis import settings
 
-from again import pytest_sessionfinish, pytest_sessionstart
+from patience import GUARD_S
 from tracebed.orchestrator.testbeds import rates
-
-__all__ = ["pytest_sessionfinish", "pytest_sessionstart"]
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -97,7 +95,7 @@ def no_process_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     monkeypatch.setenv("TRACEBED_TEST", mark)
     yield
-    deadline = time.monotonic() + 10.0  # time for the kernel to end processes that were killed with their parent
+    deadline = time.monotonic() + GUARD_S  # time for the kernel to end processes that were killed with their parent
     while (strays := _marked(mark)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert strays == []

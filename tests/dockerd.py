@@ -24,6 +24,8 @@ from pathlib import Path
 import docker
 from docker.errors import ImageNotFound
 
+from patience import GUARD_S, patience
+
 SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 PROGRAMS = ("dockerd", "iptables", "debootstrap", "ip", "unshare")
 PACKAGES = "docker.io iptables debootstrap iproute2 util-linux"
@@ -72,7 +74,7 @@ def engine(*more: str, alone: bool = True) -> Iterator[str]:
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(60)
+            process.wait(GUARD_S)
         finally:
             process.kill()
             process.wait()
@@ -88,7 +90,7 @@ def _end_with_parent() -> None:
 
 
 def _await(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + 120
+    until = time.monotonic() + GUARD_S
     while True:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
             probe.connect(address.removeprefix("unix://"))
@@ -100,7 +102,7 @@ def _await(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 def load_base(address: str) -> None:
     """Load the base image into an engine that does not have it."""
-    with contextlib.closing(docker.DockerClient(address, timeout=300)) as client:
+    with contextlib.closing(docker.DockerClient(address, timeout=patience(300))) as client:
         try:
             client.images.get(BASE)
         except ImageNotFound:

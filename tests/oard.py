@@ -15,6 +15,8 @@ from pathlib import Path
 
 import psutil
 
+from patience import GUARD_S
+
 PROGRAMS = ("oarsub", "oarstat", "oardel", "oarnodes", "Almighty", "oar-database", "oarnodesetting", "sshd", "nsenter")
 SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 COMMANDS = ("oarsub", "oarstat", "oardel", "oarnodes")
@@ -102,7 +104,7 @@ class Oar:
                 stderr=output,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + GUARD_S
         while not (self.folder / "ready").exists():
             assert time.monotonic() < deadline, (self.folder / "namespaces.out").read_text()
             time.sleep(0.1)
@@ -110,14 +112,14 @@ class Oar:
             command = self.commands / name
             command.write_text(f'#!/bin/sh\nexec {" ".join(self._inside)} {shutil.which(name, path=SEARCHED)} "$@"\n')
             command.chmod(0o755)
-        self("sh", "-c", SERVERS.format(nodes=self.nodes), timeout=120)
+        self("sh", "-c", SERVERS.format(nodes=self.nodes), timeout=GUARD_S)
 
     @property
     def _inside(self) -> list[str]:
         assert self._namespace is not None
         return ["nsenter", "-t", str(self._namespace.pid), "--mount", "--net"]
 
-    def __call__(self, *command: str, timeout: float = 60) -> str:
+    def __call__(self, *command: str, timeout: float = GUARD_S) -> str:
         """Run a command in the namespaces; return its output."""
         log = self.folder / "commands.out"
         with log.open("ab") as output:

@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from patience import GUARD_S
 from slurmd import SETTINGS, Slurm, reason_to_skip
 
 FOLDER = Path(__file__).parent / "slurm_recordings"
@@ -198,7 +199,13 @@ def run(cluster: Slurm, jobs: Sequence[Asked]) -> tuple[float, list[tuple[float,
         script = f"#!/bin/sh\ndate +%s.%N > {notes}/{number}\nsleep {job.run}\ndate +%s.%N >> {notes}/{number}\n"
         command = ("sbatch", "-N", str(job.nodes), "-t", str(job.minutes), "-o", "/dev/null", "-D", "/tmp")
         subprocess.run(
-            command, input=script, env=cluster.environment, text=True, check=True, stdout=subprocess.DEVNULL, timeout=60
+            command,
+            input=script,
+            env=cluster.environment,
+            text=True,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            timeout=GUARD_S,
         )
     files = [notes / str(number) for number in range(len(jobs))]
 

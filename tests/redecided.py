@@ -16,13 +16,25 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import MEASURED
 from tracebed.orchestrator.scheduling.state import Decision, Policy, State
 from tracebed.orchestrator.setup import Setup
-from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
+from tracebed.testing.virtual.provider import VirtualSettings
 from tracebed.validation.budget import ErrorBudget, error_budget
 
 
 def emulated(count: int, cores: int = 2) -> Inventory:
     nodes = tuple(Node(f"n{number}", cores, 1, None, True) for number in range(1, count + 1))
     return Inventory("test", "agents", nodes, grain_s=0.02)
+
+
+def virtual(count: int, cores: int = 2) -> Inventory:
+    """Return virtual nodes: the controller and the agents of tracebed, in virtual time."""
+    return virtual_nodes(*[cores] * count)
+
+
+def virtual_nodes(*cores: int) -> Inventory:
+    """Return virtual nodes with these numbers of cores."""
+    nodes = tuple(Node(f"n{i}", each, 1, None, True, provider="virtual") for i, each in enumerate(cores, 1))
+    return Inventory("test", "agents", nodes, groups=(Group("test", "virtual", VirtualSettings(), nodes),))
 
 
 def workload(jobs: int = 12, *, nodes: int = 4, malleable: float = 0.7, seed: int = 1) -> Workload:

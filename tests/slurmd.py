@@ -22,6 +22,7 @@ from pathlib import Path
 
 import psutil
 
+from patience import GUARD_S
 from ports import free_ports
 
 SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
@@ -128,7 +129,7 @@ class Slurm:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=GUARD_S,
         )
         assert not check or done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout
@@ -148,7 +149,7 @@ class Slurm:
         self.servers.append(server)
         return server
 
-    def until(self, ready: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
+    def until(self, ready: Callable[[], bool], what: str, seconds: float = GUARD_S) -> None:
         """Wait until a condition holds."""
         deadline = time.monotonic() + seconds
         while not ready():

@@ -21,10 +21,10 @@ from typing import Self
 
 import pytest
 
+from patience import GUARD_S
 from ports import free_ports
 
 SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-START_S = 30.0
 
 
 def need(*programs: str, root: bool = False) -> None:
@@ -151,7 +151,7 @@ class Sshd:
                 env={**os.environ, "PATH": SEARCHED},
                 start_new_session=True,
             )
-        until = time.monotonic() + START_S
+        until = time.monotonic() + GUARD_S
         while time.monotonic() < until:
             assert self.process.poll() is None, log.read_text()
             if b"Server listening on" in log.read_bytes():

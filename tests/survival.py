@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from patience import GUARD_S
 from tracebed.benchmarks.lines import decode
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Workload
@@ -22,8 +23,6 @@ from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.testbeds.agent import spool
 
-GUARD_S = 120.0
-"""Time after which a test gives up waiting, s."""
 PROGRAM = "from tracebed.cli import main; main()"
 
 

@@ -20,7 +20,8 @@ from typing import Any
 import psutil
 import pytest
 
-from agents import GUARD_S, Agent, Controller, gone, stopped, until
+from agents import Agent, Controller, gone, stopped
+from patience import GUARD_S, until
 from tracebed.benchmarks.clock import Clock, Pauses, SteadyClock
 from tracebed.benchmarks.lines import Lines, decode
 from tracebed.benchmarks.program import Program

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
-from agents import FOREVER, GUARD_S, Agent, gone
+from agents import FOREVER, Agent, gone
+from patience import GUARD_S
 from tracebed.benchmarks.lines import Lines
 from tracebed.benchmarks.program import Program
 from tracebed.orchestrator.testbeds.agent.machine import Machine
@@ -146,6 +148,7 @@ def test_a_message_in_pieces_and_two_in_one(agent: Agent) -> None:
         ({"duty": -1}, "duty is -1"),
         ({"duty": True}, "duty is True"),
         ({"clock": 7}, "clock is 7"),
+        ({"work_s": 0.5}, "work_s is 0.5, not a number from 1"),
         ({"clock": "/nowhere/clock"}, "No such file"),
         ({"program": {}}, "lacks 'application'"),
         ({"family": "AF_INET"}, "needs an address to listen on"),
@@ -210,6 +213,17 @@ def test_a_job_from_launch_to_end(agent: Agent) -> None:
     assert ended["cpu_s"] > 0
     folder = agent.spool / "job-a%2f..%2fb"
     assert "n1: completed: 1011 units in 7 iterations" in (folder / "n1.out").read_text()
+
+
+def test_ranks_report_their_work_as_often_as_their_launch_says(agent: Agent) -> None:
+    work = Program("pils", 0, 3_000, 150, rate=1000.0)  # on two cores, 1.5 s
+    agent.launch("often", work)
+    agent.launch("rarely", work, work_s=60.0)
+    for _ in range(2):
+        agent.hear("ended")
+    counts = Counter((message["job"], message["type"]) for message in agent.heard[1:] if "job" in message)
+    assert counts["rarely", "work"] == 1 < counts["often", "work"]
+    assert counts["rarely", "progress"] == 1 < counts["often", "progress"]
 
 
 def test_jobs_run_side_by_side_and_are_killed_one_by_one(agent: Agent) -> None:

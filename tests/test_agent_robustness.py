@@ -19,7 +19,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents import FOREVER, GUARD_S, Agent, until
+from agents import FOREVER, Agent
+from patience import GUARD_S, until
 from survival import shared_memory
 from tracebed.errors import InputError
 from tracebed.orchestrator.testbeds.agent import spool

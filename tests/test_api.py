@@ -19,6 +19,7 @@ import pandas as pd
 import pytest
 
 import tracebed.api as tb
+from patience import patience
 from tracebed.api import budgets, results, runs, workloads
 from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.state import Start, State
@@ -57,7 +58,7 @@ def test_every_public_function_has_an_example_and_lists_its_arguments() -> None:
 @pytest.mark.usefixtures("no_process_is_left")
 def test_from_a_model_to_a_report(tmp_path: Path, workload: tb.Workload) -> None:
     sim = tb.simulate(workload, "pref", nodes=4)
-    real = tb.replay(workload, "pref", "emulated-4", speed=40_000)
+    real = tb.replay(workload, "pref", "emulated-4", speed=400_000)
     assert sim.metrics()["mean_wait_s"] > 0
     assert len(sim.jobs) == len(real.jobs) == 30
     assert isinstance(sim.plot_gantt(), matplotlib.figure.Figure)
@@ -221,7 +222,9 @@ def test_the_notebook_runs_and_is_kept_without_outputs(tmp_path: Path) -> None:
     notebook = nbformat.read(ROOT / "docs" / "tutorial" / "notebook.ipynb", as_version=4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell for cell in code if cell.outputs or cell.execution_count] == []
-    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(
+        notebook, timeout=int(patience(300)), resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     shown = "".join(str(output) for cell in code for output in cell.outputs)
     assert "inconclusive" in shown
     assert "<svg" in shown

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from patience import GUARD_S
 from tracebed import malleable
 from tracebed.benchmarks.affinity import set_affinity, strays, threads_of
 from tracebed.benchmarks.drom import TABLE, Administrator
@@ -98,7 +99,7 @@ class Program:
         return self.process.stdout.readline().strip()
 
     def end(self) -> None:
-        self.process.communicate(timeout=20)
+        self.process.communicate(timeout=GUARD_S)
         assert self.process.returncode == 0
 
 

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracebed.api as tb
+from patience import GUARD_S
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.batch import loop, slurm_output, wall
@@ -484,7 +485,7 @@ def run_job(records: JobRecords, name: str, run_s: float, **environment: str) ->
 def test_a_job_records_its_start_and_end(tmp_path: Path) -> None:
     records = JobRecords(tmp_path / "a folder; $(touch x)")
     job = run_job(records, "x-0", 0.2, SLURM_JOB_NODELIST="n[1-2]")
-    assert job.wait(60) == 0
+    assert job.wait(GUARD_S) == 0
     own = records.read("x-0")
     assert own is not None and own.end is not None
     assert (own.id, own.completed, own.restarts) == ("7", True, 0)
@@ -501,7 +502,7 @@ def test_a_job_that_is_ended_records_that(tmp_path: Path) -> None:
             break
         assert job.poll() is None
     os.killpg(job.pid, 15)
-    assert job.wait(60) == 143
+    assert job.wait(GUARD_S) == 143
     own = records.read("x-0")
     assert own is not None and own.end is not None
     assert not own.completed
@@ -516,7 +517,7 @@ def test_a_job_whose_programs_are_ended_with_it_records_that(tmp_path: Path) -> 
     (programs / "date").write_text(f'{text}exec {date} "$@"\n')
     (programs / "date").chmod(0o755)
     job = run_job(JobRecords(tmp_path), "x-0", 600, PATH=f"{programs}:{os.environ['PATH']}")
-    assert job.wait(60) == 143
+    assert job.wait(GUARD_S) == 143
     own = JobRecords(tmp_path).read("x-0")
     assert own is not None and own.end is not None
     assert not own.completed
@@ -524,7 +525,7 @@ def test_a_job_whose_programs_are_ended_with_it_records_that(tmp_path: Path) -> 
 
 def test_a_record_of_an_earlier_start_is_replaced(tmp_path: Path) -> None:
     records = JobRecords(tmp_path)
-    assert run_job(records, "x-0", 0).wait(60) == 0
+    assert run_job(records, "x-0", 0).wait(GUARD_S) == 0
     (tmp_path / "x-0.start").write_text("job=7\nhost=h\nnodes=\nrestarts=1\nstart=1795347423731879178\n")
     own = records.read("x-0")
     assert own is not None

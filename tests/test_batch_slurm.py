@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import tracebed.api as tb
+from patience import GUARD_S, patience
 from slurmd import Slurm, reason_to_skip
 from tracebed.cli import tracebed
 from tracebed.converters.workload import Provenance, System, Workload
@@ -117,8 +118,8 @@ def test_a_replay_is_watched_from_a_second_process(slurm: Slurm, tmp_path: Path)
     more = ["--wait", "--every", "0.5", "--json", "--metrics", str(tmp_path / "run.prom")]
     watcher = subprocess.Popen([*command, *more], stdout=subprocess.PIPE, text=True)
     process = replay(jobs, output, slurm, "--metrics", str(tmp_path / "own.prom"))
-    seen, _ = watcher.communicate(timeout=200)
-    printed = process.communicate(timeout=100)[0]
+    seen, _ = watcher.communicate(timeout=patience(200))
+    printed = process.communicate(timeout=GUARD_S)[0]
     assert (process.returncode, watcher.returncode) == (0, 0), printed
     states = [json.loads(line) for line in seen.splitlines()]
     assert any(state["jobs"]["waiting"] and state["jobs"]["running"] and state["nodes"]["busy"] for state in states)
@@ -159,7 +160,7 @@ def test_a_signal_cancels_the_jobs_of_the_replay_only(slurm: Slurm, tmp_path: Pa
     process = replay(jobs, tmp_path / "run", slurm)
     slurm.until(lambda: sorted(own_jobs(slurm)) == ["PENDING", "RUNNING"], "the replay does not begin")
     process.send_signal(signal.SIGINT)
-    output = process.communicate(timeout=100)[0]
+    output = process.communicate(timeout=GUARD_S)[0]
     assert process.returncode == 130, output
     assert own_jobs(slurm) == []
     assert slurm("squeue", "-h", "-j", other, "-o", "%T").strip() == "RUNNING"
@@ -202,7 +203,7 @@ def test_a_killed_replay_is_resumed_and_each_job_runs_once(slurm: Slurm, tmp_pat
     assert "differs in: speed" in str(other.exception)
     slurm.until(lambda: own_jobs(slurm).count("RUNNING") == 1, "the second job does not end")
     resumed = replay(jobs, output, slurm, "--resume")
-    printed = resumed.communicate(timeout=100)[0]
+    printed = resumed.communicate(timeout=GUARD_S)[0]
     assert resumed.returncode == 0, printed
     run = tb.Run.load(output)
     table = run.jobs.set_index("job_id")
@@ -224,10 +225,10 @@ def test_a_controller_that_stands_still_or_restarts_loses_nothing(slurm: Slurm, 
     slurm.until(lambda: bool(own_jobs(slurm)), "the replay does not begin")
     controller = next(server for server in slurm.servers if server.args[0] == "slurmctld")  # type: ignore[index]
     controller.terminate()
-    controller.wait(30)
+    controller.wait(GUARD_S)
     time.sleep(3.0)
     slurm.serve("slurmctld", "-D")
-    output = process.communicate(timeout=200)[0]
+    output = process.communicate(timeout=patience(200))[0]
     assert process.returncode == 0, output
     run = tb.Run.load(tmp_path / "run")
     assert run.jobs["state"].unique().tolist() == ["completed"]
@@ -248,7 +249,7 @@ def test_a_shrunk_job_releases_nodes_and_the_run_has_its_staircase(slurm: Slurm,
     slurm("scontrol", "update", f"JobId={job}", "NumNodes=2")
     slurm("scontrol", "update", f"JobId={job}", "NumNodes=4", check=False)  # refused
     assert slurm("squeue", "-h", "-j", job, "-o", "%D").strip() == "2"
-    output = process.communicate(timeout=100)[0]
+    output = process.communicate(timeout=GUARD_S)[0]
     assert process.returncode == 0, output
     run = tb.Run.load(tmp_path / "run")
     assert run.jobs["state"].tolist() == ["completed", "completed"]

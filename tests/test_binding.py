@@ -10,7 +10,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from agents import Agent, until
+from agents import Agent
+from patience import until
 from runs import replaying
 from tracebed.benchmarks.affinity import strays, threads_of
 from tracebed.benchmarks.program import Program

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import re
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -442,13 +441,11 @@ def test_runs_without_allocations_are_drawn_by_job(opened: Callable[..., Page], 
 @needs_chromium
 @pytest.mark.slow
 def test_a_report_of_200_000_jobs_opens(opened: Callable[..., Page], tmp_path: Path) -> None:
-    """The page has less than 10 MB and opens; docs/explanation/performance.md has the measured time."""
+    """The page has less than 10 MB and opens; `tox -e bench` measures the time."""
     found = validated(large_run(200_000, real=True, noise=0.02), large_run(200_000, real=False))
     path = report.write(found, tmp_path / "report.html")
     assert path.stat().st_size < 10_000_000
-    begin = time.monotonic()
     page = opened(path)
-    assert time.monotonic() - begin < 60  # a limit for a loaded machine
     search(page, "123456")
     page.wait_for("document.querySelector('.card').innerText.includes('job 123456')")
     assert page.run("document.querySelectorAll('.charts *').length") < 1000

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from patience import GUARD_S
 from tracebed.benchmarks.clock import POLL_S, Clock, SteadyClock
 from tracebed.errors import TestbedError
 
-GUARD_S = 30.0
 fork = multiprocessing.get_context("fork")
 
 

@@ -16,7 +16,8 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from agents import Agent, gone, until
+from agents import Agent, gone
+from patience import until
 from runs import replaying
 from tracebed.benchmarks.affinity import processes_of, strays
 from tracebed.benchmarks.program import Program

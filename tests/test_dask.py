@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 import slurmd
+from patience import GUARD_S
 from test_simulated_experiments import HERE, run, study
 from tracebed.errors import InputError
 from tracebed.validation.experiments.simulated.pools import DaskPool
@@ -25,7 +26,6 @@ __all__ = ["study"]  # the fixture
 
 pytest.importorskip("distributed")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_process_is_left")]
-GUARD_S = 120.0
 LOOPBACK = ("--host", "127.0.0.1", "--no-dashboard")
 HERE_TOO = {"PYTHONPATH": str(Path(__file__).parent)}
 """The functions of this module are computed by workers, which import it."""

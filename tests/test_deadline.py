@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracebed.api as tb
-from redecided import decided, decided_again, emulated, noting
+from redecided import decided, decided_again, noting, virtual
 from runs import replaying
 from tracebed.cli import tracebed
 from tracebed.converters.workload import Workload
@@ -368,7 +368,7 @@ def test_a_replay_accepts_the_jobs_of_its_simulation_at_the_same_times_on_the_sa
         (10.0 * job, run_time, size, 900.0 + run_time * 3, 900.0 + 5.0 * job)
         for job, (run_time, size) in enumerate(zip(run_times, sizes, strict=True))
     ]
-    work, nodes, placed = jobs_with_deadlines(rows), emulated(4, cores=1), {"placement": "hilbert", "grid": "2x2"}
+    work, nodes, placed = jobs_with_deadlines(rows), virtual(4, cores=1), {"placement": "hilbert", "grid": "2x2"}
     said: dict[str, list[tuple[float, Decision]]] = {"real": [], "simulated": []}
     options = replaying(400.0, **placed)
     real = replay(work, nodes, noting(Deadline(20.0), said["real"]), tmp_path / "run", **options)

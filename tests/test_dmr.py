@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from patience import GUARD_S
 from tracebed import malleable
 from tracebed.benchmarks.dmr import Action, Answer, SizeRange, check_status
 from tracebed.benchmarks.dmr_manager import NodeCpus, ResourceManager, request_decision
@@ -109,7 +110,7 @@ def test_a_program_asks_and_gets_or_releases_cpus(table: NodeTable) -> None:
             cpus.waiting = []
             assert check() == [1, 0, 1, 2, 3, 4, 5]
             program.stdin.close()
-            assert program.wait(30) == 0
+            assert program.wait(GUARD_S) == 0
 
 
 def test_a_program_without_its_resource_manager_keeps_its_cpus(

@@ -19,6 +19,7 @@ import yaml
 from click.testing import CliRunner
 
 import dockerd
+from patience import GUARD_S
 from ports import free_ports
 from redecided import workload
 from runs import replaying
@@ -39,7 +40,6 @@ from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_process_is_left")]
 
-GUARD_S = 120.0
 ROOT = Path(__file__).resolve().parents[1]
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import tracebed.api as tb
-from redecided import emulated
+from redecided import virtual
 from runs import by_node, lending_run, make_run, replaying
 from test_cli_verdicts import call
 from test_replay_sharing import MATE_AND_GUEST
@@ -216,8 +216,8 @@ def test_modelled_energy_has_the_changes_of_cores_within_a_node() -> None:
 def test_modelled_energy_of_shared_nodes_is_that_of_a_slow_reference(tmp_path: Path) -> None:
     """A replay of a job that lends a core to a guest, and its simulation."""
     work, endless = tb.Workload(pd.DataFrame(MATE_AND_GUEST)), {"max_slowdown": "inf"}
-    real = replay(work, emulated(1), "sd", tmp_path / "run", policy_parameters=endless, **replaying(speed=400))
-    simulated = tb.simulate(work, "sd", emulated(1), policy_parameters=endless)
+    real = replay(work, virtual(1), "sd", tmp_path / "run", policy_parameters=endless, **replaying(speed=400))
+    simulated = tb.simulate(work, "sd", virtual(1), policy_parameters=endless)
     for run in (real, simulated):
         assert {*run.core_changes["cause"]} == {"lend", "return"}
         assert run.jobs_on_shared_nodes == 2

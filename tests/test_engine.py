@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from engines import KNOWN, SHARING, case, compared, differences
+from patience import GUARD_S
 from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Workload
@@ -58,7 +59,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
         if not shutil.which("cc"):
             pytest.skip("there is no C compiler")
         command = ["cc", "-std=gnu11", "-fPIC", "-shared", "-ffp-contract=off", tmp_path / "engine.c", "-o", library]
-        subprocess.run([*command, "-lm"], check=True, timeout=60)
+        subprocess.run([*command, "-lm"], check=True, timeout=GUARD_S)
         monkeypatch.setattr(engine, "LIBRARY", library)
         monkeypatch.setattr(engine, "_library", engine._library.__wrapped__)
         return library

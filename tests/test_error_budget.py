@@ -23,7 +23,8 @@ import pytest
 
 import tracebed.api as tb
 from journals import forge
-from redecided import complete_budget, emulated, workload
+from patience import GUARD_S
+from redecided import complete_budget, emulated, virtual, virtual_nodes, workload
 from runs import fcfs_run, replaying
 from test_calibration import calibration
 from test_cli_verdicts import call
@@ -43,7 +44,6 @@ from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Simulator
-from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.states import JobState
 from tracebed.validation.budget import error_budget
 
@@ -60,7 +60,7 @@ def work() -> Workload:
 @pytest.fixture(scope="module")
 def real(work: Workload, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("budget") / "real"
-    replay(work, emulated(4), "pref", folder, **replaying(SPEED))
+    replay(work, virtual(4), "pref", folder, **replaying(SPEED))
     return folder
 
 
@@ -92,7 +92,7 @@ def test_each_step_takes_its_cause_from_the_real_run(work: Workload, real: Path)
 
 @pytest.mark.slow
 def test_rigid_jobs_keep_the_observed_durations_in_another_schedule(tmp_path: Path, work: Workload) -> None:
-    replay(work, emulated(4), "easy", tmp_path / "run", **replaying(SPEED, interval_s=60.0))
+    replay(work, virtual(4), "easy", tmp_path / "run", **replaying(SPEED, interval_s=60.0))
     budget = complete_budget(work, tmp_path / "run")
     jobs, before = budget.runs[0].real.jobs, budget.runs[0].steps["work"].jobs
     assert not before["start"].equals(jobs["start"])  # the policy was called late
@@ -109,7 +109,7 @@ class Disturbance(threading.Thread):
         self.found = False
 
     def run(self) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + GUARD_S
         while not self.found and time.monotonic() < deadline:
             for agent in psutil.Process().children():
                 with contextlib.suppress(psutil.Error):
@@ -174,7 +174,7 @@ def test_canceled_and_killed_jobs_end_as_observed(tmp_path: Path) -> None:
     work = workload(14, seed=7)
     work.table["time_limit"] *= [0.4, 1.0] * 7  # the limits were 1.5 run times
     options = replaying(SPEED, over_limit=OverLimit.KILL)
-    replay(work, emulated(4), Cancelling, tmp_path / "run", **options)
+    replay(work, virtual(4), Cancelling, tmp_path / "run", **options)
     budget = complete_budget(work, tmp_path / "run", Cancelling)
     states = set(budget.runs[0].real.jobs["state"])
     assert states == {"completed", "killed", "cancelled"}
@@ -199,7 +199,7 @@ def test_an_interrupted_run_is_explained_until_its_interruption(tmp_path: Path, 
             ended = count
             os.kill(os.getpid(), signal.SIGINT)
 
-    run = replay(work, emulated(4), policy, tmp_path / "run", **replaying(SPEED), on_progress=interrupt)
+    run = replay(work, virtual(4), policy, tmp_path / "run", **replaying(SPEED), on_progress=interrupt)
     assert run.info.state == "interrupted"
     budget = complete_budget(work, tmp_path / "run")
     assert "interrupted" in set(budget.runs[0].steps["nominal"].jobs["state"])
@@ -246,8 +246,7 @@ def test_a_resize_that_the_interruption_prevented_does_not_take_effect_at_its_in
 
 @pytest.mark.slow
 def test_uneven_nodes(tmp_path: Path, work: Workload) -> None:
-    nodes = tuple(Node(f"n{number}", cores, 1, None, True) for number, cores in enumerate((1, 2, 2, 1)))
-    replay(work, Inventory("uneven", "agents", nodes, grain_s=0.02), "pref", tmp_path / "run", **replaying(SPEED))
+    replay(work, virtual_nodes(1, 2, 2, 1), "pref", tmp_path / "run", **replaying(SPEED))
     complete_budget(work, tmp_path / "run")
 
 
@@ -271,7 +270,7 @@ class Moody:
 
 @pytest.mark.slow
 def test_a_policy_that_is_not_deterministic_leaves_a_remainder(tmp_path: Path, work: Workload) -> None:
-    replay(work, emulated(4), Moody, tmp_path / "run", **replaying(SPEED))
+    replay(work, virtual(4), Moody, tmp_path / "run", **replaying(SPEED))
     budget = error_budget(work, tmp_path / "run", make_policy=Moody)
     assert budget.decisions > 0
     assert "it is not deterministic" in budget.headline
@@ -314,7 +313,7 @@ def test_a_wrong_simulator_is_told_from_a_wrong_policy(
 
 @pytest.mark.slow
 def test_repetitions_are_averaged_and_their_spread_is_shown(tmp_path: Path, work: Workload, real: Path) -> None:
-    replay(work, emulated(4), "pref", tmp_path / "again", **replaying(SPEED))
+    replay(work, virtual(4), "pref", tmp_path / "again", **replaying(SPEED))
     one, other = (error_budget(work, folder).frame for folder in (real, tmp_path / "again"))
     both = error_budget(work, [real, tmp_path / "again"])
     np.testing.assert_allclose(both.frame[both.causes], (one[both.causes] + other[both.causes]) / 2, atol=1e-9)
@@ -334,10 +333,10 @@ def test_runs_that_have_no_budget(tmp_path: Path, work: Workload, real: Path) ->
     fcfs_run(20, real=False).save(tmp_path / "sim")
     with pytest.raises(InputError, match="not a replay"):
         error_budget(work, tmp_path / "sim")
-    replay(work, emulated(4), "easy", tmp_path / "easy", **replaying(1e5))
+    replay(work, virtual(4), "easy", tmp_path / "easy", **replaying(1e5))
     with pytest.raises(InputError, match="another policy"):
         error_budget(work, [real, tmp_path / "easy"])
-    replay(work, emulated(4), "pref", tmp_path / "fast", **replaying(2 * SPEED))
+    replay(work, virtual(4), "pref", tmp_path / "fast", **replaying(2 * SPEED))
     with pytest.raises(InputError, match="another speed"):
         error_budget(work, [real, tmp_path / "fast"])
     (tmp_path / "easy" / JOURNAL).unlink()

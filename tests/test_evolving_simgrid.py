@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from patience import patience
 from tracebed.converters.models.deadlines import TYPES
 from tracebed.orchestrator.evolving import behaviours, reference
 from tracebed.orchestrator.evolving.machine import AllocationPlan, Machine
@@ -58,7 +59,9 @@ def ends_in_simgrid(simgrid: Path, programs: Programs, machine: Machine, nodes: 
     messages = zip(*(array.tolist() for array in (programs.sender, programs.receiver, programs.size)), strict=True)
     lines += [f"{sender} {receiver} {size}" for sender, receiver, size in messages]
     command = [str(simgrid), *(f"--cfg={option}" for option in OPTIONS), "--log=root.thresh:error"]
-    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command, input="\n".join(lines), capture_output=True, text=True, timeout=patience(300), check=False
+    )
     assert done.returncode == 0, done.stderr
     return [float(line) for line in done.stdout.split()]
 

@@ -19,7 +19,8 @@ import pandas as pd
 import psutil
 import pytest
 
-from agents import agents_of, gone, until
+from agents import agents_of, gone
+from patience import GUARD_S, until
 from runs import COMPLETED_REASON, replaying
 from survival import shared_memory
 from tracebed.benchmarks.drom import Administrator
@@ -41,7 +42,6 @@ pytestmark = pytest.mark.usefixtures("no_process_is_left", "cores_return")
 CPUS = tuple(sorted(os.sched_getaffinity(0)))[:2]
 DUTY = 0.2
 SPEED = 100.0
-GUARD_S = 120.0
 """Time after which a test gives up a replay, s."""
 LONG = 1e6
 """Run time of a job that ends only by its fault, trace s."""

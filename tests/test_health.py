@@ -18,9 +18,10 @@ import pytest
 import yaml
 
 from agents import agents_of
-from redecided import emulated, workload
+from patience import GUARD_S
+from redecided import emulated, virtual, workload
 from runs import replaying
-from test_replayer import CPUS, GUARD_S, wait_for, write_case
+from test_replayer import CPUS, wait_for, write_case
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import journal
@@ -378,7 +379,7 @@ def test_launches_are_compared_with_those_of_jobs_of_similar_size() -> None:
 def test_other_thresholds_are_used_and_their_hash_is_recorded(tmp_path: Path) -> None:
     (tmp_path / "strict.yaml").write_text("emulated: {submission_late_s: {unhealthy: 0}}\n")
     strict = HealthThresholds.read(tmp_path / "strict.yaml")
-    run = replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **replaying(2000, health=strict))
+    run = replay(workload(3), virtual(4), "fcfs", tmp_path / "run", **replaying(2000, health=strict))
     assert [cause["signal"] for cause in run.info.health["causes"]] == ["submission_late_s"]
     assert run.info.health["thresholds"] == strict.sha256 != HealthThresholds.read().sha256
     assert recovered(tmp_path / "run" / JOURNAL).info.health == run.info.health

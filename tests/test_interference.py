@@ -13,7 +13,7 @@ import pytest
 
 import tracebed.api as tb
 from agents import Agent
-from redecided import emulated
+from redecided import virtual
 from runs import replaying
 from test_calibration import calibration, estimate
 from test_cores import case, workload_of
@@ -232,7 +232,7 @@ def test_factors_of_one_change_nothing_to_the_bit(policy: str, table: str) -> No
 @pytest.mark.usefixtures("no_process_is_left")
 def test_the_budget_has_a_step_of_the_interference_of_shared_nodes(tmp_path: Path) -> None:
     work = pair("pils", "stream")
-    replay(work, emulated(1, 4), "drom-share", tmp_path / "shared", **replaying(1000.0))
+    replay(work, virtual(1, 4), "drom-share", tmp_path / "shared", **replaying(1000.0))
     found = tb.error_budget(work, tmp_path / "shared", calibration=calibrated(TABLE))
     assert found.causes == ["overheads", "interference", "submissions", "delays", "work", "calls", "remainder"]
     assert found.decisions == 0
@@ -250,5 +250,5 @@ def test_the_budget_has_a_step_of_the_interference_of_shared_nodes(tmp_path: Pat
 @pytest.mark.usefixtures("no_process_is_left")
 def test_the_budget_of_a_policy_that_shares_no_nodes_has_no_such_step(tmp_path: Path) -> None:
     work = pair("pils", "stream")
-    replay(work, emulated(1, 4), "fcfs", tmp_path / "alone", **replaying(1000.0))
+    replay(work, virtual(1, 4), "fcfs", tmp_path / "alone", **replaying(1000.0))
     assert "interference" not in tb.error_budget(work, tmp_path / "alone", calibration=calibrated(TABLE)).causes

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from patience import GUARD_S
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds import launcher
 from tracebed.orchestrator.testbeds.launcher import Launcher
@@ -59,7 +60,7 @@ def opened(boxes: Boxes, *rounds: Callable[[], None]) -> list[list[Any]]:
             for name in ("n1", "n2", "n3"):
                 own.open(Node(name, 1), [], arrived.append)
             for _ in range(3):
-                results.get(timeout=30)()
+                results.get(timeout=GUARD_S)()
             found.append(arrived)
     finally:
         own.close()

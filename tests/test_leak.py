@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redecided import decided, decided_again, emulated
+from redecided import decided, decided_again, virtual
 from runs import replaying
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay.session import replay
@@ -311,7 +311,7 @@ def test_the_journal_of_a_replay_gives_the_same_decisions_again(tmp_path: Path) 
     rng = np.random.default_rng(3)
     sizes, times = rng.integers(2, 5, 10), rng.integers(40, 160, 10)
     rows = [(15.0 * job, times[job], sizes[job], 1, 15.0 * job + 2.0 * times[job]) for job in range(10)]
-    work, nodes = jobs_that_leak(rows), emulated(4, cores=1)
+    work, nodes = jobs_that_leak(rows), virtual(4, cores=1)
     options = replaying(300.0, placement="leak", grid="2x2")
     run = replay(work, nodes, "leak", tmp_path / "run", **options)
     path = tmp_path / "run" / JOURNAL

@@ -13,13 +13,13 @@ from typing import Any
 import psutil
 import pytest
 
+from patience import GUARD_S
 from tracebed.benchmarks.program import Program
 from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.orchestrator.testbeds.base import Event
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 
-GUARD_S = 20.0
 CPUS = sorted(os.sched_getaffinity(0))
 needs_two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
 

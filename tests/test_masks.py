@@ -10,7 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
-from agents import FOREVER, Agent, until
+from agents import FOREVER, Agent
+from patience import until
 from tracebed.benchmarks.drom import Administrator
 from tracebed.benchmarks.node_table import NodeTable
 from tracebed.cpus import format_cpus

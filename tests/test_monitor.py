@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from patience import GUARD_S
 from redecided import emulated, workload
 from runs import replaying
-from test_replayer import CPUS, GUARD_S
+from test_replayer import CPUS
 from tracebed.benchmarks.kernels import compute
 from tracebed.errors import TestbedError
-from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay import journal, sampling
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.monitor import LoopWatch, Monitor
+from tracebed.orchestrator.replay.sampling import SampleFilter
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -262,3 +266,47 @@ def test_a_second_replay_on_the_same_cpus_is_refused(tmp_path: Path) -> None:
     ]
     assert set(run.jobs["state"]) == {"completed"}
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+# -- the samples of a large replay -------------------------------------------------------------------------------------
+
+
+def test_all_samples_are_recorded_unless_they_are_too_many() -> None:
+    few = SampleFilter(1000, 10.0, 86_400.0)  # 8.6 million samples
+    assert few.period_s == 0.0
+    assert [few.late_s(7, at, late_s) for at, late_s in [(0.0, 0.2), (0.0, 0.1), (10.0, 0.3)]] == [0.2, 0.1, 0.3]
+    many = SampleFilter(10_000, 10.0, 86_400.0)
+    assert many.period_s == pytest.approx(86.4)
+    assert 10_000 * 86_400.0 / many.period_s <= 1.001 * sampling.SAMPLES
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_recorded_sample_has_the_largest_lateness_since_the_last_one(seed: int) -> None:
+    draw = random.Random(seed)
+    chosen = SampleFilter(3, 1.0, 20.0 * sampling.SAMPLES / 3)  # every 20 s
+    beats = [(at + draw.random(), node, draw.random()) for at in range(300) for node in range(3)]
+    recorded: dict[int, list[float]] = {node: [] for node in range(3)}
+    left: dict[int, list[float]] = {node: [] for node in range(3)}
+    for at, node, late_s in sorted(beats):
+        left[node].append(late_s)
+        found = chosen.late_s(node, at, late_s)
+        is_due = not recorded[node] or at >= recorded[node][-1] + 20.0
+        assert found == (max(left[node]) if is_due else None)
+        if is_due:
+            recorded[node].append(at)
+            left[node].clear()
+    assert all(len(found) == 15 for found in recorded.values())
+
+
+def test_a_replay_with_too_many_heartbeats_records_the_first_and_the_last_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "SAMPLES", 0.01)  # one for many planned durations
+    inventory = replace(emulated(2), heartbeat_s=0.05)
+    run = replay(workload(6, nodes=2), inventory, "easy", tmp_path / "run", **replaying(speed=2000))
+    assert set(run.jobs["state"]) == {"completed"}
+    _, entries = journal.read(tmp_path / "run" / JOURNAL)
+    over = next(entry.round for entry in reversed(entries) if entry.kind == "end")
+    for node in ("n1", "n2"):
+        rounds = [entry.round for entry in entries if entry.kind == "sample" and entry.node == node]
+        assert rounds[0] < over < rounds[1]

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from patience import GUARD_S
 from tracebed.benchmarks.dmr import Action, Answer, SizeRange
 from tracebed.benchmarks.mpi import launch, state
 from tracebed.benchmarks.mpi.launch import Events, MpiResult, mpiexec, reconfigure
@@ -142,7 +143,7 @@ def test_a_program_that_takes_too_long_is_ended_with_all_its_processes() -> None
 
     with pytest.raises(TestbedError, match="did not end within 3 s"):
         reconfigure([1, 3], 1, iterations=10**9, plain=False, timeout_s=3)
-    end = time.monotonic() + 30  # the kernel ends killed processes a little later
+    end = time.monotonic() + GUARD_S  # the kernel ends killed processes a little later
     while running():
         assert time.monotonic() < end, running()
         time.sleep(0.01)

@@ -16,17 +16,22 @@ from typing import Any, ClassVar
 import pandas as pd
 import pytest
 
-from redecided import decided, decided_again, emulated, workload
+from patience import GUARD_S
+from redecided import decided, decided_again, emulated, virtual, workload
 from runs import replaying
 from survival import KEEP, Case, assert_every_job_ended_once, assert_no_rank_ran_twice, count
 from test_replayer_mishaps import STARTED, Said, Scripted, carry_out, ended, until_sent
+from tracebed import world
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.recovery import recovered
+from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Resize, Start, State
+from tracebed.testing.virtual.kernel import VirtualWorld
+from tracebed.testing.virtual.machine import VirtualAgent
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
@@ -47,12 +52,12 @@ def entries_of(folder: Path) -> list[journal.Entry]:
     return journal.read(folder / "run" / JOURNAL)[1]
 
 
-def assert_told(case: Case, run: Run, policy: str) -> None:
+def assert_told(folder: Path, run: Run, policy: str) -> None:
     """Check that the run tells of its outages, and that the journal gives the same run and the same decisions."""
     assert run.info.outages
     assert run.info.health["state"] == "unhealthy"
     assert "agents_lost" in {cause["signal"] for cause in run.info.health["causes"]}
-    path = case.folder / "run" / JOURNAL
+    path = folder / "run" / JOURNAL
     again = recovered(path)
     pd.testing.assert_frame_equal(again.jobs, run.jobs)
     assert (again.info.outages, again.info.health) == (run.info.outages, run.info.health)
@@ -60,16 +65,45 @@ def assert_told(case: Case, run: Run, policy: str) -> None:
     assert decided_again(path, jobs, emulated(4), registry.load(policy), replaying(SPEED)) == decided(path)
 
 
-@pytest.mark.parametrize(
-    ("policy", "treatment"),
-    [
-        ("pref", "requeue"),
-        pytest.param("pref", "fail", marks=pytest.mark.slow),
-        pytest.param("drom-share", "requeue", marks=pytest.mark.slow),
-        pytest.param("drom-share", "fail", marks=pytest.mark.slow),
-    ],
-)
+def assert_costs_its_jobs(run: Run, policy: str, treatment: str, folder: Path) -> None:
+    """Check the run of a replay in which the agent of the first node was killed while the leader of a job ran there."""
+    assert_every_job_ended_once(run, entries_of(folder), states={"completed", "failed"})
+    [outage] = run.info.outages
+    assert outage["node"] == "n1" and outage["reason"] == "its agent was killed by SIGKILL"
+    assert outage["from"] < outage["until"]
+    if treatment == "requeue":
+        assert set(run.jobs["state"]) == {"completed"} and run.jobs["restarts"].sum() > 0
+    else:
+        failed = run.jobs[run.jobs["state"] == "failed"]
+        assert set(failed["reason"]) == {"node n1 was lost: its agent was killed by SIGKILL"}
+        assert run.jobs["restarts"].sum() == 0
+    assert_told(folder, run, policy)
+
+
+@pytest.mark.parametrize("policy", ["pref", "drom-share"])
+@pytest.mark.parametrize("treatment", ["requeue", "fail"])
 def test_an_agent_that_is_killed_costs_its_jobs_and_its_node_returns(
+    tmp_path: Path, policy: str, treatment: str
+) -> None:
+    killed: list[VirtualAgent] = []
+
+    def kill(ended: int) -> None:
+        here = world.current()
+        assert isinstance(here, VirtualWorld)
+        if not killed and here.nodes["n1"].agents and here.nodes["n1"].agents[0].ranks:
+            killed.append(here.nodes["n1"].agents[0])
+            killed[0].kill()
+
+    options = replaying(SPEED, on_node_failure=treatment)
+    run = replay(workload(12), virtual(4), policy, tmp_path / "run", **options, on_progress=kill)
+    assert killed
+    assert_costs_its_jobs(run, policy, treatment, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["pref", "drom-share"])
+@pytest.mark.parametrize("treatment", ["requeue", "fail"])
+def test_a_real_agent_that_is_killed_costs_its_jobs_and_its_node_returns(
     tmp_path: Path, policy: str, treatment: str
 ) -> None:
     options = ("--speed", str(SPEED), "--policy", policy, "--on-node-failure", treatment)
@@ -79,19 +113,8 @@ def test_an_agent_that_is_killed_costs_its_jobs_and_its_node_returns(
         case.wait_until(process, count("launched", 2))
         case.agents()[0].kill()  # the first node has the leader of a job
         run = case.finish(process)
-        entries = entries_of(tmp_path)
-        assert_every_job_ended_once(run, entries, states={"completed", "failed"})
         assert_no_rank_ran_twice(tmp_path / "kept" / "spool")
-        [outage] = run.info.outages
-        assert outage["node"] == "n1" and outage["reason"] == "its agent was killed by SIGKILL"
-        assert outage["from"] < outage["until"]
-        if treatment == "requeue":
-            assert set(run.jobs["state"]) == {"completed"} and run.jobs["restarts"].sum() > 0
-        else:
-            failed = run.jobs[run.jobs["state"] == "failed"]
-            assert set(failed["reason"]) == {"node n1 was lost: its agent was killed by SIGKILL"}
-            assert run.jobs["restarts"].sum() == 0
-        assert_told(case, run, policy)
+        assert_costs_its_jobs(run, policy, treatment, tmp_path)
     finally:
         case.end()
 
@@ -144,7 +167,7 @@ def test_a_stopped_agent_is_out_within_the_heartbeat_timeout_and_its_node_return
         assert outage["reason"] == "its agent has been silent for 4 s"
         assert outage["until"] is not None
         assert not stopped.is_running()
-        assert_told(case, run, "pref")
+        assert_told(case.folder, run, "pref")
     finally:
         case.end()
 
@@ -197,7 +220,7 @@ def test_a_node_that_does_not_start_is_drained_if_that_is_allowed(tmp_path: Path
     try:
         process = case.start(hook=NO_RETURN.format(absent=["n4"]))
         if not drain:
-            assert process.wait(60.0) == 4
+            assert process.wait(GUARD_S) == 4
             assert "switched off" in case.errors
             return
         run = case.finish(process)
@@ -293,7 +316,15 @@ def test_steps_of_the_wall_clock_do_not_change_a_replay(tmp_path: Path) -> None:
         case.end()
 
 
-WALL_CLOCK = {"time.time", "time.time_ns", "datetime.now", "datetime.today", "datetime.utcnow", "time.localtime"}
+WALL_CLOCK = {
+    "world.time",
+    "here.time",
+    "time.time_ns",
+    "datetime.now",
+    "datetime.today",
+    "datetime.utcnow",
+    "time.localtime",
+}
 STAMPS = {
     "replay/session.py",  # the date of a run
     "testbeds/rates.py",  # the date of a measurement

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import tracebed.api as tb
+from patience import GUARD_S
 from sshd import Sshd
 from tracebed.cli import tracebed
 from tracebed.errors import InputError
@@ -351,7 +352,7 @@ def test_nodes_that_another_process_uses_stay_up(config: Path, tmp_path: Path) -
         with pytest.raises(tb.TestbedError, match="group hosts: is not taken down: another process uses the nodes"):
             take_down(inventory)
         second.send(0, {"type": "sample", "calibrate": False})
-        assert second.receive(time.monotonic() + 60.0)[0].message["type"] == "heartbeat"
+        assert second.receive(time.monotonic() + GUARD_S)[0].message["type"] == "heartbeat"
     finally:
         second.stop()  # it has made nothing
         assert len(take_down(inventory)[0]["steps"]) == 1

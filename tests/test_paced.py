@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from patience import GUARD_S
 from tracebed.benchmarks.clock import Clock
 from tracebed.benchmarks.paced import Paced
 from tracebed.benchmarks.workers import Sleeper, Threads, Workers
 
 CPUS = sorted(os.sched_getaffinity(0))
-GUARD_S = 30.0
 RATE = 100.0
 """Units per second of a core."""
 

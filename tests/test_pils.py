@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from patience import GUARD_S
 from tracebed.benchmarks import kernels, malleable, workers
 from tracebed.benchmarks.applications.pils import Pils
 from tracebed.benchmarks.clock import SteadyClock
@@ -31,7 +32,6 @@ from tracebed.errors import InputError
 
 CPUS = sorted(os.sched_getaffinity(0))
 CPU = CPUS[0]
-GUARD_S = 60.0
 
 
 class Rank:

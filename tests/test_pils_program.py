@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from patience import GUARD_S
 from tracebed.benchmarks import kernels
 from tracebed.benchmarks.affinity import threads_of
 from tracebed.benchmarks.drom import TABLE, Administrator
@@ -32,7 +33,6 @@ from tracebed.cli import tracebed
 from tracebed.errors import ExitCode, InputError, TestbedError
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))
-GUARD_S = 60.0
 needs_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
 FOREVER = ["nodes", "bench", "pils", "--set", "units=1", "--set", "loads=4", "--set", f"iterations={10**7}"]
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from patience import GUARD_S
 from tracebed.orchestrator.testbeds import pump as module
 from tracebed.orchestrator.testbeds.pump import ChannelConnection, Pump, SocketConnection
 
-GUARD_S = 30.0
 PATTERN = bytes(range(256)) * 40_000  # 10 MB, more than every buffer between the ends
 
 

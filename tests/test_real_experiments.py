@@ -16,22 +16,26 @@ import pytest
 from click.testing import CliRunner, Result
 
 import tracebed.api as tb
+from patience import GUARD_S
 from tracebed.cli import tracebed
 from tracebed.errors import ExitCode, TracebedError
 
 REAL = """\
 workloads: {w: w.csv}
 policies: [easy, fcfs]
-testbed: {inventory: emulated-4, speed: 1e6}
+testbed: {inventory: nodes.yaml, speed: 1e6}
 repetitions: 2
 settle_s: 0
 """
+VIRTUAL = "groups: {all: {provider: virtual, nodes: 'n[1-4]', cores: 4, emulated: true}}\n"
+REAL_NODES = "nodes: [{name: 'n[1-4]', cores: 4, emulated: true}]\n"
 
 
 def prepare(folder: Path) -> None:
     """Write the workload and the experiment."""
     tb.write(tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4), folder / "w.csv")
     (folder / "c.yaml").write_text(REAL)
+    (folder / "nodes.yaml").write_text(VIRTUAL)
 
 
 @pytest.fixture(autouse=True)
@@ -76,6 +80,7 @@ def attempts(folder: Path) -> list[tuple[str, int, str | None]]:
 
 
 def test_an_experiment_makes_a_run_of_each_repetition_and_prints_its_statistics(folder: Path) -> None:
+    (folder / "nodes.yaml").write_text(REAL_NODES)  # whose repetitions differ
     result = experiment("c.yaml", "-o", "out")
     assert result.return_value == ExitCode.OK, result.output
     assert "cases: 2, repetitions: 4" in result.output and "replays to make: 4, at least" in result.output
@@ -101,7 +106,7 @@ def test_a_cell_is_predicted_and_the_error_is_that_of_the_mean(folder: Path) -> 
     (folder / "c.yaml").write_text(REAL + "simulators: {tracebed: {}}\n")
     result = experiment("c.yaml", "-o", "out")
     assert "error of the prediction" in result.output
-    predicted = tb.simulate(tb.read("w.csv"), "easy", "emulated-4").metrics()["mean_response_s"]
+    predicted = tb.simulate(tb.read("w.csv"), "easy", "nodes.yaml").metrics()["mean_response_s"]
     figures = document("out")["cells"][0]["metrics"]["mean_response_s"]
     assert figures["errors"] == {"tracebed": pytest.approx(predicted / figures["mean"] - 1)}
     (folder / "c.yaml").write_text(REAL + "simulators: {tracebed: {}, other: {policy: pref}}\n")
@@ -156,9 +161,9 @@ def test_a_folder_with_other_content_is_refused(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_repetition_that_fails_does_not_end_the_experiment(folder: Path) -> None:
-    beds = "testbeds:\n  a: {inventory: emulated-4, speed: 1e6}\n"
-    beds += "  c: {inventory: emulated-4, speed: 1e6, beside: sleep 0.01; exit 3}\n"
-    text = REAL.replace("testbed: {inventory: emulated-4, speed: 1e6}\n", beds).replace("[easy, fcfs]", "[easy]")
+    beds = "testbeds:\n  a: {inventory: nodes.yaml, speed: 1e6}\n"
+    beds += "  c: {inventory: nodes.yaml, speed: 1e6, beside: sleep 0.01; exit 3}\n"
+    text = REAL.replace("testbed: {inventory: nodes.yaml, speed: 1e6}\n", beds).replace("[easy, fcfs]", "[easy]")
     (folder / "c.yaml").write_text(text)
     result = experiment("c.yaml", "-o", "out")
     assert result.return_value == ExitCode.UNHEALTHY
@@ -213,17 +218,18 @@ def test_a_run_that_is_not_in_the_log_is_in_the_statistics(folder: Path) -> None
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 @pytest.mark.slow
 def test_an_interrupted_experiment_continues_with_the_interrupted_repetition(folder: Path, number: int) -> None:
+    (folder / "nodes.yaml").write_text(REAL_NODES)
     slow = REAL.replace("repetitions: 2", "repetitions: 1").replace("1e6", "40000")
     (folder / "c.yaml").write_text(slow.replace("40000}", "40000, beside: echo $$ > pid; sleep 1000}"))
     command = [sys.executable, "-c", "from tracebed.cli import main; main()", "experiment", "c.yaml"]
     with subprocess.Popen([*command, "-o", "out"], stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + GUARD_S
         while not (found := list((folder / "out").glob("real/*/rep-01.partial-*/**/job-*"))):
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
         os.kill(process.pid, number)
-        errors = process.communicate(timeout=60)[1]
+        errors = process.communicate(timeout=GUARD_S)[1]
     if number != signal.SIGKILL:
         assert process.returncode == ExitCode.INTERRUPTED
         assert "the same command continues the experiment" in errors

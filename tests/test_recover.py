@@ -14,10 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 from journals import change, forge
-from redecided import emulated, workload
+from patience import GUARD_S
+from redecided import emulated, virtual, workload
 from runs import by_node, replaying
 from test_replay_sharing import MATE_AND_GUEST
-from test_replayer import GUARD_S, wait_for, working_folders, write_case
+from test_replayer import wait_for, working_folders, write_case
 from tracebed.cli import tracebed
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
@@ -58,7 +59,7 @@ def content(folder: Path) -> dict[str, str]:
 def test_a_folder_of_a_users_own_named_partial_survives(tmp_path: Path, precious: Path) -> None:
     before = content(precious)
     own = precious.rename(tmp_path / "run.partial")
-    replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **FAST)
+    replay(workload(3), virtual(4), "fcfs", tmp_path / "run", **FAST)
     assert content(own) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "run.partial"]
 
@@ -67,7 +68,7 @@ def test_a_folder_of_a_users_own_named_partial_survives(tmp_path: Path, precious
 def test_a_link_named_partial_is_not_followed(tmp_path: Path, precious: Path, name: str) -> None:
     before = content(precious)
     (tmp_path / name).symlink_to(precious)
-    replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **FAST)
+    replay(workload(3), virtual(4), "fcfs", tmp_path / "run", **FAST)
     assert content(precious) == before and (tmp_path / name).is_symlink()
 
 
@@ -79,17 +80,17 @@ def test_an_output_that_is_not_a_run_is_refused(tmp_path: Path, precious: Path, 
     if kind == "link":
         output.symlink_to(precious)
     with pytest.raises(InputError, match="exists and is not a run"):
-        replay(workload(3), emulated(4), "fcfs", output, **FAST)
+        replay(workload(3), virtual(4), "fcfs", output, **FAST)
     assert content(precious) == before | {"run.json": "{}"}
     assert working_folders(tmp_path) == []
 
 
 def test_files_of_a_user_in_an_earlier_run_move_to_its_successor(tmp_path: Path) -> None:
-    replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **FAST)
+    replay(workload(3), virtual(4), "fcfs", tmp_path / "run", **FAST)
     (tmp_path / "run" / "report.html").write_text("a report")
     (tmp_path / "run" / "plots").mkdir()
     (tmp_path / "run" / "plots" / "one.svg").write_text("a plot")
-    replay(workload(4), emulated(4), "fcfs", tmp_path / "run", **FAST, replace_run=True)
+    replay(workload(4), virtual(4), "fcfs", tmp_path / "run", **FAST, replace_run=True)
     assert len(Run.load(tmp_path / "run").jobs) == 4
     assert (tmp_path / "run" / "report.html").read_text() == "a report"
     assert (tmp_path / "run" / "plots" / "one.svg").read_text() == "a plot"
@@ -100,7 +101,7 @@ def test_an_output_that_is_a_link_to_a_run_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "scratch").mkdir()
     (tmp_path / "run").symlink_to(tmp_path / "scratch" / "real")
     for jobs in (3, 4):
-        replay(workload(jobs), emulated(4), "fcfs", tmp_path / "run", **FAST, replace_run=True)
+        replay(workload(jobs), virtual(4), "fcfs", tmp_path / "run", **FAST, replace_run=True)
         assert (tmp_path / "run").is_symlink()
         assert [path.name for path in (tmp_path / "scratch").iterdir()] == ["real"]
         assert len(Run.load(tmp_path / "run").jobs) == jobs
@@ -110,7 +111,7 @@ def test_an_output_that_is_a_link_to_a_run_stays_a_link(tmp_path: Path) -> None:
 def test_the_current_folder_is_refused_as_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="is the current folder, one of its parents, or a mount point"):
-        replay(workload(3), emulated(4), "fcfs", Path(output), **FAST)
+        replay(workload(3), virtual(4), "fcfs", Path(output), **FAST)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -130,7 +131,7 @@ def test_two_replays_do_not_write_to_one_output(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="the replay is still running"):
             recover(*working_folders(tmp_path))
 
-    run = replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **FAST, on_progress=second)
+    run = replay(workload(3), virtual(4), "fcfs", tmp_path / "run", **FAST, on_progress=second)
     assert run.info.state == "completed"
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -206,7 +207,7 @@ def test_a_folder_left_by_a_killed_replay_is_kept_and_named(killed: Path) -> Non
     [left] = working_folders(killed)
     before = content(left / "spool")
     with pytest.warns(UserWarning, match=f"{left.name} remains from an earlier replay: .*`tracebed replay --recover"):
-        replay(workload(3), emulated(4), "fcfs", killed / "run", **FAST)
+        replay(workload(3), virtual(4), "fcfs", killed / "run", **FAST)
     assert content(left / "spool") == before
     with pytest.raises(InputError, match="run exists"):  # newer than the run to recover
         recover(left)
@@ -224,7 +225,7 @@ def test_a_folder_that_cannot_be_resumed_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("policy", "speed"), [("fcfs", 1000.0), ("pref", 400.0)])
 def test_a_run_is_equal_to_the_one_recovered_from_its_journal(tmp_path: Path, policy: str, speed: float) -> None:
-    run = replay(workload(12), emulated(4), policy, tmp_path / "run", **replaying(speed))
+    run = replay(workload(12), virtual(4), policy, tmp_path / "run", **replaying(speed))
     assert_equal(recovered(tmp_path / "run" / JOURNAL), run)
 
 
@@ -232,13 +233,13 @@ def test_a_run_is_equal_to_the_one_recovered_from_its_journal(tmp_path: Path, po
 def test_shared_nodes_are_recovered(tmp_path: Path, policy: str) -> None:
     work, parameters = Workload(pd.DataFrame(MATE_AND_GUEST)), {"max_slowdown": "inf"} if policy == "sd" else {}
     options = replaying(200.0)
-    run = replay(work, emulated(1), policy, tmp_path / "run", policy_parameters=parameters, **options)
+    run = replay(work, virtual(1), policy, tmp_path / "run", policy_parameters=parameters, **options)
     assert run.jobs_on_shared_nodes
     assert_equal(recovered(tmp_path / "run" / JOURNAL), run)
 
 
 def test_a_policy_may_choose_other_nodes_than_the_lowest() -> None:
-    inventory = emulated(4)
+    inventory = virtual(4)
     info = RunInfo("replay", "emulated", inventory.facts, {}, Setup.of("slurm"))
     reconstruction = Reconstruction(Jobs.of(workload(3), cores_per_node=2), info)
 
@@ -261,7 +262,7 @@ def assert_equal(run: Run, other: Run) -> None:
 @pytest.fixture(scope="module")
 def replayed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("replayed") / "run"
-    replay(workload(3), emulated(4), "fcfs", folder, **FAST)
+    replay(workload(3), virtual(4), "fcfs", folder, **FAST)
     return folder
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from redecided import complete_budget, decided, decided_again, emulated, noting, workload
+from redecided import complete_budget, decided, decided_again, noting, virtual, workload
 from runs import replaying
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay.session import replay
@@ -21,7 +21,7 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Policy, Reject, Reserve, Start, State, Wake, shares
 
-INVENTORY = emulated(4)
+INVENTORY = virtual(4)
 SPEED = 800.0
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
@@ -62,7 +62,7 @@ SHARING = ("sd", "drom-share")
 
 @dataclass
 class Twice:
-    """A real replay, and its events fed to the same policy again."""
+    """A replay, and its events fed to the same policy again."""
 
     said: list[tuple[float, Decision]]
     said_again: list[tuple[float, Decision]]

@@ -20,7 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import stopped
-from test_pils import GUARD_S, Rank, launch
+from patience import GUARD_S
+from test_pils import Rank, launch
 from tracebed.benchmarks import malleable, state
 from tracebed.benchmarks.kernels import compute
 from tracebed.benchmarks.peers import Peer

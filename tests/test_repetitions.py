@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracebed.api as tb
+from patience import GUARD_S
 from suites import suite_of
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError, TestbedError
@@ -128,7 +129,7 @@ def alive(pid: int) -> bool:
 
 
 def wait_until_dead(pids: list[int]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + GUARD_S
     while any(map(alive, pids)):
         assert time.monotonic() < deadline, "the processes of the command are still running"
         time.sleep(0.02)
@@ -139,7 +140,7 @@ TREE = "echo $$ > pids; (sleep 1000 & echo $! >> pids; exec setsid sleep 1000) &
 
 
 def pids(folder: Path) -> list[int]:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + GUARD_S
     while not (folder / "pids").exists() or len(found := (folder / "pids").read_text().split()) < 3:
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -171,14 +172,14 @@ def test_the_command_does_not_outlive_a_killed_campaign(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("command", "status"), [("no-such-command", 127), ("exit 3", 3), ("kill -9 $$", 137)])
 def test_a_command_that_fails_is_an_error(tmp_path: Path, command: str, status: int) -> None:
     with BackgroundCommand(command, tmp_path / "log", tmp_path) as running:
-        running._supervisor.wait(20)
+        running._supervisor.wait(GUARD_S)
         with pytest.raises(TestbedError, match=f"failed with status {status}"):
             running.check()
 
 
 def test_a_command_that_has_done_its_work_is_no_error(tmp_path: Path) -> None:
     with BackgroundCommand("echo done", tmp_path / "log", tmp_path) as running:
-        running._supervisor.wait(20)
+        running._supervisor.wait(GUARD_S)
         running.check()
     assert (tmp_path / "log").read_text() == "done\n"
 
@@ -186,7 +187,7 @@ def test_a_command_that_has_done_its_work_is_no_error(tmp_path: Path) -> None:
 def test_descendants_include_those_of_other_sessions() -> None:
     with subprocess.Popen(["sh", "-c", "setsid sleep 1000 & wait"]) as process:
         own = psutil.Process(process.pid)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + GUARD_S
         while len(found := beside.descendants(own)) < 1:
             assert time.monotonic() < deadline
         assert own in beside.descendants(psutil.Process())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +23,7 @@ from test_replay_sharing import Crowding, assert_no_core_has_two_jobs, crowd
 from test_replayer_mishaps import carry_out
 from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -300,14 +302,19 @@ def assert_ranks_end_where_their_jobs_are(run: Run, path: Path) -> None:
             assert any(start < entry.time <= end for start, end in held[entry.job or "", entry.node or ""]), entry
 
 
-def replayed(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Replay one drawn case, check the invariants, and return what was observed."""
+def replayed(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch, *over_limit: OverLimit) -> Counter[str]:
+    """Replay one drawn case, check the invariants, and return what was observed.
+
+    The treatment of jobs that exceed their limit is one of `over_limit`, or any if none is given.
+    """
     draw = random.Random(seed)
     resizes, deaths, cancels = draw.random() < 0.5, draw.choice([0.0, 0.05, 0.2, 0.5]), draw.choice([0.0, 0.03, 0.2])
     inventory = emulated(4, cores=4)
     work = crowd(draw.randint(5, 50), seed, resizes=resizes)
     policy = Resizing if resizes else Crowding
-    options = replaying(1000.0, over_limit=draw.choice([*OverLimit]), interval_s=draw.choice([0.0, 0.0, 20.0]))
+    options = replaying(
+        1000.0, over_limit=draw.choice(over_limit or [*OverLimit]), interval_s=draw.choice([0.0, 0.0, 20.0])
+    )
     testbed = Modelled(inventory, draw, deaths)
     monkeypatch.setattr(World, "monotonic", lambda world: testbed.monotonic())
     run = carry_out(work, policy(seed, cancels), folder, inventory, options, testbed)
@@ -331,3 +338,36 @@ def test_any_message_order_and_any_killed_rank(tmp_path: Path, monkeypatch: pyte
         (tmp_path / str(seed)).mkdir()
         seen += replayed(seed, tmp_path / str(seed), monkeypatch)
     assert min(seen[what] for what in ("completed", "cancelled", "failed", "beside another", "narrowed")) > 10, seen
+
+
+def test_limits_end_as_in_a_search_of_all_running_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replayer searches only the jobs whose expected ends come first."""
+    next_limit, enforce = Replayer._next_limit, Replayer._enforce_limits
+    counts: Counter[str] = Counter()
+
+    def ends(replayer: Replayer, now: float) -> dict[int, float]:
+        jobs, running = replayer.jobs, replayer.ranks.running
+        able = [job for job in running if running[job].outcome is None and jobs.limit[job] != jobs.run_time[job]]
+        return {job: replayer.scheduler.limit_end(job, now) for job in able}
+
+    def checked_next_limit(replayer: Replayer) -> float:
+        expected = min(ends(replayer, replayer.rounds.now).values(), default=math.inf)
+        found = next_limit(replayer)
+        assert found == pytest.approx(expected, rel=1e-12)
+        counts["limits"] += found < math.inf
+        return found
+
+    def checked_enforce(replayer: Replayer, now: float) -> None:
+        expected = [job for job, end in ends(replayer, now).items() if end <= now]
+        entries = len(replayer.rounds.entries)
+        enforce(replayer, now)
+        kills = [replayer.event_handler.numbers[entry.job or ""] for entry in replayer.rounds.entries[entries:]]
+        assert kills == expected
+        counts["kills"] += len(kills)
+
+    monkeypatch.setattr(Replayer, "_next_limit", checked_next_limit)
+    monkeypatch.setattr(Replayer, "_enforce_limits", checked_enforce)
+    for seed in range(12):
+        (tmp_path / str(seed)).mkdir()
+        counts += replayed(seed, tmp_path / str(seed), monkeypatch, OverLimit.KILL)
+    assert min(counts[what] for what in ("limits", "kills", "killed", "beside another")) > 10, counts

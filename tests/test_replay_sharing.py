@@ -17,9 +17,10 @@ import pandas as pd
 import psutil
 import pytest
 
-from redecided import decided, decided_again, emulated
+from patience import GUARD_S
+from redecided import decided, decided_again, emulated, virtual
 from runs import replaying
-from test_replayer import CPUS, GUARD_S, workload
+from test_replayer import CPUS, workload
 from test_replayer_mishaps import LISTENING, STARTED, Said, Scripted, carry_out, ended, outlived_leader, until_sent
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
@@ -395,8 +396,7 @@ def test_a_job_that_has_done_its_work_can_no_longer_be_cancelled(tmp_path: Path)
 @pytest.mark.parametrize("policy", ["sd", "drom-share"])
 def test_limits_of_guests_and_mates_use_their_intended_speed(tmp_path: Path, policy: str) -> None:
     work = workload(12)
-    inventory = Inventory("test", "agents", tuple(Node(f"n{n}", 2, 1, None, True) for n in range(4)), grain_s=0.02)
-    options = replaying(speed=1000, over_limit=OverLimit.KILL)
+    inventory, options = virtual(4), replaying(speed=1000, over_limit=OverLimit.KILL)
     run = replay(work, inventory, policy, tmp_path / "run", **options)
     assert set(run.jobs["state"]) <= {"completed", "killed"}
     assert_no_core_has_two_jobs(run.allocations, [2] * 4)

@@ -14,6 +14,7 @@ import pytest
 
 import packages
 from pages import Outline, rendered, validated
+from patience import GUARD_S
 from runs import NAN, fcfs_run, lending_run, make_run
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
@@ -287,7 +288,7 @@ def test_a_browser_renders_the_page_without_complaint(comparison: Comparison, tm
         "--dump-dom",
         path.as_uri(),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GUARD_S, check=True)
     assert "CONSOLE" not in done.stderr
     assert (tmp_path / "page.png").stat().st_size > 20_000
     assert done.stdout.count("<svg") >= 5

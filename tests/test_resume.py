@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from patience import GUARD_S
 from redecided import decided, decided_again, emulated, workload
 from runs import replaying
 from survival import KEEP, Case, assert_every_job_ended_once, assert_no_rank_ran_twice, count
@@ -121,7 +122,7 @@ INSTANTS = {
 @pytest.mark.parametrize("instant", INSTANTS)
 def test_a_replay_that_is_killed_at_a_certain_instant_is_resumed(case: Case, instant: str) -> None:
     process = case.start(hook=KEEP + INSTANTS[instant])
-    assert process.wait(120.0) == -9, case.errors
+    assert process.wait(GUARD_S) == -9, case.errors
     run = case.finish(case.start("--resume", hook=KEEP))
     saved = "saved" in instant
     begun = not saved and "agents start" not in instant and "agents have started" not in instant
@@ -145,7 +146,7 @@ def test_a_replay_that_is_killed_while_it_is_resumed_is_resumed_again(case: Case
         if first == "decide" and call == 1:
             case.wait_until(process, count("pause", 2))
             case.kill(process)
-        assert process.wait(120.0) == -9, case.errors
+        assert process.wait(GUARD_S) == -9, case.errors
     run = case.finish(case.start("--resume", hook=KEEP))
     entries = entries_of(case.folder)
     assert_sound(case, run, sum(entry.kind == "pause" for entry in entries))
@@ -239,7 +240,7 @@ def test_a_replay_whose_nodes_do_not_start_when_it_is_resumed_can_be_resumed_lat
     hook += "from tracebed.orchestrator.testbeds.local import LocalProvider\n"
     hook += "def refuse(self, node, arguments): raise TestbedError('the node is switched off')\n"
     hook += "LocalProvider.run = refuse\n"
-    assert case.start("--resume", hook=hook).wait(60.0) == 4
+    assert case.start("--resume", hook=hook).wait(GUARD_S) == 4
     assert "the node is switched off" in case.errors
     assert len(case.working) == 1
     assert_sound(case, case.finish(case.start("--resume", hook=KEEP)), 1)
@@ -263,7 +264,7 @@ def test_another_command_does_not_resume_the_replay(case: Case) -> None:
         "--on-node-failure",
         "fail",
     )
-    assert case.start("--resume").wait(60.0) == 2
+    assert case.start("--resume").wait(GUARD_S) == 2
     assert "differs in: parameters, policy, policy_parameters, speed" in case.errors
     assert case.working == before
     recover(before[0], case.folder / "recovered")

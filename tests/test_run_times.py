@@ -8,7 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from redecided import emulated, workload
+from patience import GUARD_S
+from redecided import virtual, workload
 from runs import replaying
 from survival import KEEP, Case, count
 from tracebed.converters.workload import Workload
@@ -89,7 +90,7 @@ def test_no_wide_limit_leaves_a_run_time_unmarked(limit: str) -> None:
 @pytest.mark.slow
 def test_no_ordinary_replay_has_run_times_that_differ_from_their_plans(tmp_path: Path) -> None:
     """Malleable jobs too: their plan follows the nodes that they had."""
-    run = replay(workload(12), emulated(4), "pref", tmp_path / "run", **replaying(SPEED))
+    run = replay(workload(12), virtual(4), "pref", tmp_path / "run", **replaying(SPEED))
     assert len(run.reconfigurations) > 0
     assert run.info.health["signals"]["run_time_off_s"] is not None
     late = run.jobs["reason"].str.contains("but its plan is")  # of a machine that is busy with other tests
@@ -103,7 +104,7 @@ def test_no_timeline_that_loses_time_goes_unnoticed(tmp_path: Path, monkeypatch:
     trace = Timeline.trace
     monkeypatch.setattr(Timeline, "trace", lambda self, time: 0.75 * trace(self, time))
     monkeypatch.setattr(Timeline, "clock_at", lambda self, at: self.zero + at / 0.75 / self.speed)
-    run = replay(workload(4, malleable=0.0), emulated(4), "fcfs", tmp_path / "run", **replaying(SPEED))
+    run = replay(workload(4, malleable=0.0), virtual(4), "fcfs", tmp_path / "run", **replaying(SPEED))
     causes = {cause["signal"]: cause["state"] for cause in run.info.health["causes"]}
     assert causes["run_time_off"] == "unhealthy"
     assert run.info.health["signals"]["lost_time"] < 0.1  # the ranks do not see it
@@ -155,7 +156,7 @@ def test_no_run_time_is_shorter_than_its_plan_if_the_job_ended_before_the_resume
     inventory = f"grain_s: 0.02\nheartbeat_s: 1.7\nlinger_s: 120\nnodes:\n  - {nodes}\n"
     case = Case(tmp_path, work, inventory, "--speed", "400", "--policy", "fcfs", "--clock", clock)
     try:
-        assert case.start(hook=BEFORE_ENDED).wait(120.0) == -9
+        assert case.start(hook=BEFORE_ENDED).wait(GUARD_S) == -9
         run = case.finish(case.start("--resume", hook=KEEP))
         [row] = run.jobs.itertuples()
         assert row.end - row.launched > 1000.0 - 0.02 * 400
@@ -183,7 +184,7 @@ def test_no_launch_is_missing_from_the_journal_of_a_resumed_replay(tmp_path: Pat
     inventory = "grain_s: 0.02\nlinger_s: 120\nnodes:\n  - {name: 'n[1-4]', cores: 2, emulated: true}\n"
     case = Case(tmp_path, workload(3), inventory, "--speed", str(SPEED), "--policy", "fcfs")
     try:
-        assert case.start(hook=BEFORE_LAUNCHED).wait(120.0) == -9
+        assert case.start(hook=BEFORE_LAUNCHED).wait(GUARD_S) == -9
         run = case.finish(case.start("--resume", hook=KEEP))
         again = recovered(tmp_path / "run" / JOURNAL)
         assert run.jobs["launched"].notna().all()

@@ -21,6 +21,7 @@ from click.testing import CliRunner
 
 import elastisim_programs as programs
 import tracebed.api as tb
+from patience import GUARD_S
 from tracebed.api.runs import split
 from tracebed.cli import tracebed
 from tracebed.converters.workload import Provenance, System, Workload
@@ -395,13 +396,13 @@ def test_a_signal_ends_the_program_and_removes_its_files(number: int, tmp_path: 
         env={**os.environ, "TMPDIR": str(scratch), "STARTED": str(tmp_path / "started")},
         stderr=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + GUARD_S
     while not (tmp_path / "started").exists():
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(number)
-    status = process.wait(60)
+    status = process.wait(GUARD_S)
     assert not (tmp_path / "run").exists()
     if number != signal.SIGKILL:  # after SIGKILL only the program is gone
         assert status == 130

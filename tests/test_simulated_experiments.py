@@ -20,6 +20,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from patience import GUARD_S
 from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.models.registry import draw
@@ -280,7 +281,7 @@ def test_a_stopped_sweep_is_resumed(study: Callable[..., Path], tmp_path: Path, 
     jobs = {"jobs": 1500, "nodes": 64}
     path, folder = study(workloads={"w": {"model": "cirne", "options": jobs}}, seeds=5), tmp_path / "out"
     process = start(path, folder)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + GUARD_S
     while len(cells_in(folder)) < 2 and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
     assert process.poll() is None, process.communicate()
@@ -290,7 +291,7 @@ def test_a_stopped_sweep_is_resumed(study: Callable[..., Path], tmp_path: Path, 
         process.terminate()  # as `kill` sends it: to the main process only
     else:
         os.killpg(process.pid, end)  # as a terminal sends it
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=GUARD_S)
     assert process.returncode == (-signal.SIGKILL if end == signal.SIGKILL else ExitCode.INTERRUPTED)
     assert end == signal.SIGKILL or "the same command continues the experiment" in said
     assert end == signal.SIGKILL or "leaked" not in said

@@ -16,6 +16,7 @@ import pytest
 from pydantic import ValidationError
 
 from agents import wait
+from patience import GUARD_S
 from redecided import workload
 from runs import replaying
 from slurmd import Slurm, reason_to_skip
@@ -155,7 +156,7 @@ def test_more_nodes_than_slurm_has_are_refused(slurm: Slurm, tmp_path: Path) -> 
     begun = time.monotonic()
     with pytest.raises(TestbedError, match=r"group lent: Slurm cannot grant 9 nodes: Partition\w+ \(use fewer nodes"):
         provider(tmp_path, 9).up()
-    assert time.monotonic() < begun + 60.0  # the limit of the wait is an hour
+    assert time.monotonic() < begun + GUARD_S  # the limit of the wait is an hour
     assert jobs(slurm) == []
 
 
@@ -198,7 +199,7 @@ def test_a_signal_withdraws_a_request_that_waits(
     try:
         wait(lambda: any(job.endswith(" PENDING") for job in jobs(slurm)), "request")
         process.send_signal(number)
-        output = process.communicate(timeout=100)[0]
+        output = process.communicate(timeout=GUARD_S)[0]
     finally:
         process.kill()
         process.communicate()
@@ -256,7 +257,7 @@ def test_an_agent_that_stands_still_is_killed_with_its_step(slurm: Slurm, tmp_pa
         os.kill(pid, signal.SIGSTOP)
         testbed.drop(0, "is silent")
         kinds: list[str] = []
-        until = time.monotonic() + 60.0
+        until = time.monotonic() + GUARD_S
         while "back" not in kinds:
             assert time.monotonic() < until, kinds
             kinds += [event.message["type"] for event in testbed.receive(until)]

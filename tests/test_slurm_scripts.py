@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from patience import GUARD_S
 from test_elastisim import VALUES, workload_of
 from tracebed.converters.formats import slurm, ub_slurm
 from tracebed.converters.formats.writing import write_workload
@@ -53,7 +54,9 @@ def submitted(script: Path, tmp_path: Path, *more: str) -> tuple[list[list[str]]
     record = tmp_path / "record"
     environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "RECORD": str(record)}
     before = time.time()
-    done = subprocess.run(["bash", str(script), *more], env=environment, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        ["bash", str(script), *more], env=environment, capture_output=True, text=True, timeout=GUARD_S
+    )
     calls, words = [], record.read_bytes().split(b"\0")[:-1]
     while words:
         count = int(words[0])

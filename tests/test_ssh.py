@@ -18,7 +18,7 @@ import paramiko
 import psutil
 import pytest
 
-from agents import until
+from patience import GUARD_S, until
 from ports import free_ports
 from sshd import Sshd, call, deaf, make_key
 from tracebed.errors import InputError, TestbedError
@@ -100,7 +100,7 @@ def place(server: Sshd, tmp_path: Path) -> Iterator[Place]:
     assert list(server.home.iterdir()) == []
 
 
-def lines(channel: Any, most_s: float = 20.0) -> Iterator[bytes]:
+def lines(channel: Any, most_s: float = GUARD_S) -> Iterator[bytes]:
     """Yield the lines that arrive from a command."""
     os.set_blocking(channel.reader, False)
     rest, until = b"", time.monotonic() + most_s

@@ -53,7 +53,7 @@ STANDS_ON = {
     "validation": GROUND | {"converters", "orchestrator"},
     # The Python interface, the checks for extensions and the command line are the top layer.
     "api": GROUND | {"converters", "benchmarks", "orchestrator", "validation"},
-    "testing": GROUND | {"converters", "orchestrator", "validation", "api"},
+    "testing": GROUND | {"converters", "benchmarks", "orchestrator", "validation", "api"},
     "cli": GROUND | {"api"},
 }
 ORCHESTRATOR = "tracebed.orchestrator"

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import tracebed.api as tb
+from patience import GUARD_S
 from runs import fcfs_run
 from suites import suite_of
 from tracebed.cli import tracebed
@@ -150,13 +151,13 @@ def test_an_interrupted_validation_continues(folder: Path) -> None:
     (folder / "s.yaml").write_text(SUITE.replace("1e6", "20000").replace("repetitions: 2", "repetitions: 1"))
     command = [sys.executable, "-c", "from tracebed.cli import main; main()", "validate", "s.yaml"]
     with subprocess.Popen([*command, "-o", "out"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as it:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + GUARD_S
         while not list((folder / "out").glob("real/*/rep-01.partial-*/**/job-*")):
             assert it.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
         os.kill(it.pid, signal.SIGINT)
-        errors = it.communicate(timeout=120)[1]
+        errors = it.communicate(timeout=GUARD_S)[1]
     assert it.returncode == ExitCode.INTERRUPTED
     assert "the same command continues the experiment" in errors
     assert not (folder / "out" / "verdict.json").exists()

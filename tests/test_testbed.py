@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 import namespaces
 from agents import dead, hear, hear_ends, launch_message
 from namespaces import OFFSET_S, needs_namespaces
+from patience import GUARD_S
 from redecided import workload
 from runs import replaying
 from tracebed import world
@@ -46,8 +47,6 @@ from tracebed.orchestrator.testbeds.local import AGENT, LocalChannel, LocalProvi
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 from tracebed.testing import check_provider
-
-GUARD_S = 60.0
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 

@@ -119,6 +119,10 @@ class RejectsAll(Fcfs):
         return Reject(job, "")
 
 
+def test_a_policy_without_a_defect_passes() -> None:
+    check_policy(Correct, cases=10)
+
+
 @pytest.mark.parametrize(
     ("policy", "violation"),
     [
@@ -132,7 +136,6 @@ class RejectsAll(Fcfs):
     ],
 )
 def test_a_policy_with_a_defect_fails(policy: type[Any], violation: str) -> None:
-    check_policy(Correct, cases=10)
     with pytest.raises(AssertionError, match=violation):
         check_policy(policy)
 
@@ -204,6 +207,10 @@ def _timed(workload: Workload, file: BinaryIO) -> None:
     file.write(f"\n{time.perf_counter_ns()}".encode())
 
 
+def test_a_format_without_a_defect_passes() -> None:
+    check_format(MINE, cases=5, damages=50)
+
+
 @pytest.mark.parametrize(
     ("format", "violation"),
     [
@@ -218,7 +225,6 @@ def _timed(workload: Workload, file: BinaryIO) -> None:
     ],
 )
 def test_a_format_with_a_defect_fails(format: Format, violation: str) -> None:
-    check_format(MINE, cases=5, damages=50)
     with pytest.raises(AssertionError, match=violation):
         check_format(format)
 

@@ -115,17 +115,17 @@ def shared_case(name: str, workload: str, stretch: float, seed: int = 1, **more:
 
 
 def test_one_real_run_in_several_cases_does_not_count_as_several() -> None:
-    cases = [shared_case(f"c{number}", f"w{number}", 1.0) for number in range(8)]
+    cases = [shared_case(f"c{number}", f"w{number}", 1.0) for number in range(4)]
     found, alone = validate(cases), validate(cases[:1])
     assert (found.real_runs, found.workloads) == (5, 1)
     assert found.population == {}
-    assert any("8 cases have 1 different real run, " in text for text in found.warnings)
+    assert any("4 cases have 1 different real run, " in text for text in found.warnings)
     for several, single in zip(found.gated, alone.gated, strict=True):
-        assert several.se == pytest.approx(single.se)  # eight copies have the noise of one
+        assert several.se == pytest.approx(single.se)  # four copies have the noise of one
         assert several.df == pytest.approx(single.df)
     for result in found.cases:
         assert (result.to_json()["real_run"], result.to_json()["cluster"]) == ("c0", "w0")
-    # Eight copies of three repetitions are one case with three repetitions.
+    # Four copies of three repetitions are one case with three repetitions.
     few = [replace(case, real=case.real[:3]) for case in cases]
     assert [reason.value for reason in validate(few).reasons] == ["too_few_repeats"]
 

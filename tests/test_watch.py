@@ -18,7 +18,8 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from redecided import emulated, workload
+from patience import GUARD_S, patience
+from redecided import virtual, workload
 from runs import replaying
 from test_replay_sharing import MATE_AND_GUEST
 from tracebed.converters.formats.writing import write_workload
@@ -45,7 +46,7 @@ pytestmark = pytest.mark.usefixtures("no_process_is_left")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A replay of 12 jobs on four emulated nodes."""
     folder = tmp_path_factory.mktemp("watch") / "run"
-    replay(workload(), emulated(4), "pref", folder, name="small", **replaying(speed=2000))
+    replay(workload(), virtual(4), "pref", folder, name="small", **replaying(speed=2000))
     return folder
 
 
@@ -123,7 +124,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A replay of a job that lends a core of its node to a guest."""
     folder = tmp_path_factory.mktemp("watch") / "run"
     work, endless = Workload(pd.DataFrame(MATE_AND_GUEST)), {"max_slowdown": "inf"}
-    replay(work, emulated(1), "sd", folder, policy_parameters=endless, **replaying(speed=400))
+    replay(work, virtual(1), "sd", folder, policy_parameters=endless, **replaying(speed=400))
     return folder
 
 
@@ -160,7 +161,7 @@ def test_jobs_that_share_a_node_are_stacked_and_hold_their_cores(shared: Path) -
 
 
 def test_many_nodes_share_rows(tmp_path: Path) -> None:
-    replay(workload(nodes=30), emulated(30), "easy", tmp_path / "run", **replaying(speed=5000))
+    replay(workload(nodes=30), virtual(30), "easy", tmp_path / "run", **replaying(speed=5000))
     view = view_at(tmp_path / "run")
     text = text_of(view, height=20)
     assert len(text.splitlines()) <= 20
@@ -193,7 +194,7 @@ def test_a_replay_is_watched_from_a_second_process(tmp_path: Path) -> None:
         check=True,
         capture_output=True,
     )
-    out, _ = watcher.communicate(timeout=60)
+    out, _ = watcher.communicate(timeout=GUARD_S)
     states = [json.loads(line) for line in out.splitlines()]
     assert watcher.returncode == 0, replayed.stderr
     assert [state["time_s"] for state in states] == sorted(state["time_s"] for state in states)
@@ -235,7 +236,7 @@ def test_metrics_are_served_on_the_loopback_only(made: Path) -> None:
     served = Metrics(port, None)
     served.update(view)
     try:
-        text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
+        text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=GUARD_S).read().decode()
         with pytest.raises(InputError, match=f"port {port} cannot be used"):
             Metrics(port, None)
         listening = Path("/proc/net/tcp").read_text()
@@ -264,7 +265,7 @@ def test_the_watcher_of_a_replay_ends_with_it(tmp_path: Path) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    until = time.monotonic() + 240
+    until = time.monotonic() + patience(240)
     while not (tmp_path / "run.prom").exists():
         assert time.monotonic() < until
         time.sleep(0.1)

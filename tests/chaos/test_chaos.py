@@ -32,6 +32,7 @@ import pytest
 
 import dockerd
 import sshd
+from patience import GUARD_S, patience
 from survival import KEEP, Case, assert_every_job_ended_once, assert_no_rank_ran_twice, count, shared_memory
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay import journal
@@ -284,7 +285,7 @@ def test_a_replay_survives_random_faults(tmp_path: Path, temporary: Path, monkey
             time.sleep(fault.after)
             assert mischief.process.poll() is None, f"seed {seed}: the replay ended before {fault}: {case.errors}"
             mischief.do(fault)
-        assert mischief.process.wait(1200) == 0, case.errors
+        assert mischief.process.wait(patience(1200)) == 0, case.errors
         run = case.finish(mischief.process)
         say(f"faults: {dict(mischief.done)}; outages: {len(run.info.outages)}; pauses: {len(run.info.pauses)}")
         say(f"restarts: {run.jobs['restarts'].sum()}; states: {Counter(run.jobs['state'])}")
@@ -294,7 +295,7 @@ def test_a_replay_survives_random_faults(tmp_path: Path, temporary: Path, monkey
         assert run.info.health["state"] == "unhealthy"
         pd.testing.assert_frame_equal(recovered(home / "run" / JOURNAL).jobs, run.jobs)
         assert not case.working
-        until = time.monotonic() + 90.0  # agents that could not be reached end after `linger_s`
+        until = time.monotonic() + GUARD_S  # agents that could not be reached end after `linger_s`
         while (left := [*place.left(), *(shared_memory() - shared)]) and time.monotonic() < until:
             time.sleep(1.0)
         assert left == []

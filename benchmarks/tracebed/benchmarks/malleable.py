@@ -37,8 +37,6 @@ from tracebed.benchmarks.state import Moving
 
 BACKLOG = 4096
 """Largest number of followers that wait to be accepted. It is the largest number that Linux permits by default."""
-PROGRESS_S = 0.5
-"""Shortest time between two progress messages, s."""
 
 
 def run(launch: Launch, control: Control, kernel: Kernel) -> int:
@@ -310,7 +308,7 @@ class Leader(BenchmarkRank):
             return
         now = time.monotonic()
         if now >= self.progress_due:
-            self.progress_due = now + PROGRESS_S
+            self.progress_due = now + self.launch.work_s / 2
             self.send_event("progress", iteration=done, iterations=total, work_done=self.job_units)
         self.beat("running")
         if done == total:

@@ -126,6 +126,10 @@ def _check_command(command: Any) -> None:
     raise InputError("the command is invalid")  # its environment may be secret
 
 
+WORK_S = 1.0
+"""Shortest time between two messages `work` of a rank, s, unless its launch has a longer one."""
+
+
 class Launch(NamedTuple):
     """The launch parameters of a rank."""
 
@@ -154,6 +158,8 @@ class Launch(NamedTuple):
     """The pauses of the ranks of the node; None: they are never stopped."""
     received: float | None = None
     """Monotonic time at which the agent received the message `launch`, s; None: unknown."""
+    work_s: float = WORK_S
+    """Shortest time between two messages `work` of the rank, s. The last message comes before `finished`."""
 
 
 def split(units: range, parts: int, index: int) -> range:

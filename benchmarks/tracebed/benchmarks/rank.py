@@ -29,10 +29,10 @@ from tracebed.benchmarks.state import DistributedState
 from tracebed.benchmarks.workers import Sample, Sleeper, Threads, Workers
 from tracebed.cpus import format_cpus
 
+MOST_SAMPLES = 10_000
+"""Largest number of samples in a message `work`, which has some 100 bytes for each."""
 HEARTBEAT_S = 0.1
 """Shortest time between two records of an unchanged rank in its heartbeat file, s."""
-WORK_S = 1.0
-"""Shortest time between two messages `work` of a rank, s. The last message comes before `finished`."""
 
 Control = socket.socket
 """The rank's end of the connection to its agent."""
@@ -104,7 +104,7 @@ class BenchmarkRank:
         self.data = kernel if isinstance(kernel, DataKernel) and launch.duty else None
         """The own data of the application; None for emulated ranks."""
         self.samples: list[Sample] = []
-        self.work_due = world.monotonic() + WORK_S
+        self.work_due = world.monotonic() + self.launch.work_s
         self.iteration = 0
         self.units_done = 0
         self.in_part = False
@@ -199,7 +199,7 @@ class BenchmarkRank:
         """
         if self.launch.duty:
             self.samples.append(self.workers.sample())
-        if world.monotonic() >= self.work_due:
+        if world.monotonic() >= self.work_due or len(self.samples) == MOST_SAMPLES:
             self._send_work()
 
     def _send_work(self) -> None:
@@ -208,7 +208,7 @@ class BenchmarkRank:
         if self.samples:
             self.send_event("work", samples=self.samples)
         self.samples = []
-        self.work_due = world.monotonic() + WORK_S
+        self.work_due = world.monotonic() + self.launch.work_s
 
     def beat(self, state: str, *, changed: bool = False) -> None:
         """Write a record to the heartbeat file, if one is due."""

@@ -20,7 +20,8 @@ from tracebed.errors import InputError
 SUFFIX = "-head"
 """Suffix of the file of the head, after the name of the journal."""
 MAGIC = "tracebed-head/1"
-_encoded = json.JSONEncoder(separators=(",", ":")).encode
+encoded = json.JSONEncoder(separators=(",", ":")).encode
+"""Return a value in JSON, as in the rows of a journal."""
 
 
 class DamagedJournal(InputError):
@@ -43,7 +44,7 @@ class Chain:
         """Return the next row, with its number before it and its checksum after it."""
         self.number += 1
         numbered = (self.number, *row)
-        self.digest = hashlib.sha256(self.digest + _encoded(numbered).encode()).digest()
+        self.digest = hashlib.sha256(self.digest + encoded(numbered).encode()).digest()
         return (*numbered, self.digest)
 
 

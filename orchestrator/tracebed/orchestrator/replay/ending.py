@@ -144,4 +144,4 @@ def find_finished(output: Path, info: RunInfo) -> Run | None:
 def facts_in(folder: Path) -> dict[str, Any]:
     """Return the facts of the journal in a working folder; empty if they are missing."""
     path = folder / JOURNAL
-    return journal.read(path)[0] if journal.has_facts(path) else {}
+    return journal.read_facts(path) if journal.has_facts(path) else {}

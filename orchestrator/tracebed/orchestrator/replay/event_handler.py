@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,8 @@ START_S = 120.0
 """Time after which a job whose ranks have not joined each other has failed, wall s. They usually take below a second.
 """
 NOT_STARTED = f"its processes did not join each other within {START_S:g} s"
+ROUNDING_S = 1e-6
+"""Time by which jobs are searched for overdue ones too early, wall s, since sums are rounded."""
 
 
 def mask_changed(record: ScheduleRecord, job: int, node: int, change: Mapping[str, Any]) -> None:
@@ -51,6 +54,7 @@ class EventHandler:
         self.executor, self.timeline = executor, timeline
         self.ranks, self.rounds = executor.ranks, executor.rounds
         self.numbers = {name: number for number, name in enumerate(executor.jobs.ids)}
+        self._overdue_at = -math.inf  # no job is overdue before, monotonic
 
     def handle(self, event: Event) -> None:
         """Process a message about a job. Messages about jobs that have ended are ignored."""
@@ -169,13 +173,23 @@ class EventHandler:
     def end_overdue(self, wall: float) -> None:
         """Kill the ranks of jobs whose leader has ended `OUTLIVE_S` before, or that have not started in `START_S`.
 
-        Such a job would hold its nodes for ever.
+        Such a job would hold its nodes for ever. The jobs are not searched in each round: no job becomes overdue within
+        the shorter of these times from now, unless it is on its way already.
         """
+        if wall < self._overdue_at:
+            return
+        self._overdue_at = wall + min(OUTLIVE_S, START_S) - ROUNDING_S
         for job, active in self.ranks.running.items():
-            if active.orphaned is not None and wall - active.orphaned > OUTLIVE_S:
-                self.end_orphan(job)
-            elif not active.started and active.outcome is None and wall - active.launched > START_S:
-                self.end_unstarted(job)
+            if active.orphaned is not None:
+                since, most_s, end = active.orphaned, OUTLIVE_S, self.end_orphan
+            elif not active.started and active.outcome is None:
+                since, most_s, end = active.launched, START_S, self.end_unstarted
+            else:
+                continue
+            if wall - since > most_s:
+                end(job)
+            else:
+                self._overdue_at = min(self._overdue_at, since + most_s - ROUNDING_S)
 
     def end_unstarted(self, job: int) -> None:
         """Kill the ranks of the running `job` if its ranks have not joined each other."""

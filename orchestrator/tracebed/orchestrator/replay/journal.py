@@ -16,13 +16,14 @@ import json
 import math
 import os
 import sqlite3
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tracebed import world
 from tracebed.errors import InputError
-from tracebed.orchestrator.replay.chain import Chain, DamagedJournal, Head, written
+from tracebed.orchestrator.replay.chain import Chain, DamagedJournal, Head, encoded, written
 from tracebed.orchestrator.run import FILES
 
 SCHEMA = """
@@ -105,7 +106,7 @@ class Journal:
 
     def write(self, entries: Iterable[Entry]) -> None:
         """Write `entries` in one transaction, which is committed when this method returns."""
-        rows = [(*entry[:5], json.dumps(entry.data, separators=(",", ":"))) for entry in entries]
+        rows = [(*entry[:5], encoded(entry.data)) for entry in entries]
         self._insert("INSERT INTO entries VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)", rows)
 
     def _insert(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -158,8 +159,13 @@ class Reader:
     The last rows may be missing after a power failure. If the machine has not been restarted since they were written,
     or if the journal belongs to a saved run, missing rows mean that the journal is damaged.
 
+    The entries of a long replay do not fit into memory: `stream` returns them one by one.
+
     Args:
         path: the journal.
+
+    Attributes:
+        known: the facts of the rows that have been read.
 
     Raises:
         InputError: the journal is missing or damaged, or cannot be read. All methods raise this error.
@@ -174,7 +180,7 @@ class Reader:
         self._no_head = self._begun = self._saved = False
         self._complete = not path.with_name(FILES[0]).is_file()
         self._chain = Chain()
-        self._facts: dict[str, Any] = {}
+        self.known: dict[str, Any] = {}
         self._entries: list[Entry] = []
         with _reading(path):
             self._database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
@@ -184,26 +190,31 @@ class Reader:
         with _reading(self.path):
             return bool(self._database.execute("SELECT 1 FROM sqlite_master WHERE name = 'entries'").fetchall())
 
-    @property
-    def missing(self) -> int:
-        """Number of the last rows that a power failure has lost."""
-        self._read()
-        return self._missing
-
     def facts(self) -> dict[str, Any]:
         """Return the facts written so far, with the facts `MISSING` and `NO_HEAD` if rows are missing or unproved."""
         self._read()
-        lost = {MISSING: self._facts.get(MISSING, 0) + self._missing} if self._missing else {}
-        return self._facts | lost | ({NO_HEAD: True} if self._no_head else {})
+        lost = {MISSING: self.known.get(MISSING, 0) + self._missing} if self._missing else {}
+        return self.known | lost | ({NO_HEAD: True} if self._no_head else {})
 
     def entries(self) -> list[Entry]:
         """Return the entries that have been written since the last call."""
-        self._read()
+        return list(self.stream())
+
+    def stream(self) -> Iterator[Entry]:
+        """Yield the entries that have been written since the last call, each when it is read and verified.
+
+        Missing rows are detected at the end.
+        """
         entries, self._entries = self._entries, []
-        return entries
+        yield from entries
+        yield from self._rows()
 
     def _read(self) -> None:
-        """Read and verify the rows that have been written since the last call."""
+        """Read the rows that have been written since the last call, and keep their entries."""
+        self._entries += self._rows()
+
+    def _rows(self) -> Iterator[Entry]:
+        """Read and verify the rows written since the last call. Keep the facts, and yield the entries."""
         with _reading(self.path):
             head = written(self.path)  # before the rows, which it must not exceed
             for number, *row, chain in self._database.execute(ROWS, {"last": self._chain.number}):
@@ -215,11 +226,11 @@ class Reader:
                 if kind is None and name == SAVED:
                     self._complete, self._saved = True, True
                 elif kind is None:
-                    self._facts[name] = json.loads(data)  # a job without a limit or deadline has NaN
+                    self.known[name] = json.loads(data)  # a job without a limit or deadline has NaN
                 elif math.isfinite(time):
                     self._begun = True
                     value = json.loads(data, parse_constant=_nan)
-                    self._entries.append(Entry(round, time, kind, name, node, value))
+                    yield Entry(round, time, kind, name, node, value)
                 else:
                     raise _damaged(self.path, f"the time of row {number:,} is {time}")
             self._no_head = head is None and not self._saved and self._begun
@@ -253,18 +264,31 @@ def _damaged(path: Path, what: str) -> DamagedJournal:
 def has_facts(path: Path) -> bool:
     """Return whether there is a journal with facts at `path`. The facts are written in one transaction.
 
-    A replay that was killed before that transaction has done nothing.
+    A replay that was killed before that transaction has done nothing. The rows after the first entry are not read.
 
     Raises:
         InputError: the journal is damaged, or cannot be read.
     """
     if path.is_file() and path.stat().st_size:
         with contextlib.closing(Reader(path)) as reader:
-            if reader.has_tables() and reader.facts():
+            if reader.has_tables():
+                next(reader.stream(), None)
+            if reader.known:
                 return True
     if (head := written(path)) and head.same_boot:
         raise _damaged(path, f"all of its {head.number:,} rows are missing")
     return False
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """Return the facts of a journal, complete or not. All rows are verified.
+
+    Raises:
+        InputError: the journal is missing or damaged, or cannot be read.
+    """
+    with contextlib.closing(Reader(path)) as reader:
+        deque(reader.stream(), maxlen=0)
+        return reader.facts()
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[Entry]]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from tracebed import world
 from tracebed.benchmarks.clock import Clock
+from tracebed.benchmarks.program import WORK_S
 from tracebed.orchestrator.replay.event_handler import EventHandler
 from tracebed.orchestrator.replay.executor import ReplayExecutor
 from tracebed.orchestrator.replay.journal import Entry, Journal
@@ -22,6 +23,7 @@ from tracebed.orchestrator.replay.outages import Outages, lost
 from tracebed.orchestrator.replay.pace import Pace
 from tracebed.orchestrator.replay.ranks import Ranks
 from tracebed.orchestrator.replay.rounds import Rounds
+from tracebed.orchestrator.replay.sampling import SampleFilter
 from tracebed.orchestrator.replay.timeline import Timeline
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -38,6 +40,9 @@ LEAD_S = 0.2
 """Wall time between the start of the clock and the first submission."""
 LOOK_S = 0.2
 """Longest time between two checks for signals, wall s."""
+AGENTS_S = 1e-4
+"""Time between two records of the facts of all agents after some have returned, wall s per node. A record takes some
+2 microseconds and 140 bytes per node, too much for each of thousands of agents that return one by one."""
 CALIBRATE_S = 5.0
 """Time in which agents must answer the request for the last samples, wall s."""
 
@@ -88,7 +93,9 @@ class Replayer:
         self.monitor = Monitor(jobs, nodes, speed)
         self.rounds = Rounds(journal, self.monitor, jobs.ids, [node.name for node in nodes])
         self.timeline = Timeline(self.clock, speed)
-        self.ranks = Ranks(jobs, testbed, self.cluster, self.clock, options.proposed_duty)
+        self._samples = SampleFilter(len(nodes), inventory.heartbeat_s, (jobs.submit[-1] - jobs.submit[0]) / speed)
+        work_s = max(WORK_S, inventory.heartbeat_s, self._samples.period_s)
+        self.ranks = Ranks(jobs, testbed, self.cluster, self.clock, options.proposed_duty, work_s)
         key = secret or world.token_bytes(32)
         self.executor = ReplayExecutor(
             jobs, testbed, inventory, speed, options, self.ranks, self.record, self.rounds, key
@@ -99,10 +106,13 @@ class Replayer:
             jobs, self.cluster, policy, self.executor, interval_s=scheduling.interval_s, priority=scheduling.priority
         )
         self.interrupted: str | None = None
+        self._kills = jobs.over_limit is OverLimit.KILL and jobs.limit != jobs.run_time
         self._watch = LoopWatch(inventory.heartbeat_s)
         self._next_job = 0
         self._call = math.inf  # time of the next call of the policy, trace s
         self._ended = 0
+        self._returned = False  # whether an agent has returned since the facts of the agents were recorded
+        self._agents_due = 0.0  # time from which they are recorded again, monotonic
         self._wall = 0.0  # monotonic time of the current round
 
     def interrupt(self, reason: str) -> None:
@@ -173,7 +183,9 @@ class Replayer:
         self.event_handler.end_overdue(self._wall)
         self.decide(submitted)
         self._send()
-        if any(event.message["type"] == "back" for event in events):
+        self._returned |= any(event.message["type"] == "back" for event in events)
+        if self._returned and self._wall >= self._agents_due:
+            self._returned, self._agents_due = False, self._wall + AGENTS_S * len(self.testbed.nodes)
             self.journal.add_facts({"agents": self.testbed.agents})
 
     def _is_done(self) -> bool:
@@ -190,6 +202,7 @@ class Replayer:
 
     def _calibrate_again(self) -> None:
         """Measure the speed of the cores once more, after the last job, and take the last samples."""
+        self._samples.period_s = 0.0  # the last samples are recorded
         pending = set() if self.interrupted else self.monitor.sampled & set(self._available_nodes())
         for node in pending:
             self.testbed.send(node, {"type": "sample", "calibrate": True})
@@ -217,11 +230,14 @@ class Replayer:
         self.rounds.write(entries)
 
     def _entry(self, event: Event) -> Entry | None:
-        """Return the journal entry of an event; None: it needs no entry. Of a heartbeat, the sample is kept."""
+        """Return the journal entry of an event; None: it needs no entry. A heartbeat has one if a sample is due."""
         message = event.message
         kind, data = message["type"], {key: value for key, value in message.items() if key not in ("type", "job")}
         if kind == "heartbeat" and "sample" in data:
-            kind, data = "sample", {"time": data["time"], "late_s": data.get("late_s", 0.0), **data["sample"]}
+            late_s = self._samples.late_s(event.node, event.time, data.get("late_s", 0.0))
+            if late_s is None:
+                return None
+            kind, data = "sample", {"time": data["time"], "late_s": late_s, **data["sample"]}
         if kind in ("heartbeat", "progress"):
             return None
         return self.rounds.entry(kind, message.get("job"), event.node, data)
@@ -273,7 +289,7 @@ class Replayer:
             self._end(job)
         for job in resized:
             active = ranks.running[job]
-            decided, applied = active.applied or (now, now)
+            decided, applied = self.record.within_resize(job, *(active.applied or (now, now)), now)
             active.applied, measured, active.measured = None, active.measured, {}
             fields = {"measured": measured} if measured else {}
             self.rounds.note("effect", job, decided=decided, applied=applied, **fields)
@@ -322,19 +338,24 @@ class Replayer:
         return self.submit(at - first)
 
     def _next_limit(self) -> float:
-        if self.jobs.over_limit is not OverLimit.KILL:
-            return math.inf
-        ends = (self.scheduler.limit_end(job, self.rounds.now) for job in self.ranks.running if self._limited(job))
-        return min(ends, default=math.inf)
+        """Return the earliest end of a limit, trace s. No limit ends before the expected end of its job."""
+        found = math.inf
+        for end, job in self.scheduler.state.releases if self._kills else ():
+            if end >= found:
+                break
+            if self._limited(job):
+                found = min(found, self.scheduler.limit_end(job, self.rounds.now))
+        return found
 
     def _enforce_limits(self, now: float) -> None:
-        if self.jobs.over_limit is not OverLimit.KILL:
+        if not self._kills or not (passed := self.scheduler.state.releases.due(now)):
             return
-        for job, active in self.ranks.running.items():
-            if self._limited(job) and self.scheduler.limit_end(job, now) <= now:
-                active.outcome = ("killed", "time limit")
-                self.executor.kill(job, "time limit")
+        due = {job for job in passed if self._limited(job) and self.scheduler.limit_end(job, now) <= now}
+        for job in due if len(due) < 2 else [job for job in self.ranks.running if job in due]:  # in the order of start
+            self.ranks.running[job].outcome = ("killed", "time limit")
+            self.executor.kill(job, "time limit")
 
     def _limited(self, job: int) -> bool:
-        """Return whether the running `job` can still be killed at its limit: not if the limit equals its run time."""
-        return self.ranks.running[job].outcome is None and self.jobs.limit[job] != self.jobs.run_time[job]
+        """Return whether `job` runs and can be killed at its limit: not if the limit equals its run time."""
+        active = self.ranks.running.get(job)
+        return active is not None and active.outcome is None and self.jobs.limit[job] != self.jobs.run_time[job]

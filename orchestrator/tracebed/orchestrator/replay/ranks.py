@@ -12,7 +12,7 @@ from typing import Any
 
 from tracebed import world
 from tracebed.benchmarks.clock import Clock
-from tracebed.benchmarks.program import Program
+from tracebed.benchmarks.program import WORK_S, Program
 from tracebed.cpus import format_cpus
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -82,6 +82,7 @@ class Ranks:
         cluster: the allocation of nodes and cores.
         clock: the clock of the ranks.
         duty: the duty that the calibration proposes; None: there is no proposal.
+        work_s: shortest time between two messages `work` of a rank, wall s.
 
     Attributes:
         running: the running jobs.
@@ -90,9 +91,18 @@ class Ranks:
         requested: evolving job -> number of nodes that it requests, for the scheduler.
     """
 
-    def __init__(self, jobs: Jobs, testbed: Testbed, cluster: Cluster, clock: Clock, duty: float | None = None) -> None:
+    def __init__(
+        self,
+        jobs: Jobs,
+        testbed: Testbed,
+        cluster: Cluster,
+        clock: Clock,
+        duty: float | None = None,
+        work_s: float = WORK_S,
+    ) -> None:
         """Start without running jobs."""
-        self.jobs, self.testbed, self.cluster, self.clock, self.duty = jobs, testbed, cluster, clock, duty
+        self.jobs, self.testbed, self.cluster, self.clock = jobs, testbed, cluster, clock
+        self.duty, self.work_s = duty, work_s
         self.running: dict[int, RunningJob] = {}
         self.ended: set[int] = set()
         self.resized: set[int] = set()
@@ -216,6 +226,7 @@ class Ranks:
                 "program": active.program._asdict(),
                 "duty": self.testbed.nodes[node].duty_or(self.duty),
                 "clock": self.clock.path,
+                "work_s": self.work_s,
             },
         )
 

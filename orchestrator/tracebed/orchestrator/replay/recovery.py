@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import fields
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -91,26 +92,37 @@ def recovered(path: Path) -> Run:
     Raises:
         InputError: the journal is missing or damaged.
     """
-    facts, entries = journal.read(path)
+    with closing(journal.Reader(path)) as reader:
+        return _recovered(path, reader)
+
+
+def _recovered(path: Path, reader: journal.Reader) -> Run:
+    entries = reader.stream()
+    first = next(entries, None)
+    facts = reader.known  # those of the run and of the machines are before all entries
     if facts.get("schema") != SCHEMA:
         hint = "give the working folder of a replay"
         raise InputError(f"is not a journal of the schema {SCHEMA}", where=str(path), hint=hint)
     try:
         info = RunInfo.from_json(facts["info"])
-        info.hosts = facts.get("hosts", [])
-        info.calibration = facts.get("calibration", {})
-        info.warnings += lost_rows(facts)
         rebuilt = Reconstruction(Jobs(**facts["jobs"], speedup=[None] * len(facts["jobs"]["ids"])), info)
         thresholds = HealthThresholds.parse(*facts["thresholds"]) if "thresholds" in facts else HealthThresholds.read()
         monitor = Monitor(rebuilt.jobs, info.nodes, info.speed)
-        monitor.rates = info.calibration.get("rates", {})
-        for entry in entries:
+        monitor.rates = facts.get("calibration", {}).get("rates", {})
+        last = rebuilt.jobs.submit[0]
+        for entry in chain([] if first is None else [first], entries):
             rebuilt.apply(entry)
             monitor.apply(entry)
-        last = entries[-1].time if entries else rebuilt.jobs.submit[0]
+            last = entry.time
+        facts = reader.facts()
+        info.hosts = facts.get("hosts", [])
+        info.calibration = facts.get("calibration", {})
+        info.warnings += lost_rows(facts)
         end = facts.get("end", {"time": last, "interrupted": KILLED})
         cut_short(rebuilt.record, rebuilt.cluster, rebuilt.running, end["time"], end["interrupted"])
         return ended_run(rebuilt.record, rebuilt.cluster, info, end["interrupted"], facts["cpus"], monitor, thresholds)
+    except DamagedJournal:
+        raise
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, InputError) as error:
         what = f"the journal is damaged: {type(error).__name__}: {error}"
         raise DamagedJournal(what, where=str(path), hint="the run cannot be recovered") from error

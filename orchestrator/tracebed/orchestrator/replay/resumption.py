@@ -8,9 +8,10 @@ recorded, so that lost messages are detected and sent again.
 
 from __future__ import annotations
 
-import contextlib
 import json
+import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -24,7 +25,8 @@ from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.replay.outages import lost
 from tracebed.orchestrator.replay.ranks import RunningJob
-from tracebed.orchestrator.testbeds.base import Event
+from tracebed.orchestrator.replay.timeline import Timeline
+from tracebed.orchestrator.testbeds.base import Event, Testbed
 
 SETTLE_S = 5.0
 """Time in which the agents that were taken over must answer, wall s."""
@@ -52,7 +54,6 @@ class Resumption:
 
     Attributes:
         facts: the facts of the journal.
-        entries: its entries.
         rebooted: whether the machine has been restarted since: its monotonic clock has begun again.
         lost_rows: whether a power failure has lost the last rows. The ranks may then do what the journal does not know.
     """
@@ -60,12 +61,35 @@ class Resumption:
     def __init__(self, path: Path) -> None:
         """Read the journal. Raises InputError if it cannot be read."""
         self.path = path
-        with contextlib.closing(journal.Reader(path)) as reader:
-            self.facts, self.entries = reader.facts(), reader.entries()
-            self.lost_rows = reader.missing > 0
-        boots = [entry.data["boot"] for entry in self.entries if entry.kind == "pause" and "boot" in entry.data]
-        last = boots[-1] if boots else self.facts.get("boot")  # absent: another version of tracebed wrote the journal
-        self.rebooted = last is not None and last != world.current().boot_id()
+        self._seen: dict[str, int] = {}  # node -> number of the last recorded event of its agent
+        self._left_out: dict[str, float] = {}  # node -> the sum of the pauses of its agent, wall s
+        self._missing_before = 0  # number of lost rows at the last pause, which dealt with them
+        self._boots: list[str | None] = []  # the identity of the kernel after each pause
+        self._loop_at: float | None = None  # time of the last sample of the loop, monotonic
+        with closing(journal.Reader(path)) as reader:
+            for entry in reader.stream():
+                self._note(entry)
+            self.facts = reader.facts()
+            self._missing = self.facts.get(journal.MISSING, 0)
+            self.lost_rows = self._missing > self._missing_before
+        boots = [self.facts.get("boot"), *self._boots]  # absent: another version of tracebed wrote the journal
+        self._boot = boots[-1]
+        self.rebooted = self._boot is not None and self._boot != world.current().boot_id()
+
+    def _note(self, entry: Entry) -> None:
+        """Keep what the resumption needs of an entry, apart from the state of the replayer."""
+        if entry.kind == "loop":
+            self._loop_at = entry.data["time"]
+        elif entry.kind == "pause":  # other agents that ran then have been replaced
+            self._boots += [entry.data["boot"]] if "boot" in entry.data else []
+            self._missing_before = entry.data.get("missing", 0)
+            self._left_out = dict(entry.data["left_out"])
+            self._seen = {name: number for name, number in self._seen.items() if name in self._left_out}
+        elif entry.node is not None and entry.kind in ("lost", "back"):
+            self._left_out.pop(entry.node, None)
+            self._seen[entry.node] = 0
+        elif entry.node is not None and "n" in entry.data:
+            self._seen[entry.node] = max(self._seen.get(entry.node, 0), entry.data["n"])
 
     @property
     def ended(self) -> bool:
@@ -108,14 +132,20 @@ class Resumption:
         replayer.rounds.now = replayer.jobs.submit[0]  # if no round was recorded, the first one is yet to come
         drop = replayer.outages.drop
         replayer.outages.drop = lambda node, reason: None  # the journal has the loss that followed
-        rounds = [(number, list(group)) for number, group in groupby(self.entries, lambda entry: entry.round)]
-        for number, entries in rounds:
-            self._restore_round(replayer, number, entries, last=number == rounds[-1][0])
+        with closing(journal.Reader(self.path)) as reader:
+            before: list[Entry] = []
+            for _, entries in groupby(reader.stream(), lambda entry: entry.round):
+                if before:
+                    self._restore_round(replayer, before, last=False)
+                before = list(entries)
+        if before:  # the last round may be incomplete: the replayer writes the rest of it
+            self._restore_round(replayer, before, last=True)
         replayer.outages.drop = drop
 
-    def _restore_round(self, replayer: Replayer, number: int, entries: Sequence[Entry], *, last: bool) -> None:
+    def _restore_round(self, replayer: Replayer, entries: Sequence[Entry], *, last: bool) -> None:
         rounds = replayer.rounds
-        rounds.number, rounds.now = number, entries[0].time
+        number = rounds.number = entries[0].round
+        rounds.now = entries[0].time
         for entry in entries:
             replayer.monitor.apply(entry)
             if entry.kind == "pause":
@@ -151,17 +181,9 @@ class Resumption:
 
     def agents(self, replayer: Replayer) -> dict[str, dict[str, Any]]:
         """Return the agents that may still run: node name -> facts, and the number of the last recorded event."""
-        seen: dict[str, int] = {}
-        for entry in self.entries:
-            if entry.kind == "pause":  # other agents that ran then have been replaced
-                seen = {name: number for name, number in seen.items() if name in entry.data["left_out"]}
-            elif entry.node is not None and entry.kind in ("lost", "back"):
-                seen[entry.node] = 0
-            elif entry.node is not None and "n" in entry.data:
-                seen[entry.node] = max(seen.get(entry.node, 0), entry.data["n"])
         agents: dict[str, dict[str, Any]] = self.facts.get("agents", {})
         left = {name: facts for name, facts in agents.items() if replayer.number_of[name] not in replayer.outages.lost}
-        return {name: {**facts, "seen": seen.get(name, 0)} for name, facts in left.items()}
+        return {name: {**facts, "seen": self._seen.get(name, 0)} for name, facts in left.items()}
 
     def continue_replay(self, replayer: Replayer) -> None:
         """Continue the replay on the testbed, which has started. The pause is not part of the time of the replay.
@@ -177,11 +199,14 @@ class Resumption:
             kept = _receive_kept_events(replayer, adopted)
         events = [*self._node_changes(replayer, adopted), *kept]
         running = [(job, active) for job, active in ranks.running.items()]
+        ended = {(event.node, event.message["job"]) for event in kept if event.message["type"] == "ended"}
         missing = [
             MissingRank(job, active, node)
             for job, active in running
             for node in active.alive
-            if node in adopted and replayer.jobs.ids[job] not in adopted[node]
+            if node in adopted
+            and replayer.jobs.ids[job] not in adopted[node]
+            and (node, replayer.jobs.ids[job]) not in ended  # the rank may be launched again in the next round
         ]
         lost_jobs = [job for job, active in running if not active.alive.keys() <= adopted.keys()]
         replayer.journal.add_facts({"agents": testbed.agents})
@@ -224,13 +249,14 @@ class Resumption:
         Returns:
             `at`: the trace time. `zero`: the new zero of the timeline. `since` (monotonic s) and `wall_s`: the
             beginning and the duration of the pause; None: unknown. `left_out`: node that was taken over -> the sum of
-            its pauses, wall s. `boot`: the identity of the kernel, whose monotonic clock gives these times.
+            its pauses, wall s. `boot`: the identity of the kernel, whose monotonic clock gives these times. `missing`:
+            number of rows that power failures have lost so far.
         """
         timeline, testbed, last = replayer.timeline, replayer.testbed, replayer.rounds.now
         held: Mapping[str, float] = testbed.held if testbed.adopted else {}  # testbeds of other packages may lack it
-        before, now = self._pauses_left_out(), world.monotonic()
+        before, now = self._left_out, world.monotonic()
         at, since, wall_s = last, max(held.values(), default=None), None if self.rebooted else self._wall_s()
-        if since is None or self.rebooted:  # trace time continues from the last entry
+        if since is None or (self.rebooted and not self._shifted(timeline, testbed)):
             timeline.pause(at)
             wall_s = wall_s if since is None else max(0.0, now - since)
         elif replayer.clock.path is None:
@@ -245,22 +271,20 @@ class Resumption:
             timeline.pause(at)
         left_out = {name: before.get(name, 0.0) + (wall_s or 0.0) for name in held}
         pause = {"at": at, "zero": timeline.zero, "since": since, "wall_s": wall_s, "left_out": left_out}
-        return pause | {"boot": world.current().boot_id()}
+        return pause | {"boot": world.current().boot_id(), "missing": self._missing}
 
-    def _pauses_left_out(self) -> dict[str, float]:
-        """Return the sum of the pauses of each agent that was taken over before, wall s, by node name."""
-        sums: dict[str, float] = {}
-        for entry in self.entries:
-            if entry.kind == "pause":
-                sums = dict(entry.data["left_out"])
-            elif entry.kind in ("lost", "back") and entry.node is not None:
-                sums.pop(entry.node, None)
-        return sums
+    def _shifted(self, timeline: Timeline, testbed: Testbed) -> bool:
+        """Let the timeline use the clock of this boot, if the clocks of nodes connect it with the clock of the last."""
+        before, now = self.facts.get("agents", {}), testbed.agents
+        known = [name for name in now if name in testbed.adopted and before.get(name, {}).get("boot") == self._boot]
+        differences = [now[name]["offset_s"] - before[name]["offset_s"] for name in known]
+        if differences:
+            timeline.shift(statistics.median(differences))
+        return bool(differences)
 
     def _wall_s(self) -> float | None:
         """Return the duration of the pause by the journal; None: unknown, since the machine was restarted."""
-        last = next((entry.data["time"] for entry in reversed(self.entries) if entry.kind == "loop"), None)
-        now = world.monotonic()
+        last, now = self._loop_at, world.monotonic()
         return None if last is None or last > now else round(now - last, 3)
 
 

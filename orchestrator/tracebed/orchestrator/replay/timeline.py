@@ -39,6 +39,11 @@ class Timeline:
         else:
             self.zero = zero
 
+    def shift(self, seconds: float) -> None:
+        """Continue by another clock, which shows `seconds` less than the clock so far."""
+        self.zero -= seconds
+        self._before = [(zero - seconds, trace) for zero, trace in self._before]
+
     def now(self) -> float:
         """Return the current trace time."""
         return self.trace(self.clock.now())

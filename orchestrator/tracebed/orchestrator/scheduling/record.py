@@ -142,6 +142,14 @@ class ScheduleRecord:
         self.resize_requested(job, nodes, requested, now)
         del self._open[job]
 
+    def within_resize(self, job: int, decided: float, applied: float, now: float) -> tuple[float, float]:
+        """Return the times of the pending resize of `job`, between its request and `now`.
+
+        The clock of a node may have stepped, so that its times are wrong until the step is measured.
+        """
+        decided = min(max(decided, self.resizes.asked[self._open[job]]), now)
+        return decided, min(max(applied, decided), now)
+
     def resize_applied(
         self, job: int, decided: float, applied: float, ended: float, measured: Mapping[str, float] | None = None
     ) -> None:

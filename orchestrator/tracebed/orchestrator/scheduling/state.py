@@ -213,6 +213,10 @@ class Releases:
         del self._ends[at], self._nodes[at], self._jobs[at]
         self.changes += 1
 
+    def __iter__(self) -> Iterator[tuple[float, int]]:
+        """Yield the expected ends in ascending order, s, with their jobs."""
+        return zip(self._ends, self._jobs, strict=True)
+
     def due(self, now: float) -> list[int]:
         """Return the jobs with an expected end at or before `now`, in the order of the expected ends."""
         return self._jobs[: bisect_right(self._ends, now)].tolist()

@@ -41,7 +41,7 @@ class NodeClock:
         """Whether times of the node can be converted."""
         return self.same or self.round_trip_s is not None
 
-    def echo(self, sent: float, received: float, answered: float, arrived: float) -> None:
+    def echo(self, sent: float, received: float, answered: float, arrived: float) -> float:
         """Process the echo of a ping, and keep the sample with the smallest current error.
 
         The error of the kept sample grows by `DRIFT`. A sample that contradicts the kept one replaces it: the node was
@@ -52,14 +52,20 @@ class NodeClock:
             received: time of the node at which it arrived, s.
             answered: time of the node at which the echo was sent, s.
             arrived: time of this machine at which the echo arrived, s.
+
+        Returns:
+            The step of the clock of the node since the kept sample, s; 0: the sample does not contradict it.
         """
         round_trip = max(0.0, (arrived - sent) - (answered - received))
         offset = ((received - sent) + (answered - arrived)) / 2
         error = round_trip / 2
         kept = self.error_s + DRIFT * (arrived - self._measured)
-        if self.round_trip_s is None or error <= kept or abs(offset - self.offset_s) > error + kept:
+        stepped = self.round_trip_s is not None and abs(offset - self.offset_s) > error + kept
+        step = offset - self.offset_s if stepped else 0.0
+        if self.round_trip_s is None or error <= kept or stepped:
             self.round_trip_s, self.error_s, self._measured = round_trip, error, arrived
             self.offset_s = 0.0 if self.same and abs(offset) <= error else offset
+        return step
 
     def convert(self, message: dict[str, Any], arrived: float) -> dict[str, Any]:
         """Return an event of the node with times of this machine, none of which is after its arrival.

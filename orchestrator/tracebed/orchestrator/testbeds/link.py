@@ -166,11 +166,12 @@ class Link:
         if self.lines is not None:
             self.lines.send({"type": "sample", "calibrate": False})
 
-    def echo(self, message: Mapping[str, Any], arrived: float) -> None:
-        """Process the echo of a ping, if the heartbeat has one."""
-        if (echo := message.get("ping")) and not self.provider.shared:
-            self.pings += 1
-            self.clock.echo(echo["sent"], echo["received"], message["time"], arrived)
+    def echo(self, message: Mapping[str, Any], arrived: float) -> float:
+        """Process the echo of a ping, if the heartbeat has one. Return the step of the clock of the node, s."""
+        if not (echo := message.get("ping")) or self.provider.shared:
+            return 0.0
+        self.pings += 1
+        return self.clock.echo(echo["sent"], echo["received"], message["time"], arrived)
 
     def disconnect(self) -> Callable[[], None]:
         """Stop using the channel, and return a function that ends the agent. The function may block."""
@@ -217,7 +218,8 @@ class Link:
 
     def facts(self) -> dict[str, Any]:
         """Return the facts by which another controller can take over the agent."""
-        return {"pid": self.hello["pid"], "socket": self.hello.get("attach"), "machine": self.machine}
+        clock = {"offset_s": self.clock.offset_s, "boot": world.current().boot_id()}
+        return {"pid": self.hello["pid"], "socket": self.hello.get("attach"), "machine": self.machine, **clock}
 
 
 def kill_agent(hello: Mapping[str, Any]) -> None:

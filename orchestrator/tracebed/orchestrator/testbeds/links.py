@@ -32,6 +32,8 @@ STOP_S = 10.0
 """Time that `stop` waits for the ends of the agents that were lost before, s."""
 DROP_S = 10.0
 """Longest time between the decision to give an agent up and the report that its node is lost, s."""
+STEP_S = 0.01
+"""Smallest step of the clock of a node that is reported, s. Pauses of this machine look like steps of some ms."""
 PINGS = 4
 """Number of pings by which the clock of a node is measured before the node is used."""
 ATTACHES = 3
@@ -257,7 +259,9 @@ class Links:
             self._relay(message)
             return
         if kind == "heartbeat":
-            link.echo(message, now)
+            if abs(step := link.echo(message, now)) > STEP_S:
+                what = f"its clock has stepped by {step:.3g} s: its times since the last ping are wrong by as much"
+                self.events.append(Event(link.index, {"type": "warning", "time": now, "what": what}, now))
             if "host" in message.get("sample", {}):
                 sampler = self._host_samplers.setdefault(link.machine, link.index)
                 if sampler != link.index:  # another agent samples the same machine

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import chain, islice
 from pathlib import Path
 
 from tracebed import world
 from tracebed.errors import InputError
-from tracebed.orchestrator.replay.journal import Reader
+from tracebed.orchestrator.replay.journal import Entry, Reader
 from tracebed.orchestrator.runs.working_folders import is_running
 from tracebed.orchestrator.watching.source import find_journal, source_of, view_of
 from tracebed.orchestrator.watching.view import View
@@ -41,10 +42,14 @@ class JournalFollower:
         """Process the new entries of the journal. Return whether the replay is still running."""
         going = self.source.running and is_running(self.source.folder)
         try:
-            if self.view is None and self._reader.has_tables() and (facts := self._reader.facts()):
-                self.view = view_of(facts)  # the facts precede all entries; they may be large
+            first: list[Entry] = []
+            entries = self._reader.stream() if self.view or self._reader.has_tables() else iter(())
+            if self.view is None:
+                first = [*islice(entries, 1)]
+                if facts := self._reader.known:
+                    self.view = view_of(facts)  # the facts precede all entries; they may be large
             if self.view is not None:
-                self.view.apply(self._reader.entries())
+                self.view.apply(chain(first, entries))
                 if not going:
                     self.view.finish(self._reader.facts().get("end"))
         except InputError as error:

@@ -240,9 +240,9 @@ NODE_FAULTS: dict[str, Callable[[VirtualNode, Fault], None]] = {
     )
 }
 """The faults of nodes, their agents, their ranks, and the network, by name."""
-CONTROLLER_FAULTS = ("kill", "power_failure", "terminate", "disk_full")
+CONTROLLER_FAULTS = ("kill", "power_failure", "flipped_byte", "terminate", "disk_full")
 """The faults of the controller: it is killed; its machine loses power, with the writes that were not synchronized; it
-receives SIGTERM; its disk is full for a time."""
+is killed and a byte of its journal changes; it receives SIGTERM; its disk is full for a time."""
 LINGER_S = 30.0
 """Time for which agents wait for another controller, s."""
 
@@ -251,7 +251,11 @@ def is_harmless(fault: Fault) -> bool:
     """Return whether every job must complete in spite of the fault."""
     if fault.kind == "kill":
         return fault.seconds < LINGER_S - 5
-    return fault.kind in ("slow_network", "send_twice", "drift")
+    return fault.kind in HARMLESS
+
+
+HARMLESS = ("slow_network", "send_twice", "drift")
+"""Faults of nodes after which every job must complete all the same."""
 
 
 def arm(world: VirtualWorld, faults: tuple[Fault, ...]) -> None:
@@ -266,6 +270,14 @@ def _strike(world: VirtualWorld, fault: Fault) -> None:
     if node is not None:
         world.observe("fault", fault)
         NODE_FAULTS[fault.kind](node, fault)
+
+
+def flip(path: Path, draw: float) -> None:
+    """Change a bit of a file."""
+    data = bytearray(path.read_bytes())
+    if data:
+        data[int(draw * len(data)) % len(data)] ^= 1 << int(draw * 8000) % 8
+        path.write_bytes(data)
 
 
 def tear(path: Path, keep: float) -> None:

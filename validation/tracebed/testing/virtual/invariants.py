@@ -14,8 +14,10 @@ from typing import Any
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.chain import DamagedJournal
+from tracebed.orchestrator.replay.event_handler import NOT_STARTED
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.redecide import logged_decisions, redecide
+from tracebed.orchestrator.replay.resumption import ENDED
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -27,6 +29,8 @@ LEFT_S = 600.0
 """Time after which the agents and ranks that a controller has left alone must have ended, s."""
 READ_AGAIN = 4
 """One of this number of scenarios without a kill has its files read again, which takes half of the time."""
+_DAMAGING = ("power_failure", "flipped_byte")
+"""Faults after which a journal may be refused."""
 LATE_S = 0.6
 """Largest difference between the end of a job in the world and in its run, wall s."""
 ENDS_ALL = {"fcfs", "easy", "conservative", "firstfit"}
@@ -84,7 +88,7 @@ def check(outcome: Outcome, cores: CoreWatch) -> list[str]:
         facts, entries = _written(outcome)
     except InputError as error:
         facts, entries = {}, []
-        if not outcome.scenario.has("power_failure"):
+        if not outcome.scenario.has(*_DAMAGING):
             found.append(f"journal: {error}")
     if outcome.run is not None:
         found += [*_states(outcome, outcome.run), *_ends(outcome, outcome.run, facts)]
@@ -108,8 +112,8 @@ def _error(outcome: Outcome) -> Iterator[str]:
     nodes = scenario.has(*NODE_FAULTS)
     allowed = {
         TestbedError: nodes,
-        InputError: scenario.has("power_failure", "disk_full"),
-        DamagedJournal: scenario.has("power_failure"),
+        InputError: scenario.has(*_DAMAGING, "disk_full"),
+        DamagedJournal: scenario.has(*_DAMAGING),
         RuntimeError: scenario.has("terminate"),
     }
     if error is not None and not allowed.get(type(error), False):
@@ -131,6 +135,10 @@ def _states(outcome: Outcome, run: Run) -> Iterator[str]:
             yield f"states: job {name} is {state} without a reason"
         elif state == "killed" and reason == "time limit" and scenario.over_limit == "kill":
             continue
+        elif reason == NOT_STARTED and not scenario.has("dead_start", "stop_rank", "hang", "partition"):
+            yield f"states: job {name} is {state} although no rank was hindered to start: {reason}"
+        elif ENDED in reason and scenario.has("kill"):
+            continue  # an agent that has launched no rank does not wait for another controller
         elif harmless and outcome.error is None:
             yield f"states: job {name} is {state} although every fault is harmless: {reason}"
 
@@ -139,22 +147,29 @@ def _ends(outcome: Outcome, run: Run, facts: Mapping[str, Any]) -> Iterator[str]
     """A job is completed exactly if its last leader has completed its work, and ended when that happened."""
     scenario, world = outcome.scenario, outcome.world
     completed: dict[str, list[float]] = defaultdict(list)
+    computed: dict[str, float] = {}
     for now, what, *details in outcome.seen:
         if what == "finish" and details[0].launch.leader and details[1] == "completed":
             completed[details[0].launch.job].append(now)
+            computed[details[0].launch.job] = details[2]
     exact = not scenario.has(*_DELAYING, *CONTROLLER_FAULTS)
+    measured = not scenario.has(*_DELAYING, "step_clock", "lying_rank", "power_failure")
     zero = world.controller.at(facts["zero"])
-    columns = (run.jobs[name].tolist() for name in ("job_id", "state", "end", "restarts"))
-    for job, state, end, restarts in zip(*columns, strict=True):
+    columns = (run.jobs[name].tolist() for name in ("job_id", "state", "launched", "end", "restarts"))
+    for job, state, launched, end, restarts in zip(*columns, strict=True):
         ends = completed[job]
         if state == "completed" and not ends:
             yield f"ends: job {job} is completed in the run only"
-        if len(ends) > 1 + restarts and not scenario.has("power_failure"):  # the journal may lack the first end
+        if len(ends) > 1 + restarts and not scenario.has(*_DAMAGING):  # the journal may lack the first end
             yield f"ends: job {job} has completed {len(ends)} times, with {restarts} restarts"
         if state == "completed" and ends and exact:
             late = zero + end / SPEED - ends[-1]
             if not -1e-3 <= late <= LATE_S:
                 yield f"ends: job {job} ended {late:.3f} s after its last leader"
+        if state == "completed" and ends and measured:
+            run_time = (end - launched) / SPEED
+            if abs(run_time - computed[job]) > LATE_S:
+                yield f"ends: job {job} ran for {run_time:.3f} s in the run, but computed for {computed[job]:.3f} s"
 
 
 _DELAYING = {*NODE_FAULTS} - {"drift", "step_clock", "lying_rank", "send_twice"}

@@ -164,7 +164,7 @@ class VirtualWorld(Descriptors, World):
         super().__init__()
         self.now = 0.0
         self.folder = Path(tempfile.mkdtemp(prefix="tracebed-virtual-", dir=SHARED if SHARED.is_dir() else None))
-        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        self._removal = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.draw = random.Random(seed)
         self._secrets = random.Random(seed + 1)
         self._events: list[tuple[float, int, Call]] = []
@@ -266,7 +266,13 @@ class VirtualWorld(Descriptors, World):
         self.close_all(silent=silent)
         for thread in self.threads:
             thread.wake()
-        self.threads = []
+
+    def end(self) -> None:
+        """End all threads, and remove the folder."""
+        self.kill_controller(silent=True)
+        for thread in self.threads:
+            thread.resume()
+        self._removal()
 
     def restart_controller(self) -> None:
         """Start another controller on the same machine."""

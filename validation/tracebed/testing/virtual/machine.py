@@ -120,6 +120,7 @@ class VirtualAgent(Machine):
             selector = self.agent.selector
             assert isinstance(selector, VirtualSelector)
             selector.on_ready = self._wake
+        self._wake()
 
     @property
     def alive(self) -> bool:

@@ -10,16 +10,15 @@ import signal
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from tracebed.benchmarks.holding import HeldCpus
 from tracebed.benchmarks.lines import decode, encode
 from tracebed.benchmarks.program import Launch
 from tracebed.cpus import format_cpus
 from tracebed.orchestrator.testbeds.agent.processes import RankProcess
-
-if TYPE_CHECKING:
-    from tracebed.testing.virtual.machine import VirtualAgent
+from tracebed.testing.virtual.descriptors import Process
+from tracebed.testing.virtual.kernel import VirtualWorld
 
 STOPPED, CONTINUED = 0x137F, 0xFFFF
 """The statuses with which `os.wait` reports a process that was stopped by SIGSTOP, or continued."""
@@ -38,6 +37,34 @@ class Times(NamedTuple):
     """Application of a change of members."""
     grain_s: float = 0.05
     """An iteration."""
+
+
+class RankNode(Protocol):
+    """A node, as ranks see it (`machine.VirtualNode`)."""
+
+    name: str
+    times: Times
+    latency_s: float
+    offset_s: float
+    rate: float
+
+
+class RankAgent(Protocol):
+    """The agent of a rank (`machine.VirtualAgent`)."""
+
+    world: VirtualWorld
+    process: Process
+
+    @property
+    def node(self) -> RankNode:
+        """Its node."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+
+    def changed(self, pid: int, status: int) -> None:
+        """Note that a rank has ended, stopped or continued."""
 
 
 class JobModel:
@@ -126,7 +153,9 @@ class JobModel:
         left = [name for name in self.members if name not in request["members"]]
         self.members = list(request["members"])
         for name in left:
-            rank = self.joined.pop(name)
+            rank = self.joined.pop(name, None)
+            if rank is None:  # it has ended already
+                continue
             rank.released = True
             rank.later(rank.agent.node.latency_s, rank.leave)
         self.update()
@@ -179,7 +208,7 @@ class VirtualRank:
         cpu_s: its CPU time, s.
     """
 
-    def __init__(self, agent: VirtualAgent, launch: Launch) -> None:
+    def __init__(self, agent: RankAgent, launch: Launch) -> None:
         self.agent, self.world, self.launch = agent, agent.world, launch
         self.name, self.times = launch.rank, agent.node.times
         self.process = self.world.new_process(agent.node.offset_s, agent.node.rate)
@@ -300,7 +329,7 @@ class VirtualRank:
         self.send("finished", state=state, reason=reason, checksum=None, **figures | {"left": None} | fields)
         if state == "failed" and self.job is not None:
             self.job.lost(self)
-        self.world.observe("finish", self, state)
+        self.world.observe("finish", self, state, fields.get("planned_s"))
         self.later(self.times.exit_s, lambda: self.die(0 if state == "completed" else 1 << 8))
 
     def die(self, status: int) -> None:

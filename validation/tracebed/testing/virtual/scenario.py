@@ -23,7 +23,7 @@ from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Group, Inventory, Node
-from tracebed.testing.virtual.faults import CONTROLLER_FAULTS, NODE_FAULTS, Fault, arm, tear
+from tracebed.testing.virtual.faults import CONTROLLER_FAULTS, HARMLESS, NODE_FAULTS, Fault, arm, flip, tear
 from tracebed.testing.virtual.kernel import Killed, VirtualWorld, never
 from tracebed.testing.virtual.provider import VirtualSettings
 
@@ -90,14 +90,15 @@ class Scenario:
             specs.append(JobSpec(round(submit, 3), round(run_time, 3), round(limit, 3), size, low, high))
         lasts = submit / SPEED + 8
         found = []
+        kinds = [*NODE_FAULTS, *CONTROLLER_FAULTS, "kill"] if draw.random() < 0.75 else [*HARMLESS, "kill", "kill"]
         for _ in range(faults):
-            kind = draw.choice([*NODE_FAULTS, *CONTROLLER_FAULTS, "kill"])
+            kind = draw.choice(kinds)
             if kind in NODE_FAULTS:
                 name = f"v{draw.randint(1, nodes)}"
                 seconds = draw.choice((0.3, 2.0, 8.0, 25.0, 90.0))
                 found.append(Fault(kind, round(1.0 + draw.random() * lasts, 3), name, seconds, round(draw.random(), 3)))
             else:
-                seconds = draw.choice(PAUSES_S)
+                seconds = draw.choice(PAUSES_S if len(kinds) > 5 else PAUSES_S[:3])
                 found.append(Fault(kind, draw.randrange(1, CALLS), "", seconds, round(draw.random(), 3)))
         failure, over_limit = draw.choice(("requeue", "requeue", "fail")), draw.choice(("extend", "kill"))
         return cls(seed, policy, failure, over_limit, nodes, tuple(specs), tuple(sorted(found)))
@@ -215,6 +216,10 @@ class _Controller:
         if fault.kind == "power_failure":
             for path in kept.glob(f"*/{JOURNAL}-wal"):
                 tear(path, fault.draw)
+        if fault.kind == "flipped_byte":
+            files = sorted(path for path in kept.glob(f"*/{JOURNAL}*") if not path.name.endswith("-shm"))
+            if files:
+                flip(files[int(fault.draw * 1000) % len(files)], fault.draw)
 
     def restore(self) -> None:
         """Put the disk of the killed controller in place."""
@@ -244,12 +249,15 @@ def carry_out(
     if watch is not None:
         world.observers.append(watch)
     controller = _Controller(outcome)
-    with outside.using(world), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        arm(world, scenario.faults)
-        _replay_until_ended(outcome, controller)
-        if then is not None:
-            then(outcome)
+    try:
+        with outside.using(world), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            arm(world, scenario.faults)
+            _replay_until_ended(outcome, controller)
+            if then is not None:
+                then(outcome)
+    finally:
+        world.end()
     return outcome
 
 

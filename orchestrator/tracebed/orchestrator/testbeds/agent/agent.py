@@ -19,6 +19,9 @@ from tracebed.orchestrator.testbeds.agent.messages import LINE_LIMIT, LONGEST_S,
 from tracebed.orchestrator.testbeds.agent.node import NEVER, AgentNode, read_node
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
 
+HELLO_S = 300.0
+"""Time in which the first message must arrive, s: a controller whose machine loses power closes no connection."""
+
 
 class Agent:
     """The agent of a node, which processes the requests of a controller in order."""
@@ -38,7 +41,7 @@ class Agent:
         self.cleans_up = False
         """Whether this agent removes the files that killed agents left on this machine."""
         self.listening = False
-        self.silence_s, self.linger_s = NEVER, 0.0
+        self.silence_s, self.linger_s = HELLO_S, 0.0
         self.linger_until = NEVER
         self.last_received = world.monotonic()
         """Time at which the controller last sent anything."""

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from tracebed import world
 from tracebed.benchmarks.clock import Pauses
-from tracebed.benchmarks.program import Address, Launch, Program
+from tracebed.benchmarks.program import WORK_S, Address, Launch, Program
 from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.errors import InputError
-from tracebed.orchestrator.testbeds.agent.messages import MessageFields
+from tracebed.orchestrator.testbeds.agent.messages import LONGEST_S, MessageFields
 from tracebed.orchestrator.testbeds.agent.processes import application_of, folder_name
 
 RELAYED = "agents"
@@ -88,6 +88,7 @@ def read_launch(message: Mapping[str, Any], node: NodeDescription, own: Path, pa
         table=table,
         pauses=pauses,
         received=world.monotonic(),
+        work_s=fields.number("work_s", WORK_S, LONGEST_S) if "work_s" in fields else WORK_S,
     )
 
 

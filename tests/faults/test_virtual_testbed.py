@@ -1,0 +1,107 @@
+"""Replays in a virtual world: a seed gives one course of events, and no scenario of a seed violates a rule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tracebed.testing.virtual.faults import NODE_FAULTS, Fault
+from tracebed.testing.virtual.scenario import JobSpec, Outcome, Scenario, carry_out
+from tracebed.testing.virtual.shrinking import Finding, shrunk, violations
+
+SEEDS = 60
+"""Number of seeds in the default run. The search in CI draws more (`tox -e faults`)."""
+EIGHT = tuple(JobSpec(40.0 * number, 100.0, 200.0, 1 + number % 4, 1, 4) for number in range(8))
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_no_scenario_violates_a_rule(block: int) -> None:
+    seeds = range(block * SEEDS // 4, (block + 1) * SEEDS // 4)
+    assert {seed: found for seed in seeds if (found := violations(Scenario.drawn(seed)))} == {}
+
+
+def course(scenario: Scenario) -> list[str]:
+    """Return the entries of the journal of a replay, and its result."""
+    found: list[str] = []
+
+    def keep(outcome: Outcome) -> None:
+        from tracebed.orchestrator.replay import journal
+
+        assert outcome.run is not None and outcome.journal is not None
+        found.extend(map(repr, journal.read(outcome.journal)[1]))
+        found.append(outcome.run.jobs.to_csv())
+
+    carry_out(scenario, keep)
+    return found
+
+
+@pytest.mark.parametrize("seed", [3, 14])
+def test_a_seed_gives_one_course_of_events(seed: int) -> None:
+    scenario = Scenario.drawn(seed, faults=0)
+    faults = (Fault("crash", 9.0, "v2", 5.0, 0.3), Fault("kill", 900, "", 3.0, 0.9), Fault("garble", 12.0, "v3"))
+    first = course(replace(scenario, faults=faults))
+    assert len(first) > 100
+    assert first == course(replace(scenario, faults=faults))
+    assert first != course(replace(scenario, faults=faults, seed=seed + 1))
+
+
+@pytest.mark.parametrize("kind", NODE_FAULTS)
+def test_each_fault_strikes_and_is_survived(kind: str) -> None:
+    struck: list[str] = []
+
+    def then(outcome: Outcome) -> None:
+        assert outcome.run is not None and outcome.run.info.state == "completed", outcome.error
+        struck.extend(fault.kind for _, what, fault, *_ in outcome.seen if what == "fault")
+
+    faults = tuple(Fault(kind, 1.5 + 0.4 * number, f"v{1 + number % 4}", 3.0, number / 5) for number in range(5))
+    carry_out(Scenario(5, nodes=4, jobs=EIGHT, faults=faults), then)
+    assert struck == [kind] * 5
+    assert violations(Scenario(5, nodes=4, jobs=EIGHT, faults=faults)) == []
+
+
+def test_a_replay_that_is_killed_five_times_loses_only_the_pauses() -> None:
+    faults = tuple(Fault("kill", 300 + 150 * number, "", 2.0, 0.9) for number in range(5))
+    outcomes: list[pd.DataFrame] = []
+
+    def keep(outcome: Outcome) -> None:
+        assert outcome.run is not None
+        outcomes.append(outcome.run.jobs)
+        assert outcome.kills == len(outcome.scenario.faults) == len(outcome.run.info.pauses)
+
+    for drawn in (faults, ()):
+        carry_out(Scenario(7, nodes=4, jobs=EIGHT, faults=drawn), keep)
+    killed, never = outcomes
+    assert list(killed["state"]) == list(never["state"]) == ["completed"] * len(EIGHT)
+    assert list(killed["restarts"]) == [0] * len(EIGHT)
+    # A start and an end are late by the time in which no controller ran, of which the pauses leave out all but the time
+    # until the agents notice. At speed 100, that is some trace seconds.
+    assert (killed["end"] - never["end"]).abs().max() < 60.0
+
+
+def test_a_finding_is_shrunk_to_the_fault_and_the_job_that_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tracebed.orchestrator.replay.loop import Replayer
+
+    send = Replayer._send
+
+    def forgets(self: Replayer) -> None:
+        self.ranks._outbox = [pair for pair in self.ranks._outbox if pair[1].get("job") != "j5"]
+        send(self)
+
+    monkeypatch.setattr(Replayer, "_send", forgets)
+    faults = (Fault("drift", 1.0, "v2", 1.0, 0.3), Fault("slow_network", 2.0, "v3", 1.0, 0.3))
+    scenario = Scenario(8, nodes=4, jobs=EIGHT, faults=faults)
+    found = violations(scenario)
+    assert found
+    smallest = shrunk(Finding(scenario, found))
+    assert len(smallest.scenario.jobs) == 5
+    assert smallest.scenario.faults == ()
+    assert smallest.as_test().startswith("def test_")
+
+
+def test_the_worlds_folder_is_removed() -> None:
+    folders: list[Path] = []
+    carry_out(Scenario(1, nodes=2, jobs=EIGHT[:1]), lambda outcome: folders.append(outcome.world.folder))
+    assert folders and not folders[0].exists()
