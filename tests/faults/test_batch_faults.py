@@ -185,3 +185,31 @@ def test_times_are_right_after_a_step_during_a_late_observation() -> None:
 def test_a_submission_that_failed_has_the_time_of_its_call() -> None:
     """Seed 10216: the journal had only the time at which its thread was started."""
     played(BatchFault("submit_error", 2.6, 2.0, 0.4), BatchFault("terminate", 110), seed=4)
+
+
+def test_jobs_of_a_killed_replay_are_waited_for_although_an_answer_is_empty() -> None:
+    """Seed 300377: the batch system had not cancelled the jobs yet, and an answer without them was believed."""
+    faults = (BatchFault("cancel_late", 0.0, 20.0), BatchFault("poll_empty", 9.0, 0.0, 0.9))
+    play = played(BatchFault("kill_cancel", 142, 0.3), *faults)
+    assert play.run is None
+
+
+def test_a_replay_waits_for_the_end_of_second_jobs() -> None:
+    """Seed 300601: a second job that the batch system had not cancelled yet ran after the end of the replay."""
+    jobs = ((0.0, 50.0, 600.0, 4), (0.0, 200.0, 600.0, 4))
+    faults = (BatchFault("submit_twice", 1.02, 1.0, 0.1), BatchFault("cancel_late", 0.0, 50.0))
+    play = BatchPlay(BatchScenario(1, jobs, faults)).play()
+    play.check()
+    assert len(play.system.jobs) > len(jobs)
+
+
+def test_a_second_job_that_was_accepted_while_no_replayer_ran_is_noticed() -> None:
+    """Seed 400027: all jobs had ended before the replay was killed. The resumed replay observed nothing."""
+    jobs = ((0.0, 10.0, 600.0, 4),)
+    twice = BatchFault("submit_twice", 0.9, 70.0, 0.5)  # accepted after 35 s and after 70 s
+    undisturbed = BatchPlay(BatchScenario(1, jobs, (twice,))).play()
+    assert len(undisturbed.system.jobs) == 1
+    killed = BatchFault("kill", undisturbed.world.calls - 2, 60.0)
+    play = BatchPlay(BatchScenario(1, jobs, (twice, killed))).play()
+    play.check()
+    assert len(play.system.jobs) == 2

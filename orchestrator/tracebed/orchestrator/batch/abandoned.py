@@ -9,6 +9,7 @@ from tracebed.errors import TestbedError
 from tracebed.orchestrator.batch.base import LIVE, BatchSystem, Phase
 from tracebed.orchestrator.batch.killed_replay import IN_FLIGHT_S, KilledReplay
 from tracebed.orchestrator.batch.loop import CANCEL_S, POLL_S
+from tracebed.orchestrator.batch.records import JobRecords
 from tracebed.orchestrator.replay.journal import has_facts
 from tracebed.orchestrator.run import JOURNAL
 
@@ -35,14 +36,21 @@ def cancel_leftover_jobs(folder: Path, system: BatchSystem) -> None:
     past = KilledReplay(folder)
     start = world.monotonic()
     settled = start + (IN_FLIGHT_S if past.submitting else 0.0)
-    known = {job.id for job in past.jobs if job.pending and job.id}
+    records, prefix = JobRecords(folder / "jobs"), past.facts["prefix"]
+    known = {job.id: f"{prefix}{number}" for number, job in enumerate(past.jobs) if job.pending and job.id}
+    ids = set(known)
     while True:
         began = world.monotonic()
-        found = system.poll(past.facts["prefix"], known).values()
-        if ids := sorted(known | {job.id for job in found if job.phase in CANCELLED}):
-            system.cancel(ids)
-        known = set()
-        left = [job.id for job in found if job.phase in LIVE]
+        found = {each.id: each for each in system.poll(prefix, list(known)).values()}
+        ids |= {job.id for job in found.values() if job.phase in CANCELLED}
+        if ids:
+            system.cancel(sorted(ids))
+        ids = set()
+        for job in past.jobs:
+            if job.pending and job.id:
+                job.observe(found.get(job.id), records.read(known[job.id], job.id), began)
+        left = [job.id for job in past.jobs if job.pending and job.id]
+        left += [job.id for job in found.values() if job.phase in LIVE and job.id not in known]
         if not left and began >= settled:
             return
         if began > start + CANCEL_S:

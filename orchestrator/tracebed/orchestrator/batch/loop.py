@@ -16,7 +16,7 @@ from typing import Any
 from tracebed import world
 from tracebed.benchmarks.lines import Mailbox
 from tracebed.errors import TestbedError
-from tracebed.orchestrator.batch.base import LIVE, BatchSystem, JobObservation, Refused
+from tracebed.orchestrator.batch.base import LIVE, BatchSystem, JobObservation, Phase, Refused
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.records import JobRecords
 from tracebed.orchestrator.batch.wall import WallClock
@@ -104,7 +104,7 @@ class BatchReplayer:
         self._numbers = {self.name(job): job for job in range(len(plan))}
         self._selector = world.current().selector()
         self._mailbox = Mailbox(self._selector)
-        self._next = 0
+        self._next, self._resumed = 0, False
         self._queue: deque[tuple[int, float]] = deque()  # job to be submitted, time until which it waits for the others
         self._last: int | None = None  # job whose submission was the last to begin
         self._calls: dict[int, world.Background] = {}  # job -> its submission
@@ -144,7 +144,7 @@ class BatchReplayer:
             submitting: jobs whose submission had no outcome.
             in_flight_s: time for which such a submission may still be in progress, wall s.
         """
-        self._next = submitted
+        self._next, self._resumed = submitted, True
         self._unconfirmed = dict.fromkeys(submitting, self.clock.now() + in_flight_s)
 
     def run(self, on_progress: Callable[[int], None] | None = None) -> None:
@@ -236,6 +236,8 @@ class BatchReplayer:
     def _is_done(self) -> bool:
         if self._calls or self._queue or self._unconfirmed:
             return False
+        if self._resumed and self.polls["polls"] == self.polls["failed"]:
+            return False  # a submission of the killed replayer may have arrived since
         if any(self.clock.now() < since + CANCEL_S for since in self._unwanted.values()):
             return False
         if self.interrupted is None:
@@ -319,9 +321,12 @@ class BatchReplayer:
             self._seconds.add(each.id)
             if each.phase in LIVE:
                 self._unwanted[each.id] = polled.began
-        if self._unwanted and self._cancel(list(self._unwanted)):
-            self._cancelled.update(self._unwanted)
-            self._unwanted.clear()
+        live = {each.id for each in polled.found.values() if each.phase is not Phase.ENDED}
+        for id in [id for id in self._unwanted if id in self._cancelled and id not in live]:
+            del self._unwanted[id]
+        ids = [id for id in self._unwanted if id not in self._cancelled]
+        if ids and self._cancel(ids):
+            self._cancelled.update(ids)
 
     def _adopt(self, number: int, id: str) -> None:
         """Take over a job of the batch system whose submission was not confirmed."""

@@ -331,4 +331,4 @@ class VirtualBatch:
 def _struck(fault: BatchFault, now: float) -> bool:
     """Return whether calls at `now` have a fault: for a few seconds, or as long as the system is not reached."""
     lasts = fault.seconds if fault.kind.endswith(("silent", "cancel_error")) else 2.0 + 3.0 * fault.draw
-    return fault.at <= now < fault.at + lasts
+    return fault.at <= now and (now < fault.at + lasts or fault.kind == "cancel_late")

@@ -26,7 +26,17 @@ from tracebed.orchestrator.replay.journal import Entry, has_facts, read
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.states import JobState
-from tracebed.testing.virtual.batch import CALL_FAULTS, JOB_FAULTS, KEPT_S, NODES, BatchFault, VirtualBatch, VirtualJob
+from tracebed.testing.virtual.batch import (
+    CALL_FAULTS,
+    CANCEL_FAULTS,
+    JOB_FAULTS,
+    KEPT_S,
+    NODES,
+    SUBMIT_FAULTS,
+    BatchFault,
+    VirtualBatch,
+    VirtualJob,
+)
 from tracebed.testing.virtual.kernel import Killed, StalledError, VirtualWorld
 
 JOBS, FAULTS = 30, 5
@@ -67,7 +77,7 @@ class BatchScenario:
         submit, specs = 0.0, []
         for _ in range(draw.randint(2, jobs)):
             submit += draw.choice((0.0, 0.1, 1.0, 30.0)) * draw.random()
-            run_time = draw.lognormvariate(4.0, 1.0)
+            run_time = draw.lognormvariate(3.5, 1.0)
             limit = 600.0 * draw.randint(1, 3)
             specs.append((round(submit, 3), round(run_time, 3), limit, min(NODES, 2 ** draw.randrange(5))))
         lasts = submit / 10.0 + 30.0
@@ -75,7 +85,11 @@ class BatchScenario:
         for _ in range(draw.randint(0, faults)):
             kind = draw.choice((*CALL_FAULTS, *JOB_FAULTS, *CONTROLLER_FAULTS))
             seconds, at = draw.choice(SECONDS), round(draw.random() * lasts, 3)
-            if kind.startswith("kill") or kind == "terminate":
+            if kind in SUBMIT_FAULTS:
+                at = round(0.8 + draw.random() * (submit / 10.0 + 0.5), 3)
+            elif kind in CANCEL_FAULTS:
+                at = 0.0
+            elif kind.startswith("kill") or kind == "terminate":
                 at = draw.randrange(1, CALLS)
             elif kind == "step":
                 seconds = draw.choice((-3600.0, -30.0, -0.4, 0.4, 30.0, 3600.0))
@@ -288,6 +302,9 @@ class BatchPlay:
             return math.inf  # a step in between cannot be detected
         seen = [past.wall(each.time) for each in past.entries if each.kind == "polled" and not each.data["error"]]
         allowed_s = ALLOWANCE_S
+        if past.info.pauses:  # two steps in a pause may cancel each other
+            stepped_s = sum(abs(fault.seconds) for fault in self.scenario.faults if fault.kind == "step")
+            allowed_s += max(0.0, stepped_s - sum(abs(step.size) for step in past.steps))
         for step in past.steps:
             before = max((at for at in seen if at <= step.since), default=-math.inf)
             after = min((at for at in seen if at >= step.until), default=math.inf)
@@ -304,7 +321,7 @@ class BatchPlay:
         accepted = [each for each in self.system.jobs if each.request.name == f"{past.facts['prefix']}{number}"]
         kinds = Counter(entry.kind for entry in past.entries if entry.job == name)
         told = kinds["twice"] or kinds["submitting"] >= sum(each in noticeable for each in accepted)
-        forgotten = not scenario.accounting and any(fault.seconds > KEPT_S for fault in scenario.faults)
+        forgotten = scenario.has("vanish") or any(fault.seconds > KEPT_S for fault in scenario.faults)
         assert told or forgotten, f"{name} was submitted {len(accepted)} times"
         mine = next((each for each in accepted if each.id == job.id), None)
         assert mine is not None or state in (JobState.REJECTED, JobState.INTERRUPTED), f"{name} is {state}"
