@@ -53,6 +53,7 @@ def violations(scenario: Scenario) -> list[str]:
 def examine(seeds: range) -> tuple[int, list[tuple[int, list[str]]]]:
     """Return the number of seeds, and those whose scenario violates a rule, with the violations."""
     found = [(seed, violations(Scenario.drawn(seed))) for seed in seeds]
+    gc.collect()
     return len(seeds), [(seed, texts) for seed, texts in found if texts]
 
 
