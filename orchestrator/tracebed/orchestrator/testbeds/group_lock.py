@@ -6,9 +6,8 @@ import fcntl
 import hashlib
 import os
 import tempfile
-from functools import partial
+import weakref
 from pathlib import Path
-from typing import BinaryIO
 
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds.agent.spool import make_spool
@@ -25,7 +24,7 @@ class GroupLock:
     def __init__(self, group: Group) -> None:
         """Start without the lock."""
         self._group = group
-        self._lock: BinaryIO | None = None
+        self._lock: weakref.finalize[[int], GroupLock] | None = None  # closes the file of the lock
 
     def lock_shared(self) -> None:
         """Use the nodes beside other processes. While another process takes the nodes down, wait for its end.
@@ -47,7 +46,7 @@ class GroupLock:
     def release(self) -> None:
         """End the use. May be called repeatedly."""
         if self._lock is not None:
-            self._lock.close()
+            self._lock()
             self._lock = None
 
     def in_use(self, what: str) -> TestbedError:
@@ -55,12 +54,13 @@ class GroupLock:
         hint = "run `tracebed nodes down` with the inventory after the other process has ended"
         return TestbedError(f"{what}: another process uses the nodes", where=f"group {self._group.name}", hint=hint)
 
-    def _open(self) -> BinaryIO:
+    def _open(self) -> int:
         if self._lock is None:
             mark = f"{self._group.provider}\n{self._group.mark or self._group.name}"
             name = f"{hashlib.sha256(mark.encode()).hexdigest()[:16]}.lock"
-            self._lock = open(_folder() / name, "ab", opener=partial(os.open, mode=0o600))  # noqa: SIM115  the lock lasts
-        return self._lock
+            self._file = os.open(_folder() / name, os.O_RDWR | os.O_CREAT, 0o600)
+            self._lock = weakref.finalize(self, os.close, self._file)
+        return self._file
 
 
 def _folder() -> Path:
