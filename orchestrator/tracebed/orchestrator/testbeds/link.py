@@ -50,7 +50,7 @@ class Link:
         reported: whether the loss or the omission of the node was reported to the caller.
         retry_at: time of the next attempt to start the agent, monotonic; None: no attempt is due.
         deadline: time until which the agent must be up, monotonic; None: it is up, or not open.
-        adopt: the facts of an agent that may already be running, until it is taken over or given up.
+        adopt: the facts of an agent that may already be running, until all agents are up or it is given up.
         attaches: number of attempts to take over this agent that have failed.
         attached: whether the agent was started by another testbed.
         ended: whether the agent has ended at the request of this testbed.
@@ -151,7 +151,7 @@ class Link:
     def begin(self) -> None:
         """Note that the agent is up."""
         self.up = True
-        self.adopt = self.deadline = None
+        self.deadline = None
         self.pause_s = PAUSE_S
 
     def ping(self) -> None:

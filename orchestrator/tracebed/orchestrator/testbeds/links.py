@@ -115,6 +115,8 @@ class Links:
             self.turn(None)
         self._raise_failure(drain and len(self._idle) < len(self._links))
         self.restarting = True
+        for link in self._links:
+            link.adopt = None
         for link in self._idle:
             self.out[link.node.name] = str(link.failure)
             link.reported = True
@@ -211,6 +213,8 @@ class Links:
     def _open(self, link: Link) -> None:
         """Open a channel to the node, to an agent that is running already or to a fresh one."""
         link.retry_at = link.failure = None
+        if not self.restarting:  # an agent that was up before sends its events again
+            self.events = [event for event in self.events if event.node != link.index]
         link.held.clear()
         self._failed.discard(link)
         adopt = link.adopt or {}
@@ -305,6 +309,8 @@ class Links:
         name = link.node.name
         link.begin()
         self._idle.discard(link)
+        self.adopted.pop(name, None)
+        self.held.pop(name, None)
         if link.attached:
             self.adopted[name] = link.hello["adopted"]
             self.held[name] = link.hello["time"] - link.clock.offset_s - link.hello.get("paused_s", 0.0)
