@@ -159,7 +159,10 @@ def stubborn_rank(node: VirtualNode, fault: Fault) -> None:
     rank = _rank(node, fault)
     if rank is None:
         return
-    rank.stubborn = {signal.SIGTERM} if fault.draw < 0.5 else {signal.SIGTERM, signal.SIGKILL}
+    if fault.draw < 0.5:
+        rank.stubborn = {signal.SIGTERM}
+        return
+    rank.stubborn = {signal.SIGTERM, signal.SIGKILL}
 
     def obey() -> None:
         rank.stubborn = set()

@@ -1,0 +1,108 @@
+"""Scenarios that have found defects, shrunk, each as a test with its seed."""
+
+from __future__ import annotations
+
+from tracebed.testing.virtual.faults import Fault
+from tracebed.testing.virtual.scenario import JobSpec, Scenario
+from tracebed.testing.virtual.shrinking import violations
+
+
+def test_an_agent_that_is_lost_while_others_are_awaited_is_not_counted_as_running() -> None:
+    """An agent that was taken over was lost before all agents were up. A fresh agent took its place, and its rank was
+    awaited for ever.
+
+    Seed 683.
+    """
+    assert (
+        violations(
+            Scenario(
+                seed=683,
+                policy="keep-pref",
+                on_node_failure="fail",
+                over_limit="kill",
+                nodes=8,
+                jobs=(
+                    JobSpec(738.643, 31.581, 63.161, 1, 1, 2),
+                    JobSpec(783.961, 101.819, 203.638, 2, 2, 2),
+                    JobSpec(813.565, 26.877, 32.252, 8, 4, 8),
+                    JobSpec(839.368, 81.793, 81.793, 1, 1, 2),
+                    JobSpec(858.747, 94.45, 113.34, 1, 1, 2),
+                    JobSpec(865.73, 335.201, 670.401, 8, 8, 8),
+                    JobSpec(1250.779, 176.541, 353.083, 2, 2, 2),
+                    JobSpec(1330.062, 143.267, 143.267, 4, 4, 4),
+                    JobSpec(1401.056, 73.588, 88.306, 1, 1, 2),
+                    JobSpec(1424.581, 552.162, 662.594, 4, 2, 8),
+                    JobSpec(1587.32, 31.727, 31.727, 2, 1, 4),
+                ),
+                faults=(
+                    Fault("cut_connection", 16.396, "v4", 90.0, 0.641),
+                    Fault("flipped_byte", 1101, "", 3.0, 0.843),
+                    Fault("hang", 10.972, "v5", 90.0, 0.142),
+                ),
+            )
+        )
+        == []
+    )
+
+
+def test_a_rank_that_ended_during_the_pause_is_launched_once() -> None:
+    """A rank ended while the replay was stopped, and was launched again in the first round: it was launched twice.
+
+    Seed 200100.
+    """
+    assert (
+        violations(
+            Scenario(
+                seed=200100,
+                policy="min",
+                on_node_failure="fail",
+                over_limit="kill",
+                nodes=8,
+                jobs=(
+                    JobSpec(62.239, 157.028, 314.056, 1, 1, 2),
+                    JobSpec(88.7, 28.685, 28.685, 1, 1, 2),
+                    JobSpec(94.405, 33.369, 33.369, 1, 1, 2),
+                    JobSpec(96.178, 438.639, 526.367, 2, 1, 4),
+                    JobSpec(112.695, 59.618, 59.618, 1, 1, 2),
+                ),
+                faults=(Fault("kill", 482, "", 20.0, 0.106),),
+            )
+        )
+        == []
+    )
+
+
+def test_a_step_of_a_clock_leaves_the_run_readable() -> None:
+    """The clock of a node stepped back: a resize was decided before it was asked for.
+
+    Seed 200232.
+    """
+    assert (
+        violations(
+            Scenario(
+                seed=200232,
+                policy="dmr",
+                on_node_failure="requeue",
+                over_limit="kill",
+                nodes=8,
+                jobs=(
+                    JobSpec(64.311, 1746.506, 2095.807, 1, 1, 1),
+                    JobSpec(137.806, 258.17, 258.17, 1, 1, 2),
+                    JobSpec(143.171, 167.823, 201.388, 1, 1, 1),
+                    JobSpec(207.831, 856.061, 856.061, 1, 1, 2),
+                    JobSpec(252.51, 209.456, 209.456, 2, 1, 4),
+                    JobSpec(555.58, 59.901, 119.802, 2, 2, 2),
+                    JobSpec(586.32, 241.875, 290.25, 2, 1, 4),
+                    JobSpec(640.463, 414.131, 496.957, 1, 1, 2),
+                    JobSpec(666.588, 138.885, 166.662, 4, 2, 8),
+                    JobSpec(694.04, 630.061, 630.061, 2, 1, 4),
+                    JobSpec(696.172, 208.119, 208.119, 1, 1, 1),
+                    JobSpec(708.116, 557.897, 1115.795, 1, 1, 2),
+                    JobSpec(1211.916, 133.227, 266.454, 1, 1, 1),
+                    JobSpec(1216.148, 123.451, 148.141, 1, 1, 2),
+                ),
+                faults=(Fault("partition", 3.672, "v8", 90.0, 0.626), Fault("step_clock", 17.817, "v5", 90.0, 0.074)),
+            )
+        )
+        == []
+    )
