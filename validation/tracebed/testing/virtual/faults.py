@@ -189,9 +189,9 @@ def lying_rank(node: VirtualNode, fault: Fault) -> None:
         rank.send("resized", request=77, members=[rank.name], decided=rank.clock(), applied=rank.clock(), iteration=1)
     elif which == 1:
         rank.send("progress", iteration=10**6, iterations=1, work_done=10**12)
-    elif which == 2:
+    elif which == 2 and rank.computes:  # a job that says so, and never works, would run for ever
         rank.send("started", begun=rank.clock())
-    else:
+    elif which == 3:
         for _ in range(2):
             rank.send("finished", state="failed", reason="lied", units_done=-1)
         rank.later(0.01, lambda: rank.die(1 << 8))
