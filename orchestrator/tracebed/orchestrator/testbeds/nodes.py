@@ -130,8 +130,9 @@ class Inventory:
 
     @property
     def execution(self) -> str:
-        """The kind of its nodes: `computed`, `emulated`, or `computed+emulated` if there are both kinds."""
-        kinds = {"emulated" if node.emulated else "computed" for node in self.nodes}
+        """The kind of its nodes: `computed`, `emulated` or `virtual`, or `computed+emulated` if there are both kinds."""
+        virtual = any(getattr(group.settings, "virtual", False) for group in self.groups)
+        kinds = {"virtual" if virtual else "emulated" if node.emulated else "computed" for node in self.nodes}
         return "+".join(sorted(kinds))
 
     def as_dict(self) -> dict[str, Any]:

@@ -177,6 +177,8 @@ class VirtualWorld(Descriptors, World):
         self.threads: list[VirtualThread] = []
         self.calls = 0
         self.on_call: Callable[[int], None] | None = None
+        self.incidents: list[tuple[float, str]] = []
+        self._signals: list[Call] = []
         self.wall_steps = 0.0
         self.full_until = 0.0
         self.ends_at = math.inf
@@ -217,6 +219,8 @@ class VirtualWorld(Descriptors, World):
             while not ready() and self.now < limit:
                 if not self.process.alive:
                     raise Killed
+                if self._signals and self.process is self.controller:
+                    self._signals.pop(0)()
                 self.step(limit)
             if not self.process.alive:
                 raise Killed
@@ -328,6 +332,10 @@ class VirtualWorld(Descriptors, World):
         self.threads.append(thread)
         thread.wake(THREAD_S)
         return thread
+
+    def signaled(self, call: Call) -> None:
+        """Process a signal when the controller waits next. At other times, an exception would break the simulation."""
+        self._signals.append(call)
 
     def pid(self) -> int:
         """Return the ID of the process that runs."""
