@@ -168,6 +168,12 @@ class Inventory:
         duties = [node.duty_or(proposed) for node in self.nodes]
         return duties[0] if len(set(duties)) == 1 else duties
 
+    def check_real(self) -> None:
+        """Raise InputError if the nodes are virtual: a replay on them is not a real run."""
+        if self.execution == "virtual":
+            what = f"the nodes of {self.name} are virtual, so a replay on them is not a real run"
+            raise InputError(what, where=self.where, hint="name real or emulated nodes")
+
     def check_here(self) -> None:
         """Raise InputError unless this process may use all CPUs of the local nodes."""
         here = os.sched_getaffinity(0)

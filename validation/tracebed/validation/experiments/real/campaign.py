@@ -179,5 +179,8 @@ def inventory_on(bed: str, workload: Workload, file: ExperimentFile) -> Inventor
         return Inventory(str(spec.scheduler), str(spec.scheduler), tuple(nodes))
     if isinstance(spec.inventory, str):
         path = file.folder / spec.inventory
-        return load_inventory(path if path.is_file() else spec.inventory)
-    return inventory_of(file.source.part(*place, "inventory", hint=FIELDS), bed or "testbed")
+        found = load_inventory(path if path.is_file() else spec.inventory)
+    else:
+        found = inventory_of(file.source.part(*place, "inventory", hint=FIELDS), bed or "testbed")
+    found.check_real()
+    return found
