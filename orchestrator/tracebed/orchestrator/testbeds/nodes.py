@@ -130,7 +130,7 @@ class Inventory:
 
     @property
     def execution(self) -> str:
-        """The kind of its nodes: `computed`, `emulated` or `virtual`, or `computed+emulated` if there are both kinds."""
+        """The kind of its nodes: `computed`, `emulated`, `virtual`, or `computed+emulated` if there are both kinds."""
         virtual = any(getattr(group.settings, "virtual", False) for group in self.groups)
         kinds = {"virtual" if virtual else "emulated" if node.emulated else "computed" for node in self.nodes}
         return "+".join(sorted(kinds))

@@ -26,6 +26,8 @@ from tracebed.testing.virtual.descriptors import Descriptors, Process, VirtualSe
 from tracebed.world import Call, Ready, World
 
 SHARED = Path("/dev/shm")
+PREFIX = "tracebed-virtual-"
+"""Start of the name of a world's folder; the ID of its process follows."""
 EPOCH_S = 1.7e9
 """Wall time at the start, s since 1970."""
 THREAD_S = 2e-4
@@ -34,6 +36,14 @@ LOOK_S = 0.1
 """Time between two looks of a thread of the controller that waits for a descriptor or a call, s."""
 CALL_S = 2e-6
 """Time that the controller takes between two calls, s. Time that stood still could not reach a due time."""
+
+
+def remove_leftovers() -> None:
+    """Remove the folders of worlds whose processes were killed."""
+    for folder in SHARED.glob(f"{PREFIX}*-*"):
+        pid = folder.name.removeprefix(PREFIX).partition("-")[0]
+        if pid.isdigit() and not Path("/proc", pid).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class Killed(BaseException):
@@ -163,7 +173,7 @@ class VirtualWorld(Descriptors, World):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.now = 0.0
-        self.folder = Path(tempfile.mkdtemp(prefix="tracebed-virtual-", dir=SHARED if SHARED.is_dir() else None))
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=SHARED if SHARED.is_dir() else None))
         self._removal = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.draw = random.Random(seed)
         self._secrets = random.Random(seed + 1)

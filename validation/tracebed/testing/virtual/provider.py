@@ -17,7 +17,7 @@ from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
 from tracebed.orchestrator.testbeds.settings import ProviderSettings
 from tracebed.testing.virtual.descriptors import Descriptor
 from tracebed.testing.virtual.faults import LASTING, arm, drawn_outages, has_target
-from tracebed.testing.virtual.kernel import VirtualWorld
+from tracebed.testing.virtual.kernel import VirtualWorld, remove_leftovers
 from tracebed.testing.virtual.machine import VirtualAgent, VirtualNode
 from tracebed.testing.virtual.ranks import Times
 
@@ -133,6 +133,7 @@ class VirtualProvider:
         here = world.current()
         if isinstance(here, VirtualWorld):
             return here
+        remove_leftovers()
         made: VirtualWorld | None = None
         for group in inventory.groups:
             settings = group.settings

@@ -179,8 +179,5 @@ def inventory_on(bed: str, workload: Workload, file: ExperimentFile) -> Inventor
         return Inventory(str(spec.scheduler), str(spec.scheduler), tuple(nodes))
     if isinstance(spec.inventory, str):
         path = file.folder / spec.inventory
-        found = load_inventory(path if path.is_file() else spec.inventory)
-    else:
-        found = inventory_of(file.source.part(*place, "inventory", hint=FIELDS), bed or "testbed")
-    found.check_real()
-    return found
+        return load_inventory(path if path.is_file() else spec.inventory)
+    return inventory_of(file.source.part(*place, "inventory", hint=FIELDS), bed or "testbed")
