@@ -66,7 +66,7 @@ def test_a_virtual_replay_says_that_it_is_virtual(run: Tracebed, tmp_path: Path)
     before = datetime.now(UTC).replace(microsecond=0)
     result = replay(run, nodes=inventory(tmp_path))
     assert result.exception is None, result.output
-    assert "replaying easy on virtual nodes at 1000x" in result.output
+    assert "at 1000x the virtual nodes run for at least 20" in result.output
     assert [line.split() for line in result.output.splitlines() if line.startswith("execution")] == [
         ["execution", "virtual"]
     ]
@@ -168,7 +168,7 @@ def test_an_experiment_says_that_its_nodes_are_virtual_and_a_validation_refuses_
         "testbed: {inventory: nodes.yaml, speed: 1000}\n"
     )
     Path("experiment.yaml").write_text(text)
-    with pytest.warns(UserWarning, match="the nodes of rehearsal are virtual, so the runs are not real runs"):
+    with pytest.warns(UserWarning, match="the nodes of rehearsal are virtual: its runs are not real, and equal"):
         assert run("experiment", "experiment.yaml", "-o", "e", "--dry-run").exception is None
     Path("suite.yaml").write_text(text + "simulators: {tracebed: {}}\n")
     refused = run("validate", "suite.yaml", "-o", "s", "--dry-run").exception

@@ -130,7 +130,11 @@ def replay(
         warnings.warn(BEGINS_AGAIN, stacklevel=2)
         resume = False
     left = folder_to_resume(output) if resume else None
-    with _living_in(here), collected_signals() as signals, working_folder(output, left, hint=NEXT) as folder:
+    with (
+        collected_signals() as signals,
+        working_folder(output, left, hint=NEXT) as folder,  # whose name no seed decides
+        _living_in(here),
+    ):
         facts = facts_of(info, jobs, inventory, thresholds)
         past = _resumption(folder, facts) if left else None
         if past and past.ended:

@@ -167,7 +167,10 @@ class _SuiteLoader:
             if experiment.simulators:
                 inventory.check_real()
             elif inventory.execution == "virtual":
-                warn(f"the nodes of {inventory.name} are virtual, so the runs are not real runs", stacklevel=2)
+                warn(
+                    f"the nodes of {inventory.name} are virtual: its runs are not real, and equal in all repetitions",
+                    stacklevel=2,
+                )
         title = self._title(point, path)
         repetitions = experiment.repetitions_on(point.testbed)
         with self._at(*place, what=f"case {name}: "):
