@@ -152,6 +152,13 @@ class RunInfo:
         return self.source == "replay" or self.execution == "logged"
 
     @property
+    def kind(self) -> str:
+        """The kind of the run in words: `a real run (log)`, `a virtual replay` or `a prediction (simulator)`."""
+        if self.source == VIRTUAL:
+            return "a virtual replay"
+        return f"a {'real run' if self.is_real else 'prediction'} ({self.source})"
+
+    @property
     def is_replay(self) -> bool:
         """Whether the run was replayed, on real nodes or on virtual ones."""
         return self.source in ("replay", VIRTUAL)

@@ -92,7 +92,7 @@ def measured(folder: Path | str, **options: Any) -> FolderMetrics:
     usual = {"tau": TAU, "window": "arrivals", "after": 0.0, "ended": False}  # as the runs with perturbed input
     by_default = all(options.get(name, value) == value for name, value in usual.items())
     group = significance.figures_of(Path(folder), found)
-    virtual = run.info.is_replay and not run.info.is_real
+    virtual = run.info.source == orchestrator.VIRTUAL
     return FolderMetrics(found, run.info.workload.get("sha256"), group if by_default else None, virtual)
 
 

@@ -311,6 +311,9 @@ class VirtualRank:
             return
         self.over = True
         self.world.starts.pop(self.process.pid, None)
+        key = self.launch.authkey.hex()
+        if self.launch.leader and self.world.jobs.get(key) is self.job:
+            self.world.jobs.pop(key, None)
         self.cpus = ()
         if self.job is not None and not self.released and not self.finished:
             self.job.lost(self)

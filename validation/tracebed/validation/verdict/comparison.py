@@ -110,15 +110,14 @@ def time_compression(info: RunInfo) -> float:
 def check_sides(real: Run, predicted: Run, allow_different_workloads: bool) -> None:
     """Raise InputError if the runs cannot be compared."""
     if not real.info.is_real:
-        kind = "a virtual replay" if real.info.is_replay else "a prediction"
         both = "`tracebed metrics` shows where two predictions differ"
         raise InputError(
-            f"the run given as real is {kind} ({real.info.source})",
+            f"the run given as real is {real.info.kind}",
             hint="swap --real and --predicted" if predicted.info.is_real else both,
         )
     if predicted.info.is_real:
         raise InputError(
-            f"the run given as predicted is a real run ({predicted.info.source})",
+            f"the run given as predicted is {predicted.info.kind}",
             hint="use the run of a simulator as --predicted; `tracebed metrics` shows several runs side by side",
         )
     same = real.info.workload.get("sha256") == predicted.info.workload.get("sha256")

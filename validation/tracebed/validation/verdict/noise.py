@@ -303,8 +303,7 @@ def _check_class(runs: Mapping[str, Run]) -> None:
     first: tuple[str, TestbedClass] | None = None
     for name, run in runs.items():
         if not run.info.is_real:
-            kind = "a virtual replay" if run.info.is_replay else "a prediction"
-            raise InputError(f"is {kind} ({run.info.source})", where=name, hint="name real runs only")
+            raise InputError(f"is {run.info.kind}", where=name, hint="name real runs only")
         own = TestbedClass.of(run.info)
         first = first or (name, own)
         if different := first[1].differences(own):
