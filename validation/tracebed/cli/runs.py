@@ -179,7 +179,8 @@ def _recover(folder: Path, output: Path | None, *, replace: bool, as_json: bool)
     assert run.folder is not None
     summary(run, run.folder, as_json)
     if not (folder / "run.json").exists():
-        emit(f"tracebed: {folder} is only needed for the output of its jobs, and to resume the replay")
+        resumed = "" if run.info.source == "virtual" else ", and to resume the replay"
+        emit(f"tracebed: {folder} is only needed for the output of its jobs{resumed}")
     return ExitCode.OK
 
 
