@@ -103,6 +103,7 @@ def test_an_experiment_makes_a_run_of_each_repetition_and_prints_its_statistics(
 
 @pytest.mark.slow
 def test_a_cell_is_predicted_and_the_error_is_that_of_the_mean(folder: Path) -> None:
+    (folder / "nodes.yaml").write_text(REAL_NODES)  # virtual nodes are not predicted
     (folder / "c.yaml").write_text(REAL + "simulators: {tracebed: {}}\n")
     result = experiment("c.yaml", "-o", "out")
     assert "error of the prediction" in result.output

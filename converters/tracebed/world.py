@@ -15,7 +15,7 @@ import selectors
 import sqlite3
 import threading
 import time as real_time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -35,7 +35,16 @@ class Background(Protocol):
 
 
 class World:
-    """The real world. A virtual world overrides every method."""
+    """The real world. A virtual world overrides every method.
+
+    Attributes:
+        incidents: faults that a virtual world has played: the monotonic time of the controller, and a text.
+    """
+
+    incidents: Sequence[tuple[float, str]] = ()
+
+    def end(self) -> None:
+        """End the world after its last use. The real world goes on."""
 
     # -- time and chance -------------------------------------------------------------------------------------------
 
@@ -126,6 +135,10 @@ class World:
             return None
         fields = text.rpartition(")")[2].split()  # the name of the program may contain anything
         return None if fields[0] in "ZX" else int(fields[19])
+
+    def signaled(self, call: Call) -> None:
+        """Process a signal by `call`: at once, in a virtual world once the controller runs."""
+        call()
 
     def boot_id(self) -> str | None:
         """Return the identity of the running kernel, which all containers of a machine share; None: unknown."""

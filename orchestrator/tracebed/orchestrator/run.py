@@ -40,6 +40,8 @@ FILES = ("run.json", "jobs.parquet")
 """The files by which a folder is recognized as a run."""
 PARTS = (*(f"{name}.parquet" for name in TABLES), JOURNAL, PERTURBED)
 """Further files of a run."""
+VIRTUAL = "virtual"
+"""Source and execution of a replay on virtual nodes."""
 FORMAT = 4
 """Version of the folder layout; other versions are rejected."""
 
@@ -49,9 +51,10 @@ class RunInfo:
     """Metadata of a run: the content of `run.json`."""
 
     source: str
-    """`replay`, `simulator`, the name of another simulator, or `log`."""
+    """`replay`, `virtual` (a replay on virtual nodes), `simulator`, the name of another simulator, or `log`."""
     execution: str
-    """`computed` (jobs used CPU), `emulated` (jobs slept), `simulated`, `logged` (mixed nodes: `computed+emulated`)."""
+    """`computed` (jobs used CPU), `emulated` (jobs slept), `virtual` (jobs and nodes are models), `simulated`, `logged`
+    (mixed nodes: `computed+emulated`)."""
     nodes: list[NodeFacts]
     workload: dict[str, Any]
     """`name`, `sha256`, `jobs` and `provenance`."""
@@ -129,7 +132,7 @@ class RunInfo:
             return {"scheduling": ("policy", "policy_parameters"), "timing": ("speed",)}
         if self.batch:
             return {"scheduling": ("policy", "policy_parameters", "over_limit"), "timing": ("speed",)}
-        return SETUP_PARTS | ({"timing": ("speed",)} if self.source == "replay" else {})
+        return SETUP_PARTS | ({"timing": ("speed",)} if self.is_replay else {})
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -145,8 +148,20 @@ class RunInfo:
 
     @property
     def is_real(self) -> bool:
-        """Whether the run was observed on a real system: a replay or a log, not a prediction."""
+        """Whether the run was observed on a real system: a replay or a log, not a prediction or a virtual replay."""
         return self.source == "replay" or self.execution == "logged"
+
+    @property
+    def kind(self) -> str:
+        """The kind of the run in words: `a real run (log)`, `a virtual replay` or `a prediction (simulator)`."""
+        if self.source == VIRTUAL:
+            return "a virtual replay"
+        return f"a {'real run' if self.is_real else 'prediction'} ({self.source})"
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether the run was replayed, on real nodes or on virtual ones."""
+        return self.source in ("replay", VIRTUAL)
 
     @property
     def stopped_by_signal(self) -> bool:
@@ -158,7 +173,7 @@ class RunInfo:
         """Duty of the ranks of a replay, one for all nodes or one per node; 0 or 1 for other runs."""
         duty = self.parameters.get("duty")
         known = [each for each in (duty if isinstance(duty, list) else [duty]) if isinstance(each, (int, float))]
-        return tuple(map(float, known)) or (0.0 if self.execution == "emulated" else 1.0,)
+        return tuple(map(float, known)) or (0.0 if self.execution in ("emulated", VIRTUAL) else 1.0,)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content of `run.json`: JSON values. A figure that is NaN or infinite is undefined: None."""
@@ -348,12 +363,13 @@ class Run:
         for name in TABLES:
             table = read_frame(table_file(folder, name), hint="repeat the run")
             tables[name] = conform(name, table, str(table_file(folder, name)))
+        observed = info.is_real or info.is_replay
         facts = Facts(
             cores=np.array([node.cores for node in info.nodes], dtype=np.int64),
             counts=info.counts,
             tolerance_s=max(info.resolution_s, ROUNDING_S),
-            skew_s=CLOCK_SKEW_S * info.speed if info.is_real else 0.0,
-            stamp_skew_s=STAMP_SKEW_S * info.speed if info.is_real else 0.0,
+            skew_s=CLOCK_SKEW_S * info.speed if observed else 0.0,
+            stamp_skew_s=STAMP_SKEW_S * info.speed if observed else 0.0,
             logged=info.execution == "logged",
         )
         check(tables, facts, folder)

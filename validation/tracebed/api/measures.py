@@ -46,6 +46,8 @@ class FolderMetrics:
     perturbed: pd.DataFrame | None
     """The metrics of the runs with perturbed input, a row each, or those of the run alone. None: not comparable, since
     the options of the metrics are not the defaults."""
+    virtual: bool = False
+    """Whether the run is a replay on virtual nodes."""
 
     @property
     def intervals(self) -> dict[str, dict[str, float]]:
@@ -90,7 +92,8 @@ def measured(folder: Path | str, **options: Any) -> FolderMetrics:
     usual = {"tau": TAU, "window": "arrivals", "after": 0.0, "ended": False}  # as the runs with perturbed input
     by_default = all(options.get(name, value) == value for name, value in usual.items())
     group = significance.figures_of(Path(folder), found)
-    return FolderMetrics(found, run.info.workload.get("sha256"), group if by_default else None)
+    virtual = run.info.source == orchestrator.VIRTUAL
+    return FolderMetrics(found, run.info.workload.get("sha256"), group if by_default else None, virtual)
 
 
 def differences(first: FolderMetrics, second: FolderMetrics) -> dict[str, Difference]:

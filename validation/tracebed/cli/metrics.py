@@ -138,6 +138,9 @@ def metrics(
         run: each.metrics | ({"perturbed": each.intervals} if each.intervals else {}) for run, each in sets.items()
     }
     first, *others = sets
+    for run, each in sets.items():
+        if each.virtual:
+            warn(f"{run} is a replay on virtual nodes, not a real run")
     for other in others:
         if sets[other].workload != sets[first].workload:
             warn(f"{other} and {first} have different workloads (the hashes differ)")

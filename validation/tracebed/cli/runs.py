@@ -151,7 +151,8 @@ def replay(
     machine = tb.inventory(inventory)
     settings = settings_of(values, nodes=jobs.provenance.system.nodes)
     least = tb.shortest_replay(jobs, machine, tb.Setup.of(policy, speed=speed, **settings))
-    emit(f"tracebed: at {speed:g}x this takes at least {time_text(least)}")
+    takes = "the virtual nodes run for" if machine.execution == "virtual" else "this takes"
+    emit(f"tracebed: at {speed:g}x {takes} at least {time_text(least)}")
     what = f"replaying {policy} on {machine.execution} nodes at {speed:g}x"
     with shown_live(output, what, len(jobs), **shown) as bar:
         run = tb.replay(
@@ -178,7 +179,8 @@ def _recover(folder: Path, output: Path | None, *, replace: bool, as_json: bool)
     assert run.folder is not None
     summary(run, run.folder, as_json)
     if not (folder / "run.json").exists():
-        emit(f"tracebed: {folder} is only needed for the output of its jobs, and to resume the replay")
+        resumed = "" if run.info.source == "virtual" else ", and to resume the replay"
+        emit(f"tracebed: {folder} is only needed for the output of its jobs{resumed}")
     return ExitCode.OK
 
 

@@ -90,6 +90,7 @@ def calibrate(
     bounds.check("speed", speed, bounds.MIN_SPEED, bounds.MAX_SPEED)
     bounds.check("repetitions", repetitions, 1, 1000)
     bounds.check("seconds", seconds, 0.01, 100)
+    inventory.check_real()
     if "+" in inventory.execution:
         what = "the inventory mixes computing and emulated nodes"
         raise InputError(what, where=inventory.where, hint="calibrate one kind of node")

@@ -17,7 +17,7 @@ from tracebed.orchestrator.replay.monitor import Monitor
 from tracebed.orchestrator.replay.run_times import mark, run_times
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
-from tracebed.orchestrator.runs.replacement import is_finished_real
+from tracebed.orchestrator.runs.replacement import is_finished_replay
 from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
@@ -110,7 +110,7 @@ def save(run: Run, folder: Path, output: Path, *, replace: bool = False) -> None
     scratch = folder / f"copy-{JOURNAL}"
     scratch.unlink(missing_ok=True)  # the replay may have been killed while it saved its run
     target = output
-    if run.info.state == "interrupted" and is_finished_real(output):
+    if run.info.state == "interrupted" and is_finished_replay(output):
         target = Path(os.path.realpath(output)).with_name(folder.name.replace(".partial-", ".interrupted-"))
         warnings.warn(f"{output} keeps its finished run: the interrupted run is in {target}", stacklevel=2)
     run.save(target, replace=replace, journal=journal.copy(folder / JOURNAL, scratch), own=folder)
@@ -125,7 +125,7 @@ def find_finished(output: Path, info: RunInfo) -> Run | None:
     Raises:
         InputError: the run is damaged.
     """
-    if not is_finished_real(output):
+    if not is_finished_replay(output):
         return None
     run = Run.load(output)
     expected = (info.source, info.workload["sha256"], info.as_dict()["setup"])

@@ -25,7 +25,7 @@ from tracebed.orchestrator.replay.thresholds import (
     TimeScale,
     format_value,
 )
-from tracebed.orchestrator.run import RunInfo
+from tracebed.orchestrator.run import VIRTUAL, RunInfo
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.states import JobState
 
@@ -99,7 +99,7 @@ def _state(values: Mapping[str, Value], thresholds: HealthThresholds, kind: str,
 
 def execution_kind(info: RunInfo) -> str:
     """Return the kind of execution that selects the limits, one of `limits.KINDS`."""
-    if info.execution == "emulated":
+    if info.execution in ("emulated", VIRTUAL):
         return "emulated"
     measured = max(info.duties) >= 1 and info.parameters.get("clock") != "steady"
     return "computing" if measured else "paced"
@@ -298,7 +298,7 @@ _FIGURES: Mapping[str, Callable[[Monitor, RunInfo, ScheduleRecord], Value]] = {
     "memory_pressure": _pressure("memory"),
     "steal": lambda monitor, info, record: Value(rounded(monitor.steal())),
     "outside_load": lambda monitor, info, record: Value(
-        rounded(monitor.external_load(computing=info.execution != "emulated"))
+        rounded(monitor.external_load(computing=execution_kind(info) != "emulated"))
     ),
     "rate_spread": _rate_spread,
     "rate_drift": _rate_drift,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +25,7 @@ from tracebed.orchestrator.replay.recovery import NOTHING_BEGUN, facts_of, lost_
 from tracebed.orchestrator.replay.resumption import Resumption
 from tracebed.orchestrator.replay.signals import Signals, collected_signals
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
-from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workload_facts
+from tracebed.orchestrator.run import JOURNAL, VIRTUAL, Run, RunInfo, check_target, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.state import handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup
@@ -37,6 +37,7 @@ from tracebed.orchestrator.testbeds.registry import TESTBEDS
 
 NEXT = "`tracebed replay --recover {}` makes a run of the replay so far"
 """Hint of an error after which the working folder is kept."""
+BEGINS_AGAIN = "virtual nodes end with their replay, which cannot be resumed: it starts from the beginning"
 
 
 def replay(
@@ -92,7 +93,7 @@ def replay(
     chosen, policy = Setup.of(setup, **settings).resolved(len(inventory.nodes))
     chosen = chosen.measured()
     over_limit, speed = chosen.scheduling.over_limit, chosen.timing.speed
-    make_testbed, here = TESTBEDS.load(inventory.testbed), world_of(inventory)
+    make_testbed = TESTBEDS.load(inventory.testbed)
     if "+" in inventory.execution:
         what, hint = "the inventory mixes computing and emulated nodes", "replay on one kind of node"
         raise InputError(what, where=inventory.where, hint=hint)
@@ -100,8 +101,11 @@ def replay(
     jobs = Jobs.of(workload, cores_per_node=most, over_limit=over_limit, evolving=handles_requests(policy))
     check_programs(jobs, inventory)
     check_commands(jobs, options.commands)
+    least_s = shortest_replay(workload, inventory, speed, over_limit=over_limit)
+    here = world_of(inventory, speed, least_s)
+    virtual = inventory.execution == VIRTUAL
     info = RunInfo(
-        source="replay",
+        source=VIRTUAL if virtual else "replay",
         execution=inventory.execution,
         nodes=inventory.facts,
         workload=workload_facts(workload, name),
@@ -117,13 +121,20 @@ def replay(
             **({"allowed_commands": options.commands.sha256} if options.commands else {}),
         },
         calibration=work_rate.facts() if work_rate else {},
-        created=datetime.fromtimestamp(here.time(), UTC).isoformat(timespec="seconds"),
+        created=datetime.fromtimestamp(world.time(), UTC).isoformat(timespec="seconds"),
     )
     if resume and (run := find_finished(output, info)):
         return run
-    check_target(output, replace=replace_run)
+    check_target(output, replace=replace_run, real=not virtual)
+    if resume and here is not world.current():
+        warnings.warn(BEGINS_AGAIN, stacklevel=2)
+        resume = False
     left = folder_to_resume(output) if resume else None
-    with world.using(here), collected_signals() as signals, working_folder(output, left, hint=NEXT) as folder:
+    with (
+        collected_signals() as signals,
+        working_folder(output, left, hint=NEXT) as folder,  # whose name no seed decides
+        _living_in(here),
+    ):
         facts = facts_of(info, jobs, inventory, thresholds)
         past = _resumption(folder, facts) if left else None
         if past and past.ended:
@@ -145,14 +156,28 @@ def replay(
                 _restore(replayer, info, past)
             elif left:
                 warnings.warn(NOTHING_BEGUN.format(output), stacklevel=2)
-            least_s = shortest_replay(workload, inventory, speed, over_limit=over_limit)
             least_s = 0.0 if past else least_s  # the replay may be nearly complete
             run = _carry_out(replayer, info, thresholds, folder, signals, past, on_progress, least_s)
+            info.warnings += [
+                f"fault at {replayer.timeline.trace(time):,.0f} s: {what}" for time, what in here.incidents
+            ]
             save(run, folder.path, output, replace=replace_run)
         folder.remove()
     if signals.received and info.state == "completed":
         raise KeyboardInterrupt
     return run
+
+
+@contextlib.contextmanager
+def _living_in(here: world.World) -> Iterator[None]:
+    """Live in the world `here` while the block runs. A world that was made for this block ends with it."""
+    ends = here is not world.current()
+    with world.using(here):
+        try:
+            yield
+        finally:
+            if ends:
+                here.end()
 
 
 def _resumption(folder: WorkingFolder, facts: Mapping[str, Any]) -> Resumption | None:

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+from tracebed import world
+
 
 class Signals:
     """The signals received since the start of a replay.
@@ -40,6 +42,9 @@ class Signals:
             self._interruptible = False
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        world.current().signaled(lambda: self._receive(number))
+
+    def _receive(self, number: int) -> None:
         self.received.append(signal.Signals(number).name)
         if self._notify:
             self._notify(self.received[-1])

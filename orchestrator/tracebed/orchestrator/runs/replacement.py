@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.runs.working_folders import check_idle
@@ -41,10 +43,18 @@ class Successor:
 
 def is_finished_real(folder: Path) -> bool:
     """Return whether `folder` is a real run that was not interrupted, or a run whose metadata are damaged."""
+    return _is_finished(folder, lambda info: info["source"] == "replay" or info["execution"] == "logged")
+
+
+def is_finished_replay(folder: Path) -> bool:
+    """Return whether `folder` is a replay that was not interrupted, real or virtual, or has damaged metadata."""
+    return _is_finished(folder, lambda info: info["source"] in ("replay", "virtual"))
+
+
+def _is_finished(folder: Path, counts: Callable[[dict[str, Any]], bool]) -> bool:
     try:
         info = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        real = info["source"] == "replay" or info["execution"] == "logged"
-        return bool(real and info.get("state", "completed") == "completed")
+        return bool(counts(info) and info.get("state", "completed") == "completed")
     except FileNotFoundError:
         return False
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):

@@ -130,8 +130,9 @@ class Inventory:
 
     @property
     def execution(self) -> str:
-        """The kind of its nodes: `computed`, `emulated`, or `computed+emulated` if there are both kinds."""
-        kinds = {"emulated" if node.emulated else "computed" for node in self.nodes}
+        """The kind of its nodes: `computed`, `emulated`, `virtual`, or `computed+emulated` if there are both kinds."""
+        virtual = any(getattr(group.settings, "virtual", False) for group in self.groups)
+        kinds = {"virtual" if virtual else "emulated" if node.emulated else "computed" for node in self.nodes}
         return "+".join(sorted(kinds))
 
     def as_dict(self) -> dict[str, Any]:
@@ -166,6 +167,12 @@ class Inventory:
         """Return the duty of the nodes (see `Node.duty_or`), or the duty of each node if they differ."""
         duties = [node.duty_or(proposed) for node in self.nodes]
         return duties[0] if len(set(duties)) == 1 else duties
+
+    def check_real(self) -> None:
+        """Raise InputError if the nodes are virtual: a replay on them is not a real run."""
+        if self.execution == "virtual":
+            what = f"the nodes of {self.name} are virtual, so a replay on them is not a real run"
+            raise InputError(what, where=self.where, hint="name real or emulated nodes")
 
     def check_here(self) -> None:
         """Raise InputError unless this process may use all CPUs of the local nodes."""

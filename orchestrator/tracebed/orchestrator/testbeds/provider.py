@@ -128,8 +128,13 @@ PROVIDERS: Registry[type[Provider]] = Registry("tracebed.providers", "provider")
 """The installed providers."""
 
 
-def world_of(inventory: Inventory) -> world.World:
+def world_of(inventory: Inventory, speed: float, lasts_s: float) -> world.World:
     """Return the world of the nodes of `inventory`: the present one, unless their provider has a method `make_world`.
+
+    Args:
+        inventory: the nodes.
+        speed: trace seconds per wall second of the replay.
+        lasts_s: the shortest wall time of the replay, s.
 
     Raises:
         InputError: some nodes are in another world than others.
@@ -141,5 +146,5 @@ def world_of(inventory: Inventory) -> world.World:
     if len(makers) > 1:
         what = f"nodes of the providers {', '.join(sorted(names))} are not in one world"
         raise InputError(what, where=inventory.where, hint="replay on virtual nodes only, or without them")
-    found: world.World = makers[0](inventory)  # type: ignore[misc]
+    found: world.World = makers[0](inventory, speed, lasts_s)  # type: ignore[misc]
     return found

@@ -14,3 +14,5 @@ class ProviderSettings(BaseModel):
 
     splits_this_machine: ClassVar[bool] = False
     """Whether `cpus: auto` splits the CPUs of this machine into nodes. Otherwise a node has all CPUs of its machine."""
+    virtual: ClassVar[bool] = False
+    """Whether the nodes exist in a virtual world only, so that a replay on them is not a real run."""

@@ -7,9 +7,11 @@ A fault on a node happens at an instant of virtual time. A fault of the controll
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import random
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +38,10 @@ class Fault(NamedTuple):
     node: str = ""
     seconds: float = 0.0
     draw: float = 0.0
+
+
+OUTAGES_S = (60.0, 43_200.0)
+"""Shortest and longest time of a drawn outage, trace s."""
 
 
 def _agent(node: VirtualNode) -> VirtualAgent | None:
@@ -243,6 +249,10 @@ NODE_FAULTS: dict[str, Callable[[VirtualNode, Fault], None]] = {
     )
 }
 """The faults of nodes, their agents, their ranks, and the network, by name."""
+LASTING = ("crash", "crash_again", "partition", "hang", "slow_network", "stop_rank")
+"""The faults of nodes in a rehearsal that last for a time."""
+OUTAGES = (*LASTING, "kill_agent", "cut_connection", "kill_rank")
+"""The faults of nodes in a rehearsal: what happens to real nodes. The others of `NODE_FAULTS` only test tracebed."""
 CONTROLLER_FAULTS = ("kill", "power_failure", "flipped_byte", "terminate", "disk_full")
 """The faults of the controller: it is killed; its machine loses power, with the writes that were not synchronized; it
 is killed and a byte of its journal changes; it receives SIGTERM; its disk is full for a time."""
@@ -273,6 +283,32 @@ def _strike(world: VirtualWorld, fault: Fault) -> None:
     if node is not None:
         world.observe("fault", fault)
         NODE_FAULTS[fault.kind](node, fault)
+
+
+def drawn_outages(seed: str, names: Iterable[str], mtbf_s: float, lasts_s: float, speed: float) -> tuple[Fault, ...]:
+    """Draw the faults of a rehearsal: on each node after times with an exponential distribution.
+
+    Args:
+        seed: the seed.
+        names: the names of the nodes.
+        mtbf_s: mean time between two faults of a node, trace s.
+        lasts_s: time from the start in which faults are drawn, trace s.
+        speed: trace seconds per virtual second.
+    """
+    draw = random.Random(seed)
+    found = []
+    for name in names:
+        at = draw.expovariate(1 / mtbf_s)
+        while at < lasts_s:
+            seconds = math.exp(draw.uniform(*map(math.log, OUTAGES_S)))
+            found.append(Fault(draw.choice(OUTAGES), at / speed, name, seconds / speed, draw.random()))
+            at += draw.expovariate(1 / mtbf_s)
+    return tuple(found)
+
+
+def has_target(node: VirtualNode, fault: Fault) -> bool:
+    """Return whether a fault finds what it changes: an agent, or a rank."""
+    return _rank(node, fault) is not None if fault.kind.endswith("_rank") else _agent(node) is not None
 
 
 def flip(path: Path, draw: float) -> None:

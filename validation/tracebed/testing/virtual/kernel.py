@@ -26,6 +26,8 @@ from tracebed.testing.virtual.descriptors import Descriptors, Process, VirtualSe
 from tracebed.world import Call, Ready, World
 
 SHARED = Path("/dev/shm")
+PREFIX = "tracebed-virtual-"
+"""Start of the name of a world's folder; the ID of its process follows."""
 EPOCH_S = 1.7e9
 """Wall time at the start, s since 1970."""
 THREAD_S = 2e-4
@@ -34,6 +36,14 @@ LOOK_S = 0.1
 """Time between two looks of a thread of the controller that waits for a descriptor or a call, s."""
 CALL_S = 2e-6
 """Time that the controller takes between two calls, s. Time that stood still could not reach a due time."""
+
+
+def remove_leftovers() -> None:
+    """Remove the folders of worlds whose processes were killed."""
+    for folder in SHARED.glob(f"{PREFIX}*-*"):
+        pid = folder.name.removeprefix(PREFIX).partition("-")[0]
+        if pid.isdigit() and not Path("/proc", pid).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class Killed(BaseException):
@@ -163,7 +173,7 @@ class VirtualWorld(Descriptors, World):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.now = 0.0
-        self.folder = Path(tempfile.mkdtemp(prefix="tracebed-virtual-", dir=SHARED if SHARED.is_dir() else None))
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=SHARED if SHARED.is_dir() else None))
         self._removal = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.draw = random.Random(seed)
         self._secrets = random.Random(seed + 1)
@@ -177,6 +187,8 @@ class VirtualWorld(Descriptors, World):
         self.threads: list[VirtualThread] = []
         self.calls = 0
         self.on_call: Callable[[int], None] | None = None
+        self.incidents: list[tuple[float, str]] = []
+        self._signals: list[Call] = []
         self.wall_steps = 0.0
         self.full_until = 0.0
         self.ends_at = math.inf
@@ -217,6 +229,8 @@ class VirtualWorld(Descriptors, World):
             while not ready() and self.now < limit:
                 if not self.process.alive:
                     raise Killed
+                if self._signals and self.process is self.controller:
+                    self._signals.pop(0)()
                 self.step(limit)
             if not self.process.alive:
                 raise Killed
@@ -328,6 +342,10 @@ class VirtualWorld(Descriptors, World):
         self.threads.append(thread)
         thread.wake(THREAD_S)
         return thread
+
+    def signaled(self, call: Call) -> None:
+        """Process a signal when the controller waits next. At other times, an exception would break the simulation."""
+        self._signals.append(call)
 
     def pid(self) -> int:
         """Return the ID of the process that runs."""

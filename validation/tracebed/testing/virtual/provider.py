@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -15,7 +16,8 @@ from tracebed.orchestrator.testbeds.agent.attaching import ABSENT
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
 from tracebed.orchestrator.testbeds.settings import ProviderSettings
 from tracebed.testing.virtual.descriptors import Descriptor
-from tracebed.testing.virtual.kernel import VirtualWorld
+from tracebed.testing.virtual.faults import LASTING, arm, drawn_outages, has_target
+from tracebed.testing.virtual.kernel import VirtualWorld, remove_leftovers
 from tracebed.testing.virtual.machine import VirtualAgent, VirtualNode
 from tracebed.testing.virtual.ranks import Times
 
@@ -29,13 +31,23 @@ class VirtualSettings(ProviderSettings):
     """The keys of a group of virtual nodes."""
 
     seed: Annotated[int, Field(ge=0)] = 1
-    """Seed of the times and of the faults."""
+    """Seed of the times and of the faults. The same seed gives the same replay."""
     latency_s: Annotated[float, Field(ge=0, le=60)] = 2e-4
     """Mean latency of the network between the controller and the nodes, s."""
     launch_s: Annotated[float, Field(ge=0, le=3600)] = Times().launch_s
     """Median time until a process of a job is ready, s."""
-    faults: Annotated[int, Field(ge=0, le=100_000)] = 0
-    """Number of faults in the replay: agents that are killed, nodes that are lost and return, and the like."""
+    mtbf_h: Annotated[float, Field(ge=0.1, le=1e9)] | None = None
+    """Mean time between two faults of a node, hours of trace time; by default there are no faults. Faults are drawn
+    for the shortest length of the replay, and last from a minute to half a day of trace time."""
+    virtual: ClassVar[bool] = True
+
+
+def _note_fault(here: VirtualWorld, speed: float, what: str, *facts: Any) -> None:
+    """Add a fault that strikes to the incidents of the world."""
+    if what == "fault" and has_target(here.nodes[facts[0].node], facts[0]):
+        fault = facts[0]
+        lasts = f" for {speed * fault.seconds:,.0f} s" if fault.kind in LASTING else ""
+        here.incidents.append((here.controller.clock(here.now), f"{fault.kind} on {fault.node}{lasts}"))
 
 
 class VirtualChannel:
@@ -110,14 +122,30 @@ class VirtualProvider:
                 here.nodes[node.name] = VirtualNode(here, node.name, node.cores, settings.latency_s, settings.launch_s)
 
     @staticmethod
-    def make_world(inventory: Inventory) -> VirtualWorld:
-        """Return the world of a replay on `inventory`; the present one if it is virtual."""
+    def make_world(inventory: Inventory, speed: float, lasts_s: float) -> VirtualWorld:
+        """Return the world of a replay on `inventory`, with the faults of its nodes; the present one if it is virtual.
+
+        Args:
+            inventory: the nodes.
+            speed: trace seconds per wall second of the replay.
+            lasts_s: the shortest wall time of the replay, s.
+        """
         here = world.current()
         if isinstance(here, VirtualWorld):
             return here
-        settings = inventory.groups[0].settings
-        assert isinstance(settings, VirtualSettings)
-        return VirtualWorld(settings.seed)
+        remove_leftovers()
+        made: VirtualWorld | None = None
+        for group in inventory.groups:
+            settings = group.settings
+            assert isinstance(settings, VirtualSettings)
+            made = made or VirtualWorld(settings.seed)
+            if settings.mtbf_h is not None:
+                names = [node.name for node in group.nodes]
+                seed = f"{settings.seed} {group.name}"
+                arm(made, drawn_outages(seed, names, 3600 * settings.mtbf_h, speed * lasts_s, speed))
+        assert made is not None
+        made.observers.append(partial(_note_fault, made, speed))
+        return made
 
     def up(self) -> None:
         """Do nothing."""

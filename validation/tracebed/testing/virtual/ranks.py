@@ -99,8 +99,10 @@ class JobModel:
         return (program.serial_units + overhead + program.parallel_units / max(1, cores)) / program.rate
 
     def _computes(self) -> bool:
-        ranks = [self.joined.get(name) for name in self.members]
-        return self.started and not self.ended and all(rank is not None and rank.computes for rank in ranks)
+        if not self.started or self.ended:
+            return False
+        ranks = map(self.joined.get, self.members)
+        return all(rank is not None and rank.computes for rank in ranks)
 
     def update(self) -> None:
         """Count the work so far, and schedule the end of the rest. Call it after each change."""
@@ -338,6 +340,9 @@ class VirtualRank:
             return
         self.over = True
         self.world.starts.pop(self.process.pid, None)
+        key = self.launch.authkey.hex()
+        if self.launch.leader and self.world.jobs.get(key) is self.job:
+            self.world.jobs.pop(key, None)
         self.cpus = ()
         if self.job is not None and not self.released and not self.finished:
             self.job.lost(self)

@@ -98,7 +98,7 @@ def _check_real(name: str, run: Run) -> None:
     """Raise InputError unless `run` is a complete and healthy replay."""
     info = run.info
     if info.source != "replay":
-        what = "a log, whose policy is unknown" if info.is_real else f"a prediction ({info.source})"
+        what = "a log, whose policy is unknown" if info.is_real else info.kind
         raise InputError(f"the run is {what}", where=name, hint="overheads are fitted to replays")
     if info.state != "completed":
         raise InputError(f"the run is {info.state}", where=name, hint="fit to completed runs")

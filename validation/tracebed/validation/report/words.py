@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 EXECUTION = {
     "computed": "computed: real processes that used CPU time",
     "emulated": "emulated: real processes that slept for the duration of their work, without CPU load",
+    "virtual": "virtual: a replay in virtual time; its nodes, their network and the processes of jobs are models",
     "simulated": "simulated: virtual time, no processes",
     "logged": "logged: read from a log",
 }

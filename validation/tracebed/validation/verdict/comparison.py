@@ -112,12 +112,12 @@ def check_sides(real: Run, predicted: Run, allow_different_workloads: bool) -> N
     if not real.info.is_real:
         both = "`tracebed metrics` shows where two predictions differ"
         raise InputError(
-            f"the run given as real is a prediction ({real.info.source})",
+            f"the run given as real is {real.info.kind}",
             hint="swap --real and --predicted" if predicted.info.is_real else both,
         )
     if predicted.info.is_real:
         raise InputError(
-            f"the run given as predicted is a real run ({predicted.info.source})",
+            f"the run given as predicted is {predicted.info.kind}",
             hint="use the run of a simulator as --predicted; `tracebed metrics` shows several runs side by side",
         )
     same = real.info.workload.get("sha256") == predicted.info.workload.get("sha256")

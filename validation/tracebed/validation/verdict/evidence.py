@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from tracebed.orchestrator.run import RunInfo
+from tracebed.orchestrator.run import VIRTUAL, RunInfo
 
 COPIES = 0.99
 """Smallest share of the jobs with the observed run time for which the predicted run times are copies."""
@@ -90,4 +90,4 @@ def evidence(real: Sequence[RunInfo], predicted: Sequence[RunInfo], copied: Sequ
 
 def _decided_by_tracebed(info: RunInfo) -> bool:
     """Return whether the scheduler of tracebed made the decisions of a prediction, in any simulator."""
-    return info.source == "simulator" or info.parameters.get("scheduler") == "tracebed"
+    return info.source in ("simulator", VIRTUAL) or info.parameters.get("scheduler") == "tracebed"

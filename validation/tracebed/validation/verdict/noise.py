@@ -303,7 +303,7 @@ def _check_class(runs: Mapping[str, Run]) -> None:
     first: tuple[str, TestbedClass] | None = None
     for name, run in runs.items():
         if not run.info.is_real:
-            raise InputError(f"is a prediction ({run.info.source})", where=name, hint="name real runs only")
+            raise InputError(f"is {run.info.kind}", where=name, hint="name real runs only")
         own = TestbedClass.of(run.info)
         first = first or (name, own)
         if different := first[1].differences(own):

@@ -62,7 +62,9 @@ def inventory_of(settings: Settings, otherwise: Callable[[], Inventory]) -> Inve
     """Return the inventory of the settings, or that of the experiment."""
     if settings.inventory is None:
         return otherwise()
-    return load_with_facts(settings.inventory, on_step=settings.on_step)
+    found = load_with_facts(settings.inventory, on_step=settings.on_step)
+    found.check_real()
+    return found
 
 
 def emulated(nodes: int, cores: int, sockets: int, grain_s: float) -> Inventory:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from warnings import warn
 
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Workload
@@ -163,6 +164,13 @@ class _SuiteLoader:
         bed, place = experiment.beds[point.testbed], place_of(point.testbed)
         with self._at(*place):
             inventory = inventory_on(point.testbed, workload, self.file)
+            if experiment.simulators:
+                inventory.check_real()
+            elif inventory.execution == "virtual":
+                warn(
+                    f"the nodes of {inventory.name} are virtual: its runs are not real, and equal in all repetitions",
+                    stacklevel=2,
+                )
         title = self._title(point, path)
         repetitions = experiment.repetitions_on(point.testbed)
         with self._at(*place, what=f"case {name}: "):
