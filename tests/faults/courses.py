@@ -1,0 +1,79 @@
+"""What happens in a replay, and the comparison of two replays up to what is concurrent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.run import Run
+
+DETAILS = {"start": "nodes", "resize": "nodes", "end": "state", "down": "reason", "kill": "reason"}
+"""The kinds of entries whose data must be equal too, with the name of the datum."""
+KINDS = ("submit", "launched", "effect", "requeue", "up", "cancel", "reject", "pause", *DETAILS)
+
+Event = tuple[str, str, int]
+"""Kind of an entry of the journal, its job or node, and the number of entries of both before it."""
+
+
+class Course(NamedTuple):
+    """A replay.
+
+    Attributes:
+        jobs: job -> state and restarts; empty if there is no run.
+        rounds: event -> round of the scheduler.
+        details: event -> its nodes, state or reason.
+    """
+
+    jobs: dict[str, tuple[str, int]]
+    rounds: dict[Event, int]
+    details: dict[Event, Any]
+
+    @classmethod
+    def of(cls, path: Path | None, run: Run | None) -> Course:
+        """Return the course of a replay."""
+        jobs, rounds, details = {}, dict[Event, int](), dict[Event, Any]()
+        if run is not None:
+            columns = (run.jobs[name] for name in ("job_id", "state", "restarts"))
+            jobs = {job: (state, restarts) for job, state, restarts in zip(*columns, strict=True)}
+        numbers: Counter[tuple[str, str]] = Counter()
+        for entry in journal.read(path)[1] if path is not None else ():
+            if entry.kind in KINDS:
+                key = (entry.kind, entry.job or entry.node or "")
+                event = (*key, numbers[key])
+                numbers[key] += 1
+                rounds[event] = entry.round
+                if entry.kind in DETAILS:
+                    details[event] = entry.data[DETAILS[entry.kind]]
+        return cls(jobs, rounds, details)
+
+    @property
+    def order(self) -> set[tuple[Event, Event]]:
+        """The pairs of events in different rounds, the earlier one first. The events of a round are a set."""
+        pairs = combinations(self.rounds, 2)
+        return {(a, b) if self.rounds[a] < self.rounds[b] else (b, a) for a, b in pairs if self.rounds[a] != self.rounds[b]}
+
+
+def differences(course: Course, models: Sequence[Course]) -> Iterator[str]:
+    """Yield in what a replay differs from others of the same scenario.
+
+    Two events are concurrent unless one is before the other in all `models`.
+    """
+    model = models[0]
+    yield from _unequal("job", course.jobs, model.jobs)
+    for event in sorted(course.rounds.keys() ^ model.rounds.keys()):
+        yield f"{'only here' if event in course.rounds else 'missing'}: {' '.join(map(str, event))}"
+    yield from _unequal("entry", course.details, model.details)
+    ordered = set.intersection(*(other.order for other in models))
+    for first, second in sorted(ordered & {(second, first) for first, second in course.order}):
+        yield f"order: {' '.join(map(str, second))} before {' '.join(map(str, first))}"
+
+
+def _unequal(what: str, ours: dict[Any, Any], theirs: dict[Any, Any]) -> Iterator[str]:
+    common: Iterable[Any] = sorted(ours.keys() & theirs.keys())
+    yield from (f"{what} {key}: {ours[key]}, not {theirs[key]}" for key in common if ours[key] != theirs[key])
+    if bool(ours) != bool(theirs):
+        yield f"{what}: {len(ours)}, not {len(theirs)}"
