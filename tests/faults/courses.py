@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.run import JOURNAL, Run
+from tracebed.orchestrator.runs.working_folders import working_folders
 
-DETAILS = {"start": "nodes", "resize": "nodes", "end": "state", "down": "reason", "kill": "reason"}
+DETAILS = {"start": "nodes", "resize": "nodes", "end": "state"}
 """The kinds of entries whose data must be equal too, with the name of the datum."""
-KINDS = ("submit", "launched", "effect", "requeue", "up", "cancel", "reject", "pause", *DETAILS)
+KINDS = ("submit", "launched", "effect", "requeue", "down", "up", "cancel", "reject", "pause", *DETAILS)
+"""The kinds of entries that are compared. Not among them is `kill`, the message to end the ranks that are left: who
+notices the loss of a node first, the leader of a job or the controller, decides whether it is needed."""
 
 Event = tuple[str, str, int]
 """Kind of an entry of the journal, its job or node, and the number of entries of both before it."""
@@ -33,11 +36,14 @@ class Course(NamedTuple):
     details: dict[Event, Any]
 
     @classmethod
-    def of(cls, path: Path | None, run: Run | None) -> Course:
-        """Return the course of a replay."""
+    def of(cls, folder: Path) -> Course:
+        """Return the course of a replay to `folder`, or of one that has not become a run there."""
         jobs, rounds, details = {}, dict[Event, int](), dict[Event, Any]()
-        if run is not None:
-            columns = (run.jobs[name] for name in ("job_id", "state", "restarts"))
+        left = [folder] if folder.exists() else working_folders(folder)
+        path = left[-1] / JOURNAL if left else None
+        if folder.exists():
+            table = Run.load(folder).jobs
+            columns = (table[name] for name in ("job_id", "state", "restarts"))
             jobs = {job: (state, restarts) for job, state, restarts in zip(*columns, strict=True)}
         numbers: Counter[tuple[str, str]] = Counter()
         for entry in journal.read(path)[1] if path is not None else ():

@@ -28,8 +28,6 @@ from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.replay.journal import Entry, Journal
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
-from tracebed.orchestrator.run import JOURNAL
-from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.orchestrator.testbeds import local
 from tracebed.orchestrator.testbeds.local import LocalChannel, LocalProvider
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
@@ -61,16 +59,9 @@ try:
 except Cut:
     for descriptor in {{*ways, *ways.values()}}: os.close(descriptor)
     while True: signal.pause()
+if agent.returncode < 0: os.kill(os.getpid(), -agent.returncode)
 """
 """A program that starts an agent and passes its messages on, until SIGUSR1: then it closes both connections."""
-
-
-def journal_of(folder: Path) -> Path | None:
-    """Return the journal of a scenario: that of its run, or of the replay that has not become a run."""
-    if (folder / "run").exists():
-        return folder / "run" / JOURNAL
-    left = working_folders(folder / "run")
-    return left[-1] / JOURNAL if left else None
 
 
 class Striker:
@@ -209,6 +200,7 @@ class Story(NamedTuple):
         try:
             replay(scenario.workload, inventory, scenario.setup, output, options=options, resume=resumed)
         except (InputError, KeyboardInterrupt):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
             traceback.print_exc()
             return AGAIN if scenario.faults[self.struck - 1].kind == "disk_full" else 0
         return 0

@@ -10,13 +10,12 @@ import pytest
 
 from courses import Course, differences
 from patience import patience, slowness
-from real import KINDS, journal_of, replay_all, slowed
-from tracebed.orchestrator.run import Run
-from tracebed.testing.virtual.faults import Fault
+from real import KINDS, replay_all, slowed
+from tracebed.testing.virtual.faults import CONTROLLER_FAULTS, Fault
 from tracebed.testing.virtual.scenario import JobSpec, Outcome, Scenario, carry_out
 
 POLICIES = ("easy", "fcfs", "min", "sd", "pref", "avg", "conservative", "firstfit", "keep-pref")
-STRUCK = ("launched", "resize", "effect", "submit", "end", "start")
+STRUCK = ("launched", "resize", "effect", "submit", "end", "start", "up")
 """The kinds of entries upon which a fault strikes."""
 VARIANTS = ((1.0, 0), (0.4, 1), (1.0, 2), (3.0, 3))
 """Factors of all times but those of tracebed, and seeds: what differs between them is concurrent."""
@@ -27,7 +26,7 @@ def course(scenario: Scenario) -> Course:
     found: list[Course] = []
 
     def keep(outcome: Outcome) -> None:
-        found.append(Course.of(outcome.journal, outcome.run))
+        found.append(Course.of(outcome.folder))
 
     carry_out(scenario, keep)
     return found[0]
@@ -55,10 +54,12 @@ def _fault(kind: str, scenario: Scenario, draw: random.Random) -> Fault:
     before, names = course(scenario), [fault.after for fault in scenario.faults]
     events = [event for event in before.rounds if event[0] in STRUCK[: 3 if kind.endswith("rank") else None]]
     first = max((n for n, event in enumerate(events) if " ".join(event[:2]) in names), default=-1) + 1
-    what, job, _ = draw.choice(events[first:])
-    held = next((nodes for event, nodes in before.details.items() if event[:2] == ("start", job)), ["v1"])
-    node = "" if kind in ("kill", "terminate", "disk_full") else draw.choice(held)
-    return Fault(kind, 0.0, node, draw.choice((0.5, 1.0, 1.5)), 0.9, f"{what} {job}")
+    what, name, number = draw.choice(events[first:])
+    held = next((nodes for event, nodes in before.details.items() if event[:2] == ("start", name)), ["v1"])
+    node = draw.choice([name] if what == "up" else held) if kind not in CONTROLLER_FAULTS else ""
+    earlier = list(before.rounds)[: list(before.rounds).index((what, name, number))]
+    downs = sum((event[:2] == ("down", node)) - (event[:2] == ("up", node)) for event in earlier)
+    return Fault(kind if not downs else "kill", 0.0, "" if downs else node, draw.choice((0.5, 1.0, 1.5)), 0.9, f"{what} {name}")
 
 
 def models(scenario: Scenario) -> list[Course]:

@@ -1,7 +1,8 @@
 """The processes of jobs in a virtual world: a model of what ranks do and report (`benchmarks.rank`, `malleable`).
 
 A rank starts, joins its leader, computes in iterations, and applies changes of members and of CPUs between two
-iterations. The work of a job is divided as by its program. A rank that is stopped, or holds no CPU, stops its job.
+iterations. The work of a job is divided as by its program. A rank that holds no CPU, or that its agent has stopped,
+stops its job. A rank that was stopped from outside is late, and catches up: its deadlines stay where they were.
 """
 
 from __future__ import annotations
@@ -73,7 +74,11 @@ class JobModel:
 
     def _computes(self) -> bool:
         ranks = [self.joined.get(name) for name in self.members]
-        return self.started and not self.ended and all(rank is not None and rank.computes for rank in ranks)
+        return self.started and not self.ended and all(rank is not None and rank.progresses for rank in ranks)
+
+    def _stopped(self) -> bool:
+        """Return whether a member is stopped, so that the present iteration does not end."""
+        return any(self.joined[name].stopped for name in self.members if name in self.joined)
 
     def update(self) -> None:
         """Count the work so far, and schedule the end of the rest. Call it after each change."""
@@ -88,7 +93,7 @@ class JobModel:
             self.world.after((1 - self.done) * self._lasts, lambda: self._complete(version))
 
     def _complete(self, version: int) -> None:
-        if version != self._version or self.ended:
+        if version != self._version or self.ended or self._stopped():  # a rank that continues calls `update`
             return
         self.update()
         self.done, self.ended = 1.0, True
@@ -115,9 +120,9 @@ class JobModel:
         self.leader.later(self.leader.grain() + self.leader.times.resize_s, self.apply)
 
     def apply(self) -> None:
-        """Apply the pending change of members, unless a new member has not joined."""
+        """Apply the pending change of members, unless a new member has not joined, or a member is stopped."""
         request = self.pending
-        if request is None or not self.started or self.ended:
+        if request is None or not self.started or self.ended or self._stopped():
             return
         if not all(name in self.joined for name in request["members"]):
             return
@@ -159,6 +164,8 @@ class Handle(RankProcess):
 
     def signal(self, number: int) -> None:
         """Send a signal to the rank."""
+        if number in (signal.SIGSTOP, signal.SIGCONT):
+            self._rank.held = number == signal.SIGSTOP
         self._rank.signal(number)
 
     def units_done(self) -> int:
@@ -174,6 +181,7 @@ class VirtualRank:
         cpus: the CPUs that it holds.
         over: whether its process has ended.
         stopped: whether it is stopped by a signal.
+        held: whether its agent has stopped it. Its clock leaves out this time.
         released: whether its leader has released it.
         stubborn: signals that it ignores (a fault).
         cpu_s: its CPU time, s.
@@ -187,7 +195,7 @@ class VirtualRank:
         ours, self.control = self.world.connection(agent.process, self.process, 2e-5)
         self.handle = Handle(self, _Control(self, ours.fd))
         self.cpus: tuple[int, ...] = ()
-        self.over = self.stopped = self.released = self.finished = False
+        self.over = self.stopped = self.held = self.released = self.finished = False
         self.stubborn: set[int] = set()
         self.cpu_s = 0.0
         self.job: JobModel | None = None
@@ -205,6 +213,11 @@ class VirtualRank:
     def computes(self) -> bool:
         """Whether the rank can compute."""
         return bool(self.cpus) and not self.stopped and not self.over and self.agent.alive
+
+    @property
+    def progresses(self) -> bool:
+        """Whether the work of the rank proceeds as planned. A rank that was stopped from outside catches up."""
+        return bool(self.cpus) and not self.held and not self.over and self.agent.alive
 
     def clock(self) -> float:
         """Return the time that the rank reports: the monotonic time of its node."""
@@ -374,6 +387,8 @@ class VirtualRank:
         self.stopped = stopped
         if self.job is not None:
             self.job.update()
+            if not stopped:
+                self.job.apply()
         self.agent.changed(self.process.pid, STOPPED if stopped else CONTINUED)
 
 
