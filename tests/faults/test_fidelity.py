@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +14,12 @@ from courses import Course, differences
 from patience import patience, slowness
 from real import KINDS, replay_all, slowed
 from tracebed.testing.virtual.faults import CONTROLLER_FAULTS, Fault
-from tracebed.testing.virtual.scenario import JobSpec, Outcome, Scenario, carry_out
+from tracebed.testing.virtual.scenario import POLICIES, JobSpec, Outcome, Scenario, carry_out
 
-POLICIES = ("easy", "fcfs", "min", "sd", "pref", "avg", "conservative", "firstfit", "keep-pref")
 STRUCK = ("launched", "resize", "effect", "submit", "end", "start", "up")
 """The kinds of entries upon which a fault strikes."""
+ONLY = {"kill_rank": ("launched",), "stop_rank": ("launched",), "disk_full": ("start",)}
+"""Those of faults that need a rank that runs, or an entry that follows soon and cannot be written."""
 VARIANTS = ((1.0, 0), (0.4, 1), (1.0, 2), (3.0, 3))
 """Factors of all times but those of tracebed, and seeds: what differs between them is concurrent."""
 
@@ -50,16 +53,21 @@ def drawn(seed: int) -> Scenario:
 
 
 def _fault(kind: str, scenario: Scenario, draw: random.Random) -> Fault:
-    """Return a fault that strikes upon an event after the earlier faults, on a node that has a job then."""
+    """Return a fault that strikes after the earlier ones upon an event, at a node that has to do with it and is up."""
     before, names = course(scenario), [fault.after for fault in scenario.faults]
-    events = [event for event in before.rounds if event[0] in STRUCK[: 3 if kind.endswith("rank") else None]]
-    first = max((n for n, event in enumerate(events) if " ".join(event[:2]) in names), default=-1) + 1
-    what, name, number = draw.choice(events[first:])
-    held = next((nodes for event, nodes in before.details.items() if event[:2] == ("start", name)), ["v1"])
-    node = draw.choice([name] if what == "up" else held) if kind not in CONTROLLER_FAULTS else ""
-    earlier = list(before.rounds)[: list(before.rounds).index((what, name, number))]
-    downs = sum((event[:2] == ("down", node)) - (event[:2] == ("up", node)) for event in earlier)
-    return Fault(kind if not downs else "kill", 0.0, "" if downs else node, draw.choice((0.5, 1.0, 1.5)), 0.9, f"{what} {name}")
+    events = [*before.rounds]
+    first = max((index for index, event in enumerate(events) if " ".join(event[:2]) in names), default=-1) + 1
+    candidates = [event for event in events[first:] if event[0] in ONLY.get(kind, STRUCK)]
+    what, name, number = draw.choice(candidates or events[-1:])
+    earlier = events[: events.index((what, name, number)) + 1]
+    down = Counter(node for what, node, _ in earlier if what == "down")
+    down.subtract(node for what, node, _ in earlier if what == "up")
+    held = next((nodes for event, nodes in before.details.items() if event[:2] == ("start", name)), [name])
+    up = [node for node in held if node.startswith("v") and not down[node]]
+    if kind not in CONTROLLER_FAULTS and not up:
+        kind = "kill"
+    node = "" if kind in CONTROLLER_FAULTS else draw.choice(up)
+    return Fault(kind, 0.0, node, draw.choice((0.5, 1.0, 1.5)), 0.9, f"{what} {name}")
 
 
 def models(scenario: Scenario) -> list[Course]:
@@ -67,7 +75,6 @@ def models(scenario: Scenario) -> list[Course]:
     return [course(slowed(scenario, factor, seed)) for factor, seed in VARIANTS]
 
 
-def is_determined(scenario: Scenario) -> bool:
-    """Return whether a scenario has one outcome, whatever the speed of the machine."""
-    first, *others = courses = models(scenario)
-    return not any(next(differences(other, courses), None) for other in others)
+def is_determined(courses: Sequence[Course]) -> bool:
+    """Return whether the courses of a scenario have one outcome, whatever the speed of the machine."""
+    return not any(next(differences(other, courses), None) for other in courses[1:])

@@ -27,15 +27,15 @@ STOPPED, CONTINUED = 0x137F, 0xFFFF
 
 
 class Times(NamedTuple):
-    """The times of processes, s: medians of measured distributions (docs/explanation/virtual.md)."""
+    """The times of processes, s: medians that `tests/benchmarks/scale/rank_times.py` measures on emulated nodes."""
 
-    launch_s: float = 0.02
+    launch_s: float = 0.012
     """From the fork of a rank until it listens or joins."""
-    join_s: float = 0.004
+    join_s: float = 0.012
     """Connection of a follower to its leader."""
-    exit_s: float = 0.004
+    exit_s: float = 0.002
     """From the last message of a rank until its process has ended."""
-    resize_s: float = 0.003
+    resize_s: float = 0.0009
     """Application of a change of members."""
     grain_s: float = 0.05
     """An iteration."""
@@ -57,7 +57,7 @@ class JobModel:
         self.members = list(leader.launch.members)
         self.joined: dict[str, VirtualRank] = {}
         self.done = self.work_s = 0.0
-        self.started = self.ended = False
+        self.started = self.ended = self._changing = False
         self.pending: dict[str, Any] | None = None
         self._since: float | None = None
         self._lasts = 0.0
@@ -112,19 +112,34 @@ class JobModel:
             self.started = True
             self.leader.send("started", begun=self.leader.clock())
             self.update()
-        self.apply()
+        self.leader.later(self.leader.grain(), self.apply)
 
     def resize(self, request: dict[str, Any]) -> None:
-        """Accept a change of members."""
-        self.pending = {**request, "decided": self.leader.clock()}
-        self.leader.later(self.leader.grain() + self.leader.times.resize_s, self.apply)
+        """Accept a change of members, which the leader sees at the end of the present iteration."""
+        self.pending = dict(request)
+        self.leader.later(self.leader.grain(), self._decide)
+
+    def _decide(self) -> None:
+        if self.pending is not None:
+            self.pending["decided"] = self.leader.clock()
+            self.apply()
 
     def apply(self) -> None:
-        """Apply the pending change of members, unless a new member has not joined, or a member is stopped."""
+        """Begin the pending change of members, unless a new member has not joined, or a member is stopped."""
+        if self._can_change() and not self._changing:
+            self._changing = True
+            self.leader.later(self.leader.times.resize_s, self._change)
+
+    def _can_change(self) -> bool:
         request = self.pending
-        if request is None or not self.started or self.ended or self._stopped():
-            return
-        if not all(name in self.joined for name in request["members"]):
+        if request is None or "decided" not in request or not self.started or self.ended or self.leader.finished:
+            return False
+        return not self._stopped() and all(name in self.joined for name in request["members"])
+
+    def _change(self) -> None:
+        """Apply the pending change of members."""
+        self._changing, request = False, self.pending
+        if request is None or not self._can_change():
             return
         self.update()
         self.pending = None
