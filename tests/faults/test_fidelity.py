@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from courses import Course, differences
 from patience import patience, slowness
-from real import KINDS, replay_all, slowed
+from real_faults import KINDS, Story, replay_all, slowed
 from tracebed.testing.virtual.faults import CONTROLLER_FAULTS, Fault
 from tracebed.testing.virtual.scenario import POLICIES, JobSpec, Outcome, Scenario, carry_out
 
@@ -78,3 +79,94 @@ def models(scenario: Scenario) -> list[Course]:
 def is_determined(courses: Sequence[Course]) -> bool:
     """Return whether the courses of a scenario have one outcome, whatever the speed of the machine."""
     return not any(next(differences(other, courses), None) for other in courses[1:])
+
+
+SEEDS = ()
+"""The seeds of the scenarios: those that have one outcome, among them at least three of each kind of fault."""
+
+
+@pytest.mark.slow
+def test_fifty_scenarios_have_the_same_outcome_virtually_and_on_real_processes(tmp_path: Path) -> None:
+    scenarios = [drawn(seed) for seed in SEEDS]
+    real = [slowed(scenario, slowness()) for scenario in scenarios]
+    with ThreadPoolExecutor(1) as pool:
+        replayed = pool.submit(replay_all, real, tmp_path, patience(600))
+        virtual = [models(scenario) for scenario in scenarios]
+        folders = replayed.result()
+    found = {}
+    for scenario, courses, folder in zip(scenarios, virtual, folders, strict=True):
+        texts = [*differences(Course.of(folder / "run"), courses)]
+        texts += [] if is_determined(courses) else ["the virtual outcome depends on the speed: draw another scenario"]
+        if (struck := Story(scenario, folder).struck) < len(scenario.faults):
+            texts.append(f"only {struck} faults have struck")
+        if texts:
+            found[scenario.seed] = (scenario.faults, texts[:8], (folder / "errors").read_text()[-500:])
+    assert found == {}
+
+
+@pytest.mark.slow
+def test_the_scenarios_contain_each_fault_and_each_policy() -> None:
+    scenarios = [drawn(seed) for seed in SEEDS]
+    kinds = Counter(fault.kind for scenario in scenarios for fault in scenario.faults)
+    assert len(scenarios) == 50
+    assert set(kinds) == set(KINDS) and min(kinds.values()) >= 3
+    assert {scenario.policy for scenario in scenarios} == set(POLICIES)
+
+
+A, B, C = ("start", "j1", 0), ("end", "j2", 0), ("up", "v1", 0)
+
+
+def made(*rounds: int, state: str = "completed") -> Course:
+    """Return a course of three events in these rounds."""
+    return Course({"j2": (state, 0)}, dict(zip((A, B, C), rounds, strict=False)), {B: state})
+
+
+def test_events_are_concurrent_unless_all_models_have_them_in_one_order() -> None:
+    both = [made(1, 2, 3), made(1, 3, 2)]
+    assert [*differences(made(1, 3, 2), both)] == []
+    assert [*differences(made(2, 2, 2), both)] == []
+    assert [*differences(made(2, 1, 3), both)] == ["order: end j2 0 before start j1 0"]
+
+
+def test_other_states_and_other_events_are_differences() -> None:
+    assert [*differences(made(1, 2, 3, state="failed"), [made(1, 2, 3)])] == [
+        "job j2: ('failed', 0), not ('completed', 0)",
+        "entry ('end', 'j2', 0): failed, not completed",
+    ]
+    assert [*differences(made(1, 2), [made(1, 2, 3)])] == ["missing: up v1 0"]
+    assert [*differences(made(1, 2, 3), [made(1, 2)])] == ["only here: up v1 0"]
+
+
+TWO = (JobSpec(20.0, 200.0, 600.0, 1, 1, 1), JobSpec(40.0, 300.0, 600.0, 2, 2, 2))
+
+
+def test_a_fault_strikes_upon_an_entry_of_the_journal_once_the_fault_before_it_has_struck() -> None:
+    kill = Fault("kill", 0.0, "", 0.5, 0.9, "end j1")
+    faults = (kill, Fault("kill_agent", 0.0, "v2", 0.0, 0.9, "launched j2"))
+    outcomes = []
+    for order in (faults, faults[::-1]):
+        jobs = course(Scenario(3, "easy", nodes=3, jobs=TWO, faults=order)).jobs
+        outcomes.append([restarts for _, restarts in jobs.values()])
+    assert outcomes == [[0, 0], [0, 1]]  # the entry `launched j2` is before the entry `end j1`
+
+
+def ends(*faults: Fault) -> list[float]:
+    """Return the ends of the two jobs."""
+    found: list[float] = []
+
+    def keep(outcome: Outcome) -> None:
+        assert outcome.run is not None
+        found.extend(outcome.run.jobs["end"])
+
+    carry_out(Scenario(3, "easy", nodes=3, jobs=TWO, faults=faults), keep)
+    return found
+
+
+def test_a_virtual_rank_that_is_stopped_from_outside_catches_up() -> None:
+    """The deadlines of real ranks are absolute, so a stop in the midst of a job does not move its end."""
+    usual = ends()
+    stopped = Fault("stop_rank", 0.0, "v2", 1.0, 0.9, "launched j2")
+    assert ends(stopped) == pytest.approx(usual, abs=10.0)
+    late = ends(stopped._replace(seconds=5.0))
+    assert late[0] == pytest.approx(usual[0], abs=10.0)
+    assert late[1] > usual[1] + 150.0
