@@ -18,6 +18,9 @@ KINDS = ("submit", "launched", "effect", "requeue", "down", "up", "cancel", "rej
 """The kinds of entries that are compared. Not among them is `kill`, the message to end the ranks that are left: who
 notices the loss of a node first, the leader of a job or the controller, decides whether it is needed."""
 
+APART_S = 10.0
+"""Time between two events of different jobs or nodes that are not concurrent, trace s: 0.1 s at a speed of 100."""
+
 Event = tuple[str, str, int]
 """Kind of an entry of the journal, its job or node, and the number of entries of both before it."""
 
@@ -27,18 +30,18 @@ class Course(NamedTuple):
 
     Attributes:
         jobs: job -> state and restarts; empty if there is no run.
-        rounds: event -> round of the scheduler.
+        rounds: event -> round of the scheduler, and its time, trace s.
         details: event -> its nodes, state or reason.
     """
 
     jobs: dict[str, tuple[str, int]]
-    rounds: dict[Event, int]
+    rounds: dict[Event, tuple[int, float]]
     details: dict[Event, Any]
 
     @classmethod
     def of(cls, folder: Path) -> Course:
         """Return the course of a replay to `folder`, or of one that has not become a run there."""
-        jobs, rounds, details = {}, dict[Event, int](), dict[Event, Any]()
+        jobs, rounds, details = {}, dict[Event, tuple[int, float]](), dict[Event, Any]()
         left = [folder] if folder.exists() else working_folders(folder)
         path = left[-1] / JOURNAL if left else None
         if folder.exists():
@@ -51,30 +54,38 @@ class Course(NamedTuple):
                 key = (entry.kind, entry.job or entry.node or "")
                 event = (*key, numbers[key])
                 numbers[key] += 1
-                rounds[event] = entry.round
+                rounds[event] = entry.round, entry.time
                 if entry.kind in DETAILS:
                     details[event] = entry.data[DETAILS[entry.kind]]
         return cls(jobs, rounds, details)
 
-    @property
-    def order(self) -> set[tuple[Event, Event]]:
-        """The pairs of events in different rounds, the earlier one first. The events of a round are a set."""
-        pairs = combinations(self.rounds, 2)
-        return {(a, b) if self.rounds[a] < self.rounds[b] else (b, a) for a, b in pairs if self.rounds[a] != self.rounds[b]}
+    def order(self, apart_s: float = 0.0) -> set[tuple[Event, Event]]:
+        """Return the pairs of events in different rounds, the earlier one first. The events of a round are a set.
+
+        Args:
+            apart_s: least time between two events of different jobs or nodes, trace s.
+        """
+        found = set()
+        for pair in combinations(self.rounds, 2):
+            (one, begun, first), (other, ended, second) = sorted((*self.rounds[event], event) for event in pair)
+            if one < other and (first[1] == second[1] or ended - begun >= apart_s):
+                found.add((first, second))
+        return found
 
 
 def differences(course: Course, models: Sequence[Course]) -> Iterator[str]:
     """Yield in what a replay differs from others of the same scenario.
 
-    Two events are concurrent unless one is before the other in all `models`.
+    Two events are concurrent unless one is before the other in all `models`, by `APART_S` if they are of different jobs
+    or nodes.
     """
     model = models[0]
     yield from _unequal("job", course.jobs, model.jobs)
     for event in sorted(course.rounds.keys() ^ model.rounds.keys()):
         yield f"{'only here' if event in course.rounds else 'missing'}: {' '.join(map(str, event))}"
     yield from _unequal("entry", course.details, model.details)
-    ordered = set.intersection(*(other.order for other in models))
-    for first, second in sorted(ordered & {(second, first) for first, second in course.order}):
+    ordered = set.intersection(*(other.order(APART_S) for other in models))
+    for first, second in sorted(ordered & {(second, first) for first, second in course.order()}):
         yield f"order: {' '.join(map(str, second))} before {' '.join(map(str, first))}"
 
 

@@ -191,7 +191,9 @@ class Story(NamedTuple):
         os.dup2(errors, 1)
         if struck:
             time.sleep(scenario.faults[struck - 1].seconds)
-        striker = Striker(scenario.faults[struck:], functools.partial(os.write, os.open(self.folder / "struck", 0o2101), b"x"))
+        striker = Striker(
+            scenario.faults[struck:], functools.partial(os.write, os.open(self.folder / "struck", 0o2101), b"x")
+        )
         striker.arm()
         nodes = tuple(Node(f"v{number}", CORES, emulated=True) for number in range(1, scenario.nodes + 1))
         inventory = Inventory("real", AGENTS, nodes, heartbeat_s=HEARTBEAT_S)

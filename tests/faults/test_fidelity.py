@@ -117,8 +117,9 @@ A, B, C = ("start", "j1", 0), ("end", "j2", 0), ("up", "v1", 0)
 
 
 def made(*rounds: int, state: str = "completed") -> Course:
-    """Return a course of three events in these rounds."""
-    return Course({"j2": (state, 0)}, dict(zip((A, B, C), rounds, strict=False)), {B: state})
+    """Return a course of three events in these rounds, 20 s apart."""
+    times = [(number, 20.0 * number) for number in rounds]
+    return Course({"j2": (state, 0)}, dict(zip((A, B, C), times, strict=False)), {B: state})
 
 
 def test_events_are_concurrent_unless_all_models_have_them_in_one_order() -> None:
@@ -126,6 +127,13 @@ def test_events_are_concurrent_unless_all_models_have_them_in_one_order() -> Non
     assert [*differences(made(1, 3, 2), both)] == []
     assert [*differences(made(2, 2, 2), both)] == []
     assert [*differences(made(2, 1, 3), both)] == ["order: end j2 0 before start j1 0"]
+    near = Course({}, {A: (1, 20.0), B: (2, 29.0)}, {})
+    assert [*differences(Course({}, {A: (2, 29.0), B: (1, 20.0)}, {}), [near])] == []
+    later = ("end", "j1", 0)
+    near = Course({}, {A: (1, 20.0), later: (2, 29.0)}, {})
+    assert [*differences(Course({}, {A: (2, 29.0), later: (1, 20.0)}, {}), [near])] == [
+        "order: end j1 0 before start j1 0"
+    ]
 
 
 def test_other_states_and_other_events_are_differences() -> None:

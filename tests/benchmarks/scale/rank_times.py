@@ -14,6 +14,7 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+import click
 import numpy as np
 import pandas as pd
 
@@ -90,12 +91,12 @@ def main() -> None:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         columns = {provider: measure(provider, chosen.jobs, Path(name)) for provider in ("local", "virtual")}
-    print(f"{'ms':16} {'provider':8} {'number':>6} {'5 %':>8} {'median':>8} {'95 %':>8}   constant")
+    click.echo(f"{'ms':16} {'provider':8} {'number':>6} {'5 %':>8} {'median':>8} {'95 %':>8}   constant")
     for what in ("launch_s", "launch and join", "exit_s", "resize_s", "expand"):
         for provider, found in columns.items():
             low, median, high = 1000 * np.quantile(found[what], (0.05, 0.5, 0.95))
             constant = f"{1000 * getattr(Times(), what):g}" if what in Times._fields else ""
-            print(f"{what:16} {provider:8} {len(found[what]):6} {low:8.2f} {median:8.2f} {high:8.2f}   {constant}")
+            click.echo(f"{what:16} {provider:8} {len(found[what]):6} {low:8.2f} {median:8.2f} {high:8.2f}   {constant}")
 
 
 if __name__ == "__main__":
