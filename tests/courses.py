@@ -18,8 +18,8 @@ KINDS = ("submit", "launched", "effect", "requeue", "down", "up", "cancel", "rej
 """The kinds of entries that are compared. Not among them is `kill`, the message to end the ranks that are left: who
 notices the loss of a node first, the leader of a job or the controller, decides whether it is needed."""
 
-APART_S = 10.0
-"""Time between two events of different jobs or nodes that are not concurrent, trace s: 0.1 s at a speed of 100."""
+APART_S = 50.0
+"""Time between two events of different jobs or nodes that are not concurrent, trace s: 0.5 s at a speed of 100."""
 
 Event = tuple[str, str, int]
 """Kind of an entry of the journal, its job or node, and the number of entries of both before it."""

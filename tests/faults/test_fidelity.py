@@ -21,7 +21,7 @@ STRUCK = ("launched", "resize", "effect", "submit", "end", "start", "up")
 """The kinds of entries upon which a fault strikes."""
 ONLY = {"kill_rank": ("launched",), "stop_rank": ("launched",), "disk_full": ("start",)}
 """Those of faults that need a rank that runs, or an entry that follows soon and cannot be written."""
-VARIANTS = ((1.0, 0), (0.4, 1), (1.0, 2), (3.0, 3))
+VARIANTS = ((1.0, 0), (0.4, 1), (2.0, 2), (5.0, 3))
 """Factors of all times but those of tracebed, and seeds: what differs between them is concurrent."""
 
 
@@ -83,9 +83,9 @@ def is_determined(courses: Sequence[Course]) -> bool:
 
 # fmt: off
 SEEDS = (
-    14, 21, 39, 41, 50, 52, 54, 59, 64, 65, 68, 88, 100, 101, 102, 105, 107, 108, 109, 110, 111, 112, 113, 114,
-    115, 116, 117, 118, 120, 121, 122, 123, 125, 126, 127, 129, 132, 133, 134, 137, 138, 151, 156, 157, 159,
-    161, 162, 164, 165, 168,
+    14, 39, 50, 52, 54, 59, 64, 65, 68, 88, 100, 101, 102, 105, 107, 108, 109, 110, 111, 112, 113, 114, 115,
+    116, 117, 118, 120, 121, 122, 123, 125, 127, 129, 132, 133, 134, 137, 138, 151, 156, 157, 159, 161, 162,
+    164, 165, 168, 190, 218, 256,
 )
 # fmt: on
 """The seeds of the scenarios: those that have one outcome, among them at least three of each kind of fault."""
@@ -94,7 +94,7 @@ SEEDS = (
 @pytest.mark.slow
 def test_fifty_scenarios_have_the_same_outcome_virtually_and_on_real_processes(tmp_path: Path) -> None:
     scenarios = [drawn(seed) for seed in SEEDS]
-    real = [slowed(scenario, slowness()) for scenario in scenarios]
+    real = [slowed(scenario, min(slowness(), VARIANTS[-1][0])) for scenario in scenarios]
     with ThreadPoolExecutor(1) as pool:
         replayed = pool.submit(replay_all, real, tmp_path, patience(600))
         virtual = [models(scenario) for scenario in scenarios]
@@ -123,8 +123,8 @@ A, B, C = ("start", "j1", 0), ("end", "j2", 0), ("up", "v1", 0)
 
 
 def made(*rounds: int, state: str = "completed") -> Course:
-    """Return a course of three events in these rounds, 20 s apart."""
-    times = [(number, 20.0 * number) for number in rounds]
+    """Return a course of three events in these rounds, 60 s apart."""
+    times = [(number, 60.0 * number) for number in rounds]
     return Course({"j2": (state, 0)}, dict(zip((A, B, C), times, strict=False)), {B: state})
 
 
