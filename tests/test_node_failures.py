@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -80,12 +80,8 @@ def assert_costs_its_jobs(run: Run, policy: str, treatment: str, folder: Path) -
     assert_told(folder, run, policy)
 
 
-@pytest.mark.parametrize("policy", ["pref", "drom-share"])
-@pytest.mark.parametrize("treatment", ["requeue", "fail"])
-def test_an_agent_that_is_killed_costs_its_jobs_and_its_node_returns(
-    tmp_path: Path, policy: str, treatment: str
-) -> None:
-    killed: list[VirtualAgent] = []
+def killing(killed: list[VirtualAgent]) -> Callable[[int], None]:
+    """Return a progress callback that kills the agent of the first node, once, when a job runs there."""
 
     def kill(ended: int) -> None:
         here = world.current()
@@ -94,29 +90,19 @@ def test_an_agent_that_is_killed_costs_its_jobs_and_its_node_returns(
             killed.append(here.nodes["n1"].agents[0])
             killed[0].kill()
 
-    options = replaying(SPEED, on_node_failure=treatment)
-    run = replay(workload(12), virtual(4), policy, tmp_path / "run", **options, on_progress=kill)
-    assert killed
-    assert_costs_its_jobs(run, policy, treatment, tmp_path)
+    return kill
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["pref", "drom-share"])
 @pytest.mark.parametrize("treatment", ["requeue", "fail"])
-def test_a_real_agent_that_is_killed_costs_its_jobs_and_its_node_returns(
+def test_an_agent_that_is_killed_costs_its_jobs_and_its_node_returns(
     tmp_path: Path, policy: str, treatment: str
 ) -> None:
-    options = ("--speed", str(SPEED), "--policy", policy, "--on-node-failure", treatment)
-    case = Case(tmp_path, workload(12), INVENTORY, *options)
-    try:
-        process = case.start(hook=KEEP)
-        case.wait_until(process, count("launched", 2))
-        case.agents()[0].kill()  # the first node has the leader of a job
-        run = case.finish(process)
-        assert_no_rank_ran_twice(tmp_path / "kept" / "spool")
-        assert_costs_its_jobs(run, policy, treatment, tmp_path)
-    finally:
-        case.end()
+    killed: list[VirtualAgent] = []
+    options = replaying(SPEED, on_node_failure=treatment)
+    run = replay(workload(12), virtual(4), policy, tmp_path / "run", **options, on_progress=killing(killed))
+    assert killed
+    assert_costs_its_jobs(run, policy, treatment, tmp_path)
 
 
 @pytest.mark.parametrize("treatment", ["requeue", "fail"])
@@ -467,15 +453,8 @@ def test_a_job_that_is_cancelled_after_it_lost_a_node_does_not_return_to_the_que
     assert run.jobs[["state", "reason", "restarts"]].to_numpy().tolist() == [["cancelled", "incomplete", 0]]
 
 
-@pytest.mark.slow
 def test_a_lost_node_may_abort_the_replay(tmp_path: Path) -> None:
-    case = Case(tmp_path, workload(12), INVENTORY, "--speed", "1", "--policy", "fcfs", "--on-node-failure", "abort")
-    try:
-        process = case.start()
-        case.wait_until(process, count("launched"))
-        case.agents()[0].kill()
-        run = case.finish(process, status=4)
-        assert run.info.interruptions == ["node n1: its agent was killed by SIGKILL (the run so far is kept)"]
-        assert "requeue" not in {entry.kind for entry in entries_of(tmp_path)}
-    finally:
-        case.end()
+    options = replaying(SPEED, on_node_failure="abort")
+    run = replay(workload(12), virtual(4), "fcfs", tmp_path / "run", **options, on_progress=killing([]))
+    assert run.info.interruptions == ["node n1: its agent was killed by SIGKILL (the run so far is kept)"]
+    assert "requeue" not in {entry.kind for entry in entries_of(tmp_path)}

@@ -69,7 +69,10 @@ def test_a_replay_that_is_killed_five_times_loses_only_the_pauses() -> None:
     def keep(outcome: Outcome) -> None:
         assert outcome.run is not None
         outcomes.append(outcome.run.jobs)
-        assert outcome.kills == len(outcome.scenario.faults) == len(outcome.run.info.pauses)
+        pauses, faults = outcome.run.info.pauses, outcome.scenario.faults
+        assert outcome.kills == len(faults) == len(pauses)
+        assert all(pause["wall_s"] >= 2.0 and pause["lost"] == 0 for pause in pauses)
+        assert ("pauses" in {cause["signal"] for cause in outcome.run.info.health["causes"]}) == bool(faults)
 
     for drawn in (faults, ()):
         carry_out(Scenario(7, nodes=4, jobs=EIGHT, faults=drawn), keep)
@@ -79,6 +82,22 @@ def test_a_replay_that_is_killed_five_times_loses_only_the_pauses() -> None:
     # A start and an end are late by the time in which no controller ran, of which the pauses leave out all but the time
     # until the agents notice. At speed 100, that is some trace seconds.
     assert (killed["end"] - never["end"]).abs().max() < 60.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["pref", "sd", "easy"])
+def test_a_replay_may_be_killed_at_any_call(policy: str) -> None:
+    """At every seventh call, from the start of the agents to their end. The first two kills come 40 calls apart."""
+    jobs = tuple(JobSpec(20.0 + 30.0 * number, 60.0, 120.0, 1 + number % 2, 1, 3) for number in range(3))
+    scenario, calls = Scenario(9, policy, nodes=3, jobs=jobs), list[int]()
+    carry_out(scenario, lambda outcome: calls.append(outcome.world.calls))
+    assert calls[0] > 200
+    found = {}
+    for call in range(3, calls[0], 7):
+        kills = tuple(Fault("kill", at, "", 1.0, 0.9) for at in (call, call + 40))
+        if texts := violations(replace(scenario, faults=kills)):
+            found[call] = texts
+    assert found == {}
 
 
 def test_a_finding_is_shrunk_to_the_fault_and_the_job_that_matter(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,8 @@ class Fault(NamedTuple):
         node: name of the node; empty for a fault of the controller.
         seconds: its duration, or the size of a step of a clock, s.
         draw: a number from 0 to 1 from which the fault derives its details.
+        after: the journal entry upon which it strikes, in place of `at`: its kind, and its job or node (`launched j2`).
+            Such faults strike in their order, each upon the first entry after the fault before it.
     """
 
     kind: str
@@ -38,6 +40,7 @@ class Fault(NamedTuple):
     node: str = ""
     seconds: float = 0.0
     draw: float = 0.0
+    after: str = ""
 
 
 OUTAGES_S = (60.0, 43_200.0)
@@ -272,13 +275,14 @@ HARMLESS = ("slow_network", "send_twice", "drift")
 
 
 def arm(world: VirtualWorld, faults: tuple[Fault, ...]) -> None:
-    """Schedule the faults of nodes."""
+    """Schedule the faults of nodes that strike at a time."""
     for fault in faults:
-        if fault.kind in NODE_FAULTS:
-            world.after(fault.at, lambda fault=fault: _strike(world, fault))  # type: ignore[misc]
+        if fault.kind in NODE_FAULTS and not fault.after:
+            world.after(fault.at, lambda fault=fault: strike(world, fault))  # type: ignore[misc]
 
 
-def _strike(world: VirtualWorld, fault: Fault) -> None:
+def strike(world: VirtualWorld, fault: Fault) -> None:
+    """Let a fault of a node happen now."""
     node = world.nodes.get(fault.node)
     if node is not None:
         world.observe("fault", fault)

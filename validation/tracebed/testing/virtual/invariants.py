@@ -23,7 +23,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.testing.virtual.faults import CONTROLLER_FAULTS, NODE_FAULTS, is_harmless
 from tracebed.testing.virtual.ranks import VirtualRank
-from tracebed.testing.virtual.scenario import SPEED, Outcome
+from tracebed.testing.virtual.scenario import Outcome
 
 LEFT_S = 600.0
 """Time after which the agents and ranks that a controller has left alone must have ended, s."""
@@ -163,11 +163,11 @@ def _ends(outcome: Outcome, run: Run, facts: Mapping[str, Any]) -> Iterator[str]
         if len(ends) > 1 + restarts and not scenario.has(*_DAMAGING):  # the journal may lack the first end
             yield f"ends: job {job} has completed {len(ends)} times, with {restarts} restarts"
         if state == "completed" and ends and exact:
-            late = zero + end / SPEED - ends[-1]
+            late = zero + end / scenario.speed - ends[-1]
             if not -1e-3 <= late <= LATE_S:
                 yield f"ends: job {job} ended {late:.3f} s after its last leader"
         if state == "completed" and ends and measured:
-            run_time = (end - launched) / SPEED
+            run_time = (end - launched) / scenario.speed
             if abs(run_time - computed[job]) > LATE_S:
                 yield f"ends: job {job} ran for {run_time:.3f} s in the run, but computed for {computed[job]:.3f} s"
 

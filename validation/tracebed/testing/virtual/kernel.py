@@ -164,6 +164,7 @@ class VirtualWorld(Descriptors, World):
         controller: the process of the controller.
         calls: number of calls by the controller so far at which it can be killed or interrupted.
         on_call: called at each of them with their number; it may raise Killed or another exception.
+        on_entry: called for each entry of the journal when it has been written, with its kind, and its job or node.
         wall_steps: sum of the steps of the wall clock, s.
         ends_at: virtual time at which the simulation must have ended, s.
         full_until: virtual time until which the disk of the controller is full, s.
@@ -189,6 +190,7 @@ class VirtualWorld(Descriptors, World):
         self.on_call: Callable[[int], None] | None = None
         self.incidents: list[tuple[float, str]] = []
         self._signals: list[Call] = []
+        self.on_entry: Callable[[str, str], None] | None = None
         self.wall_steps = 0.0
         self.full_until = 0.0
         self.ends_at = math.inf
@@ -276,7 +278,7 @@ class VirtualWorld(Descriptors, World):
         Args:
             silent: whether the other ends of its connections hear nothing, as after a power failure.
         """
-        self.controller.alive, self.on_call = False, None
+        self.controller.alive, self.on_call, self.on_entry = False, None, None
         self.close_all(silent=silent)
         for thread in self.threads:
             thread.wake()
@@ -291,7 +293,7 @@ class VirtualWorld(Descriptors, World):
     def restart_controller(self) -> None:
         """Start another controller on the same machine."""
         self.controller = self.process = self.new_process(self.controller.offset_s)
-        self.thread, self.on_call = None, None
+        self.thread, self.on_call, self.on_entry = None, None, None
 
     def reboot(self) -> None:
         """Restart the machine of the controller: the monotonic clock begins again."""
@@ -365,7 +367,7 @@ class VirtualWorld(Descriptors, World):
         """Open a database whose transactions are calls at which the controller can be killed."""
         connection = sqlite3.connect(path, isolation_level=None, factory=_Connection, check_same_thread=False)
         assert isinstance(connection, _Connection)
-        connection.before = self._before_write
+        connection.before, connection.after = self._before_write, self._after_write
         return connection
 
     def _before_write(self) -> None:
@@ -373,6 +375,11 @@ class VirtualWorld(Descriptors, World):
         if self.full:
             self.was_full = True
             raise sqlite3.OperationalError("database or disk is full")
+
+    def _after_write(self, rows: list[Any]) -> None:
+        for _, _, _, kind, job, node, *_ in rows:
+            if kind is not None and self.on_entry is not None:  # a fact has no kind
+                self.on_entry(kind, job or node or "")
 
     @property
     def full(self) -> bool:
@@ -386,11 +393,20 @@ class VirtualWorld(Descriptors, World):
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that calls `before` around each transaction."""
+    """A connection that calls `before` around each transaction, and `after` with the rows of a committed one."""
 
     before: Call
+    after: Callable[[list[Any]], None]
+    _rows: list[Any]
 
     def execute(self, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
         if sql in ("BEGIN", "COMMIT"):
             self.before()
-        return super().execute(sql, parameters)
+        cursor = super().execute(sql, parameters)
+        if sql == "COMMIT":
+            self.after(self._rows)
+        return cursor
+
+    def executemany(self, sql: str, parameters: Any) -> sqlite3.Cursor:
+        self._rows = list(parameters)
+        return super().executemany(sql, self._rows)

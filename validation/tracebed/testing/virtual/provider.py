@@ -12,6 +12,7 @@ from pydantic import Field
 
 from tracebed import world
 from tracebed.errors import InputError, TestbedError
+from tracebed.orchestrator.testbeds import local
 from tracebed.orchestrator.testbeds.agent.attaching import ABSENT
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
 from tracebed.orchestrator.testbeds.settings import ProviderSettings
@@ -68,7 +69,8 @@ class VirtualChannel:
 
     def exit_reason(self) -> str:
         """Return how the command ended."""
-        world.sleep(END_S)
+        closed = self._agent is not None and self._agent.alive and self._node.up and self._attached is None
+        world.sleep(local.END_S if closed else END_S)
         if self._agent is None:
             return f"ended with status 1: {ABSENT} {self._attached}"
         status = self.poll()

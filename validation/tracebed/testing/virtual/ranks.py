@@ -1,7 +1,8 @@
 """The processes of jobs in a virtual world: a model of what ranks do and report (`benchmarks.rank`, `malleable`).
 
 A rank starts, joins its leader, computes in iterations, and applies changes of members and of CPUs between two
-iterations. The work of a job is divided as by its program. A rank that is stopped, or holds no CPU, stops its job.
+iterations. The work of a job is divided as by its program. A rank that holds no CPU, or that its agent has stopped,
+stops its job. A rank that was stopped from outside is late, and catches up: its deadlines stay where they were.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ STOPPED, CONTINUED = 0x137F, 0xFFFF
 
 
 class Times(NamedTuple):
-    """The times of processes, s: medians of measured distributions (docs/explanation/virtual.md)."""
+    """The times of processes, s: medians that `tests/benchmarks/scale/rank_times.py` measures on emulated nodes."""
 
-    launch_s: float = 0.02
+    launch_s: float = 0.012
     """From the fork of a rank until it listens or joins."""
-    join_s: float = 0.004
+    join_s: float = 0.012
     """Connection of a follower to its leader."""
-    exit_s: float = 0.004
+    exit_s: float = 0.002
     """From the last message of a rank until its process has ended."""
-    resize_s: float = 0.003
+    resize_s: float = 0.0009
     """Application of a change of members."""
     grain_s: float = 0.05
     """An iteration."""
@@ -83,7 +84,7 @@ class JobModel:
         self.members = list(leader.launch.members)
         self.joined: dict[str, VirtualRank] = {}
         self.done = self.work_s = 0.0
-        self.started = self.ended = False
+        self.started = self.ended = self._changing = False
         self.pending: dict[str, Any] | None = None
         self._since: float | None = None
         self._lasts = 0.0
@@ -102,7 +103,11 @@ class JobModel:
         if not self.started or self.ended:
             return False
         ranks = map(self.joined.get, self.members)
-        return all(rank is not None and rank.computes for rank in ranks)
+        return all(rank is not None and rank.progresses for rank in ranks)
+
+    def _stopped(self) -> bool:
+        """Return whether a member is stopped, so that the present iteration does not end."""
+        return any(self.joined[name].stopped for name in self.members if name in self.joined)
 
     def update(self) -> None:
         """Count the work so far, and schedule the end of the rest. Call it after each change."""
@@ -117,7 +122,7 @@ class JobModel:
             self.world.after((1 - self.done) * self._lasts, lambda: self._complete(version))
 
     def _complete(self, version: int) -> None:
-        if version != self._version or self.ended:
+        if version != self._version or self.ended or self._stopped():  # a rank that continues calls `update`
             return
         self.update()
         self.done, self.ended = 1.0, True
@@ -136,19 +141,34 @@ class JobModel:
             self.started = True
             self.leader.send("started", begun=self.leader.clock())
             self.update()
-        self.apply()
+        self.leader.later(self.leader.grain(), self.apply)
 
     def resize(self, request: dict[str, Any]) -> None:
-        """Accept a change of members."""
-        self.pending = {**request, "decided": self.leader.clock()}
-        self.leader.later(self.leader.grain() + self.leader.times.resize_s, self.apply)
+        """Accept a change of members, which the leader sees at the end of the present iteration."""
+        self.pending = dict(request)
+        self.leader.later(self.leader.grain(), self._decide)
+
+    def _decide(self) -> None:
+        if self.pending is not None:
+            self.pending["decided"] = self.leader.clock()
+            self.apply()
 
     def apply(self) -> None:
-        """Apply the pending change of members, unless a new member has not joined."""
+        """Begin the pending change of members, unless a new member has not joined, or a member is stopped."""
+        if self._can_change() and not self._changing:
+            self._changing = True
+            self.leader.later(self.leader.times.resize_s, self._change)
+
+    def _can_change(self) -> bool:
         request = self.pending
-        if request is None or not self.started or self.ended:
-            return
-        if not all(name in self.joined for name in request["members"]):
+        if request is None or "decided" not in request or not self.started or self.ended or self.leader.finished:
+            return False
+        return not self._stopped() and all(name in self.joined for name in request["members"])
+
+    def _change(self) -> None:
+        """Apply the pending change of members."""
+        self._changing, request = False, self.pending
+        if request is None or not self._can_change():
             return
         self.update()
         self.pending = None
@@ -190,6 +210,8 @@ class Handle(RankProcess):
 
     def signal(self, number: int) -> None:
         """Send a signal to the rank."""
+        if number in (signal.SIGSTOP, signal.SIGCONT):
+            self._rank.held = number == signal.SIGSTOP
         self._rank.signal(number)
 
     def units_done(self) -> int:
@@ -205,6 +227,7 @@ class VirtualRank:
         cpus: the CPUs that it holds.
         over: whether its process has ended.
         stopped: whether it is stopped by a signal.
+        held: whether its agent has stopped it. Its clock leaves out this time.
         released: whether its leader has released it.
         stubborn: signals that it ignores (a fault).
         cpu_s: its CPU time, s.
@@ -218,7 +241,7 @@ class VirtualRank:
         ours, self.control = self.world.connection(agent.process, self.process, 2e-5)
         self.handle = Handle(self, _Control(self, ours.fd))
         self.cpus: tuple[int, ...] = ()
-        self.over = self.stopped = self.released = self.finished = False
+        self.over = self.stopped = self.held = self.released = self.finished = False
         self.stubborn: set[int] = set()
         self.cpu_s = 0.0
         self.job: JobModel | None = None
@@ -236,6 +259,11 @@ class VirtualRank:
     def computes(self) -> bool:
         """Whether the rank can compute."""
         return bool(self.cpus) and not self.stopped and not self.over and self.agent.alive
+
+    @property
+    def progresses(self) -> bool:
+        """Whether the work of the rank proceeds as planned. A rank that was stopped from outside catches up."""
+        return bool(self.cpus) and not self.held and not self.over and self.agent.alive
 
     def clock(self) -> float:
         """Return the time that the rank reports: the monotonic time of its node."""
@@ -408,6 +436,8 @@ class VirtualRank:
         self.stopped = stopped
         if self.job is not None:
             self.job.update()
+            if not stopped:
+                self.job.apply()
         self.agent.changed(self.process.pid, STOPPED if stopped else CONTINUED)
 
 

@@ -23,13 +23,14 @@ from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Group, Inventory, Node
-from tracebed.testing.virtual.faults import CONTROLLER_FAULTS, HARMLESS, NODE_FAULTS, Fault, arm, flip, tear
+from tracebed.testing.virtual.faults import CONTROLLER_FAULTS, HARMLESS, NODE_FAULTS, Fault, arm, flip, strike, tear
 from tracebed.testing.virtual.kernel import Killed, VirtualWorld, never
 from tracebed.testing.virtual.provider import VirtualSettings
 
 JOBS, NODES, CORES, FAULTS = 30, 8, 4, 5
 """The size of a drawn scenario."""
 SPEED = 100.0
+"""Trace seconds per wall second."""
 SIZES = (1, 1, 1, 2, 2, 4, 8)
 """Sizes of jobs, nodes."""
 HEARTBEAT_S = 5.0
@@ -65,6 +66,7 @@ class Scenario:
         nodes: number of nodes.
         jobs: the jobs, by submit time.
         faults: the faults.
+        speed: trace seconds per wall second.
     """
 
     seed: int
@@ -74,6 +76,7 @@ class Scenario:
     nodes: int = NODES
     jobs: tuple[JobSpec, ...] = ()
     faults: tuple[Fault, ...] = ()
+    speed: float = SPEED
 
     @classmethod
     def drawn(cls, seed: int, *, jobs: int = JOBS, nodes: int = NODES, faults: int = FAULTS) -> Scenario:
@@ -136,7 +139,7 @@ class Scenario:
     @cached_property
     def setup(self) -> Setup:
         """The setup."""
-        return Setup.of(self.policy, speed=SPEED, over_limit=self.over_limit)
+        return Setup.of(self.policy, speed=self.speed, over_limit=self.over_limit)
 
     def has(self, *kinds: str) -> bool:
         """Return whether one of its faults is of these kinds."""
@@ -182,14 +185,24 @@ class _Controller:
     def __init__(self, outcome: Outcome) -> None:
         self.outcome, self.world = outcome, outcome.world
         faults = [fault for fault in outcome.scenario.faults if fault.kind in CONTROLLER_FAULTS]
-        self.pending = sorted(faults, key=lambda fault: fault.at)
+        self.pending = sorted((fault for fault in faults if not fault.after), key=lambda fault: fault.at)
+        self.following = [fault for fault in outcome.scenario.faults if fault.after]
         self.died_of: Fault | None = None
         self.signal: int | None = None
         self.full = 0
 
     def arm(self) -> None:
         """Let the faults strike the controller that runs now."""
-        self.world.on_call = self.at
+        self.world.on_call, self.world.on_entry = self.at, self.written
+
+    def written(self, kind: str, name: str) -> None:
+        """Let the next fault that waits for this entry of the journal strike."""
+        if self.following and self.following[0].after == f"{kind} {name}":
+            fault = self.following.pop(0)
+            if fault.kind in NODE_FAULTS:
+                self.world.after(0.0, lambda: strike(self.world, fault))
+            else:
+                self.strike(fault)
 
     def at(self, call: int) -> None:
         """Let the faults that are due strike."""
@@ -197,16 +210,19 @@ class _Controller:
             number, self.signal = self.signal, None
             signal.raise_signal(number)
         while self.pending and call >= self.pending[0].at:
-            fault = self.pending.pop(0)
-            if fault.kind == "terminate":
-                self.signal = signal.SIGTERM
-            elif fault.kind == "disk_full":
-                self.world.full_until = self.world.now + fault.seconds
-            else:
-                self.died_of = fault
-                self._save(fault)
-                self.world.kill_controller(silent=fault.kind == "power_failure")
-                raise Killed
+            self.strike(self.pending.pop(0))
+
+    def strike(self, fault: Fault) -> None:
+        """Let a fault happen now. Raises Killed if the controller is killed."""
+        if fault.kind == "terminate":
+            self.signal = signal.SIGTERM
+        elif fault.kind == "disk_full":
+            self.world.full_until = self.world.now + fault.seconds
+        else:
+            self.died_of = fault
+            self._save(fault)
+            self.world.kill_controller(silent=fault.kind == "power_failure")
+            raise Killed
 
     def _save(self, fault: Fault) -> None:
         """Keep the disk as it is: the code that is killed must not change it."""

@@ -1,0 +1,186 @@
+"""Fidelity of the virtual testbed: 50 scenarios have the same outcome virtually and on real processes."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from courses import Course, differences
+from patience import patience, slowness
+from real_faults import KINDS, Story, replay_all, slowed
+from tracebed.testing.virtual.faults import CONTROLLER_FAULTS, Fault
+from tracebed.testing.virtual.scenario import POLICIES, JobSpec, Outcome, Scenario, carry_out
+
+STRUCK = ("launched", "resize", "effect", "submit", "end", "start", "up")
+"""The kinds of entries upon which a fault strikes."""
+ONLY = {"kill_rank": ("launched",), "stop_rank": ("launched",), "disk_full": ("start",)}
+"""Those of faults that need a rank that runs, or an entry that follows soon and cannot be written."""
+VARIANTS = ((1.0, 0), (0.4, 1), (2.0, 2), (5.0, 3))
+"""Factors of all times but those of tracebed, and seeds: what differs between them is concurrent."""
+
+
+def course(scenario: Scenario) -> Course:
+    """Return the course of a scenario in a virtual world."""
+    found: list[Course] = []
+
+    def keep(outcome: Outcome) -> None:
+        found.append(Course.of(outcome.folder))
+
+    carry_out(scenario, keep)
+    return found[0]
+
+
+def drawn(seed: int) -> Scenario:
+    """Return the scenario of a seed: two to eight jobs on two to four nodes, and up to two faults."""
+    draw = random.Random(seed)
+    nodes, jobs, submit = draw.randint(2, 4), [], 20.0
+    for _ in range(draw.randint(2, 8)):
+        size, run_time = draw.randint(1, nodes), float(draw.randint(100, 300))
+        low, high = (size, size) if draw.random() < 0.4 else (1, nodes)
+        limit = run_time * draw.choice((0.5, 1.5, 1.5, 1.5))
+        jobs.append(JobSpec(submit, run_time, limit, size, low, high))
+        submit += draw.randint(20, 150)
+    failure, over_limit = draw.choice(("requeue", "fail")), draw.choice(("extend", "kill"))
+    scenario = Scenario(seed, POLICIES[seed % len(POLICIES)], failure, over_limit, nodes, tuple(jobs))
+    for kind in sorted(draw.sample(KINDS, draw.choice((0, 1, 1, 1, 2, 2))), key="terminate".__eq__):
+        scenario = replace(scenario, faults=(*scenario.faults, _fault(kind, scenario, draw)))
+    return scenario
+
+
+def _fault(kind: str, scenario: Scenario, draw: random.Random) -> Fault:
+    """Return a fault that strikes after the earlier ones upon an event, at a node that has to do with it and is up."""
+    before, names = course(scenario), [fault.after for fault in scenario.faults]
+    events = [*before.rounds]
+    first = max((index for index, event in enumerate(events) if " ".join(event[:2]) in names), default=-1) + 1
+    candidates = [event for event in events[first:] if event[0] in ONLY.get(kind, STRUCK)]
+    what, name, number = draw.choice(candidates or events[-1:])
+    earlier = events[: events.index((what, name, number)) + 1]
+    down = Counter(node for what, node, _ in earlier if what == "down")
+    down.subtract(node for what, node, _ in earlier if what == "up")
+    held = next((nodes for event, nodes in before.details.items() if event[:2] == ("start", name)), [name])
+    up = [node for node in held if node.startswith("v") and not down[node]]
+    if kind not in CONTROLLER_FAULTS and not up:
+        kind = "kill"
+    node = "" if kind in CONTROLLER_FAULTS else draw.choice(up)
+    return Fault(kind, 0.0, node, draw.choice((0.5, 1.0, 1.5)), 0.9, f"{what} {name}")
+
+
+def models(scenario: Scenario) -> list[Course]:
+    """Return courses of a scenario at several speeds."""
+    return [course(slowed(scenario, factor, seed)) for factor, seed in VARIANTS]
+
+
+def is_determined(courses: Sequence[Course]) -> bool:
+    """Return whether the courses of a scenario have one outcome, whatever the speed of the machine."""
+    return not any(next(differences(other, courses), None) for other in courses[1:])
+
+
+# fmt: off
+SEEDS = (
+    14, 39, 52, 54, 59, 64, 65, 68, 88, 100, 101, 102, 105, 107, 108, 109, 110, 111, 112, 113, 114, 115,
+    116, 117, 118, 120, 121, 122, 123, 125, 127, 129, 132, 133, 134, 137, 138, 149, 151, 156, 157, 159, 161, 162,
+    164, 165, 168, 190, 218, 256,
+)
+# fmt: on
+"""The seeds of the scenarios: those that have one outcome, among them at least three of each kind of fault."""
+
+
+@pytest.mark.slow
+def test_fifty_scenarios_have_the_same_outcome_virtually_and_on_real_processes(tmp_path: Path) -> None:
+    scenarios = [drawn(seed) for seed in SEEDS]
+    real = [slowed(scenario, min(slowness(), VARIANTS[-1][0])) for scenario in scenarios]
+    with ThreadPoolExecutor(1) as pool:
+        replayed = pool.submit(replay_all, real, tmp_path, patience(600))
+        virtual = [models(scenario) for scenario in scenarios]
+        folders = replayed.result()
+    found = []
+    for scenario, courses, folder in zip(scenarios, virtual, folders, strict=True):
+        texts = [*differences(Course.of(folder / "run"), courses)]
+        texts += [] if is_determined(courses) else ["the virtual outcome depends on the speed: draw another scenario"]
+        if (struck := Story(scenario, folder).struck) < len(scenario.faults):
+            texts.append(f"only {struck} faults have struck")
+        errors = (folder / "errors").read_text()[-500:]
+        found += [f"seed {scenario.seed}, {scenario.faults}: {text} {errors}" for text in texts[:8]]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.slow
+def test_the_scenarios_contain_each_fault_and_each_policy() -> None:
+    scenarios = [drawn(seed) for seed in SEEDS]
+    kinds = Counter(fault.kind for scenario in scenarios for fault in scenario.faults)
+    assert len(scenarios) == 50
+    assert set(kinds) == set(KINDS) and min(kinds.values()) >= 3
+    assert {scenario.policy for scenario in scenarios} == set(POLICIES)
+
+
+A, B, C = ("start", "j1", 0), ("end", "j2", 0), ("up", "v1", 0)
+
+
+def made(*rounds: int, state: str = "completed") -> Course:
+    """Return a course of three events in these rounds, 60 s apart."""
+    times = [(number, 60.0 * number) for number in rounds]
+    return Course({"j2": (state, 0)}, dict(zip((A, B, C), times, strict=False)), {B: state})
+
+
+def test_events_are_concurrent_unless_all_models_have_them_in_one_order() -> None:
+    both = [made(1, 2, 3), made(1, 3, 2)]
+    assert [*differences(made(1, 3, 2), both)] == []
+    assert [*differences(made(2, 2, 2), both)] == []
+    assert [*differences(made(2, 1, 3), both)] == ["order: end j2 0 before start j1 0"]
+    near = Course({}, {A: (1, 20.0), B: (2, 29.0)}, {})
+    assert [*differences(Course({}, {A: (2, 29.0), B: (1, 20.0)}, {}), [near])] == []
+    later = ("end", "j1", 0)
+    near = Course({}, {A: (1, 20.0), later: (2, 29.0)}, {})
+    assert [*differences(Course({}, {A: (2, 29.0), later: (1, 20.0)}, {}), [near])] == [
+        "order: end j1 0 before start j1 0"
+    ]
+
+
+def test_other_states_and_other_events_are_differences() -> None:
+    assert [*differences(made(1, 2, 3, state="failed"), [made(1, 2, 3)])] == [
+        "job j2: ('failed', 0), not ('completed', 0)",
+        "entry ('end', 'j2', 0): failed, not completed",
+    ]
+    assert [*differences(made(1, 2), [made(1, 2, 3)])] == ["missing: up v1 0"]
+    assert [*differences(made(1, 2, 3), [made(1, 2)])] == ["only here: up v1 0"]
+
+
+TWO = (JobSpec(20.0, 200.0, 600.0, 1, 1, 1), JobSpec(40.0, 300.0, 600.0, 2, 2, 2))
+
+
+def test_a_fault_strikes_upon_an_entry_of_the_journal_once_the_fault_before_it_has_struck() -> None:
+    kill = Fault("kill", 0.0, "", 0.5, 0.9, "end j1")
+    faults = (kill, Fault("kill_agent", 0.0, "v2", 0.0, 0.9, "launched j2"))
+    outcomes = []
+    for order in (faults, faults[::-1]):
+        jobs = course(Scenario(3, "easy", nodes=3, jobs=TWO, faults=order)).jobs
+        outcomes.append([restarts for _, restarts in jobs.values()])
+    assert outcomes == [[0, 0], [0, 1]]  # the entry `launched j2` is before the entry `end j1`
+
+
+def ends(*faults: Fault) -> list[float]:
+    """Return the ends of the two jobs."""
+    found: list[float] = []
+
+    def keep(outcome: Outcome) -> None:
+        assert outcome.run is not None
+        found.extend(outcome.run.jobs["end"])
+
+    carry_out(Scenario(3, "easy", nodes=3, jobs=TWO, faults=faults), keep)
+    return found
+
+
+def test_a_virtual_rank_that_is_stopped_from_outside_catches_up() -> None:
+    """The deadlines of real ranks are absolute, so a stop in the midst of a job does not move its end."""
+    usual = ends()
+    stopped = Fault("stop_rank", 0.0, "v2", 1.0, 0.9, "launched j2")
+    assert ends(stopped) == pytest.approx(usual, abs=10.0)
+    late = ends(stopped._replace(seconds=5.0))
+    assert late[0] == pytest.approx(usual[0], abs=10.0)
+    assert late[1] > usual[1] + 150.0
