@@ -15,7 +15,8 @@ from tracebed.orchestrator.testbeds.agent.outbox import Outbox
 from tracebed.orchestrator.testbeds.agent.processes import RankProcess
 from tracebed.testing.virtual.descriptors import Descriptor, Process, VirtualSelector
 from tracebed.testing.virtual.kernel import VirtualWorld
-from tracebed.testing.virtual.ranks import Times, VirtualRank
+from tracebed.testing.virtual.ranks import VirtualRank
+from tracebed.testing.virtual.surroundings import Times
 
 if TYPE_CHECKING:
     import selectors

@@ -20,7 +20,7 @@ from tracebed.testing.virtual.descriptors import Descriptor
 from tracebed.testing.virtual.faults import LASTING, arm, drawn_outages, has_target
 from tracebed.testing.virtual.kernel import VirtualWorld, remove_leftovers
 from tracebed.testing.virtual.machine import VirtualAgent, VirtualNode
-from tracebed.testing.virtual.ranks import Times
+from tracebed.testing.virtual.surroundings import Times
 
 RUN_S = 0.15
 """Time until an agent has been started, or the connection has been refused, s."""
