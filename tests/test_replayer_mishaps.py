@@ -101,7 +101,10 @@ def carry_out(
     """Replay with `policy` on real agents or on `testbed`; journal and spool are in `folder`."""
     setup = Setup.of(policy, **{name: value for name, value in options.items() if name != "options"})
     jobs = Jobs.of(work, over_limit=setup.scheduling.over_limit)
-    with world.using(world_of(inventory)), closing(journal.Journal(folder / JOURNAL, {"jobs": jobs.ids})) as log:
+    with (
+        world.using(world_of(inventory, 1.0, 60.0)),
+        closing(journal.Journal(folder / JOURNAL, {"jobs": jobs.ids})) as log,
+    ):
         testbed = testbed or AgentTestbed(inventory, folder / "spool")
         own = Replayer(jobs, testbed, inventory, policy, setup, options["options"], log)
         with testbed:
