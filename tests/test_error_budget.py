@@ -60,7 +60,7 @@ def work() -> Workload:
 @pytest.fixture(scope="module")
 def real(work: Workload, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("budget") / "real"
-    replay(work, virtual(4), "pref", folder, **replaying(SPEED))
+    replay(work, emulated(4), "pref", folder, **replaying(SPEED))
     return folder
 
 
@@ -313,7 +313,7 @@ def test_a_wrong_simulator_is_told_from_a_wrong_policy(
 
 @pytest.mark.slow
 def test_repetitions_are_averaged_and_their_spread_is_shown(tmp_path: Path, work: Workload, real: Path) -> None:
-    replay(work, virtual(4), "pref", tmp_path / "again", **replaying(SPEED))
+    replay(work, emulated(4), "pref", tmp_path / "again", **replaying(SPEED))
     one, other = (error_budget(work, folder).frame for folder in (real, tmp_path / "again"))
     both = error_budget(work, [real, tmp_path / "again"])
     np.testing.assert_allclose(both.frame[both.causes], (one[both.causes] + other[both.causes]) / 2, atol=1e-9)
@@ -333,10 +333,10 @@ def test_runs_that_have_no_budget(tmp_path: Path, work: Workload, real: Path) ->
     fcfs_run(20, real=False).save(tmp_path / "sim")
     with pytest.raises(InputError, match="not a replay"):
         error_budget(work, tmp_path / "sim")
-    replay(work, virtual(4), "easy", tmp_path / "easy", **replaying(1e5))
+    replay(work, emulated(4), "easy", tmp_path / "easy", **replaying(1e5))
     with pytest.raises(InputError, match="another policy"):
         error_budget(work, [real, tmp_path / "easy"])
-    replay(work, virtual(4), "pref", tmp_path / "fast", **replaying(2 * SPEED))
+    replay(work, emulated(4), "pref", tmp_path / "fast", **replaying(2 * SPEED))
     with pytest.raises(InputError, match="another speed"):
         error_budget(work, [real, tmp_path / "fast"])
     (tmp_path / "easy" / JOURNAL).unlink()

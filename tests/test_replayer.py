@@ -58,7 +58,7 @@ def test_a_replay_on_emulated_nodes(tmp_path: Path, policy: str, nodes: Callable
     out = tmp_path / "runs" / "real"
     run = replay(work, inventory, policy, out, **replaying(speed=400))
     assert_sound(run)
-    assert run.info.execution == "emulated"
+    assert run.info.execution == inventory.execution
     assert set(run.jobs["state"]) == {"completed"}
     assert run.info.counts == {"jobs": 12, "completed": 12}
     assert run.info.lateness_ms["count"] == 12
@@ -228,15 +228,15 @@ def test_an_interrupted_replay_never_replaces_a_finished_run(tmp_path: Path) -> 
 
 def test_no_job_is_replayed_again_by_a_resume_of_a_finished_replay(tmp_path: Path) -> None:
     options = replaying(speed=2000)
-    replay(workload(2), virtual(4), "fcfs", tmp_path / "run", **options)
+    replay(workload(2), emulated(4), "fcfs", tmp_path / "run", **options)
     finished = content_of(tmp_path / "run")
     with pytest.warns(UserWarning, match="the replay is finished already"):
-        run = replay(workload(2), virtual(4), "fcfs", tmp_path / "run", **options, resume=True)
+        run = replay(workload(2), emulated(4), "fcfs", tmp_path / "run", **options, resume=True)
     assert len(run.jobs) == 2
     assert content_of(tmp_path / "run") == finished
     for other in (
-        lambda: replay(workload(3), virtual(4), "fcfs", tmp_path / "run", **options, resume=True),
-        lambda: replay(workload(2), virtual(4), "easy", tmp_path / "run", **options, resume=True),
+        lambda: replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **options, resume=True),
+        lambda: replay(workload(2), emulated(4), "easy", tmp_path / "run", **options, resume=True),
         lambda: make_run([(0.0, 0.0, 5.0, 1)]).save(tmp_path / "run"),
         lambda: make_run([(0.0, 0.0, 5.0, 1)], real=False).save(tmp_path / "run", replace=True),
         lambda: make_run([(0.0, 0.0, 5.0, 1)], state="interrupted").save(tmp_path / "run", replace=True),

@@ -88,7 +88,7 @@ def test_a_virtual_replay_is_compared_as_a_prediction_only(run: Tracebed, tmp_pa
     assert "is a virtual replay" in str(noise)
     with pytest.raises(TracebedError, match="the run is a virtual replay"):
         _check_real("virtual", Run.load("virtual"))
-    assert "not a replay" in str(run("explain", "w.parquet", "--real", "virtual").exception)
+    assert "is a virtual replay" in str(run("explain", "w.parquet", "--real", "virtual").exception)
 
 
 def test_faults_are_drawn_by_the_mean_time_between_them() -> None:

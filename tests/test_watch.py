@@ -109,7 +109,7 @@ def test_the_picture_has_the_queue_the_nodes_and_the_time_left(made: Path) -> No
     first = run.jobs.loc[run.jobs["start"].idxmin()]  # its bar has room for its name, whatever the times of the others
     view = view_at(made, until=float(first["start"] + first["end"]) / 2)
     text = text_of(view)
-    assert re.search(r"small under pref on 4 emulated nodes", text)
+    assert re.search(r"small under pref on 4 virtual nodes", text)
     assert f"{view.finished}/12 jobs about" in re.sub(" +", " ", text)
     assert f"queue  {len(view.waiting())}" in text
     assert "2000x" in text and re.search("^health (healthy|degraded|unhealthy)", text, re.MULTILINE)

@@ -190,6 +190,7 @@ class VirtualWorld(Descriptors, World):
         self.on_call: Callable[[int], None] | None = None
         self.incidents: list[tuple[float, str]] = []
         self._signals: list[Call] = []
+        self._simulating = False  # whether an event is being simulated
         self.on_entry: Callable[[str, str], None] | None = None
         self.wall_steps = 0.0
         self.full_until = 0.0
@@ -217,7 +218,11 @@ class VirtualWorld(Descriptors, World):
                 self.now = at
                 if at > self.ends_at:
                     raise StalledError(f"the simulation has not ended at {self.ends_at:g} s")
-            call()
+            self._simulating = True
+            try:
+                call()
+            finally:
+                self._simulating = False
             return True
         if limit == math.inf:
             raise StalledError(f"nothing is left to happen at {self.now:.3f} s, but a process waits")
@@ -346,8 +351,11 @@ class VirtualWorld(Descriptors, World):
         return thread
 
     def signaled(self, call: Call) -> None:
-        """Process a signal when the controller waits next. At other times, an exception would break the simulation."""
-        self._signals.append(call)
+        """Process a signal: at once, or after the present event, which an exception would break."""
+        if self._simulating:
+            self._signals.append(call)
+        else:
+            call()
 
     def pid(self) -> int:
         """Return the ID of the process that runs."""

@@ -45,7 +45,7 @@ class RealRun:
         """
         run = Run.load(folder)
         where = str(folder)
-        if run.info.source != "replay":
+        if not run.info.is_replay:
             what = f"the source of the run is {run.info.source}, not a replay"
             raise InputError(what, where=where, hint="an error budget requires the journal of a replay")
         if run.info.batch:
