@@ -117,7 +117,7 @@ def test_the_commands_take_a_policy_of_a_file(file: Path, workload: tb.Workload)
 
     policy = ["--policy", "best/bestfit.py:BestFit", "-P", "patience_s=60"]
     call("simulate", "w.parquet", *policy, "-o", "sim")
-    call("replay", "w.parquet", *policy, "--inventory", "virtual", "--speed", "20000", "-o", "real")
+    call("replay", "w.parquet", *policy, "--inventory", "emulated-4", "--speed", "20000", "-o", "real")
     call("explain", "w.parquet", "--real", "real", "--policy", "best/bestfit.py:BestFit", "--json")
     real, sim = tb.Run.load("real").info, tb.Run.load("sim").info
     assert (real.policy, real.policy_parameters) == (sim.policy, sim.policy_parameters)
