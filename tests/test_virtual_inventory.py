@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +14,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
-from patience import GUARD_S
+from patience import GUARD_S, until
 from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload
@@ -182,12 +181,13 @@ def test_signals_of_a_process(run: Tracebed, tmp_path: Path, number: signal.Sign
     nodes = inventory(tmp_path)
     words = ["replay", "long.parquet", "--policy", "easy", "--inventory", nodes, "--speed", "1", "-o", "real"]
     command = [sys.executable, "-c", "from tracebed.cli import main; main()", *words]
+
+    def is_under_way() -> bool:
+        return any(path.stat().st_size > 100_000 for path in tmp_path.glob("real.partial-*/journal.sqlite*"))
+
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + GUARD_S
-        while not any(path.stat().st_size > 100_000 for path in tmp_path.glob("real.partial-*/journal.sqlite*")):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        assert until(lambda: is_under_way() or process.poll() is not None)
+        assert process.poll() is None
         process.send_signal(number)
         _, printed = process.communicate(timeout=GUARD_S)
     assert "Traceback" not in printed

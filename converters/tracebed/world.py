@@ -2,7 +2,7 @@
 
 The controller and its agents reach the world only through the functions of this module, so that a virtual world can
 take the place of the real one: the virtual testbed (`tracebed.testing.virtual`) runs the same code in virtual time. A
-test forbids `time`, `random`, `secrets` and `threading` elsewhere.
+test forbids other ways. Only providers, whose nodes are real, have threads of their own.
 """
 
 from __future__ import annotations

@@ -138,26 +138,25 @@ def waits_for_dead_ranks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(event_handler, "START_S", float("inf"))
 
 
-def trusts_ranks_without_rows(patch: pytest.MonkeyPatch) -> None:
-    """Ranks whose rows were lost in a power failure are taken over."""
-    init = Resumption.__init__
-
-    def trusting(self: Resumption, *args: Any) -> None:
-        init(self, *args)
-        self.lost_rows = False
-
-    patch.setattr(Resumption, "__init__", trusting)
-
-
-def stands_still_after_a_restart(patch: pytest.MonkeyPatch) -> None:
-    """The monotonic clock is taken for that of the last boot."""
+def _ignore(patch: pytest.MonkeyPatch, name: str) -> None:
+    """Let each resumption have a false attribute `name`."""
     init = Resumption.__init__
 
     def unaware(self: Resumption, *args: Any) -> None:
         init(self, *args)
-        self.rebooted = False
+        setattr(self, name, False)
 
     patch.setattr(Resumption, "__init__", unaware)
+
+
+def trusts_ranks_without_rows(patch: pytest.MonkeyPatch) -> None:
+    """Ranks whose rows were lost in a power failure are taken over."""
+    _ignore(patch, "lost_rows")
+
+
+def stands_still_after_a_restart(patch: pytest.MonkeyPatch) -> None:
+    """The monotonic clock is taken for that of the last boot."""
+    _ignore(patch, "rebooted")
 
 
 def steps_reach_the_run(patch: pytest.MonkeyPatch) -> None:

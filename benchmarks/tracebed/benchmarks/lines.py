@@ -20,13 +20,13 @@ CHUNKS = 64
 ONE = (1).to_bytes(8, sys.byteorder)
 """What is written to an event descriptor to make it readable."""
 
-
-_encode = json.JSONEncoder(separators=(",", ":")).encode
+encoded = json.JSONEncoder(separators=(",", ":")).encode
+"""Return a value in JSON without spaces."""
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
     """Return `message` as a line of JSON."""
-    return _encode(message).encode() + b"\n"
+    return encoded(message).encode() + b"\n"
 
 
 def _no_number(text: str) -> float:

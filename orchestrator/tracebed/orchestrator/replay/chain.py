@@ -8,20 +8,18 @@ journal, contains the last row of the chain. It distinguishes a journal that los
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tracebed import world
+from tracebed.benchmarks.lines import encoded
 from tracebed.errors import InputError
 
 SUFFIX = "-head"
 """Suffix of the file of the head, after the name of the journal."""
 MAGIC = "tracebed-head/1"
-encoded = json.JSONEncoder(separators=(",", ":")).encode
-"""Return a value in JSON, as in the rows of a journal."""
 
 
 class DamagedJournal(InputError):

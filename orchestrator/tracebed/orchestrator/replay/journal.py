@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tracebed import world
+from tracebed.benchmarks.lines import encoded
 from tracebed.errors import InputError
-from tracebed.orchestrator.replay.chain import Chain, DamagedJournal, Head, encoded, written
+from tracebed.orchestrator.replay.chain import Chain, DamagedJournal, Head, written
 from tracebed.orchestrator.run import FILES
 
 SCHEMA = """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import shutil
 import signal
 import warnings
 from collections import Counter
@@ -37,7 +36,7 @@ from tracebed.testing.virtual.batch import (
     VirtualBatch,
     VirtualJob,
 )
-from tracebed.testing.virtual.kernel import Killed, StalledError, VirtualWorld
+from tracebed.testing.virtual.kernel import Killed, StalledError, VirtualWorld, never
 
 JOBS, FAULTS = 30, 5
 CONTROLLER_FAULTS = ("kill", "kill_other", "kill_cancel", "kill_reboot", "terminate", "disk_full", "step")
@@ -134,9 +133,7 @@ class BatchPlay:
         self.world = VirtualWorld(scenario.seed)
         self.system = VirtualBatch(self.world, scenario.faults, accounting=scenario.accounting, seed=scenario.seed + 2)
         self.options = _Options(speed=scenario.speed, scheduler="virtual", batch=self.system)
-        self.home = self.world.folder / "runs"
-        self.home.mkdir()
-        self.output = self.home / "run"
+        self.output = self.world.home / "run"
         self.run: Run | None = None
         self.log: list[str] = []
         self.journals: list[list[Entry]] = []
@@ -170,7 +167,7 @@ class BatchPlay:
                 self._signal = True
                 continue
             self._killed = fault
-            shutil.copytree(self.home, self.home.with_name("kept"))
+            world.keep_disk()
             world.kill_controller()
             raise Killed
         if self._signal and world.thread is None and signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -209,16 +206,12 @@ class BatchPlay:
 
     def _wait(self, seconds: float) -> None:
         self.world.on_call = None
-        self.world.wait_for(lambda: False, self.world.monotonic() + seconds)
+        self.world.wait_for(never, self.world.monotonic() + seconds)
 
     def _after_kill(self, fault: BatchFault) -> bool:
-        """Put the disk in place as it was, and do what follows the kill. Return whether the scenario has ended."""
+        """Start another controller, and do what follows the kill. Return whether the scenario has ended."""
         self.log.append(fault.kind)
-        shutil.rmtree(self.home)
-        self.home.with_name("kept").rename(self.home)
-        self.world.restart_controller()
-        if fault.kind == "kill_reboot":
-            self.world.reboot()
+        self.world.restart_controller(rebooted=fault.kind == "kill_reboot")
         self._wait(fault.seconds)
         left = working_folders(self.output)
         if not left or not has_facts(left[-1] / JOURNAL):
@@ -249,8 +242,8 @@ class BatchPlay:
         return False
 
     def close(self) -> None:
-        """Remove the files."""
-        shutil.rmtree(self.world.folder, ignore_errors=True)
+        """End the world."""
+        self.world.end()
 
     # -- what must hold --------------------------------------------------------------------------------------------
 

@@ -345,6 +345,6 @@ class Descriptors(World):
         """Return an event counter."""
         return self.new_descriptor(self.process).fd
 
-    def selector(self, *, files: bool = False) -> selectors.BaseSelector:
+    def selector(self, *, files: bool = False) -> VirtualSelector:
         """Return a selector."""
         return VirtualSelector(self)

@@ -11,12 +11,14 @@ import math
 import os
 import random
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from tracebed.benchmarks.lines import encode
-from tracebed.testing.virtual.descriptors import Pipe
+from tracebed.orchestrator.testbeds.nodes import Inventory
+from tracebed.testing.virtual.descriptors import Pipe, Process
 from tracebed.testing.virtual.kernel import VirtualWorld
 from tracebed.testing.virtual.machine import VirtualAgent, VirtualNode
 from tracebed.testing.virtual.ranks import VirtualRank
@@ -55,6 +57,13 @@ def _rank(node: VirtualNode, fault: Fault) -> VirtualRank | None:
     """Return the drawn rank that runs on a node."""
     ranks = [rank for agent in node.agents for rank in agent.ranks.values() if not rank.over]
     return ranks[int(fault.draw * len(ranks)) % len(ranks)] if ranks else None
+
+
+def _processes(node: VirtualNode) -> Iterator[Process]:
+    """Yield the processes that use the clock of a node."""
+    for agent in node.agents:
+        yield agent.process
+        yield from (rank.process for rank in agent.ranks.values())
 
 
 def _to_controller(node: VirtualNode) -> Pipe | None:
@@ -155,12 +164,7 @@ def stop_rank(node: VirtualNode, fault: Fault) -> None:
     if rank is None:
         return
     rank.signal(signal.SIGSTOP)
-
-    def proceed() -> None:
-        with contextlib.suppress(ProcessLookupError):
-            rank.signal(signal.SIGCONT)
-
-    node.world.after(fault.seconds, proceed)
+    node.world.after(fault.seconds, partial(rank.signal, signal.SIGCONT))
 
 
 def stubborn_rank(node: VirtualNode, fault: Fault) -> None:
@@ -210,20 +214,15 @@ def step_clock(node: VirtualNode, fault: Fault) -> None:
     """Let the monotonic clock of a node jump forward, as after a suspension, with everything that uses it."""
     seconds = fault.seconds * (fault.draw - 0.2)
     node.offset_s += seconds
-    for agent in node.agents:
-        agent.process.offset_s += seconds
-        for rank in agent.ranks.values():
-            rank.process.offset_s += seconds
+    for process in _processes(node):
+        process.offset_s += seconds
 
 
 def drift(node: VirtualNode, fault: Fault) -> None:
     """Let the clock of a node run faster or slower."""
     rate = 1.0 + (fault.draw - 0.5) * 2e-4
     now = node.world.now
-    processes = [
-        process for agent in node.agents for process in (agent.process, *(r.process for r in agent.ranks.values()))
-    ]
-    for process in processes:
+    for process in _processes(node):
         process.offset_s += (process.rate - rate) * now
         process.rate = rate
     node.offset_s += (node.rate - rate) * now
@@ -259,7 +258,7 @@ OUTAGES = (*LASTING, "kill_agent", "cut_connection", "kill_rank")
 CONTROLLER_FAULTS = ("kill", "power_failure", "flipped_byte", "terminate", "disk_full")
 """The faults of the controller: it is killed; its machine loses power, with the writes that were not synchronized; it
 is killed and a byte of its journal changes; it receives SIGTERM; its disk is full for a time."""
-LINGER_S = 30.0
+LINGER_S = Inventory.linger_s
 """Time for which agents wait for another controller, s."""
 
 
@@ -278,7 +277,7 @@ def arm(world: VirtualWorld, faults: tuple[Fault, ...]) -> None:
     """Schedule the faults of nodes that strike at a time."""
     for fault in faults:
         if fault.kind in NODE_FAULTS and not fault.after:
-            world.after(fault.at, lambda fault=fault: strike(world, fault))  # type: ignore[misc]
+            world.after(fault.at, partial(strike, world, fault))
 
 
 def strike(world: VirtualWorld, fault: Fault) -> None:

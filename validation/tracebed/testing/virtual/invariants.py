@@ -6,7 +6,7 @@ the virtual world has seen.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
@@ -23,7 +23,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.testing.virtual.faults import CONTROLLER_FAULTS, NODE_FAULTS, is_harmless
 from tracebed.testing.virtual.ranks import VirtualRank
-from tracebed.testing.virtual.scenario import Outcome
+from tracebed.testing.virtual.scenario import CORES, Outcome
 
 LEFT_S = 600.0
 """Time after which the agents and ranks that a controller has left alone must have ended, s."""
@@ -198,7 +198,7 @@ def _decisions(outcome: Outcome, entries: list[journal.Entry]) -> Iterator[str]:
     """The policy makes the decisions of the journal again."""
     scenario = outcome.scenario
     setup, policy = scenario.setup.resolved(scenario.nodes)
-    jobs = Jobs.of(scenario.workload, cores_per_node=4, over_limit=OverLimit(scenario.over_limit))
+    jobs = Jobs.of(scenario.workload, cores_per_node=CORES, over_limit=OverLimit(scenario.over_limit))
     decisions = redecide(entries, jobs, scenario.inventory.facts, policy, setup.scheduling)
     for number, logged in enumerate(logged_decisions(entries)):
         other = next(decisions, None)
@@ -218,7 +218,6 @@ def _stalls(outcome: Outcome, entries: list[journal.Entry], jobs: Jobs) -> Itera
     waiting: set[str] = set()
     holding: dict[str, int] = {}
     down: set[str | None] = set()
-    busy: Counter[str] = Counter()
     for _, group in groupby(entries, lambda entry: entry.round):
         for entry in group:
             job = entry.job or ""
@@ -228,7 +227,6 @@ def _stalls(outcome: Outcome, entries: list[journal.Entry], jobs: Jobs) -> Itera
                 case "start":
                     waiting.discard(job)
                     holding[job] = len(entry.data["nodes"])
-                    busy.update(entry.data["nodes"])
                 case "end" | "requeue":
                     holding.pop(job, None)
                     if entry.kind == "requeue":

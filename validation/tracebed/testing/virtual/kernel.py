@@ -154,6 +154,7 @@ class VirtualWorld(Descriptors, World):
 
     Attributes:
         folder: folder in memory for the tables of CPUs, which is removed with this object.
+        home: folder in it for the files of the controller, its disk.
         nodes: the virtual nodes, by name.
         jobs: the running jobs, by the key of the connections between their ranks.
         observers: functions that are called with what happens to processes of jobs: an event, the rank, and more.
@@ -175,6 +176,8 @@ class VirtualWorld(Descriptors, World):
         super().__init__()
         self.now = 0.0
         self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=SHARED if SHARED.is_dir() else None))
+        self.home = self.folder / "home"
+        self.home.mkdir()
         self._removal = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.draw = random.Random(seed)
         self._secrets = random.Random(seed + 1)
@@ -288,6 +291,10 @@ class VirtualWorld(Descriptors, World):
         for thread in self.threads:
             thread.wake()
 
+    def keep_disk(self) -> Path:
+        """Keep the disk of the controller as it is for the next controller, and return where it is kept."""
+        return Path(shutil.copytree(self.home, self.folder / "kept"))
+
     def end(self) -> None:
         """End all threads, and remove the folder."""
         self.kill_controller(silent=True)
@@ -295,15 +302,19 @@ class VirtualWorld(Descriptors, World):
             thread.resume()
         self._removal()
 
-    def restart_controller(self) -> None:
-        """Start another controller on the same machine."""
+    def restart_controller(self, *, rebooted: bool) -> None:
+        """Start another controller on the same machine, with the disk that was kept.
+
+        Args:
+            rebooted: whether the machine has been restarted: the monotonic clock begins again.
+        """
+        shutil.rmtree(self.home)
+        (self.folder / "kept").rename(self.home)
         self.controller = self.process = self.new_process(self.controller.offset_s)
         self.thread, self.on_call, self.on_entry = None, None, None
-
-    def reboot(self) -> None:
-        """Restart the machine of the controller: the monotonic clock begins again."""
-        self.boot = f"{self.boot[:-12]}{int(self.boot[-12:]) + 1:012d}"
-        self.controller.offset_s = 20.0 - self.now
+        if rebooted:
+            self.boot = f"{self.boot[:-12]}{int(self.boot[-12:]) + 1:012d}"
+            self.controller.offset_s = 20.0 - self.now
 
     # -- the world -------------------------------------------------------------------------------------------------
 

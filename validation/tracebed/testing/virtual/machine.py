@@ -109,7 +109,6 @@ class VirtualAgent(Machine):
         self.connections = [end]
         self.ranks: dict[int, VirtualRank] = {}
         self.silent_until = 0.0
-        self.cpu_s = 0.0
         self._changes: dict[int, list[int]] = {}
         self._listener: _Listener | None = None
         self._due: float | None = None
@@ -118,9 +117,9 @@ class VirtualAgent(Machine):
         self.status = 0
         with self.world.running(self.process):
             self.agent = Agent(end.fd, end.fd, self)
-            selector = self.agent.selector
-            assert isinstance(selector, VirtualSelector)
-            selector.on_ready = self._wake
+        assert isinstance(self.agent.selector, VirtualSelector)
+        self._selector = self.agent.selector
+        self._selector.on_ready = self._wake
         self._wake()
 
     @property
@@ -158,12 +157,12 @@ class VirtualAgent(Machine):
             return
         agent = self.agent
         with self.world.running(self.process):
-            agent.turn(agent.selector.select(0))
+            agent.turn(self._selector.select())
             if agent.ended:
                 self._end()
                 return
             due = agent.due()
-        if isinstance(agent.selector, VirtualSelector) and agent.selector.any_ready():
+        if self._selector.any_ready():
             self._wake()
         if due is not None and due != self._due:
             self._due = due
@@ -192,7 +191,7 @@ class VirtualAgent(Machine):
         self.node.agents.remove(self)
         for rank in list(self.ranks.values()):
             rank.die(9)
-        self.agent.selector.close()
+        self._selector.close()
         for end in self.connections:
             if end.fd not in self.world.files:
                 continue
@@ -279,10 +278,6 @@ class VirtualAgent(Machine):
             "boot_id": self.node.boot,
         }
 
-    def pid(self) -> int:
-        """Return the ID of the agent."""
-        return self.process.pid
-
     def connection_test(self, selector: selectors.BaseSelector, outbox: Outbox) -> Any:
         """Return a test that finds that all nodes can connect."""
         return _Reach(outbox)
@@ -295,8 +290,7 @@ class _Samples:
         self._agent = agent
 
     def sample(self, ranks: Iterable[int] = (), commands: Iterable[int] = ()) -> dict[str, Any]:
-        agent = self._agent
-        return {"cpu_s": round(0.01 + agent.cpu_s + sum(rank.cpu_s for rank in agent.ranks.values()), 6)}
+        return {"cpu_s": round(0.01 + sum(rank.cpu_s for rank in self._agent.ranks.values()), 6)}
 
 
 class _Reach:

@@ -67,10 +67,14 @@ class VirtualChannel:
             return 0 if self._end.incoming is None or self._end.incoming.ended else None
         return None if self._agent.alive or not self._node.up else self._agent.status
 
+    @property
+    def _runs(self) -> bool:
+        """Whether the command is an agent that runs on a node that can be reached."""
+        return self._attached is None and self._agent is not None and self._agent.alive and self._node.up
+
     def exit_reason(self) -> str:
         """Return how the command ended."""
-        closed = self._agent is not None and self._agent.alive and self._node.up and self._attached is None
-        world.sleep(local.END_S if closed else END_S)
+        world.sleep(local.END_S if self._runs else END_S)
         if self._agent is None:
             return f"ended with status 1: {ABSENT} {self._attached}"
         status = self.poll()
@@ -87,7 +91,7 @@ class VirtualChannel:
 
     def kill(self) -> None:
         """Kill the command if the node can be reached, and release the descriptor."""
-        if self._attached is None and self._agent is not None and self._node.up and self._agent.alive:
+        if self._agent is not None and self._runs:
             world.sleep(END_S)
             if self._node.up:
                 self._agent.kill()

@@ -207,7 +207,7 @@ class VirtualRank:
         self._terminated = False
         self._selector = self.world.selector()
         self._selector.register(self.control.fd, 1)
-        self._selector.on_ready = self._hear  # type: ignore[attr-defined]
+        self._selector.on_ready = self._hear
         self._hearing = False
         self.world.observe("fork", self)
 

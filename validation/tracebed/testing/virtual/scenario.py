@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 import signal
 import warnings
 from collections.abc import Callable
@@ -157,7 +156,6 @@ class Outcome:
         run: the run; None: there is no run, for the reason `error`.
         error: the error with which the last replay ended; None: it ended with a run.
         kills: number of times that the controller was killed.
-        refused: errors of resumptions that were refused or ended early, in order.
         seen: what happened to processes: virtual time, event, job, rank, details.
     """
 
@@ -167,7 +165,6 @@ class Outcome:
     run: Run | None = None
     error: Exception | None = None
     kills: int = 0
-    refused: list[Exception] = field(default_factory=list)
     seen: list[tuple[Any, ...]] = field(default_factory=list)
 
     @property
@@ -189,7 +186,6 @@ class _Controller:
         self.following = [fault for fault in outcome.scenario.faults if fault.after]
         self.died_of: Fault | None = None
         self.signal: int | None = None
-        self.full = 0
 
     def arm(self) -> None:
         """Let the faults strike the controller that runs now."""
@@ -226,9 +222,7 @@ class _Controller:
 
     def _save(self, fault: Fault) -> None:
         """Keep the disk as it is: the code that is killed must not change it."""
-        folder = self.outcome.folder.parent
-        kept = folder.with_name("kept")
-        shutil.copytree(folder, kept)
+        kept = self.world.keep_disk()
         if fault.kind == "power_failure":
             for path in kept.glob(f"*/{JOURNAL}-wal"):
                 tear(path, fault.draw)
@@ -236,12 +230,6 @@ class _Controller:
             files = sorted(path for path in kept.glob(f"*/{JOURNAL}*") if not path.name.endswith("-shm"))
             if files:
                 flip(files[int(fault.draw * 1000) % len(files)], fault.draw)
-
-    def restore(self) -> None:
-        """Put the disk of the killed controller in place."""
-        folder = self.outcome.folder.parent
-        shutil.rmtree(folder)
-        folder.with_name("kept").rename(folder)
 
 
 def carry_out(
@@ -258,9 +246,7 @@ def carry_out(
     """
     world = VirtualWorld(scenario.seed)
     world.ends_at = LONGEST_S
-    folder = world.folder / "runs"
-    folder.mkdir()
-    outcome = Outcome(scenario, world, folder / "run")
+    outcome = Outcome(scenario, world, world.home / "run")
     world.observers.append(lambda what, *facts: outcome.seen.append((world.now, what, *facts)))
     if watch is not None:
         world.observers.append(watch)
@@ -292,10 +278,7 @@ def _replay_until_ended(outcome: Outcome, controller: _Controller) -> None:
             assert controller.died_of is not None
             fault = controller.died_of
             outcome.kills += 1
-            controller.restore()
-            world.restart_controller()
-            if fault.kind == "power_failure":
-                world.reboot()
+            world.restart_controller(rebooted=fault.kind == "power_failure")
             world.wait_for(never, world.monotonic() + fault.seconds)
             _try_other_workload(outcome, options, fault)
             continue
@@ -304,12 +287,9 @@ def _replay_until_ended(outcome: Outcome, controller: _Controller) -> None:
             return
         except (InputError, TestbedError) as error:
             outcome.error = error
-            outcome.refused.append(error)
-            if world.was_full and not world.full:
-                world.was_full = False
-                continue
-            if world.full:
-                world.wait_for(never, world.monotonic() + max(0.0, world.full_until - world.now) + 1.0)
+            if world.was_full or world.full:
+                if world.full:
+                    world.wait_for(never, world.monotonic() + world.full_until - world.now + 1.0)
                 world.was_full = False
                 continue
         return

@@ -243,7 +243,7 @@ class Agent:
             "hello",
             protocol=PROTOCOL,
             version=version(),
-            pid=self.machine.pid(),
+            pid=world.current().pid(),
             sockets=str(self.sockets),
             attach=str(self.sockets / NAME) if self.listening else None,
             adopted=list(jobs.ranks),

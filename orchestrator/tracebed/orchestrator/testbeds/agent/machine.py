@@ -14,7 +14,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, Protocol
 
-from tracebed import world
 from tracebed.benchmarks.program import Launch
 from tracebed.orchestrator.testbeds.agent.attaching import Listener
 from tracebed.orchestrator.testbeds.agent.connection_test import ConnectionTest
@@ -127,10 +126,6 @@ class Machine:
     def facts(self) -> dict[str, Any]:
         """Return the facts of the machine."""
         return machine_facts()
-
-    def pid(self) -> int:
-        """Return the ID of the agent."""
-        return world.current().pid()
 
     def connection_test(self, selector: selectors.BaseSelector, outbox: Outbox) -> Reach:
         """Return the test of the network."""

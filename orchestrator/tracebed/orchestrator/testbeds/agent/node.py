@@ -91,9 +91,8 @@ class AgentNode:
 
     def _beat(self, **fields: Any) -> None:
         with contextlib.suppress(OSError):
-            self.machine.touch(
-                self.description.spool
-            )  # blocks if the disk hangs: a node whose jobs cannot write must be silent
+            # This blocks if the disk hangs: a node whose jobs cannot write must be silent.
+            self.machine.touch(self.description.spool)
         ranks = self.jobs.ranks.values()
         commands = [rank.pid for rank in ranks if rank.launch.program.command]
         sample = self.sampler.sample([rank.pid for rank in ranks], commands)
