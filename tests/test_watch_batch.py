@@ -150,7 +150,7 @@ def held(run: Run) -> float:
 @pytest.mark.slow
 def test_no_run_time_without_an_own_record_is_unmarked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The times of the batch system have whole seconds: at 6x, jobs of 6 s were recorded with 0 s."""
-    monkeypatch.setattr(JobRecords, "read", lambda records, name: None)
+    monkeypatch.setattr(JobRecords, "read", lambda *arguments: None)
     run = replayed(tmp_path / "run", monkeypatch)
     done = run.jobs[run.jobs["state"] == JobState.COMPLETED]
     short = done["end"] - done["start"] < done["run_time"] - 0.7  # the limit is 0.11 wall s
