@@ -27,8 +27,8 @@ from tracebed.testing.virtual.scenario import CORES, Outcome
 
 LEFT_S = 600.0
 """Time after which the agents and ranks that a controller has left alone must have ended, s."""
-READ_AGAIN = 3
-"""One of this number of scenarios has its files read again, which takes a third of the time."""
+READ_AGAIN = 10
+"""One of this number of scenarios has its files read again, as that takes long."""
 _DAMAGING = ("power_failure", "flipped_byte")
 """Faults after which a journal may be refused."""
 LATE_S = 0.6
