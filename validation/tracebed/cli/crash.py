@@ -10,7 +10,6 @@ import traceback
 from pathlib import Path
 
 from tracebed.cli.messages import one_line
-from tracebed.version import version
 
 TRACEBACK = "TRACEBED_TRACEBACK"
 """Environment variable: any value but "" and "0" prints the traceback in place of writing it to a file."""
@@ -23,6 +22,8 @@ def report(error: Exception, *, shown: bool = False) -> str:
         error: the error as it was caught.
         shown: print the traceback to standard error in place of writing it. `TRACEBED_TRACEBACK` does the same.
     """
+    from tracebed.version import version
+
     what = one_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
     facts = f"tracebed {version()}, Python {sys.version.split()[0]}"
     text = "".join(traceback.format_exception(error))
