@@ -46,7 +46,8 @@ def wheel(folder: Path, platform: str | None = None) -> Path:
     tag = f"py3-none-{here.replace('-', '_').replace('.', '_')}" if compiled else "py3-none-any"
     stem = f"tracebed-{version()}"
     files[f"{stem}.dist-info/WHEEL"] = (
-        f"Wheel-Version: 1.0\nGenerator: tracebed {version()}\nRoot-Is-Purelib: {str(not compiled).lower()}\nTag: {tag}\n"
+        f"Wheel-Version: 1.0\nGenerator: tracebed {version()}\n"
+        f"Root-Is-Purelib: {str(not compiled).lower()}\nTag: {tag}\n"
     ).encode()
     files[f"{stem}.dist-info/RECORD"] = _record(files, f"{stem}.dist-info/RECORD")
     path = folder / f"{stem}-{tag}.whl"
