@@ -203,6 +203,13 @@ def test_a_replay_waits_for_the_end_of_second_jobs() -> None:
     assert len(play.system.jobs) > len(jobs)
 
 
+def test_a_second_job_of_an_unknown_state_is_cancelled() -> None:
+    """The second jobs 8 and 11 have an unknown state when they are first seen. They ran after the end of the replay."""
+    play = BatchPlay(BatchScenario.drawn(601263)).play()
+    play.check()
+    play.close()
+
+
 def test_a_second_job_that_was_accepted_while_no_replayer_ran_is_noticed() -> None:
     """Seed 400027: all jobs had ended before the replay was killed. The resumed replay observed nothing."""
     jobs = ((0.0, 10.0, 600.0, 4),)

@@ -279,13 +279,16 @@ class BatchPlay:
         has = self.scenario.has
         over_limit = any(run_time >= limit - 2 for _, run_time, limit, _ in self.scenario.jobs)
         blind = sum(fault.kind == "poll_empty" for fault in self.scenario.faults) > FAULTS
+        # A second job has overwritten the record of a job that was forgotten while no replayer ran.
+        absent = any(fault.kind.startswith("kill") and fault.seconds > KEPT_S for fault in self.scenario.faults)
+        overwritten = absent and has("submit_twice", "submit_silent")
         causes = {
             JobState.COMPLETED: True,
             JobState.KILLED: over_limit,
             JobState.FAILED: over_limit or has("node_fail", "torn", "vanish"),
             JobState.INTERRUPTED: has("terminate"),
             JobState.REJECTED: has("submit_refused"),
-            JobState.UNKNOWN: blind or has("vanish", "no_record", "torn", "node_fail"),
+            JobState.UNKNOWN: blind or overwritten or has("vanish", "no_record", "torn", "node_fail"),
         }
         return {state for state, cause in causes.items() if cause}
 
@@ -305,6 +308,11 @@ class BatchPlay:
                 allowed_s += abs(step.size)
         return allowed_s
 
+    def _ambiguous_s(self, past: KilledReplay, name: str) -> float:
+        """Return the error of times of a job that ran unobserved around steps: its submission had no answer yet."""
+        told = [past.wall(each.time) for each in past.entries if each.job == name and each.kind.startswith("submit")]
+        return sum(abs(step.size) for step in past.steps if min(told) <= step.until and step.since <= max(told))
+
     def _check_job(
         self, past: KilledReplay, number: int, row: Any, noticeable: list[VirtualJob], allowed_s: float
     ) -> None:
@@ -320,6 +328,7 @@ class BatchPlay:
         assert mine is not None or state in (JobState.REJECTED, JobState.INTERRUPTED), f"{name} is {state}"
         if mine is None or state not in (JobState.COMPLETED, JobState.KILLED, JobState.FAILED):
             return
+        allowed_s += self._ambiguous_s(past, name)
         right = mine.now.state is state or row["reason"] == TERMINATED
         assert right, f"{name} is {state}, and was {mine.now.state} ({mine.now.word})"
         for what, virtual in mine.lives[-1]._asdict().items():
