@@ -28,7 +28,10 @@ FOUND = {
 """Defect -> a seed that finds it, mostly the first one from 0 (`python tests/faults/planted.py`), and the rule that it violates."""
 
 
-@pytest.mark.parametrize("name", FOUND)
+# The others are slow only because they are many.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if n > 4 else ()) for n, name in enumerate(FOUND)]
+)
 def test_a_planted_defect_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seed, rule = FOUND[name]
     assert violations(Scenario.drawn(seed)) == []
