@@ -427,9 +427,10 @@ def ours_text(row: Row) -> str:
     text = _figure_text(row.ours[0], row)
     for first, second in zip(row.ours, row.ours[1:], strict=False):
         text += f" {'<' if first < second else '≥'} {_figure_text(second, row)}"
-    if row.low is None or row.high is None or row.low == row.high:
+    if row.low is None or row.high is None:
         return text
-    return f"{text} ({_figure_text(row.low, row)} to {_figure_text(row.high, row)})"
+    low, high = _figure_text(row.low, row), _figure_text(row.high, row)
+    return text if low == high else f"{text} ({low} to {high})"
 
 
 def distance_text(row: Row) -> str:

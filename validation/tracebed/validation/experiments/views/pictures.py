@@ -80,10 +80,15 @@ def panels(count: int, title: str, *, height: float = 2.0, wide: bool = False) -
 
 def wrapped(text: str, width: float) -> str:
     """Return a text in lines that fit into `width` inches."""
-    return textwrap.fill(text, max(16, int(width * 72 / (0.52 * (FONT + 1)))))
+    return textwrap.fill(text, max(16, characters(width, FONT + 1)))
 
 
 def columns_of(labels: list[str], width: float) -> int:
     """Return the number of columns of a legend that fits into `width` inches."""
-    longest = max(map(len, labels), default=1)
-    return max(1, min(len(labels), int(width * 72 / (0.52 * FONT * longest + 4.0 * FONT))))
+    longest = max(map(len, labels), default=1) + 8  # its symbol
+    return max(1, min(len(labels), characters(width) // longest))
+
+
+def characters(width: float, font: float = FONT) -> int:
+    """Return the number of characters of a usual text that fits into `width` inches."""
+    return int(width * 72 / (0.54 * font))

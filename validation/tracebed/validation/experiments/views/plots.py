@@ -17,6 +17,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from tracebed.converters.workload import FloatArray
@@ -31,6 +32,7 @@ from tracebed.validation.experiments.views.pictures import (
     COLORS,
     HATCHES,
     STYLE,
+    characters,
     columns_of,
     panels,
     save,
@@ -231,9 +233,8 @@ def _marks(claim: Claim, plot: Plot, averaged: pd.DataFrame, absolute: pd.DataFr
 
 def _draw_legend(figure: Figure, axes_of: list[Axes], about: str) -> None:
     """Draw the legend of all panels below them, each label once, with the title `about`."""
-    handles = {
-        label: handle for axes in axes_of for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
+    found = [pair for axes in axes_of for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
+    handles = {label: handle for handle, label in sorted(found, key=lambda pair: isinstance(pair[0], Line2D))}
     width = figure.get_figwidth()
     figure.legend(
         list(handles.values()),
@@ -292,7 +293,7 @@ def _legend(boxes: Mapping[str, list[str]], figures: int) -> str:
     """Return the legend title that explains bars and boxes, with figure names if the boxes differ."""
     parts = []
     for over, names in boxes.items():
-        of = "" if len(names) == figures else f" ({' and '.join(all_metrics()[name].label for name in names)})"
+        of = "" if len(names) == figures else f" ({' / '.join(all_metrics()[name].label for name in names)})"
         parts.append(f"quartiles over {over}{of}")
     return "bar: mean over seeds; box: " + "; ".join(parts)
 
@@ -309,7 +310,7 @@ def _label(axes: Axes, name: str, x: str, groups: list[Any], plot: Plot, width: 
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
     axes.set_xlim(-0.5, len(groups) - 0.5)
     ticks = [f"{100 * group:g}" if x == "share" else str(group) for group in groups]
-    crowded = columns_of(ticks, width - 0.6) < len(ticks)
+    crowded = sum(len(tick) + 2 for tick in ticks) > characters(width - 0.6)
     axes.set_xticks(range(len(groups)), ticks, rotation=30 if crowded else 0, ha="right" if crowded else "center")
     axes.set_xlabel("malleable jobs (%)" if x == "share" else "workload")
     axes.grid(axis="y", linewidth=0.4, color="#cccccc")
