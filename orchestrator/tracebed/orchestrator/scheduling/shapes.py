@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tracebed.topology import Grid
+from tracebed.topology import Grid, IntArray
 
 ENTRIES = 4
 """Number of nodes, spread over the machine, from which `leak` begins its search."""
@@ -137,7 +137,7 @@ def grown(
 
     def add(node: int) -> None:
         nonlocal near
-        near += grid.distances_to(node)
+        near += _distances(grid, node)
         edge.update(other for other in grid.neighbours[node] if other in free)
         edge.discard(node)
         busy.update(other for other in grid.neighbours[node] if other not in usable)
@@ -154,6 +154,12 @@ def grown(
         chosen.append(node)
         add(node)
     return chosen
+
+
+@lru_cache(maxsize=512)
+def _distances(grid: Grid, node: int) -> IntArray:
+    """Return the Manhattan distance of each node to `node`. A search begins at many nodes, again and again."""
+    return grid.distances_to(node)
 
 
 def flow(
