@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from tracebed.converters.malleability import Thresholds
+from tracebed.converters.malleability import MOST_DOUBLINGS, Thresholds
 from tracebed.converters.models.registry import MODELS
 from tracebed.converters.perturbation import Perturbation
 from tracebed.errors import InputError
@@ -104,8 +104,8 @@ class LogSpec(ExperimentPart):
     """Where to download the log."""
     path: str | None = None
     """Path relative to the experiment file. `--log` has precedence."""
-    jobs: Annotated[int, Field(ge=1)] | None = None
-    """Number of jobs after cleaning."""
+    jobs: Annotated[list[Annotated[int, Field(ge=1)]], BeforeValidator(as_list)] = []
+    """Number of jobs after cleaning; several numbers if an incomplete log is accepted, too."""
     fingerprint: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """`workloads.fingerprint` of the cleaned workload."""
     settings: dict[str, dict[str, Any]] = {}
@@ -181,11 +181,12 @@ class Malleable(ExperimentPart):
     preferred: Threshold = Thresholds.preferred
     most: Threshold = Thresholds.most
     least: Threshold = Thresholds.least
+    doublings: Annotated[int, Field(ge=0, le=MOST_DOUBLINGS)] = Thresholds.doublings
 
     @property
     def thresholds(self) -> Thresholds:
-        """Thresholds of the parallel efficiency."""
-        return Thresholds(self.preferred, self.most, self.least)
+        """Thresholds of the parallel efficiency, or the number of doublings."""
+        return Thresholds(self.preferred, self.most, self.least, self.doublings)
 
 
 class PerturbationSpec(ExperimentPart):
