@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from tracebed.orchestrator.scheduling.state import Policy, shares
 from tracebed.validation.experiments.experiment import Experiment, Point
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.parts import LogSpec, WorkloadSpec
+from tracebed.version import version
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def code_of(path: Path) -> str:
 @cache
 def version_of_tracebed() -> str:
     """Return the installed version, for the hashes of cells. Reading it for each of 100,000 cells takes minutes."""
-    return version("tracebed")
+    return version()
 
 
 def _code_version() -> list[str]:
