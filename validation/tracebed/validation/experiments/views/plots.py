@@ -27,6 +27,7 @@ from tracebed.validation.experiments.experiment import Point
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.parts import Plot
 from tracebed.validation.experiments.views.averages import GROUP, chosen, means
+from tracebed.validation.experiments.views.workload_plots import OF_WORKLOADS
 from tracebed.validation.metrics import all_metrics
 
 COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222222")
@@ -105,6 +106,10 @@ def _drawn(
 ) -> Figure | None:
     if not plot.of_jobs:
         return _bars(plot, rows, title)
+    if plot.kind in OF_WORKLOADS:
+        points = [point for point in file.experiment.points() if point.fits({**plot.at, "workload": workload})]
+        table = next((table for point in points if (table := jobs(point)) is not None), None)
+        return None if table is None else OF_WORKLOADS[plot.kind](file.experiment, plot, table, title)[0]
     found = []
     for where in (plot.at, plot.relative_to or {}):
         points = [point for point in file.experiment.points() if point.fits({**where, "workload": workload})]
