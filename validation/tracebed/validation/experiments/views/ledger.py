@@ -26,7 +26,7 @@ from tracebed.validation.experiments.claims import NEAR, Claim, Rule, distance, 
 from tracebed.validation.experiments.experiment import Experiment, Point
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.papers.paper import load_paper, paper_of
-from tracebed.validation.experiments.parts import Where, as_list
+from tracebed.validation.experiments.parts import OF_WORKLOADS, Where, as_list
 from tracebed.validation.experiments.simulated.grid import GridResult
 from tracebed.validation.experiments.views.averages import GROUP, REPLICATE, chosen
 from tracebed.validation.significance import PERCENTS
@@ -206,8 +206,13 @@ def rows_of_experiment(experiment: Experiment, table: pd.DataFrame) -> list[Row]
     points = [point for point in experiment.points() if (point.seed, point.perturbation) == own]
     measured = Measured(table, [*GROUP, "window"], REPLICATE)
     found = []
+    of_workloads = {*OF_WORKLOADS, *experiment.shares_of_jobs}  # equal in all windows and settings
     for claim in experiment.published:
-        rows = [_row(claim, measured, where, text) for where, text in _conditions(claim, experiment, points)]
+        conditions = list(_conditions(claim, experiment, points))
+        rows = [
+            _row(claim, measured, where, text)
+            for where, text in conditions[: 1 if claim.figure in of_workloads else None]
+        ]
         found += [row for index, row in enumerate(rows) if row.ours or not index]
     return found
 

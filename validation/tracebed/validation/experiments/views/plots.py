@@ -38,6 +38,7 @@ from tracebed.validation.experiments.views.pictures import (
     save,
     wrapped,
 )
+from tracebed.validation.experiments.views.workload_plots import OF_WORKLOADS
 from tracebed.validation.metrics import all_metrics
 
 BOX = "#222222"
@@ -112,6 +113,10 @@ def _drawn(
     """Return the picture and what it shows, or None if no point was computed."""
     if not plot.of_jobs:
         return bars(plot, rows, title, file.experiment.published)
+    if plot.kind in OF_WORKLOADS:
+        points = [point for point in file.experiment.points() if point.fits({**plot.at, "workload": workload})]
+        table = next((table for point in points if (table := jobs(point)) is not None), None)
+        return None if table is None else OF_WORKLOADS[plot.kind](file.experiment, plot, table, title)
     found = []
     for where in (plot.at, plot.relative_to or {}):
         points = [point for point in file.experiment.points() if point.fits({**where, "workload": workload})]
