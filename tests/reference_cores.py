@@ -312,10 +312,15 @@ class CoresReference:
                     self.pass_at = math.ceil(self.now / interval) * interval
                 return
         cut_off = self.options["max_slowdown"]
-        if cut_off == "dynamic":
+        if cut_off in ("dynamic", "median", "p70"):
             known = [run for run in self.running.values() if run.job.limit > 0]
             slowdowns = [(max(run.expected_end, self.now) - run.job.submit) / run.job.limit for run in known]
-            cut_off = sum(slowdowns) / len(slowdowns) if slowdowns else math.inf
+            share = {"median": 0.5, "p70": 0.7}.get(cut_off)
+            reached = [
+                one for one in slowdowns if sum(other <= one for other in slowdowns) >= (share or 0) * len(slowdowns)
+            ]
+            mean = sum(slowdowns) / len(slowdowns) if slowdowns else math.inf
+            cut_off = mean if share is None else min(reached, default=math.inf)
         # The map: nodes taken from one instant to another; of running jobs, those of each node until both have ended.
         busy = [
             (self.now, max(self.running[job].expected_end for job in (node.owner, node.guest) if job is not None), 1)

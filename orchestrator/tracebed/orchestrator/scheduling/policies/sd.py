@@ -28,6 +28,8 @@ SLACK = 1e-9
 """Relative margin for rounding errors in comparisons of penalties."""
 OF_A_PASS = ("bf_window", "bf_resolution", "bf_node_space_size", "bf_max_job_user")
 """Parameters of the passes of Slurm's backfill."""
+QUANTILES = {"median": 0.5, "p70": 0.7}
+"""Value of `max_slowdown` -> quantile of the predicted slowdowns of the running jobs."""
 Request = tuple[int, int, float]
 """Nodes, cores per node, and time limit of a waiting job, s."""
 
@@ -38,7 +40,7 @@ class SlowdownDriven(ParameterTable):
 
     Args:
         max_slowdown: MAX_SLOWDOWN, upper bound of the penalty of a mate: a number, `inf`, or `dynamic` (DynAVGSD, the
-            average predicted slowdown of the running jobs).
+            average predicted slowdown of the running jobs), or their `median` or 70th percentile (`p70`).
         sharing_factor: SharingFactor, the largest share of its cores on a node that a mate can lose.
         mates: m, the largest number of mates of a job; 0: no job is a guest, which is static backfill.
         candidates: nm, the number of candidates for mates, chosen by the smallest penalties; 0: all.
@@ -88,15 +90,21 @@ class SlowdownDriven(ParameterTable):
         for name in OF_A_PASS:
             if getattr(self, name) and not self.backfill_interval_s:
                 raise InputError(f"sd.{name} needs passes of backfill", hint="set sd.backfill_interval_s above 0")
-        if self.max_slowdown != "dynamic":
+        if not self.follows_running_jobs:
             try:
                 positive = float(self.max_slowdown) > 0.0
             except ValueError:
                 positive = False
             if not positive:
                 raise InputError(
-                    f"sd.max_slowdown cannot be {self.max_slowdown!r}", hint="a number above 0, inf or dynamic"
+                    f"sd.max_slowdown cannot be {self.max_slowdown!r}",
+                    hint="a number above 0, inf, dynamic, median or p70",
                 )
+
+    @property
+    def follows_running_jobs(self) -> bool:
+        """Return whether MAX_SLOWDOWN follows from the predicted slowdowns of the running jobs."""
+        return self.max_slowdown == "dynamic" or self.max_slowdown in QUANTILES
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield starts and shares, job by job in queue order (listing 1)."""
@@ -165,7 +173,11 @@ class Trial:
         """Compute the upper bound of the penalties for the call."""
         self.policy, self.state = policy, state
         self.plan = ReservationMap(state, policy.bf_window, policy.bf_resolution, policy.bf_node_space_size)
-        self.cut_off = average_slowdown(state) if policy.max_slowdown == "dynamic" else float(policy.max_slowdown)
+        self.cut_off = (
+            slowdown_of_running(state, QUANTILES.get(policy.max_slowdown))
+            if policy.follows_running_jobs
+            else float(policy.max_slowdown)
+        )
         self._found: dict[tuple[Request, int | None], tuple[float, Share] | None] = {}
         self._hosts: Mates | None = None
         self._offered: dict[int, Mates] = {}  # requested cores per node -> the mates of such a guest
@@ -406,14 +418,21 @@ class Trial:
         return good & (mates.left >= work)
 
 
-def average_slowdown(state: State) -> float:
-    """Return DynAVGSD: the mean of (wait + expected run time) / limit of the running jobs."""
+def slowdown_of_running(state: State, quantile: float | None = None) -> float:
+    """Return DynAVGSD: the mean of (wait + expected run time) / limit of the running jobs; inf without such jobs.
+
+    With a quantile q, return the least slowdown that at least a share q of these jobs does not exceed.
+    """
     ends, _, running = state.releases.rows
     arrays = state.jobs.arrays
     limit = arrays.limit[running]
     response = np.maximum(ends, state.now) - arrays.submit[running]
     slowdown = response[limit > 0] / limit[limit > 0]
-    return in_order(slowdown) / len(slowdown) if len(slowdown) else math.inf
+    if not len(slowdown):
+        return math.inf
+    if quantile is None:
+        return in_order(slowdown) / len(slowdown)
+    return float(np.sort(slowdown)[math.ceil(quantile * len(slowdown)) - 1])
 
 
 def in_order(values: FloatArray) -> float:

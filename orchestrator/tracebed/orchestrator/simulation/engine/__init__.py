@@ -30,7 +30,7 @@ from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.policies.fcfs import Fcfs
 from tracebed.orchestrator.scheduling.policies.firstfit import FirstFit
 from tracebed.orchestrator.scheduling.policies.kassel import Avg, KeepPref, Min, Pref
-from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
+from tracebed.orchestrator.scheduling.policies.sd import QUANTILES, SlowdownDriven
 from tracebed.orchestrator.scheduling.priorities import MAX_AGE_S
 from tracebed.orchestrator.scheduling.record import Resizes, ScheduleRecord
 from tracebed.orchestrator.scheduling.state import Policy, shares, visible_jobs
@@ -214,7 +214,8 @@ class CompiledSimulator:
                 "shares": self._shares,
                 "kind": [numbers["kind"][kind.upper()] for kind in jobs.kind] if self._shares else None,
                 "sockets": self.cluster.sockets if self._shares else None,
-                "max_slowdown": math.nan if sd.max_slowdown == "dynamic" else float(sd.max_slowdown),
+                "max_slowdown": math.nan if sd.follows_running_jobs else float(sd.max_slowdown),
+                "slowdown_quantile": QUANTILES.get(sd.max_slowdown, 0.0),
                 "sharing_factor": sd.sharing_factor,
                 "mates": min(sd.mates, INT32_MAX),
                 "candidates": min(sd.candidates, INT32_MAX),

@@ -11,6 +11,7 @@ struct trial {                       /* one call of the policy */
     double cut_off;
     int hosts_known;                 /* whether the hosts are up to date */
     struct host *hosts; int64_t host_count;
+    double *slowdowns;               /* of the running jobs, for their quantile */
     struct mate *mates; int64_t mate_count;               /* of the request, least penalty first */
     int32_t *alike_first;            /* nodes -> the first mate with as many, whose field `alike` is the next; or -1 */
     int32_t *chosen, *best; int64_t best_count; double best_total, best_duration;  /* of the search */
@@ -19,20 +20,28 @@ struct trial {                       /* one call of the policy */
     double *mate_end;                /* expected ends of the mates before the share */
 };
 
-/* Return the mean predicted slowdown of the running jobs. */
-static double average_slowdown(const struct engine *e) {
-    double sum = 0.0;
+static int by_slowdown(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Return the mean predicted slowdown of the running jobs, or its quantile. */
+static double cut_off(const struct engine *e) {
+    double sum = 0.0, *slowdowns = e->trial->slowdowns;
     int64_t count = 0;
     for (int64_t at = 0; at < e->chunk_count; at++) {
         for (int32_t row = 0; row < e->chunks[at]->count; row++) {
             const struct release *r = &e->chunks[at]->row[row];
             double limit = e->in.limit[r->job];
             if (!(limit > 0.0)) continue;
-            sum += ((r->end > e->now ? r->end : e->now) - e->in.submit[r->job]) / limit;
-            count++;
+            slowdowns[count] = ((r->end > e->now ? r->end : e->now) - e->in.submit[r->job]) / limit;
+            sum += slowdowns[count++];
         }
     }
-    return count ? sum / (double)count : INFINITY;
+    if (!count) return INFINITY;
+    if (e->in.slowdown_quantile == 0.0) return sum / (double)count;
+    qsort(slowdowns, (size_t)count, sizeof *slowdowns, by_slowdown);
+    return slowdowns[(int64_t)ceil(e->in.slowdown_quantile * (double)count) - 1];
 }
 
 /* Return the penalty of a mate that shares for `duration` seconds. */
@@ -340,7 +349,7 @@ static void slowdown_driven(struct engine *e, int woken) {
         last = job;
         if (job >= tried) {
             if (!begun) {
-                t->cut_off = isnan(e->in.max_slowdown) ? average_slowdown(e) : e->in.max_slowdown;
+                t->cut_off = isnan(e->in.max_slowdown) ? cut_off(e) : e->in.max_slowdown;
                 changed(e);
                 begun = 1;
             }
@@ -363,7 +372,7 @@ static void trial_free(struct engine *e) {
     struct trial *t = e->trial;
     if (!t) return;
     void *all[] = {
-        t->hosts, t->mates, t->alike_first, t->chosen, t->best, t->found, t->picked, t->mate_end,
+        t->hosts, t->slowdowns, t->mates, t->alike_first, t->chosen, t->best, t->found, t->picked, t->mate_end,
     };
     for (size_t at = 0; at < sizeof all / sizeof *all; at++) free(all[at]);
     free(t);
@@ -375,6 +384,7 @@ static void trial_new(struct engine *e) {
     if (!t) return;
     t->found_room = t->picked_room = 256;
     t->hosts = make(e, running, sizeof *t->hosts);
+    t->slowdowns = make(e, running, sizeof *t->slowdowns);
     t->mates = make(e, running, sizeof *t->mates);
     t->alike_first = make(e, nodes + 1, 4);
     t->chosen = make(e, running, 4);
