@@ -57,6 +57,7 @@ class SlowdownDriven(ParameterTable):
         if_earlier: whether a guest must end before it would end if it waited for nodes of its own (listing 1).
         partial: whether a mate may share some of its nodes only.
         weighted: whether the penalty of a mate counts once for each of its nodes.
+        keep_plan: whether a guest must not delay its mates into a place that the plan has for an earlier job.
     """
 
     malleable: ClassVar[bool] = False
@@ -77,6 +78,7 @@ class SlowdownDriven(ParameterTable):
     if_earlier: bool = True
     partial: bool = False
     weighted: bool = False
+    keep_plan: bool = False
 
     def __post_init__(self) -> None:
         """Raise InputError if a parameter is out of range."""
@@ -166,6 +168,16 @@ class Mates(NamedTuple):
         return Mates._make(column[rows] for column in self)
 
 
+class Found(NamedTuple):
+    """The best mates of one waiting job."""
+
+    duration: float
+    """Run time of the job beside them, s."""
+    share: Share
+    taken: list[tuple[float, float, int]]
+    """What the job takes of the plan, start, duration and nodes: its idle nodes, and each mate's while it is delayed."""
+
+
 class Trial:
     """The flexible scheduling trials of one call of the policy."""
 
@@ -178,7 +190,7 @@ class Trial:
             if policy.follows_running_jobs
             else float(policy.max_slowdown)
         )
-        self._found: dict[tuple[Request, int | None], tuple[float, Share] | None] = {}
+        self._found: dict[tuple[Request, int | None], Found | None] = {}
         self._hosts: Mates | None = None
         self._offered: dict[int, Mates] = {}  # requested cores per node -> the mates of such a guest
         self._sums: dict[int, tuple[list[float], list[int]]] = {}
@@ -194,8 +206,8 @@ class Trial:
         ends, _, _ = state.releases.rows
         if not state.settled or not state.queue.by_submission or (len(ends) and ends[0] <= state.now):
             return ()
-        if any(getattr(self.policy, name) for name in OF_A_PASS):
-            return ()  # later a pass may consider other jobs
+        if any(getattr(self.policy, name) for name in (*OF_A_PASS, "keep_plan")):
+            return ()  # later a pass may consider other jobs, or plan them elsewhere
         return set(state.queue.jobs()) - set(state.arrived)
 
     def fits(self, job: int, head: int | None) -> bool:
@@ -251,8 +263,10 @@ class Trial:
             self._found[request, head] = self._pick(request, head) if self._may_suffice(request) else None
         if (found := self._found[request, head]) is None:
             return None
-        duration, share = found
+        duration, share, taken = found
         if self.policy.if_earlier and not self._earlier(state.now + duration, nodes, limit):
+            return None
+        if self.policy.keep_plan and not self.plan.has_room(taken):
             return None
         self._ends = {loan.owner: state.expected_end[loan.owner] for loan in share.loans}
         return share._replace(job=job)
@@ -273,8 +287,8 @@ class Trial:
             if (begin := max(end, state.now)) < state.expected_end[mate]:  # a mate may be overdue
                 self.plan.add(begin, state.expected_end[mate] - begin, state.jobs.nodes[mate])
 
-    def _pick(self, request: Request, head: int | None) -> tuple[float, Share] | None:
-        """Return the run time beside the mates with the least sum of penalties (equations 1 to 3), and the share."""
+    def _pick(self, request: Request, head: int | None) -> Found | None:
+        """Return the mates with the least sum of penalties (equations 1 to 3)."""
         policy, state = self.policy, self.state
         missing, _, limit = request
         mates = self._candidates(request)
@@ -319,13 +333,16 @@ class Trial:
         _, duration, chosen = best
         if not chosen:
             return None
-        loans = []
+        loans, taken = [], []
         for mate in chosen:
             owner = int(mates.job[mate])
             shared = tuple(state.cluster.owned(owner))[:missing]  # fewer than all only of the last mate, if `partial`
             loans.append(Lend(owner, shared, int(mates.cores[mate])))
+            delay = duration * (1 - float(mates.rate[mate]))
+            taken.append((max(state.expected_end[owner], state.now), delay, nodes[mate]))
             missing -= len(shared)
-        return duration, Share(-1, missing, tuple(loans))
+        taken.append((state.now, duration, missing))
+        return Found(duration, Share(-1, missing, tuple(loans)), [one for one in taken if one[1] > 0 and one[2]])
 
     def _candidates(self, request: Request) -> Mates:
         """Return the possible mates, least penalty first; ties by start, then by submission."""
