@@ -19,8 +19,9 @@ from tracebed.converters.models import cirne as cirne_model
 from tracebed.converters.models import deadlines, feitelson96, require
 from tracebed.converters.workload import Kind, Step, System, Workload
 
-SD = cirne_model.CirneParameters(cancelled=0.0)
-"""Cirne's published constants, without cancellations, because the paper has no cancelled jobs."""
+SD = cirne_model.CirneParameters(size_slope=0.1, size_offset=0.3, power_of_two=0.1, cancelled=0.0)
+"""Cirne's constants in the authors' copy of the model's program: its sizes for machines whose largest job has 128
+nodes, a tenth of them rounded to powers of two, and no cancellations."""
 SD_5 = cirne_model.CirneParameters(cancelled=0.0, limit_offset=-0.3178)
 """Requested times are a twentieth of the published ones. Not verified. With this constant the work of 2000 jobs fits
 the paper's makespan for workload 5; with the published constant the work would be twenty times larger."""

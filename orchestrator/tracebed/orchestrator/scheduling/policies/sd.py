@@ -175,7 +175,7 @@ class Found(NamedTuple):
     """Run time of the job beside them, s."""
     share: Share
     taken: list[tuple[float, float, int]]
-    """What the job takes of the plan, start, duration and nodes: its idle nodes, and each mate's while it is delayed."""
+    """What the job takes of the plan (start, duration, nodes): idle nodes, and each mate's for as long as the delay."""
 
 
 class Trial:
