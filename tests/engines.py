@@ -85,6 +85,7 @@ def sharing_parameters(rng: random.Random, policy: str) -> dict[str, Any]:
         "if_earlier": rng.random() < 0.7,
         "partial": rng.random() < 0.3,
         "weighted": rng.random() < 0.3,
+        "keep_plan": rng.random() < 0.3,
         **passes,
     }
 

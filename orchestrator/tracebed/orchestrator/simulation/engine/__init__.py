@@ -83,7 +83,7 @@ NAMES = {
 """Enumeration in base.h -> names of its values."""
 SD_FIELDS = {
     *("max_slowdown", "sharing_factor", "mates", "candidates", "include_free_nodes", "inside"),
-    *("depth", "backfill_interval_s", "if_earlier", "partial", "weighted"),
+    *("depth", "backfill_interval_s", "if_earlier", "partial", "weighted", "keep_plan"),
     *("bf_window", "bf_resolution", "bf_node_space_size", "bf_max_job_user"),
 }
 """The parameters of `sd` in the engine. Another one must have its default."""
@@ -221,7 +221,7 @@ class CompiledSimulator:
                 "candidates": min(sd.candidates, INT32_MAX),
                 "include_free_nodes": sd.include_free_nodes,
                 "inside": numbers["inside"][sd.inside.upper()],
-                **{name: getattr(sd, name) for name in ("if_earlier", "partial", "weighted")},
+                **{name: getattr(sd, name) for name in ("if_earlier", "partial", "weighted", "keep_plan")},
                 "window_s": 60.0 * sd.bf_window,
                 "resolution_s": float(sd.bf_resolution),
                 "slots": min(sd.bf_node_space_size, INT32_MAX),

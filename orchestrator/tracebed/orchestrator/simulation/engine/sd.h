@@ -261,6 +261,36 @@ static void changed(struct engine *e) {
     t->hosts_known = 0;
 }
 
+/* Return what a job on `nodes` nodes takes of the plan: the nodes of the mate `at` while it is delayed; of the index
+ * behind the mates, idle nodes. */
+static struct planned taken(const struct engine *e, const struct found *f, int64_t at, int32_t nodes) {
+    const struct lend *lend = &e->trial->picked[f->first];
+    if (at == f->count) {
+        for (int64_t mate = 0; mate < at; mate++) nodes -= lend[mate].count;
+        return (struct planned){e->now, f->duration, nodes};
+    }
+    int32_t mate = lend[at].owner, cores = e->sharing->of[mate]->can_host;
+    int32_t used = at_most(e->in.job_cores[mate], cores), lost = lend[at].cores - (cores - used);
+    double rate = (double)(used - (lost > 0 ? lost : 0)) / (double)used, end = e->expected_end[mate];
+    return (struct planned){end > e->now ? end : e->now, f->duration * (1.0 - rate), e->in.requested[mate]};
+}
+
+/* Return whether a job can take its nodes of the plan and no reservation lacks one. */
+static int has_room(struct engine *e, const struct found *f, int32_t nodes) {
+    int32_t least = 0;
+    plan_update(e);
+    for (int sign = 1; sign >= -1; sign--) {
+        for (int64_t at = 0; at <= f->count && !e->failed; at++) {
+            struct planned p = taken(e, f, at, nodes);
+            if (!(p.duration > 0.0) || !p.nodes) continue;
+            if (sign) { occupy(e, p.start, p.start + p.duration, sign * p.nodes); continue; }
+            int64_t last = step_at(e, p.start + p.duration);
+            for (int64_t step = step_at(e, p.start); step < last; step++) least = at_most(least, e->idle_then[step]);
+        }
+    }
+    return least >= 0;
+}
+
 /* Start `job` as a guest if it then ends earlier. Return whether it started. */
 static int share_with_mates(struct engine *e, int32_t job, int32_t head) {
     struct trial *t = e->trial;
@@ -273,6 +303,7 @@ static int share_with_mates(struct engine *e, int32_t job, int32_t head) {
     int32_t row = 0;
     if (e->in.if_earlier && end >= room_for(e, nodes, &idle, &chunk, &row) + limit
         && end >= plan_start(e, nodes, planned_s(e, job)) + limit) return 0;
+    if (e->in.keep_plan && !has_room(e, f, nodes)) return 0;
     plan_begin(e);
     e->sharing->lend_count = e->sharing->lent_count = 0;
     for (int64_t at = 0; at < mates; at++) {
@@ -338,7 +369,7 @@ static void slowdown_driven(struct engine *e, int woken) {
     }
     int overdue = e->chunk_count && e->chunks[0]->row[0].end <= e->now;
     int32_t head = -1, last = -1, tried = 0;  /* jobs before `tried` were refused, and only time passed */
-    if (e->settled && !overdue && !limits_plan(&e->in)) tried = e->arrived >= 0 ? e->arrived : e->queue_end;
+    if (e->settled && !overdue && !limits_plan(&e->in) && !e->in.keep_plan) tried = e->arrived >= 0 ? e->arrived : e->queue_end;
     int64_t looked = 0, more = 0;
     int begun = 0;
     plan_new_call(e);
