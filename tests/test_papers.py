@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+import tracebed.api as tb
 from tracebed.cli import tracebed
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.gain_slope import Sizes, gain_slopes, sizes_by_gain_slope
@@ -160,6 +161,15 @@ def test_sd_2_is_sd_1_with_exact_requests() -> None:
     assert two.floats("time_limit").tolist() == one.floats("run_time").tolist()
     assert two.floats("run_time").tolist() == one.floats("run_time").tolist()
     assert (one.floats("time_limit") > one.floats("run_time")).mean() > 0.8
+
+
+def test_static_backfill_of_sd_1_gives_table_1() -> None:
+    """Section 4, table 1. With arrivals by cores, response and slowdown are three times the printed ones."""
+    printed = {"mean_response_s": 122_152, "mean_slowdown_ref": 3339.5, "makespan_s": 899_888}
+    setup = {"backfill_depth": 50, "backfill_interval_s": 30.0}
+    runs = [tb.simulate(registry.draw("sd-1", seed=s), "conservative", policy_parameters=setup) for s in (0, 1, 2)]
+    found = {name: np.mean([run.metrics()[name] for run in runs]) for name in printed}
+    assert found == pytest.approx(printed, rel=0.15)
 
 
 def test_sd_5_runs_applications_on_49_nodes() -> None:
