@@ -17,10 +17,18 @@ class DmrReference(_Reference):
     """The policy dmr, in the order of the sentences of its section."""
 
     def __init__(
-        self, jobs: list[RefJob], nodes: int, *, interval_s: float, malleability_interval_s: float, over_limit: str
+        self,
+        jobs: list[RefJob],
+        nodes: int,
+        *,
+        interval_s: float,
+        malleability_interval_s: float,
+        over_limit: str,
+        floor: str = "pref",
     ) -> None:
         super().__init__(jobs, nodes, "dmr", malleability_interval_s, over_limit, "fcfs")
         self.interval_s = interval_s
+        self.floor = floor
         self.call = self.dmr
 
     def sizes_count(self, job: RefJob) -> bool:
@@ -33,7 +41,7 @@ class DmrReference(_Reference):
         self.start_by_easy()
         idle = self.free()
         for run in [run for run in self.running if self.is_asked(run)]:
-            for size in (run.job.nodes_pref, run.job.nodes_min):
+            for size in (run.job.nodes_pref, run.job.nodes_min) if self.floor == "min" else (run.job.nodes_pref,):
                 room = idle + run.decided - size
                 fits = [job for job in self.queue if idle < self.smallest(job) <= room]
                 if run.decided > size and fits:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from tracebed.benchmarks import dmr
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -19,9 +19,16 @@ from tracebed.orchestrator.scheduling.state import Decision, Resize, Start, Stat
 
 @dataclass(frozen=True)
 class Dmr(ParameterTable):
-    """Malleable jobs start on all idle nodes, up to their maximum, and shrink to allow waiting jobs to start."""
+    """Malleable jobs start on all idle nodes, up to their maximum, and shrink to allow waiting jobs to start.
+
+    Args:
+        floor: the smallest size to which a running job shrinks: its preferred size (`pref`), or its minimum if the
+            preferred size does not suffice (`min`).
+    """
 
     malleable: ClassVar[bool] = True
+
+    floor: Literal["pref", "min"] = "pref"
 
     def view(self, jobs: Jobs) -> Jobs:
         """Return the jobs with their maximum size as the preferred size."""
@@ -34,31 +41,32 @@ class Dmr(ParameterTable):
             changed.add(start.job)
             yield start
         if len(state.queue):
-            for decision in _shrink(state, changed):
+            for decision in self._shrink(state, changed):
                 changed.add(decision.job)
                 yield decision
         if state.idle and state.queue.first_fit(-1, state.idle, 0.0, state.idle) is None:
             yield from _expand(state, changed)
 
-
-def _shrink(state: State, changed: set[int]) -> Iterator[Start | Resize]:
-    """Yield shrinks of running jobs, in order of start, to their preferred or minimum size, and the allowed starts."""
-    jobs = state.jobs
-    waiting = state.queue.jobs()
-    needs = [jobs.low[job] for job in waiting]
-    idle = state.idle
-    for job in [job for job in state.resizable if job not in state.resizing and job not in changed]:
-        found = dmr.shrunk(state.size[job], jobs.workload_pref[job], jobs.low[job], idle, needs)
-        if found is None:
-            continue
-        size, index = found
-        room = idle + state.size[job] - size
-        del needs[index]
-        helped = waiting.pop(index)
-        nodes = min(jobs.high[helped], room)
-        yield Resize(job, size)
-        yield Start(helped, nodes)
-        idle = room - nodes
+    def _shrink(self, state: State, changed: set[int]) -> Iterator[Start | Resize]:
+        """Yield shrinks of running jobs, in order of start, to the floor, and the allowed starts."""
+        jobs = state.jobs
+        waiting = state.queue.jobs()
+        needs = [jobs.low[job] for job in waiting]
+        idle = state.idle
+        for job in [job for job in state.resizable if job not in state.resizing and job not in changed]:
+            preferred, least = jobs.workload_pref[job], jobs.low[job]
+            targets = (preferred,) if self.floor == "pref" else (preferred, least)
+            found = dmr.shrunk(state.size[job], targets, idle, needs)
+            if found is None:
+                continue
+            size, index = found
+            room = idle + state.size[job] - size
+            del needs[index]
+            helped = waiting.pop(index)
+            nodes = min(jobs.high[helped], room)
+            yield Resize(job, size)
+            yield Start(helped, nodes)
+            idle = room - nodes
 
 
 def _expand(state: State, changed: set[int]) -> Iterator[Resize]:

@@ -228,6 +228,7 @@ class CompiledSimulator:
                 "user": np.unique(jobs.user, return_inverse=True)[1] if sd.bf_max_job_user else None,
                 "serial": drom.mode == "serial",
                 "as_asked": drom.split == "asked",
+                "shrinks_below_pref": _as(Dmr, policy).floor == "min",
                 **asdict(timing.overheads.times(timing.speed)),
                 "interval_s": scheduling.interval_s,
                 "malleability_interval_s": timing.malleability_interval_s,
