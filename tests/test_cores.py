@@ -219,12 +219,13 @@ def compare_dmr(seed: int) -> int:
         "malleability_interval_s": float(rng.choice([0.0, 0.0, 2.0, 3.7])),
     }
     chance = random.Random(seed)
-    over_limit, floor = chance.choice([*OverLimit]), chance.choice(["pref", "min"])
+    over_limit = chance.choice([*OverLimit])
+    parameters = {"floor": chance.choice(["pref", "min"]), "sizes": chance.choice(["any", "any", "halved"])}
     simulator = Simulator(
-        Jobs.of(whole_nodes(jobs), over_limit=over_limit), [1] * nodes, Dmr(floor), Setup.of("dmr", **options)
+        Jobs.of(whole_nodes(jobs), over_limit=over_limit), [1] * nodes, Dmr(**parameters), Setup.of("dmr", **options)
     )
     record = simulator.run()
-    reference = DmrReference(jobs, nodes, over_limit=over_limit, floor=floor, **options)
+    reference = DmrReference(jobs, nodes, over_limit=over_limit, **parameters, **options)
     reference.go()
     for job in jobs:
         want = reference.results[job.id]

@@ -85,6 +85,14 @@ def shrunk(size: int, targets: Sequence[int], idle: int, waiting: Sequence[int])
     return None
 
 
+def halved(most: int, least: int, room: int) -> int:
+    """Return the largest of `most`, its half, its quarter, ... (at least `least`) of at most `room`, or `least`."""
+    size = most
+    while size > room and size // 2 >= least:
+        size //= 2
+    return size if size <= room else least
+
+
 def expanded(size: int, most: int, idle: int) -> int:
     """Return the size to which an application expands, if no waiting job can use the idle processors."""
     return max(size, min(most, size + idle))

@@ -24,11 +24,14 @@ class Dmr(ParameterTable):
     Args:
         floor: the smallest size to which a running job shrinks: its preferred size (`pref`), or its minimum if the
             preferred size does not suffice (`min`).
+        sizes: the sizes on which jobs start and to which they expand: `any`, or the maximum and its half, its quarter
+            and so on down to the minimum (`halved`).
     """
 
     malleable: ClassVar[bool] = True
 
     floor: Literal["pref", "min"] = "pref"
+    sizes: Literal["any", "halved"] = "any"
 
     def view(self, jobs: Jobs) -> Jobs:
         """Return the jobs with their maximum size as the preferred size."""
@@ -39,13 +42,13 @@ class Dmr(ParameterTable):
         changed: set[int] = set()
         for start in backfill(state):
             changed.add(start.job)
-            yield start
+            yield Start(start.job, self._size(state.jobs, start.job, start.nodes))
         if len(state.queue):
             for decision in self._shrink(state, changed):
                 changed.add(decision.job)
                 yield decision
         if state.idle and state.queue.first_fit(-1, state.idle, 0.0, state.idle) is None:
-            yield from _expand(state, changed)
+            yield from self._expand(state, changed)
 
     def _shrink(self, state: State, changed: set[int]) -> Iterator[Start | Resize]:
         """Yield shrinks of running jobs, in order of start, to the floor, and the allowed starts."""
@@ -63,15 +66,22 @@ class Dmr(ParameterTable):
             room = idle + state.size[job] - size
             del needs[index]
             helped = waiting.pop(index)
-            nodes = min(jobs.high[helped], room)
+            nodes = self._size(jobs, helped, room)
             yield Resize(job, size)
             yield Start(helped, nodes)
             idle = room - nodes
 
+    def _expand(self, state: State, changed: set[int]) -> Iterator[Resize]:
+        """Yield expansions of running jobs towards their maximum, in order of start, while nodes are idle."""
+        for job in [job for job in state.resizable if job not in state.resizing and job not in changed]:
+            most, now = state.jobs.high[job], state.size[job]
+            size = dmr.expanded(now, most, state.idle)
+            if self.sizes == "halved":
+                size = dmr.halved(most, now, size)
+            if size > now:
+                yield Resize(job, size)
 
-def _expand(state: State, changed: set[int]) -> Iterator[Resize]:
-    """Yield expansions of running jobs towards their maximum, in order of start, while nodes are idle."""
-    for job in [job for job in state.resizable if job not in state.resizing and job not in changed]:
-        size = dmr.expanded(state.size[job], state.jobs.high[job], state.idle)
-        if size > state.size[job]:
-            yield Resize(job, size)
+    def _size(self, jobs: Jobs, job: int, room: int) -> int:
+        """Return the number of nodes on which `job` starts if it can have `room` nodes."""
+        high = jobs.high[job]
+        return dmr.halved(high, jobs.low[job], room) if self.sizes == "halved" else min(high, room)

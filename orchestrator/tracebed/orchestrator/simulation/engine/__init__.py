@@ -115,6 +115,8 @@ def obstacle(
         return f"the compiled engine does not support the policy {type(policy).__name__}"
     if isinstance(policy, Conservative) and policy.backfill_depth > INT32_MAX:
         return f"the compiled engine supports a backfill_depth of at most {INT32_MAX}"
+    if isinstance(policy, Dmr) and policy.sizes != "any":
+        return f"the compiled engine does not support sizes={policy.sizes}"
     scheduling, priority = setup.scheduling, setup.scheduling.priority
     if scheduling.placement != FIRST:
         return f"the compiled engine does not support the placement {scheduling.placement}"
