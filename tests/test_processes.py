@@ -21,6 +21,7 @@ from tracebed.orchestrator.simulation.processes import Processes, as_processes
 from tracebed.states import JobState
 from tracebed.validation.experiments.choices import single_point
 from tracebed.validation.experiments.file import load_experiment
+from tracebed.validation.experiments.views.ledger import Ledger
 
 
 def tracebed(*words: object) -> Result:
@@ -271,5 +272,5 @@ def test_a_change_relative_to_zero_is_undefined(tmp_path: Path) -> None:
     done = tracebed("experiment", str(study), "-o", str(tmp_path / "out"))
     assert done.exit_code == 0, done.output
     assert (pd.read_parquet(tmp_path / "out" / "s" / "table.parquet")["cancel_rate"] == 0).all()
-    (row,) = pd.read_csv(tmp_path / "out" / "s" / "published.csv").to_dict("records")
-    assert np.isnan(row["ours"]) and np.isnan(row["difference"])
+    (row,) = Ledger.load(tmp_path / "out" / "s" / "ledger.json").rows
+    assert (row.ours, row.matches) == ([], None)

@@ -35,7 +35,6 @@ from tracebed.validation.experiments.simulated import cells, grid
 from tracebed.validation.experiments.simulated.grid import plan
 from tracebed.validation.experiments.simulated.pools import DaskPool, LocalPool
 from tracebed.validation.experiments.views import plots
-from tracebed.validation.experiments.views.published import compared
 from tracebed.validation.experiments.workloads import fingerprint
 from tracebed.validation.metrics import metrics
 from tracebed.validation.metrics.registry import REGISTRY as METRICS
@@ -455,62 +454,6 @@ def test_a_fingerprint_depends_on_jobs_and_not_on_their_names() -> None:
     assert fingerprint(renamed) == fingerprint(workload) != fingerprint(longer)
 
 
-def test_published_figures_are_compared_with_computed_ones(study: Callable[..., Path], tmp_path: Path) -> None:
-    easy = {"policy": "easy"}
-    wanted = [
-        {"figure": "mean_wait_s", "value": 30.0, "at": easy},
-        {
-            "figure": "mean_wait_s",
-            "value": -0.5,
-            "at": {"policy": "tight"},
-            "take": "least",
-            "relative_to": {"policy": "easy"},
-        },
-        {"figure": "mean_wait_s", "value": 1.0, "at": {"policy": "easy", "share": 1}},
-    ]
-    file = load_experiment(str(study(published=wanted, windows={"A": {}})))
-    point = {
-        "workload": "w",
-        "priority": "fcfs",
-        "runtime_model": "ideal",
-        "interval_s": 0.0,
-        "malleability_interval_s": 0.0,
-        "processes": "none",
-        "perturbation": 0,
-    }
-    waits = {("easy", 0.0): (10, 30), ("easy", 0.5): (40, 40), ("tight", 0.0): (30, 10), ("tight", 0.5): (3, 9)}
-    rows = [
-        {**point, "policy": policy, "share": share, "seed": seed, "window": "A", "mean_wait_s": float(wait)}
-        for (policy, share), both in waits.items()
-        for seed, wait in enumerate(both)
-    ]
-    held = compared(file.experiment, pd.DataFrame(rows))
-    # easy: means 20 and 40, 30 overall; tight: 20 and 6; 6 / 30 - 1 = -0.8. Share 1 is missing.
-    assert list(held["ours"]) == pytest.approx([30.0, -0.8])
-    assert list(held["difference"]) == pytest.approx([0.0, -0.3])
-    # With ticks, all waits double. Each simulator has its own row: a mean over both has no meaning.
-    doubled = [{**row, "interval_s": 10.0, "mean_wait_s": 2 * row["mean_wait_s"]} for row in rows]
-    held = compared(file.experiment, pd.DataFrame(rows + doubled))
-    assert list(held["ours"]) == pytest.approx([30.0, 60.0, -0.8, -0.8])
-    assert list(held["at"])[:2] == ["policy easy, interval_s 0", "policy easy, interval_s 10"]
-
-
-def test_published_figures_are_labeled_with_what_was_computed(study: Callable[..., Path]) -> None:
-    """The table has two of three shares, as after `--only share=0,0.5`, and all values of the other figure."""
-    wanted = [
-        {"figure": "mean_wait_s", "value": 1.0, "at": {"policy": "easy", "share": [0, 0.5, 1]}, "note": "table 2"},
-        {"figure": "mean_wait_s", "value": 1.0, "at": {"policy": "easy", "share": [0, 0.5]}, "note": "table 3"},
-    ]
-    file = load_experiment(str(study(published=wanted, windows={"A": {}})))
-    settings = {"priority": "fcfs", "runtime_model": "ideal", "interval_s": 0.0, "malleability_interval_s": 0.0}
-    settings |= {"processes": "none"}
-    point = {"workload": "w", "policy": "easy", "seed": 0, "perturbation": 0, "window": "A", **settings}
-    rows = [{**point, "share": share, "mean_wait_s": 2.0} for share in (0.0, 0.5)]
-    held = compared(file.experiment, pd.DataFrame(rows))
-    assert list(held["at"]) == ["policy easy, share 0/0.5"] * 2
-    assert list(held["note"]) == ["only some of these points were computed; table 2", "table 3"]
-
-
 @pytest.mark.slow
 def test_plots_show_what_the_table_holds(study: Callable[..., Path], tmp_path: Path) -> None:
     wide = {"at": {"policy": "tight", "share": 1}, "relative_to": {"policy": "easy", "share": 0}}
@@ -616,12 +559,11 @@ def test_kassel_knl_gives_the_printed_rigid_turnaround(reference_data: Callable[
     assert result.exit_code == 0, result.output
     (rigid,) = (
         row
-        for row in json.loads(result.stdout)["published"]
-        if row["figure"] == "mean_response_s"
-        and row["window"] == "B"
-        and row["at"].startswith("policy firstfit, share 0")
+        for row in json.loads(result.stdout)["ledger"]
+        if (row["figure"], row["at"]) == ("mean_response_s", "policy firstfit, share 0")
+        and "window B" in row["assumption"]
     )
-    assert round(rigid["ours"]) == rigid["published"] == 4551  # in whole seconds, as printed
+    assert round(rigid["ours"][0]) == rigid["printed"] == 4551  # in whole seconds, as printed
 
 
 @pytest.mark.slow

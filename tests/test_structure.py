@@ -41,6 +41,7 @@ GROUND = {
     "ranges",
     "states",
     "registry",
+    "version",
     "world",
 }
 """The ground floor: modules beside the four roots that any of them may import; they import only each other."""

@@ -10,6 +10,7 @@ from tracebed.orchestrator.replay.journal import read
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.testing.virtual.batch import BatchFault
 from tracebed.testing.virtual.batch_scenario import BatchPlay, BatchScenario
+from tracebed.testing.virtual.shrinking import examine, violations
 
 SEEDS = 200
 PORTION = 20
@@ -33,14 +34,7 @@ def states(play: BatchPlay) -> list[str]:
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PORTION))
 def test_invariants_hold_with_faults(first: int) -> None:
-    for seed in range(first, first + PORTION):
-        play = BatchPlay(BatchScenario.drawn(seed))
-        try:
-            play.play().check()
-        except BaseException as error:
-            error.add_note(f"in the scenario of the seed {seed}")
-            raise
-        play.close()
+    assert examine(range(first, first + PORTION), BatchScenario) == (PORTION, [])
 
 
 def test_a_seed_is_one_course_of_events() -> None:
@@ -201,6 +195,11 @@ def test_a_replay_waits_for_the_end_of_second_jobs() -> None:
     play = BatchPlay(BatchScenario(1, jobs, faults)).play()
     play.check()
     assert len(play.system.jobs) > len(jobs)
+
+
+def test_a_second_job_of_an_unknown_state_is_cancelled() -> None:
+    """The second jobs 8 and 11 have an unknown state when they are first seen. They ran after the end of the replay."""
+    assert violations(BatchScenario.drawn(601263)) == []
 
 
 def test_a_second_job_that_was_accepted_while_no_replayer_ran_is_noticed() -> None:

@@ -13,15 +13,19 @@ FOUND = {
     "lost_wake": (2, "states"),
     "double_free": (31, "cores"),
     "requeued_twice": (2, "crash"),
+    "journalled_after_its_message": (648, "states"),
     "confirmed_too_early": (19, "states"),
+    "never_killed": (326, "left"),
+    "lost_launch": (10, "crash"),
     "ranks_run_on": (8, "ends"),
     "released_too_early": (50, "states"),
     "waits_for_dead_ranks": (23, "crash"),
+    "trusts_ranks_without_rows": (276, "crash"),
     "stands_still_after_a_restart": (31, "crash"),
     "agent_waits_for_its_first_message": (148, "left"),
     "pause_is_forgotten": (18, "crash"),
 }
-"""Defect -> the first seed from 0 that finds it (`python tests/faults/planted.py`), and the rule that it violates."""
+"""Defect -> a seed that finds it, mostly the first one from 0 (`python tests/faults/planted.py`), and the rule that it violates."""
 
 
 @pytest.mark.parametrize("name", FOUND)

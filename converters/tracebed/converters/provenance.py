@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
-from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from types import UnionType
@@ -15,6 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from tracebed.converters.limits import MAX_EXACT, MAX_SIZE
 from tracebed.errors import InputError
 from tracebed.topology import Grid
+from tracebed.version import version
 
 MAX_DEPTH = 20
 """Deepest accepted nesting of a provenance record. tracebed writes fewer than ten levels."""
@@ -68,7 +68,7 @@ class Step:
     parameters: dict[str, Any] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     seed: int | None = None
-    version: str = field(default_factory=lambda: version("tracebed"))
+    version: str = field(default_factory=lambda: version())
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import json
 import shutil
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from reprlib import repr as shown
 from typing import Any, Self, get_type_hints
@@ -32,6 +31,7 @@ from tracebed.orchestrator.runs.replacement import Successor
 from tracebed.orchestrator.runs.schema import TABLES, conform
 from tracebed.orchestrator.setup import SETUP_PARTS, Setup
 from tracebed.parquet_file import read_frame
+from tracebed.version import version
 
 JOURNAL = "journal.sqlite"
 PERTURBED = "perturbed.csv"
@@ -103,7 +103,7 @@ class RunInfo:
     """Start of the run in ISO 8601. None for a prediction, so that equal inputs give equal files."""
     hosts: list[dict[str, Any]] = field(default_factory=list)
     """Hosts of a replay: name, CPU model, cores, kernel, calibration."""
-    versions: dict[str, str] = field(default_factory=lambda: {"tracebed": version("tracebed")})
+    versions: dict[str, str] = field(default_factory=lambda: {"tracebed": version()})
     format: int = FORMAT
 
     @property

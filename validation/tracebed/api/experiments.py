@@ -15,6 +15,8 @@ from tracebed.validation.experiments.file import ExperimentFile, load_experiment
 from tracebed.validation.experiments.file import names as shipped
 from tracebed.validation.experiments.papers.base import PAPERS
 from tracebed.validation.experiments.papers.base import Settings as PaperSettings
+from tracebed.validation.experiments.papers.paper import load_paper
+from tracebed.validation.experiments.papers.paper import names as papers
 from tracebed.validation.experiments.predicted.suite import Suite, load_suite
 from tracebed.validation.experiments.real.store import Attempt, has_replays
 from tracebed.validation.experiments.simulated import grid
@@ -22,19 +24,25 @@ from tracebed.validation.experiments.simulated import store as cell_store
 from tracebed.validation.experiments.simulated.grid import GridPlan, GridResult
 from tracebed.validation.experiments.simulated.pools import DaskPool, LocalPool, Pool
 from tracebed.validation.experiments.views import plots, tornado
+from tracebed.validation.experiments.views.averages import GROUP, against_first, intervals, is_perturbed, means
 from tracebed.validation.experiments.views.judging import Forecast, Predictions
 from tracebed.validation.experiments.views.judging import forecast as forecast_suite
 from tracebed.validation.experiments.views.judging import predict as predict_suite
 from tracebed.validation.experiments.views.judging import replay as replay_campaign
 from tracebed.validation.experiments.views.judging import validations as validate_suite
-from tracebed.validation.experiments.views.published import (
-    GROUP,
-    against_first,
-    compared,
-    intervals,
-    is_perturbed,
-    means,
+from tracebed.validation.experiments.views.ledger import (
+    Counts,
+    Ledger,
+    distance_text,
+    ours_text,
+    printed_text,
+    reason_text,
 )
+from tracebed.validation.experiments.views.ledger import of_findings as ledger_of_findings
+from tracebed.validation.experiments.views.ledger import of_grid as ledger_of_grid
+from tracebed.validation.experiments.views.ledger import verdict as verdict_text
+from tracebed.validation.experiments.views.page import page as page_of
+from tracebed.validation.experiments.views.page import stored as stored_ledgers
 from tracebed.validation.experiments.views.results import write as write_results
 from tracebed.validation.experiments.views.sensitivity import Analysis, Sensitivity, analysis, measure
 from tracebed.validation.experiments.views.statistics import Statistics
@@ -46,11 +54,13 @@ __all__ = [
     "PAPERS",
     "Analysis",
     "Attempt",
+    "Counts",
     "DaskPool",
     "ExperimentFile",
     "Forecast",
     "GridPlan",
     "GridResult",
+    "Ledger",
     "LocalPool",
     "PaperSettings",
     "Point",
@@ -62,25 +72,35 @@ __all__ = [
     "against_first",
     "analysis",
     "cell_store",
-    "compared",
+    "distance_text",
     "experiment",
     "forecast_suite",
     "grid",
     "has_replays",
     "intervals",
     "is_perturbed",
+    "ledger_of_findings",
+    "ledger_of_grid",
     "load_experiment",
+    "load_paper",
     "load_suite",
     "logs_of",
     "means",
     "measure",
+    "ours_text",
+    "page_of",
+    "papers",
     "plots",
     "predict_suite",
+    "printed_text",
+    "reason_text",
     "replay_campaign",
     "shipped",
     "statistics_of",
+    "stored_ledgers",
     "tornado",
     "validate_suite",
+    "verdict_text",
     "write_results",
 ]
 

@@ -7,7 +7,6 @@ import sys
 import tempfile
 import time
 import traceback
-from importlib.metadata import version
 from pathlib import Path
 
 from tracebed.cli.messages import one_line
@@ -23,8 +22,10 @@ def report(error: Exception, *, shown: bool = False) -> str:
         error: the error as it was caught.
         shown: print the traceback to standard error in place of writing it. `TRACEBED_TRACEBACK` does the same.
     """
+    from tracebed.version import version
+
     what = one_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
-    facts = f"tracebed {version('tracebed')}, Python {sys.version.split()[0]}"
+    facts = f"tracebed {version()}, Python {sys.version.split()[0]}"
     text = "".join(traceback.format_exception(error))
     if shown or os.environ.get(TRACEBACK, "0") not in ("", "0"):
         sys.stderr.write(text)

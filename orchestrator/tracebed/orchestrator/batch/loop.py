@@ -319,7 +319,7 @@ class BatchReplayer:
                 continue
             self._note("twice", number, id=each.id)
             self._seconds.add(each.id)
-            if each.phase in LIVE:
+            if each.phase is not Phase.ENDED:  # one of an unknown phase may run
                 self._unwanted[each.id] = polled.began
         live = {each.id for each in polled.found.values() if each.phase is not Phase.ENDED}
         for id in [id for id in self._unwanted if id in self._cancelled and id not in live]:

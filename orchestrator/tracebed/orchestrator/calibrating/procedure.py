@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from tracebed.orchestrator.testbeds.calibration import (
 )
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.orchestrator.testbeds.registry import TESTBEDS
+from tracebed.version import version
 
 REPETITIONS = 3
 DUTY_WINDOWS = 60
@@ -124,7 +124,7 @@ def calibrate(
     return Calibration(
         name=name or inventory.name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        tracebed=version("tracebed"),
+        tracebed=version(),
         inventory=inventory.name,
         execution="emulated" if inventory.execution == "emulated" else "computed",
         nodes=len(inventory.nodes),

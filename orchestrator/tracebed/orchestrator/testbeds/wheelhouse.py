@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tracebed.errors import TestbedError
 from tracebed.files import replacing
+from tracebed.version import version
 
 LIBRARY = ".so"
 EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -43,10 +44,10 @@ def wheel(folder: Path, platform: str | None = None) -> Path:
         files = {name: content for name, content in files.items() if not name.endswith(LIBRARY)}
     compiled = any(name.endswith(LIBRARY) for name in files)
     tag = f"py3-none-{here.replace('-', '_').replace('.', '_')}" if compiled else "py3-none-any"
-    version = importlib.metadata.version("tracebed")
-    stem = f"tracebed-{version}"
+    stem = f"tracebed-{version()}"
     files[f"{stem}.dist-info/WHEEL"] = (
-        f"Wheel-Version: 1.0\nGenerator: tracebed {version}\nRoot-Is-Purelib: {str(not compiled).lower()}\nTag: {tag}\n"
+        f"Wheel-Version: 1.0\nGenerator: tracebed {version()}\n"
+        f"Root-Is-Purelib: {str(not compiled).lower()}\nTag: {tag}\n"
     ).encode()
     files[f"{stem}.dist-info/RECORD"] = _record(files, f"{stem}.dist-info/RECORD")
     path = folder / f"{stem}-{tag}.whl"

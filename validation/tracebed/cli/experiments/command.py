@@ -33,6 +33,11 @@ SECTIONS = {
 )
 @click.option("--show", is_flag=True, help="Print the experiment file, as a start for one of your own.")
 @click.option(
+    "--ledger",
+    is_flag=True,
+    help="Print the ledger of a paper, NAME, as a Markdown page, from the studies in the output folder.",
+)
+@click.option(
     "--only",
     multiple=True,
     metavar="KEY=VALUE[,VALUE]",
@@ -49,6 +54,7 @@ def experiment(
     experiment: str | None,
     listing: bool,
     show: bool,
+    ledger: bool,
     only: tuple[str, ...],
     dry_run: bool,
     execution: Execution,
@@ -59,17 +65,19 @@ def experiment(
     """Run the cells of an experiment: every workload under every policy and setting, simulated or replayed.
 
     FILE is a YAML file, or NAME an experiment that is part of tracebed. Without a testbed in the file, each cell is
-    simulated once, and the table, the plots and the published figures are written. With a testbed, each cell is
-    replayed several times in random order, and predicted by the simulators in the file. The same command continues an
-    experiment that was stopped. `tracebed validate` judges the predictions.
+    simulated once, and the table, the plots and the ledger of published figures are written. With a testbed, each cell
+    is replayed several times in random order, and predicted by the simulators in the file. The same command continues
+    an experiment that was stopped. `tracebed validate` judges the predictions.
 
     \b
     Example:
       tracebed experiment kassel-knl --log cori-knl/ -o knl
       tracebed experiment mine.yaml --only policy=easy,pref --dry-run
       tracebed experiment kassel-knl --log cori-knl/ --sensitivity -o knl
+      tracebed experiment kassel --ledger -o knl
     """
     from tracebed.cli.experiments import papers, real, simulated
+    from tracebed.cli.experiments.ledger import command_of, print_page
     from tracebed.cli.experiments.sensitivity import analyze
 
     if listing:
@@ -77,6 +85,8 @@ def experiment(
         return ExitCode.OK
     if experiment is None:
         raise InputError("no experiment", hint="name one, or a file; `tracebed experiment --list` has those shipped")
+    if ledger:
+        return print_page(experiment, execution.folder)
     if papers.is_paper(experiment):
         return papers.run(experiment, execution.folder, paper, as_json)
     if paper:
@@ -99,4 +109,4 @@ def experiment(
         return ExitCode.OK
     if choices is not None:
         return analyze(file, choices, execution, paths, as_json)
-    return simulated.run(file, points, paths, execution, as_json)
+    return simulated.run(file, points, paths, execution, command_of(file.name, paths, only), as_json)

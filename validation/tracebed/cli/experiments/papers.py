@@ -44,7 +44,8 @@ def run(name: str, folder: Path, settings: Mapping[str, Any], as_json: bool) -> 
 
     Runs that are complete are kept.
     """
-    from tracebed.api.experiments import PAPERS, PaperSettings
+    from tracebed.api.experiments import PAPERS, PaperSettings, ledger_of_findings
+    from tracebed.cli.experiments.ledger import command_of_paper, print_ledger
     from tracebed.files import locked_folder
 
     with locked_folder(folder, "experiment"):
@@ -53,12 +54,16 @@ def run(name: str, folder: Path, settings: Mapping[str, Any], as_json: bool) -> 
         made = PaperSettings(folder=own, on_step=lambda step: emit(f"tracebed: {step}"), **settings)
         findings = PAPERS.load(name)(made)
         page = findings.save(own)
+        ledger = ledger_of_findings(name, findings.measured, command_of_paper(name, made))
+        ledger.write(own)
     if as_json:
-        print_json("tracebed-findings/1", findings.facts())
+        rows = [row.model_dump(mode="json") for row in ledger.rows]
+        print_json("tracebed-findings/1", findings.facts() | {"ledger": rows})
         return ExitCode.OK
     for table in findings.tables:
         emit(f"{findings.title}: {table.title}")
         print_table(list(table.columns), [list(row) for row in table.rows])
+    print_ledger(ledger)
     for note in findings.notes:
         emit(note)
     emit(f"{page}")

@@ -1,4 +1,4 @@
-"""The simulated cells of an experiment: their computation, and the tables of their means and published figures."""
+"""The simulated cells of an experiment: their computation, and the tables of their means and of differences."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.cli.console import print_json, print_table
+from tracebed.cli.experiments.ledger import print_ledger
 from tracebed.cli.experiments.options import Execution
 from tracebed.cli.messages import emit, progress, warn
 from tracebed.display import cell
@@ -18,7 +19,7 @@ from tracebed.errors import ExitCode
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tracebed.api.experiments import ExperimentFile, GridPlan, GridResult, Point
+    from tracebed.api.experiments import ExperimentFile, GridPlan, GridResult, Ledger, Point
     from tracebed.api.measures import Difference
 
 SHOWN = ["mean_response_s", "mean_run_s", "mean_wait_s", "mean_slowdown_ref", "makespan_s", "utilization"]
@@ -28,9 +29,17 @@ RATES = ["acceptance_rate", "accepted_cancel_rate", "in_time_rate"]
 
 
 def run(
-    file: ExperimentFile, points: Sequence[Point], logs: Mapping[str, Path], execution: Execution, as_json: bool
+    file: ExperimentFile,
+    points: Sequence[Point],
+    logs: Mapping[str, Path],
+    execution: Execution,
+    command: str,
+    as_json: bool,
 ) -> ExitCode:
-    """Simulate the cells of an experiment that are not kept, write the views, and print the means."""
+    """Simulate the cells of an experiment that are not kept, write the views, and print the means.
+
+    `command` is the command as text, for the ledger.
+    """
     from tracebed.api.experiments import grid
     from tracebed.files import locked_folder
 
@@ -45,24 +54,24 @@ def run(
         except KeyboardInterrupt:
             emit(f"tracebed: the computed cells are in {folder}; the same command continues the experiment")
             raise
-        return _finish(file, plan, done, folder, as_json)
+        return _finish(file, plan, done, folder, command, as_json)
 
 
-def _finish(file: ExperimentFile, plan: GridPlan, done: GridResult, folder: Path, as_json: bool) -> ExitCode:
-    """Write plots, published figures and differences, and print results, warnings and failures."""
+def _finish(
+    file: ExperimentFile, plan: GridPlan, done: GridResult, folder: Path, command: str, as_json: bool
+) -> ExitCode:
+    """Write plots, the ledger and differences, and print results, warnings and failures."""
     import pandas as pd
 
-    from tracebed.api.experiments import against_first, compared, is_perturbed, plots
+    from tracebed.api.experiments import against_first, is_perturbed, ledger_of_grid, plots
     from tracebed.api.experiments import cell_store as store
     from tracebed.files import replacing
 
     own = folder / file.name
-    held = compared(file.experiment, done.table) if len(done.table) else None
+    ledger = ledger_of_grid(file, done, command)
     against = against_first(file.experiment, done.table) if len(done.table) and is_perturbed(done.table) else {}
     drawn: list[Path] = []
-    if held is not None and len(held):
-        with replacing(own / "published.csv") as stream:
-            held.to_csv(stream, index=False)
+    ledger.write(own)
     differing = _records(file, against)
     (own / "differences.csv").unlink(missing_ok=True)
     if differing:
@@ -81,11 +90,12 @@ def _finish(file: ExperimentFile, plan: GridPlan, done: GridResult, folder: Path
     for warning, count in done.warnings.items():
         warn(f"{warning} (in {count:,} cells)")
     if as_json:
-        print_json("tracebed-simulations/1", _facts(file, plan, done, held, drawn, own) | {"differences": differing})
+        print_json("tracebed-simulations/2", _facts(file, plan, done, ledger, drawn, own) | {"differences": differing})
     elif len(done.table):
-        _print(done.table, held)
+        _print(done.table)
         _print_differences(file, against)
-        if not is_perturbed(done.table) and ((held is not None and len(held)) or len(file.experiment.policies) > 1):
+        print_ledger(ledger)
+        if not is_perturbed(done.table) and len(file.experiment.policies) > 1:
             emit("significance is unknown: `perturbations: 20` in the file shows which differences are significant")
         emit(f"{own / 'table.parquet'}, .csv; {len(drawn)} plots")
     for reason, points in done.failed.items():
@@ -94,7 +104,7 @@ def _finish(file: ExperimentFile, plan: GridPlan, done: GridResult, folder: Path
 
 
 def _facts(
-    file: ExperimentFile, plan: GridPlan, done: GridResult, held: pd.DataFrame | None, drawn: Sequence[Path], own: Path
+    file: ExperimentFile, plan: GridPlan, done: GridResult, ledger: Ledger, drawn: Sequence[Path], own: Path
 ) -> dict[str, Any]:
     from tracebed.api.experiments import means
 
@@ -106,13 +116,13 @@ def _facts(
         "computed": done.computed,
         "failed": {reason: [asdict(point) for point in points] for reason, points in done.failed.items()},
         "means": means(done.table).to_dict("records") if len(done.table) else [],
-        "published": [] if held is None else held.to_dict("records"),
+        "ledger": [row.model_dump(mode="json") for row in ledger.rows],
         "plots": [str(path) for path in drawn],
     }
 
 
-def _print(table: pd.DataFrame, held: pd.DataFrame | None) -> None:
-    """Print means over seeds, without keys of a single value, and the published figures.
+def _print(table: pd.DataFrame) -> None:
+    """Print means over seeds, without keys of a single value.
 
     If the workload was perturbed, a mean has the interval over the changes.
     """
@@ -130,27 +140,6 @@ def _print(table: pd.DataFrame, held: pd.DataFrame | None) -> None:
             sides = zip(shown[name], ranges[f"{name}_low"], ranges[f"{name}_high"], strict=True)
             shown[name] = [f"{cell(value)} ({cell(low)} to {cell(high)})" for value, low, high in sides]
     print_table(columns, shown.to_numpy(dtype=object).tolist(), spare=columns[-2:])
-    if held is not None and len(held):
-        click.echo("")
-        columns = ["published", "of", "window", "printed", "ours", "difference", "note"]
-        rows = [
-            [
-                metric_definitions()[row["figure"]].title,
-                *(row[key] for key in ("at", "window", "published", "ours")),
-                _difference_text(row),
-                row["note"],
-            ]
-            for row in held.to_dict("records")
-        ]
-        print_table(columns, rows, spare=("note",))
-
-
-def _difference_text(row: Mapping[Any, Any]) -> str:
-    """Return the difference from a published figure as text, with the interval of our figure if there is one."""
-    text = f"{row['difference']:+.1%}"
-    if row["differ"] is None:
-        return text
-    return f"{'' if row['differ'] else 'not significant: '}{text} (ours {cell(row['low'])} to {cell(row['high'])})"
 
 
 def _records(file: ExperimentFile, against: Mapping[tuple[Any, ...], Mapping[str, Difference]]) -> list[dict[str, Any]]:

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import count, islice
 
+from tracebed.testing.virtual.batch_scenario import BatchScenario
 from tracebed.testing.virtual.scenario import FAULTS, JOBS, NODES, Scenario
-from tracebed.testing.virtual.shrinking import Finding, examine, prepare, shrunk
+from tracebed.testing.virtual.shrinking import AnyScenario, Finding, examine, prepare, shrunk
 
 BATCH = 25
 """Number of seeds that a process gets at once."""
@@ -36,21 +37,24 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=None, help="number of seeds; default: no limit")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="time for the search; default: no limit")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes; default: the CPUs")
+    parser.add_argument("--batch", action="store_true", help="scenarios of a batch system instead of agents")
     parser.add_argument("--no-shrink", action="store_true", help="print the findings as they are")
     chosen = parser.parse_args()
     first = int.from_bytes(os.urandom(4), "big") if chosen.first is None else chosen.first
-    sys.stdout.write(f"seeds from {first}, each with {JOBS} jobs, {NODES} nodes and {FAULTS} faults\n")
+    kind: type[AnyScenario] = BatchScenario if chosen.batch else Scenario
+    size = f"up to {JOBS} jobs and {FAULTS}" if chosen.batch else f"{JOBS} jobs, {NODES} nodes and {FAULTS}"
+    sys.stdout.write(f"seeds from {first}, each with {size} faults\n")
     begun, done, findings = time.monotonic(), 0, list[Finding]()
     batches = _batches(first, chosen.count, begun + chosen.seconds)
     context = multiprocessing.get_context("forkserver")  # a scenario has threads, which a fork would not copy
     with ProcessPoolExecutor(chosen.jobs, context, prepare, max_tasks_per_child=16) as pool:
-        pending = deque(pool.submit(examine, batch) for batch in islice(batches, 2 * chosen.jobs))
+        pending = deque(pool.submit(examine, batch, kind) for batch in islice(batches, 2 * chosen.jobs))
         while pending:
             examined, found = pending.popleft().result()
-            pending += [pool.submit(examine, batch) for batch in islice(batches, 1)]
+            pending += [pool.submit(examine, batch, kind) for batch in islice(batches, 1)]
             done += examined
             for seed, texts in found:
-                finding = Finding(Scenario.drawn(seed), texts)
+                finding = Finding(kind.drawn(seed), texts)
                 findings.append(finding)
                 sys.stdout.write(f"seed {seed}: {'; '.join(texts[:3])}\n")
                 sys.stdout.flush()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from itertools import groupby
+from itertools import groupby, zip_longest
 from typing import Any
 
 from tracebed.errors import InputError, TestbedError
@@ -27,8 +27,8 @@ from tracebed.testing.virtual.scenario import CORES, Outcome
 
 LEFT_S = 600.0
 """Time after which the agents and ranks that a controller has left alone must have ended, s."""
-READ_AGAIN = 3
-"""One of this number of scenarios has its files read again, which takes a third of the time."""
+READ_AGAIN = 10
+"""One of this number of scenarios has its files read again, as that takes long."""
 _DAMAGING = ("power_failure", "flipped_byte")
 """Faults after which a journal may be refused."""
 LATE_S = 0.6
@@ -200,10 +200,7 @@ def _decisions(outcome: Outcome, entries: list[journal.Entry]) -> Iterator[str]:
     setup, policy = scenario.setup.resolved(scenario.nodes)
     jobs = Jobs.of(scenario.workload, cores_per_node=CORES, over_limit=OverLimit(scenario.over_limit))
     decisions = redecide(entries, jobs, scenario.inventory.facts, policy, setup.scheduling)
-    for number, logged in enumerate(logged_decisions(entries)):
-        other = next(decisions, None)
-        if other is None:
-            break
+    for number, (logged, other) in enumerate(zip_longest(logged_decisions(entries), decisions)):
         if other != logged:
             yield f"journal: decision {number} is {logged}, and again {other}"
             break

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from tracebed.testing.virtual.batch_scenario import BatchPlay, BatchScenario
 from tracebed.testing.virtual.invariants import CoreWatch, check
 from tracebed.testing.virtual.scenario import Outcome, Scenario, carry_out
 
@@ -14,10 +15,13 @@ LIMIT = 300
 """Largest number of scenarios that are tried to shrink one."""
 
 
+AnyScenario = Scenario | BatchScenario
+
+
 class Finding(NamedTuple):
     """A scenario in which a rule is violated."""
 
-    scenario: Scenario
+    scenario: AnyScenario
     violations: list[str]
 
     @property
@@ -36,8 +40,10 @@ class Finding(NamedTuple):
         )
 
 
-def violations(scenario: Scenario) -> list[str]:
-    """Replay a scenario, and return the violations of all rules."""
+def violations(scenario: AnyScenario) -> list[str]:
+    """Replay a scenario, and return the violations of all rules; of a batch system, the first violation."""
+    if isinstance(scenario, BatchScenario):
+        return _violations_on_batch_system(scenario)
     cores, found = CoreWatch(power_failure=scenario.has("power_failure")), list[str]()
 
     def judge(outcome: Outcome) -> None:
@@ -50,9 +56,22 @@ def violations(scenario: Scenario) -> list[str]:
     return found
 
 
-def examine(seeds: range) -> tuple[int, list[tuple[int, list[str]]]]:
-    """Return the number of seeds, and those whose scenario violates a rule, with the violations."""
-    found = [(seed, violations(Scenario.drawn(seed))) for seed in seeds]
+def _violations_on_batch_system(scenario: BatchScenario) -> list[str]:
+    play = BatchPlay(scenario)
+    try:
+        play.play().check()
+    except AssertionError as error:
+        return [str(error)]
+    except Exception as error:  # noqa: BLE001  any exception of the code under test is a finding
+        return [f"crash: {type(error).__name__}: {error}"]
+    finally:
+        play.close()
+    return []
+
+
+def examine(seeds: range, kind: type[AnyScenario] = Scenario) -> tuple[int, list[tuple[int, list[str]]]]:
+    """Return the number of seeds, and those whose scenario of a kind violates a rule, with the violations."""
+    found = [(seed, violations(kind.drawn(seed))) for seed in seeds]
     gc.collect()
     return len(seeds), [(seed, texts) for seed, texts in found if texts]
 
@@ -80,20 +99,26 @@ def shrunk(finding: Finding) -> Finding:
     return smallest
 
 
-def _smaller(scenario: Scenario) -> Iterator[Scenario]:
+def _changed(scenario: AnyScenario, **fields: Any) -> AnyScenario:
+    return replace(scenario, **fields)
+
+
+def _smaller(scenario: AnyScenario) -> Iterator[AnyScenario]:
     """Yield scenarios with fewer faults, fewer jobs, or fewer nodes, the smallest first."""
     for index in range(len(scenario.faults)):
-        yield replace(scenario, faults=scenario.faults[:index] + scenario.faults[index + 1 :])
-    jobs, part = scenario.jobs, len(scenario.jobs) // 2
+        yield _changed(scenario, faults=scenario.faults[:index] + scenario.faults[index + 1 :])
+    part = len(scenario.jobs) // 2
     while part >= 1:
-        for first in range(0, len(jobs), part):
-            if left := jobs[:first] + jobs[first + part :]:
-                yield replace(scenario, jobs=left)
+        for first in range(0, len(scenario.jobs), part):
+            if len(scenario.jobs) > part:
+                yield _changed(scenario, jobs=scenario.jobs[:first] + scenario.jobs[first + part :])
         part //= 2
-    needed = max(max(job.nodes, job.low) for job in jobs)
+    if isinstance(scenario, BatchScenario):
+        return
+    needed = max(max(job.nodes, job.low) for job in scenario.jobs)
     if needed < scenario.nodes:
         fewer = scenario.nodes - 1
-        clipped = tuple(job._replace(high=min(job.high, max(fewer, job.nodes))) for job in jobs)
+        clipped = tuple(job._replace(high=min(job.high, max(fewer, job.nodes))) for job in scenario.jobs)
         struck = {fault.node for fault in scenario.faults}
         if f"v{scenario.nodes}" not in struck:
             yield replace(scenario, nodes=fewer, jobs=clipped)

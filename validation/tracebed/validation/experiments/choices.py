@@ -24,7 +24,7 @@ from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.validation.experiments.experiment import KEYS, Experiment, Point
 from tracebed.validation.experiments.file import ExperimentFile, experiment_of
 from tracebed.validation.experiments.parts import NO_PROCESSES, Malleable, WorkloadSpec, as_list, at_path, named
-from tracebed.validation.experiments.views.published import REPLICATE
+from tracebed.validation.experiments.views.averages import REPLICATE
 from tracebed.validation.setups import OF_ALL_CELLS
 
 NOT_OF_A_POINT = ("about", "exclude", "plots", "published", "sensitivity")

@@ -17,6 +17,7 @@ from tracebed.orchestrator.scheduling.names import PRIORITIES
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.processes import Processes
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
+from tracebed.validation.experiments.claims import Claim
 from tracebed.validation.experiments.parts import (
     AXIS,
     MOST_REPETITIONS,
@@ -28,7 +29,6 @@ from tracebed.validation.experiments.parts import (
     Plot,
     PolicySpec,
     ProcessesSpec,
-    Published,
     Seconds,
     SensitivitySpec,
     Where,
@@ -121,7 +121,8 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
     tau: Annotated[float, Field(gt=0, allow_inf_nan=False)] = TAU
     windows: Annotated[dict[Name, WindowSpec], Field(min_length=1)] = {"all": WindowSpec()}
     exclude: list[Where] = []
-    published: list[Published] = []
+    published: list[Claim] = []
+    """The claims of a paper."""
     plots: dict[Name, Plot] = {}
     sensitivity: SensitivitySpec = SensitivitySpec()
     testbed: TestbedSpec | None = None

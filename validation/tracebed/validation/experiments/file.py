@@ -202,6 +202,11 @@ def _check_references(file: ExperimentFile) -> None:
             raise error(what, "published", index, "figure")
         check(published.at, "published", index, "at")
         check(published.relative_to, "published", index, "relative_to")
+        for place, where in enumerate(published.order):
+            check(where, "published", index, "order", place)
+        if published.window is not None and published.window not in experiment.windows:
+            what = f"unknown window {published.window!r}; use one of {', '.join(experiment.windows)}"
+            raise error(what, "published", index, "window")
     for name, plot in experiment.plots.items():
         if plot.window is not None and plot.window not in experiment.windows:
             what = f"unknown window {plot.window!r}; use one of {', '.join(experiment.windows)}"

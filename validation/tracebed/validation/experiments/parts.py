@@ -273,20 +273,6 @@ class WindowSpec(ExperimentPart):
     ended: bool = False
 
 
-class Published(ExperimentPart):
-    """A figure printed in a paper."""
-
-    figure: str
-    value: float
-    """The printed value. With `relative_to`, the relative change: -0.25 for 25 % less."""
-    at: Where = {}
-    """Points that the figure describes."""
-    take: Literal["mean", "least", "greatest"] = "mean"
-    """How to combine the figures of several points, each a mean over seeds."""
-    relative_to: Where | None = None
-    note: str = ""
-
-
 class SensitivitySpec(ExperimentPart):
     """The free choices of an experiment, for `tracebed experiment --sensitivity`."""
 
@@ -309,6 +295,8 @@ class Plot(ExperimentPart):
     """A plot of simulated cells."""
 
     kind: Literal["bars", "normalized", "heatmap", "daily"]
+    element: Annotated[str, Field(max_length=80)] = ""
+    """The printed figure that the plot repeats: `figure 7`."""
     figures: Annotated[list[str], BeforeValidator(as_list), Field(min_length=1)]
     window: str | None = None
     """Name of the window; by default the first window."""

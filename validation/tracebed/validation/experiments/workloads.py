@@ -8,7 +8,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from tracebed.orchestrator.scheduling.state import Policy, shares
 from tracebed.validation.experiments.experiment import Experiment, Point
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.parts import LogSpec, WorkloadSpec
+from tracebed.version import version
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def code_of(path: Path) -> str:
 @cache
 def version_of_tracebed() -> str:
     """Return the installed version, for the hashes of cells. Reading it for each of 100,000 cells takes minutes."""
-    return version("tracebed")
+    return version()
 
 
 def _code_version() -> list[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from importlib.metadata import version
 
 from tracebed.orchestrator.testbeds.calibration import Calibration, FitFold, FitRecord, FittedRuns, OverheadEstimate
 from tracebed.validation.fitting.fit import Fit
+from tracebed.version import version
 
 
 def calibration_of(fit: Fit, name: str) -> Calibration:
@@ -31,7 +31,7 @@ def calibration_of(fit: Fit, name: str) -> Calibration:
     return Calibration(
         name=name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        tracebed=version("tracebed"),
+        tracebed=version(),
         inventory=str(info.parameters.get("inventory", "")),
         execution="emulated" if info.execution == "emulated" else "computed",
         nodes=len(info.nodes),

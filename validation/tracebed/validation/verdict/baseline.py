@@ -7,7 +7,6 @@ A baseline makes the gate of a CI job deterministic: see `tracebed.validation.ve
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.metadata import version
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -18,6 +17,7 @@ from tracebed.validation.verdict.acceptance import SimulatorBaseline, simulator_
 from tracebed.validation.verdict.gate import Finding
 from tracebed.validation.verdict.ratchet import changed_tolerances, compare
 from tracebed.validation.verdict.validation import Validation
+from tracebed.version import version
 
 LEAST_SEEDS = 5
 """Smallest number of runs of a stochastic simulator in each case."""
@@ -40,7 +40,7 @@ class Baseline(StoredFile):
     def of(cls, documents: Iterable[Mapping[str, Any]]) -> Baseline:
         """Return the baseline of validations, one per simulator, each as the JSON values of `Validation.to_json`."""
         simulators = {str(document["simulator"]["name"]): simulator_baseline(document) for document in documents}
-        return cls(tracebed=version("tracebed"), simulators=simulators)
+        return cls(tracebed=version(), simulators=simulators)
 
     def updated(self, new: Baseline) -> Baseline:
         """Return this baseline with the simulators of `new` added or replaced."""

@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -31,6 +30,7 @@ from tracebed.validation.verdict.copies import copied, log_sha256
 from tracebed.validation.verdict.decision import Samples, estimate, repeats_needed
 from tracebed.validation.verdict.health import UNHEALTHY, Health, counted_notes
 from tracebed.validation.verdict.tolerances import Tolerances
+from tracebed.version import version
 
 LEAST_DF = 4
 """Smallest number of degrees of freedom of a profile: those of five repetitions of one cell."""
@@ -334,7 +334,7 @@ def _profile(cells: Sequence[_Cell], tau: float) -> NoiseProfile | None:
         return None
     return NoiseProfile(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        tracebed=version("tracebed"),
+        tracebed=version(),
         tau=tau,
         testbed=TestbedClass.of(cells[0].info),
         metrics=metrics,

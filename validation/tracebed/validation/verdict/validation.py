@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
 from statistics import fmean
 from typing import Any
 
@@ -24,6 +23,7 @@ from tracebed.validation.verdict.rates import PairedRate
 from tracebed.validation.verdict.rule import Reason, Verdict
 from tracebed.validation.verdict.screening import Repetition, identity
 from tracebed.validation.verdict.tolerances import Tolerances
+from tracebed.version import version
 
 SCHEMA = "tracebed-verdict/2"
 SUITE_SCHEMA = "tracebed-verdicts/2"
@@ -392,7 +392,7 @@ class Validation:
         differences = {name: each.to_json() for name, each in (self.perturbed_differences or {}).items()}
         return {
             "schema": SCHEMA,
-            "tracebed": version("tracebed"),
+            "tracebed": version(),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "verdict": self.verdict.value,
             "reasons": [reason.value for reason in self.reasons],

@@ -15,6 +15,7 @@ from typing import Any
 from tracebed import world
 from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.errors import TracebedError
+from tracebed.version import version
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """Identity of the running kernel. All containers of a machine have the same."""
@@ -72,13 +73,6 @@ def node_facts(spool: Path) -> dict[str, Any]:
         "uptime_s": time.clock_gettime(time.CLOCK_BOOTTIME),
         "clock_s": world.time(),
     }
-
-
-def version() -> str:
-    """Return the version of tracebed."""
-    from importlib.metadata import version
-
-    return version("tracebed")
 
 
 def topology(cpus: Path = CPUS) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tracebed.files import replacing
 from tracebed.registry import Registry
+from tracebed.validation.experiments.views.ledger import Measured
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class FindingsTable:
-    """A table of findings: published figures beside measured ones."""
+    """A table of findings."""
 
     title: str
     columns: Sequence[str]
@@ -47,6 +48,8 @@ class Findings:
     tables: Sequence[FindingsTable]
     notes: Sequence[str] = ()
     """What differs from the paper, and what the figures depend on."""
+    measured: Measured | None = None
+    """The figures of each repetition, for the claims in the file of the paper."""
 
     def markdown(self) -> str:
         """Return the findings as a page in Markdown."""

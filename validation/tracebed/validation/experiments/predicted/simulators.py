@@ -10,7 +10,6 @@ import tempfile
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,6 +32,7 @@ from tracebed.validation.experiments.real.beside import BackgroundCommand
 from tracebed.validation.experiments.simulated.cells import maker_of, maker_of_policy
 from tracebed.validation.experiments.workloads import code_of
 from tracebed.validation.simulators.simulator import SIMULATORS, SimulateOptions, simulate, simulator
+from tracebed.version import version
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class BuiltInSimulator(CalibratedSimulator):
     def facts(self) -> dict[str, Any]:
         """Version, code and run-time model."""
         return {
-            "version": [version("tracebed"), code_of(Path(simulation.__path__[0]))],
+            "version": [version(), code_of(Path(simulation.__path__[0]))],
             "runtime_model": self.spec.runtime_model,
             **({"policy": [self.spec.policy, self.parameters]} if self.spec.policy else {}),
         }

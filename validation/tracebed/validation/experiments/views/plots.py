@@ -26,7 +26,7 @@ from tracebed.files import replacing
 from tracebed.validation.experiments.experiment import Point
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.parts import Plot
-from tracebed.validation.experiments.views.published import GROUP, chosen, means
+from tracebed.validation.experiments.views.averages import GROUP, chosen, means
 from tracebed.validation.metrics import all_metrics
 
 COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222222")

@@ -18,11 +18,12 @@ import pandas as pd
 from tracebed.errors import InputError
 from tracebed.files import replacing
 from tracebed.validation.experiments.choices import Choice, SinglePoint, changed_points, single_point, value_text
+from tracebed.validation.experiments.claims import Rule
 from tracebed.validation.experiments.experiment import Experiment
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.simulated.grid import GridPlan, Progress, compute, gathered, plan, union
 from tracebed.validation.experiments.simulated.pools import Pool
-from tracebed.validation.experiments.views.published import REPLICATE
+from tracebed.validation.experiments.views.averages import REPLICATE
 from tracebed.validation.metrics import all_metrics
 from tracebed.validation.significance import INPUT, PERCENTS, Difference, differences
 
@@ -66,8 +67,9 @@ class Analysis:
 
     def printed(self, figure: str) -> list[float]:
         """Return the published values of a figure at points like the base."""
-        found = [each for each in self.file.experiment.published if each.figure == figure and each.relative_to is None]
-        return list(dict.fromkeys(each.value for each in found if self.base.point.fits(each.at)))
+        found = [each for each in self.file.experiment.published if each.figure == figure and not each.is_change]
+        values = [each.value for each in found if each.rule is Rule.NUMBER and self.base.point.fits(each.at)]
+        return list(dict.fromkeys(value for value in values if value is not None))
 
     @property
     def plan(self) -> GridPlan:

@@ -1,0 +1,451 @@
+"""The ledger of a study: a row for each claim of a paper, with the printed figure, ours, and whether they match.
+
+Experiments by simulation and by real runs make the same rows, from a table of figures and a list of claims.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import pandas as pd
+from pydantic import ConfigDict, Field
+
+from tracebed.display import cell
+from tracebed.errors import InputError
+from tracebed.files import replacing
+from tracebed.stored import Part, StoredFile
+from tracebed.validation.experiments.claims import NEAR, Claim, Rule, distance, has_wrong_sign, is_near, matches
+from tracebed.validation.experiments.experiment import Experiment, Point
+from tracebed.validation.experiments.file import ExperimentFile
+from tracebed.validation.experiments.papers.paper import load_paper, paper_of
+from tracebed.validation.experiments.parts import Where, as_list
+from tracebed.validation.experiments.simulated.grid import GridResult
+from tracebed.validation.experiments.views.averages import GROUP, REPLICATE, chosen
+from tracebed.validation.significance import PERCENTS
+from tracebed.validation.statistics import percentile
+
+FILE = "ledger.json"
+SETTINGS = ["priority", "runtime_model", "interval_s", "malleability_interval_s", "processes"]
+"""Keys whose first value counts, unless a claim names another; the other values are further rows."""
+REPETITION = "repetition"
+PARTIAL = "only some of these points were computed"
+
+
+class Row(Part):
+    """A claim beside our figure."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    element: str
+    """The printed place."""
+    claim: str
+    """The words of the paper."""
+    figure: str
+    """Name of a metric, or of a figure that the study measures."""
+    at: str
+    """The points of the figure, as text."""
+    assumption: str
+    """What was assumed in place of the defaults of the study. Such rows do not count."""
+    fitted: bool
+    """Whether a constant was fitted to the printed figure. Such rows do not count."""
+    rule: Rule = Field(strict=False)
+    printed: float | None
+    is_change: bool
+    """Whether the figures are relative changes: -0.25 for 25 % less."""
+    ours: list[float]
+    """Our figure, or for an order the figures of its points. Empty: not computed."""
+    low: float | None
+    """Lower end of the interval of our figure: the middle 95 % of the runs."""
+    high: float | None
+    runs: int
+    """Number of seeds, perturbed inputs or repetitions."""
+    distance: float | None
+    """ours / printed - 1, or ours - printed for a change."""
+    matches: bool | None
+    """Whether our figure matches by the rule; None: not computed."""
+    note: str
+    reason: str
+    """Why our figure differs."""
+    experiment: str
+    """The study or command behind the reason."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether the row is under the defaults of the study, and no constant was fitted to it."""
+        return not self.assumption and not self.fitted
+
+    @property
+    def has_wrong_sign(self) -> bool:
+        """Whether a printed change has the other sign here."""
+        signed = self.is_change and self.rule in (Rule.NUMBER, Rule.SIGN) and self.printed is not None
+        return signed and bool(self.ours) and has_wrong_sign(self.printed or 0.0, self.ours[0])
+
+
+class Ledger(StoredFile):
+    """The rows of a study."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    KIND: ClassVar[str] = "ledger"
+    HINT: ClassVar[str] = "`tracebed experiment NAME` writes ledgers"
+
+    file_schema: Annotated[Literal["tracebed-ledger/1"], Field(alias="schema")] = "tracebed-ledger/1"
+    study: str
+    """Name of the experiment."""
+    paper: str = ""
+    """Name of the paper; empty for a study of no shipped paper."""
+    command: str
+    """The command, without the folders of its inputs."""
+    date: str
+    """Day of the run, YYYY-MM-DD, UTC."""
+    version: str
+    """Version of tracebed."""
+    whole: bool
+    """Whether all points of the study were computed."""
+    rows: list[Row]
+
+    @property
+    def runs(self) -> int:
+        """Largest number of seeds, perturbed inputs or repetitions of a row."""
+        return max((row.runs for row in self.rows), default=0)
+
+    def write(self, folder: Path) -> Path:
+        """Write `ledger.json` and `ledger.csv` into the folder of the study, and return the path of the first."""
+        with replacing(folder / "ledger.csv") as stream:
+            stream.write(self._csv().encode())
+        with replacing(folder / FILE) as stream:
+            stream.write(self.json_text.encode())
+        return folder / FILE
+
+    def _csv(self) -> str:
+        lines = io.StringIO()
+        writer = csv.DictWriter(lines, ["paper", "study", *Row.model_fields, "command"])
+        writer.writeheader()
+        same = {"paper": self.paper, "study": self.study, "command": self.command}
+        for row in self.rows:
+            words = {"matches": verdict(row), "ours": " ".join(f"{value:.12g}" for value in row.ours)}
+            writer.writerow({**row.model_dump(mode="json"), **words, **same})
+        return lines.getvalue()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The figures of a study: a row per point and run."""
+
+    table: pd.DataFrame
+    keys: Sequence[str]
+    """Columns that name a point."""
+    replicate: Sequence[str]
+    """Columns that name a run of a point: seed, perturbed input, repetition."""
+
+    @classmethod
+    def of(cls, rows: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> Measured:
+        """Return the figures of rows with a key `repetition`, which a simulated point may lack."""
+        table = pd.DataFrame(list(rows))
+        return cls(table.reindex(columns=list(dict.fromkeys([*table, *keys, REPETITION]))), keys, [REPETITION])
+
+
+def of_grid(file: ExperimentFile, done: GridResult, command: str) -> Ledger:
+    """Return the ledger of simulated cells.
+
+    Args:
+        file: the experiment.
+        done: its results.
+        command: the command that computed them, as text.
+    """
+    all_rows = len(file.experiment.points()) * len(file.experiment.windows)
+    rows = rows_of_experiment(file.experiment, done.table)
+    return _ledger(file.name, command, rows, whole=not done.failed and len(done.table) == all_rows)
+
+
+def of_findings(study: str, measured: Measured | None, command: str) -> Ledger:
+    """Return the ledger of an experiment by real runs. Without figures, no row was computed.
+
+    Args:
+        study: name of the experiment.
+        measured: its figures.
+        command: the command that measured them, as text.
+    """
+    paper = paper_of(study)
+    claims = load_paper(paper).claims_of(study) if paper else []
+    return _ledger(study, command, rows_of(claims, measured or Measured.of([], ())), whole=measured is not None)
+
+
+def _ledger(study: str, command: str, rows: list[Row], *, whole: bool) -> Ledger:
+    return Ledger(
+        study=study,
+        paper=paper_of(study),
+        command=command,
+        date=datetime.now(UTC).date().isoformat(),
+        version=version("tracebed"),
+        whole=whole,
+        rows=rows,
+    )
+
+
+def rows_of(claims: Iterable[Claim], measured: Measured) -> list[Row]:
+    """Return a row per claim about a table without windows and settings."""
+    return [_row(claim, measured, {}, "") for claim in claims]
+
+
+def rows_of_experiment(experiment: Experiment, table: pd.DataFrame) -> list[Row]:
+    """Return the rows of an experiment: the defaults of each claim first, then other windows and settings.
+
+    The default of a claim is the first window, and the settings of the first point of the grid that fits the claim.
+    Rows of other windows and settings are left out if they were not computed.
+    """
+    own = (experiment.seeds[0], experiment.perturbations[0])
+    points = [point for point in experiment.points() if (point.seed, point.perturbation) == own]
+    measured = Measured(table, [*GROUP, "window"], REPLICATE)
+    found = []
+    for claim in experiment.published:
+        rows = [_row(claim, measured, where, text) for where, text in _conditions(claim, experiment, points)]
+        found += [row for index, row in enumerate(rows) if row.ours or not index]
+    return found
+
+
+def _conditions(claim: Claim, experiment: Experiment, points: Sequence[Point]) -> Iterator[tuple[Where, str]]:
+    """Yield the windows and settings under which a claim is compared, each with its name; the defaults have none."""
+    named = {key for where in claim.places for key in where}
+    keys = [key for key in SETTINGS if key not in named]
+    fitting = [point for point in points if point.fits(claim.places[0])]
+    settings = list(dict.fromkeys(tuple(getattr(point, key) for key in keys) for point in fitting)) or [()]
+    windows = [claim.window] if claim.window else list(experiment.windows)
+    for values in settings:
+        for window in windows:
+            where = {**dict(zip(keys, values, strict=False)), "window": window}
+            default = {**dict(zip(keys, settings[0], strict=False)), "window": windows[0]}
+            yield where, _text({key: value for key, value in where.items() if value != default[key]})
+
+
+def _row(claim: Claim, measured: Measured, where: Where, condition: str) -> Row:
+    """Return the row of a claim under further conditions `where`, which have a name unless they are the defaults."""
+    table = measured.table
+    present = claim.figure in table and len(table) > 0
+    keys = list(measured.keys)
+    ours: list[float] = []
+    each: list[list[float]] = []
+    if present:
+        averaged = table.groupby(keys, sort=False, dropna=False)[[claim.figure]].mean().reset_index()
+        ours = _figures(claim, averaged, keys, where)
+        if any(math.isnan(value) for value in ours):
+            ours = []
+        runs = [rows for _, rows in table.groupby(list(measured.replicate), sort=False, dropna=False)] if ours else []
+        each = [_figures(claim, rows, keys, where) for rows in runs]
+        each = [values for values in each if not any(math.isnan(value) for value in values)]
+    single = [values[0] for values in each] if claim.rule is not Rule.ORDER and len(each) > 1 else []
+    notes = [PARTIAL if ours and not _is_complete(claim, table, where) else "", claim.note]
+    if claim.rule is Rule.ORDER and len(each) > 1:
+        notes.append(f"so in {sum(bool(_matches(claim, values)) for values in each)} of {len(each)} runs")
+    return Row(
+        element=claim.element,
+        claim=claim.claim,
+        figure=claim.figure,
+        at=_points_text(claim),
+        assumption=", ".join(filter(None, (claim.assumption, condition))),
+        fitted=claim.fitted,
+        rule=claim.rule,
+        printed=claim.value,
+        is_change=claim.is_change,
+        ours=ours,
+        low=percentile(single, PERCENTS[0]) if single else None,
+        high=percentile(single, PERCENTS[1]) if single else None,
+        runs=len(each),
+        distance=_distance(claim, ours),
+        matches=_matches(claim, ours),
+        note="; ".join(filter(None, notes)),
+        reason=claim.reason,
+        experiment=claim.experiment,
+    )
+
+
+def _matches(claim: Claim, ours: Sequence[float]) -> bool | None:
+    return matches(claim.rule, claim.value, ours, is_change=claim.is_change)
+
+
+def _distance(claim: Claim, ours: Sequence[float]) -> float | None:
+    if not ours or claim.value is None or claim.rule is Rule.SIGN:
+        return None
+    found = distance(claim.value, ours[0], is_change=claim.is_change)
+    return None if math.isnan(found) else found
+
+
+def _figures(claim: Claim, rows: pd.DataFrame, keys: Sequence[str], where: Where) -> list[float]:
+    """Return the figure of each place of a claim, NaN where it was not computed.
+
+    Args:
+        claim: the claim.
+        rows: a row per point.
+        keys: columns that name a point.
+        where: the conditions.
+    """
+    known = rows.dropna(subset=claim.figure)
+    base = None if claim.relative_to is None else _chosen(known, {**where, **claim.relative_to})
+    found = []
+    for place in claim.places:
+        points = _chosen(known, {**where, **place})
+        values = points[claim.figure]
+        if base is not None:
+            free = [key for key in keys if key not in (claim.relative_to or {})]
+            references = [_reference(base, point, free, claim.figure) for point in points.to_dict("records")]
+            values = values / pd.Series(references, values.index, dtype=float).replace(0.0, math.nan) - 1.0
+        take = {"mean": values.mean, "least": values.min, "greatest": values.max}[claim.take]
+        found.append(float(take()) if len(values) else math.nan)
+    return found
+
+
+def _reference(base: pd.DataFrame, point: Mapping[Any, Any], keys: Sequence[str], figure: str) -> float:
+    """Return the mean of the baseline at the values of `keys` of a point, without those that the baseline lacks."""
+    for key in keys:
+        same = base[base[key] == point[key]]
+        base = same if len(same) else base
+    return float(base[figure].mean())
+
+
+def _chosen(rows: pd.DataFrame, where: Where) -> pd.DataFrame:
+    if unknown := set(where) - set(rows):
+        raise InputError(f"the study has no key {min(unknown)!r}", hint=f"use some of {', '.join(map(str, rows))}")
+    return chosen(rows, where)
+
+
+def _is_complete(claim: Claim, table: pd.DataFrame, where: Where) -> bool:
+    """Return whether every value that a claim names occurs in the table."""
+    for place in (*claim.places, claim.relative_to or {}):
+        rows = _chosen(table, {**where, **place})
+        if any(not (rows[key] == value).any() for key, wanted in place.items() for value in as_list(wanted)):
+            return False
+    return True
+
+
+def _text(where: Where) -> str:
+    """Return keys and values as text: `policy easy, share 0/0.2`."""
+    return ", ".join(f"{key} {'/'.join(map(_value_text, as_list(value)))}" for key, value in where.items())
+
+
+def _value_text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _points_text(claim: Claim) -> str:
+    """Return the points of a claim as text."""
+    text = _text(claim.at)
+    if claim.order:
+        text = ": ".join(filter(None, (text, " < ".join(map(_text, claim.order)))))
+    if claim.take != "mean":
+        text = f"{claim.take} of {text}"
+    return text if claim.relative_to is None else f"{text} against {_text(claim.relative_to)}"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many of the rows that count match. Rows that were not computed are counted apart."""
+
+    numbers: int
+    numbers_near: int
+    """Within 10 %, or 10 points for a change of the printed sign."""
+    numbers_matching: int
+    """Within 5 %, or 5 points for a change of the printed sign."""
+    orders: int
+    orders_matching: int
+    signs: int
+    """Printed changes with a value or in words."""
+    signs_matching: int
+    bounds: int
+    """`at-most` and `at-least`."""
+    bounds_matching: int
+    unexplained_signs: int
+    """Wrong signs whose reason has no experiment."""
+    not_computed: int
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Counts:
+        """Return the counts of the rows that count."""
+        counted = [row for row in rows if row.counts]
+        known = [row for row in counted if row.matches is not None]
+        numbers = [row for row in known if row.rule is Rule.NUMBER]
+        orders = [row for row in known if row.rule is Rule.ORDER]
+        bounds = [row for row in known if row.rule in (Rule.AT_MOST, Rule.AT_LEAST)]
+        signs = [row for row in known if row.is_change and row.rule in (Rule.NUMBER, Rule.SIGN) and row.printed]
+        wrong = [row for row in signs if row.has_wrong_sign]
+        return cls(
+            numbers=len(numbers),
+            numbers_near=sum(
+                is_near(row.printed or 0.0, row.ours[0], NEAR, is_change=row.is_change) for row in numbers
+            ),
+            numbers_matching=sum(bool(row.matches) for row in numbers),
+            orders=len(orders),
+            orders_matching=sum(bool(row.matches) for row in orders),
+            signs=len(signs),
+            signs_matching=len(signs) - len(wrong),
+            bounds=len(bounds),
+            bounds_matching=sum(bool(row.matches) for row in bounds),
+            unexplained_signs=sum(not row.experiment for row in wrong),
+            not_computed=len(counted) - len(known),
+        )
+
+    @property
+    def table(self) -> list[tuple[str, str]]:
+        """The counts as text: what, and how many of how many."""
+        return [
+            ("numbers within 10 %", f"{self.numbers_near} of {self.numbers}"),
+            ("numbers within 5 %", f"{self.numbers_matching} of {self.numbers}"),
+            ("orderings that come out", f"{self.orders_matching} of {self.orders}"),
+            ("signs that come out", f"{self.signs_matching} of {self.signs}"),
+            ("bounds that hold", f"{self.bounds_matching} of {self.bounds}"),
+            ("wrong signs without an experiment", str(self.unexplained_signs)),
+            ("rows not computed", str(self.not_computed)),
+        ]
+
+
+def verdict(row: Row) -> str:
+    """Return whether a row matches as text."""
+    return {None: "not computed", True: "yes", False: "no"}[row.matches]
+
+
+def printed_text(row: Row) -> str:
+    """Return the printed figure as text."""
+    if row.printed is None:
+        return "order"
+    if row.rule is Rule.SIGN:
+        return "more" if row.printed > 0 else "less"
+    bound = {Rule.AT_MOST: "at most ", Rule.AT_LEAST: "at least "}.get(row.rule, "")
+    return bound + _figure_text(row.printed, row)
+
+
+def ours_text(row: Row) -> str:
+    """Return our figure with its interval as text; of an order, the figures of its points."""
+    if not row.ours:
+        return "-"
+    text = _figure_text(row.ours[0], row)
+    for first, second in zip(row.ours, row.ours[1:], strict=False):
+        text += f" {'<' if first < second else '≥'} {_figure_text(second, row)}"
+    if row.low is None or row.high is None or row.low == row.high:
+        return text
+    return f"{text} ({_figure_text(row.low, row)} to {_figure_text(row.high, row)})"
+
+
+def distance_text(row: Row) -> str:
+    """Return the distance as text: percent, or points for a change."""
+    if row.distance is None:
+        return ""
+    return f"{100 * row.distance:+.1f} {'points' if row.is_change else '%'}"
+
+
+def reason_text(row: Row) -> str:
+    """Return the reason of a row that does not match, with the experiment behind it."""
+    if row.matches is not False:
+        return ""
+    reason = row.reason or "not explained"
+    return f"{reason} ({row.experiment})" if row.experiment else reason
+
+
+def _figure_text(value: float, row: Row) -> str:
+    return f"{100 * value:+.1f} %" if row.is_change else cell(value)

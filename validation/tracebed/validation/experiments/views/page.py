@@ -1,0 +1,116 @@
+"""The page of a paper: the ledgers of its studies as one Markdown document, with the counts at the top."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tracebed.validation.experiments.papers.paper import Paper
+from tracebed.validation.experiments.views.ledger import (
+    FILE,
+    Counts,
+    Ledger,
+    Row,
+    distance_text,
+    ours_text,
+    printed_text,
+    reason_text,
+    verdict,
+)
+from tracebed.validation.metrics import all_metrics
+
+COLUMNS = ("element", "claim", "figure", "rule", "printed", "ours", "distance", "matches", "study", "why not")
+
+
+def stored(paper: Paper, folder: Path) -> list[Ledger]:
+    """Return the ledgers of the studies of a paper in an output folder: STUDY/ledger.json, or STUDY.json.
+
+    Raises:
+        InputError: a ledger is damaged.
+    """
+    paths = [path for study in paper.studies for path in (folder / study / FILE, folder / f"{study}.json")]
+    return [Ledger.load(path) for path in paths if path.exists()]
+
+
+def page(paper: Paper, ledgers: Sequence[Ledger], command: str) -> str:
+    """Return the page of a paper.
+
+    Args:
+        paper: the paper.
+        ledgers: the ledgers of its studies that have run.
+        command: the command that makes the page.
+    """
+    rows = [(ledger, row) for ledger in ledgers for row in ledger.rows]
+    order = {element: place for place, element in enumerate(paper.elements)}
+    rows.sort(key=lambda each: order.get(each[1].element, len(order)))
+    counted = [each for each in rows if each[1].counts]
+    others = [each for each in rows if not each[1].counts]
+    claimed = Counter(row.element for _, row in counted)
+    without = [element for element in paper.elements if element not in claimed]
+    counts = [
+        *Counts.of(row for _, row in rows).table,
+        ("elements without a row", f"{len(without)} of {len(paper.elements)}"),
+        ("fitted constants", str(len(paper.fitted))),
+    ]
+    parts = [
+        f"# {paper.title}",
+        f"{paper.citation}\n\nMade by `{command}` from the ledgers of the studies; not written by hand."
+        " [The rules](../../reference/ledger.md) were fixed before the results.",
+        _table(("", ""), counts),
+        "## Studies",
+        _table(
+            ("study", "command", "date", "version", "most runs of a row", "all points"),
+            [_study(study, ledgers) for study in paper.studies],
+        ),
+    ]
+    if counted:
+        parts += ["## Claims", _rows(counted, COLUMNS)]
+    if others:
+        text = "Under other assumptions than the default of the study, or of a figure to which a constant was fitted."
+        parts += ["## Not counted", text, _rows(others, ("assumption", *COLUMNS))]
+    drawn = paper.drawn
+    elements = [
+        (name, element.shows, str(claimed[name] or ""), "; ".join(drawn.get(name, [])), element.reason)
+        for name, element in paper.elements.items()
+    ]
+    parts += ["## Elements", _table(("element", "shows", "rows", "plots", "why none"), elements)]
+    if paper.fitted:
+        constants = [(constant.name, str(constant.value), constant.why) for constant in paper.fitted]
+        parts += ["## Fitted constants", _table(("constant", "value", "why"), constants)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _study(study: str, ledgers: Sequence[Ledger]) -> tuple[str, ...]:
+    for ledger in ledgers:
+        if ledger.study == study:
+            whole = "yes" if ledger.whole else "no"
+            return (f"`{study}`", f"`{ledger.command}`", ledger.date, ledger.version, str(ledger.runs), whole)
+    return (f"`{study}`", "not run", "", "", "", "")
+
+
+def _rows(rows: Iterable[tuple[Ledger, Row]], columns: Sequence[str]) -> str:
+    return _table(columns, [[_cells(ledger, row)[column] for column in columns] for ledger, row in rows])
+
+
+def _cells(ledger: Ledger, row: Row) -> dict[str, str]:
+    metric = all_metrics().get(row.figure)
+    return {
+        "element": row.element,
+        "claim": "; ".join(filter(None, (row.claim, row.note))),
+        "figure": f"{row.figure if metric is None else metric.title}: {row.at}",
+        "assumption": row.assumption or "fitted",
+        "rule": str(row.rule),
+        "printed": printed_text(row),
+        "ours": ours_text(row),
+        "distance": distance_text(row),
+        "matches": verdict(row),
+        "study": f"`{ledger.study}`",
+        "why not": reason_text(row),
+    }
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
