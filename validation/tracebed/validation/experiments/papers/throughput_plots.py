@@ -85,6 +85,13 @@ class Curves:
         return float(self.completion[-tenth:].mean() / self.completion[:tenth].mean())
 
 
+def parting(first: Steps, second: Steps) -> float:
+    """Return the last time at which the second curve of completed jobs is not ahead by 5 jobs, s."""
+    times = np.arange(0.0, min(first.times[-2], second.times[-2]), 10.0)
+    behind = times[second.at(times) - first.at(times) < 5]
+    return float(behind[-1]) if len(behind) else 0.0
+
+
 def draw(averages: Averages, fixed: Curves, malleable: Curves, folder: Path) -> list[Path]:
     """Draw the figures, and return the pictures."""
     with mpl.rc_context(STYLE):
@@ -192,4 +199,4 @@ def _by_jobs(axes: Axes, sizes: Sequence[int], label: str) -> None:
     axes.set_xlabel("Number of jobs")
     axes.set_ylabel(label)
     axes.margins(y=0.12)
-    axes.figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=7.5)  # type: ignore[union-attr]
+    axes.figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=7.5)
