@@ -48,6 +48,8 @@ def case(seed: int, policy: str | None = None, *, large: bool = False) -> dict[s
         parameters, sockets = sharing_parameters(rng, policy), rng.choice([[1], [2], [1, 2]])
         workload.table["user"] = rng.choices("abc", k=len(jobs))
         workload.table["kind"] = rng.choices(KINDS, [1, 1, 1, 7], k=len(jobs))
+    if policy == "dmr":
+        parameters = {"floor": rng.choice(["pref", "min"])}
     return {
         "workload": workload,
         "nodes": [NodeFacts(f"n{number}", rng.choice(cores), sockets=rng.choice(sockets)) for number in range(machine)],

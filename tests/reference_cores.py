@@ -17,10 +17,19 @@ class DmrReference(_Reference):
     """The policy dmr, in the order of the sentences of its section."""
 
     def __init__(
-        self, jobs: list[RefJob], nodes: int, *, interval_s: float, malleability_interval_s: float, over_limit: str
+        self,
+        jobs: list[RefJob],
+        nodes: int,
+        *,
+        interval_s: float,
+        malleability_interval_s: float,
+        over_limit: str,
+        floor: str = "pref",
+        sizes: str = "any",
     ) -> None:
         super().__init__(jobs, nodes, "dmr", malleability_interval_s, over_limit, "fcfs")
         self.interval_s = interval_s
+        self.floor, self.sizes = floor, sizes
         self.call = self.dmr
 
     def sizes_count(self, job: RefJob) -> bool:
@@ -33,12 +42,12 @@ class DmrReference(_Reference):
         self.start_by_easy()
         idle = self.free()
         for run in [run for run in self.running if self.is_asked(run)]:
-            for size in (run.job.nodes_pref, run.job.nodes_min):
+            for size in (run.job.nodes_pref, run.job.nodes_min) if self.floor == "min" else (run.job.nodes_pref,):
                 room = idle + run.decided - size
                 fits = [job for job in self.queue if idle < self.smallest(job) <= room]
                 if run.decided > size and fits:
                     self.resize(run, size)
-                    target = min(self.largest(fits[0]), room)
+                    target = self.allowed(fits[0], room)
                     self.queue.remove(fits[0])
                     self.make_promise(fits[0], target, [])
                     self.serve_promises(self.calls)
@@ -46,9 +55,20 @@ class DmrReference(_Reference):
                     break
         if not any(self.smallest(job) <= self.free() for job in self.queue):
             for run in [run for run in self.running if self.is_asked(run) and run.call_resized != self.calls]:
-                grow = min(self.largest(run.job) - run.decided, self.free())
-                if grow > 0:
-                    self.resize(run, run.decided + grow)
+                size = self.allowed(run.job, run.decided + self.free())
+                if size > run.decided:
+                    self.resize(run, size)
+
+    def start(self, job: RefJob, n: int, call: int) -> None:
+        super().start(job, self.allowed(job, n), call)
+
+    def allowed(self, job: RefJob, room: int) -> int:
+        """Return the largest size of the job of at most `room` nodes, by halving its maximum down to its minimum."""
+        most, least = self.largest(job), self.smallest(job)
+        if self.sizes == "any":
+            return min(most, room)
+        powers = [most // 2**power for power in range(20)]
+        return max([size for size in powers if least <= size <= room], default=least)
 
     def is_asked(self, run: _Running) -> bool:
         return self.may_change(run) and run.call_started != self.calls

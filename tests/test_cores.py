@@ -219,12 +219,14 @@ def compare_dmr(seed: int) -> int:
         "interval_s": float(rng.choice([0.0, 0.0, 4.0])),
         "malleability_interval_s": float(rng.choice([0.0, 0.0, 2.0, 3.7])),
     }
-    over_limit = random.Random(seed).choice([*OverLimit])
+    chance = random.Random(seed)
+    over_limit = chance.choice([*OverLimit])
+    parameters = {"floor": chance.choice(["pref", "min"]), "sizes": chance.choice(["any", "any", "halved"])}
     simulator = Simulator(
-        Jobs.of(whole_nodes(jobs), over_limit=over_limit), [1] * nodes, Dmr(), Setup.of("dmr", **options)
+        Jobs.of(whole_nodes(jobs), over_limit=over_limit), [1] * nodes, Dmr(**parameters), Setup.of("dmr", **options)
     )
     record = simulator.run()
-    reference = DmrReference(jobs, nodes, over_limit=over_limit, **options)
+    reference = DmrReference(jobs, nodes, over_limit=over_limit, **parameters, **options)
     reference.go()
     for job in jobs:
         want = reference.results[job.id]
@@ -581,24 +583,27 @@ def test_drom_job_2_starts_on_an_idle_node_and_on_half_of_job_1s(model: str, end
     ]
 
 
-def test_dmr_on_the_49_nodes_of_the_study() -> None:
+@pytest.mark.parametrize(
+    ("floor", "resizes"),
+    [
+        ("pref", [(0, 12, 6, 4.0), (1, 12, 6, 5.0), (2, 12, 6, 6.0), (3, 12, 6, 7.0)]),
+        ("min", [(0, 12, 6, 4.0), (0, 6, 3, 5.0), (1, 12, 6, 6.0), (1, 6, 3, 7.0)]),
+    ],
+)
+def test_dmr_on_the_49_nodes_of_the_study(floor: Any, resizes: list[tuple[int, int, int, float]]) -> None:
     """HPG-aligner paper, figure 13: four fixed jobs of 12 nodes at a time, and eight malleable ones of 3 to 12.
 
-    The fifth job takes the idle node and 6 of the first job, the sixth 3 more, the next two 6 and 3 of the second.
+    By default each of the first four jobs releases 6 nodes to one of the next four. With the minimum as the floor, the
+    fifth job takes the idle node and 6 of the first job, the sixth 3 more, the next two 6 and 3 of the second.
     """
     sizes = {"malleable": True, "nodes_min": 3, "nodes_max": 12, "nodes_pref": 6}
     fixed = [RefJob(number, float(number), 900.0, 900.0, 12) for number in range(8)]
     jobs = [RefJob(number, float(number), 900.0, 900.0, 12, **sizes) for number in range(8)]
     assert Simulator(Jobs.of(whole_nodes(fixed)), [1] * 49, Dmr()).run().start == [0, 1, 2, 3, 900, 901, 902, 903]
-    simulator = Simulator(Jobs.of(whole_nodes(jobs)), [1] * 49, Dmr())
+    simulator = Simulator(Jobs.of(whole_nodes(jobs)), [1] * 49, Dmr(floor))
     record = simulator.run()
     assert record.start == list(range(8))
-    assert [tuple(row[:4]) for row in resize_rows(record) if row[3] < 8] == [
-        (0, 12, 6, 4.0),
-        (0, 6, 3, 5.0),
-        (1, 12, 6, 6.0),
-        (1, 6, 3, 7.0),
-    ]
+    assert [tuple(row[:4]) for row in resize_rows(record) if row[3] < 8] == resizes
 
 
 def test_dmr_starts_at_the_maximum_and_shrinks_to_the_preferred_size() -> None:

@@ -115,6 +115,8 @@ def obstacle(
         return f"the compiled engine does not support the policy {type(policy).__name__}"
     if isinstance(policy, Conservative) and policy.backfill_depth > INT32_MAX:
         return f"the compiled engine supports a backfill_depth of at most {INT32_MAX}"
+    if isinstance(policy, Dmr) and policy.sizes != "any":
+        return f"the compiled engine does not support sizes={policy.sizes}"
     scheduling, priority = setup.scheduling, setup.scheduling.priority
     if scheduling.placement != FIRST:
         return f"the compiled engine does not support the placement {scheduling.placement}"
@@ -230,6 +232,7 @@ class CompiledSimulator:
                 "user": np.unique(jobs.user, return_inverse=True)[1] if sd.bf_max_job_user else None,
                 "serial": drom.mode == "serial",
                 "as_asked": drom.split == "asked",
+                "shrinks_below_pref": _as(Dmr, policy).floor == "min",
                 **asdict(timing.overheads.times(timing.speed)),
                 "interval_s": scheduling.interval_s,
                 "malleability_interval_s": timing.malleability_interval_s,

@@ -41,7 +41,7 @@
     _(int64_t, weighted) _(int64_t, keep_plan) /* of sd */ \
     _(double, window_s) _(double, resolution_s) _(int64_t, slots) _(int64_t, most_of_user) \
     _(const int32_t *, user) /* of each job; null: no limit for users; all of the passes of sd */ \
-    _(int64_t, serial) _(int64_t, as_asked) /* of drom-share */ \
+    _(int64_t, serial) _(int64_t, as_asked) /* of drom-share */ _(int64_t, shrinks_below_pref) /* of dmr */ \
     _(double, launch_s) _(double, end_s) _(double, reconfiguration_s) _(double, launch_join_s) \
     _(double, launch_rank_s) _(double, end_rank_s) _(double, expand_s) _(double, expand_rank_s) _(double, release_s) _(double, grain_s) /* as in Overheads */ \
     _(double, interval_s) _(double, malleability_interval_s)
