@@ -78,6 +78,11 @@ class Row(Part):
     """The study or command behind the reason."""
 
     @property
+    def key(self) -> tuple[str | float | None, ...]:
+        """What names the claim of the row, and its rule."""
+        return self.element, self.figure, self.at, self.rule, self.printed
+
+    @property
     def counts(self) -> bool:
         """Whether the row is under the defaults of the study, and no constant was fitted to it."""
         return not self.assumption and not self.fitted
@@ -177,6 +182,23 @@ def of_findings(study: str, measured: Measured | None, command: str) -> Ledger:
     paper = paper_of(study)
     claims = load_paper(paper).claims_of(study) if paper else []
     return _ledger(study, command, rows_of(claims, measured or Measured.of([], ())), whole=measured is not None)
+
+
+def not_run(study: str, claims: Iterable[Claim]) -> Ledger:
+    """Return the ledger of a study that has not run."""
+    rows = rows_of(claims, Measured.of([], ()))
+    return Ledger(study=study, paper="", command="", date="", version="", whole=False, rows=rows)
+
+
+def explained(ledger: Ledger, claims: Iterable[Claim]) -> Ledger:
+    """Return a ledger with the words and reasons of the present claims. The rules remain those of the run."""
+    now = {row.key: row for row in not_run(ledger.study, claims).rows}
+    words = ("claim", "reason", "experiment")
+    rows = [
+        row.model_copy(update={name: getattr(now[row.key], name) for name in words}) if row.key in now else row
+        for row in ledger.rows
+    ]
+    return ledger.model_copy(update={"rows": rows})
 
 
 def _ledger(study: str, command: str, rows: list[Row], *, whole: bool) -> Ledger:
