@@ -600,6 +600,9 @@ def test_captions_are_not_cut_off() -> None:
         figure = plots.bars(plot, rows, "A title that is much longer than a column of a paper is wide, " * 3)
         assert figure is not None
         FigureCanvasAgg(figure[0]).draw()
+    labels = [label.get_text() for label in figure[0].axes[0].get_xticklabels()]
+    assert labels == [str(number) for number in range(5)]
+    assert figure[0].axes[0].get_xlabel() == "workload very-heavy-local-forks-..."
     inside = figure[0].bbox
     parts = [figure[0]._suptitle, *figure[0].legends, *figure[0].axes]  # type: ignore[attr-defined]
     for part in parts:

@@ -17,7 +17,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from tracebed.converters.workload import FloatArray
@@ -33,7 +32,7 @@ from tracebed.validation.experiments.views.pictures import (
     HATCHES,
     STYLE,
     characters,
-    columns_of,
+    legend,
     panels,
     save,
     wrapped,
@@ -157,7 +156,7 @@ def bars(
     groups = list(dict.fromkeys(averaged[x]))
     marks = [mark for claim in claims for mark in _marks(claim, plot, averaged, absolute)]
     wide = len(plot.figures) == 1 and len(averaged) > MANY
-    figure, axes_of = panels(len(plot.figures), title, height=2.6 if wide else 2.0, wide=wide)
+    figure, axes_of = panels(len(plot.figures), title, height=2.2 if len(plot.figures) == 1 else 2.0, wide=wide)
     width = 0.84 / len(series)
     boxes: dict[str, list[str]] = {}
     data: list[list[Any]] = []
@@ -190,7 +189,7 @@ def bars(
             )  # fmt: skip
             data.append([name, text, group, label, mark.value * scale, np.nan, np.nan, mark.element])
         _label(axes, name, x, groups, plot, figure.get_figwidth() / (1 if len(plot.figures) == 1 else 2))
-    _draw_legend(figure, axes_of, _legend(boxes, len(plot.figures)) if boxes else "")
+    legend(figure, axes_of, _legend(boxes, len(plot.figures)) if boxes else "")
     return figure, pd.DataFrame(data, columns=["figure", "what", x, "series", "value", "p25", "p75", "element"])
 
 
@@ -237,21 +236,6 @@ def _base(relative_to: Mapping[str, Any] | None, absolute: pd.DataFrame, point: 
         return 1.0
     keys = [key for key in GROUP if key not in relative_to]
     return reference(chosen(absolute, relative_to), point, keys, name) or np.nan
-
-
-def _draw_legend(figure: Figure, axes_of: list[Axes], about: str) -> None:
-    """Draw the legend of all panels below them, each label once, with the title `about`."""
-    found = [pair for axes in axes_of for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
-    handles = {label: handle for handle, label in sorted(found, key=lambda pair: isinstance(pair[0], Line2D))}
-    width = figure.get_figwidth()
-    figure.legend(
-        list(handles.values()),
-        list(handles),
-        loc="outside lower center",
-        ncols=columns_of(list(handles), width),
-        frameon=False,
-        title=wrapped(about, width) or None,
-    )
 
 
 def _normalized(rows: pd.DataFrame, figures: list[str], relative_to: Mapping[str, Any]) -> pd.DataFrame:
@@ -319,7 +303,20 @@ def _label(axes: Axes, name: str, x: str, groups: list[Any], plot: Plot, width: 
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
     axes.set_xlim(-0.5, len(groups) - 0.5)
     ticks = [f"{100 * group:g}" if x == "share" else str(group) for group in groups]
+    shared = _shared_start(ticks)
+    ticks = [tick.removeprefix(shared) for tick in ticks]
     crowded = sum(len(tick) + 2 for tick in ticks) > characters(width - 0.6)
     axes.set_xticks(range(len(groups)), ticks, rotation=30 if crowded else 0, ha="right" if crowded else "center")
-    axes.set_xlabel("malleable jobs (%)" if x == "share" else "workload" if len(groups) > 1 else "")
+    workload = f"workload {shared}..." if shared else "workload" if len(groups) > 1 else ""
+    axes.set_xlabel("malleable jobs (%)" if x == "share" else workload)
     axes.grid(axis="y", linewidth=0.4, color="#cccccc")
+
+
+def _shared_start(names: list[str]) -> str:
+    """Return the words, each with its hyphen, with which all of several names begin: `very-heavy-`."""
+    found = ""
+    for words in zip(*(name.split("-")[:-1] for name in names), strict=False):
+        if len(names) < 2 or len(set(words)) > 1:
+            break
+        found += f"{words[0]}-"
+    return found
