@@ -235,7 +235,7 @@ def _base(relative_to: Mapping[str, Any] | None, absolute: pd.DataFrame, point: 
     if relative_to is None:
         return 1.0
     keys = [key for key in GROUP if key not in relative_to]
-    return reference(chosen(absolute, relative_to), point, keys, name) or np.nan
+    return reference(chosen(absolute, relative_to).to_dict("records"), point, keys, name) or np.nan
 
 
 def _normalized(rows: pd.DataFrame, figures: list[str], relative_to: Mapping[str, Any]) -> pd.DataFrame:
