@@ -198,9 +198,7 @@ def test_operations_per_resized_job_leave_out_jobs_that_were_never_resized() -> 
     once = ("2", "shrink", 4, 3, 20.0, 20.0, 20.0, 20.0, "applied")
     refused = ("3", "shrink", 4, 3, 20.0, NAN, NAN, NAN, "cancelled")
     stairs = {str(job): [(0.0, 30.0, 4)] for job in (1, 2, 3)}
-    run = make_run(
-        [(0, 0, 30, 4)] * 4, machine=16, staircases=stairs, reconfigurations=[*shrinks, once, refused]
-    )
+    run = make_run([(0, 0, 30, 4)] * 4, machine=16, staircases=stairs, reconfigurations=[*shrinks, once, refused])
     got = metrics(run)
     assert got["shrink_operations_per_malleable_job"] == pytest.approx(4 / 3)
     assert got["shrink_operations_per_resized_job"] == 2, "three of the first job, one of the second"

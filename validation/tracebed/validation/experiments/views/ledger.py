@@ -209,7 +209,8 @@ def rows_of_experiment(experiment: Experiment, table: pd.DataFrame) -> list[Row]
     of_workloads = {*OF_WORKLOADS, *experiment.shares_of_jobs}  # equal in all windows and settings
     for claim in experiment.published:
         conditions = list(_conditions(claim, experiment, points))
-        rows = [_row(claim, measured, where, text) for where, text in conditions[: 1 if claim.figure in of_workloads else None]]
+        conditions = conditions[:1] if claim.figure in of_workloads else conditions
+        rows = [_row(claim, measured, where, text) for where, text in conditions]
         found += [row for index, row in enumerate(rows) if row.ours or not index]
     return found
 

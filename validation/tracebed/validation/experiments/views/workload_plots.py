@@ -7,6 +7,7 @@ picture and the drawn values.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -132,8 +133,10 @@ def queue(experiment: Experiment, plot: Plot, jobs: pd.DataFrame, title: str) ->
         axes.set_ylim(0, 102)
     for text, at in marks.items():
         axes.axvline(at, color=MARK, linewidth=1.1, linestyle="--" if text == "last submission" else "-", label=text)
-    drawn_axes = figure.axes
-    found = {label: handle for each in drawn_axes for handle, label in zip(*each.get_legend_handles_labels(), strict=True)}
+    found: dict[str, Any] = {}
+    for each in figure.axes:
+        handles, labels = each.get_legend_handles_labels()
+        found |= dict(zip(labels, handles, strict=True))
     figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=4, frameon=False)
     rows = [(name, time, value) for name in plot.figures for time, value in zip(middle, lines[name], strict=True)]
     rows += [(text, at, np.nan) for text, at in marks.items()]
