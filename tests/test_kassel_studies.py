@@ -267,8 +267,8 @@ def eagle_log(path: Path, jobs: int) -> None:
         "wallclock_req": 36_000.0, "nodes_req": nodes, "processors_req": 36 * nodes,
         "gpus_req": 0, "mem_req": 0.0,
         "submit_time": times("2022-09-01", submit), "start_time": times("2022-09-01", submit + 5),
-        "end_time": times("2022-09-01", submit + 5 + run_time), "run_time": run_time.astype(float), "state": "COMPLETED",
-        "name": "n", "work_dir": "d", "submit_line": "s",
+        "end_time": times("2022-09-01", submit + 5 + run_time), "run_time": run_time.astype(float),
+        "state": "COMPLETED", "name": "n", "work_dir": "d", "submit_line": "s",
     }  # fmt: skip
     table = pd.DataFrame(columns)
     table.loc[jobs, "gpus_req"] = 2

@@ -56,7 +56,13 @@ def distribution(experiment: Experiment, plot: Plot, jobs: pd.DataFrame, title: 
             beside = "right" if high > np.sqrt(values[0] * values[-1]) else "left"
             offset = (-7, -9) if beside == "right" else (7, -9)
             axes.annotate(
-                text, (high, printed / 1000.0), offset, textcoords="offset points", size=FONT - 1, ha=beside, va="center"
+                text,
+                (high, printed / 1000.0),
+                offset,
+                textcoords="offset points",
+                size=FONT - 1,
+                ha=beside,
+                va="center",
             )
             drawn.append((name, f"printed: {claim.figure}", high, printed))
         _label_cumulative(axes, name, len(jobs))
