@@ -17,10 +17,19 @@ class DmrReference(_Reference):
     """The policy dmr, in the order of the sentences of its section."""
 
     def __init__(
-        self, jobs: list[RefJob], nodes: int, *, interval_s: float, malleability_interval_s: float, over_limit: str
+        self,
+        jobs: list[RefJob],
+        nodes: int,
+        *,
+        interval_s: float,
+        malleability_interval_s: float,
+        over_limit: str,
+        floor: str = "pref",
+        sizes: str = "any",
     ) -> None:
         super().__init__(jobs, nodes, "dmr", malleability_interval_s, over_limit, "fcfs")
         self.interval_s = interval_s
+        self.floor, self.sizes = floor, sizes
         self.call = self.dmr
 
     def sizes_count(self, job: RefJob) -> bool:
@@ -33,12 +42,12 @@ class DmrReference(_Reference):
         self.start_by_easy()
         idle = self.free()
         for run in [run for run in self.running if self.is_asked(run)]:
-            for size in (run.job.nodes_pref, run.job.nodes_min):
+            for size in (run.job.nodes_pref, run.job.nodes_min) if self.floor == "min" else (run.job.nodes_pref,):
                 room = idle + run.decided - size
                 fits = [job for job in self.queue if idle < self.smallest(job) <= room]
                 if run.decided > size and fits:
                     self.resize(run, size)
-                    target = min(self.largest(fits[0]), room)
+                    target = self.allowed(fits[0], room)
                     self.queue.remove(fits[0])
                     self.make_promise(fits[0], target, [])
                     self.serve_promises(self.calls)
@@ -46,9 +55,20 @@ class DmrReference(_Reference):
                     break
         if not any(self.smallest(job) <= self.free() for job in self.queue):
             for run in [run for run in self.running if self.is_asked(run) and run.call_resized != self.calls]:
-                grow = min(self.largest(run.job) - run.decided, self.free())
-                if grow > 0:
-                    self.resize(run, run.decided + grow)
+                size = self.allowed(run.job, run.decided + self.free())
+                if size > run.decided:
+                    self.resize(run, size)
+
+    def start(self, job: RefJob, n: int, call: int) -> None:
+        super().start(job, self.allowed(job, n), call)
+
+    def allowed(self, job: RefJob, room: int) -> int:
+        """Return the largest size of the job of at most `room` nodes, by halving its maximum down to its minimum."""
+        most, least = self.largest(job), self.smallest(job)
+        if self.sizes == "any":
+            return min(most, room)
+        powers = [most // 2**power for power in range(20)]
+        return max([size for size in powers if least <= size <= room], default=least)
 
     def is_asked(self, run: _Running) -> bool:
         return self.may_change(run) and run.call_started != self.calls
@@ -312,10 +332,15 @@ class CoresReference:
                     self.pass_at = math.ceil(self.now / interval) * interval
                 return
         cut_off = self.options["max_slowdown"]
-        if cut_off == "dynamic":
+        if cut_off in ("dynamic", "median", "p70"):
             known = [run for run in self.running.values() if run.job.limit > 0]
             slowdowns = [(max(run.expected_end, self.now) - run.job.submit) / run.job.limit for run in known]
-            cut_off = sum(slowdowns) / len(slowdowns) if slowdowns else math.inf
+            share = {"median": 0.5, "p70": 0.7}.get(cut_off)
+            reached = [
+                one for one in slowdowns if sum(other <= one for other in slowdowns) >= (share or 0) * len(slowdowns)
+            ]
+            mean = sum(slowdowns) / len(slowdowns) if slowdowns else math.inf
+            cut_off = mean if share is None else min(reached, default=math.inf)
         # The map: nodes taken from one instant to another; of running jobs, those of each node until both have ended.
         busy = [
             (self.now, max(self.running[job].expected_end for job in (node.owner, node.guest) if job is not None), 1)
@@ -343,6 +368,8 @@ class CoresReference:
             window = self.options.get("bf_window", 0) * 60 or math.inf
             if planned > self.now + window:
                 planned = math.inf
+            if chosen and self.options.get("keep_plan") and not self.keeps_plan(busy, chosen):
+                chosen = None
             if chosen and (self.now + chosen[1] < planned + job.limit or not self.options.get("if_earlier", True)):
                 lent, _, own = chosen
                 hosts = dict.fromkeys(self.nodes[number].owner for number in lent)
@@ -367,6 +394,22 @@ class CoresReference:
                 )
             bounds |= {instant for instant in (first, last) if self.now < instant < self.now + window}
             busy.append((first, last, job.nodes))
+
+    def keeps_plan(self, busy: list[tuple[float, float, int]], chosen: tuple[dict[int, int], float, int]) -> bool:
+        """Return whether each mate can end as late as the guest makes it, and the idle nodes be taken, by the map."""
+        lent, duration, own = chosen
+        taken = [(self.now, self.now + duration, own)] if own else []
+        for host in {self.nodes[number].owner for number in lent}:
+            run = self.running[host]
+            number = next(number for number in lent if self.nodes[number].owner == host)
+            used = min(run.job.cores, self.cores)
+            delay = duration * (1 - min(used, self.cores - lent[number]) / used)
+            end = max(run.expected_end, self.now)
+            taken.append((end, end + delay, run.job.nodes))
+        both = [*busy, *taken]
+        instants = {edge for start, end, _ in both for edge in (start, end)}
+        inside = {at for at in instants if any(start <= at < end for start, end, _ in taken)}
+        return all(sum(nodes for start, end, nodes in both if start <= at < end) <= len(self.nodes) for at in inside)
 
     def earliest(self, busy: list[tuple[float, float, int]], job: CoreJob) -> float:
         def idle_at(instant: float) -> int:

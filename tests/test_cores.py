@@ -131,7 +131,7 @@ def case(seed: int, policy: str) -> tuple[list[CoreJob], dict[str, Any], dict[st
         jobs,
         machine,
         {
-            "max_slowdown": str(rng.choice(["5", "10", "inf", "dynamic", "1.5"])),
+            "max_slowdown": str(rng.choice(["5", "10", "inf", "dynamic", "median", "p70", "1.5"])),
             "sharing_factor": float(rng.choice([0.5, 0.5, 0.25, 0.75])),
             "mates": int(rng.choice([1, 2, 2, 3])),
             "candidates": int(rng.choice([0, 64, 2])),
@@ -139,6 +139,7 @@ def case(seed: int, policy: str) -> tuple[list[CoreJob], dict[str, Any], dict[st
             "inside": str(rng.choice(["after", "after", "before", "off"])),
             "depth": int(rng.choice([100, 0, 3])),
             "backfill_interval_s": float(rng.choice([0.0, 0.0, 4.0])),
+            "keep_plan": bool(rng.random() < 0.3),
         },
     )
 
@@ -218,12 +219,14 @@ def compare_dmr(seed: int) -> int:
         "interval_s": float(rng.choice([0.0, 0.0, 4.0])),
         "malleability_interval_s": float(rng.choice([0.0, 0.0, 2.0, 3.7])),
     }
-    over_limit = random.Random(seed).choice([*OverLimit])
+    chance = random.Random(seed)
+    over_limit = chance.choice([*OverLimit])
+    parameters = {"floor": chance.choice(["pref", "min"]), "sizes": chance.choice(["any", "any", "halved"])}
     simulator = Simulator(
-        Jobs.of(whole_nodes(jobs), over_limit=over_limit), [1] * nodes, Dmr(), Setup.of("dmr", **options)
+        Jobs.of(whole_nodes(jobs), over_limit=over_limit), [1] * nodes, Dmr(**parameters), Setup.of("dmr", **options)
     )
     record = simulator.run()
-    reference = DmrReference(jobs, nodes, over_limit=over_limit, **options)
+    reference = DmrReference(jobs, nodes, over_limit=over_limit, **parameters, **options)
     reference.go()
     for job in jobs:
         want = reference.results[job.id]
@@ -382,6 +385,31 @@ def test_sd_cuts_off_at_the_average_slowdown_of_the_running_jobs(submit: float, 
         job.id = number
     record, _ = simulated(jobs, SlowdownDriven(), nodes=2, cores=8)
     assert record.start == [0.0, 0.0, 50.0, start]
+
+
+@pytest.mark.parametrize(("max_slowdown", "start"), [("dynamic", 60.0), ("median", 110.0), ("p70", 60.0)])
+def test_sd_may_cut_off_at_a_quantile_of_the_running_jobs(max_slowdown: str, start: float) -> None:
+    """Section 3.2.2. At 60 the slowdowns of the running jobs are 1, 1 and 110/60, the mate's penalty is 1.2."""
+    rigid = jobs_of((0.0, 200.0, 200.0, 1, 8), (0.0, 50.0, 50.0, 1, 8), (0.0, 60.0, 60.0, 1, 8), kind="rigid")
+    jobs = [*jobs_of((0.0, 200.0, 200.0, 1, 8)), *rigid, *jobs_of((60.0, 40.0, 40.0, 1, 8))]
+    for number, job in enumerate(jobs):
+        job.id = number
+    record, _ = simulated(jobs, SlowdownDriven(max_slowdown=max_slowdown), nodes=3, cores=8)
+    assert record.start == [0.0, 0.0, 0.0, 50.0, start]
+
+
+@pytest.mark.parametrize(("keep_plan", "starts"), [(False, [0.0, 140.0, 10.0]), (True, [0.0, 100.0, 200.0])])
+def test_sd_may_keep_guests_from_nodes_that_the_plan_reserves(keep_plan: bool, starts: list[float]) -> None:
+    """The node is reserved for the rigid job at 100. The guest would delay its mate until 140."""
+    jobs = [
+        *jobs_of((0.0, 100.0, 100.0, 1, 8)),
+        *jobs_of((10.0, 100.0, 100.0, 1, 8), kind="rigid"),
+        *jobs_of((10.0, 40.0, 40.0, 1, 8)),
+    ]
+    for number, job in enumerate(jobs):
+        job.id = number
+    record, _ = simulated(jobs, SlowdownDriven(max_slowdown="inf", keep_plan=keep_plan), nodes=1, cores=8)
+    assert record.start == starts
 
 
 def test_sd_tries_each_job_as_a_guest_right_after_its_static_trial() -> None:
@@ -555,24 +583,27 @@ def test_drom_job_2_starts_on_an_idle_node_and_on_half_of_job_1s(model: str, end
     ]
 
 
-def test_dmr_on_the_49_nodes_of_the_study() -> None:
+@pytest.mark.parametrize(
+    ("floor", "resizes"),
+    [
+        ("pref", [(0, 12, 6, 4.0), (1, 12, 6, 5.0), (2, 12, 6, 6.0), (3, 12, 6, 7.0)]),
+        ("min", [(0, 12, 6, 4.0), (0, 6, 3, 5.0), (1, 12, 6, 6.0), (1, 6, 3, 7.0)]),
+    ],
+)
+def test_dmr_on_the_49_nodes_of_the_study(floor: Any, resizes: list[tuple[int, int, int, float]]) -> None:
     """HPG-aligner paper, figure 13: four fixed jobs of 12 nodes at a time, and eight malleable ones of 3 to 12.
 
-    The fifth job takes the idle node and 6 of the first job, the sixth 3 more, the next two 6 and 3 of the second.
+    By default each of the first four jobs releases 6 nodes to one of the next four. With the minimum as the floor, the
+    fifth job takes the idle node and 6 of the first job, the sixth 3 more, the next two 6 and 3 of the second.
     """
     sizes = {"malleable": True, "nodes_min": 3, "nodes_max": 12, "nodes_pref": 6}
     fixed = [RefJob(number, float(number), 900.0, 900.0, 12) for number in range(8)]
     jobs = [RefJob(number, float(number), 900.0, 900.0, 12, **sizes) for number in range(8)]
     assert Simulator(Jobs.of(whole_nodes(fixed)), [1] * 49, Dmr()).run().start == [0, 1, 2, 3, 900, 901, 902, 903]
-    simulator = Simulator(Jobs.of(whole_nodes(jobs)), [1] * 49, Dmr())
+    simulator = Simulator(Jobs.of(whole_nodes(jobs)), [1] * 49, Dmr(floor))
     record = simulator.run()
     assert record.start == list(range(8))
-    assert [tuple(row[:4]) for row in resize_rows(record) if row[3] < 8] == [
-        (0, 12, 6, 4.0),
-        (0, 6, 3, 5.0),
-        (1, 12, 6, 6.0),
-        (1, 6, 3, 7.0),
-    ]
+    assert [tuple(row[:4]) for row in resize_rows(record) if row[3] < 8] == resizes
 
 
 def test_dmr_starts_at_the_maximum_and_shrinks_to_the_preferred_size() -> None:

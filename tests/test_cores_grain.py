@@ -83,7 +83,7 @@ def test_a_second_guest_need_not_wait_for_cores_that_have_not_returned() -> None
 
 
 def test_data_divided_by_the_first_cores_leave_cores_unused() -> None:
-    """8 parts on 5 cores take two rounds: half the speed, not 5/8 (DROM paper, figure 5)."""
+    """The data of 8 cores are 32 tasks. 5 cores do them in 7 rounds: 4/7 of the speed, not 5/8 (DROM, figure 5)."""
     jobs = [*jobs_of((0.0, 100.0, 100.0, 1, 8), (10.0, 20.0, 20.0, 1, 3))]
     ends = {}
     for data in ("free", "static"):
@@ -97,14 +97,14 @@ def test_data_divided_by_the_first_cores_leave_cores_unused() -> None:
         assert pieces(simulator)[1] == [(10.0, 30.0, 0, 3)]
         assert record.end[1] == pytest.approx(30.0)  # a guest on as many cores as it requests
         ends[data] = record.end[0]
-    assert ends == {"free": pytest.approx(120 - 20 * 5 / 8), "static": pytest.approx(120 - 20 / 2)}
+    assert ends == {"free": pytest.approx(120 - 20 * 5 / 8), "static": pytest.approx(120 - 20 * 4 / 7)}
 
 
-def test_a_guest_with_divided_data_cannot_use_more_cores_than_its_first_ones() -> None:
+def test_a_guest_with_divided_data_uses_as_many_cores_as_it_has_tasks() -> None:
+    """A guest that starts on 4 cores has 16 tasks: all 8 cores compute 2 of them after the end of the owner."""
     jobs = [*jobs_of((0.0, 20.0, 20.0, 1, 8), (10.0, 100.0, 100.0, 1, 8))]
-    policy = DromShare()
-    record, _ = simulated(jobs, policy, Overheads(), application="simulation", parameters="data=static")
-    assert record.end == pytest.approx([30.0, 210.0])  # 4 of 8 cores, also after the owner's end at 30 s
+    record, _ = simulated(jobs, DromShare(), Overheads(), application="simulation", parameters="data=static")
+    assert record.end == pytest.approx([30.0, 120.0])  # 4 of 8 cores, and all 8 after the owner's end at 30 s
 
 
 class Slow:

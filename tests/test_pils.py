@@ -27,7 +27,7 @@ from tracebed.benchmarks.drom import Administrator
 from tracebed.benchmarks.lines import encode
 from tracebed.benchmarks.node_table import NodeTable
 from tracebed.benchmarks.peers import tune
-from tracebed.benchmarks.program import Launch, Program, deal, split
+from tracebed.benchmarks.program import TASKS, Launch, Program, deal, split
 from tracebed.errors import InputError
 
 CPUS = sorted(os.sched_getaffinity(0))
@@ -421,6 +421,7 @@ def test_the_share_of_a_removed_core_falls_on_others_where_data_are_divided() ->
     assert [*map(len, deal(range(400), 3, 4))] == [200, 100, 100]
     assert [*map(len, deal(range(400), 5, 4))] == [100, 100, 100, 100, 0]
     assert [*map(len, deal(range(400), 3))] == [133, 133, 134]
+    assert [*map(len, deal(range(6400), 15, TASKS * 16))] == [500] * 4 + [400] * 11  # as in the figure
 
 
 @given(st.integers(0, 10**6), st.integers(1, 64), st.integers(0, 64))

@@ -63,7 +63,7 @@ def check_status(size: int, sizes: SizeRange, idle: int, waiting: Sequence[int])
         idle: number of idle processors.
         waiting: the least size of each waiting job, in the order of the queue.
     """
-    found = shrunk(size, sizes.preferred, sizes.least, idle, waiting)
+    found = shrunk(size, (sizes.preferred, sizes.least), idle, waiting)
     if found is not None:
         return Answer.between(size, found[0])
     if any(need <= idle for need in waiting):
@@ -71,18 +71,26 @@ def check_status(size: int, sizes: SizeRange, idle: int, waiting: Sequence[int])
     return Answer.between(size, expanded(size, sizes.most, idle))
 
 
-def shrunk(size: int, preferred: int, least: int, idle: int, waiting: Sequence[int]) -> tuple[int, int] | None:
+def shrunk(size: int, targets: Sequence[int], idle: int, waiting: Sequence[int]) -> tuple[int, int] | None:
     """Return the size to which an application shrinks, and the index of the waiting job that this allows to start.
 
-    The application shrinks to its preferred size, or to its least size if the preferred size is not small enough.
-    None: no waiting job would be able to start, or a job can start without a shrink.
+    The application shrinks to the first of `targets`, in descending order, that is small enough. None: no waiting job
+    would be able to start, or a job can start without a shrink.
     """
-    for target in (preferred, least):
+    for target in targets:
         room = idle + size - target
         for index, need in enumerate(waiting):
             if idle < need <= room:
                 return target, index
     return None
+
+
+def halved(most: int, least: int, room: int) -> int:
+    """Return the largest of `most`, its half, its quarter, ... (at least `least`) of at most `room`, or `least`."""
+    size = most
+    while size > room and size // 2 >= least:
+        size //= 2
+    return size if size <= room else least
 
 
 def expanded(size: int, most: int, idle: int) -> int:

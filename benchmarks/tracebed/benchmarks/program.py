@@ -12,6 +12,9 @@ from tracebed.benchmarks.clock import Pauses
 from tracebed.errors import InputError
 
 Address = str | tuple[str, int]
+TASKS = 4
+"""Parts into which static data are divided for each of the first cores. In figure 5 of the DROM paper, the data of one
+removed thread are computed by the first four threads."""
 
 
 class Program(NamedTuple):

@@ -24,7 +24,7 @@ from tracebed.benchmarks.kernels import Kernel, compute
 from tracebed.benchmarks.lines import Lines, Mailbox, decode, encode
 from tracebed.benchmarks.own_data import DataKernel
 from tracebed.benchmarks.paced import Paced
-from tracebed.benchmarks.program import Launch, deal
+from tracebed.benchmarks.program import TASKS, Launch, deal
 from tracebed.benchmarks.state import DistributedState
 from tracebed.benchmarks.workers import Sample, Sleeper, Threads, Workers
 from tracebed.cpus import format_cpus
@@ -98,7 +98,7 @@ class BenchmarkRank:
         """Times at which this rank read its latest CPUs in the table, and at which the workers used them."""
         self._without_cpus: float | None = None
         """Time since when this rank holds no CPU; None: it holds CPUs."""
-        self.partitions = len(launch.cpus) if launch.program.partition == "static" else 0
+        self.partitions = TASKS * len(launch.cpus) if launch.program.partition == "static" else 0
         """Number of parts into which the data of the rank are divided at its start; 0: they are not divided."""
         self.state = DistributedState(self.program.state_mib)
         self.data = kernel if isinstance(kernel, DataKernel) and launch.duty else None

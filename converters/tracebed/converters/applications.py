@@ -7,7 +7,7 @@ The shares are exact, and each application keeps its size and time classes. The 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -38,6 +38,18 @@ APPLICATIONS = (
     ApplicationMix("alya", 0.006, ("small",), ("high",)),
 )
 """Table 2 of the SD-Policy paper."""
+
+
+PARALLEL_SHARES: Mapping[str, float] = {
+    "pils": 1.0,
+    "stream": 0.0,
+    **dict.fromkeys(("coreneuron", "nest", "alya"), 0.9),
+}
+"""Share of the run time on whole nodes in which more cores help (`with_parallel_shares`).
+
+PILS computes in the cache. STREAM is as fast on two cores of a node as on all (DROM paper, section 6). The share of the
+simulations is fitted: with it, two of them that share the nodes of the DROM paper end 2.5 % earlier (section 6.2).
+"""
 
 
 @dataclass(frozen=True)
@@ -113,6 +125,34 @@ def with_applications(
         seed,
     )
     return workload.with_step(step, table)
+
+
+def with_parallel_shares(workload: Workload, shares: Mapping[str, float]) -> Workload:
+    """Set the speedup of jobs by Amdahl's law, such that more cores of a node help in a share of the run time only.
+
+    In the rest of the run time on the requested nodes, more cores do not help: one core works, or the memory of the
+    node is as fast as it can be. On half of the cores, a job with the share p is 1 / (1 + p) as fast.
+
+    Args:
+        workload: any workload. Jobs of other applications do not change.
+        shares: application -> share of the run time on the requested nodes in which all cores work, 0 to 1.
+
+    Raises:
+        InputError: a share is out of range.
+    """
+    for name, share in shares.items():
+        if not 0.0 <= share <= 1.0:
+            raise InputError(f"the share of {name} is {share}", hint="0 to 1")
+    applications, nodes = workload.texts("application"), workload.ints("nodes")
+    chosen = applications.isin(list(shares)).to_numpy() & (nodes > 0)
+    share = applications[chosen].map(shares).to_numpy(dtype=np.float64)
+    parallel = share * nodes[chosen]
+    fractions = parallel / (1.0 - share + parallel)
+    columns = {name: workload.column(name).astype(object) for name in ("speedup", "speedup_parameters")}
+    columns["speedup"][chosen] = "amdahl"
+    columns["speedup_parameters"][chosen] = [repr(float(fraction)) for fraction in fractions]
+    step = Step("parallel-shares", {"shares": dict(shares)}, {"jobs": int(chosen.sum())})
+    return workload.with_step(step, workload.table.assign(**{k: v.astype("str") for k, v in columns.items()}))
 
 
 def exact_counts(jobs: int, shares: Sequence[float]) -> list[int]:

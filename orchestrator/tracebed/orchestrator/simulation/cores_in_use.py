@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import cache
 
+from tracebed.benchmarks.program import TASKS
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -84,8 +85,8 @@ class CoresInUse:
     def effective(self, job: int, nodes: list[int]) -> list[float]:
         """Return the cores by which `job` progresses on each of `nodes`.
 
-        These are its allocated cores. If the data of a rank are divided into P parts, one for each of its first cores,
-        T cores do them in ceil(P / T) rounds, as fast as P / ceil(P / T) cores (DROM paper, figure 5).
+        These are its allocated cores. If the data of a rank are divided into P parts, `TASKS` for each of its first
+        cores, T cores do them in ceil(P / T) rounds, as fast as P / ceil(P / T) cores (DROM paper, figure 5).
         """
         cluster = self.cluster
         has = cluster.cores_of(job) if cluster.shares(job) else [cluster.cores[node] for node in nodes]
@@ -94,7 +95,7 @@ class CoresInUse:
             return [*map(float, has)]
         now = self._requested_cores(job, has)
         parts = [first.get(node, cores) for node, cores in zip(nodes, now, strict=True)]
-        return [count / math.ceil(count / cores) for count, cores in zip(parts, now, strict=True)]
+        return [TASKS * count / math.ceil(TASKS * count / cores) for count, cores in zip(parts, now, strict=True)]
 
     def _requested_cores(self, job: int, cores: list[int]) -> list[int]:
         return [min(has, self.jobs.cores[job]) for has in cores]

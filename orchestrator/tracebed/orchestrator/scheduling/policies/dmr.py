@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from tracebed.benchmarks import dmr
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -19,9 +19,19 @@ from tracebed.orchestrator.scheduling.state import Decision, Resize, Start, Stat
 
 @dataclass(frozen=True)
 class Dmr(ParameterTable):
-    """Malleable jobs start on all idle nodes, up to their maximum, and shrink to allow waiting jobs to start."""
+    """Malleable jobs start on all idle nodes, up to their maximum, and shrink to allow waiting jobs to start.
+
+    Args:
+        floor: the smallest size to which a running job shrinks: its preferred size (`pref`), or its minimum if the
+            preferred size does not suffice (`min`).
+        sizes: the sizes on which jobs start and to which they expand: `any`, or the maximum and its half, its quarter
+            and so on down to the minimum (`halved`).
+    """
 
     malleable: ClassVar[bool] = True
+
+    floor: Literal["pref", "min"] = "pref"
+    sizes: Literal["any", "halved"] = "any"
 
     def view(self, jobs: Jobs) -> Jobs:
         """Return the jobs with their maximum size as the preferred size."""
@@ -32,38 +42,46 @@ class Dmr(ParameterTable):
         changed: set[int] = set()
         for start in backfill(state):
             changed.add(start.job)
-            yield start
+            yield Start(start.job, self._size(state.jobs, start.job, start.nodes))
         if len(state.queue):
-            for decision in _shrink(state, changed):
+            for decision in self._shrink(state, changed):
                 changed.add(decision.job)
                 yield decision
         if state.idle and state.queue.first_fit(-1, state.idle, 0.0, state.idle) is None:
-            yield from _expand(state, changed)
+            yield from self._expand(state, changed)
 
-
-def _shrink(state: State, changed: set[int]) -> Iterator[Start | Resize]:
-    """Yield shrinks of running jobs, in order of start, to their preferred or minimum size, and the allowed starts."""
-    jobs = state.jobs
-    waiting = state.queue.jobs()
-    needs = [jobs.low[job] for job in waiting]
-    idle = state.idle
-    for job in [job for job in state.resizable if job not in state.resizing and job not in changed]:
-        found = dmr.shrunk(state.size[job], jobs.workload_pref[job], jobs.low[job], idle, needs)
-        if found is None:
-            continue
-        size, index = found
-        room = idle + state.size[job] - size
-        del needs[index]
-        helped = waiting.pop(index)
-        nodes = min(jobs.high[helped], room)
-        yield Resize(job, size)
-        yield Start(helped, nodes)
-        idle = room - nodes
-
-
-def _expand(state: State, changed: set[int]) -> Iterator[Resize]:
-    """Yield expansions of running jobs towards their maximum, in order of start, while nodes are idle."""
-    for job in [job for job in state.resizable if job not in state.resizing and job not in changed]:
-        size = dmr.expanded(state.size[job], state.jobs.high[job], state.idle)
-        if size > state.size[job]:
+    def _shrink(self, state: State, changed: set[int]) -> Iterator[Start | Resize]:
+        """Yield shrinks of running jobs, in order of start, to the floor, and the allowed starts."""
+        jobs = state.jobs
+        waiting = state.queue.jobs()
+        needs = [jobs.low[job] for job in waiting]
+        idle = state.idle
+        for job in [job for job in state.resizable if job not in state.resizing and job not in changed]:
+            preferred, least = jobs.workload_pref[job], jobs.low[job]
+            targets = (preferred,) if self.floor == "pref" else (preferred, least)
+            found = dmr.shrunk(state.size[job], targets, idle, needs)
+            if found is None:
+                continue
+            size, index = found
+            room = idle + state.size[job] - size
+            del needs[index]
+            helped = waiting.pop(index)
+            nodes = self._size(jobs, helped, room)
             yield Resize(job, size)
+            yield Start(helped, nodes)
+            idle = room - nodes
+
+    def _expand(self, state: State, changed: set[int]) -> Iterator[Resize]:
+        """Yield expansions of running jobs towards their maximum, in order of start, while nodes are idle."""
+        for job in [job for job in state.resizable if job not in state.resizing and job not in changed]:
+            most, now = state.jobs.high[job], state.size[job]
+            size = dmr.expanded(now, most, state.idle)
+            if self.sizes == "halved":
+                size = dmr.halved(most, now, size)
+            if size > now:
+                yield Resize(job, size)
+
+    def _size(self, jobs: Jobs, job: int, room: int) -> int:
+        """Return the number of nodes on which `job` starts if it can have `room` nodes."""
+        high = jobs.high[job]
+        return dmr.halved(high, jobs.low[job], room) if self.sizes == "halved" else min(high, room)

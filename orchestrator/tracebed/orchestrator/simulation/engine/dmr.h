@@ -23,7 +23,7 @@ static void shrink_for_throughput(struct engine *e) {
     int64_t idle = e->idle, least = least_above(e, idle);
     for (int64_t at = 0; at < e->eligible_count && least < INT64_MAX && !e->failed; at++) {
         int32_t job = e->eligible[at], size = e->size[job], target = in->workload_pref[job];
-        if (idle + size - target < least) target = in->low[job];
+        if (in->shrinks_below_pref && idle + size - target < least) target = in->low[job];
         int64_t room = idle + size - target;
         if (room < least) continue;
         int32_t helped = first_between(e, idle, room), nodes = at_most(in->high[helped], room);

@@ -20,6 +20,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.validation.experiments.papers.base import Findings, FindingsTable, Settings
 from tracebed.validation.experiments.papers.replays import inventory_of, replayed
+from tracebed.validation.experiments.views.ledger import Measured
 
 SPEED = 100.0
 ALONE_S = 600.0
@@ -86,7 +87,14 @@ def findings(times: Mapping[int, float], notes: tuple[str, ...] = ()) -> Finding
             [[name, *values] for name, values in zip(names, zip(*sizes, strict=True), strict=True)],
         ),
     )
-    return Findings("Sizes of a malleable job by gain slope", tables, notes)
+    figures: list[dict[str, float]] = [
+        {"processes": size, "seconds": seconds}
+        | ({"gain": slopes["tracebed"][size]} if size in slopes["tracebed"] else {})
+        for size, seconds in times.items()
+    ]
+    figures.append({"processes": 0, **dict(zip(names, sizes[0], strict=True))})
+    measured = Measured.of(figures, ("processes",))
+    return Findings("Sizes of a malleable job by gain slope", tables, notes, measured)
 
 
 def _ranks(nodes: int) -> list[int]:
