@@ -152,12 +152,16 @@ def high_priority(settings: Settings) -> Findings:
     cores = min(node.cores for node in inventory.nodes)
     machine = MACHINES[1]
     figures: list[dict[str, Any]] = []
-    simulated, sweep = [], []
+    simulated, replays, sweep = [], [], []
     for label, (second_s, at_s) in {"long": (SIMULATION_S, PRIORITY_AT_S), "short": (SHORT_S, SHORT_AT_S)}.items():
+        name = f"CoreNeuron of {second_s:g} s at {at_s:g} s"
         pair = _priority_pair(machine[0].cores, second_s, at_s)
         found = {mode: [_simulated(pair, machine, mode)] for mode in MODES}
         figures += _points(found, by="simulation", second=label)
-        simulated.append([f"CoreNeuron of {second_s:g} s at {at_s:g} s", *_changes(found)])
+        simulated.append([name, *_changes(found)])
+        found = _replayed(settings, inventory, name, _priority_pair(cores, second_s, at_s))
+        figures += _points(found, by="replay", second=label)
+        replays.append([name, *_changes(found)])
     for share in SWEPT_SHARES:
         best: dict[str, list[float]] = {"total": [], "average": []}
         for at_s in SWEPT_INSTANTS:
@@ -169,9 +173,6 @@ def high_priority(settings: Settings) -> Findings:
             figures += _points({"serial": [serial], "share": [shared]}, **point)
         found_shares = [f"{100 * min(values):+.1f} to {100 * max(values):+.1f} %" for values in best.values()]
         sweep.append([f"{share:g}", f"{1 / (1 + share):.3f}", *found_shares])
-    pair = _priority_pair(cores, SIMULATION_S, PRIORITY_AT_S)
-    found = _replayed(settings, inventory, "nest + coreneuron", pair)
-    figures += _points(found, by="replay", second="long")
     runs = {mode: _prediction(_priority_pair(CORES, SIMULATION_S, PRIORITY_AT_S), machine, mode) for mode in MODES}
     plots = plot_masks(runs, settings.folder / "plots"), plot_work(runs, settings.folder / "plots")
     for mode, run in runs.items():
@@ -198,9 +199,7 @@ def high_priority(settings: Settings) -> Findings:
             ("share", "speed on half of the cores", "total", "average response"),
             sweep,
         ),
-        FindingsTable(
-            f"DROM against serial, {settings.repetitions} replays", columns, [["nest + coreneuron", *_changes(found)]]
-        ),
+        FindingsTable(f"DROM against serial, {settings.repetitions} replays", columns, replays),
     ]
     measured = Measured.of(figures, ("by", "second", "mode"))
     return Findings("High-priority job", tables, notes, measured)
