@@ -77,6 +77,7 @@ def draw(seed: int, policy: str | None = None, *, limits_hold: bool = False) -> 
             "expected_end": "scaled" if options["over_limit"] == "kill" else rng.choice(["scaled", "limit"]),
             "narrow": rng.random() < 0.5,
             "ties": rng.choice(["start", "id"]),
+            "spread": rng.random() < 0.5,
         }
     if policy == "conservative" and rng.random() < 0.5:
         options |= {

@@ -76,7 +76,7 @@ def sharing_parameters(rng: random.Random, policy: str) -> dict[str, Any]:
     }
     passes = passes if interval and rng.random() < 0.6 else {}
     return {
-        "max_slowdown": rng.choice(["dynamic", "inf", "10", "10", "2", "1.2"]),
+        "max_slowdown": rng.choice(["dynamic", "median", "p70", "inf", "10", "10", "2", "1.2"]),
         "sharing_factor": rng.choice([0.5, 0.5, 0.3, 0.9]),
         "mates": rng.choice([0, 1, 2, 2, 2, 3, 9]),
         "candidates": rng.choice([0, 1, 4, 64]),
@@ -87,6 +87,7 @@ def sharing_parameters(rng: random.Random, policy: str) -> dict[str, Any]:
         "if_earlier": rng.random() < 0.7,
         "partial": rng.random() < 0.3,
         "weighted": rng.random() < 0.3,
+        "keep_plan": rng.random() < 0.3,
         **passes,
     }
 

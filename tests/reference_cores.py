@@ -332,10 +332,15 @@ class CoresReference:
                     self.pass_at = math.ceil(self.now / interval) * interval
                 return
         cut_off = self.options["max_slowdown"]
-        if cut_off == "dynamic":
+        if cut_off in ("dynamic", "median", "p70"):
             known = [run for run in self.running.values() if run.job.limit > 0]
             slowdowns = [(max(run.expected_end, self.now) - run.job.submit) / run.job.limit for run in known]
-            cut_off = sum(slowdowns) / len(slowdowns) if slowdowns else math.inf
+            share = {"median": 0.5, "p70": 0.7}.get(cut_off)
+            reached = [
+                one for one in slowdowns if sum(other <= one for other in slowdowns) >= (share or 0) * len(slowdowns)
+            ]
+            mean = sum(slowdowns) / len(slowdowns) if slowdowns else math.inf
+            cut_off = mean if share is None else min(reached, default=math.inf)
         # The map: nodes taken from one instant to another; of running jobs, those of each node until both have ended.
         busy = [
             (self.now, max(self.running[job].expected_end for job in (node.owner, node.guest) if job is not None), 1)
@@ -363,6 +368,8 @@ class CoresReference:
             window = self.options.get("bf_window", 0) * 60 or math.inf
             if planned > self.now + window:
                 planned = math.inf
+            if chosen and self.options.get("keep_plan") and not self.keeps_plan(busy, chosen):
+                chosen = None
             if chosen and (self.now + chosen[1] < planned + job.limit or not self.options.get("if_earlier", True)):
                 lent, _, own = chosen
                 hosts = dict.fromkeys(self.nodes[number].owner for number in lent)
@@ -387,6 +394,22 @@ class CoresReference:
                 )
             bounds |= {instant for instant in (first, last) if self.now < instant < self.now + window}
             busy.append((first, last, job.nodes))
+
+    def keeps_plan(self, busy: list[tuple[float, float, int]], chosen: tuple[dict[int, int], float, int]) -> bool:
+        """Return whether each mate can end as late as the guest makes it, and the idle nodes be taken, by the map."""
+        lent, duration, own = chosen
+        taken = [(self.now, self.now + duration, own)] if own else []
+        for host in {self.nodes[number].owner for number in lent}:
+            run = self.running[host]
+            number = next(number for number in lent if self.nodes[number].owner == host)
+            used = min(run.job.cores, self.cores)
+            delay = duration * (1 - min(used, self.cores - lent[number]) / used)
+            end = max(run.expected_end, self.now)
+            taken.append((end, end + delay, run.job.nodes))
+        both = [*busy, *taken]
+        instants = {edge for start, end, _ in both for edge in (start, end)}
+        inside = {at for at in instants if any(start <= at < end for start, end, _ in taken)}
+        return all(sum(nodes for start, end, nodes in both if start <= at < end) <= len(self.nodes) for at in inside)
 
     def earliest(self, busy: list[tuple[float, float, int]], job: CoreJob) -> float:
         def idle_at(instant: float) -> int:

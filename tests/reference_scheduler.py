@@ -129,6 +129,7 @@ class _Reference:
         expected_end: str = "scaled",
         narrow: bool = False,
         ties: str = "start",
+        spread: bool = False,
         backfill_depth: int = 0,
         backfill_interval_s: float = 0.0,
     ) -> None:
@@ -154,6 +155,7 @@ class _Reference:
         self.by_limit = expected_end == "limit"
         self.narrow = narrow
         self.ties = ties
+        self.spread = spread
         self.backfill_depth = backfill_depth
         self.backfill_interval_s = backfill_interval_s
         self.now = 0.0
@@ -601,6 +603,12 @@ class _Reference:
             return
         ceilings = [self.largest] if self.policy == "min" else [self.preferred, self.largest]
         for ceiling in ceilings:
+            while self.spread and self.free():
+                below = [run for run in eligible if run.decided < ceiling(run.job)]
+                if not below:
+                    break
+                run = min(below, key=self.priority)  # the first of equals: earlier start first
+                self.resize(run, run.decided + 1)
             for run in sorted(eligible, key=self.priority):  # stable: earlier start first
                 grow = min(ceiling(run.job) - run.decided, self.free())
                 if grow > 0:

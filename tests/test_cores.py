@@ -131,7 +131,7 @@ def case(seed: int, policy: str) -> tuple[list[CoreJob], dict[str, Any], dict[st
         jobs,
         machine,
         {
-            "max_slowdown": str(rng.choice(["5", "10", "inf", "dynamic", "1.5"])),
+            "max_slowdown": str(rng.choice(["5", "10", "inf", "dynamic", "median", "p70", "1.5"])),
             "sharing_factor": float(rng.choice([0.5, 0.5, 0.25, 0.75])),
             "mates": int(rng.choice([1, 2, 2, 3])),
             "candidates": int(rng.choice([0, 64, 2])),
@@ -139,6 +139,7 @@ def case(seed: int, policy: str) -> tuple[list[CoreJob], dict[str, Any], dict[st
             "inside": str(rng.choice(["after", "after", "before", "off"])),
             "depth": int(rng.choice([100, 0, 3])),
             "backfill_interval_s": float(rng.choice([0.0, 0.0, 4.0])),
+            "keep_plan": bool(rng.random() < 0.3),
         },
     )
 
@@ -384,6 +385,31 @@ def test_sd_cuts_off_at_the_average_slowdown_of_the_running_jobs(submit: float, 
         job.id = number
     record, _ = simulated(jobs, SlowdownDriven(), nodes=2, cores=8)
     assert record.start == [0.0, 0.0, 50.0, start]
+
+
+@pytest.mark.parametrize(("max_slowdown", "start"), [("dynamic", 60.0), ("median", 110.0), ("p70", 60.0)])
+def test_sd_may_cut_off_at_a_quantile_of_the_running_jobs(max_slowdown: str, start: float) -> None:
+    """Section 3.2.2. At 60 the slowdowns of the running jobs are 1, 1 and 110/60, the mate's penalty is 1.2."""
+    rigid = jobs_of((0.0, 200.0, 200.0, 1, 8), (0.0, 50.0, 50.0, 1, 8), (0.0, 60.0, 60.0, 1, 8), kind="rigid")
+    jobs = [*jobs_of((0.0, 200.0, 200.0, 1, 8)), *rigid, *jobs_of((60.0, 40.0, 40.0, 1, 8))]
+    for number, job in enumerate(jobs):
+        job.id = number
+    record, _ = simulated(jobs, SlowdownDriven(max_slowdown=max_slowdown), nodes=3, cores=8)
+    assert record.start == [0.0, 0.0, 0.0, 50.0, start]
+
+
+@pytest.mark.parametrize(("keep_plan", "starts"), [(False, [0.0, 140.0, 10.0]), (True, [0.0, 100.0, 200.0])])
+def test_sd_may_keep_guests_from_nodes_that_the_plan_reserves(keep_plan: bool, starts: list[float]) -> None:
+    """The node is reserved for the rigid job at 100. The guest would delay its mate until 140."""
+    jobs = [
+        *jobs_of((0.0, 100.0, 100.0, 1, 8)),
+        *jobs_of((10.0, 100.0, 100.0, 1, 8), kind="rigid"),
+        *jobs_of((10.0, 40.0, 40.0, 1, 8)),
+    ]
+    for number, job in enumerate(jobs):
+        job.id = number
+    record, _ = simulated(jobs, SlowdownDriven(max_slowdown="inf", keep_plan=keep_plan), nodes=1, cores=8)
+    assert record.start == starts
 
 
 def test_sd_tries_each_job_as_a_guest_right_after_its_static_trial() -> None:

@@ -316,7 +316,9 @@ def provide(word: str, folder: Path) -> None:
 
 
 def faster(command: list[str]) -> list[str]:
-    """Return the command with a high speed if it is a replay."""
+    """Return the command with a high speed if it is a replay, and without the pages of cases if it validates."""
+    if command[1] == "validate" and "--recorded" not in command:
+        return [*command, "--no-case-pages"]
     if command[1] == "replay" and "--speed" in command:
         at = command.index("--speed") + 1
         return [*command[:at], str(max(float(command[at]), FASTEST)), *command[at + 1 :]]

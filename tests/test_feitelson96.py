@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import stats
 
+from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.models.feitelson96 import (
     Feitelson96Parameters,
     Gaps,
@@ -120,6 +124,38 @@ def test_a_job_that_runs_again_names_the_run_before() -> None:
     assert (again["think_time"] == 0).all()
     assert again["after"].is_unique
     assert len(table) - len(again) == table["extra_executable"].nunique()
+
+
+def features(nodes: np.ndarray, run_time: np.ndarray) -> dict[str, bool]:
+    """Return what the page of the model in the Parallel Workloads Archive says of sizes and run times."""
+    sizes = np.bincount(nodes, minlength=129)
+    powers = [1, 2, 4, 8, 16, 32, 64, 128]
+    correlation = np.corrcoef(nodes, run_time)[0, 1]
+    return {
+        "serial jobs are many": sizes[1] > 0.2 * len(nodes),
+        "most jobs have less than ten nodes": sizes[:10].sum() > 0.5 * len(nodes),
+        "powers of two are the most popular sizes": sizes[powers].sum() > 0.5 * len(nodes),
+        "run times vary more than exponential ones": run_time.std() > run_time.mean(),
+        "run times have a weak correlation with sizes": 0.02 < correlation < 0.3,
+    }
+
+
+def test_the_features_that_the_archive_names_hold() -> None:
+    drawn = feitelson96(50_000, nodes=128, seed=1)
+    assert all(features(drawn.ints("nodes"), drawn.floats("run_time")).values())
+    assert len(drawn) / len(set(drawn.column("extra_executable"))) > 1.5  # jobs are run repeatedly
+
+
+@pytest.mark.filterwarnings("ignore::tracebed.errors.Tolerated")
+def test_a_log_behind_the_model_has_the_same_features(reference_data: Callable[[str], Path]) -> None:
+    log = read_workload(reference_data("logs/NASA-iPSC-1993-3.1-cln.swf.gz"))
+    assert all(features(log.ints("nodes"), log.floats("run_time")).values())
+
+
+def test_the_fitted_mean_decides_only_the_unit_of_time() -> None:
+    one, two = (draw(5000, 128, 7, Feitelson96Parameters(short_mean=m), "arrival", "exponential") for m in (1.0, 3e4))
+    assert (one.nodes == two.nodes).all() and (one.job == two.job).all() and (one.submit == two.submit).all()
+    assert two.run == pytest.approx(3e4 * one.run)
 
 
 def test_the_workload_says_where_it_comes_from() -> None:

@@ -99,6 +99,15 @@ def test_equal_priorities_are_taken_in_the_order_of_start_or_of_submission(ties:
     assert (job, asked, before - after) == (shrinks, 20.0, 1)
 
 
+@pytest.mark.parametrize(("spread", "sizes"), [(False, [("0", 8)]), (True, [("0", 5), ("1", 5)])])
+def test_idle_nodes_expand_one_job_after_another_or_node_by_node(spread: bool, sizes: list[tuple[str, int]]) -> None:
+    """Jobs 0 and 1 have the 2 nodes that they prefer. At 10 the job on the other 6 of 10 nodes ends."""
+    jobs = [RefJob(number, 0.0, 100.0, 100.0, 2, True, 1, 8, 2) for number in range(2)]
+    jobs.append(RefJob(2, 0.0, 10.0, 10.0, 6))
+    found = resizes(run_of(jobs, 10, policy="keep-pref", spread=spread))
+    assert [(job, after) for job, asked, _, after in found if asked == 10.0] == sizes
+
+
 @pytest.mark.parametrize(("policy", "strategy"), [("avg", "average"), ("min", "min"), ("pref", "pref")])
 @pytest.mark.parametrize("rules", [{"promise": "steal"}, THEIRS])
 def test_schedules_agree_with_those_of_elastisim(

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tracebed.api import generate, make_malleable
 from tracebed.converters.malleability import (
     FRACTIONS,
     Thresholds,
@@ -19,6 +20,7 @@ from tracebed.converters.malleability import (
     malleable_sizes,
     to_malleable,
 )
+from tracebed.converters.speedup import Speedup
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError, Tolerated
 
@@ -84,6 +86,26 @@ def test_sizes_are_those_of_the_plain_search(preferred: list[int], machine: int,
 def test_known_sizes(preferred: int, fraction: float, least: int, most: int) -> None:
     found = malleable_sizes(np.array([preferred]), 10_000, Thresholds())
     assert tuple(column[0] for column in found) == (fraction, least, most)
+
+
+@pytest.mark.parametrize(
+    ("doublings", "least", "most"),
+    [(1, [1, 1, 1, 2, 8, 60], [2, 4, 6, 10, 32, 120]), (2, [1, 1, 1, 1, 4, 30], [4, 8, 12, 20, 64, 120])],
+)
+def test_doublings_are_the_sizes_of_eberius(doublings: int, least: list[int], most: list[int]) -> None:
+    sizes = [1, 2, 3, 5, 16, 120]
+    made = to_malleable(rigid(sizes), 1.0, nodes=120, thresholds=Thresholds(doublings=doublings))
+    assert [made.ints(f"nodes_{name}").tolist() for name in ("min", "pref", "max")] == [least, sizes, most]
+    speedups = {Speedup.parse(*row) for row in made.table[["speedup", "speedup_parameters"]].itertuples(index=False)}
+    assert [speedup.of(nodes) for speedup in speedups for nodes in (1, 8, 64)] == [1, 8, 64], "linear"
+
+
+def test_doublings_out_of_range_are_an_error() -> None:
+    for wrong in (-1, 31):
+        with pytest.raises(InputError, match="doublings are out of range"):
+            Thresholds(doublings=wrong)
+    with pytest.raises(InputError, match="doublings take the place of the thresholds"):
+        make_malleable(generate("cirne", jobs=3, nodes=16), 1.0, doublings=1, most=0.4)
 
 
 def test_amdahl() -> None:

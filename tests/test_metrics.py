@@ -193,6 +193,20 @@ def test_operations_and_stages() -> None:
     assert got["utilization_full"] == pytest.approx((13 + 26 + 4 + 5) / (4 * 30))
 
 
+def test_operations_per_resized_job_leave_out_jobs_that_were_never_resized() -> None:
+    shrinks = [("1", "shrink", 4 - n, 3 - n, 10.0 + n, 10.0 + n, 10.0 + n, 10.0 + n, "applied") for n in range(3)]
+    once = ("2", "shrink", 4, 3, 20.0, 20.0, 20.0, 20.0, "applied")
+    refused = ("3", "shrink", 4, 3, 20.0, NAN, NAN, NAN, "cancelled")
+    stairs = {str(job): [(0.0, 30.0, 4)] for job in (1, 2, 3)}
+    run = make_run([(0, 0, 30, 4)] * 4, machine=16, staircases=stairs, reconfigurations=[*shrinks, once, refused])
+    got = metrics(run)
+    assert got["shrink_operations_per_malleable_job"] == pytest.approx(4 / 3)
+    assert got["shrink_operations_per_resized_job"] == 2, "three of the first job, one of the second"
+    assert got["quartiles"]["shrink_operations_per_resized_job"] == (1.5, 2.5)
+    assert math.isnan(got["expand_operations_per_resized_job"])
+    assert got["undefined"]["expand_operations_per_resized_job"] == "no finished job expanded"
+
+
 def test_trimmed_means_cut_both_ends_of_the_arrivals() -> None:
     jobs = [(float(t), float(t) + wait, t + 30.0, 1) for t, wait in ((0, 9), (50, 1), (60, 3), (100, 9))]
     trimmed = metrics(make_run(jobs))["trimmed"]

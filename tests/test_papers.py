@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+import tracebed.api as tb
 from tracebed.cli import tracebed
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.gain_slope import Sizes, gain_slopes, sizes_by_gain_slope
@@ -131,16 +133,27 @@ def test_all_jobs_may_behave_alike() -> None:
         deadlines.DeadlineParameters(slack=-0.1)
 
 
-def test_sd_1_is_cirne_with_arrivals_by_cores_and_sizes_in_nodes() -> None:
-    workload = registry.draw("sd-1", seed=4)
+@pytest.mark.parametrize(("arrivals", "machine"), [("nodes", 1024), ("cores", 49_152)])
+def test_sd_1_is_cirne_with_arrivals_by_nodes_or_cores_and_sizes_in_nodes(
+    arrivals: Literal["nodes", "cores"], machine: int
+) -> None:
+    workload = sd(seed=4, arrivals=arrivals)
     assert len(workload) == 5000
     assert workload.provenance.system == System(1024, 48, "SD-Policy paper")
-    by_cores = cirne(5000, nodes=49_152, seed=4, parameters=SD)
+    drawn = cirne(5000, nodes=machine, seed=4, parameters=SD)
     for column in ("submit_time", "run_time", "time_limit", "nodes"):
-        assert workload.column(column).tolist() == by_cores.column(column).tolist()
+        assert workload.column(column).tolist() == drawn.column(column).tolist()
     assert workload.ints("nodes").max() == 128  # as in table 1
     assert set(workload.ints("cores_per_node")) == {48}
     assert "status" not in workload.table
+    if arrivals == "nodes":
+        assert registry.draw("sd-1", seed=4).table.equals(workload.table)
+        assert np.ptp(workload.floats("submit_time")) > 5.9 * 86_400
+
+
+def test_the_arrivals_of_sd_are_by_nodes_or_by_cores() -> None:
+    with pytest.raises(InputError, match="nodes, cores"):
+        sd(10, arrivals="threads")  # type: ignore[arg-type]
 
 
 def test_sd_2_is_sd_1_with_exact_requests() -> None:
@@ -150,11 +163,21 @@ def test_sd_2_is_sd_1_with_exact_requests() -> None:
     assert (one.floats("time_limit") > one.floats("run_time")).mean() > 0.8
 
 
+def test_static_backfill_of_sd_1_gives_table_1() -> None:
+    """Section 4, table 1. With arrivals by cores, response and slowdown are three times the printed ones."""
+    printed = {"mean_response_s": 122_152, "mean_slowdown_ref": 3339.5, "makespan_s": 899_888}
+    setup = {"backfill_depth": 50, "backfill_interval_s": 30.0}
+    runs = [tb.simulate(registry.draw("sd-1", seed=s), "conservative", policy_parameters=setup) for s in (0, 1, 2)]
+    found = {name: np.mean([run.metrics()[name] for run in runs]) for name in printed}
+    assert found == pytest.approx(printed, rel=0.15)
+
+
 def test_sd_5_runs_applications_on_49_nodes() -> None:
     workload = registry.draw("sd-5", seed=4)
     assert len(workload) == 2000
     assert workload.provenance.system == System(49, 48, "SD-Policy paper")
     assert workload.ints("nodes").max() == 16
+    assert np.ptp(workload.floats("submit_time")) < 2 * 86_400  # the run had 48 hours
     assert Counter(workload.column("application"))["coreneuron"] == 710
     assert [step.name for step in workload.provenance.steps] == ["cirne", "sd", "applications"]
 

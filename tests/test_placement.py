@@ -34,7 +34,7 @@ from tracebed.validation.metrics.placement import largest_part
 
 SIDES = st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple)
 GRIDS = st.builds(Grid, SIDES, st.booleans())
-NAMES = ("first", "hilbert", "median", "leak", "leak-noncontiguous")
+NAMES = ("first", "hilbert", "median", "median-strict", "leak", "leak-noncontiguous")
 
 
 # -- the grid --------------------------------------------------------------------------------------------------------
@@ -128,6 +128,8 @@ def test_a_shape_is_admissible_or_missing_and_its_placement_chooses_it(
     places = set(grid.place[idle].tolist())
     segment = any(places.issuperset(range(begin, begin + count)) for begin in places)
     possible = {"hilbert": segment, "median": connected, "leak": connected}.get(name, len(free) >= count)
+    if name == "median-strict":  # which parts it reaches is compared with figure 8 in test_deadline.py
+        possible = connected and nodes is not None
     assert (nodes is not None) == possible
     if nodes is not None:
         assert len(nodes) == len(set(nodes)) == count and set(nodes) <= free
@@ -180,6 +182,21 @@ def test_median_adds_the_neighbour_with_the_least_distance() -> None:
     assert sorted(chosen("median", Grid((3, 3)), [1, 3, 4, 5, 7, 8], 4)) == [1, 3, 4, 5]
 
 
+def test_median_strict_stops_where_a_busy_neighbour_is_the_nearest() -> None:
+    """3 x 3 without node 4: beside 0, 1 and 2 the busy node adds 2 + 1 + 2, the free ones 3 and 5 add 6."""
+    idle, grid = [0, 1, 2, 3, 5, 6, 7, 8], Grid((3, 3))
+    assert chosen("median", grid, idle, 5) == [0, 1, 2, 3, 5]
+    assert chosen("median-strict", grid, idle, 3) == [0, 1, 2]  # as near as the busy node
+    assert shape("median-strict@3x3", 9)(idle, 5, (), 0) is None
+    assert chosen("median-strict", grid, idle, 5) == chosen("median", grid, idle, 5)
+
+
+def test_median_strict_is_median_on_an_empty_grid() -> None:
+    grid = Grid((4, 5))
+    for count in range(1, 21):
+        assert chosen("median-strict", grid, range(20), count) == chosen("median", grid, range(20), count)
+
+
 def least_distances(grid: Grid) -> list[int]:
     """Return the least total distance of all sets of 0, 1, 2, ... nodes: every set is a number, its nodes are bits."""
     total, count = np.zeros(1, dtype=np.int16), np.zeros(1, dtype=np.uint8)
@@ -212,6 +229,10 @@ def test_an_expansion_takes_nodes_near_those_of_the_job() -> None:
     assert chosen("first", grid, idle, 1, held=[11]) == [0]
     assert chosen("hilbert", grid, idle, 1, held=[11]) == [10]
     assert chosen("median", grid, idle, 2, held=[11]) == [10, 14]
+    assert shape("median-strict@4x4", 16)(idle, 2, [11], 0) == [10, 14]
+    assert shape("median-strict@4x4", 16)([7, 10, 15], 4, [11], 0) is None
+    assert shape("median-strict@4x4", 16)([0, 1, 5], 2, [4], 0) == [0, 1]
+    assert shape("median-strict@4x4", 16)([0, 1, 2], 3, [4], 0) is None  # 5 is nearer than 2
     assert chosen("leak", grid, idle, 2, held=[11]) == [10, 14]
 
 

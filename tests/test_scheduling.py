@@ -24,7 +24,7 @@ from tracebed.orchestrator.simulation.simulator import Simulator
 
 MICROSECOND = 1e-6
 POLICY_PARAMETERS = {
-    *("promise", "backfill", "count_idle", "grow_at_start", "calls", "expected_end", "narrow", "ties"),
+    *("promise", "backfill", "count_idle", "grow_at_start", "calls", "expected_end", "narrow", "ties", "spread"),
     *("backfill_depth", "backfill_interval_s"),
 }
 

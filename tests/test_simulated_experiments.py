@@ -15,10 +15,13 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import pandas as pd
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from patience import GUARD_S
 from tracebed.cli import tracebed
@@ -31,10 +34,12 @@ from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.experiments import workloads
 from tracebed.validation.experiments.file import load_experiment, names
+from tracebed.validation.experiments.parts import Plot
 from tracebed.validation.experiments.simulated import cells, grid
 from tracebed.validation.experiments.simulated.grid import plan
 from tracebed.validation.experiments.simulated.pools import DaskPool, LocalPool
 from tracebed.validation.experiments.views import plots
+from tracebed.validation.experiments.views.pictures import STYLE
 from tracebed.validation.experiments.workloads import fingerprint
 from tracebed.validation.metrics import metrics
 from tracebed.validation.metrics.registry import REGISTRY as METRICS
@@ -454,6 +459,12 @@ def test_a_fingerprint_depends_on_jobs_and_not_on_their_names() -> None:
     assert fingerprint(renamed) == fingerprint(workload) != fingerprint(longer)
 
 
+def picture(plot: Plot, rows: pd.DataFrame) -> Figure:
+    drawn = plots.bars(plot, rows, "title")
+    assert drawn is not None
+    return drawn[0]
+
+
 @pytest.mark.slow
 def test_plots_show_what_the_table_holds(study: Callable[..., Path], tmp_path: Path) -> None:
     wide = {"at": {"policy": "tight", "share": 1}, "relative_to": {"policy": "easy", "share": 0}}
@@ -467,19 +478,20 @@ def test_plots_show_what_the_table_holds(study: Callable[..., Path], tmp_path: P
     result = run(path, "-o", tmp_path / "out", *HERE)
     assert result.exit_code == 0, result.output
     for name in pictures:
-        assert (tmp_path / "out" / "small" / "plots" / f"{name}.png").read_bytes()[1:4] == b"PNG"
+        folder = tmp_path / "out" / "small" / "plots"
+        assert (folder / f"{name}.png").read_bytes()[1:4] == b"PNG"
+        assert "<svg" in (folder / f"{name}.svg").read_text(encoding="utf-8")
+        assert len(pd.read_csv(folder / f"{name}.csv"))
     kept = list((tmp_path / "out" / "cells").glob("*.jobs.parquet"))
     assert len(kept) == 2  # only the two points that heat maps and lines show
 
     file = load_experiment(str(path))
     rows = pd.read_parquet(tmp_path / "out" / "small" / "table.parquet")
-    figure = plots._bars(file.experiment.plots["bars"], rows[rows["window"] == "B"], "title")
-    assert figure is not None
+    figure = picture(file.experiment.plots["bars"], rows[rows["window"] == "B"])
     for axes, name, scale in zip(figure.axes, ("mean_response_s", "utilization"), (1, 100), strict=True):
         drawn = sorted(bar.get_height() for bars in axes.containers for bar in bars)  # type: ignore[attr-defined]
         assert drawn == pytest.approx(sorted(rows[rows["window"] == "B"][name] * scale))
-    figure = plots._bars(file.experiment.plots["normalized"], rows[rows["window"] == "A"], "title")
-    assert figure is not None
+    figure = picture(file.experiment.plots["normalized"], rows[rows["window"] == "A"])
     (axes,) = figure.axes
     mine = rows[rows["window"] == "A"].set_index(["policy", "share"])["makespan_s"]
     wanted = [mine["tight", share] / mine["easy", share] for share in (0.0, 0.5, 1.0)]
@@ -494,27 +506,98 @@ def test_boxes_are_quartiles_and_the_plot_says_of_what(study: Callable[..., Path
     rows = pd.read_parquet(tmp_path / "out" / "small" / "table.parquet")
     rows = rows[rows["window"] == "B"]
     plot = load_experiment(str(path)).experiment.plots["p"]
-    figure = plots._bars(plot, rows, "title")
-    assert figure is not None
+    figure = picture(plot, rows)
     boxes = [[path for drawn in axes.collections for path in drawn.get_paths()] for axes in figure.axes]
     assert [len(found) for found in boxes] == [len(rows), len(rows), 0]
     low = sorted(path.vertices[:, 1].min() for path in boxes[0])
     assert low == pytest.approx(sorted(rows["mean_response_s_p25"]))
-    text = figure.legends[0].get_title().get_text()
+    text = figure.legends[0].get_title().get_text().replace("\n", " ")
     assert text == (
         "bar: mean over seeds; box: quartiles over jobs (response, mean); "
         "quartiles over time (utilization in the window)"
     )
     several = pd.concat([rows, rows.assign(seed=9, makespan_s=2 * rows["makespan_s"])])
-    figure = plots._bars(plot.model_copy(update={"spread": "seeds"}), several, "title")
-    assert figure is not None
+    figure = picture(plot.model_copy(update={"spread": "seeds"}), several)
     assert sum(len(drawn.get_paths()) for drawn in figure.axes[2].collections) == len(rows)
     assert "box: quartiles over seeds" in figure.legends[0].get_title().get_text()
 
     unknown = rows["policy"] == "easy"
-    figure = plots._bars(plot, rows.assign(**{name: rows[name].where(~unknown) for name in figures}), "title")
-    assert figure is not None
+    figure = picture(plot, rows.assign(**{name: rows[name].where(~unknown) for name in figures}))
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["tight"]
+
+
+def test_printed_values_are_marks_on_their_bars(study: Callable[..., Path], tmp_path: Path) -> None:
+    """A value on its bar, the least of several bars on that bar, and a change at the changed baseline of ours."""
+    claims: list[dict[str, Any]] = [
+        {"element": "table 1", "figure": "makespan_s", "value": 5000, "at": {"policy": "easy", "share": 0}},
+        {"element": "table 2", "figure": "makespan_s", "value": 4000, "take": "least", "at": {"policy": "tight"}},
+        {
+            "figure": "makespan_s",
+            "value": -0.5,
+            "at": {"policy": "tight", "share": 1},
+            "relative_to": {"policy": "easy"},
+        },
+        {"figure": "makespan_s", "value": 9000, "rule": "at-most", "at": {"policy": "easy", "share": 1}},
+        {"figure": "makespan_s", "value": 1, "at": {"policy": "easy"}, "window": "B"},  # of the other window
+        {"figure": "mean_wait_s", "value": 1, "at": {"policy": "easy"}},  # of no panel
+        {"figure": "makespan_s", "order": [{"policy": "tight"}, {"policy": "easy"}]},  # no value
+    ]
+    shown = {
+        "absolute": {"kind": "bars", "figures": "makespan_s"},
+        "ratios": {"kind": "normalized", "figures": "makespan_s", "relative_to": {"policy": "easy"}},
+    }
+    path = study(published=claims, plots=shown, seeds=1)
+    assert run(path, "-o", tmp_path / "out", *HERE).exit_code == 0
+    folder = tmp_path / "out" / "small"
+    table = pd.read_parquet(folder / "table.parquet")
+    table = table[table["window"] == "A"].set_index(["policy", "share"])["makespan_s"]
+    drawn = pd.read_csv(folder / "plots" / "absolute.csv", keep_default_na=False)
+    marks = drawn[drawn["what"] != "bar"].set_index("what")
+    assert len(drawn[drawn["what"] == "bar"]) == 6
+    assert marks.loc["printed", "value"].tolist() == [5000, 4000]
+    assert marks.loc["printed", "series"].tolist() == ["easy", "tight"]
+    assert marks.loc["printed", "share"].tolist() == [0, table["tight"].idxmin()]
+    assert marks.loc["printed", "element"].tolist() == ["table 1", "table 2"]
+    assert marks.loc["printed change of our baseline", "value"] == pytest.approx(0.5 * table["easy", 1.0])
+    assert marks.loc["printed: at most", "value"] == 9000
+    assert len(marks) == 4
+    drawn = pd.read_csv(folder / "plots" / "ratios.csv")
+    assert drawn[drawn["what"] == "printed"]["value"].tolist() == [0.5]
+    assert (drawn["what"] != "bar").sum() == 1
+
+    file = load_experiment(str(path))
+    rows = pd.read_parquet(folder / "table.parquet")
+    both = plots.bars(
+        file.experiment.plots["absolute"], rows[rows["window"] == "A"], "title", file.experiment.published
+    )
+    assert both is not None
+    points = [line.get_ydata()[0] for line in both[0].axes[0].lines]  # type: ignore[index]
+    assert points == pytest.approx([5000, 4000, 0.5 * table["easy", 1.0], 9000])
+
+
+def test_captions_are_not_cut_off() -> None:
+    """Title, legend and labels of a picture with many long names lie within it."""
+    names = [f"a policy with a long name, number {number}" for number in range(10)]
+    loads = [f"very-heavy-local-forks-{number}" for number in range(5)]
+    point = {
+        **dict.fromkeys(("seed", "perturbation"), 0),
+        **{"share": None, "priority": "fcfs", "runtime_model": "ideal", "processes": "none", "window": "A"},
+        **{"interval_s": 0.0, "malleability_interval_s": 0.0},
+    }
+    rows = pd.DataFrame(
+        [{**point, "workload": load, "policy": name, "mean_wait_s": 10.0} for load in loads for name in names]
+    )
+    plot = Plot(kind="bars", figures=["mean_wait_s"])
+    with mpl.rc_context(STYLE):
+        figure = plots.bars(plot, rows, "A title that is much longer than a column of a paper is wide, " * 3)
+        assert figure is not None
+        FigureCanvasAgg(figure[0]).draw()
+    inside = figure[0].bbox
+    parts = [figure[0]._suptitle, *figure[0].legends, *figure[0].axes]  # type: ignore[attr-defined]
+    for part in parts:
+        box = part.get_tightbbox() if hasattr(part, "get_tightbbox") else part.get_window_extent()
+        assert box.x0 >= inside.x0 - 1 and box.x1 <= inside.x1 + 1, part
+        assert box.y0 >= inside.y0 - 1 and box.y1 <= inside.y1 + 1, part
 
 
 def test_bars_are_normalized_where_nothing_is_made_malleable(study: Callable[..., Path], tmp_path: Path) -> None:
@@ -524,8 +607,7 @@ def test_bars_are_normalized_where_nothing_is_made_malleable(study: Callable[...
     assert result.exit_code == 0, result.output
     rows = pd.read_parquet(tmp_path / "out" / "small" / "table.parquet")
     mean = rows[rows["window"] == "A"].groupby("policy")["makespan_s"].mean()
-    figure = plots._bars(load_experiment(str(path)).experiment.plots["p"], rows[rows["window"] == "A"], "title")
-    assert figure is not None
+    figure = picture(load_experiment(str(path)).experiment.plots["p"], rows[rows["window"] == "A"])
     assert [bar.get_height() for bar in figure.axes[0].patches] == [  # type: ignore[attr-defined]
         pytest.approx(mean["fcfs"] / mean["easy"], rel=0.1)  # mean of the ratios of the seeds
     ]

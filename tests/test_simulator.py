@@ -351,6 +351,7 @@ def test_policies_come_by_name_with_typed_parameters() -> None:
         "expected_end": "scaled",
         "narrow": False,
         "ties": "start",
+        "spread": False,
     }
     with pytest.raises(InputError, match="easy, fcfs, firstfit"):
         registry.load("best")

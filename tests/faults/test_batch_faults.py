@@ -12,7 +12,7 @@ from tracebed.testing.virtual.batch import BatchFault
 from tracebed.testing.virtual.batch_scenario import BatchPlay, BatchScenario
 from tracebed.testing.virtual.shrinking import examine, violations
 
-SEEDS = 200
+SEEDS = 100
 PORTION = 20
 """Number of seeds of a test."""
 JOBS = tuple((20.0 * number, 100.0, 600.0, 4) for number in range(6))

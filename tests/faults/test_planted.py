@@ -25,10 +25,13 @@ FOUND = {
     "agent_waits_for_its_first_message": (148, "left"),
     "pause_is_forgotten": (18, "crash"),
 }
-"""Defect -> a seed that finds it, mostly the first one from 0 (`python tests/faults/planted.py`), and the rule that it violates."""
+"""Defect -> a seed that finds it (`python tests/faults/planted.py`), and the rule that it violates."""
 
 
-@pytest.mark.parametrize("name", FOUND)
+# The others are slow because they are many.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if n > 4 else ()) for n, name in enumerate(FOUND)]
+)
 def test_a_planted_defect_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seed, rule = FOUND[name]
     assert violations(Scenario.drawn(seed)) == []

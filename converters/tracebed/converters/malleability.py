@@ -1,10 +1,13 @@
-"""Conversion of rigid jobs to malleable or evolving jobs, by Amdahl's law and efficiency thresholds.
+"""Conversion of rigid jobs to malleable or evolving jobs: by Amdahl's law and efficiency thresholds, or by doubling.
 
 The rule is that of current studies on malleable scheduling (ElastiSim's malleable variants of public logs). It assumes
 that a job is efficient at its requested size. The smallest parallel fraction with this efficiency is the job's
 fraction, from which its largest useful size follows.
 
 Comparisons are exact: an efficiency that equals a threshold is not above the threshold.
+
+The older rule of Eberius et al. (PMBS 2023) has no efficiencies: a job runs on half or twice its nodes, in half or
+twice the time (`doublings`).
 
 An evolving job has these sizes too, but asks for them itself (`drawn_requests`).
 """
@@ -30,11 +33,13 @@ PHASES = 3
 """Phases of an evolving job."""
 MOST_PHASES = 1000
 """Largest number of phases of an evolving job."""
+MOST_DOUBLINGS = 30
+"""Largest number of doublings of a malleable job."""
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Thresholds that determine the sizes of a malleable job."""
+    """Thresholds that determine the sizes of a malleable job, or the number of doublings in their place."""
 
     preferred: float = 0.8
     """The parallel fraction is the smallest with an efficiency above this threshold at the preferred size."""
@@ -42,12 +47,18 @@ class Thresholds:
     """The largest size is the last with an efficiency above this threshold, at least the preferred size."""
     least: float = 0.2
     """The smallest size is this share of the preferred one, rounded down, at least 1."""
+    doublings: int = 0
+    """Above 0, the preferred size is halved this many times (rounded down, at least 1) and doubled this many times (at
+    most the machine), the speedup is linear, and the thresholds do not apply."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if a threshold is out of range."""
-        for name, value in asdict(self).items():
-            if not 0.0 < value <= 1.0:
-                raise InputError(f"threshold {name} {value} is out of range", hint="above 0, at most 1")
+        """Raise InputError if a threshold or the number of doublings is out of range."""
+        for name in ("preferred", "most", "least"):
+            if not 0.0 < getattr(self, name) <= 1.0:
+                what = f"threshold {name} {getattr(self, name)} is out of range"
+                raise InputError(what, hint="above 0, at most 1")
+        if not 0 <= self.doublings <= MOST_DOUBLINGS:
+            raise InputError(f"{self.doublings} doublings are out of range", hint=f"0 to {MOST_DOUBLINGS}")
 
 
 def amdahl_speedup(nodes: FloatArray | float, fraction: FloatArray | float) -> FloatArray | float:
@@ -75,8 +86,12 @@ def malleable_sizes(preferred: IntArray, machine: int, thresholds: Thresholds) -
     Args:
         preferred: preferred sizes, nodes, at least 1, shape (jobs,).
         machine: nodes of the machine. A largest size exceeds the machine only if the preferred size does.
-        thresholds: thresholds of the efficiency.
+        thresholds: thresholds of the efficiency, or the number of doublings.
     """
+    if thresholds.doublings:
+        factor = 2**thresholds.doublings
+        most = np.maximum(preferred, np.minimum(preferred * factor, machine))
+        return np.ones(len(preferred)), np.maximum(1, preferred // factor), most  # Amdahl's f = 1 is linear
     suits_up_to = np.array([largest_efficient_size(fraction, thresholds.preferred) for fraction in FRACTIONS])
     useful_up_to = np.array([largest_efficient_size(fraction, thresholds.most) for fraction in FRACTIONS])
     chosen = np.minimum(np.searchsorted(suits_up_to, preferred), len(FRACTIONS) - 1)
@@ -152,7 +167,7 @@ def to_malleable(
         share: share of the rigid jobs, 0 to 1.
         seed: seed of the numpy Generator.
         nodes: nodes of the machine, by default those of the workload's system.
-        thresholds: thresholds of the efficiency.
+        thresholds: thresholds of the efficiency, or the number of doublings.
         kind: malleable or evolving.
         phases: of evolving jobs: number of phases, in each of which a job asks for more nodes, then for fewer.
 

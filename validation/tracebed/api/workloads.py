@@ -280,6 +280,7 @@ def make_malleable(
     preferred: float | None = None,
     most: float | None = None,
     least: float | None = None,
+    doublings: int | None = None,
     phases: int | None = None,
 ) -> Workload:
     """Turn a share of the rigid jobs into malleable, moldable or evolving ones.
@@ -293,6 +294,8 @@ def make_malleable(
         kind: what the jobs become; `moldable` with `downey` only, `evolving` with `amdahl` only.
         preferred, most, least: thresholds of efficiency for `amdahl`: efficiency to exceed at the requested size, at
             the largest size, and the smallest size as a share of the requested one.
+        doublings: in place of the thresholds: how many times the requested size can be halved and doubled, with a
+            linear speedup.
         phases: of evolving jobs, 3 by default: in each phase, a job asks for more nodes, then for fewer.
 
     Raises:
@@ -314,14 +317,16 @@ def make_malleable(
         check_size("nodes", nodes)
     if phases is not None and kind != "evolving":
         raise InputError(f"{kind} jobs have no phases", hint="leave out phases, or choose the kind evolving")
-    given = {"preferred": preferred, "most": most, "least": least}
-    chosen = {name: value for name, value in given.items() if value is not None}
+    given = {"preferred": preferred, "most": most, "least": least, "doublings": doublings}
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if speedup == "downey":
         if kind == "evolving":
             raise InputError("the speedup downey makes no evolving jobs", hint="choose the speedup amdahl")
         if chosen:
             raise InputError("the speedup downey takes no thresholds", hint=f"leave out {', '.join(chosen)}")
         return Workload.of(moldability.with_moldability(workload, seed, kind=Kind(kind), share=share, nodes=nodes))
+    if doublings and len(chosen) > 1:
+        raise InputError("doublings take the place of the thresholds", hint="leave out one of the two")
     if kind == "moldable":
         raise InputError("the speedup amdahl makes no moldable jobs", hint="choose the speedup downey")
     thresholds, count = Thresholds(**chosen), PHASES if phases is None else phases

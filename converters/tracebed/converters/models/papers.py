@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -19,11 +19,14 @@ from tracebed.converters.models import cirne as cirne_model
 from tracebed.converters.models import deadlines, feitelson96, require
 from tracebed.converters.workload import Kind, Step, System, Workload
 
-SD = cirne_model.CirneParameters(cancelled=0.0)
-"""Cirne's published constants, without cancellations, because the paper has no cancelled jobs."""
+SD = cirne_model.CirneParameters(size_slope=0.1, size_offset=0.3, power_of_two=0.1, cancelled=0.0)
+"""Cirne's constants in the authors' copy of the model's program: its sizes for machines whose largest job has 128
+nodes, a tenth of them rounded to powers of two, and no cancellations."""
 SD_5 = cirne_model.CirneParameters(cancelled=0.0, limit_offset=-0.3178)
 """Requested times are a twentieth of the published ones. Not verified. With this constant the work of 2000 jobs fits
 the paper's makespan for workload 5; with the published constant the work would be twenty times larger."""
+Arrivals = Literal["nodes", "cores"]
+"""What the arrival rate of Cirne's model is proportional to: nodes / 120 of ANL, or cores / 120."""
 HPG_ALIGNER: dict[str, dict[int, float]] = {
     "production": {3: 238.0, 6: 68.0, 12: 40.0, 24: 44.0, 48: 60.0},
     "large": {3: 1382.0, 6: 345.0, 12: 155.0, 24: 152.0, 48: 171.0},
@@ -40,12 +43,13 @@ def sd(
     parameters: cirne_model.CirneParameters = SD,
     largest: int = 128,
     exact_limits: bool = False,
+    arrivals: Arrivals = "nodes",
 ) -> Workload:
     """Draw workload 1 or 2 of the SD-Policy paper: Cirne's model with the arrivals of ANL.
 
-    Sizes are in nodes, but the arrival rate is proportional to the machine's **cores** / 120. Only with this
-    interpretation does EASY give response times, slowdowns and a makespan near those of the paper's table 1
-    (docs/reference/models/papers.md).
+    Sizes are in nodes. The machine of the model has `nodes` nodes, as in the authors' calls of the model's program.
+    With the arrivals by nodes, Slurm's backfill gives the response times, slowdowns and makespans of the paper's table
+    1 (docs/reference/models/papers.md).
 
     Args:
         jobs: number of jobs.
@@ -55,6 +59,7 @@ def sd(
         parameters: constants of Cirne's model.
         largest: largest size of a job, nodes; larger draws are cut to it.
         exact_limits: set the requested times to the run times.
+        arrivals: whether the arrival rate is proportional to the nodes or to the cores of the machine.
 
     Raises:
         InputError: an argument is out of range.
@@ -62,7 +67,9 @@ def sd(
     require(nodes >= 1, f"{nodes} nodes", "at least 1")
     require(cores_per_node >= 1, f"{cores_per_node} cores per node", "at least 1")
     require(largest >= 1, f"largest {largest}", "at least 1")
-    rigid = cirne_model.cirne(jobs, nodes=nodes * cores_per_node, seed=seed, parameters=parameters)
+    require(arrivals in get_args(Arrivals), f"arrivals {arrivals!r}", f"one of {', '.join(get_args(Arrivals))}")
+    machine = nodes * cores_per_node if arrivals == "cores" else nodes
+    rigid = cirne_model.cirne(jobs, nodes=machine, seed=seed, parameters=parameters)
     size = rigid.ints("nodes")
     most = min(largest, nodes)
     table = rigid.table.assign(
@@ -72,7 +79,10 @@ def sd(
     )
     step = Step(
         "sd",
-        {"nodes": nodes, "cores_per_node": cores_per_node, "largest": largest, "exact_limits": exact_limits},
+        {
+            **{"nodes": nodes, "cores_per_node": cores_per_node, "largest": largest},
+            **{"exact_limits": exact_limits, "arrivals": arrivals},
+        },
         {"jobs cut to the largest size": int((size > most).sum())},
     )
     return rigid.with_step(step, table, system=System(nodes, cores_per_node, "SD-Policy paper"))
@@ -89,7 +99,8 @@ def sd_5(
 ) -> Workload:
     """Draw workload 5 of the SD-Policy paper, its real run: 2000 jobs of at most 16 nodes on 49 x 48.
 
-    The jobs are those of `sd`, with the applications of table 2.
+    The jobs are those of `sd` with arrivals by cores, and have the applications of table 2. The paper says that the
+    model was adapted to the 48 hours of the run. By nodes, 2000 jobs would arrive in 50 days.
 
     Args:
         jobs: number of jobs.
@@ -102,7 +113,15 @@ def sd_5(
     Raises:
         InputError: an argument is out of range.
     """
-    workload = sd(jobs, nodes=nodes, cores_per_node=cores_per_node, seed=seed, parameters=parameters, largest=largest)
+    workload = sd(
+        jobs,
+        nodes=nodes,
+        cores_per_node=cores_per_node,
+        seed=seed,
+        parameters=parameters,
+        largest=largest,
+        arrivals="cores",
+    )
     return with_applications(workload, seed=seed)
 
 

@@ -69,6 +69,12 @@ def median(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], job
     return [*seed, *(shapes.grown(grid, free - {*seed}, count - len(seed), held or seed) or ())]
 
 
+def median_strict(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], job: int) -> Sequence[int]:
+    """Choose the first part that grows without a busy neighbour nearer than the free ones. Without one, as `median`."""
+    nodes = shapes.median_strict(grid, idle, count, held, job)
+    return median(grid, idle, count, held, job) if nodes is None else nodes
+
+
 def leak(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], job: int) -> Sequence[int]:
     """Choose nodes as a liquid flows: neighbours of neighbours of the first node of a snake that has enough of them.
 

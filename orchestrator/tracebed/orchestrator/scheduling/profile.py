@@ -55,6 +55,11 @@ class Profile:
         for step in range(first, last):
             self.idle[step] -= nodes
 
+    def least(self, start: float, duration: float) -> int:
+        """Return the least number of idle nodes from `start` for `duration` > 0 seconds."""
+        first, last = self._step_at(start), self._step_at(start + duration)
+        return min(self.idle[first:last])
+
     def _step_at(self, instant: float) -> int:
         """Return the index of the step that begins at `instant` (not before the first step); insert it if missing."""
         step = bisect_left(self.times, instant)

@@ -7,14 +7,14 @@ an admissible set, or the nodes that come closest to one; the policy `deadline` 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Protocol
 
 import numpy as np
 
-from tracebed.topology import Grid
+from tracebed.topology import Grid, IntArray
 
 ENTRIES = 4
 """Number of nodes, spread over the machine, from which `leak` begins its search."""
@@ -65,6 +65,22 @@ def median(grid: Grid, free: Sequence[int], count: int, held: Sequence[int], job
     return None if seed is None else [seed, *(grown(grid, left - {seed}, count - 1, [seed]) or ())]
 
 
+def median_strict(grid: Grid, free: Sequence[int], count: int, held: Sequence[int], job: int) -> list[int] | None:
+    """Choose a part that grows by the nearest neighbours, free or not, and stops if all of these are busy.
+
+    This is figure 8 of the deadline study by the letter: lines 11 to 18 choose neighbours before they look whether one
+    is free, and line 10 ends the growth at a busy one. The text of the paper leaves busy neighbours out, as `median`
+    does. Each first node is tried, because the result depends on the first node.
+    """
+    if held:
+        return grown(grid, set(free), count, held, strict=True)
+    large = {node for part in grid.parts(free) if len(part) >= count for node in part}
+    for first in sorted(large):
+        if (nodes := grown(grid, large - {first}, count - 1, [first], strict=True)) is not None:
+            return [first, *nodes]
+    return None
+
+
 def leak(grid: Grid, free: Sequence[int], count: int, held: Sequence[int], job: int) -> list[int] | None:
     """Choose the nodes to which a liquid flows that is poured on the machine (seed 004, figure 10, contiguous).
 
@@ -84,6 +100,7 @@ SHAPES: Mapping[str, Shape] = {
     "first": first,
     "hilbert": hilbert,
     "median": median,
+    "median-strict": median_strict,
     "leak": leak,
     "leak-noncontiguous": leak_noncontiguous,
 }
@@ -98,33 +115,51 @@ def least_spread(grid: Grid, free: Sequence[int], count: int) -> list[int]:
 
 
 def grown(
-    grid: Grid, free: set[int], count: int, begun: Sequence[int], *, contiguous: bool = False
+    grid: Grid,
+    free: set[int],
+    count: int,
+    begun: Sequence[int],
+    *,
+    contiguous: bool = False,
+    strict: bool = False,
 ) -> list[int] | None:
     """Return `count` of the nodes `free`, of which there are enough, and remove them from `free`.
 
     These are, one after another, the neighbours of `begun` and of the chosen nodes that add the least Manhattan
-    distance. Where there is no neighbour, any node that adds the least; with `contiguous`, the result is None.
+    distance. Where there is no neighbour, any node that adds the least; with `contiguous`, the result is None. With
+    `strict`, it is None also where a neighbour that is not free adds less than all free ones.
     """
     near = np.zeros(len(grid), dtype=np.int64)
     chosen: list[int] = []
     edge: set[int] = set()
+    busy: set[int] = set()
+    usable: Container[int] = {*free, *begun} if strict else range(len(grid))
 
     def add(node: int) -> None:
         nonlocal near
-        near += grid.distances_to(node)
+        near += _distances(grid, node)
         edge.update(other for other in grid.neighbours[node] if other in free)
         edge.discard(node)
+        busy.update(other for other in grid.neighbours[node] if other not in usable)
 
     for node in begun:
         add(node)
     while len(chosen) < count:
-        if contiguous and not edge:
+        if (contiguous or strict) and not edge:
             return None
         node = min(edge or free, key=lambda other: (near[other], other))
+        if any(near[other] < near[node] for other in busy):
+            return None
         free.discard(node)
         chosen.append(node)
         add(node)
     return chosen
+
+
+@lru_cache(maxsize=512)
+def _distances(grid: Grid, node: int) -> IntArray:
+    """Return the Manhattan distance of each node to `node`. A search begins at many nodes, again and again."""
+    return grid.distances_to(node)
 
 
 def flow(

@@ -30,13 +30,14 @@ def command_of_paper(study: str, settings: PaperSettings) -> str:
 
 
 def print_ledger(ledger: Ledger) -> None:
-    """Print the rows of a ledger, and how many match."""
+    """Print the rows that count, and how many match. If no row counts, print all."""
     from tracebed.api import experiments as api
     from tracebed.api.measures import metric_definitions
 
     if not ledger.rows:
         return
     known = metric_definitions()
+    counted = [row for row in ledger.rows if row.counts] or ledger.rows
     columns = ["ledger", "figure", "at", "assumption", "printed", "ours", "distance", "matches", "claim", "reason"]
     rows = [
         [
@@ -51,7 +52,7 @@ def print_ledger(ledger: Ledger) -> None:
             "; ".join(filter(None, (row.claim, row.note if row.element else ""))),
             api.reason_text(row) if row.element else "",
         ]
-        for row in ledger.rows
+        for row in counted
     ]
     shown = [place for place, name in enumerate(columns) if place < 3 or any(row[place] for row in rows)]
     click.echo("")
@@ -60,6 +61,8 @@ def print_ledger(ledger: Ledger) -> None:
         [[row[place] for place in shown] for row in rows],
         spare=("reason", "claim", "assumption"),
     )
+    if others := len(ledger.rows) - len(counted):
+        emit(f"{others:,} further rows, under other assumptions, are in ledger.csv")
     emit("; ".join(f"{what}: {count}" for what, count in api.Counts.of(ledger.rows).table))
 
 

@@ -80,7 +80,9 @@ def _finish(
 
     def jobs(point: Point) -> pd.DataFrame | None:
         cell = plan.cells.get(point)
-        return store.jobs_of(cell, folder) if cell is not None and store.has_jobs(cell, folder) else None
+        if cell is None or not store.has_jobs(cell, folder):
+            return None
+        return store.jobs_of(cell, folder).assign(machine=cell.system.nodes)
 
     if len(done.table):
         with progress("drawing"):

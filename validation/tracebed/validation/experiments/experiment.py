@@ -23,6 +23,7 @@ from tracebed.validation.experiments.parts import (
     MOST_REPETITIONS,
     NO_PROCESSES,
     ExperimentPart,
+    JobsSpec,
     Malleable,
     Name,
     PerturbationSpec,
@@ -55,7 +56,7 @@ OF_RUNS = ("simulators", "tolerances", "noise", "baseline")
 OF_WORKLOADS = ("malleable", "seeds", "perturbations", "perturbation")
 OF_SIMULATIONS = (
     *("runtime_model", "malleability_interval_s", "overheads", "dispatched"),
-    *("processes", "windows", "published", "plots", "sensitivity"),
+    *("processes", "shares_of_jobs", "windows", "published", "plots", "sensitivity"),
 )
 """Keys that apply to simulated cells only."""
 OF_CONDITIONS = (*OF_REPLAYS, "exclude")
@@ -119,6 +120,8 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
     ] = [ProcessesSpec(communication="none")]
     perturbation: PerturbationSpec = PerturbationSpec()
     tau: Annotated[float, Field(gt=0, allow_inf_nan=False)] = TAU
+    shares_of_jobs: dict[Name, JobsSpec] = {}
+    """Name -> jobs whose share of the workload is a figure of that name."""
     windows: Annotated[dict[Name, WindowSpec], Field(min_length=1)] = {"all": WindowSpec()}
     exclude: list[Where] = []
     published: list[Claim] = []

@@ -25,7 +25,7 @@ from tracebed.errors import InputError
 from tracebed.files import replacing
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.validation.experiments.experiment import KEYS, Experiment, Point
-from tracebed.validation.experiments.parts import MOST_POINTS, NAME, Where, as_list
+from tracebed.validation.experiments.parts import MOST_POINTS, NAME, OF_WORKLOADS, Where, as_list
 from tracebed.validation.metrics import all_metrics
 from tracebed.yaml_file import YamlFile
 
@@ -196,8 +196,9 @@ def _check_references(file: ExperimentFile) -> None:
     for index, where in enumerate(experiment.exclude):
         check(where, "exclude", index)
     for index, published in enumerate(experiment.published):
-        if published.figure not in all_metrics():
-            known_figures = ", ".join(all_metrics())
+        figures = [*all_metrics(), *OF_WORKLOADS, *experiment.shares_of_jobs]
+        if published.figure not in figures:
+            known_figures = ", ".join(figures)
             what = f"unknown figure {published.figure!r}; use one of {known_figures}"
             raise error(what, "published", index, "figure")
         check(published.at, "published", index, "at")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from tracebed.converters.malleability import Thresholds
+from tracebed.converters.malleability import MOST_DOUBLINGS, Thresholds
 from tracebed.converters.models.registry import MODELS
 from tracebed.converters.perturbation import Perturbation
 from tracebed.errors import InputError
@@ -22,6 +22,16 @@ MOST_POINTS = 1_000_000
 MOST_REPETITIONS = 10_000
 JOB_FIGURES = ("slowdown_ref", "wait", "run", "response")
 """Figures of jobs for heat maps and daily lines."""
+OF_WORKLOADS = (
+    *("workload_jobs", "workload_jobs_per_hour", "workload_records", "workload_removed", "workload_run_time_lost"),
+)
+"""Figures of workloads that claims may name: `characteristics`."""
+FIGURES_OF_KIND = {
+    **dict.fromkeys(("heatmap", "daily"), JOB_FIGURES),
+    "distribution": ("nodes", "run_time"),
+    "queue": ("utilization", "queue"),
+}
+"""Kind of plot that requires the jobs of a simulation -> its figures."""
 
 
 def as_list(value: Any) -> Any:
@@ -104,8 +114,8 @@ class LogSpec(ExperimentPart):
     """Where to download the log."""
     path: str | None = None
     """Path relative to the experiment file. `--log` has precedence."""
-    jobs: Annotated[int, Field(ge=1)] | None = None
-    """Number of jobs after cleaning."""
+    jobs: Annotated[list[Annotated[int, Field(ge=1)]], BeforeValidator(as_list)] = []
+    """Number of jobs after cleaning; several numbers if an incomplete log is accepted, too."""
     fingerprint: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """`workloads.fingerprint` of the cleaned workload."""
     settings: dict[str, dict[str, Any]] = {}
@@ -181,11 +191,12 @@ class Malleable(ExperimentPart):
     preferred: Threshold = Thresholds.preferred
     most: Threshold = Thresholds.most
     least: Threshold = Thresholds.least
+    doublings: Annotated[int, Field(ge=0, le=MOST_DOUBLINGS)] = Thresholds.doublings
 
     @property
     def thresholds(self) -> Thresholds:
-        """Thresholds of the parallel efficiency."""
-        return Thresholds(self.preferred, self.most, self.least)
+        """Thresholds of the parallel efficiency, or the number of doublings."""
+        return Thresholds(self.preferred, self.most, self.least, self.doublings)
 
 
 class PerturbationSpec(ExperimentPart):
@@ -273,6 +284,23 @@ class WindowSpec(ExperimentPart):
     ended: bool = False
 
 
+Bounds = Annotated[list[Annotated[float, Field(ge=0, allow_inf_nan=False)]], Field(min_length=2, max_length=2)]
+
+
+class JobsSpec(ExperimentPart):
+    """Jobs whose nodes and run time are within bounds, both included."""
+
+    nodes: Bounds | None = None
+    run_time: Bounds | None = None
+    """Bounds of the run time on the requested nodes, s."""
+
+    @property
+    def bounds(self) -> dict[str, tuple[float, float]]:
+        """Column of the workload -> its bounds."""
+        given = {"nodes": self.nodes, "run_time": self.run_time}
+        return {name: (values[0], values[1]) for name, values in given.items() if values is not None}
+
+
 class SensitivitySpec(ExperimentPart):
     """The free choices of an experiment, for `tracebed experiment --sensitivity`."""
 
@@ -294,7 +322,7 @@ class SensitivitySpec(ExperimentPart):
 class Plot(ExperimentPart):
     """A plot of simulated cells."""
 
-    kind: Literal["bars", "normalized", "heatmap", "daily"]
+    kind: Literal["bars", "normalized", "heatmap", "daily", "distribution", "queue"]
     element: Annotated[str, Field(max_length=80)] = ""
     """The printed figure that the plot repeats: `figure 7`."""
     figures: Annotated[list[str], BeforeValidator(as_list), Field(min_length=1)]
@@ -303,16 +331,17 @@ class Plot(ExperimentPart):
     at: Where = {}
     """Points to show. For heat maps and daily lines: points to compare with `relative_to`."""
     relative_to: Where | None = None
-    """Baseline points; required for all kinds except `bars`."""
+    """Baseline points; required for the kinds that compare."""
     spread: Literal["jobs", "seeds"] = "jobs"
     """Population of the quartiles on bars: jobs (averaged over seeds), or seeds."""
     title: str = ""
 
     @model_validator(mode="after")
     def _whole(self) -> Plot:
-        if (self.relative_to is None) != (self.kind == "bars"):
-            raise ValueError("`relative_to` is required for all kinds except `bars`, and not allowed for `bars`")
-        known = JOB_FIGURES if self.of_jobs else tuple(all_metrics())
+        compares = self.kind in ("normalized", "heatmap", "daily")
+        if (self.relative_to is None) == compares:
+            raise ValueError(f"`relative_to` is {'required' if compares else 'not allowed'} for the kind `{self.kind}`")
+        known = FIGURES_OF_KIND.get(self.kind) or tuple(all_metrics())
         for figure in self.figures:
             if figure not in known:
                 raise ValueError(f"unknown figure {figure!r} for {self.kind}; use one of {', '.join(known)}")
@@ -321,4 +350,4 @@ class Plot(ExperimentPart):
     @property
     def of_jobs(self) -> bool:
         """Whether the plot requires the jobs of a simulation in addition to its metrics."""
-        return self.kind in ("heatmap", "daily")
+        return self.kind in FIGURES_OF_KIND

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +16,7 @@ import numpy as np
 
 from tracebed import converters
 from tracebed.converters.formats.reading import read_workload
+from tracebed.converters.formats.tools.files import paths_at
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.malleability import Thresholds, to_malleable
 from tracebed.converters.models.registry import draw
@@ -227,7 +229,7 @@ def _sources(file: ExperimentFile, name: str, spec: WorkloadSpec, logs: Mapping[
         path = file.folder / spec.file
         if not path.exists():
             raise file.source.error(f"file {path} does not exist", "workloads", name, "file")
-        return _files(path)
+        return paths_at(path)
     if spec.log is None:
         return []
     path = logs[name] if name in logs else file.folder / spec.log.path if spec.log.path else Path()
@@ -241,7 +243,7 @@ def _sources(file: ExperimentFile, name: str, spec: WorkloadSpec, logs: Mapping[
         )
     if not path.exists():
         raise InputError("the log does not exist", where=str(path), hint="check the path")
-    return _files(path)
+    return paths_at(path)
 
 
 def _logs(file: ExperimentFile) -> list[str]:
@@ -268,17 +270,13 @@ def logs_of(file: ExperimentFile, texts: tuple[str, ...]) -> dict[str, Path]:
     return found
 
 
-def _files(path: Path) -> list[Path]:
-    return sorted(item for item in path.iterdir() if item.is_file()) if path.is_dir() else [path]
-
-
 def _new_workload(file: ExperimentFile, name: str, spec: WorkloadSpec, seed: int, paths: list[Path]) -> Workload:
     if spec.model is not None:
         workload = _generated(file, name, spec, seed)
     elif spec.log is not None:
         workload = _cleaned(spec.log, paths)
     else:
-        workload = read_workload(paths[0].parent if len(paths) > 1 else paths[0])
+        workload = read_workload(Path(os.path.commonpath(paths)))
     if spec.scale is not None:
         workload = scale(workload, **spec.scale.model_dump())
     return workload if spec.limits is None else _limited(workload, spec.limits)
@@ -315,7 +313,7 @@ def _cleaned(log: LogSpec, paths: list[Path]) -> Workload:
     from tracebed.converters.cleaning.recipes import load_recipe
     from tracebed.converters.formats.reading import read_raw
 
-    where = str(paths[0] if len(paths) == 1 else paths[0].parent)
+    where = os.path.commonpath(paths)  # the file, or the folder of the files
     if log.recipe is None:
         workload = read_workload(where, **log.options)
     else:
@@ -323,8 +321,9 @@ def _cleaned(log: LogSpec, paths: list[Path]) -> Workload:
         raw = read_raw(paths, **(recipe.read | log.options))
         workload = clean(raw, recipe.steps, system=recipe.system).workload
     another = "download the log of the experiment, or copy the experiment (--show) and adapt `jobs` and `fingerprint`"
-    if log.jobs not in (None, len(workload)):
-        raise InputError(f"the cleaned log has {len(workload):,} jobs, not {log.jobs:,}", where=where, hint=another)
+    if log.jobs and len(workload) not in log.jobs:
+        numbers = " or ".join(f"{jobs:,}" for jobs in log.jobs)
+        raise InputError(f"the cleaned log has {len(workload):,} jobs, not {numbers}", where=where, hint=another)
     if log.fingerprint not in (None, found := fingerprint(workload)):
         what = f"the jobs differ from those of the experiment: the fingerprint is {found}, not {log.fingerprint}"
         raise InputError(what, where=where, hint=another)

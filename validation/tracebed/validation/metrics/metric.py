@@ -81,6 +81,8 @@ class Metric:
     """Whether the metric is undefined for most runs, such as runs without deadlines. No message reports that."""
     mean_of: str = ""
     """Column of `per_job`. The metric is its mean; quartiles are also computed."""
+    above_zero: bool = False
+    """Whether the mean and the quartiles are over jobs whose value of `mean_of` is above 0."""
     mean_over_time: Callable[[MeasuredRun], Steps] | None = None
     """Function of time. The metric is its mean in the window; quartiles are also computed."""
 

@@ -109,8 +109,14 @@ def _quantiles(
     return of("median", "median", 50, median), of("p95", "95th percentile", 95, p95)
 
 
-def _operations_per_job(kind: str) -> tuple[Metric, Metric]:
-    """Return the operations of a kind (expand, shrink) per job and per malleable job."""
+def _operations_per_resized_job(run: MeasuredRun, column: str) -> float:
+    run.require("reconfigurations")
+    counts = run.finished[column]
+    return mean(counts[counts > 0].astype(np.float64))
+
+
+def _operations_per_job(kind: str) -> tuple[Metric, Metric, Metric]:
+    """Return the operations of a kind (expand, shrink) per job, per malleable job and per job that had any."""
     counts = f"executed {kind} operations of finished jobs / finished"
     per_job = Metric(
         name=f"{kind}_operations_per_job",
@@ -130,7 +136,19 @@ def _operations_per_job(kind: str) -> tuple[Metric, Metric]:
         mean_of=f"{kind}s",
         docs=f"{counts} malleable jobs",
     )
-    return per_job, per_malleable_job
+    verb = {"expand": "expanded", "shrink": "shrank"}[kind]
+    per_resized_job = Metric(
+        name=f"{kind}_operations_per_resized_job",
+        label=f"{kind} operations per job that {verb}",
+        definition=lambda run: _operations_per_resized_job(run, f"{kind}s"),
+        undefined=f"no finished job {verb}",
+        of_malleable_jobs=True,
+        optional=True,
+        mean_of=f"{kind}s",
+        above_zero=True,
+        docs=f"{counts} jobs that {verb} at least once",
+    )
+    return per_job, per_malleable_job, per_resized_job
 
 
 METRICS = (

@@ -122,6 +122,7 @@ def _quartiles(metric: Metric, run: MeasuredRun) -> tuple[float, float]:
         low, high = steps.quantiles((0.25, 0.75), run.window.start_s, run.window.end_s)
         return low, high
     sample = (run.malleable if metric.of_malleable_jobs else run.finished)[metric.mean_of]
+    sample = sample[sample > 0] if metric.above_zero else sample
     return percentile(sample, 25), percentile(sample, 75)
 
 

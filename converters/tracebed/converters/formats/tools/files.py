@@ -238,12 +238,17 @@ def inputs_at(path: Path) -> list[Input]:
     Raises:
         InputError: the path does not exist, the folder is empty, or a file cannot be read (see `Input.at`).
     """
+    return [Input.at(file) for file in paths_at(path)]
+
+
+def paths_at(path: Path) -> list[Path]:
+    """Return the paths of the files of a log, as `inputs_at`. Raises InputError if the folder is empty or unreadable."""
     if not path.is_dir():
-        return [Input.at(path)]
+        return [path]
     files = sorted(_walk(path))
     if not files:
         raise InputError("the folder contains no files", where=str(path), hint="give the folder of the log")
-    return [Input.at(file) for file in files]
+    return files
 
 
 def _walk(folder: Path) -> Iterator[Path]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from typing import ClassVar, Literal
@@ -41,6 +41,8 @@ class Pref(ParameterTable):
             or start + `limit` on any number of nodes.
         narrow: whether a later job may start on fewer nodes than it prefers to fit the extra nodes.
         ties: the order of running jobs of equal priority: by `start`, or by `id`, in the order of submission.
+        spread: whether idle nodes expand running jobs node by node, always the job of lowest priority, in place of as
+            many nodes as possible to one job after another. `avg` always does.
     """
 
     malleable: ClassVar[bool] = True
@@ -53,6 +55,7 @@ class Pref(ParameterTable):
     expected_end: Literal["scaled", "limit"] = "scaled"
     narrow: bool = False
     ties: Literal["start", "id"] = "start"
+    spread: bool = False
 
     def view(self, jobs: Jobs) -> Jobs:
         """Return the jobs with the sizes and the expected run times that the policy uses."""
@@ -139,6 +142,9 @@ class Pref(ParameterTable):
     def _give(self, jobs: Jobs, size: Sizes, idle: int) -> None:
         """Add `idle` nodes, first to the job furthest below its preferred size: to this size, then to the maximum."""
         for ceiling in (jobs.pref, jobs.high):
+            if self.spread:
+                idle = _spread(size, idle, ceiling, lambda job: size[job] - jobs.pref[job])
+                continue
             for job in sorted(size, key=lambda job: size[job] - jobs.pref[job]):
                 given = min(idle, max(0, ceiling[job] - size[job]))
                 size[job] += given
@@ -189,14 +195,20 @@ class Avg(Min):
 
     def _give(self, jobs: Jobs, size: Sizes, idle: int) -> None:
         """Add `idle` nodes one by one, each to the job with the smallest relative size."""
-        heap = [(_part(jobs, job, size), order, job) for order, job in enumerate(size) if size[job] < jobs.high[job]]
-        heapify(heap)
-        while idle and heap:
-            _, order, job = heappop(heap)
-            size[job] += 1
-            idle -= 1
-            if size[job] < jobs.high[job]:
-                heappush(heap, (_part(jobs, job, size), order, job))
+        _spread(size, idle, jobs.high, lambda job: _part(jobs, job, size))
+
+
+def _spread(size: Sizes, idle: int, ceiling: list[int], priority: Callable[[int], float]) -> int:
+    """Add `idle` nodes one by one, each to the job of lowest priority below its ceiling. Return the nodes left."""
+    heap = [(priority(job), order, job) for order, job in enumerate(size) if size[job] < ceiling[job]]
+    heapify(heap)
+    while idle and heap:
+        _, order, job = heappop(heap)
+        size[job] += 1
+        idle -= 1
+        if size[job] < ceiling[job]:
+            heappush(heap, (priority(job), order, job))
+    return idle
 
 
 def _part(jobs: Jobs, job: int, size: Sizes) -> float:

@@ -28,6 +28,8 @@ SLACK = 1e-9
 """Relative margin for rounding errors in comparisons of penalties."""
 OF_A_PASS = ("bf_window", "bf_resolution", "bf_node_space_size", "bf_max_job_user")
 """Parameters of the passes of Slurm's backfill."""
+QUANTILES = {"median": 0.5, "p70": 0.7}
+"""Value of `max_slowdown` -> quantile of the predicted slowdowns of the running jobs."""
 Request = tuple[int, int, float]
 """Nodes, cores per node, and time limit of a waiting job, s."""
 
@@ -38,7 +40,7 @@ class SlowdownDriven(ParameterTable):
 
     Args:
         max_slowdown: MAX_SLOWDOWN, upper bound of the penalty of a mate: a number, `inf`, or `dynamic` (DynAVGSD, the
-            average predicted slowdown of the running jobs).
+            average predicted slowdown of the running jobs), or their `median` or 70th percentile (`p70`).
         sharing_factor: SharingFactor, the largest share of its cores on a node that a mate can lose.
         mates: m, the largest number of mates of a job; 0: no job is a guest, which is static backfill.
         candidates: nm, the number of candidates for mates, chosen by the smallest penalties; 0: all.
@@ -55,6 +57,7 @@ class SlowdownDriven(ParameterTable):
         if_earlier: whether a guest must end before it would end if it waited for nodes of its own (listing 1).
         partial: whether a mate may share some of its nodes only.
         weighted: whether the penalty of a mate counts once for each of its nodes.
+        keep_plan: whether a guest must not delay its mates into a place that the plan has for an earlier job.
     """
 
     malleable: ClassVar[bool] = False
@@ -75,6 +78,7 @@ class SlowdownDriven(ParameterTable):
     if_earlier: bool = True
     partial: bool = False
     weighted: bool = False
+    keep_plan: bool = False
 
     def __post_init__(self) -> None:
         """Raise InputError if a parameter is out of range."""
@@ -88,15 +92,21 @@ class SlowdownDriven(ParameterTable):
         for name in OF_A_PASS:
             if getattr(self, name) and not self.backfill_interval_s:
                 raise InputError(f"sd.{name} needs passes of backfill", hint="set sd.backfill_interval_s above 0")
-        if self.max_slowdown != "dynamic":
+        if not self.follows_running_jobs:
             try:
                 positive = float(self.max_slowdown) > 0.0
             except ValueError:
                 positive = False
             if not positive:
                 raise InputError(
-                    f"sd.max_slowdown cannot be {self.max_slowdown!r}", hint="a number above 0, inf or dynamic"
+                    f"sd.max_slowdown cannot be {self.max_slowdown!r}",
+                    hint="a number above 0, inf, dynamic, median or p70",
                 )
+
+    @property
+    def follows_running_jobs(self) -> bool:
+        """Return whether MAX_SLOWDOWN follows from the predicted slowdowns of the running jobs."""
+        return self.max_slowdown == "dynamic" or self.max_slowdown in QUANTILES
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield starts and shares, job by job in queue order (listing 1)."""
@@ -158,6 +168,16 @@ class Mates(NamedTuple):
         return Mates._make(column[rows] for column in self)
 
 
+class Found(NamedTuple):
+    """The best mates of one waiting job."""
+
+    duration: float
+    """Run time of the job beside them, s."""
+    share: Share
+    taken: list[tuple[float, float, int]]
+    """What the job takes of the plan (start, duration, nodes): idle nodes, and each mate's for as long as the delay."""
+
+
 class Trial:
     """The flexible scheduling trials of one call of the policy."""
 
@@ -165,8 +185,12 @@ class Trial:
         """Compute the upper bound of the penalties for the call."""
         self.policy, self.state = policy, state
         self.plan = ReservationMap(state, policy.bf_window, policy.bf_resolution, policy.bf_node_space_size)
-        self.cut_off = average_slowdown(state) if policy.max_slowdown == "dynamic" else float(policy.max_slowdown)
-        self._found: dict[tuple[Request, int | None], tuple[float, Share] | None] = {}
+        self.cut_off = (
+            slowdown_of_running(state, QUANTILES.get(policy.max_slowdown))
+            if policy.follows_running_jobs
+            else float(policy.max_slowdown)
+        )
+        self._found: dict[tuple[Request, int | None], Found | None] = {}
         self._hosts: Mates | None = None
         self._offered: dict[int, Mates] = {}  # requested cores per node -> the mates of such a guest
         self._sums: dict[int, tuple[list[float], list[int]]] = {}
@@ -182,8 +206,8 @@ class Trial:
         ends, _, _ = state.releases.rows
         if not state.settled or not state.queue.by_submission or (len(ends) and ends[0] <= state.now):
             return ()
-        if any(getattr(self.policy, name) for name in OF_A_PASS):
-            return ()  # later a pass may consider other jobs
+        if any(getattr(self.policy, name) for name in (*OF_A_PASS, "keep_plan")):
+            return ()  # later a pass may consider other jobs, or plan them elsewhere
         return set(state.queue.jobs()) - set(state.arrived)
 
     def fits(self, job: int, head: int | None) -> bool:
@@ -239,8 +263,10 @@ class Trial:
             self._found[request, head] = self._pick(request, head) if self._may_suffice(request) else None
         if (found := self._found[request, head]) is None:
             return None
-        duration, share = found
+        duration, share, taken = found
         if self.policy.if_earlier and not self._earlier(state.now + duration, nodes, limit):
+            return None
+        if self.policy.keep_plan and not self.plan.has_room(taken):
             return None
         self._ends = {loan.owner: state.expected_end[loan.owner] for loan in share.loans}
         return share._replace(job=job)
@@ -261,8 +287,8 @@ class Trial:
             if (begin := max(end, state.now)) < state.expected_end[mate]:  # a mate may be overdue
                 self.plan.add(begin, state.expected_end[mate] - begin, state.jobs.nodes[mate])
 
-    def _pick(self, request: Request, head: int | None) -> tuple[float, Share] | None:
-        """Return the run time beside the mates with the least sum of penalties (equations 1 to 3), and the share."""
+    def _pick(self, request: Request, head: int | None) -> Found | None:
+        """Return the mates with the least sum of penalties (equations 1 to 3)."""
         policy, state = self.policy, self.state
         missing, _, limit = request
         mates = self._candidates(request)
@@ -307,13 +333,16 @@ class Trial:
         _, duration, chosen = best
         if not chosen:
             return None
-        loans = []
+        loans, taken = [], []
         for mate in chosen:
             owner = int(mates.job[mate])
             shared = tuple(state.cluster.owned(owner))[:missing]  # fewer than all only of the last mate, if `partial`
             loans.append(Lend(owner, shared, int(mates.cores[mate])))
+            delay = duration * (1 - float(mates.rate[mate]))
+            taken.append((max(state.expected_end[owner], state.now), delay, nodes[mate]))
             missing -= len(shared)
-        return duration, Share(-1, missing, tuple(loans))
+        taken.append((state.now, duration, missing))
+        return Found(duration, Share(-1, missing, tuple(loans)), [one for one in taken if one[1] > 0 and one[2]])
 
     def _candidates(self, request: Request) -> Mates:
         """Return the possible mates, least penalty first; ties by start, then by submission."""
@@ -406,14 +435,21 @@ class Trial:
         return good & (mates.left >= work)
 
 
-def average_slowdown(state: State) -> float:
-    """Return DynAVGSD: the mean of (wait + expected run time) / limit of the running jobs."""
+def slowdown_of_running(state: State, quantile: float | None = None) -> float:
+    """Return DynAVGSD: the mean of (wait + expected run time) / limit of the running jobs; inf without such jobs.
+
+    With a quantile q, return the least slowdown that at least a share q of these jobs does not exceed.
+    """
     ends, _, running = state.releases.rows
     arrays = state.jobs.arrays
     limit = arrays.limit[running]
     response = np.maximum(ends, state.now) - arrays.submit[running]
     slowdown = response[limit > 0] / limit[limit > 0]
-    return in_order(slowdown) / len(slowdown) if len(slowdown) else math.inf
+    if not len(slowdown):
+        return math.inf
+    if quantile is None:
+        return in_order(slowdown) / len(slowdown)
+    return float(np.sort(slowdown)[math.ceil(quantile * len(slowdown)) - 1])
 
 
 def in_order(values: FloatArray) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from tracebed.orchestrator.scheduling.profile import Profile
 from tracebed.orchestrator.scheduling.state import State
@@ -49,6 +50,17 @@ class ReservationMap:
     def start_of(self, nodes: int, duration: float) -> float:
         """Return the earliest instant from which `nodes` nodes are idle for `duration` s; inf: beyond the window."""
         return self._earliest(self._update(), nodes, duration)
+
+    def has_room(self, taken: Sequence[tuple[float, float, int]]) -> bool:
+        """Return whether nodes can be taken (start, duration, nodes) and no reservation lacks one."""
+        profile, least = self._update(), 0
+        for start, duration, nodes in taken:
+            profile.occupy(start, duration, nodes)
+        for start, duration, _ in taken:
+            least = min(least, profile.least(start, duration))
+        for start, duration, nodes in taken:
+            profile.occupy(start, duration, -nodes)
+        return least >= 0
 
     def _update(self) -> Profile:
         """Return the idle nodes over time, after all reservations added so far."""

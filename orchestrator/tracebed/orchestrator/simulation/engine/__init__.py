@@ -30,7 +30,7 @@ from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.policies.fcfs import Fcfs
 from tracebed.orchestrator.scheduling.policies.firstfit import FirstFit
 from tracebed.orchestrator.scheduling.policies.kassel import Avg, KeepPref, Min, Pref
-from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
+from tracebed.orchestrator.scheduling.policies.sd import QUANTILES, SlowdownDriven
 from tracebed.orchestrator.scheduling.priorities import MAX_AGE_S
 from tracebed.orchestrator.scheduling.record import Resizes, ScheduleRecord
 from tracebed.orchestrator.scheduling.state import Policy, shares, visible_jobs
@@ -83,7 +83,7 @@ NAMES = {
 """Enumeration in base.h -> names of its values."""
 SD_FIELDS = {
     *("max_slowdown", "sharing_factor", "mates", "candidates", "include_free_nodes", "inside"),
-    *("depth", "backfill_interval_s", "if_earlier", "partial", "weighted"),
+    *("depth", "backfill_interval_s", "if_earlier", "partial", "weighted", "keep_plan"),
     *("bf_window", "bf_resolution", "bf_node_space_size", "bf_max_job_user"),
 }
 """The parameters of `sd` in the engine. Another one must have its default."""
@@ -208,6 +208,7 @@ class CompiledSimulator:
                 "plan_by_limit": pref.expected_end == "limit",
                 "narrow": pref.narrow,
                 "ties_by_id": pref.ties == "id",
+                "spread": pref.spread,
                 "count_idle": numbers["count_idle"][pref.count_idle.upper()],
                 "promise": numbers["promise"][pref.promise.upper()],
                 "calls": numbers["calls"][pref.calls.upper()],
@@ -216,13 +217,14 @@ class CompiledSimulator:
                 "shares": self._shares,
                 "kind": [numbers["kind"][kind.upper()] for kind in jobs.kind] if self._shares else None,
                 "sockets": self.cluster.sockets if self._shares else None,
-                "max_slowdown": math.nan if sd.max_slowdown == "dynamic" else float(sd.max_slowdown),
+                "max_slowdown": math.nan if sd.follows_running_jobs else float(sd.max_slowdown),
+                "slowdown_quantile": QUANTILES.get(sd.max_slowdown, 0.0),
                 "sharing_factor": sd.sharing_factor,
                 "mates": min(sd.mates, INT32_MAX),
                 "candidates": min(sd.candidates, INT32_MAX),
                 "include_free_nodes": sd.include_free_nodes,
                 "inside": numbers["inside"][sd.inside.upper()],
-                **{name: getattr(sd, name) for name in ("if_earlier", "partial", "weighted")},
+                **{name: getattr(sd, name) for name in ("if_earlier", "partial", "weighted", "keep_plan")},
                 "window_s": 60.0 * sd.bf_window,
                 "resolution_s": float(sd.bf_resolution),
                 "slots": min(sd.bf_node_space_size, INT32_MAX),

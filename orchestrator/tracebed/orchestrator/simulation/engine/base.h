@@ -32,12 +32,13 @@
     _(const int32_t *, cores) /* of each node; null: no node has fewer than a job requests, and none is shared */ \
     _(int64_t, policy) _(int64_t, priority) _(double, max_age_s) /* of aging */ _(int64_t, runtime_model) _(int64_t, over_limit) \
     _(int64_t, first_fit_only) _(int64_t, grow_at_start) _(int64_t, plan_by_limit) _(int64_t, narrow) \
-    _(int64_t, ties_by_id) _(int64_t, count_idle) _(int64_t, calls) _(int64_t, promise) /* of the Kassel family */ \
+    _(int64_t, ties_by_id) _(int64_t, count_idle) _(int64_t, calls) _(int64_t, promise) _(int64_t, spread) /* of the Kassel family */ \
     _(int64_t, backfill_depth) _(double, backfill_interval_s) /* of conservative and sd */ \
     _(int64_t, shares) _(const uint8_t *, kind) _(const int32_t *, sockets) /* of each job, node; null: no sharing */ \
-    _(double, max_slowdown) /* NaN: dynamic */ _(double, sharing_factor) _(int64_t, mates) _(int64_t, candidates) \
+    _(double, max_slowdown) /* NaN: dynamic */ _(double, slowdown_quantile) /* of dynamic; 0: the mean */ \
+    _(double, sharing_factor) _(int64_t, mates) _(int64_t, candidates) \
     _(int64_t, include_free_nodes) _(int64_t, inside) _(int64_t, if_earlier) _(int64_t, partial) \
-    _(int64_t, weighted) /* of sd */ \
+    _(int64_t, weighted) _(int64_t, keep_plan) /* of sd */ \
     _(double, window_s) _(double, resolution_s) _(int64_t, slots) _(int64_t, most_of_user) \
     _(const int32_t *, user) /* of each job; null: no limit for users; all of the passes of sd */ \
     _(int64_t, serial) _(int64_t, as_asked) /* of drom-share */ _(int64_t, shrinks_below_pref) /* of dmr */ \

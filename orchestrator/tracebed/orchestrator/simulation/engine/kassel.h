@@ -86,17 +86,18 @@ static void take_room(struct engine *e, const int32_t *floor, int64_t need, int6
     }
 }
 
-/* Give `idle` nodes to jobs below `ceiling`: as many as possible to each in turn, or node by node under `avg`. */
+/* Give `idle` nodes to jobs below `ceiling`: as many as possible to each in turn, or node by node (`spread`, `avg`). */
 static int64_t give_room(struct engine *e, const int32_t *ceiling, int64_t idle) {
-    int64_t count = candidates(e, NULL, ceiling);
+    int64_t count = candidates(e, NULL, ceiling), one = e->in.spread || e->in.policy == AVG;
     struct candidate *heap = e->candidates;
     while (idle > 0 && count > 0) {
         int32_t job = heap[0].job, size = e->new_size[job], low = e->in.low[job];
-        int32_t given = e->in.policy == AVG ? 1 : at_most(idle, ceiling[job] - size);
+        int32_t given = one ? 1 : at_most(idle, ceiling[job] - size);
         e->new_size[job] = size + given;
         idle -= given;
-        if (e->in.policy == AVG && size + given < ceiling[job])
-            heap[0].key = (double)(size + given - low) / (double)(e->in.high[job] - low);
+        if (one && size + given < ceiling[job])
+            heap[0].key = e->in.policy == AVG ? (double)(size + given - low) / (double)(e->in.high[job] - low)
+                                              : (double)(size + given - e->in.pref[job]);
         else
             heap[0] = heap[--count];
         sink(heap, count, 0);

@@ -11,6 +11,7 @@ struct trial {                       /* one call of the policy */
     double cut_off;
     int hosts_known;                 /* whether the hosts are up to date */
     struct host *hosts; int64_t host_count;
+    double *slowdowns;               /* of the running jobs, for their quantile */
     struct mate *mates; int64_t mate_count;               /* of the request, least penalty first */
     int32_t *alike_first;            /* nodes -> the first mate with as many, whose field `alike` is the next; or -1 */
     int32_t *chosen, *best; int64_t best_count; double best_total, best_duration;  /* of the search */
@@ -19,20 +20,28 @@ struct trial {                       /* one call of the policy */
     double *mate_end;                /* expected ends of the mates before the share */
 };
 
-/* Return the mean predicted slowdown of the running jobs. */
-static double average_slowdown(const struct engine *e) {
-    double sum = 0.0;
+static int by_slowdown(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Return the mean predicted slowdown of the running jobs, or its quantile. */
+static double cut_off(const struct engine *e) {
+    double sum = 0.0, *slowdowns = e->trial->slowdowns;
     int64_t count = 0;
     for (int64_t at = 0; at < e->chunk_count; at++) {
         for (int32_t row = 0; row < e->chunks[at]->count; row++) {
             const struct release *r = &e->chunks[at]->row[row];
             double limit = e->in.limit[r->job];
             if (!(limit > 0.0)) continue;
-            sum += ((r->end > e->now ? r->end : e->now) - e->in.submit[r->job]) / limit;
-            count++;
+            slowdowns[count] = ((r->end > e->now ? r->end : e->now) - e->in.submit[r->job]) / limit;
+            sum += slowdowns[count++];
         }
     }
-    return count ? sum / (double)count : INFINITY;
+    if (!count) return INFINITY;
+    if (e->in.slowdown_quantile == 0.0) return sum / (double)count;
+    qsort(slowdowns, (size_t)count, sizeof *slowdowns, by_slowdown);
+    return slowdowns[(int64_t)ceil(e->in.slowdown_quantile * (double)count) - 1];
 }
 
 /* Return the penalty of a mate that shares for `duration` seconds. */
@@ -252,6 +261,36 @@ static void changed(struct engine *e) {
     t->hosts_known = 0;
 }
 
+/* Return what a job on `nodes` nodes takes of the plan: the nodes of the mate `at` while it is delayed; of the index
+ * behind the mates, idle nodes. */
+static struct planned taken(const struct engine *e, const struct found *f, int64_t at, int32_t nodes) {
+    const struct lend *lend = &e->trial->picked[f->first];
+    if (at == f->count) {
+        for (int64_t mate = 0; mate < at; mate++) nodes -= lend[mate].count;
+        return (struct planned){e->now, f->duration, nodes};
+    }
+    int32_t mate = lend[at].owner, cores = e->sharing->of[mate]->can_host;
+    int32_t used = at_most(e->in.job_cores[mate], cores), lost = lend[at].cores - (cores - used);
+    double rate = (double)(used - (lost > 0 ? lost : 0)) / (double)used, end = e->expected_end[mate];
+    return (struct planned){end > e->now ? end : e->now, f->duration * (1.0 - rate), e->in.requested[mate]};
+}
+
+/* Return whether a job can take its nodes of the plan and no reservation lacks one. */
+static int has_room(struct engine *e, const struct found *f, int32_t nodes) {
+    int32_t least = 0;
+    plan_update(e);
+    for (int sign = 1; sign >= -1; sign--) {
+        for (int64_t at = 0; at <= f->count && !e->failed; at++) {
+            struct planned p = taken(e, f, at, nodes);
+            if (!(p.duration > 0.0) || !p.nodes) continue;
+            if (sign) { occupy(e, p.start, p.start + p.duration, sign * p.nodes); continue; }
+            int64_t last = step_at(e, p.start + p.duration);
+            for (int64_t step = step_at(e, p.start); step < last; step++) least = at_most(least, e->idle_then[step]);
+        }
+    }
+    return least >= 0;
+}
+
 /* Start `job` as a guest if it then ends earlier. Return whether it started. */
 static int share_with_mates(struct engine *e, int32_t job, int32_t head) {
     struct trial *t = e->trial;
@@ -264,6 +303,7 @@ static int share_with_mates(struct engine *e, int32_t job, int32_t head) {
     int32_t row = 0;
     if (e->in.if_earlier && end >= room_for(e, nodes, &idle, &chunk, &row) + limit
         && end >= plan_start(e, nodes, planned_s(e, job)) + limit) return 0;
+    if (e->in.keep_plan && !has_room(e, f, nodes)) return 0;
     plan_begin(e);
     e->sharing->lend_count = e->sharing->lent_count = 0;
     for (int64_t at = 0; at < mates; at++) {
@@ -329,7 +369,7 @@ static void slowdown_driven(struct engine *e, int woken) {
     }
     int overdue = e->chunk_count && e->chunks[0]->row[0].end <= e->now;
     int32_t head = -1, last = -1, tried = 0;  /* jobs before `tried` were refused, and only time passed */
-    if (e->settled && !overdue && !limits_plan(&e->in)) tried = e->arrived >= 0 ? e->arrived : e->queue_end;
+    if (e->settled && !overdue && !limits_plan(&e->in) && !e->in.keep_plan) tried = e->arrived >= 0 ? e->arrived : e->queue_end;
     int64_t looked = 0, more = 0;
     int begun = 0;
     plan_new_call(e);
@@ -340,7 +380,7 @@ static void slowdown_driven(struct engine *e, int woken) {
         last = job;
         if (job >= tried) {
             if (!begun) {
-                t->cut_off = isnan(e->in.max_slowdown) ? average_slowdown(e) : e->in.max_slowdown;
+                t->cut_off = isnan(e->in.max_slowdown) ? cut_off(e) : e->in.max_slowdown;
                 changed(e);
                 begun = 1;
             }
@@ -363,7 +403,7 @@ static void trial_free(struct engine *e) {
     struct trial *t = e->trial;
     if (!t) return;
     void *all[] = {
-        t->hosts, t->mates, t->alike_first, t->chosen, t->best, t->found, t->picked, t->mate_end,
+        t->hosts, t->slowdowns, t->mates, t->alike_first, t->chosen, t->best, t->found, t->picked, t->mate_end,
     };
     for (size_t at = 0; at < sizeof all / sizeof *all; at++) free(all[at]);
     free(t);
@@ -375,6 +415,7 @@ static void trial_new(struct engine *e) {
     if (!t) return;
     t->found_room = t->picked_room = 256;
     t->hosts = make(e, running, sizeof *t->hosts);
+    t->slowdowns = make(e, running, sizeof *t->slowdowns);
     t->mates = make(e, running, sizeof *t->mates);
     t->alike_first = make(e, nodes + 1, 4);
     t->chosen = make(e, running, 4);

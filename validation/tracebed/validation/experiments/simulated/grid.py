@@ -21,6 +21,7 @@ import pandas as pd
 
 from tracebed.errors import TracebedError
 from tracebed.files import replacing
+from tracebed.validation.experiments import characteristics
 from tracebed.validation.experiments.experiment import Point
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.simulated import cells, store
@@ -120,6 +121,9 @@ def run(
         if cell.identity in errors:
             failed.setdefault(errors[cell.identity], []).append(point)
     table, warnings = gathered(plan, folder, errors)
+    if characteristics.asked(file.experiment) and len(table):
+        paths = {cell.identity: cell.workload for cell in plan.cells.values()}
+        table = characteristics.with_characteristics(file.experiment, table, paths)
     _write(file, table, folder / file.name)
     return GridResult(table, len(plan.todo) - len(errors), failed, warnings)
 

@@ -26,7 +26,7 @@ from tracebed.validation.experiments.claims import NEAR, Claim, Rule, distance, 
 from tracebed.validation.experiments.experiment import Experiment, Point
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.papers.paper import load_paper, paper_of
-from tracebed.validation.experiments.parts import Where, as_list
+from tracebed.validation.experiments.parts import OF_WORKLOADS, Where, as_list
 from tracebed.validation.experiments.simulated.grid import GridResult
 from tracebed.validation.experiments.views.averages import GROUP, REPLICATE, chosen
 from tracebed.validation.significance import PERCENTS
@@ -206,8 +206,13 @@ def rows_of_experiment(experiment: Experiment, table: pd.DataFrame) -> list[Row]
     points = [point for point in experiment.points() if (point.seed, point.perturbation) == own]
     measured = Measured(table, [*GROUP, "window"], REPLICATE)
     found = []
+    of_workloads = {*OF_WORKLOADS, *experiment.shares_of_jobs}  # equal in all windows and settings
     for claim in experiment.published:
-        rows = [_row(claim, measured, where, text) for where, text in _conditions(claim, experiment, points)]
+        conditions = list(_conditions(claim, experiment, points))
+        rows = [
+            _row(claim, measured, where, text)
+            for where, text in conditions[: 1 if claim.figure in of_workloads else None]
+        ]
         found += [row for index, row in enumerate(rows) if row.ours or not index]
     return found
 
@@ -295,14 +300,14 @@ def _figures(claim: Claim, rows: pd.DataFrame, keys: Sequence[str], where: Where
         values = points[claim.figure]
         if base is not None:
             free = [key for key in keys if key not in (claim.relative_to or {})]
-            references = [_reference(base, point, free, claim.figure) for point in points.to_dict("records")]
+            references = [reference(base, point, free, claim.figure) for point in points.to_dict("records")]
             values = values / pd.Series(references, values.index, dtype=float).replace(0.0, math.nan) - 1.0
         take = {"mean": values.mean, "least": values.min, "greatest": values.max}[claim.take]
         found.append(float(take()) if len(values) else math.nan)
     return found
 
 
-def _reference(base: pd.DataFrame, point: Mapping[Any, Any], keys: Sequence[str], figure: str) -> float:
+def reference(base: pd.DataFrame, point: Mapping[Any, Any], keys: Sequence[str], figure: str) -> float:
     """Return the mean of the baseline at the values of `keys` of a point, without those that the baseline lacks."""
     for key in keys:
         same = base[base[key] == point[key]]
@@ -427,9 +432,10 @@ def ours_text(row: Row) -> str:
     text = _figure_text(row.ours[0], row)
     for first, second in zip(row.ours, row.ours[1:], strict=False):
         text += f" {'<' if first < second else '≥'} {_figure_text(second, row)}"
-    if row.low is None or row.high is None or row.low == row.high:
+    if row.low is None or row.high is None:
         return text
-    return f"{text} ({_figure_text(row.low, row)} to {_figure_text(row.high, row)})"
+    low, high = _figure_text(row.low, row), _figure_text(row.high, row)
+    return text if low == high else f"{text} ({low} to {high})"
 
 
 def distance_text(row: Row) -> str:

@@ -2,65 +2,76 @@
 
 The plots follow the papers: bars over the share of malleable jobs (figures 6 to 9 of the Kassel paper); bars normalized
 to a baseline, heat maps of ratios by requested nodes and run time, and daily lines (figures 1 to 8 of the SD-Policy
-paper). The colors are from Paul Tol's color-blind safe schemes.
+paper). The printed figures are marks on the bars.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
-from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
 
 from tracebed.converters.workload import FloatArray
-from tracebed.files import replacing
+from tracebed.validation.experiments.claims import Claim, Rule
 from tracebed.validation.experiments.experiment import Point
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.parts import Plot
 from tracebed.validation.experiments.views.averages import GROUP, chosen, means
+from tracebed.validation.experiments.views.job_plots import daily, heat_maps
+from tracebed.validation.experiments.views.ledger import reference
+from tracebed.validation.experiments.views.pictures import (
+    COLORS,
+    HATCHES,
+    STYLE,
+    characters,
+    columns_of,
+    panels,
+    save,
+    wrapped,
+)
+from tracebed.validation.experiments.views.workload_plots import OF_WORKLOADS
 from tracebed.validation.metrics import all_metrics
 
-COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222222")
 BOX = "#222222"
-STYLE: dict[Any, Any] = {
-    "font.size": 9.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "text.parse_math": False,  # a name in a user's file may contain $
-    "pdf.fonttype": 42,
-}
-DAY = 86_400.0
-NODES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-"""Upper bounds of the categories of requested nodes. The last category has no upper bound."""
-RUN_TIMES: Mapping[str, float] = {
-    "1 min": 60.0,
-    "10 min": 600.0,
-    "30 min": 1800.0,
-    "1 h": 3600.0,
-    "4 h": 14_400.0,
-    "12 h": 43_200.0,
-    "1 d": DAY,
-}
-"""Upper bounds of the categories of run time, s. The last category has no upper bound."""
-OF_JOBS = {"slowdown_ref": "slowdown", "wait": "wait", "run": "run time", "response": "response"}
 PERCENT = {"utilization", "utilization_full", "loss_of_capacity"}
+MANY = 24
+"""Number of bars from which a single panel is as wide as a page."""
+MARKS: Mapping[tuple[Rule, bool], tuple[str, str, str]] = {
+    (Rule.NUMBER, False): ("D", "#000000", "printed"),
+    (Rule.NUMBER, True): ("D", "#ffffff", "printed change of our baseline"),
+    (Rule.AT_MOST, False): ("v", "#000000", "printed: at most"),
+    (Rule.AT_MOST, True): ("v", "#ffffff", "printed: at most this change of our baseline"),
+    (Rule.AT_LEAST, False): ("^", "#000000", "printed: at least"),
+    (Rule.AT_LEAST, True): ("^", "#ffffff", "printed: at least this change of our baseline"),
+}
+"""Rule, and whether the value is a change of an absolute figure -> marker, its color, and its label."""
 
 Jobs = Callable[[Point], pd.DataFrame | None]
 """Function that returns the jobs of the cell of a point, or None if they were not kept."""
 
 
+class Mark(NamedTuple):
+    """A printed value on a bar."""
+
+    figure: str
+    bar: int
+    """Index of the bar in the table of means."""
+    value: float
+    kind: tuple[Rule, bool]
+    element: str
+
+
 def draw(file: ExperimentFile, table: pd.DataFrame, jobs: Jobs, folder: Path) -> tuple[list[Path], list[str]]:
-    """Draw the plots of an experiment as PNG and PDF files.
+    """Draw the plots of an experiment as PNG and SVG files, each with a CSV file of what is drawn.
 
     Args:
         file: the experiment.
@@ -80,16 +91,12 @@ def draw(file: ExperimentFile, table: pd.DataFrame, jobs: Jobs, folder: Path) ->
             title = plot.title or (file.name if workload is None else f"{file.name}, {workload}")
             here = rows if workload is None else rows[rows["workload"] == workload]
             with mpl.rc_context(STYLE):
-                figure = _drawn(file, plot, here, jobs, workload, title)
+                drawn = _drawn(file, plot, here, jobs, workload, title)
             stem = name if workload is None or len(file.experiment.workloads) == 1 else f"{name}-{workload}"
-            if figure is None:
+            if drawn is None:
                 left_out.append(f"plot {stem}: its points were not computed")
                 continue
-            folder.mkdir(parents=True, exist_ok=True)
-            for suffix in ("png", "pdf"):
-                with replacing(folder / f"{stem}.{suffix}") as stream, mpl.rc_context(STYLE):
-                    figure.savefig(stream, format=suffix, dpi=150)
-            written.append(folder / f"{stem}.png")
+            written.append(save(*drawn, folder, stem))
     return written, left_out
 
 
@@ -102,9 +109,14 @@ def _pages(file: ExperimentFile, plot: Plot) -> list[str | None]:
 
 def _drawn(
     file: ExperimentFile, plot: Plot, rows: pd.DataFrame, jobs: Jobs, workload: str | None, title: str
-) -> Figure | None:
+) -> tuple[Figure, pd.DataFrame] | None:
+    """Return the picture and what it shows, or None if no point was computed."""
     if not plot.of_jobs:
-        return _bars(plot, rows, title)
+        return bars(plot, rows, title, file.experiment.published)
+    if plot.kind in OF_WORKLOADS:
+        points = [point for point in file.experiment.points() if point.fits({**plot.at, "workload": workload})]
+        table = next((table for point in points if (table := jobs(point)) is not None), None)
+        return None if table is None else OF_WORKLOADS[plot.kind](file.experiment, plot, table, title)
     found = []
     for where in (plot.at, plot.relative_to or {}):
         points = [point for point in file.experiment.points() if point.fits({**where, "workload": workload})]
@@ -113,15 +125,28 @@ def _drawn(
             return None
         found.append(pd.concat(tables, ignore_index=True).assign(weight=1.0 / len(tables)))  # averages jobs over seeds
     names = [_named(where) for where in (plot.at, plot.relative_to or {})]
-    return (_heat_maps if plot.kind == "heatmap" else _daily)(plot, found[0], found[1], names, title)
+    return (heat_maps if plot.kind == "heatmap" else daily)(plot, found[0], found[1], names, title)
 
 
 def _named(where: Mapping[str, Any]) -> str:
     return ", ".join(str(value) if key == "policy" else f"{key} {value}" for key, value in where.items())
 
 
-def _bars(plot: Plot, rows: pd.DataFrame, title: str) -> Figure | None:
-    """Draw a panel per figure: groups (shares or workloads) on the x axis, a bar per policy and varying setting."""
+def bars(
+    plot: Plot, rows: pd.DataFrame, title: str, claims: Iterable[Claim] = ()
+) -> tuple[Figure, pd.DataFrame] | None:
+    """Draw a panel per figure: groups (shares or workloads) on the x axis, a bar per policy and varying setting.
+
+    Args:
+        plot: the plot.
+        rows: the rows of its window.
+        title: title of the picture.
+        claims: printed figures. Each is a mark on the bars that it describes.
+
+    Returns:
+        The picture, and a row per bar and mark; None if no point was computed.
+    """
+    absolute = means(rows) if len(rows) else rows
     if plot.relative_to is not None:
         rows = _normalized(rows, plot.figures, plot.relative_to)
     rows = chosen(rows, plot.at)
@@ -135,33 +160,95 @@ def _bars(plot: Plot, rows: pd.DataFrame, title: str) -> Figure | None:
     varying = [key for key in GROUP if key != x and (key == "policy" or averaged[key].nunique() > 1)]
     series = list(averaged[varying].drop_duplicates().itertuples(index=False, name=None))
     groups = list(dict.fromkeys(averaged[x]))
-    figure, panels = _panels(len(plot.figures), title, legend=True)
+    marks = [mark for claim in claims for mark in _marks(claim, plot, averaged, absolute)]
+    wide = len(plot.figures) == 1 and len(averaged) > MANY
+    figure, axes_of = panels(len(plot.figures), title, height=2.6 if wide else 2.0, wide=wide)
     width = 0.84 / len(series)
     boxes: dict[str, list[str]] = {}
-    for axes, name in zip(panels, plot.figures, strict=True):
+    data: list[list[Any]] = []
+    for axes, name in zip(axes_of, plot.figures, strict=True):
         scale = 100.0 if name in PERCENT and plot.relative_to is None else 1.0
+        place: dict[Any, tuple[float, str, Any]] = {}
         for index, values in enumerate(series):
-            mine = averaged[(averaged[varying] == pd.Series(values, varying)).all(axis=1)].set_index(x)
-            at = np.array([groups.index(group) for group in mine.index]) + (index - (len(series) - 1) / 2) * width
+            mine = averaged[(averaged[varying] == pd.Series(values, varying)).all(axis=1)]
             label = ", ".join(map(str, values))
-            axes.bar(at, mine[name] * scale, width * 0.94, color=COLORS[index % len(COLORS)], label=label)
+            at = np.array([groups.index(group) for group in mine[x]]) + (index - (len(series) - 1) / 2) * width
+            color, hatch = COLORS[index % len(COLORS)], HATCHES[index // len(COLORS) % len(HATCHES)]
+            axes.bar(at, mine[name] * scale, width * 0.94, color=color, hatch=hatch, edgecolor="#ffffff", label=label)
+            quartiles = np.full((2, len(mine)), np.nan)
             if plot.relative_to is None:
                 of_all = rows[(rows[varying] == pd.Series(values, varying)).all(axis=1)]
-                quartiles, what = _quartiles(plot, of_all.groupby(x, sort=False)[name], mine, name)
+                by_seed = of_all.groupby(x, sort=False)[name]
+                quartiles, what = _quartiles(plot, by_seed, mine.set_index(x), name)
                 if _draw_boxes(axes, at, quartiles * scale, width) and name not in boxes.setdefault(what, []):
                     boxes[what].append(name)
-        _label(axes, name, x, groups, plot)
-    handles, labels = panels[0].get_legend_handles_labels()
+            drawn = zip(mine.index, at, mine[x], mine[name] * scale, *(quartiles * scale), strict=True)
+            for bar, where, group, height, low, high in drawn:
+                place[bar] = where, label, group
+                data.append([name, "bar", group, label, height, low, high, ""])
+        for mark in (mark for mark in marks if mark.figure == name):
+            where, label, group = place[mark.bar]
+            shape, color, text = MARKS[mark.kind]
+            axes.plot(
+                where, mark.value * scale, shape, color=color, label=text, markersize=3.5, markeredgecolor="#000000",
+                markeredgewidth=0.6, zorder=4,
+            )  # fmt: skip
+            data.append([name, text, group, label, mark.value * scale, np.nan, np.nan, mark.element])
+        _label(axes, name, x, groups, plot, figure.get_figwidth() / (1 if len(plot.figures) == 1 else 2))
+    _draw_legend(figure, axes_of, _legend(boxes, len(plot.figures)) if boxes else "")
+    return figure, pd.DataFrame(data, columns=["figure", "what", x, "series", "value", "p25", "p75", "element"])
+
+
+def _marks(claim: Claim, plot: Plot, averaged: pd.DataFrame, absolute: pd.DataFrame) -> Iterator[Mark]:
+    """Yield the marks of a printed value.
+
+    A claim about the least or the greatest of several points is a mark on that bar only. In a plot of absolute figures,
+    a printed change is a mark at the changed baseline of ours.
+
+    Args:
+        claim: the claim.
+        plot: the plot.
+        averaged: a row per bar, normalized if the plot is.
+        absolute: a row per point, not normalized.
+    """
+    if claim.value is None or claim.figure not in plot.figures or claim.rule is Rule.SIGN:
+        return
+    if claim.window not in (None, averaged["window"].iloc[0]) or not set(claim.at) <= set(averaged):
+        return
+    if plot.relative_to is not None and claim.relative_to != plot.relative_to:
+        return
+    mine = chosen(averaged, claim.at).dropna(subset=claim.figure)
+    if not len(mine):
+        return
+    if claim.take != "mean":
+        figures = mine[claim.figure]
+        mine = mine.loc[[figures.idxmin() if claim.take == "least" else figures.idxmax()]]
+    for bar, point in zip(mine.index, mine.to_dict("records"), strict=True):
+        value = claim.value
+        if claim.relative_to is not None:
+            value += 1.0
+            if plot.relative_to is None:
+                keys = [key for key in GROUP if key not in claim.relative_to]
+                base = chosen(absolute, claim.relative_to).dropna(subset=claim.figure)
+                value *= reference(base, point, keys, claim.figure)
+        kind = (claim.rule, claim.is_change and plot.relative_to is None)
+        if np.isfinite(value):
+            yield Mark(claim.figure, bar, value, kind, claim.element)
+
+
+def _draw_legend(figure: Figure, axes_of: list[Axes], about: str) -> None:
+    """Draw the legend of all panels below them, each label once, with the title `about`."""
+    found = [pair for axes in axes_of for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
+    handles = {label: handle for handle, label in sorted(found, key=lambda pair: isinstance(pair[0], Line2D))}
+    width = figure.get_figwidth()
     figure.legend(
-        handles,
-        labels,
+        list(handles.values()),
+        list(handles),
         loc="outside lower center",
-        ncols=min(len(labels), 6),
+        ncols=columns_of(list(handles), width),
         frameon=False,
-        title=_legend(boxes, len(plot.figures)) if boxes else None,
-        title_fontsize=8,
+        title=wrapped(about, width) or None,
     )
-    return figure
 
 
 def _normalized(rows: pd.DataFrame, figures: list[str], relative_to: Mapping[str, Any]) -> pd.DataFrame:
@@ -211,112 +298,24 @@ def _legend(boxes: Mapping[str, list[str]], figures: int) -> str:
     """Return the legend title that explains bars and boxes, with figure names if the boxes differ."""
     parts = []
     for over, names in boxes.items():
-        of = "" if len(names) == figures else f" ({' and '.join(all_metrics()[name].label for name in names)})"
+        of = "" if len(names) == figures else f" ({' / '.join(all_metrics()[name].label for name in names)})"
         parts.append(f"quartiles over {over}{of}")
     return "bar: mean over seeds; box: " + "; ".join(parts)
 
 
-def _label(axes: Axes, name: str, x: str, groups: list[Any], plot: Plot) -> None:
+def _label(axes: Axes, name: str, x: str, groups: list[Any], plot: Plot, width: float) -> None:
+    """Label the axes of a panel that is `width` inches wide."""
     metric = all_metrics()[name]
     if plot.relative_to is not None:
         axes.axhline(1.0, color="#222222", linewidth=0.8, linestyle="--")
-        axes.set_ylabel(f"{metric.label}\n/ {_named(plot.relative_to)}")
+        axes.set_ylabel("\n".join(wrapped(text, 1.6) for text in (metric.label, f"/ {_named(plot.relative_to)}")))
     else:
-        axes.set_ylabel(f"{metric.label} (%)" if name in PERCENT else metric.title)
+        axes.set_ylabel(wrapped(f"{metric.label} (%)" if name in PERCENT else metric.title, 1.6))
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
     axes.set_xlim(-0.5, len(groups) - 0.5)
     ticks = [f"{100 * group:g}" if x == "share" else str(group) for group in groups]
-    axes.set_xticks(range(len(groups)), ticks)
+    crowded = sum(len(tick) + 2 for tick in ticks) > characters(width - 0.6)
+    axes.set_xticks(range(len(groups)), ticks, rotation=30 if crowded else 0, ha="right" if crowded else "center")
     axes.set_xlabel("malleable jobs (%)" if x == "share" else "workload")
     axes.grid(axis="y", linewidth=0.4, color="#cccccc")
-
-
-def _heat_maps(plot: Plot, ours: pd.DataFrame, base: pd.DataFrame, names: list[str], title: str) -> Figure:
-    """Draw a panel per figure: baseline mean / our mean by requested nodes and run time; above 1, ours is better."""
-    figure, panels = _panels(len(plot.figures), title, wide=True)
-    for axes, name in zip(panels, plot.figures, strict=True):
-        (mean, count), (mean_base, _) = (_by_category(table, name) for table in (ours, base))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(mean > 0, mean_base / mean, np.where(mean_base > 0, np.inf, np.nan))
-        shades = np.log2(np.clip(ratio, 1 / 8, 8))
-        highest = int(np.flatnonzero(count.any(axis=1)).max(initial=0)) + 1
-        norm = TwoSlopeNorm(0.0, -3.0, 3.0)
-        image = axes.imshow(shades[:highest], origin="lower", aspect="auto", cmap="PuOr", norm=norm)
-        for (row, column), value in np.ndenumerate(ratio[:highest]):
-            if count[row, column] and not np.isnan(value):
-                text = f"{value:.2f}" if value < 100 else f"{value:.0f}" if np.isfinite(value) else "∞"
-                color = "white" if abs(shades[row, column]) > 2 else "black"
-                jobs = count[row, column]  # averaged over seeds
-                text += f"\n({jobs:,.0f})" if jobs >= 1 else f"\n({jobs:.1f})"
-                axes.text(column, row, text, ha="center", va="center", size=6, color=color)
-        ranges = [f"{low + 1}-{high}" if high > low + 1 else f"{high}" for low, high in pairwise((0, *NODES))]
-        axes.set_yticks(range(highest), [*ranges, f">{NODES[-1]}"][:highest])
-        longest = int(np.flatnonzero(count.any(axis=0)).max(initial=0)) + 1  # further categories have no jobs
-        times = [*(f"≤{end}" for end in RUN_TIMES), f">{list(RUN_TIMES)[-1]}"]
-        axes.set_xticks(range(longest), times[:longest])
-        axes.set_xlim(-0.5, longest - 0.5)
-        axes.set_ylabel("requested nodes")
-        axes.set_xlabel("run time on the requested nodes")
-        axes.set_title(f"{OF_JOBS[name]}: {names[1]} / {names[0]} (jobs)", fontsize=9)
-        bar = figure.colorbar(image, ax=axes, ticks=range(-3, 4))
-        bar.ax.set_yticklabels(["≤⅛", "¼", "½", "1", "2", "4", "≥8"])
-    return figure
-
-
-def _by_category(jobs: pd.DataFrame, name: str) -> tuple[Any, Any]:
-    """Return means of a figure (NaN without jobs) and numbers of jobs, each of shape (sizes, run times)."""
-    row = np.searchsorted(NODES, jobs["nodes"].to_numpy())
-    column = np.searchsorted(list(RUN_TIMES.values()), jobs["run_time"].to_numpy())
-    values, weight = (jobs[column].to_numpy(dtype=np.float64) for column in (name, "weight"))
-    known = ~np.isnan(values)
-    total, count = np.zeros((2, len(NODES) + 1, len(RUN_TIMES) + 1))
-    np.add.at(total, (row[known], column[known]), (weight * values)[known])
-    np.add.at(count, (row[known], column[known]), weight[known])
-    with np.errstate(invalid="ignore"):
-        return total / count, count
-
-
-def _daily(plot: Plot, ours: pd.DataFrame, base: pd.DataFrame, names: list[str], title: str) -> Figure:
-    """Draw a panel per figure: its mean by day of submission, and bars of jobs started below their requested size."""
-    figure, panels = _panels(len(plot.figures), title, wide=True)
-    days = int(max(table["submit"].max() for table in (ours, base)) // DAY) + 1
-    for axes, name in zip(panels, plot.figures, strict=True):
-        started = ours[ours["started_smaller"]]
-        columns = np.bincount((started["submit"] // DAY).astype(int), started["weight"], minlength=days)
-        axes.bar(
-            range(days), columns, 1.0, color="#cccccc", label=f"jobs started on fewer cores than requested ({names[0]})"
-        )
-        axes.set_ylabel("jobs started on fewer cores")
-        axes.set_xlabel("day of submission")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        lines = axes.twinx()
-        lines.spines["right"].set_visible(True)
-        for table, label, color in ((base, names[1], COLORS[1]), (ours, names[0], COLORS[0])):
-            mean = table.groupby((table["submit"] // DAY).astype(int))[name].mean().reindex(range(days))
-            lines.plot(range(days), mean, color=color, linewidth=1.2, marker="." if days < 40 else None, label=label)
-        lines.set_ylabel(f"mean {OF_JOBS[name]}" + ("" if name == "slowdown_ref" else " (s)"))
-        lines.set_ylim(bottom=0)
-        drawn = [axes.get_legend_handles_labels(), lines.get_legend_handles_labels()]
-        axes.legend(
-            [handle for handles, _ in drawn for handle in handles],
-            [label for _, labels in drawn for label in labels],
-            loc="lower center",
-            bbox_to_anchor=(0.5, 1.0),
-            ncols=3,
-            frameon=False,
-        )
-    return figure
-
-
-def _panels(count: int, title: str, *, legend: bool = False, wide: bool = False) -> tuple[Figure, list[Axes]]:
-    """Return a figure of `count` panels, in one column if `wide`, otherwise in two."""
-    columns = 1 if wide or count == 1 else 2
-    rows = -(-count // columns)
-    size = (8.6, 4.2 * rows + 0.5) if columns == 1 else (11.0, 2.9 * rows + 0.7)
-    figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes in grid[count:]:
-        axes.remove()
-    figure.suptitle(title, fontsize=10)
-    return figure, list(grid[:count])

@@ -12,8 +12,7 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from tracebed.files import replacing
-from tracebed.validation.experiments.views.plots import COLORS, STYLE
+from tracebed.validation.experiments.views.pictures import COLORS, PAGE, STYLE, columns_of, save, wrapped
 from tracebed.validation.experiments.views.sensitivity import INSIDE, NOT_SIGNIFICANT, OUTSIDE, UNKNOWN
 from tracebed.validation.metrics import all_metrics
 
@@ -23,7 +22,7 @@ BAND = "#ccbb4455"
 
 
 def draw(table: pd.DataFrame, printed: Mapping[str, Sequence[float]], title: str, folder: Path) -> list[Path]:
-    """Draw a tornado plot per figure as PNG and PDF, and return the PNG files.
+    """Draw a tornado plot per figure as PNG and SVG with the data as CSV, and return the PNG files.
 
     Args:
         table: the table of `sensitivity.measure`.
@@ -38,11 +37,7 @@ def draw(table: pd.DataFrame, printed: Mapping[str, Sequence[float]], title: str
             continue
         with mpl.rc_context(STYLE):
             figure = tornado(rows, values, title)
-            folder.mkdir(parents=True, exist_ok=True)
-            for suffix in ("png", "pdf"):
-                with replacing(folder / f"sensitivity-{name}.{suffix}") as stream:
-                    figure.savefig(stream, format=suffix, dpi=150)
-        written.append(folder / f"sensitivity-{name}.png")
+        written.append(save(figure, rows, folder, f"sensitivity-{name}"))
     return written
 
 
@@ -58,7 +53,7 @@ def tornado(rows: pd.DataFrame, printed: Sequence[float], title: str) -> Figure:
     scale = 100.0 / abs(base) if base else 1.0
     change, low, high = (scale * rows[name].to_numpy(dtype=np.float64) for name in ("change", "low", "high"))
     band = [scale * (float(rows[end].iloc[0]) - base) for end in ("band_low", "band_high")]
-    figure = Figure(figsize=(8.6, 1.5 + 0.3 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(PAGE, 1.3 + 0.22 * len(rows)), layout="constrained")
     axes = figure.subplots()
     axes.axvspan(*band, color=BAND, linewidth=0)
     axes.axvline(0.0, color="#222222", linewidth=0.8)
@@ -79,6 +74,7 @@ def tornado(rows: pd.DataFrame, printed: Sequence[float], title: str) -> Figure:
         line = axes.axvline(scale * (value - base), color=COLORS[1], linewidth=1.2, linestyle="--")
         line.set_label(f"printed: {value:,.4g}")
         handles.append(line)
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
-    figure.suptitle(title, fontsize=10)
+    ncols = columns_of([str(handle.get_label()) for handle in handles], PAGE)
+    figure.legend(handles=handles, loc="outside lower center", ncols=ncols, frameon=False)
+    figure.suptitle(wrapped(title, PAGE))
     return figure

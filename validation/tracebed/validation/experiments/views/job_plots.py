@@ -1,0 +1,121 @@
+"""Plots of the jobs of two cells: heat maps of ratios by requested nodes and run time, and lines by day.
+
+They follow figures 4 to 7 of the SD-Policy paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from tracebed.validation.experiments.parts import Plot
+from tracebed.validation.experiments.views.pictures import COLORS, FONT, PAGE, columns_of, panels, wrapped
+
+DAY = 86_400.0
+NODES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+"""Upper bounds of the categories of requested nodes. The last category has no upper bound."""
+RUN_TIMES: Mapping[str, float] = {
+    "1 min": 60.0,
+    "10 min": 600.0,
+    "30 min": 1800.0,
+    "1 h": 3600.0,
+    "4 h": 14_400.0,
+    "12 h": 43_200.0,
+    "1 d": DAY,
+}
+"""Upper bounds of the categories of run time, s. The last category has no upper bound."""
+OF_JOBS = {"slowdown_ref": "slowdown", "wait": "wait", "run": "run time", "response": "response"}
+
+
+def heat_maps(
+    plot: Plot, ours: pd.DataFrame, base: pd.DataFrame, names: list[str], title: str
+) -> tuple[Figure, pd.DataFrame]:
+    """Draw a panel per figure: baseline mean / our mean by requested nodes and run time; above 1, ours is better."""
+    figure, axes_of = panels(len(plot.figures), title, height=3.4, wide=True)
+    data = []
+    sizes = [f"{low + 1}-{high}" if high > low + 1 else f"{high}" for low, high in pairwise((0, *NODES))]
+    sizes.append(f">{NODES[-1]}")
+    times = [*(f"≤{end}" for end in RUN_TIMES), f">{list(RUN_TIMES)[-1]}"]
+    for axes, name in zip(axes_of, plot.figures, strict=True):
+        (mean, count), (mean_base, _) = (_by_category(table, name) for table in (ours, base))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(mean > 0, mean_base / mean, np.where(mean_base > 0, np.inf, np.nan))
+        shades = np.log2(np.clip(ratio, 1 / 8, 8))
+        highest = int(np.flatnonzero(count.any(axis=1)).max(initial=0)) + 1
+        norm = TwoSlopeNorm(0.0, -3.0, 3.0)
+        image = axes.imshow(shades[:highest], origin="lower", aspect="auto", cmap="PuOr", norm=norm)
+        for (row, column), value in np.ndenumerate(ratio[:highest]):
+            jobs = count[row, column]  # averaged over seeds
+            if jobs and not np.isnan(value):
+                text = f"{value:.2f}" if value < 100 else f"{value:.0f}" if np.isfinite(value) else "∞"
+                color = "white" if abs(shades[row, column]) > 2 else "black"
+                text += f" ({jobs:,.0f})" if jobs >= 1 else f" ({jobs:.1f})"
+                axes.text(column, row, text, ha="center", va="center", size=FONT - 1, color=color)
+                data.append([name, sizes[row], times[column], value, jobs])
+        axes.set_yticks(range(highest), sizes[:highest])
+        longest = int(np.flatnonzero(count.any(axis=0)).max(initial=0)) + 1  # further categories have no jobs
+        axes.set_xticks(range(longest), times[:longest])
+        axes.set_xlim(-0.5, longest - 0.5)
+        axes.set_ylabel("requested nodes")
+        axes.set_xlabel("run time on the requested nodes")
+        axes.set_title(wrapped(f"{OF_JOBS[name]}: {names[1]} / {names[0]} (jobs)", PAGE))
+        bar = figure.colorbar(image, ax=axes, ticks=range(-3, 4))
+        bar.ax.set_yticklabels(["≤⅛", "¼", "½", "1", "2", "4", "≥8"])
+    return figure, pd.DataFrame(data, columns=["figure", "nodes", "run_time", "ratio", "jobs"])
+
+
+def _by_category(jobs: pd.DataFrame, name: str) -> tuple[Any, Any]:
+    """Return means of a figure (NaN without jobs) and numbers of jobs, each of shape (sizes, run times)."""
+    row = np.searchsorted(NODES, jobs["nodes"].to_numpy())
+    column = np.searchsorted(list(RUN_TIMES.values()), jobs["run_time"].to_numpy())
+    values, weight = (jobs[column].to_numpy(dtype=np.float64) for column in (name, "weight"))
+    known = ~np.isnan(values)
+    total, count = np.zeros((2, len(NODES) + 1, len(RUN_TIMES) + 1))
+    np.add.at(total, (row[known], column[known]), (weight * values)[known])
+    np.add.at(count, (row[known], column[known]), weight[known])
+    with np.errstate(invalid="ignore"):
+        return total / count, count
+
+
+def daily(
+    plot: Plot, ours: pd.DataFrame, base: pd.DataFrame, names: list[str], title: str
+) -> tuple[Figure, pd.DataFrame]:
+    """Draw a panel per figure: its mean by day of submission, and bars of jobs started below their requested size."""
+    figure, axes_of = panels(len(plot.figures), title, height=2.4, wide=True)
+    days = int(max(table["submit"].max() for table in (ours, base)) // DAY) + 1
+    started = ours[ours["started_smaller"]]
+    columns = np.bincount((started["submit"] // DAY).astype(int), started["weight"], minlength=days)
+    data = [["jobs started smaller", names[0], day, value] for day, value in enumerate(columns)]
+    for axes, name in zip(axes_of, plot.figures, strict=True):
+        label = f"jobs started on fewer cores than requested ({names[0]})"
+        axes.bar(range(days), columns, 1.0, color="#cccccc", label=label)
+        axes.set_ylabel("jobs started on fewer cores")
+        axes.set_xlabel("day of submission")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        lines = axes.twinx()
+        lines.spines["right"].set_visible(True)
+        for table, label, color, dashes in ((base, names[1], COLORS[1], "--"), (ours, names[0], COLORS[0], "-")):
+            mean = table.groupby((table["submit"] // DAY).astype(int))[name].mean().reindex(range(days))
+            marker = "." if days < 40 else None
+            lines.plot(range(days), mean, color=color, linestyle=dashes, linewidth=1.0, marker=marker, label=label)
+            data += [[name, label, day, value] for day, value in mean.items()]
+        lines.set_ylabel(f"mean {OF_JOBS[name]}" + ("" if name == "slowdown_ref" else " (s)"))
+        lines.set_ylim(bottom=0)
+        drawn = [axes.get_legend_handles_labels(), lines.get_legend_handles_labels()]
+        labels = [label for _, texts in drawn for label in texts]
+        axes.legend(
+            [handle for handles, _ in drawn for handle in handles],
+            labels,
+            loc="lower center",
+            bbox_to_anchor=(0.5, 1.0),
+            ncols=columns_of(labels, PAGE),
+            frameon=False,
+        )
+    return figure, pd.DataFrame(data, columns=["figure", "series", "day", "value"])
