@@ -39,7 +39,13 @@ def case(seed: int) -> tuple[Programs, Machine, AllocationPlan]:
         return (
             programs,
             machine,
-            AllocationPlan(start, cancel, leak=rng.choice(list(LeakVariant)), waits=rng.random() < 0.5),
+            AllocationPlan(
+                start,
+                cancel,
+                leak=rng.choice(list(LeakVariant)),
+                waits=rng.random() < 0.5,
+                joins_release=rng.random() < 0.5,
+            ),
         )
     nodes = np.concatenate([np.array(rng.sample(range(len(grid)), count), dtype=np.int64) for count in sizes])
     return programs, machine, AllocationPlan(start, cancel, nodes)
@@ -51,7 +57,8 @@ def large_case(seed: int) -> tuple[Programs, Machine, AllocationPlan]:
     study = tb.generate("deadline-very-heavy", jobs=30, seed=seed)
     machine = Machine(Grid((8, 16), torus=rng.random() < 0.5), 2)
     programs = programs_of(study, machine, communication=rng.choice(COMMUNICATIONS), seed=seed)
-    return programs, machine, leaking(study, rng.choice(list(LeakVariant)), waits=rng.random() < 0.5)
+    leak, waits, joins_release = rng.choice(list(LeakVariant)), rng.random() < 0.5, rng.random() < 0.5
+    return programs, machine, leaking(study, leak, waits=waits, joins_release=joins_release)
 
 
 def drawn_programs(rng: random.Random, sizes: list[int], machine: Machine) -> Programs:

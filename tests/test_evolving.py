@@ -389,6 +389,25 @@ def test_a_node_is_released_at_the_end_of_its_process() -> None:
     assert outcome.utilization(grid) == pytest.approx(20.0 / (12.0 * 4))
 
 
+def test_a_core_may_be_kept_until_the_join() -> None:
+    """The child ends at 2 and is joined at 5. A job that starts at 3 gets its core at 3, or at 5."""
+    grid = Machine(Grid((1, 2)))
+    builder = Builder("asynchronous")
+    builder.begin(2)
+    root = builder.create([0])
+    child = builder.fork(root, [1])
+    builder.compute(np.concatenate([root, child]), np.array([5.0, 2.0]))
+    builder.join(root, child)
+    builder.compute(root, np.array([1.0]))
+    builder.begin(1)
+    builder.compute(builder.create([0]), np.array([4.0]))
+    plan = replace(at(0.0, 3.0), waits=True)
+    released = both(builder.build(), grid, plan)
+    assert (released.start.tolist(), released.held.tolist()) == ([0.0, 3.0], [8.0, 4.0])
+    kept = both(builder.build(), grid, replace(plan, joins_release=True))
+    assert (kept.start.tolist(), kept.held.tolist()) == ([0.0, 5.0], [11.0, 4.0])
+
+
 def test_without_a_free_neighbour_contiguous_shares_and_noncontiguous_jumps() -> None:
     """The row 0 1 2 3: job 1 on 0, job 2 on 1 and job 3 on 2 surround; the fork of job 1 goes to 3, or shares 0."""
     grid = Machine(Grid((1, 4)))
@@ -419,7 +438,7 @@ def test_cores_of_a_node_are_taken_before_its_neighbours() -> None:
 @given(st.integers(0, 10**6))
 def test_cores_are_never_given_twice_and_all_are_given_back(seed: int) -> None:
     programs, machine, plan = evolving_cases.case(seed)
-    plan = AllocationPlan(plan.start, plan.cancel, leak=plan.leak or LeakVariant.NONCONTIGUOUS)
+    plan = replace(plan, nodes=None, leak=plan.leak or LeakVariant.NONCONTIGUOUS)
     simulation = reference.ReferenceSimulation(programs, machine, plan)
     place = simulation.place
 

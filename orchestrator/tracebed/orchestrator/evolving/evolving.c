@@ -100,7 +100,7 @@ static void prepare(struct machine *m) {
         for (int64_t i = in->processes[job]; i < in->processes[job + 1]; i++)
             m->process[i - m->first_process] = (struct process){
                 .core_since = NAN, .step = in->steps[i], .last = in->steps[i + 1], .job = (int32_t)job,
-                .node = -1, .joined_by = -1, .activity = -1};
+                .node = -1, .joined_by = -1, .activity = -1, .is_first = in->parent[i] < 0};
 }
 
 static void free_machine(struct machine *m) {

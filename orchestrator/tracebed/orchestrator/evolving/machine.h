@@ -20,7 +20,7 @@ enum { SENT = 1, AWAITED = 2, TRAVELS = 4, ARRIVED = 8 };
 
 /* The fields of `Setup` in compiled.py, in the same order; each has 8 bytes. */
 struct setup {
-    int64_t jobs, dimensions, side0, side1, side2, torus, cores, synchronous, leak, waits, alone, starts, cancels;
+    int64_t jobs, dimensions, side0, side1, side2, torus, cores, synchronous, leak, waits, joins_release, alone, starts, cancels;
     double bandwidth, latency;
     const int64_t *processes, *messages, *steps, *parent, *home, *kind, *argument, *sender, *receiver;
     const double *amount, *size;
@@ -43,7 +43,7 @@ struct process {
     double core_since;
     int64_t step, last;
     int32_t job, node, joined_by, activity;
-    int32_t ended;
+    int32_t ended, is_first;
 };
 
 struct on_link { int32_t activity, hop; };

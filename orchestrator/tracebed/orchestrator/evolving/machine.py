@@ -84,6 +84,8 @@ class AllocationPlan:
     waits: bool = False
     """With `leak`: a job that finds no idle core at its start waits for one until its cancellation, in the order of the
     starts. False: it is rejected, as in seed 004, figure 10."""
+    joins_release: bool = False
+    """With `leak`: a forked process keeps its core until it is joined, or its job ends. False: until it ends."""
 
     def check(self, programs: Programs, machine: Machine) -> None:
         """Raise InputError if the plan does not fit to the programs or the machine."""

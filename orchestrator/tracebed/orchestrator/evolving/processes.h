@@ -28,6 +28,7 @@ static int is_done(struct machine *m, int64_t number, int64_t step) {
         return 1;
     case JOIN:
         m->process[argument - m->first_process].joined_by = (int32_t)number;
+        if (m->process[argument - m->first_process].ended) release(m, &m->process[argument - m->first_process]);
         return m->process[argument - m->first_process].ended;
     }
     argument -= m->first_message;
@@ -38,12 +39,16 @@ static int is_done(struct machine *m, int64_t number, int64_t step) {
 }
 
 static void end_process(struct machine *m, struct process *process) {
+    int64_t first = m->in->processes[process->job] - m->first_process;
+    int64_t end = m->in->processes[process->job + 1] - m->first_process;
     process->ended = 1;
-    release(m, process);
+    if (process->joined_by >= 0 || process->is_first || !m->in->joins_release) release(m, process);
     if (process->joined_by >= 0) make_ready(m, process->joined_by);
     if (--m->alive[process->job - m->first_job]) return;
     m->in->ended[process->job] = m->now;
     m->in->completed[process->job] = 1;
+    if (m->in->joins_release)
+        for (int64_t number = first; number < end; number++) release(m, &m->process[number]);
 }
 
 static void advance(struct machine *m) {

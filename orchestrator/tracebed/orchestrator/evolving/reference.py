@@ -83,6 +83,8 @@ class SimulatedProcess:
     ended: bool = False
     joined_by: int = -1
     """The process that waits for the end of this process."""
+    is_first: bool = False
+    """Whether the process exists from the start of its job."""
 
 
 @dataclass
@@ -123,7 +125,7 @@ class ReferenceSimulation:
         self.jobs = range(count)
         self.synchronous = p.communication == "synchronous"
         self.processes = [
-            SimulatedProcess(job, int(p.steps[number]))
+            SimulatedProcess(job, int(p.steps[number]), is_first=bool(p.parent[number] < 0))
             for job in self.jobs
             for number in range(p.processes[job], p.processes[job + 1])
         ]
@@ -309,6 +311,8 @@ class ReferenceSimulation:
             return True
         if kind == StepKind.JOIN:
             self.processes[argument].joined_by = number
+            if self.processes[argument].ended:
+                self.release(self.processes[argument])
             return self.processes[argument].ended
         message = self.messages[argument]
         if message.arrived:
@@ -364,10 +368,13 @@ class ReferenceSimulation:
     def end_process(self, process: SimulatedProcess) -> None:
         """End a process, and its job if it is the last one."""
         process.ended = True
-        self.release(process)
+        if process.joined_by >= 0 or process.is_first or not self.plan.joins_release:
+            self.release(process)
         if process.joined_by >= 0:
             self.ready.append(process.joined_by)
         self.alive[process.job] -= 1
         if not self.alive[process.job]:
             self.end[process.job] = self.now
             self.completed[process.job] = True
+            for number in range(*self.programs.processes[process.job : process.job + 2]):
+                self.release(self.processes[number])

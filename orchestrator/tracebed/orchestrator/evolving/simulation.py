@@ -111,7 +111,9 @@ def simulate(programs: Programs, machine: Machine, plan: AllocationPlan) -> Prog
     return reference.ReferenceSimulation(programs, machine, plan).run()
 
 
-def leaking(workload: Workload, leak: LeakVariant, *, waits: bool = False) -> AllocationPlan:
+def leaking(
+    workload: Workload, leak: LeakVariant, *, waits: bool = False, joins_release: bool = False
+) -> AllocationPlan:
     """Return the plan of dynamic allocation: each job searches its first node at its earliest start.
 
     The start of a job without `earliest_start` is its submission. A job is cancelled at its deadline, if there is one.
@@ -120,9 +122,12 @@ def leaking(workload: Workload, leak: LeakVariant, *, waits: bool = False) -> Al
         workload: the jobs.
         leak: how a fork finds a node.
         waits: whether a job that finds no idle core waits for one until its deadline; else it is rejected.
+        joins_release: whether a forked process keeps its core until it is joined; else until it ends.
     """
     start = np.fmax(workload.floats("submit_time"), workload.floats("earliest_start"))
-    return AllocationPlan(start, _or_never(workload.floats("deadline")), leak=leak, waits=waits)
+    return AllocationPlan(
+        start, _or_never(workload.floats("deadline")), leak=leak, waits=waits, joins_release=joins_release
+    )
 
 
 def reserved(

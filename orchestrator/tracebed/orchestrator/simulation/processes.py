@@ -45,6 +45,8 @@ class Processes(BehaviourParameters):
     waits: bool = False
     """`leak`: whether a job without an idle core at its earliest start waits for one until its deadline; else it is
     rejected."""
+    release: Literal["end", "join"] = "end"
+    """`leak`: whether a forked process releases its core when it ends, or when its parent joins it."""
     cancel: Literal["taken", "reserved"] = "taken"
     """`deadline`: a job that lasts longer than reserved is cancelled when another job starts on one of its nodes, or
     at the end of its reservation."""
@@ -139,7 +141,10 @@ def carried_out(
     if run.info.policy == LEAK:
         contiguous = run.info.policy_parameters["contiguous"]
         plan = leaking(
-            workload, LeakVariant.CONTIGUOUS if contiguous else LeakVariant.NONCONTIGUOUS, waits=processes.waits
+            workload,
+            LeakVariant.CONTIGUOUS if contiguous else LeakVariant.NONCONTIGUOUS,
+            waits=processes.waits,
+            joins_release=processes.release == "join",
         )
     else:
         starts = run.jobs["start"].to_numpy(dtype=np.float64)
