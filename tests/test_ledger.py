@@ -25,18 +25,20 @@ from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.papers.base import PAPERS
 from tracebed.validation.experiments.papers.paper import Constant, Element, Paper, load_paper, names, paper_of
 from tracebed.validation.experiments.views.ledger import (
-    Counts,
     Ledger,
     Measured,
     Row,
-    distance_text,
     explained,
     of_findings,
+    rows_of,
+    rows_of_experiment,
+)
+from tracebed.validation.experiments.views.ledger_text import (
+    Counts,
+    distance_text,
     ours_text,
     printed_text,
     reason_text,
-    rows_of,
-    rows_of_experiment,
 )
 from tracebed.validation.experiments.views.page import page, stored
 
