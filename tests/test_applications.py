@@ -21,11 +21,13 @@ from tracebed.converters.applications import (
     Bounds,
     exact_counts,
     with_applications,
+    with_parallel_shares,
 )
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.models.cirne import cirne
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, Tolerated
+from tracebed.orchestrator.scheduling.jobs import Jobs
 
 
 def workload_of(nodes: list[int], run: list[float]) -> Workload:
@@ -149,3 +151,17 @@ def test_generate_names_the_applications_of_any_model(tmp_path: Path) -> None:
     result = CliRunner().invoke(tracebed, arguments)
     assert result.exit_code == 0, result.output
     assert read_workload(path).sha256 == with_applications(cirne(300, seed=5), seed=5).sha256
+
+
+def test_an_application_makes_of_half_of_the_cores_what_its_parallel_share_says() -> None:
+    """DROM and SD-Policy papers: STREAM is as fast on half of a node, a share of 0.9 gives 1 / 1.9."""
+    table = pd.DataFrame({"job_id": ["1", "2", "3"], "submit_time": 0.0, "run_time": 100.0, "nodes": [1, 8, 4]})
+    table = table.assign(kind="malleable", nodes_min=1, nodes_max=8, application=["nest", "stream", "pils"])
+    adapted = with_parallel_shares(Workload(table), {"nest": 0.9, "stream": 0.0})
+    jobs = Jobs.of(adapted)
+    rates = [jobs.rate(job, jobs.nodes[job], 0.5) for job in range(3)]
+    assert rates == pytest.approx([1 / 1.9, 1.0, 0.5])
+    assert [jobs.rate(job, jobs.nodes[job]) for job in range(3)] == [1.0, 1.0, 1.0]
+    assert adapted.provenance.steps[-1].counts == {"jobs": 2}
+    with pytest.raises(InputError, match=r"the share of nest is 1\.5"):
+        with_parallel_shares(adapted, {"nest": 1.5})

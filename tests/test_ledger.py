@@ -30,6 +30,7 @@ from tracebed.validation.experiments.views.ledger import (
     Measured,
     Row,
     distance_text,
+    explained,
     of_findings,
     ours_text,
     printed_text,
@@ -39,6 +40,9 @@ from tracebed.validation.experiments.views.ledger import (
 )
 from tracebed.validation.experiments.views.page import page, stored
 
+ROOT = Path(__file__).parents[1]
+LEDGERS = ROOT / "docs" / "explanation" / "papers" / "ledgers"
+"""The ledgers of the last whole runs."""
 FIGURES = st.floats(-1e9, 1e9, allow_nan=False)
 
 
@@ -338,6 +342,36 @@ def test_a_page_merges_the_studies_of_a_paper(tmp_path: Path) -> None:
     assert "| figure 1 | a \\| b |  |  | a diagram |" in text
     assert "| depth 50 | table 1 |" in text and "not explained" in text
     assert text.count("as printed") == 1
+
+
+def test_a_reason_may_be_written_after_the_run_and_a_rule_may_not() -> None:
+    """The page has the present words of a claim. A claim with another rule is another claim."""
+    ran = a_ledger(row(element="table 1", at="policy easy", matches=False))
+    now = claim(element="table 1", at={"policy": "easy"}, reason="known", experiment="sd-assumptions", claim="one")
+    (found,) = explained(ran, [now]).rows
+    assert (found.reason, found.experiment, found.claim) == ("known", "sd-assumptions", "one")
+    assert (found.matches, found.ours) == (False, [1.0])
+    assert explained(ran, [now.model_copy(update={"rule": Rule.AT_MOST})]) == ran
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in LEDGERS.glob("*.json")))
+def test_a_stored_ledger_is_of_a_whole_run_with_the_present_rules(name: str) -> None:
+    ledger = Ledger.load(LEDGERS / f"{name}.json")
+    assert (ledger.study, ledger.whole) == (name, True)
+    claims = load_paper(ledger.paper).claims_of(name)
+    present = {row.key for row in rows_of(claims, Measured.of([], ()))}
+    assert {row.key for row in ledger.rows} == present, "the claims have changed: run the study again"
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_page_of_a_paper_is_made_from_the_stored_ledgers(name: str) -> None:
+    done = CliRunner().invoke(tracebed, ["experiment", name, "--ledger", "-o", str(LEDGERS)])
+    path = LEDGERS.parent / f"{name}.md"
+    if path.exists():
+        hint = f"tracebed experiment {name} --ledger -o {LEDGERS.relative_to(ROOT)} > {path.relative_to(ROOT)}"
+        assert done.stdout == path.read_text(encoding="utf-8"), hint
+    else:
+        assert isinstance(done.exception, InputError), f"the page {path.name} is missing"
 
 
 def _folder(path: Path) -> Path:

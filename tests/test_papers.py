@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +19,7 @@ from tracebed.cli import tracebed
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.gain_slope import Sizes, gain_slopes, sizes_by_gain_slope
 from tracebed.converters.models import deadlines, downey97, registry
-from tracebed.converters.models.cirne import cirne
+from tracebed.converters.models.cirne import CirneParameters, cirne
 from tracebed.converters.models.feitelson96 import Feitelson96Parameters, feitelson96
 from tracebed.converters.models.papers import HPG_ALIGNER, SD, deadline, dmr, sd, sd_5
 from tracebed.converters.speedup import speedup_function
@@ -149,6 +150,15 @@ def test_sd_1_is_cirne_with_arrivals_by_nodes_or_cores_and_sizes_in_nodes(
     if arrivals == "nodes":
         assert registry.draw("sd-1", seed=4).table.equals(workload.table)
         assert np.ptp(workload.floats("submit_time")) > 5.9 * 86_400
+
+
+def test_changed_constants_leave_the_others_of_the_workload() -> None:
+    """Not those of the model: `sd-1` has no cancellations and sizes of its own."""
+    workload = registry.draw("sd-1", jobs=50, parameters={"power_of_two": "0.75"})
+    assert workload.table.equals(sd(50, parameters=replace(SD, power_of_two=0.75)).table)
+    assert registry.draw("cirne", jobs=50, parameters={"cancelled": 0}).table.equals(
+        cirne(50, parameters=CirneParameters(cancelled=0.0)).table
+    )
 
 
 def test_the_arrivals_of_sd_are_by_nodes_or_by_cores() -> None:

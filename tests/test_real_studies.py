@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -35,14 +36,53 @@ def change(text: str) -> float:
 
 @pytest.mark.slow
 def test_equipartition_delays_the_first_job_and_not_the_second(tmp_path: Path, nodes: str) -> None:
-    """By the model: 2000 s at 0 and at 1000 s. Serially the jobs end at 2000 and 4000 s, shared at 3000 and 4000 s."""
+    """By the model: 2000 s at 0 and at 1000 s. Serially the jobs end at 2000 and 4000 s, shared at 2900 and 3900 s."""
     found = drom.high_priority(Settings(tmp_path / "study", nodes, 1, 500.0))
-    [[name, total, first, second, average, *paper]] = found.tables[0].rows
-    assert (name, paper) == ("nest + coreneuron", ["-2.5 %", "-10 %"])
-    assert change(first) > 0.25  # 0.5 by the model; a busy machine delays either run
+    simulated, _, replayed = found.tables
+    assert simulated.rows[0] == ["CoreNeuron of 2000 s at 1000 s", "-2.5 %", "+45.0 %", "-3.3 %", "+16.0 %"]
+    (_, total, first, second, average), _ = replayed.rows
+    assert change(first) > 0.25  # 0.45 by the model; a busy machine delays either run
     assert abs(change(second)) < 0.25 and abs(change(total)) < 0.25 and change(average) > 0.0
     again = drom.high_priority(Settings(tmp_path / "study", nodes, 1, 500.0))  # from the runs that are complete
-    assert again == found
+    assert again.tables == found.tables
+
+
+def no_replays(*_: Any) -> dict[str, list[drom.Outcome]]:
+    return {mode: [drom.Outcome(1.0, (1.0, 1.0))] for mode in drom.MODES}
+
+
+def test_no_efficiency_gives_both_figures_of_the_high_priority_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: str
+) -> None:
+    """DROM paper, section 6.2: -2.5 and -10 %. If the first job ends first, the average gains less than the total."""
+    monkeypatch.setattr(drom, "_replayed", no_replays)
+    measured = drom.high_priority(Settings(tmp_path, nodes, 1)).measured
+    assert measured is not None
+    swept = measured.table[measured.table["by"] == "sweep"].set_index(["second", "mode"])
+    for second in swept.index.unique("second"):
+        serial, shared = swept.loc[(second, "serial")], swept.loc[(second, "share")]
+        total, average = (shared[name] / serial[name] - 1 for name in ("total_s", "average_response_s"))
+        assert not (abs(total + 0.025) < 0.01 and average < -0.03), second
+    rows = {(row.element, row.assumption): row for row in of_findings("drom-high-priority", measured, "").rows}
+    assert rows["figure 13", ""].matches and rows["figure 15", ""].has_wrong_sign
+    assert rows["figure 13", "CoreNeuron of 670 s after 370 s"].matches
+    assert rows["figure 15", "CoreNeuron of 670 s after 370 s"].matches
+    assert {path.stem for path in (tmp_path / "plots").iterdir()} == {"figure-13", "figure-14"}
+
+
+def test_two_ranks_on_a_node_are_nodes_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: str
+) -> None:
+    """Conf. 2 of the simulations: 4 x 8. One core of 8 less leaves 32 tasks on 7 threads: 5 rounds, as 64 on 15."""
+    monkeypatch.setattr(drom, "_replayed", no_replays)
+    found = drom.in_situ(Settings(tmp_path, nodes, 1))
+    by_case = {row[0]: [*map(change, row[1:])] for row in found.tables[0].rows}
+    assert len(by_case) == 16
+    assert by_case["nest Conf. 1 + pils 2"] == by_case["nest Conf. 2 + pils 2"]
+    assert by_case["nest Conf. 1 + pils 3"] != by_case["nest Conf. 2 + pils 3"]
+    loss = 80 * (1 - 0.8 / (0.8 + 0.9 * 0.2))  # 64 / 5 of 16 cores, and a tenth of the time does not depend on cores
+    assert by_case["nest Conf. 1 + pils 2"][1] == pytest.approx(loss / 2000, abs=1e-3)
+    assert all(total < 0 and second < -0.9 and average < -0.37 for total, _, second, average in by_case.values())
 
 
 @pytest.mark.slow
@@ -53,9 +93,9 @@ def test_the_replay_of_a_paper_is_listed_run_and_saved_by_the_command(tmp_path: 
     done = CliRunner().invoke(tracebed, [*arguments, "--json", "-o", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
     facts = json.loads(done.stdout)
-    assert facts["tables"][0]["rows"][0][0] == "nest + coreneuron"
+    assert facts["tables"][2]["rows"][0][0] == "CoreNeuron of 2000 s at 1000 s"
     page = (tmp_path / "out" / "drom-high-priority" / "findings.md").read_text(encoding="utf-8")
-    assert page.startswith("# High-priority job") and "| nest + coreneuron |" in page and "emulated" in page
+    assert page.startswith("# High-priority job") and "| CoreNeuron of 670 s at 370 s |" in page and "emulated" in page
 
 
 def test_nodes_of_one_core_are_refused(tmp_path: Path) -> None:
@@ -66,12 +106,13 @@ def test_nodes_of_one_core_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_configurations_of_table_1_are_scaled_to_the_cores() -> None:
-    assert [asked for *_, asked in drom._analytics(16)] == [16, 1, 4, 2]
-    assert [(application, asked) for _, application, asked in drom._analytics(2)] == [
-        ("pils", 2),
-        ("pils", 1),
-        ("stream", 1),
+    assert [*drom._distinct(16)] == [
+        "pils 1, 16 of 16 cores",
+        "pils 2, 1 of 16 cores",
+        "pils 3, 4 of 16 cores",
+        "stream, 2 of 16 cores",
     ]
+    assert [*drom._distinct(2)] == ["pils 1, 2 of 2 cores", "pils 2, 1 of 2 cores", "stream, 1 of 2 cores"]
 
 
 def test_an_unknown_experiment_is_refused() -> None:
@@ -94,17 +135,18 @@ def test_the_real_run_of_sd_policy_has_its_figures(tmp_path: Path, monkeypatch: 
         return Workload(table.assign(submit_time=0.01 * table["submit_time"]))
 
     monkeypatch.setattr(sd, "sd_5", crowded)
+    monkeypatch.setattr(sd, "SEEDS", range(1))
     found = sd.sd_5_real(Settings(tmp_path / "study", nodes, 1, 1000.0))
-    *rows, shared = found.tables[0].rows
+    *rows, guests, better = found.tables[0].rows
     assert [row[0] for row in rows] == list(sd.FIGURES)
     assert all(-1 < change(text) < 10 for row in rows for text in row[3:5])
     ledger = of_findings("sd-5-real", found.measured, "command")
-    replayed = [row for row in ledger.rows if row.counts]
+    replayed = [row for row in ledger.rows if row.counts and row.element == "figure 9"]
     assert [row.printed for row in replayed] == [-0.07, -0.16, -0.16, -0.06]
     assert [percent(1, 1 + row.ours[0]) for row in replayed] == [row[3] for row in rows]
     assert sorted(path.name for path in (tmp_path / "study" / "runs").iterdir()) == ["sd-1", "static-1"]
-    assert shared[:2] == ["jobs on shared nodes", "0"]
-    assert int(shared[2]) > 0  # a study of rigid jobs would compare nothing but two kinds of backfill
+    assert guests[:2] == ["guests", "0"] and better[0] == "better"
+    assert int(guests[2]) > 0  # a study of rigid jobs would compare nothing but two kinds of backfill
 
 
 @pytest.mark.slow

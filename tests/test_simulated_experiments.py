@@ -544,6 +544,7 @@ def test_printed_values_are_marks_on_their_bars(study: Callable[..., Path], tmp_
     ]
     shown = {
         "absolute": {"kind": "bars", "figures": "makespan_s"},
+        "some": {"kind": "bars", "figures": "makespan_s", "at": {"share": 0.5}},
         "ratios": {"kind": "normalized", "figures": "makespan_s", "relative_to": {"policy": "easy"}},
     }
     path = study(published=claims, plots=shown, seeds=1)
@@ -558,12 +559,19 @@ def test_printed_values_are_marks_on_their_bars(study: Callable[..., Path], tmp_
     assert marks.loc["printed", "series"].tolist() == ["easy", "tight"]
     assert marks.loc["printed", "share"].tolist() == [0, table["tight"].idxmin()]
     assert marks.loc["printed", "element"].tolist() == ["table 1", "table 2"]
-    assert marks.loc["printed change of our baseline", "value"] == pytest.approx(0.5 * table["easy", 1.0])
+    assert marks.loc["printed, by our baseline", "value"] == pytest.approx(0.5 * table["easy", 1.0])
     assert marks.loc["printed: at most", "value"] == 9000
     assert len(marks) == 4
     drawn = pd.read_csv(folder / "plots" / "ratios.csv")
     assert drawn[drawn["what"] == "printed"]["value"].tolist() == [0.5]
-    assert (drawn["what"] != "bar").sum() == 1
+    least = table["tight"].idxmin()
+    assert drawn[drawn["what"] == "printed, by our baseline"]["value"].tolist() == [
+        pytest.approx(4000 / table["easy", least])
+    ]
+    assert (drawn["what"] != "bar").sum() == 2  # the bars of easy are the baseline
+
+    drawn = pd.read_csv(folder / "plots" / "some.csv")
+    assert ("table 2" in set(drawn["element"])) == (least == 0.5)  # without the least bar, no bar has the mark
 
     file = load_experiment(str(path))
     rows = pd.read_parquet(folder / "table.parquet")
@@ -592,6 +600,9 @@ def test_captions_are_not_cut_off() -> None:
         figure = plots.bars(plot, rows, "A title that is much longer than a column of a paper is wide, " * 3)
         assert figure is not None
         FigureCanvasAgg(figure[0]).draw()
+    labels = [label.get_text() for label in figure[0].axes[0].get_xticklabels()]
+    assert labels == [str(number) for number in range(5)]
+    assert figure[0].axes[0].get_xlabel() == "workload very-heavy-local-forks-..."
     inside = figure[0].bbox
     parts = [figure[0]._suptitle, *figure[0].legends, *figure[0].axes]  # type: ignore[attr-defined]
     for part in parts:

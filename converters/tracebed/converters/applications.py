@@ -145,9 +145,9 @@ def with_parallel_shares(workload: Workload, shares: Mapping[str, float]) -> Wor
             raise InputError(f"the share of {name} is {share}", hint="0 to 1")
     applications, nodes = workload.texts("application"), workload.ints("nodes")
     chosen = applications.isin(list(shares)).to_numpy() & (nodes > 0)
-    share = applications[chosen].map(shares).to_numpy(dtype=np.float64)
-    parallel = share * nodes[chosen]
-    fractions = parallel / (1.0 - share + parallel)
+    own = applications[chosen].map(shares).to_numpy(dtype=np.float64)
+    parallel = own * nodes[chosen]
+    fractions = parallel / (1.0 - own + parallel)
     columns = {name: workload.column(name).astype(object) for name in ("speedup", "speedup_parameters")}
     columns["speedup"][chosen] = "amdahl"
     columns["speedup_parameters"][chosen] = [repr(float(fraction)) for fraction in fractions]

@@ -178,8 +178,8 @@ def scale(
 @set_option(
     "amdahl: preferred (0.8) and most (0.5), the efficiencies to exceed at the requested and at the largest size, and "
     "least (0.2), the smallest size as a share of the requested one; or doublings in their place, how often the "
-    "requested size can be halved and doubled, with a linear speedup; evolving: phases (3), in each of which a job asks "
-    "for more nodes, then for fewer"
+    "requested size can be halved and doubled, with a linear speedup; evolving: phases (3), in each of which a job "
+    "asks for more nodes, then for fewer"
 )
 @seed_option
 @output_option("Workload to write: .parquet, .csv or .swf.", WRITTEN_WORKLOAD)

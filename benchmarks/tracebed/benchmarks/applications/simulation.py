@@ -21,7 +21,7 @@ class PhasedSimulation(Application):
 
     Args:
         initialization: share of the work in the memory-bound initialization, 0 to 1.
-        data: `free`, or `static`: the data of a rank are divided by the number of cores on which it starts.
+        data: `free`, or `static`: the data of a rank are four tasks for each of the cores on which it starts.
     """
 
     kernels: ClassVar[tuple[str, ...]] = ("pils", "stream")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from tracebed.parameters import with_parameters
@@ -32,7 +33,8 @@ def draw(model: str, jobs: int | None = None, **options: Any) -> Workload:
     Args:
         model: name of the model in `MODELS`.
         jobs: number of jobs; the workloads of papers have a default.
-        options: other arguments of the model's function. `parameters` may be a mapping: constant -> value.
+        options: other arguments of the model's function. `parameters` may be a mapping: constant -> value. The other
+            constants are the function's defaults.
 
     Raises:
         InputError: the model is unknown, or an option is out of range.
@@ -40,7 +42,11 @@ def draw(model: str, jobs: int | None = None, **options: Any) -> Workload:
     function = MODELS.load(model)
     constants = options.get("parameters")
     if isinstance(constants, Mapping):
-        kind = inspect.signature(function, eval_str=True).parameters["parameters"].annotation
+        argument = inspect.signature(function, eval_str=True).parameters["parameters"]
+        kind, default = argument.annotation, argument.default
         (factory,) = (part for part in get_args(kind) or [kind] if part is not type(None))
-        options["parameters"] = with_parameters("model", model, factory, constants)
+        changed = with_parameters("model", model, factory, constants)
+        if isinstance(default, factory):
+            changed = replace(default, **{name: getattr(changed, name) for name in constants})
+        options["parameters"] = changed
     return function(**({} if jobs is None else {"jobs": jobs}), **options)

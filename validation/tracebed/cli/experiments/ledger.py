@@ -72,7 +72,7 @@ def print_page(name: str, folder: Path) -> ExitCode:
 
     paper = load_paper(name)
     ledgers = stored_ledgers(paper, folder)
-    if not ledgers:
+    if not any(ledger.date for ledger in ledgers):
         hint = f"run one of {', '.join(paper.studies)} with the same output folder"
         raise InputError(f"no study of {name} has run", where=str(folder), hint=hint)
     click.echo(page_of(paper, ledgers, f"tracebed experiment {name} --ledger"), nl=False)

@@ -242,7 +242,7 @@ def inputs_at(path: Path) -> list[Input]:
 
 
 def paths_at(path: Path) -> list[Path]:
-    """Return the paths of the files of a log, as `inputs_at`. Raises InputError if the folder is empty or unreadable."""
+    """Return the paths of the files of a log, as `inputs_at`. Raise InputError if the folder is empty or unreadable."""
     if not path.is_dir():
         return [path]
     files = sorted(_walk(path))

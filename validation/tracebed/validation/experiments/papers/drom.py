@@ -1,35 +1,82 @@
-"""The use cases of the DROM paper (sections 6.1 and 6.2), replayed: one job after the other against sharing by DROM."""
+"""The use cases of the DROM paper (sections 6.1 and 6.2): one job after the other against sharing by DROM."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from statistics import mean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
+from tracebed.benchmarks.program import TASKS, deal
+from tracebed.converters.applications import PARALLEL_SHARES, with_parallel_shares
 from tracebed.converters.provenance import Provenance, System
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.validation.experiments.papers.base import Findings, FindingsTable, Settings, percent
+from tracebed.validation.experiments.papers.drom_plots import plot_masks, plot_tasks, plot_work, work_per_core_second
 from tracebed.validation.experiments.papers.replays import inventory_of, replayed
+from tracebed.validation.experiments.views.ledger import Measured
 
 SPEED = 100.0
 SIMULATION_S = 2000.0
 """Run time of a simulation on all cores, trace s."""
-ANALYTICS_S = 80.0
+ANALYTICS_S: Mapping[str, float] = {"pils": 80.0, "stream": 155.0}
+"""Run time of an analytics job, trace s: with a tenth of the simulation before it, its response falls by up to 96 %
+(PILS) or 92 % (STREAM), as in the paper."""
 ANALYTICS_AT_S = 200.0
-"""With these two the response of the analytics job falls by up to 96 %, as in the paper."""
 PRIORITY_AT_S = 1000.0
+SHORT_S, SHORT_AT_S = 670.0, 370.0
+"""A second simulation that ends first, and its arrival: with them, both printed figures of section 6.2 come out."""
 GRAIN_S = 0.02
-COLUMNS = ("workload", "total", "simulation", "second job", "average response", "paper: total", "paper: average")
+SIMULATIONS = ("nest", "coreneuron")
+MODES = ("serial", "share")
+COLUMNS = ("total", "simulation", "second job", "average response")
+SWEPT_SHARES = (1.0, 0.95, 0.9, 0.8, 0.6, 0.4, 0.2, 0.0)
+SWEPT_INSTANTS = (100.0, 500.0, 1000.0, 1500.0, 1900.0)
+CORES = 16
+"""Cores of a node of the paper."""
+MACHINES: Mapping[int, Sequence[NodeFacts]] = {
+    1: NodeFacts.alike(("n1", "n2"), CORES, 2),
+    2: NodeFacts.alike(("n1-1", "n2-1", "n1-2", "n2-2"), 8),
+}
+"""Configuration of the simulations -> the two nodes of the paper; for two ranks on a node, its four sockets."""
+PARTS = 100
+"""Units of a task in the plot of figure 5."""
+
+
+class Analytics(NamedTuple):
+    """An analytics job of table 1."""
+
+    label: str
+    application: str
+    share: float
+    """Share of the cores of a node of 16 cores on which it runs."""
+
+    def cores(self, rank: int, node: int) -> int:
+        """Return the cores that it asks for beside a rank of `rank` cores of the simulation, on nodes of `node`."""
+        return max(1, min(rank, round(self.share * node)))
+
+
+ANALYTICS = {
+    each.label: each
+    for each in (
+        Analytics("pils 1", "pils", 1.0),
+        Analytics("pils 2", "pils", 1 / 16),
+        Analytics("pils 3", "pils", 4 / 16),
+        Analytics("stream", "stream", 2 / 16),
+    )
+}
+"""The analytics jobs of table 1, by label."""
 
 
 class Job(NamedTuple):
-    """A job of a use case, on all nodes."""
+    """A job of a use case."""
 
     name: str
     application: str
@@ -37,10 +84,12 @@ class Job(NamedTuple):
     run_time_s: float
     cores: int
     parameters: str = ""
+    nodes: int | None = None
+    """Number of nodes; None: all."""
 
 
 class Outcome(NamedTuple):
-    """Figures of a scenario, means over its repetitions, s."""
+    """Figures of a run, s."""
 
     total: float
     responses: tuple[float, float]
@@ -55,124 +104,240 @@ def in_situ(settings: Settings) -> Findings:
     """A simulation, then an analytics job: one after the other against DROM (DROM paper, section 6.1)."""
     inventory = _inventory(settings)
     cores = min(node.cores for node in inventory.nodes)
-    rows = []
-    for simulation in ("nest", "coreneuron"):
-        for label, application, asked in _analytics(cores):
-            pair = (
-                Job("simulation", simulation, 0.0, SIMULATION_S, cores, "data=static"),
-                Job("analytics", application, ANALYTICS_AT_S, ANALYTICS_S, asked),
-            )
-            name = f"{simulation} + {label}"
-            total, average = PAPER[simulation, application, asked == cores]
-            rows.append([*_compared(settings, inventory, name, pair, "asked"), total, average])
+    figures: list[dict[str, Any]] = []
+    tables: dict[str, list[list[str]]] = {"simulation": [], "replay": []}
+    for simulation in SIMULATIONS:
+        for configuration, machine in MACHINES.items():
+            for analytics in ANALYTICS.values():
+                pair = _in_situ_pair(simulation, analytics, machine[0].cores, CORES)
+                point = {"simulation": simulation, "configuration": configuration, "analytics": analytics.label}
+                found = {mode: [_simulated(pair, machine, mode)] for mode in MODES}
+                figures += _points(found, by="simulation", **point)
+                name = f"{simulation} Conf. {configuration} + {analytics.label}"
+                tables["simulation"].append([name, *_changes(found)])
+        for label, analytics in _distinct(cores).items():
+            pair = _in_situ_pair(simulation, analytics, cores, cores)
+            found = _replayed(settings, inventory, f"{simulation} + {label}", pair)
+            point = {"simulation": simulation, "configuration": 1, "analytics": analytics.label}
+            figures += _points(found, by="replay", **point)
+            tables["replay"].append([f"{simulation} + {label}", *_changes(found)])
+    figures += _variations(figures)
+    shares = [len(share) for share in deal(range(PARTS * CORES * TASKS), CORES - 1, CORES * TASKS)]
+    figures.append({"by": "tasks", "threads_with_more": sum(share > min(shares) for share in shares)})
+    plots = plot_tasks(shares, PARTS, settings.folder / "plots")
     notes = (
         *_notes(inventory),
-        "Conf. 2 of the simulations has two ranks on a node. Jobs of tracebed have one, as in Conf. 1.",
-        "Data of the simulations are divided by the first cores, as in figure 5 of the paper: with few cores on a node,"
-        " one core less costs the simulation more than with the paper's 16.",
+        "Simulated are two nodes of 16 cores. For Conf. 2 of the simulations, with two ranks on a node, they are four"
+        " nodes of 8 cores, because a rank has a node of its own here.",
+        f"The paper prints no run times. A simulation takes {SIMULATION_S:g} s, and the analytics job as long as its"
+        " printed response says: PILS -96 %, STREAM -92 %. It comes after a tenth of the simulation.",
+        "Data of the simulations are divided by the first cores, as in figure 5 of the paper.",
+        f"Plot of figure 5: {plots}.",
     )
-    return Findings("In situ analytics", [FindingsTable("DROM against serial", COLUMNS, rows)], notes)
+    columns = ("workload", *COLUMNS)
+    return Findings(
+        "In situ analytics",
+        [
+            FindingsTable("DROM against serial, simulated", columns, tables["simulation"]),
+            FindingsTable(f"DROM against serial, {settings.repetitions} replays", columns, tables["replay"]),
+        ],
+        notes,
+        Measured.of(figures, ("by", "simulation", "configuration", "analytics", "mode")),
+    )
 
 
 def high_priority(settings: Settings) -> Findings:
     """Two long simulations, equipartition: one after the other against DROM (DROM paper, section 6.2)."""
     inventory = _inventory(settings)
     cores = min(node.cores for node in inventory.nodes)
-    pair = (
-        Job("nest", "nest", 0.0, SIMULATION_S, cores),
-        Job("coreneuron", "coreneuron", PRIORITY_AT_S, SIMULATION_S, cores),
-    )
-    row = [*_compared(settings, inventory, "nest + coreneuron", pair, "even"), "-2.5 %", "-10 %"]
+    machine = MACHINES[1]
+    figures: list[dict[str, Any]] = []
+    simulated, replays, sweep = [], [], []
+    for label, (second_s, at_s) in {"long": (SIMULATION_S, PRIORITY_AT_S), "short": (SHORT_S, SHORT_AT_S)}.items():
+        name = f"CoreNeuron of {second_s:g} s at {at_s:g} s"
+        pair = _priority_pair(machine[0].cores, second_s, at_s)
+        found = {mode: [_simulated(pair, machine, mode)] for mode in MODES}
+        figures += _points(found, by="simulation", second=label)
+        simulated.append([name, *_changes(found)])
+        found = _replayed(settings, inventory, name, _priority_pair(cores, second_s, at_s))
+        figures += _points(found, by="replay", second=label)
+        replays.append([name, *_changes(found)])
+    for share in SWEPT_SHARES:
+        best: dict[str, list[float]] = {"total": [], "average": []}
+        for at_s in SWEPT_INSTANTS:
+            pair = _priority_pair(machine[0].cores, SIMULATION_S, at_s)
+            serial, shared = (_simulated(pair, machine, mode, share) for mode in MODES)
+            best["total"].append(shared.total / serial.total - 1)
+            best["average"].append(shared.average / serial.average - 1)
+            point = {"by": "sweep", "second": f"share {share:g}, at {at_s:g} s"}
+            figures += _points({"serial": [serial], "share": [shared]}, **point)
+        found_shares = [f"{100 * min(values):+.1f} to {100 * max(values):+.1f} %" for values in best.values()]
+        sweep.append([f"{share:g}", f"{1 / (1 + share):.3f}", *found_shares])
+    runs = {mode: _prediction(_priority_pair(CORES, SIMULATION_S, PRIORITY_AT_S), machine, mode) for mode in MODES}
+    plots = plot_masks(runs, settings.folder / "plots"), plot_work(runs, settings.folder / "plots")
+    for mode, run in runs.items():
+        figures += [
+            {"by": "simulation", "second": name, "mode": mode, "work_per_core_second": work}
+            for name, work in work_per_core_second(run).items()
+        ]
     notes = (
         *_notes(inventory),
-        "With equal efficiency on fewer cores, equipartition delays the first job by the rest of its work and ends the"
-        " second job when it ends serially: the average response grows. The paper's gain comes from a better"
-        " efficiency of its applications on fewer threads, which the applications here do not have.",
+        "The parallel share of both simulations is fitted to the printed total of -2.5 %.",
+        "The printed total and average exclude each other, if both jobs are equally efficient, get half of the cores,"
+        " and the first one ends first, as in figure 13: with x the rest of the first job as the second one comes, and"
+        " 1/u the speed on half of the cores, the total falls by x (2 - u), and the sum of the responses by x (3 - 2u),"
+        " which is never four times as much, relative to the serial sum. The sweep shows it.",
+        f"If the second job is shorter and ends first, both come out: see CoreNeuron of {SHORT_S:g} s.",
+        f"Plots of figures 13 and 14: {plots[0]}, {plots[1]}.",
     )
-    return Findings("High-priority job", [FindingsTable("DROM against serial", COLUMNS, [row])], notes)
+    columns = ("workload", *COLUMNS)
+    tables = [
+        FindingsTable("DROM against serial, simulated", columns, simulated),
+        FindingsTable(
+            f"the parallel share, over arrivals of the second job after {SWEPT_INSTANTS[0]:g} to"
+            f" {SWEPT_INSTANTS[-1]:g} s",
+            ("share", "speed on half of the cores", "total", "average response"),
+            sweep,
+        ),
+        FindingsTable(f"DROM against serial, {settings.repetitions} replays", columns, replays),
+    ]
+    measured = Measured.of(figures, ("by", "second", "mode"))
+    return Findings("High-priority job", tables, notes, measured)
 
 
-PAPER = {
-    ("nest", "pils", True): ("+0.6 % on average", "-37 to -48 %"),
-    ("nest", "pils", False): ("-5.9 % on average", "-37 to -48 %"),
-    ("nest", "stream", False): ("-1.84 % on average, -3.5 % at best", "-37 to -48 %"),
-    ("coreneuron", "pils", True): ("+5 % at worst", "-46.5 % on average"),
-    ("coreneuron", "pils", False): ("better", "-46.5 % on average"),
-    ("coreneuron", "stream", False): ("-5.3 % on average, -8 % at best", "-46.5 % on average"),
-}
-"""(simulation, analytics, all cores) -> published change of the total run time, and of the average response."""
+def _in_situ_pair(simulation: str, analytics: Analytics, rank: int, node: int) -> tuple[Job, Job]:
+    """Return a simulation whose ranks have `rank` cores, and an analytics job on two nodes of `node` cores."""
+    asked = analytics.cores(rank, node)
+    seconds = ANALYTICS_S[analytics.application]
+    nodes = None if analytics.share == 1.0 else 2
+    return (
+        Job("simulation", simulation, 0.0, SIMULATION_S, rank, "data=static"),
+        Job("analytics", analytics.application, ANALYTICS_AT_S, seconds, asked, nodes=nodes),
+    )
 
 
-def _analytics(cores: int) -> Iterator[tuple[str, str, int]]:
-    """Yield label, application and cores of the analytics jobs of table 1, scaled from 16 cores a node to `cores`."""
-    shares = (("Conf. 1", "pils", 1.0), ("Conf. 2", "pils", 1 / 16), ("Conf. 3", "pils", 4 / 16))
-    seen = set()
-    for label, application, share in (*shares, ("2 x 2", "stream", 2 / 16)):
-        asked = max(1, round(share * cores))
-        if (application, asked) not in seen:  # on few cores, two configurations are the same
-            seen.add((application, asked))
-            yield f"{application} {label}, {asked} of {cores} cores", application, asked
+def _priority_pair(cores: int, second_s: float, at_s: float) -> tuple[Job, Job]:
+    return (
+        Job("nest", "nest", 0.0, SIMULATION_S, cores),
+        Job("coreneuron", "coreneuron", at_s, second_s, cores),
+    )
 
 
-def _compared(settings: Settings, inventory: Inventory, name: str, pair: tuple[Job, Job], split: str) -> list[str]:
-    """Return the row of a pair of jobs: the changes by DROM against one job after the other."""
-    runs: dict[str, list[Run]] = {"serial": [], "share": []}
+def _distinct(cores: int) -> dict[str, Analytics]:
+    """Return the analytics jobs of table 1, scaled from 16 to `cores` cores a node, by name.
+
+    On few cores, two configurations are the same.
+    """
+    found: dict[tuple[str, int], Analytics] = {}
+    for analytics in ANALYTICS.values():
+        found.setdefault((analytics.application, analytics.cores(cores, cores)), analytics)
+    return {f"{each.label}, {asked} of {cores} cores": each for (_, asked), each in found.items()}
+
+
+def _prediction(pair: tuple[Job, Job], machine: Sequence[NodeFacts], mode: str, share: float | None = None) -> Run:
+    """Return the simulation of a pair. `share`: parallel share of the simulations in place of the fitted one."""
+    workload = _workload(pair, len(machine), {} if share is None else dict.fromkeys(SIMULATIONS, share))
+    parameters = {"mode": mode, "split": "even"}
+    return predict(workload, machine, "drom-share", policy_parameters=parameters, runtime_model="worst-case")
+
+
+def _simulated(pair: tuple[Job, Job], machine: Sequence[NodeFacts], mode: str, share: float | None = None) -> Outcome:
+    return _outcome(_prediction(pair, machine, mode, share), pair[1].name)
+
+
+def _replayed(settings: Settings, inventory: Inventory, name: str, pair: tuple[Job, Job]) -> dict[str, list[Outcome]]:
+    """Return the outcomes of the replays of a pair, by mode."""
+    found: dict[str, list[Outcome]] = {mode: [] for mode in MODES}
     for repetition in range(1, settings.repetitions + 1):
-        for mode in runs:
+        for mode in MODES:
             settings.on_step(f"{name}: {mode}, {repetition} of {settings.repetitions}")
             slug = "".join(char if char.isalnum() else "-" for char in name)
             run = replayed(
                 settings,
                 f"{slug}-{mode}-{repetition}",
-                _workload(pair, inventory),
+                _workload(pair, len(inventory.nodes), {}),
                 inventory,
                 "drom-share",
-                {"mode": mode, "split": split},
+                {"mode": mode, "split": "even"},
                 name=name,
                 speed=settings.speed or SPEED,
             )
-            runs[mode].append(run)
-    serial, shared = (_outcome(found, name) for found in runs.values())
-    changes = [
-        (serial.total, shared.total),
-        *zip(serial.responses, shared.responses, strict=True),
-        (serial.average, shared.average),
+            found[mode].append(_outcome(run, name))
+    return found
+
+
+def _changes(found: Mapping[str, Sequence[Outcome]]) -> list[str]:
+    """Return the changes by DROM, of means over repetitions, in the order of `COLUMNS`."""
+    serial, shared = (
+        [
+            mean(column)
+            for column in zip(*((each.total, *each.responses, each.average) for each in found[mode]), strict=True)
+        ]
+        for mode in MODES
+    )
+    return [percent(before, after) for before, after in zip(serial, shared, strict=True)]
+
+
+def _points(found: Mapping[str, Sequence[Outcome]], **point: Any) -> list[dict[str, Any]]:
+    """Return the figures of outcomes for the ledger."""
+    return [
+        {
+            **point,
+            "mode": mode,
+            "repetition": repetition,
+            "total_s": each.total,
+            "first_response_s": each.responses[0],
+            "second_response_s": each.responses[1],
+            "average_response_s": each.average,
+        }
+        for mode, outcomes in found.items()
+        for repetition, each in enumerate(outcomes, 1)
     ]
-    return [name, *(percent(*change) for change in changes)]
 
 
-def _workload(pair: tuple[Job, Job], inventory: Inventory) -> Workload:
-    nodes = len(inventory.nodes)
+def _variations(figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the range of the changes of the total over the configurations with PILS, for each simulation."""
+    found = []
+    for simulation in SIMULATIONS:
+        total = {
+            (row["configuration"], row["analytics"], row["mode"]): row["total_s"]
+            for row in figures
+            if row["by"] == "simulation" and row["simulation"] == simulation and row["analytics"] != "stream"
+        }
+        changes = [total[(*key, "share")] / total[(*key, "serial")] for key in {place[:2] for place in total}]
+        found.append({"by": "variation", "simulation": simulation, "variation": max(changes) - min(changes)})
+    return found
+
+
+def _workload(pair: tuple[Job, Job], nodes: int, shares: Mapping[str, float]) -> Workload:
+    """Return the workload of a pair on `nodes` nodes. `shares`: parallel shares in place of the usual ones."""
+    sizes = [min(job.nodes or nodes, nodes) for job in pair]
     table = pd.DataFrame(
         {
             "job_id": [job.name for job in pair],
             "submit_time": [job.submit_s for job in pair],
             "run_time": [job.run_time_s for job in pair],
             "time_limit": [10 * job.run_time_s for job in pair],
-            "nodes": nodes,
+            "nodes": sizes,
             "cores_per_node": [job.cores for job in pair],
             "kind": "malleable",
-            "nodes_min": nodes,
-            "nodes_max": nodes,
+            "nodes_min": sizes,
+            "nodes_max": sizes,
             "application": [job.application for job in pair],
             "application_parameters": [job.parameters for job in pair],
         }
     )
-    return Workload(table, Provenance(System(nodes, max(job.cores for job in pair), inventory.name)))
+    workload = Workload(table, Provenance(System(nodes, max(job.cores for job in pair), "DROM paper")))
+    return with_parallel_shares(workload, {**PARALLEL_SHARES, **shares})
 
 
-def _outcome(runs: list[Run], name: str) -> Outcome:
-    """Return the means over the repetitions. Raises InputError if a job has not completed."""
-    totals, responses = [], []
-    for run in runs:
-        if set(run.jobs["state"]) != {"completed"}:
-            what = "a job has not completed"
-            raise InputError(what, where=name, hint="remove its runs, and start the experiment again")
-        jobs = run.jobs.set_index("job_id")
-        totals.append(float(jobs["end"].max() - jobs["submit"].min()))
-        responses.append((jobs["end"] - jobs["submit"]).tolist())
-    first, second = (mean(column) for column in zip(*responses, strict=True))
-    return Outcome(mean(totals), (first, second))
+def _outcome(run: Run, name: str) -> Outcome:
+    """Return the outcome of a run. Raises InputError if a job has not completed."""
+    if set(run.jobs["state"]) != {"completed"}:
+        what = "a job has not completed"
+        raise InputError(what, where=name, hint="remove its runs, and start the experiment again")
+    first, second = (run.jobs["end"] - run.jobs["submit"]).tolist()
+    return Outcome(float(run.jobs["end"].max() - run.jobs["submit"].min()), (first, second))
 
 
 def _inventory(settings: Settings) -> Inventory:

@@ -154,4 +154,4 @@ def _rows(figures: list[dict[str, Any]]) -> Iterator[list[str]]:
 
 
 def _mean(figures: list[dict[str, Any]], metric: str, **point: Any) -> float:
-    return mean(row[metric] for row in figures if all(row.get(key) == value for key, value in point.items()))
+    return mean(float(row[metric]) for row in figures if all(row.get(key) == value for key, value in point.items()))

@@ -11,7 +11,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.experiments.papers.base import Findings, FindingsTable, Settings, percent
 from tracebed.validation.experiments.papers.replays import emulated, inventory_of, replayed
-from tracebed.validation.experiments.papers.throughput_plots import Curves, draw, parting
+from tracebed.validation.experiments.papers.throughput_plots import Averages, Curves, draw, parting
 from tracebed.validation.experiments.views.ledger import Measured
 from tracebed.validation.metrics.summary import metrics
 
@@ -69,7 +69,7 @@ def dmr_throughput(settings: Settings) -> Findings:
     results = {dataset: {jobs: _pair(settings, dataset, jobs) for jobs in JOBS} for dataset in DATASETS}
     assumed = {label: _pair(settings, "production", max(JOBS), **given) for label, given in ASSUMPTIONS.items()}
     curves = {rigid: _curves(rigid) for rigid in (True, False)}
-    averages = {
+    averages: Averages = {
         dataset: {jobs: {name: pair.means(name) for name in FIGURES} for jobs, pair in sizes.items()}
         for dataset, sizes in results.items()
     }

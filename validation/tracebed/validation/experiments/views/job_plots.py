@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tracebed.validation.experiments.parts import Plot
-from tracebed.validation.experiments.views.pictures import COLORS, FONT, PAGE, columns_of, panels, wrapped
+from tracebed.validation.experiments.views.pictures import COLORS, FONT, PAGE, legend, panels, wrapped
 
 DAY = 86_400.0
 NODES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -93,6 +94,7 @@ def daily(
     started = ours[ours["started_smaller"]]
     columns = np.bincount((started["submit"] // DAY).astype(int), started["weight"], minlength=days)
     data = [["jobs started smaller", names[0], day, value] for day, value in enumerate(columns)]
+    drawn: list[Axes] = []
     for axes, name in zip(axes_of, plot.figures, strict=True):
         label = f"jobs started on fewer cores than requested ({names[0]})"
         axes.bar(range(days), columns, 1.0, color="#cccccc", label=label)
@@ -107,15 +109,9 @@ def daily(
             lines.plot(range(days), mean, color=color, linestyle=dashes, linewidth=1.0, marker=marker, label=label)
             data += [[name, label, day, value] for day, value in mean.items()]
         lines.set_ylabel(f"mean {OF_JOBS[name]}" + ("" if name == "slowdown_ref" else " (s)"))
-        lines.set_ylim(bottom=0)
-        drawn = [axes.get_legend_handles_labels(), lines.get_legend_handles_labels()]
-        labels = [label for _, texts in drawn for label in texts]
-        axes.legend(
-            [handle for handles, _ in drawn for handle in handles],
-            labels,
-            loc="lower center",
-            bbox_to_anchor=(0.5, 1.0),
-            ncols=columns_of(labels, PAGE),
-            frameon=False,
-        )
+        for each in (axes, lines):
+            each.set_ylim(bottom=0)
+            each.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
+        drawn += [axes, lines]
+    legend(figure, drawn)
     return figure, pd.DataFrame(data, columns=["figure", "series", "day", "value"])

@@ -8,11 +8,12 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any, ClassVar, Literal
 
 import pandas as pd
@@ -36,6 +37,8 @@ FILE = "ledger.json"
 SETTINGS = ["priority", "runtime_model", "interval_s", "malleability_interval_s", "processes"]
 """Keys whose first value counts, unless a claim names another; the other values are further rows."""
 REPETITION = "repetition"
+Values = Mapping[Any, Any]
+"""A row of a table: key or figure -> value."""
 PARTIAL = "only some of these points were computed"
 
 
@@ -76,6 +79,11 @@ class Row(Part):
     """Why our figure differs."""
     experiment: str
     """The study or command behind the reason."""
+
+    @property
+    def key(self) -> tuple[str | float | None, ...]:
+        """What names the claim of the row, and its rule."""
+        return self.element, self.figure, self.at, self.rule, self.printed
 
     @property
     def counts(self) -> bool:
@@ -179,6 +187,23 @@ def of_findings(study: str, measured: Measured | None, command: str) -> Ledger:
     return _ledger(study, command, rows_of(claims, measured or Measured.of([], ())), whole=measured is not None)
 
 
+def not_run(study: str, claims: Iterable[Claim]) -> Ledger:
+    """Return the ledger of a study that has not run."""
+    rows = rows_of(claims, Measured.of([], ()))
+    return Ledger(study=study, paper="", command="", date="", version="", whole=False, rows=rows)
+
+
+def explained(ledger: Ledger, claims: Iterable[Claim]) -> Ledger:
+    """Return a ledger with the words and reasons of the present claims. The rules remain those of the run."""
+    now = {row.key: row for row in not_run(ledger.study, claims).rows}
+    words = ("claim", "reason", "experiment")
+    rows = [
+        row.model_copy(update={name: getattr(now[row.key], name) for name in words}) if row.key in now else row
+        for row in ledger.rows
+    ]
+    return ledger.model_copy(update={"rows": rows})
+
+
 def _ledger(study: str, command: str, rows: list[Row], *, whole: bool) -> Ledger:
     return Ledger(
         study=study,
@@ -233,21 +258,15 @@ def _conditions(claim: Claim, experiment: Experiment, points: Sequence[Point]) -
 
 def _row(claim: Claim, measured: Measured, where: Where, condition: str) -> Row:
     """Return the row of a claim under further conditions `where`, which have a name unless they are the defaults."""
-    table = measured.table
-    present = claim.figure in table and len(table) > 0
-    keys = list(measured.keys)
-    ours: list[float] = []
-    each: list[list[float]] = []
-    if present:
-        averaged = table.groupby(keys, sort=False, dropna=False)[[claim.figure]].mean().reset_index()
-        ours = _figures(claim, averaged, keys, where)
-        if any(math.isnan(value) for value in ours):
-            ours = []
-        runs = [rows for _, rows in table.groupby(list(measured.replicate), sort=False, dropna=False)] if ours else []
-        each = [_figures(claim, rows, keys, where) for rows in runs]
-        each = [values for values in each if not any(math.isnan(value) for value in values)]
+    rows = _relevant(claim, measured, where)
+    keys = [*measured.keys, *(key for key in where if key not in measured.keys)]
+    ours = _figures(claim, _averaged(rows, keys, claim.figure), keys, where)
+    by_run: dict[tuple[Any, ...], list[Values]] = {}
+    for point in rows:
+        by_run.setdefault(tuple(point[name] for name in measured.replicate), []).append(point)
+    each = [found for run in by_run.values() if (found := _figures(claim, run, keys, where))]
     single = [values[0] for values in each] if claim.rule is not Rule.ORDER and len(each) > 1 else []
-    notes = [PARTIAL if ours and not _is_complete(claim, table, where) else "", claim.note]
+    notes = [PARTIAL if ours and not _is_complete(claim, rows, where) else "", claim.note]
     if claim.rule is Rule.ORDER and len(each) > 1:
         notes.append(f"so in {sum(bool(_matches(claim, values)) for values in each)} of {len(each)} runs")
     return Row(
@@ -283,49 +302,85 @@ def _distance(claim: Claim, ours: Sequence[float]) -> float | None:
     return None if math.isnan(found) else found
 
 
-def _figures(claim: Claim, rows: pd.DataFrame, keys: Sequence[str], where: Where) -> list[float]:
-    """Return the figure of each place of a claim, NaN where it was not computed.
+def _relevant(claim: Claim, measured: Measured, where: Where) -> list[Values]:
+    """Return the rows of the table, without missing figures, that a claim names. A missing value of a key is None.
+
+    Raises:
+        InputError: the claim names a key that the table lacks.
+    """
+    table = measured.table
+    if claim.figure not in table or not len(table):
+        return []
+    wanted = [{**where, **place} for place in (*claim.places, *([claim.relative_to] if claim.relative_to else []))]
+    if unknown := {key for place in wanted for key in place} - set(table):
+        hint = f"use some of {', '.join(map(str, table))}"
+        raise InputError(f"the study has no key {min(unknown)!r}", hint=hint)
+    known = table.dropna(subset=claim.figure)
+    chosen_rows = sorted({index for place in wanted for index in chosen(known, place).index})
+    columns = dict.fromkeys([*measured.keys, *where, *measured.replicate, claim.figure])
+    records = known.loc[chosen_rows, list(columns)].to_dict("records")
+    return [{str(key): None if value != value else value for key, value in row.items()} for row in records]
+
+
+def _averaged(rows: Iterable[Values], keys: Sequence[str], figure: str) -> list[Values]:
+    """Return the means of a figure over the runs of each point."""
+    groups: dict[tuple[Any, ...], list[float]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row[figure])
+    return [{**dict(zip(keys, at, strict=True)), figure: fmean(values)} for at, values in groups.items()]
+
+
+def _figures(claim: Claim, points: Sequence[Values], keys: Sequence[str], where: Where) -> list[float]:
+    """Return the figure of each place of a claim; nothing if one was not computed, or a baseline is 0.
 
     Args:
         claim: the claim.
-        rows: a row per point.
-        keys: columns that name a point.
+        points: a row per point.
+        keys: keys of a point.
         where: the conditions.
     """
-    known = rows.dropna(subset=claim.figure)
-    base = None if claim.relative_to is None else _chosen(known, {**where, **claim.relative_to})
+    base = None
+    if claim.relative_to is not None:
+        base = [point for point in points if _fits(point, {**where, **claim.relative_to})]
+    combined: Mapping[str, Callable[[list[float]], float]] = {"mean": fmean, "least": min, "greatest": max}
     found = []
     for place in claim.places:
-        points = _chosen(known, {**where, **place})
-        values = points[claim.figure]
-        if base is not None:
-            free = [key for key in keys if key not in (claim.relative_to or {})]
-            references = [reference(base, point, free, claim.figure) for point in points.to_dict("records")]
-            values = values / pd.Series(references, values.index, dtype=float).replace(0.0, math.nan) - 1.0
-        take = {"mean": values.mean, "least": values.min, "greatest": values.max}[claim.take]
-        found.append(float(take()) if len(values) else math.nan)
+        values = []
+        for point in points:
+            if _fits(point, {**where, **place}):
+                over = 1.0 if base is None else reference(base, point, _free(claim, keys), claim.figure)
+                values.append(point[claim.figure] / over - (base is not None) if over else math.nan)
+        values = [value for value in values if not math.isnan(value)]
+        if not values:
+            return []
+        found.append(float(combined[claim.take](values)))
     return found
 
 
-def reference(base: pd.DataFrame, point: Mapping[Any, Any], keys: Sequence[str], figure: str) -> float:
-    """Return the mean of the baseline at the values of `keys` of a point, without those that the baseline lacks."""
+def _free(claim: Claim, keys: Iterable[str]) -> list[str]:
+    return [key for key in keys if key not in (claim.relative_to or {})]
+
+
+def reference(base: Sequence[Values], point: Values, keys: Iterable[str], figure: str) -> float:
+    """Return the mean of the baseline at the values of `keys` of a point, without those that the baseline lacks.
+
+    NaN if there is no baseline.
+    """
     for key in keys:
-        same = base[base[key] == point[key]]
-        base = same if len(same) else base
-    return float(base[figure].mean())
+        base = [row for row in base if row[key] == point[key]] or base
+    return fmean(row[figure] for row in base) if base else math.nan
 
 
-def _chosen(rows: pd.DataFrame, where: Where) -> pd.DataFrame:
-    if unknown := set(where) - set(rows):
-        raise InputError(f"the study has no key {min(unknown)!r}", hint=f"use some of {', '.join(map(str, rows))}")
-    return chosen(rows, where)
+def _fits(point: Values, where: Where) -> bool:
+    return all(point[key] in as_list(wanted) for key, wanted in where.items())
 
 
-def _is_complete(claim: Claim, table: pd.DataFrame, where: Where) -> bool:
-    """Return whether every value that a claim names occurs in the table."""
+def _is_complete(claim: Claim, rows: Sequence[Values], where: Where) -> bool:
+    """Return whether every value that a claim names occurs in the rows."""
     for place in (*claim.places, claim.relative_to or {}):
-        rows = _chosen(table, {**where, **place})
-        if any(not (rows[key] == value).any() for key, wanted in place.items() for value in as_list(wanted)):
+        points = [point for point in rows if _fits(point, {**where, **place})]
+        there = {key: {point[key] for point in points} for key in place}
+        if any(value not in there[key] for key, wanted in place.items() for value in as_list(wanted)):
             return False
     return True
 

@@ -13,6 +13,8 @@ from tracebed.validation.experiments.views.ledger import (
     Ledger,
     Row,
     distance_text,
+    explained,
+    not_run,
     ours_text,
     printed_text,
     reason_text,
@@ -24,13 +26,19 @@ COLUMNS = ("element", "claim", "figure", "rule", "printed", "ours", "distance", 
 
 
 def stored(paper: Paper, folder: Path) -> list[Ledger]:
-    """Return the ledgers of the studies of a paper in an output folder: STUDY/ledger.json, or STUDY.json.
+    """Return the ledgers of the studies of a paper in a folder: STUDY/ledger.json, or STUDY.json.
+
+    Words and reasons are those of the present claims. Claims of a study without a ledger are not computed.
 
     Raises:
         InputError: a ledger is damaged.
     """
-    paths = [path for study in paper.studies for path in (folder / study / FILE, folder / f"{study}.json")]
-    return [Ledger.load(path) for path in paths if path.exists()]
+    found = []
+    for study in paper.studies:
+        claims = paper.claims_of(study)
+        paths = [path for path in (folder / study / FILE, folder / f"{study}.json") if path.exists()]
+        found.append(explained(Ledger.load(paths[0]), claims) if paths else not_run(study, claims))
+    return found
 
 
 def page(paper: Paper, ledgers: Sequence[Ledger], command: str) -> str:
@@ -38,7 +46,7 @@ def page(paper: Paper, ledgers: Sequence[Ledger], command: str) -> str:
 
     Args:
         paper: the paper.
-        ledgers: the ledgers of its studies that have run.
+        ledgers: the ledgers of its studies.
         command: the command that makes the page.
     """
     rows = [(ledger, row) for ledger in ledgers for row in ledger.rows]
@@ -61,7 +69,7 @@ def page(paper: Paper, ledgers: Sequence[Ledger], command: str) -> str:
         "## Studies",
         _table(
             ("study", "command", "date", "version", "most runs of a row", "all points"),
-            [_study(study, ledgers) for study in paper.studies],
+            [_study(ledger) for ledger in ledgers],
         ),
     ]
     if counted:
@@ -81,12 +89,11 @@ def page(paper: Paper, ledgers: Sequence[Ledger], command: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _study(study: str, ledgers: Sequence[Ledger]) -> tuple[str, ...]:
-    for ledger in ledgers:
-        if ledger.study == study:
-            whole = "yes" if ledger.whole else "no"
-            return (f"`{study}`", f"`{ledger.command}`", ledger.date, ledger.version, str(ledger.runs), whole)
-    return (f"`{study}`", "not run", "", "", "", "")
+def _study(ledger: Ledger) -> tuple[str, ...]:
+    if not ledger.date:
+        return (f"`{ledger.study}`", "not run", "", "", "", "")
+    whole = "yes" if ledger.whole else "no"
+    return f"`{ledger.study}`", f"`{ledger.command}`", ledger.date, ledger.version, str(ledger.runs), whole
 
 
 def _rows(rows: Iterable[tuple[Ledger, Row]], columns: Sequence[str]) -> str:

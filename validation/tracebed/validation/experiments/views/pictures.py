@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from tracebed.files import replacing
 
@@ -70,12 +72,32 @@ def panels(count: int, title: str, *, height: float = 2.0, wide: bool = False) -
     columns = 1 if wide or count == 1 else 2
     rows = -(-count // columns)
     width = COLUMN if count == 1 and not wide else PAGE
-    figure = Figure(figsize=(width, height * rows + 0.6), layout="constrained")
+    figure = Figure(figsize=(width, height * rows + 0.3), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes in grid[count:]:
         axes.remove()
     figure.suptitle(wrapped(title, width))
     return figure, list(grid[:count])
+
+
+def legend(figure: Figure, axes_of: Iterable[Axes], about: str = "") -> None:
+    """Draw the legend of all panels below them, and make the figure higher by its height.
+
+    Args:
+        figure: the figure.
+        axes_of: the panels. A label of several is drawn once, bars first.
+        about: title of the legend.
+    """
+    found = [pair for axes in axes_of for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
+    handles = {label: handle for handle, label in sorted(found, key=lambda pair: isinstance(pair[0], Line2D))}
+    width = figure.get_figwidth()
+    title, columns = wrapped(about, width), columns_of(list(handles), width)
+    lines = -(-len(handles) // columns) + (title.count("\n") + 1 if title else 0)
+    figure.set_figheight(figure.get_figheight() + lines * 1.6 * FONT / 72)
+    labels = list(handles)
+    figure.legend(
+        list(handles.values()), labels, loc="outside lower center", ncols=columns, frameon=False, title=title or None
+    )
 
 
 def wrapped(text: str, width: float) -> str:

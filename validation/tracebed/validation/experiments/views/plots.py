@@ -17,7 +17,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from tracebed.converters.workload import FloatArray
@@ -33,7 +32,7 @@ from tracebed.validation.experiments.views.pictures import (
     HATCHES,
     STYLE,
     characters,
-    columns_of,
+    legend,
     panels,
     save,
     wrapped,
@@ -47,13 +46,13 @@ MANY = 24
 """Number of bars from which a single panel is as wide as a page."""
 MARKS: Mapping[tuple[Rule, bool], tuple[str, str, str]] = {
     (Rule.NUMBER, False): ("D", "#000000", "printed"),
-    (Rule.NUMBER, True): ("D", "#ffffff", "printed change of our baseline"),
+    (Rule.NUMBER, True): ("D", "#ffffff", "printed, by our baseline"),
     (Rule.AT_MOST, False): ("v", "#000000", "printed: at most"),
-    (Rule.AT_MOST, True): ("v", "#ffffff", "printed: at most this change of our baseline"),
+    (Rule.AT_MOST, True): ("v", "#ffffff", "printed: at most, by our baseline"),
     (Rule.AT_LEAST, False): ("^", "#000000", "printed: at least"),
-    (Rule.AT_LEAST, True): ("^", "#ffffff", "printed: at least this change of our baseline"),
+    (Rule.AT_LEAST, True): ("^", "#ffffff", "printed: at least, by our baseline"),
 }
-"""Rule, and whether the value is a change of an absolute figure -> marker, its color, and its label."""
+"""Rule, and whether the mark depends on a baseline of ours -> marker, its color, and its label."""
 
 Jobs = Callable[[Point], pd.DataFrame | None]
 """Function that returns the jobs of the cell of a point, or None if they were not kept."""
@@ -162,7 +161,7 @@ def bars(
     groups = list(dict.fromkeys(averaged[x]))
     marks = [mark for claim in claims for mark in _marks(claim, plot, averaged, absolute)]
     wide = len(plot.figures) == 1 and len(averaged) > MANY
-    figure, axes_of = panels(len(plot.figures), title, height=2.6 if wide else 2.0, wide=wide)
+    figure, axes_of = panels(len(plot.figures), title, height=2.2 if len(plot.figures) == 1 else 2.0, wide=wide)
     width = 0.84 / len(series)
     boxes: dict[str, list[str]] = {}
     data: list[list[Any]] = []
@@ -195,60 +194,53 @@ def bars(
             )  # fmt: skip
             data.append([name, text, group, label, mark.value * scale, np.nan, np.nan, mark.element])
         _label(axes, name, x, groups, plot, figure.get_figwidth() / (1 if len(plot.figures) == 1 else 2))
-    _draw_legend(figure, axes_of, _legend(boxes, len(plot.figures)) if boxes else "")
+    legend(figure, axes_of, _legend(boxes, len(plot.figures)) if boxes else "")
     return figure, pd.DataFrame(data, columns=["figure", "what", x, "series", "value", "p25", "p75", "element"])
 
 
 def _marks(claim: Claim, plot: Plot, averaged: pd.DataFrame, absolute: pd.DataFrame) -> Iterator[Mark]:
     """Yield the marks of a printed value.
 
-    A claim about the least or the greatest of several points is a mark on that bar only. In a plot of absolute figures,
-    a printed change is a mark at the changed baseline of ours.
+    A claim about the least or the greatest of several points is a mark on that bar only. A printed change is a mark at
+    the changed baseline of ours, and in a normalized plot an absolute value is divided by our baseline.
 
     Args:
         claim: the claim.
         plot: the plot.
         averaged: a row per bar, normalized if the plot is.
-        absolute: a row per point, not normalized.
+        absolute: a row per point of the window, not normalized.
     """
     if claim.value is None or claim.figure not in plot.figures or claim.rule is Rule.SIGN:
         return
     if claim.window not in (None, averaged["window"].iloc[0]) or not set(claim.at) <= set(averaged):
         return
-    if plot.relative_to is not None and claim.relative_to != plot.relative_to:
-        return
-    mine = chosen(averaged, claim.at).dropna(subset=claim.figure)
-    if not len(mine):
-        return
-    if claim.take != "mean":
-        figures = mine[claim.figure]
-        mine = mine.loc[[figures.idxmin() if claim.take == "least" else figures.idxmax()]]
-    for bar, point in zip(mine.index, mine.to_dict("records"), strict=True):
-        value = claim.value
-        if claim.relative_to is not None:
-            value += 1.0
-            if plot.relative_to is None:
-                keys = [key for key in GROUP if key not in claim.relative_to]
-                base = chosen(absolute, claim.relative_to).dropna(subset=claim.figure)
-                value *= reference(base, point, keys, claim.figure)
-        kind = (claim.rule, claim.is_change and plot.relative_to is None)
-        if np.isfinite(value):
-            yield Mark(claim.figure, bar, value, kind, claim.element)
+    absolute = absolute.dropna(subset=claim.figure)
+    points = {_key(point): point for point in chosen(absolute, claim.at).to_dict("records")}
+    bases = {key: _base(claim.relative_to, absolute, point, claim.figure) for key, point in points.items()}
+    if claim.take != "mean" and points:
+        least_or_greatest = min if claim.take == "least" else max
+        key = least_or_greatest(points, key=lambda key: points[key][claim.figure] / bases[key])
+        points = {key: points[key]}
+    drawn = {_key(point): bar for bar, point in zip(averaged.index, averaged.to_dict("records"), strict=True)}
+    kind = (claim.rule, claim.relative_to != plot.relative_to)
+    for key, point in points.items():
+        value = claim.value if claim.relative_to is None else (1.0 + claim.value) * bases[key]
+        value /= _base(plot.relative_to, absolute, point, claim.figure)
+        if key in drawn and np.isfinite(value):
+            yield Mark(claim.figure, drawn[key], value, kind, claim.element)
 
 
-def _draw_legend(figure: Figure, axes_of: list[Axes], about: str) -> None:
-    """Draw the legend of all panels below them, each label once, with the title `about`."""
-    found = [pair for axes in axes_of for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
-    handles = {label: handle for handle, label in sorted(found, key=lambda pair: isinstance(pair[0], Line2D))}
-    width = figure.get_figwidth()
-    figure.legend(
-        list(handles.values()),
-        list(handles),
-        loc="outside lower center",
-        ncols=columns_of(list(handles), width),
-        frameon=False,
-        title=wrapped(about, width) or None,
-    )
+def _key(point: Mapping[Any, Any]) -> tuple[Any, ...]:
+    """Return the values that name a point; a missing one, NaN, as None."""
+    return tuple(None if point[key] != point[key] else point[key] for key in GROUP)
+
+
+def _base(relative_to: Mapping[str, Any] | None, absolute: pd.DataFrame, point: Mapping[Any, Any], name: str) -> float:
+    """Return the figure of the baseline of a point, NaN if it is 0 or unknown; 1 without a baseline."""
+    if relative_to is None:
+        return 1.0
+    keys = [key for key in GROUP if key not in relative_to]
+    return reference(chosen(absolute, relative_to).to_dict("records"), point, keys, name) or np.nan
 
 
 def _normalized(rows: pd.DataFrame, figures: list[str], relative_to: Mapping[str, Any]) -> pd.DataFrame:
@@ -308,14 +300,28 @@ def _label(axes: Axes, name: str, x: str, groups: list[Any], plot: Plot, width: 
     metric = all_metrics()[name]
     if plot.relative_to is not None:
         axes.axhline(1.0, color="#222222", linewidth=0.8, linestyle="--")
-        axes.set_ylabel("\n".join(wrapped(text, 1.6) for text in (metric.label, f"/ {_named(plot.relative_to)}")))
+        base = f"/ {', '.join(map(str, plot.relative_to.values()))}"
+        axes.set_ylabel("\n".join(wrapped(text, 1.6) for text in (metric.label, base)))
     else:
         axes.set_ylabel(wrapped(f"{metric.label} (%)" if name in PERCENT else metric.title, 1.6))
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
     axes.set_xlim(-0.5, len(groups) - 0.5)
     ticks = [f"{100 * group:g}" if x == "share" else str(group) for group in groups]
+    shared = _shared_start(ticks)
+    ticks = [tick.removeprefix(shared) for tick in ticks]
     crowded = sum(len(tick) + 2 for tick in ticks) > characters(width - 0.6)
     axes.set_xticks(range(len(groups)), ticks, rotation=30 if crowded else 0, ha="right" if crowded else "center")
-    axes.set_xlabel("malleable jobs (%)" if x == "share" else "workload")
+    workload = f"workload {shared}..." if shared else "workload" if len(groups) > 1 else ""
+    axes.set_xlabel("malleable jobs (%)" if x == "share" else workload)
     axes.grid(axis="y", linewidth=0.4, color="#cccccc")
+
+
+def _shared_start(names: list[str]) -> str:
+    """Return the words, each with its hyphen, with which all of several names begin: `very-heavy-`."""
+    found = ""
+    for words in zip(*(name.split("-")[:-1] for name in names), strict=False):
+        if len(names) < 2 or len(set(words)) > 1:
+            break
+        found += f"{words[0]}-"
+    return found

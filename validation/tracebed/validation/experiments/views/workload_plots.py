@@ -18,11 +18,12 @@ from tracebed.converters.workload import FloatArray
 from tracebed.validation.experiments.claims import Claim
 from tracebed.validation.experiments.experiment import Experiment
 from tracebed.validation.experiments.parts import JobsSpec, Plot
+from tracebed.validation.experiments.views.pictures import COLORS, FONT, panels
 from tracebed.validation.steps import Steps
 
-WIDTH = 7.2
-"""Width of a picture with two columns, inches: that of the text of a page."""
-OURS, PRINTED, QUEUE, MARK = "#4477aa", "#222222", "#228833", "#cc3311"
+HEIGHT = 2.3
+"""Height of a panel, inches."""
+OURS, MARK, QUEUE, PRINTED = COLORS[0], COLORS[1], COLORS[2], "#000000"
 AXES = {"nodes": "required nodes", "run_time": "run time (h)"}
 SCALE = {"nodes": 1.0, "run_time": 1 / 3600.0}
 """Column of the jobs -> factor from its unit to that of the axis."""
@@ -39,10 +40,9 @@ def distribution(experiment: Experiment, plot: Plot, jobs: pd.DataFrame, title: 
         jobs: a row per job: nodes, run_time (s).
         title: title of the picture.
     """
-    figure = Figure(figsize=(WIDTH, 2.9), layout="constrained")
-    figure.suptitle(title)
+    figure, axes_of = panels(len(plot.figures), title, height=HEIGHT)
     drawn = []
-    for axes, name in zip(figure.subplots(1, len(plot.figures), squeeze=False)[0], plot.figures, strict=True):
+    for axes, name in zip(axes_of, plot.figures, strict=True):
         values, counts = _cumulative(jobs[name].to_numpy(dtype=np.float64) * SCALE[name])
         axes.step(values, counts / 1000.0, where="post", color=OURS, label="jobs")
         drawn += [(name, "jobs", value, count) for value, count in zip(values, counts, strict=True)]
@@ -50,13 +50,19 @@ def distribution(experiment: Experiment, plot: Plot, jobs: pd.DataFrame, title: 
             low, high = (bound * SCALE[name] for bound in spec.bounds[name])
             below = float((jobs[name] * SCALE[name] < low).sum())
             printed = below + (claim.value or 0.0) * len(jobs)
-            axes.plot(high, printed / 1000.0, "D", color=PRINTED, markersize=5, label="printed share", zorder=4)
+            axes.plot(high, printed / 1000.0, "D", color=PRINTED, markersize=3.5, label="printed share", zorder=4)
             ours = float((jobs[name] * SCALE[name] <= high).sum()) - below
             text = f"{100 * (claim.value or 0.0):g} %, ours {100 * ours / len(jobs):.1f} %"
             beside = "right" if high > np.sqrt(values[0] * values[-1]) else "left"
             offset = (-7, -9) if beside == "right" else (7, -9)
             axes.annotate(
-                text, (high, printed / 1000.0), offset, textcoords="offset points", size=7, ha=beside, va="center"
+                text,
+                (high, printed / 1000.0),
+                offset,
+                textcoords="offset points",
+                size=FONT - 1,
+                ha=beside,
+                va="center",
             )
             drawn.append((name, f"printed: {claim.figure}", high, printed))
         _label_cumulative(axes, name, len(jobs))
@@ -114,9 +120,7 @@ def queue(experiment: Experiment, plot: Plot, jobs: pd.DataFrame, title: str) ->
         "utilization": 100.0 * held.means(times) / float(jobs["machine"].iloc[0]),
         "queue": Steps.count(submit, start).means(times),
     }
-    figure = Figure(figsize=(WIDTH, 2.9), layout="constrained")
-    figure.suptitle(title)
-    axes = figure.subplots()
+    figure, (axes,) = panels(1, title, height=HEIGHT, wide=True)
     axes.set_xlabel("time after the first submission (s)")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     middle = (times[1:] + times[:-1]) / 2
@@ -132,9 +136,8 @@ def queue(experiment: Experiment, plot: Plot, jobs: pd.DataFrame, title: str) ->
         axes.set_ylim(0, 102)
     for text, at in marks.items():
         axes.axvline(at, color=MARK, linewidth=1.1, linestyle="--" if text == "last submission" else "-", label=text)
-    drawn_axes = figure.axes
     found = {
-        label: handle for each in drawn_axes for handle, label in zip(*each.get_legend_handles_labels(), strict=True)
+        label: handle for each in figure.axes for handle, label in zip(*each.get_legend_handles_labels(), strict=True)
     }
     figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=4, frameon=False)
     rows = [(name, time, value) for name in plot.figures for time, value in zip(middle, lines[name], strict=True)]

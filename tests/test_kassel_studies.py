@@ -1,0 +1,337 @@
+"""The studies of the Kassel paper: figures of workloads, plots of workloads, and runs on generated logs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from logs import CORI, cori_row, write
+from tracebed.cli import tracebed
+from tracebed.converters.cleaning.audit import clean
+from tracebed.converters.cleaning.recipes import load_recipe
+from tracebed.converters.formats.reading import read_raw
+from tracebed.converters.workload import Provenance, Step, System, Workload
+from tracebed.errors import InputError
+from tracebed.validation.experiments import characteristics
+from tracebed.validation.experiments.choices import changed_points
+from tracebed.validation.experiments.experiment import Experiment
+from tracebed.validation.experiments.file import load_experiment, names
+from tracebed.validation.experiments.parts import JobsSpec, Plot
+from tracebed.validation.experiments.views.workload_plots import distribution, queue
+
+KASSEL = [name for name in names() if name.startswith("kassel-")]
+
+
+def run(*words: object) -> Result:
+    """Run the command on a study."""
+    return CliRunner().invoke(tracebed, ["experiment", *map(str, words), "--workers", "1"], standalone_mode=False)
+
+
+def rows_of(folder: Path, study: str, element: str) -> list[dict[str, Any]]:
+    """Return the rows of a ledger that count, of the elements that begin with `element`."""
+    rows = json.loads((folder / study / "ledger.json").read_text())["rows"]
+    return [row for row in rows if row["element"].startswith(element) and not row["assumption"]]
+
+
+# -- figures of workloads
+
+
+def workload(*steps: Step) -> Workload:
+    table = pd.DataFrame(
+        {
+            "job_id": list("abcd"),
+            "submit_time": [100.0, 200.0, 300.0, 7300.0],
+            "nodes": [1, 4, 32, 33],
+            "run_time": [10.0, 1000.0, 1001.0, 5.0],
+        }
+    )
+    return Workload(table, Provenance(system=System(64, 1), steps=list(steps)))
+
+
+def cleaned(name: str, before: float, after: float, jobs: int) -> Step:
+    return Step(f"clean {name}", {"node_hours_before": before, "node_hours_after": after}, {"jobs before": jobs})
+
+
+def test_figures_of_a_workload() -> None:
+    shares = {
+        "single": JobsSpec(nodes=[1, 1]),
+        "up_to_32": JobsSpec(nodes=[1, 32]),
+        "short": JobsSpec(run_time=[0, 1000]),
+        "short_and_small": JobsSpec(run_time=[0, 1000], nodes=[1, 1]),
+    }
+    steps = [cleaned("drop_copies", 100, 80, 9), cleaned("window", 80, 50, 8), cleaned("drop_partitions", 50, 40, 7)]
+    found = characteristics.of_workload(workload(*steps, cleaned("drop_shared", 40, 20, 5)), shares)
+    assert found == {
+        "workload_jobs": 4.0,
+        "workload_jobs_per_hour": 2.0,
+        "workload_records": 9.0,
+        "workload_removed": 5.0,
+        "workload_run_time_lost": pytest.approx(0.6),  # 20 of 50; copies and other periods are no loss
+        **{"single": 0.25, "up_to_32": 0.75, "short": 0.75, "short_and_small": 0.25},
+    }
+
+
+def test_a_workload_that_was_not_cleaned_lost_nothing() -> None:
+    found = characteristics.of_workload(workload(), {})
+    assert (found["workload_records"], found["workload_removed"], found["workload_run_time_lost"]) == (4.0, 0.0, 0.0)
+
+
+def test_claims_about_the_workload_have_one_row_in_all_windows_and_settings(tmp_path: Path) -> None:
+    study = {
+        "workloads": {"w": {"model": "lublin99", "options": {"jobs": 40, "nodes": 32}}},
+        "policies": ["easy"],
+        "interval_s": [0, 10],
+        "windows": {"A": {}, "B": {"ended": True}},
+        "shares_of_jobs": {"all_of_them": {"nodes": [1, 32]}},
+        "published": [
+            {"element": "table 1", "figure": "workload_jobs", "value": 40},
+            {"element": "table 1", "figure": "all_of_them", "value": 1.0},
+            {"element": "table 1", "figure": "makespan_s", "value": 1.0},
+        ],
+    }
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(study))
+    assert run(tmp_path / "s.yaml", "-o", tmp_path / "out").exit_code == 0
+    rows = json.loads((tmp_path / "out" / "s" / "ledger.json").read_text())["rows"]
+    assert [(row["figure"], row["matches"]) for row in rows[:2]] == [("workload_jobs", True), ("all_of_them", True)]
+    assert [row["figure"] for row in rows[2:]] == ["makespan_s"] * 4
+
+
+# -- plots
+
+
+def test_a_distribution_has_a_mark_at_each_printed_share() -> None:
+    published = [
+        {"element": "figure 3", "figure": "on_4", "value": 0.5},
+        {"element": "figure 3", "figure": "short", "value": 0.75},
+    ]
+    experiment = Experiment.model_validate(
+        {
+            "workloads": {"w": {"model": "lublin99"}},
+            "policies": ["easy"],
+            "shares_of_jobs": {"on_4": {"nodes": [4, 4]}, "short": {"run_time": [0, 3600]}},
+            "published": published,
+        }
+    )
+    plot = Plot(kind="distribution", figures=["nodes", "run_time"])
+    jobs = pd.DataFrame({"nodes": [1, 1, 4, 16], "run_time": [36.0, 360.0, 3600.0, 7200.0]})
+    figure, drawn = distribution(experiment, plot, jobs, "title")
+    marks = drawn[drawn["what"].str.startswith("printed")]
+    assert marks[["value", "jobs"]].to_numpy().tolist() == [[4.0, 4.0], [1.0, 3.0]]  # two jobs are smaller than 4 nodes
+    lines = drawn[drawn["what"] == "jobs"].set_index(["figure", "value"])["jobs"]
+    assert lines["nodes"].to_dict() == {1.0: 2.0, 4.0: 3.0, 16.0: 4.0}
+    assert lines["run_time"].to_dict() == {0.01: 1.0, 0.1: 2.0, 1.0: 3.0, 2.0: 4.0}
+    assert [text.get_text() for text in figure.axes[0].texts] == ["50 %, ours 25.0 %"]
+
+
+def test_utilization_and_queue_have_the_marks_of_the_window() -> None:
+    experiment = Experiment.model_validate(
+        {
+            "workloads": {"w": {"model": "lublin99"}},
+            "policies": ["easy"],
+            "windows": {"A": {"after_s": 50}},
+        }
+    )
+    jobs = pd.DataFrame(
+        {"submit": [0.0, 0.0, 100.0], "wait": [0.0, 100.0, 100.0], "run": 100.0, "nodes": [3, 3, 1], "machine": 4}
+    )
+    figure, drawn = queue(experiment, Plot(kind="queue", figures=["utilization", "queue"]), jobs, "title")
+    marks = drawn[drawn["value"].isna()].set_index("figure")["time_s"]
+    assert marks.to_dict() == {"end of the warm-up": 50.0, "last submission": 100.0}
+    lines = drawn.dropna().set_index("time_s").groupby("figure")["value"]
+    early, late = (lines.get_group("utilization").loc[slice(*span)] for span in ((10, 90), (110, 140)))
+    assert early.tolist() == pytest.approx([75.0] * len(early))
+    assert late.tolist() == pytest.approx([75.0] * len(late))
+    assert lines.get_group("queue").loc[10:90].tolist() == pytest.approx([1.0] * len(early))
+    assert len(figure.axes) == 2
+
+
+@pytest.mark.parametrize("kind", ["bars", "distribution", "queue"])
+def test_plots_without_a_comparison_take_no_baseline(kind: str) -> None:
+    figures = {"bars": "makespan_s", "distribution": "nodes", "queue": "queue"}[kind]
+    assert Plot(kind=kind, figures=figures)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="not allowed"):
+        Plot(kind=kind, figures=figures, relative_to={"policy": "easy"})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="unknown figure"):
+        Plot(kind=kind, figures="no such figure")  # type: ignore[arg-type]
+
+
+# -- Cori Haswell
+
+
+def test_haswell_is_the_papers(reference_data: Callable[[str], Path]) -> None:
+    recipe = load_recipe("cori-haswell")
+    days = reference_data("logs/cori-haswell")
+    done = clean(read_raw([days]), recipe.steps, system=recipe.system)
+    assert (done.audit[0].jobs_before, len(done.workload)) == (recipe.expect["records"], recipe.expect["jobs"])
+    shares = load_experiment("kassel-haswell").experiment.shares_of_jobs
+    found = characteristics.of_workload(done.workload, shares)
+    assert found["jobs_up_to_32_nodes"] == pytest.approx(0.978, abs=0.001)
+    assert found["jobs_on_1_node"] == pytest.approx(0.5, abs=0.012)
+    assert found["jobs_up_to_1000_s"] == pytest.approx(0.75, abs=0.006)
+    assert found["workload_run_time_lost"] == pytest.approx(0.1368, abs=0.004)
+    earlier = recipe.with_settings({"window": {"start": "2022-11-06 22:00"}})
+    before = len(clean(read_raw([days]), earlier.steps, system=recipe.system).workload) - len(done.workload)
+    assert before == pytest.approx(119_781 - 91_200 - 28_259, abs=3), "table 2 begins on 7 November"
+
+
+def test_four_days_with_genepool_have_more_jobs_than_the_papers_five(reference_data: Callable[[str], Path]) -> None:
+    days = sorted(path for path in reference_data("logs/cori-haswell").iterdir() if path.is_file())
+    partitions = load_recipe("cori-haswell").steps[2][1]["partitions"]
+    kept = {
+        "drop_partitions": {"partitions": [name for name in partitions if name != "genepool"]},
+        "window": {"start": None},
+    }
+    recipe = load_recipe("cori-haswell").with_settings(kept)
+    done = clean(read_raw(days), recipe.steps, system=recipe.system)
+    assert len(done.workload) == 31_442 > 119_781 - 91_200
+
+
+def haswell_row(job: str, submit: str, start: str, end: str, partition: str = "regular_hsw") -> str:
+    return cori_row(job, partition, submit, start, end).replace("cori knl", "cori haswell")
+
+
+def test_the_files_below_a_log_count_and_their_copies_do_not(tmp_path: Path) -> None:
+    rows = [haswell_row("1", "07 10:00:00", "07 10:00:00", "07 11:00:00")]
+    rows.append(haswell_row("2", "06 23:00:00", "06 23:00:00", "07 01:00:00"))
+    later = haswell_row("3", "08 10:00:00", "08 10:00:00", "08 11:00:00")
+    (tmp_path / "log" / "Start-End").mkdir(parents=True)
+    write(tmp_path / "log" / "11-7-22.csv", CORI, rows)
+    write(
+        tmp_path / "log" / "Start-End" / "11-8-22.csv",
+        CORI,
+        [rows[0], later, later.replace('"3"', '"4"').replace("regular_hsw", "genepool")],
+    )
+    text = load_experiment("kassel-haswell").source.text
+    study = tmp_path / "mine.yaml"
+    words = (
+        study,
+        "--log",
+        tmp_path / "log",
+        "-o",
+        tmp_path / "out",
+        "--only",
+        "policy=easy",
+        "--only",
+        "share=0",
+        "--only",
+        "seed=0",
+    )
+    study.write_text(text)
+    refused = run(*words).exception
+    assert isinstance(refused, InputError) and "has 2 jobs, not 28,259 or 27,889" in refused.what
+    study.write_text(text.replace("[28259, 27889]", "2").replace("after_s: 43200", "after_s: 0"))
+    done = run(*words)
+    assert done.exit_code == 0, done.output
+    jobs = {row["figure"]: row["ours"] for row in rows_of(tmp_path / "out", "mine", "table")}
+    assert jobs["workload_jobs"] == [2.0], "jobs 1 and 3"
+
+
+# -- Eagle and Theta, whose logs are not at hand
+
+
+def times(start: str, seconds: Any) -> list[str]:
+    return [f"{instant:%Y-%m-%d %H:%M:%S}" for instant in pd.Timestamp(start) + pd.to_timedelta(seconds, unit="s")]
+
+
+def drawn_jobs(jobs: int, sizes: dict[int, float], short: float, seed: int) -> tuple[Any, Any, Any]:
+    """Return submit times within 28 days, nodes, and run times of which a share is at most 10,000 s."""
+    rng = np.random.default_rng(seed)
+    submit = np.sort(rng.integers(0, 28 * 86_400 - 60, jobs))
+    submit[[0, -1]] = 0, 28 * 86_400 - 60
+    nodes = rng.permutation(np.repeat(list(sizes), np.floor(np.array(list(sizes.values())) * jobs + 0.5).astype(int)))
+    nodes = np.resize(nodes, jobs)
+    run_time = np.where(
+        np.arange(jobs) < short * jobs, rng.integers(30, 9_000, jobs), rng.integers(10_001, 20_000, jobs)
+    )
+    return submit, nodes, rng.permutation(run_time)
+
+
+def eagle_log(path: Path, jobs: int) -> None:
+    """Write an Eagle log: the jobs of the paper's window, one with a GPU, and one before and one after the window."""
+    submit, nodes, run_time = drawn_jobs(jobs, {1: 0.966, 2: 0.02, 8: 0.014}, 0.868, 1)
+    run_time = np.maximum(1, run_time // 6) if jobs < 1000 else run_time
+    submit, nodes, run_time = (
+        np.append(column, extra)
+        for column, extra in ((submit, [90, -60, 28 * 86_400]), (nodes, [1] * 3), (run_time, [600] * 3))
+    )
+    columns = {
+        "job_id": np.arange(len(submit)), "user": "u", "account": "a", "partition": "p", "qos": "normal",
+        "wallclock_req": 36_000.0, "nodes_req": nodes, "processors_req": 36 * nodes,
+        "gpus_req": 0, "mem_req": 0.0,
+        "submit_time": times("2022-09-01", submit), "start_time": times("2022-09-01", submit + 5),
+        "end_time": times("2022-09-01", submit + 5 + run_time), "run_time": run_time.astype(float),
+        "state": "COMPLETED", "name": "n", "work_dir": "d", "submit_line": "s",
+    }  # fmt: skip
+    table = pd.DataFrame(columns)
+    table.loc[jobs, "gpus_req"] = 2
+    table.to_csv(path, index=False)
+
+
+def theta_log(path: Path, jobs: int) -> None:
+    """Write a Theta log: the jobs of the paper's window, some in debug queues, one without nodes, and one before."""
+    submit, nodes, run_time = drawn_jobs(jobs, {1: 0.348, 8: 0.203, 256: 0.126, 128: 0.2, 16: 0.123}, 0.847, 2)
+    submit, nodes, run_time = (
+        np.append(column, extra) for column, extra in ((submit, [90, -60]), (nodes, [0, 8]), (run_time, [600] * 2))
+    )
+    columns = {
+        "JOB_NAME": [f"{number}.theta" for number in range(len(submit))], "MACHINE_NAME": "theta",
+        "QUEUED_TIMESTAMP": times("2023-08-01", submit), "START_TIMESTAMP": times("2023-08-01", submit + 5),
+        "END_TIMESTAMP": times("2023-08-01", submit + 5 + run_time), "USERNAME_GENID": 1,
+        "PROJECT_NAME_GENID": 1,
+        "QUEUE_NAME": np.where(nodes <= 8, "debug-flat-quad", "default"), "WALLTIME_SECONDS": 21_600.0,
+        "RUNTIME_SECONDS": run_time.astype(float), "NODES_USED": nodes, "NODES_REQUESTED": nodes,
+        "CORES_USED": 64 * nodes, "CORES_REQUESTED": 64 * nodes, "EXIT_STATUS": 0,
+    }  # fmt: skip
+    pd.DataFrame(columns).to_csv(path, index=False)
+
+
+@pytest.mark.parametrize(
+    ("study", "log", "jobs", "section", "interval_s"),
+    [
+        ("kassel-theta", theta_log, 2550, "section 3.4", 1),
+        pytest.param("kassel-eagle", eagle_log, 143_829, "section 3.3", 10, marks=pytest.mark.slow),
+    ],
+)
+def test_a_study_runs_on_a_log_of_the_papers_shape(
+    tmp_path: Path, study: str, log: Callable[[Path, int], None], jobs: int, section: str, interval_s: int
+) -> None:
+    log(tmp_path / "log.csv", jobs)
+    done = run(
+        study, "--log", tmp_path / "log.csv", "-o", tmp_path / "out", "--only", "policy=easy,firstfit,keep-pref,min",
+        "--only", "share=0,1", "--only", "seed=0", "--only", f"interval_s={interval_s}",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    workload = {
+        row["figure"]: row["matches"]
+        for row in [*rows_of(tmp_path / "out", study, "table"), *rows_of(tmp_path / "out", study, f"{section}, jobs")]
+    }
+    assert workload and set(workload.values()) == {True}, "the log has the printed shares, and the recipe keeps them"
+    computed = [row for row in rows_of(tmp_path / "out", study, section) if row["ours"]]
+    assert {row["figure"] for row in computed} >= {"mean_response_s", "mean_run_s", "utilization"}
+    pictures = {path.stem for path in (tmp_path / "out" / study / "plots").glob("*.png")}
+    assert {f"figure-5-{study.removeprefix('kassel-').title()}"} <= pictures and len(pictures) >= 3
+
+
+@pytest.mark.parametrize(("study", "log"), [("kassel-theta", theta_log), ("kassel-eagle", eagle_log)])
+def test_a_study_waits_for_its_log(tmp_path: Path, study: str, log: Callable[[Path, int], None]) -> None:
+    missing = run(study, "-o", tmp_path / "out").exception
+    assert isinstance(missing, InputError) and "requires a public log" in missing.what and "--log PATH" in missing.hint
+    log(tmp_path / "short.csv", 500)
+    other = run(study, "--log", tmp_path / "short.csv", "-o", tmp_path / "out").exception
+    assert isinstance(other, InputError) and "the cleaned log has 500 jobs, not" in other.what
+
+
+@pytest.mark.parametrize("name", [name for name in KASSEL if load_experiment(name).experiment.sensitivity.choices])
+def test_the_choices_of_the_studies_are_valid(name: str) -> None:
+    file = load_experiment(name)
+    spec = file.experiment.sensitivity
+    found = list(changed_points(file, spec.base, spec.choices))
+    assert {choice.name for choice, _ in found} == set(spec.choices)
