@@ -262,13 +262,19 @@ def test_findings_of_real_runs_make_the_same_rows() -> None:
         + [{"by": "simulation", "policy": policy, "makespan_s": 50.0} for policy in ("static", "sd")],
         ["by", "policy"],
     )
-    ledger = of_findings("sd-5-real", measured, "tracebed experiment sd-5-real")
-    assert (ledger.paper, ledger.whole) == ("sd-policy", True)
-    by_replay, *others = (row for row in ledger.rows if row.figure == "makespan_s")
+    by_replay, simulated, missing = rows_of(
+        [
+            claim(figure=figure, value=-0.07, at={"by": by, "policy": "sd"}, relative_to={"by": by, "policy": "static"})
+            for by, figure in (("replay", "makespan_s"), ("simulation", "makespan_s"), ("replay", "mean_wait_s"))
+        ],
+        measured,
+    )
     assert by_replay.ours == pytest.approx([94.5 / 101.5 - 1])
     assert (by_replay.matches, by_replay.runs) == (True, 2)
-    assert [(row.assumption, row.ours, row.runs) for row in others] == [("simulated", [0.0], 1)]
-    assert {row.matches for row in ledger.rows if row.figure != "makespan_s"} == {None}
+    assert (simulated.ours, simulated.runs, simulated.low) == ([0.0], 1, None)
+    assert missing.matches is None
+    ledger = of_findings("a study of no paper", measured, "command")
+    assert (ledger.paper, ledger.whole, ledger.rows) == ("", True, [])
     assert not of_findings("sd-5-real", None, "").whole
     with pytest.raises(InputError, match="no key 'by'"):
         rows_of([claim(at={"by": "replay"})], Measured.of([{"policy": "sd", "mean_wait_s": 1.0}], ["policy"]))
