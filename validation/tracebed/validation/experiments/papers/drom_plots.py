@@ -11,8 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from tracebed.orchestrator.run import Run
-from tracebed.validation.experiments.papers.pictures import save
-from tracebed.validation.experiments.views.plots import COLORS, STYLE
+from tracebed.validation.experiments.views.pictures import COLORS, STYLE, save
 
 
 def plot_tasks(shares: Sequence[int], task: int, folder: Path) -> Path:

@@ -15,8 +15,7 @@ from matplotlib.figure import Figure
 
 from tracebed.converters.workload import FloatArray
 from tracebed.orchestrator.run import Run
-from tracebed.validation.experiments.papers.pictures import save
-from tracebed.validation.experiments.views.plots import COLORS, STYLE
+from tracebed.validation.experiments.views.pictures import COLORS, STYLE, save
 from tracebed.validation.metrics.jobs import origin
 from tracebed.validation.metrics.machine import busy_cores, total_cores
 from tracebed.validation.steps import Steps
