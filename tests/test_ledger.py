@@ -255,19 +255,21 @@ def test_an_interval_is_within_the_runs(waits: list[float], bases: list[float]) 
 def test_findings_of_real_runs_make_the_same_rows() -> None:
     measured = Measured.of(
         [
-            {"by": "replay", "policy": policy, "repetition": repetition, "makespan_s": value + repetition}
+            {"by": "sweep", "policy": policy, "assumption": case, "repetition": seed, "makespan_s": value + seed}
             for policy, value in (("static", 100.0), ("sd", 93.0))
-            for repetition in (1, 2)
+            for seed in (1, 2)
+            for case in ("MAXSD 5, share 0.9", "MAXSD 5, all linear")
         ]
-        + [{"by": "simulation", "policy": policy, "makespan_s": 50.0} for policy in ("static", "sd")],
-        ["by", "policy"],
+        + [{"by": "replay", "policy": policy, "makespan_s": 50.0} for policy in ("static", "sd")],
+        ["by", "policy", "assumption"],
     )
     ledger = of_findings("sd-5-real", measured, "tracebed experiment sd-5-real")
     assert (ledger.paper, ledger.whole) == ("sd-policy", True)
-    by_replay, *others = (row for row in ledger.rows if row.figure == "makespan_s")
-    assert by_replay.ours == pytest.approx([94.5 / 101.5 - 1])
-    assert (by_replay.matches, by_replay.runs) == (True, 2)
-    assert [(row.assumption, row.ours, row.runs) for row in others] == [("simulated", [0.0], 1)]
+    counted, *others = [row for row in ledger.rows if row.figure == "makespan_s" and row.element == "figure 9"]
+    assert counted.ours == pytest.approx([94.5 / 101.5 - 1])
+    assert (counted.matches, counted.runs, counted.counts) == (True, 2, True)
+    computed = [(row.assumption, row.runs) for row in others if row.ours]
+    assert computed == [("MAXSD 5, all linear", 2), ("replayed", 1)] and not any(row.counts for row in others)
     assert {row.matches for row in ledger.rows if row.figure != "makespan_s"} == {None}
     assert not of_findings("sd-5-real", None, "").whole
     with pytest.raises(InputError, match="no key 'by'"):
