@@ -180,6 +180,22 @@ def test_a_job_may_wait_for_a_core_until_its_deadline() -> None:
     assert found["yes"].info.parameters["processes_options"] == {"imbalance": 0.0, "waits": True}
 
 
+def test_a_forked_process_may_keep_its_core_until_its_parent_joins_it() -> None:
+    """The children of job a take all cores. Job b starts when the first child has ended, or has been joined."""
+    work = jobs_of(submit_time=[0.0, 1.0, 2.0], nodes=[16, 1, 1], behaviour=["local-forks", "bsp", "bsp"])
+    starts = {
+        release: tb.simulate(
+            work,
+            "leak",
+            grid="4x4",
+            processes="asynchronous",
+            processes_options={"waits": True, "overload": 20, "release": release},
+        ).jobs["start"][1]
+        for release in ("end", "join")
+    }
+    assert 1.0 < starts["end"] < starts["join"] < 100.0
+
+
 def test_messages_are_what_makes_scattered_jobs_slower() -> None:
     pair = jobs_of(submit_time=0.0, run_time=100.0, nodes=[8, 8, 1], behaviour="bsp")
     planned = predict(pair, None, "easy", placement="first", grid="4x4")

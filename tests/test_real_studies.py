@@ -141,7 +141,13 @@ def test_the_real_run_of_sd_policy_has_its_figures(tmp_path: Path, monkeypatch: 
     assert [row[0] for row in rows] == list(sd.FIGURES)
     assert all(-1 < change(text) < 10 for row in rows for text in row[3:5])
     ledger = of_findings("sd-5-real", found.measured, "command")
-    replayed = [row for row in ledger.rows if row.counts and row.element == "figure 9"]
+    assert [row.printed for row in ledger.rows if row.counts and row.element == "figure 9"] == [
+        -0.07,
+        -0.16,
+        -0.16,
+        -0.06,
+    ]
+    replayed = [row for row in ledger.rows if row.assumption == "replayed"]
     assert [row.printed for row in replayed] == [-0.07, -0.16, -0.16, -0.06]
     assert [percent(1, 1 + row.ours[0]) for row in replayed] == [row[3] for row in rows]
     assert sorted(path.name for path in (tmp_path / "study" / "runs").iterdir()) == ["sd-1", "static-1"]

@@ -30,17 +30,16 @@ from tracebed.validation.experiments.views.judging import forecast as forecast_s
 from tracebed.validation.experiments.views.judging import predict as predict_suite
 from tracebed.validation.experiments.views.judging import replay as replay_campaign
 from tracebed.validation.experiments.views.judging import validations as validate_suite
-from tracebed.validation.experiments.views.ledger import (
+from tracebed.validation.experiments.views.ledger import Ledger
+from tracebed.validation.experiments.views.ledger import of_findings as ledger_of_findings
+from tracebed.validation.experiments.views.ledger import of_grid as ledger_of_grid
+from tracebed.validation.experiments.views.ledger_text import (
     Counts,
-    Ledger,
     distance_text,
     ours_text,
     printed_text,
     reason_text,
 )
-from tracebed.validation.experiments.views.ledger import of_findings as ledger_of_findings
-from tracebed.validation.experiments.views.ledger import of_grid as ledger_of_grid
-from tracebed.validation.experiments.views.ledger import verdict as verdict_text
 from tracebed.validation.experiments.views.page import page as page_of
 from tracebed.validation.experiments.views.page import stored as stored_ledgers
 from tracebed.validation.experiments.views.results import write as write_results
@@ -100,7 +99,6 @@ __all__ = [
     "stored_ledgers",
     "tornado",
     "validate_suite",
-    "verdict_text",
     "write_results",
 ]
 

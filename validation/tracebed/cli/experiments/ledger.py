@@ -48,7 +48,7 @@ def print_ledger(ledger: Ledger) -> None:
             api.printed_text(row),
             api.ours_text(row),
             api.distance_text(row),
-            api.verdict_text(row),
+            row.verdict,
             "; ".join(filter(None, (row.claim, row.note if row.element else ""))),
             api.reason_text(row) if row.element else "",
         ]

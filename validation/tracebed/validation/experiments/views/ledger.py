@@ -19,11 +19,10 @@ from typing import Annotated, Any, ClassVar, Literal
 import pandas as pd
 from pydantic import ConfigDict, Field
 
-from tracebed.display import cell
 from tracebed.errors import InputError
 from tracebed.files import replacing
 from tracebed.stored import Part, StoredFile
-from tracebed.validation.experiments.claims import NEAR, Claim, Rule, distance, has_wrong_sign, is_near, matches
+from tracebed.validation.experiments.claims import Claim, Rule, distance, has_wrong_sign, matches
 from tracebed.validation.experiments.experiment import Experiment, Point
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.papers.paper import load_paper, paper_of
@@ -91,6 +90,11 @@ class Row(Part):
         return not self.assumption and not self.fitted
 
     @property
+    def verdict(self) -> str:
+        """Whether our figure matches, as text."""
+        return {None: "not computed", True: "yes", False: "no"}[self.matches]
+
+    @property
     def has_wrong_sign(self) -> bool:
         """Whether a printed change has the other sign here."""
         signed = self.is_change and self.rule in (Rule.NUMBER, Rule.SIGN) and self.printed is not None
@@ -139,7 +143,7 @@ class Ledger(StoredFile):
         writer.writeheader()
         same = {"paper": self.paper, "study": self.study, "command": self.command}
         for row in self.rows:
-            words = {"matches": verdict(row), "ours": " ".join(f"{value:.12g}" for value in row.ours)}
+            words = {"matches": row.verdict, "ours": " ".join(f"{value:.12g}" for value in row.ours)}
             writer.writerow({**row.model_dump(mode="json"), **words, **same})
         return lines.getvalue()
 
@@ -402,111 +406,3 @@ def _points_text(claim: Claim) -> str:
     if claim.take != "mean":
         text = f"{claim.take} of {text}"
     return text if claim.relative_to is None else f"{text} against {_text(claim.relative_to)}"
-
-
-@dataclass(frozen=True)
-class Counts:
-    """How many of the rows that count match. Rows that were not computed are counted apart."""
-
-    numbers: int
-    numbers_near: int
-    """Within 10 %, or 10 points for a change of the printed sign."""
-    numbers_matching: int
-    """Within 5 %, or 5 points for a change of the printed sign."""
-    orders: int
-    orders_matching: int
-    signs: int
-    """Printed changes with a value or in words."""
-    signs_matching: int
-    bounds: int
-    """`at-most` and `at-least`."""
-    bounds_matching: int
-    unexplained_signs: int
-    """Wrong signs whose reason has no experiment."""
-    not_computed: int
-
-    @classmethod
-    def of(cls, rows: Iterable[Row]) -> Counts:
-        """Return the counts of the rows that count."""
-        counted = [row for row in rows if row.counts]
-        known = [row for row in counted if row.matches is not None]
-        numbers = [row for row in known if row.rule is Rule.NUMBER]
-        orders = [row for row in known if row.rule is Rule.ORDER]
-        bounds = [row for row in known if row.rule in (Rule.AT_MOST, Rule.AT_LEAST)]
-        signs = [row for row in known if row.is_change and row.rule in (Rule.NUMBER, Rule.SIGN) and row.printed]
-        wrong = [row for row in signs if row.has_wrong_sign]
-        return cls(
-            numbers=len(numbers),
-            numbers_near=sum(
-                is_near(row.printed or 0.0, row.ours[0], NEAR, is_change=row.is_change) for row in numbers
-            ),
-            numbers_matching=sum(bool(row.matches) for row in numbers),
-            orders=len(orders),
-            orders_matching=sum(bool(row.matches) for row in orders),
-            signs=len(signs),
-            signs_matching=len(signs) - len(wrong),
-            bounds=len(bounds),
-            bounds_matching=sum(bool(row.matches) for row in bounds),
-            unexplained_signs=sum(not row.experiment for row in wrong),
-            not_computed=len(counted) - len(known),
-        )
-
-    @property
-    def table(self) -> list[tuple[str, str]]:
-        """The counts as text: what, and how many of how many."""
-        return [
-            ("numbers within 10 %", f"{self.numbers_near} of {self.numbers}"),
-            ("numbers within 5 %", f"{self.numbers_matching} of {self.numbers}"),
-            ("orderings that come out", f"{self.orders_matching} of {self.orders}"),
-            ("signs that come out", f"{self.signs_matching} of {self.signs}"),
-            ("bounds that hold", f"{self.bounds_matching} of {self.bounds}"),
-            ("wrong signs without an experiment", str(self.unexplained_signs)),
-            ("rows not computed", str(self.not_computed)),
-        ]
-
-
-def verdict(row: Row) -> str:
-    """Return whether a row matches as text."""
-    return {None: "not computed", True: "yes", False: "no"}[row.matches]
-
-
-def printed_text(row: Row) -> str:
-    """Return the printed figure as text."""
-    if row.printed is None:
-        return "order"
-    if row.rule is Rule.SIGN:
-        return "more" if row.printed > 0 else "less"
-    bound = {Rule.AT_MOST: "at most ", Rule.AT_LEAST: "at least "}.get(row.rule, "")
-    return bound + _figure_text(row.printed, row)
-
-
-def ours_text(row: Row) -> str:
-    """Return our figure with its interval as text; of an order, the figures of its points."""
-    if not row.ours:
-        return "-"
-    text = _figure_text(row.ours[0], row)
-    for first, second in zip(row.ours, row.ours[1:], strict=False):
-        text += f" {'<' if first < second else '≥'} {_figure_text(second, row)}"
-    if row.low is None or row.high is None:
-        return text
-    low, high = _figure_text(row.low, row), _figure_text(row.high, row)
-    return text if low == high else f"{text} ({low} to {high})"
-
-
-def distance_text(row: Row) -> str:
-    """Return the distance as text: percent, or points for a change."""
-    if row.distance is None:
-        return ""
-    return f"{100 * row.distance:+.1f} {'points' if row.is_change else '%'}"
-
-
-def reason_text(row: Row) -> str:
-    """Return the reason of a row that does not match, with the experiment behind it."""
-    if row.matches is not False:
-        return ""
-    reason = row.reason or "not explained"
-    return f"{reason} ({row.experiment})" if row.experiment else reason
-
-
-def _figure_text(value: float, row: Row) -> str:
-    return f"{100 * value:+.1f} %" if row.is_change else cell(value)

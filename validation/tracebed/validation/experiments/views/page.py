@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tracebed.validation.experiments.papers.paper import Paper
-from tracebed.validation.experiments.views.ledger import (
-    FILE,
+from tracebed.validation.experiments.views.ledger import FILE, Ledger, Row, explained, not_run
+from tracebed.validation.experiments.views.ledger_text import (
     Counts,
-    Ledger,
-    Row,
     distance_text,
-    explained,
-    not_run,
     ours_text,
     printed_text,
     reason_text,
-    verdict,
 )
 from tracebed.validation.metrics import all_metrics
 
@@ -63,8 +59,8 @@ def page(paper: Paper, ledgers: Sequence[Ledger], command: str) -> str:
     ]
     parts = [
         f"# {paper.title}",
-        f"{paper.citation}\n\nMade by `{command}` from the ledgers of the studies; not written by hand."
-        " [The rules](../../reference/ledger.md) were fixed before the results.",
+        f"{textwrap.fill(paper.citation, 118)}\n\nMade by `{command}` from the ledgers of the studies; not written by hand.\n"
+        "[The rules](../../reference/ledger.md) were fixed before the results.",
         _table(("", ""), counts),
         "## Studies",
         _table(
@@ -111,7 +107,7 @@ def _cells(ledger: Ledger, row: Row) -> dict[str, str]:
         "printed": printed_text(row),
         "ours": ours_text(row),
         "distance": distance_text(row),
-        "matches": verdict(row),
+        "matches": row.verdict,
         "study": f"`{ledger.study}`",
         "why not": reason_text(row),
     }
