@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from tracebed.orchestrator.scheduling.jobs import SHORTEST_S
 from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.conservative import slurm_call
 from tracebed.orchestrator.scheduling.policies.fcfs import heads
+from tracebed.orchestrator.scheduling.policies.sd_mates import QUANTILES, Found, Mates, in_order, slowdown_of_running
 from tracebed.orchestrator.scheduling.policies.sd_plan import ReservationMap
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import first_of_users
 from tracebed.orchestrator.scheduling.state import Decision, Lend, Share, Start, State
@@ -28,8 +29,6 @@ SLACK = 1e-9
 """Relative margin for rounding errors in comparisons of penalties."""
 OF_A_PASS = ("bf_window", "bf_resolution", "bf_node_space_size", "bf_max_job_user")
 """Parameters of the passes of Slurm's backfill."""
-QUANTILES = {"median": 0.5, "p70": 0.7}
-"""Value of `max_slowdown` -> quantile of the predicted slowdowns of the running jobs."""
 Request = tuple[int, int, float]
 """Nodes, cores per node, and time limit of a waiting job, s."""
 
@@ -140,42 +139,6 @@ class SlowdownDriven(ParameterTable):
                 break
         if self.depth and len(waiting) > self.depth and not in_slurm:
             yield from backfill_behind(state, job, head)
-
-
-class Mates(NamedTuple):
-    """Running jobs that may be mates of one waiting job, in order of penalty: one array per column."""
-
-    job: IntArray
-    nodes: IntArray
-    wait: FloatArray
-    """Wait time plus the delay caused by earlier guests, s."""
-    limit: FloatArray
-    left: FloatArray
-    """Expected remaining run time, s."""
-    spare: IntArray
-    """Unused cores per node."""
-    can_lose: IntArray
-    """Used cores per node that the mate can lose."""
-    cores: IntArray
-    """Cores per node for the guest."""
-    guest_rate: FloatArray
-    """Rate of the guest on the nodes of the mate."""
-    rate: FloatArray
-    """Rate of the mate while it shares its nodes."""
-
-    def at(self, rows: BoolArray | IntArray | list[int]) -> Mates:
-        """Return the given rows."""
-        return Mates._make(column[rows] for column in self)
-
-
-class Found(NamedTuple):
-    """The best mates of one waiting job."""
-
-    duration: float
-    """Run time of the job beside them, s."""
-    share: Share
-    taken: list[tuple[float, float, int]]
-    """What the job takes of the plan (start, duration, nodes): idle nodes, and each mate's for as long as the delay."""
 
 
 class Trial:
@@ -433,28 +396,6 @@ class Trial:
             return good
         work = duration if self.policy.inside == "before" else duration * mates.rate
         return good & (mates.left >= work)
-
-
-def slowdown_of_running(state: State, quantile: float | None = None) -> float:
-    """Return DynAVGSD: the mean of (wait + expected run time) / limit of the running jobs; inf without such jobs.
-
-    With a quantile q, return the least slowdown that at least a share q of these jobs does not exceed.
-    """
-    ends, _, running = state.releases.rows
-    arrays = state.jobs.arrays
-    limit = arrays.limit[running]
-    response = np.maximum(ends, state.now) - arrays.submit[running]
-    slowdown = response[limit > 0] / limit[limit > 0]
-    if not len(slowdown):
-        return math.inf
-    if quantile is None:
-        return in_order(slowdown) / len(slowdown)
-    return float(np.sort(slowdown)[math.ceil(quantile * len(slowdown)) - 1])
-
-
-def in_order(values: FloatArray) -> float:
-    """Return the sum of `values` (not empty) from the first to the last, as other languages compute it to the bit."""
-    return float(values.cumsum()[-1])
 
 
 def backfill_behind(state: State, after: int, head: int | None) -> Iterator[Start]:

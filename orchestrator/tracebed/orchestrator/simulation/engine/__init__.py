@@ -30,7 +30,8 @@ from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.policies.fcfs import Fcfs
 from tracebed.orchestrator.scheduling.policies.firstfit import FirstFit
 from tracebed.orchestrator.scheduling.policies.kassel import Avg, KeepPref, Min, Pref
-from tracebed.orchestrator.scheduling.policies.sd import QUANTILES, SlowdownDriven
+from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
+from tracebed.orchestrator.scheduling.policies.sd_mates import QUANTILES
 from tracebed.orchestrator.scheduling.priorities import MAX_AGE_S
 from tracebed.orchestrator.scheduling.record import Resizes, ScheduleRecord
 from tracebed.orchestrator.scheduling.state import Policy, shares, visible_jobs
