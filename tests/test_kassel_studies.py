@@ -53,7 +53,7 @@ def workload(*steps: Step) -> Workload:
             "run_time": [10.0, 1000.0, 1001.0, 5.0],
         }
     )
-    return Workload(table, Provenance(system=System(64, 1), steps=list(steps)))
+    return Workload(table, Provenance(system=System(64, 1), steps=steps))
 
 
 def cleaned(name: str, before: float, after: float, jobs: int) -> Step:
@@ -185,7 +185,7 @@ def test_haswell_is_the_papers(reference_data: Callable[[str], Path]) -> None:
 def test_four_days_with_genepool_have_more_jobs_than_the_papers_five(reference_data: Callable[[str], Path]) -> None:
     days = sorted(path for path in reference_data("logs/cori-haswell").iterdir() if path.is_file())
     partitions = load_recipe("cori-haswell").steps[2][1]["partitions"]
-    kept = {
+    kept: dict[str, dict[str, Any]] = {
         "drop_partitions": {"partitions": [name for name in partitions if name != "genepool"]},
         "window": {"start": None},
     }
@@ -194,8 +194,8 @@ def test_four_days_with_genepool_have_more_jobs_than_the_papers_five(reference_d
     assert len(done.workload) == 31_442 > 119_781 - 91_200
 
 
-def haswell_row(job: str, submit: str, start: str, end: str, partition: str = "regular_hsw") -> str:
-    return cori_row(job, partition, submit, start, end).replace("cori knl", "cori haswell")
+def haswell_row(job: str, submit: str, start: str, end: str) -> str:
+    return cori_row(job, "regular_hsw", submit, start, end).replace("cori knl", "cori haswell")
 
 
 def test_the_files_below_a_log_count_and_their_copies_do_not(tmp_path: Path) -> None:
@@ -323,7 +323,8 @@ def test_a_study_runs_on_a_log_of_the_papers_shape(
 @pytest.mark.parametrize(("study", "log"), [("kassel-theta", theta_log), ("kassel-eagle", eagle_log)])
 def test_a_study_waits_for_its_log(tmp_path: Path, study: str, log: Callable[[Path, int], None]) -> None:
     missing = run(study, "-o", tmp_path / "out").exception
-    assert isinstance(missing, InputError) and "requires a public log" in missing.what and "--log PATH" in missing.hint
+    assert isinstance(missing, InputError) and "requires a public log" in missing.what
+    assert missing.hint is not None and "--log PATH" in missing.hint
     log(tmp_path / "short.csv", 500)
     other = run(study, "--log", tmp_path / "short.csv", "-o", tmp_path / "out").exception
     assert isinstance(other, InputError) and "the cleaned log has 500 jobs, not" in other.what
