@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import cache
 
-from tracebed.benchmarks.program import TASKS
+from tracebed.benchmarks.program import TASKS, deal
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -116,3 +116,9 @@ def is_divided(application: str, parameters: str) -> bool:
         return registry.load(application, registry.parse(parameters)).partition == "static"
     except InputError:
         return False
+
+
+def tasks_of_threads(cores: int, threads: int) -> list[int]:
+    """Return the number of tasks of each thread, of data that were divided for `cores` (DROM paper, figure 5)."""
+    tasks = TASKS * cores
+    return [len(share) for share in deal(range(tasks), threads, tasks)]

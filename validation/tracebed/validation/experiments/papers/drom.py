@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from tracebed.benchmarks.program import TASKS, deal
 from tracebed.converters.applications import PARALLEL_SHARES, with_parallel_shares
 from tracebed.converters.provenance import Provenance, System
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.orchestrator.simulation.cores_in_use import tasks_of_threads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.validation.experiments.papers.base import Findings, FindingsTable, Settings, percent
@@ -122,7 +122,7 @@ def in_situ(settings: Settings) -> Findings:
             figures += _points(found, by="replay", **point)
             tables["replay"].append([f"{simulation} + {label}", *_changes(found)])
     figures += _variations(figures)
-    shares = [len(share) for share in deal(range(PARTS * CORES * TASKS), CORES - 1, CORES * TASKS)]
+    shares = [PARTS * tasks for tasks in tasks_of_threads(CORES, CORES - 1)]
     figures.append({"by": "tasks", "threads_with_more": sum(share > min(shares) for share in shares)})
     plots = plot_tasks(shares, PARTS, settings.folder / "plots")
     notes = (
