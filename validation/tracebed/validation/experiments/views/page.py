@@ -59,7 +59,7 @@ def page(paper: Paper, ledgers: Sequence[Ledger], command: str) -> str:
     ]
     parts = [
         f"# {paper.title}",
-        f"{textwrap.fill(paper.citation, 118)}\n\n"
+        textwrap.fill(paper.citation, 118),
         f"Made by `{command}` from the ledgers of the studies; not written by hand.\n"
         "[The rules](../../reference/ledger.md) were fixed before the results.",
         _table(("", ""), counts),
