@@ -515,7 +515,7 @@ class _Reference:
                 self.start_on(job, usable[: job.nodes])
 
     def reservation_of_nodes(self, need: int) -> tuple[float, set[int]]:
-        """Return the shadow time of a head that needs `need` nodes, and the lowest-numbered nodes that are idle then."""
+        """Return the shadow time of a head that needs `need` nodes, and the lowest-numbered nodes idle then."""
         for instant in sorted({self.now, *(max(run.expected_end, self.now) for run in self.running)}):
             idle_then = self.idle_nodes()
             for run in self.running:
