@@ -84,6 +84,8 @@ def draw(seed: int, policy: str | None = None, *, limits_hold: bool = False) -> 
             "backfill_depth": rng.choice([0, 1, 2, 5]),
             "backfill_interval_s": rng.choice([0.0, 3.0, 5.0, 30.0]),
         }
+    if policy in ("easy", "conservative") and rng.random() < 0.5:
+        options["reserve"] = "nodes"
     return Case(jobs, machine, policy, options)
 
 

@@ -62,6 +62,8 @@ class RefResult:
     """(since when, nodes held), one entry a change."""
     resizes: list[tuple[float, int, int]] = field(default_factory=list)
     """(when decided, from, to), one entry a job and call."""
+    nodes: list[int] = field(default_factory=list)
+    """The node numbers, ascending, if the policy names nodes."""
 
 
 @dataclass
@@ -132,16 +134,20 @@ class _Reference:
         spread: bool = False,
         backfill_depth: int = 0,
         backfill_interval_s: float = 0.0,
+        reserve: str = "counts",
     ) -> None:
         if over_limit == "extend":
             jobs = [replace(job, limit=max(job.expected_run_time(), job.run_time)) for job in jobs]
         self.policy = policy
+        passes = backfill_depth or backfill_interval_s
         self.call = {
-            "fcfs": self.fcfs,
-            "firstfit": self.firstfit,
-            "easy": self.easy,
-            "conservative": self.slurm if backfill_depth or backfill_interval_s else self.conservative,
-        }.get(policy, self.kassel)
+            ("fcfs", "counts"): self.fcfs,
+            ("firstfit", "counts"): self.firstfit,
+            ("easy", "counts"): self.easy,
+            ("easy", "nodes"): self.easy_on_nodes,
+            ("conservative", "counts"): self.slurm if passes else self.conservative,
+            ("conservative", "nodes"): self.slurm_on_nodes if passes else self.conservative_on_nodes,
+        }.get((policy, reserve), self.kassel)
         self.nodes = nodes
         self.interval_s = 0.0
         self.malleability_interval_s = malleability_interval_s
@@ -169,6 +175,7 @@ class _Reference:
         self.running: list[_Running] = []  # in order of start
         self.promises: list[_Promise] = []  # in order of creation
         self.reservations: dict[int, float] = {}  # conservative: job id -> planned start
+        self.planned_nodes: dict[int, list[int]] = {}  # conservative on named nodes: job id -> the reserved nodes
         self.ended_since_call = False
         self.results: dict[int, RefResult] = {}
 
@@ -482,6 +489,98 @@ class _Reference:
             if idle_then >= need:
                 return instant, idle_then - need
         raise AssertionError("the head is larger than the machine")
+
+    # ---- the policies on named nodes -----------------------------------------------------------------------
+
+    def idle_nodes(self) -> set[int]:
+        return set(range(self.nodes)) - {node for run in self.running for node in self.results[run.job.id].nodes}
+
+    def start_on(self, job: RefJob, nodes: list[int]) -> None:
+        self.start_waiting(job, len(nodes))
+        self.results[job.id].nodes = nodes
+
+    def fcfs_on_nodes(self) -> None:
+        while self.queue and self.queue[0].nodes <= len(self.idle_nodes()):
+            self.start_on(self.queue[0], sorted(self.idle_nodes())[: self.queue[0].nodes])
+
+    def easy_on_nodes(self) -> None:
+        self.fcfs_on_nodes()
+        if not self.queue:
+            return
+        shadow, reserved = self.reservation_of_nodes(self.queue[0].nodes)
+        for job in self.queue[1:]:
+            ends_by_then = self.now + job.expected_run_time() <= shadow
+            usable = sorted(self.idle_nodes() if ends_by_then else self.idle_nodes() - reserved)
+            if job.nodes <= len(usable):
+                self.start_on(job, usable[: job.nodes])
+
+    def reservation_of_nodes(self, need: int) -> tuple[float, set[int]]:
+        """Return the shadow time of a head that needs `need` nodes, and the lowest-numbered nodes idle then."""
+        for instant in sorted({self.now, *(max(run.expected_end, self.now) for run in self.running)}):
+            idle_then = self.idle_nodes()
+            for run in self.running:
+                if run.expected_end <= instant:
+                    idle_then |= {*self.results[run.job.id].nodes}
+            if len(idle_then) >= need:
+                return instant, set(sorted(idle_then)[:need])
+        raise AssertionError("the head is larger than the machine")
+
+    def conservative_on_nodes(self) -> None:
+        if any(at < self.now for at in self.reservations.values()):
+            self.reservations.clear()
+        idle, running = self.idle_nodes(), list(self.running)
+        started: list[tuple[RefJob, float, list[int]]] = []
+        waiting = {job.id: job for job in self.queue}
+        for job in list(self.queue):
+            at = self.reservations.pop(job.id, None)
+            if at is None or self.ended_since_call:
+                plans = [(waiting[id], other, self.planned_nodes[id]) for id, other in self.reservations.items()]
+                earlier, self.planned_nodes[job.id] = self.earliest_on_nodes(job, idle, running, plans + started)
+                assert at is None or earlier <= at
+                at = earlier
+            nodes = self.planned_nodes[job.id]
+            if at <= self.now and self.idle_nodes().issuperset(nodes):
+                self.start_on(job, nodes)
+                started.append((job, at, nodes))
+            else:
+                self.reservations[job.id] = at
+
+    def slurm_on_nodes(self) -> None:
+        self.fcfs_on_nodes()
+        if self.backfill_interval_s > 0 and not self.woken:
+            if self.queue:
+                self.wake = self.tick(_first_multiple(self.backfill_interval_s, self.now))
+            return
+        idle, running = self.idle_nodes(), list(self.running)
+        plans: list[tuple[RefJob, float, list[int]]] = []
+        for job in self.queue[: self.backfill_depth] if self.backfill_depth else list(self.queue):
+            at, nodes = self.earliest_on_nodes(job, idle, running, plans)
+            plans.append((job, at, nodes))
+            if at <= self.now and self.idle_nodes().issuperset(nodes):
+                self.start_on(job, nodes)
+
+    def earliest_on_nodes(
+        self, job: RefJob, idle: set[int], running: list[_Running], plans: list[tuple[RefJob, float, list[int]]]
+    ) -> tuple[float, list[int]]:
+        """Return the earliest time at which the same nodes stay free for the limit of the job, and the lowest ones."""
+        releases = [(max(run.expected_end, self.now), self.results[run.job.id].nodes) for run in running]
+        spans = [(at, at + max(other.expected_run_time(), 1.0), nodes) for other, at, nodes in plans]
+        instants = sorted({self.now, *(at for at, _ in releases), *(at for span in spans for at in span[:2])})
+
+        def free_at(instant: float) -> set[int]:
+            came_free = {node for at, nodes in releases if at <= instant for node in nodes}
+            return (idle | came_free) - {node for a, b, nodes in spans if a <= instant < b for node in nodes}
+
+        for start in instants:
+            end = start + max(job.expected_run_time(), 1.0)
+            free = set.intersection(*(free_at(at) for at in instants if start <= at < end))
+            if len(free) < job.nodes:
+                continue
+            idle_now = free & self.idle_nodes()
+            if start <= self.now and len(idle_now) >= job.nodes:
+                free = idle_now
+            return start, sorted(free)[: job.nodes]
+        raise AssertionError("the job is larger than the machine")
 
     def kassel(self) -> None:
         if self.backfill == "easy":

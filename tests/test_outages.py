@@ -24,6 +24,9 @@ from tracebed.orchestrator.scheduling.state import Policy, shares
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in registry.names()),
     ("conservative", {"backfill_depth": 3, "backfill_interval_s": 5.0}),
+    ("easy", {"reserve": "nodes"}),
+    ("conservative", {"reserve": "nodes"}),
+    ("conservative", {"reserve": "nodes", "backfill_depth": 3, "backfill_interval_s": 5.0}),
     ("pref", {"promise": "direct"}),
     ("pref", {"promise": "steal"}),
     ("avg", {"promise": "steal", "backfill": "firstfit"}),

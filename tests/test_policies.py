@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pandas as pd
 import pytest
@@ -20,7 +20,7 @@ import packages
 from drawn import MALLEABLE, POLICIES, PRIORITIES, draw
 from reference_scheduler import RefJob
 from runs import resize_rows
-from test_scheduling import assert_same, simulated, workload_of
+from test_scheduling import assert_same, nodes_held, simulated, workload_of
 from tracebed.cli.simulate import simulate
 from tracebed.converters.formats.writing import write_workload
 from tracebed.errors import InputError
@@ -30,6 +30,7 @@ from tracebed.orchestrator.scheduling import names
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.policies.conservative import Conservative
+from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.state import Decision, Reserve, State
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
@@ -174,8 +175,10 @@ def test_the_same_input_gives_the_same_bytes_under_every_policy(policy: str, tmp
 # -- guarantees ------------------------------------------------------------------------------------------------------
 
 
-@given(seed=SEEDS, priority=st.sampled_from(PRIORITIES))
-def test_conservative_starts_no_job_later_than_first_reserved(seed: int, priority: str) -> None:
+@given(seed=SEEDS, priority=st.sampled_from(PRIORITIES), reserve=st.sampled_from(["counts", "nodes"]))
+def test_conservative_starts_no_job_later_than_first_reserved(
+    seed: int, priority: str, reserve: Literal["counts", "nodes"]
+) -> None:
     case = draw(seed, "conservative", limits_hold=True)
     first: dict[int, float] = {}
 
@@ -183,14 +186,35 @@ def test_conservative_starts_no_job_later_than_first_reserved(seed: int, priorit
     class Watched(Conservative):
         def decide(self, state: State) -> Iterator[Decision]:
             for decision in super().decide(state):
-                if isinstance(decision, Reserve):
+                if isinstance(decision, Reserve) and decision.at < math.inf:
                     assert decision.at <= first.setdefault(decision.job, decision.at)
                 yield decision
 
     record = Simulator(
-        Jobs.of(workload_of(case.jobs)), [1] * case.machine, Watched(), Setup.of("easy", priority=priority)
+        Jobs.of(workload_of(case.jobs)),
+        [1] * case.machine,
+        Watched(reserve=reserve),
+        Setup.of("easy", priority=priority),
     ).run()
     assert all(record.start[job] <= at for job, at in first.items())
+
+
+@given(seed=SEEDS)
+def test_easy_on_named_nodes_starts_no_head_later_than_its_first_shadow_time(seed: int) -> None:
+    case = draw(seed, "easy", limits_hold=True)
+    shadow: dict[int, float] = {}
+
+    @dataclass(frozen=True)
+    class Watched(Easy):
+        def decide(self, state: State) -> Iterator[Decision]:
+            yield from super().decide(state)
+            head = state.queue.head
+            if head is not None and state.jobs.nodes[head] > state.idle:
+                at, _ = state.reservation(state.jobs.nodes[head])
+                assert at <= shadow.setdefault(head, at)
+
+    record = Simulator(Jobs.of(workload_of(case.jobs)), [1] * case.machine, Watched(reserve="nodes")).run()
+    assert all(record.start[job] <= at for job, at in shadow.items())
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -226,6 +250,38 @@ def test_easy_lets_the_second_in_the_queue_be_delayed_and_conservative_does_not(
     assert starts(jobs, 4, "easy") == [0, 10, 103, 3]
     assert starts(jobs, 4, "conservative") == [0, 10, 20, 30]
     assert starts(jobs, 4, "firstfit") == [0, 10, 103, 3]
+
+
+@pytest.mark.parametrize(
+    ("policy", "passes"),
+    [
+        ("easy", {}),
+        ("conservative", {}),
+        ("conservative", {"backfill_depth": 9}),
+        ("conservative", {"backfill_interval_s": 1.0}),
+    ],
+)
+def test_a_reservation_of_named_nodes_keeps_an_idle_node_of_the_set(policy: str, passes: dict[str, Any]) -> None:
+    """4 nodes. Job 2 needs 3 at 100, when 4 are idle: 0, 1, 2. From 5 on node 0 is idle.
+
+    Job 3 is too long for it, although a node is left over by number. Job 4 ends exactly at 100.
+    """
+    jobs = [rigid(0, 0, 1, 5), rigid(1, 0, 3, 100), rigid(2, 1, 3, 10), rigid(3, 6, 1, 900), rigid(4, 8, 1, 92)]
+    assert starts(jobs, 4, policy, **passes) == [0, 0, 100, 6, 110]
+    record, simulator = simulated(jobs, 4, policy, reserve="nodes", **passes)
+    assert list(record.start) == [0, 0, 100, 100, 8]
+    assert nodes_held(simulator) == {0: [0], 1: [1, 2, 3], 2: [0, 1, 2], 3: [3], 4: [0]}
+
+
+@pytest.mark.parametrize("policy", ["easy", "conservative"])
+def test_named_nodes_are_the_lowest_under_every_placement(policy: str) -> None:
+    jobs = [rigid(number, number, 1 + number % 3, 10.0 + number) for number in range(12)]
+    held = [
+        nodes_held(simulated(jobs, 8, policy, reserve="nodes", **options)[1])
+        for options in ({"placement": "first"}, {"placement": "leak", "grid": "2x4"})
+    ]
+    assert held[0] == held[1]
+    assert held[0] != nodes_held(simulated(jobs, 8, policy, placement="leak", grid="2x4")[1])
 
 
 def test_slurm_backfill_has_a_depth_and_an_interval() -> None:

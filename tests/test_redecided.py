@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pandas as pd
 import pytest
 
 from redecided import complete_budget, decided, decided_again, noting, virtual, workload
@@ -32,6 +33,9 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("easy", {}, replaying(SPEED)),
     ("conservative", {}, replaying(SPEED)),
     ("conservative", {"backfill_depth": 3, "backfill_interval_s": 50.0}, replaying(SPEED)),
+    ("easy", {"reserve": "nodes"}, replaying(SPEED)),
+    ("conservative", {"reserve": "nodes"}, replaying(SPEED)),
+    ("conservative", {"reserve": "nodes", "backfill_depth": 3, "backfill_interval_s": 50.0}, replaying(SPEED)),
     ("deadline", {}, replaying(SPEED)),
     ("leak", {}, replaying(SPEED)),
     ("slurm", {"bf_interval": 1, "bf_resolution": 1, "batch_sched_delay": 0}, replaying(SPEED)),
@@ -167,3 +171,21 @@ def test_a_policy_refuses_and_cancels_again_as_it_did(tmp_path: Path, monkeypatc
     assert kinds["reject"] > 1
     assert kinds["cancel"] > 0
     assert "cancelled" in result.states
+
+
+@pytest.mark.parametrize("policy", ["easy", "conservative"])
+def test_a_replay_starts_jobs_on_the_nodes_that_were_named(tmp_path: Path, policy: str) -> None:
+    """Job 2 has reserved 0, 1, 2. Job 3 is long and leaves the idle node 0 alone, job 4 is short and takes it."""
+    jobs = [(0.0, 1, 50.0), (0.0, 3, 1000.0), (10.0, 3, 100.0), (100.0, 1, 3000.0), (120.0, 1, 100.0)]
+    table = pd.DataFrame(jobs, columns=["submit_time", "nodes", "run_time"])
+    work = Workload(table.assign(job_id=[*"01234"], time_limit=table["run_time"] * 1.2, kind="rigid"))
+    run = replay(work, INVENTORY, policy, tmp_path / "run", policy_parameters={"reserve": "nodes"}, **replaying(10.0))
+    rows = run.allocations
+    held = {job: _nodes(rows[rows["job_id"] == job]) for job in "01234"}
+    assert held == {"0": [0], "1": [1, 2, 3], "2": [0, 1, 2], "3": [3], "4": [0]}
+    start = run.jobs.set_index("job_id")["start"]
+    assert start["4"] < 200.0 < 1000.0 < start["2"] <= start["3"]
+
+
+def _nodes(rows: pd.DataFrame) -> list[int]:
+    return sorted(node for row in rows.itertuples() for node in range(row.node, row.node + row.count))

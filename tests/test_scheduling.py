@@ -25,7 +25,7 @@ from tracebed.orchestrator.simulation.simulator import Simulator
 MICROSECOND = 1e-6
 POLICY_PARAMETERS = {
     *("promise", "backfill", "count_idle", "grow_at_start", "calls", "expected_end", "narrow", "ties", "spread"),
-    *("backfill_depth", "backfill_interval_s"),
+    *("backfill_depth", "backfill_interval_s", "reserve"),
 }
 
 
@@ -102,10 +102,19 @@ def staircases(simulator: Simulator) -> dict[int, list[tuple[float, int]]]:
     }
 
 
+def nodes_held(simulator: Simulator) -> dict[int, list[int]]:
+    """Return job -> the numbers of all nodes that the job held, ascending, from the ledger."""
+    nodes: dict[int, set[int]] = {}
+    ledger = simulator.cluster.ledger
+    for job, first, count in zip(ledger.jobs, ledger.firsts, ledger.counts, strict=True):
+        nodes.setdefault(job, set()).update(range(first, first + count))
+    return {job: sorted(held) for job, held in nodes.items()}
+
+
 def assert_same(jobs: list[RefJob], machine: int, policy: str, **options: Any) -> None:
     expected = reference_schedule(jobs, machine, policy, **options)
     record, simulator = simulated(jobs, machine, policy, **options)
-    held = staircases(simulator)
+    held, named = staircases(simulator), nodes_held(simulator)
     resizes: dict[int, list[tuple[float, int, int]]] = {}
     for job, before, after, asked, *_ in resize_rows(record):
         resizes.setdefault(int(job), []).append((float(asked), int(before), int(after)))
@@ -117,6 +126,8 @@ def assert_same(jobs: list[RefJob], machine: int, policy: str, **options: Any) -
         assert want.start is not None and want.end is not None
         assert record.start[job.id] == pytest.approx(want.start, abs=MICROSECOND), job
         assert record.end[job.id] == pytest.approx(want.end, abs=MICROSECOND), job
+        if want.nodes:
+            assert named[job.id] == want.nodes, job
         mine = resizes.get(job.id, [])
         assert [step[1:] for step in mine] == [step[1:] for step in want.resizes], job
         assert [step[0] for step in mine] == pytest.approx([step[0] for step in want.resizes], abs=MICROSECOND)
@@ -141,6 +152,17 @@ def test_rigid_schedules_equal_the_reference(data: st.DataObject, machine: int, 
     jobs = data.draw(ref_jobs(machine, malleable=True))
     interval = data.draw(st.sampled_from([0.0, 0.0, 4.0]))
     assert_same(jobs, machine, policy, interval_s=interval, over_limit=data.draw(st.sampled_from(OverLimit)))
+
+
+@given(data=st.data(), machine=st.integers(1, 8), policy=st.sampled_from(["easy", "conservative"]))
+def test_schedules_on_named_nodes_equal_the_reference(data: st.DataObject, machine: int, policy: str) -> None:
+    jobs = data.draw(ref_jobs(machine, malleable=False))
+    options: dict[str, Any] = {"interval_s": data.draw(st.sampled_from([0.0, 0.0, 4.0]))}
+    if policy == "conservative":
+        options["backfill_depth"] = data.draw(st.sampled_from([0, 0, 2]))
+        options["backfill_interval_s"] = data.draw(st.sampled_from([0.0, 0.0, 5.0]))
+    over_limit = data.draw(st.sampled_from(OverLimit))
+    assert_same(jobs, machine, policy, reserve="nodes", over_limit=over_limit, **options)
 
 
 @settings(max_examples=100)

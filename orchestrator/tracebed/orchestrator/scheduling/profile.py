@@ -1,14 +1,15 @@
-"""Number of idle nodes over future time, if running jobs use their full limits and planned jobs start as planned."""
+"""Idle nodes over future time, if running jobs use their full limits and planned jobs start as planned."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
 from collections.abc import Iterable
+from operator import itemgetter
 
 
 class Profile:
-    """Idle nodes over future time: a step function, constant from each instant to the next.
+    """Number of idle nodes over future time: a step function, constant from each instant to the next.
 
     Args:
         now: the first instant, s.
@@ -59,6 +60,69 @@ class Profile:
         """Return the least number of idle nodes from `start` for `duration` > 0 seconds."""
         first, last = self._step_at(start), self._step_at(start + duration)
         return min(self.idle[first:last])
+
+    def _step_at(self, instant: float) -> int:
+        """Return the index of the step that begins at `instant` (not before the first step); insert it if missing."""
+        step = bisect_left(self.times, instant)
+        if step == len(self.times) or self.times[step] != instant:
+            self.times.insert(step, instant)
+            self.idle.insert(step, self.idle[step - 1])
+        return step
+
+
+class NodeProfile:
+    """Named idle nodes over future time: a step function whose values are sets of nodes, as bit masks.
+
+    Args:
+        now: the first instant, s.
+        idle: mask of the nodes idle at `now`.
+        changes: (instant, mask of released nodes, mask of allocated nodes). A past instant counts as now. A node that
+            is released and allocated at one instant is allocated after it.
+    """
+
+    def __init__(self, now: float, idle: int, changes: Iterable[tuple[float, int, int]]) -> None:
+        """Build the step function from the changes."""
+        self.times = [now]
+        self.idle = [idle]
+        allocated = 0  # at the last instant
+        for instant, released, taken in sorted(changes, key=itemgetter(0)):
+            if instant > self.times[-1]:
+                self.times.append(instant)
+                self.idle.append(self.idle[-1])
+                allocated = 0
+            allocated |= taken
+            self.idle[-1] = (self.idle[-1] | released) & ~allocated
+
+    def earliest(self, nodes: int, duration: float) -> tuple[float, int]:
+        """Return the first instant from which `nodes` nodes are idle for `duration` > 0 seconds.
+
+        Return also the mask of all nodes that are idle for this time. The instant is infinite if there is none.
+        """
+        times, idle, before = self.times, self.idle, 0
+        for step, start in enumerate(times):
+            if not idle[step] & ~before:
+                before = idle[step]
+                continue  # a job that fits from here fits from the previous step
+            before = free = idle[step]
+            end, later = start + duration, step + 1
+            while free.bit_count() >= nodes:
+                if later == len(times) or times[later] >= end:
+                    return start, free
+                free &= idle[later]
+                later += 1
+        return math.inf, 0
+
+    def occupy(self, start: float, end: float, nodes: int) -> None:
+        """Allocate the mask `nodes` from `start` until `end`."""
+        first, last = self._step_at(start), self._step_at(end)
+        for step in range(first, last):
+            self.idle[step] &= ~nodes
+
+    def release(self, start: float, end: float, nodes: int) -> None:
+        """Release the mask `nodes`, which is allocated from `start` until `end`."""
+        first, last = self._step_at(start), self._step_at(end)
+        for step in range(first, last):
+            self.idle[step] |= nodes
 
     def _step_at(self, instant: float) -> int:
         """Return the index of the step that begins at `instant` (not before the first step); insert it if missing."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.fcfs import heads
+from tracebed.orchestrator.scheduling.policies.slurm_nodes import lowest, mask_of, nodes_of
 from tracebed.orchestrator.scheduling.state import Decision, Start, State
 
 
@@ -17,13 +19,20 @@ class Easy(ParameterTable):
 
     A later job may start now if it fits, and either its time limit ends before the shadow time of the head, or it
     needs at most the extra nodes.
+
+    Args:
+        reserve: the reservation of the head: a number of nodes (`counts`), or named nodes (`nodes`), as in Batsim and
+            OAR. Named nodes are the lowest-numbered ones of those idle at the shadow time. A later job that does not
+            end by then starts on idle nodes outside them, lowest numbers first.
     """
 
     malleable: ClassVar[bool] = False
 
+    reserve: Literal["counts", "nodes"] = "counts"
+
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield the starts."""
-        yield from backfill(state)
+        yield from backfill_outside(state) if self.reserve == "nodes" else backfill(state)
 
 
 def backfill(state: State, *, narrow: bool = False) -> Iterator[Start]:
@@ -42,14 +51,7 @@ def backfill(state: State, *, narrow: bool = False) -> Iterator[Start]:
     if head is None or not state.idle or len(queue) == 1:
         return
     shadow, extra = state.reservation(jobs.low[head])
-    behind = head
-    as_then = not state.freed and (state.settled or not jobs.adaptable)
-    if queue.by_submission and as_then and shadow > state.now:
-        # The jobs that arrived earlier were tried when no fewer nodes were idle and the shadow time was no earlier, so
-        # that only new arrivals are tried. There are two exceptions. A job that may start on fewer nodes than it
-        # prefers may fit into the extra nodes if other jobs have started since. If the shadow time is now, the number
-        # of extra nodes grows with time.
-        behind = max(head, state.arrived[0] - 1) if state.arrived else queue.last
+    behind = _tried(state, head, shadow)
     while state.idle and (job := queue.first_fit(behind, state.idle, shadow - state.now, extra)) is not None:
         nodes, behind = min(jobs.pref[job], state.idle), job
         in_time = state.now + jobs.limit[job] / jobs.rate(job, nodes) <= shadow
@@ -58,3 +60,56 @@ def backfill(state: State, *, narrow: bool = False) -> Iterator[Start]:
         if in_time or nodes <= extra:
             yield Start(job, nodes)
             extra -= 0 if in_time else nodes
+
+
+def backfill_outside(state: State) -> Iterator[Start]:
+    """Yield the starts of EASY backfilling with named nodes reserved for the head, for rigid jobs."""
+    jobs, queue = state.jobs, state.queue
+    yield from heads(state, lowest=True)
+    head = queue.head
+    if head is None or not state.idle or len(queue) == 1:
+        return
+    shadow, reserved = _reservation(state, jobs.nodes[head])
+    behind, idle = _tried(state, head, shadow), mask_of(state.cluster.idle)
+    while idle:
+        outside = idle & ~reserved
+        job = queue.first_fit(behind, idle.bit_count(), shadow - state.now, outside.bit_count())
+        if job is None:
+            return
+        nodes, behind = jobs.nodes[job], job
+        free = idle if state.now + jobs.limit[job] <= shadow else outside
+        if nodes <= free.bit_count():
+            chosen = lowest(free, nodes)
+            idle &= ~chosen
+            yield Start(job, nodes, on=nodes_of(chosen))
+
+
+def _reservation(state: State, need: int) -> tuple[float, int]:
+    """Return the shadow time for a job that needs `need` nodes, more than are idle, and the mask of its nodes.
+
+    The nodes are the lowest-numbered ones of those idle at the shadow time. If lost nodes are needed, the shadow time
+    is infinite, and no nodes are reserved.
+    """
+    cluster, shadow = state.cluster, state.now
+    free, lost = mask_of(cluster.idle), mask_of(cluster.lost)
+    for end, job in state.releases:
+        if end > shadow:
+            if free.bit_count() >= need:
+                break
+            shadow = end
+        free |= mask_of(cluster.owned(job)) & ~lost
+    return (shadow, lowest(free, need)) if free.bit_count() >= need else (math.inf, 0)
+
+
+def _tried(state: State, head: int, shadow: float) -> int:
+    """Return the last of the jobs that need not be tried: `head`, or a later job.
+
+    The jobs that arrived before the last call were tried when no fewer nodes were idle and the shadow time was no
+    earlier, so that only new arrivals are tried. There are two exceptions. A job that may start on fewer nodes than it
+    prefers may fit into the extra nodes if other jobs have started since. If the shadow time is now, the number of
+    extra nodes grows with time.
+    """
+    as_then = not state.freed and (state.settled or not state.jobs.adaptable)
+    if state.queue.by_submission and as_then and shadow > state.now:
+        return max(head, state.arrived[0] - 1) if state.arrived else state.queue.last
+    return head

@@ -21,8 +21,14 @@ class Fcfs(ParameterTable):
         yield from heads(state)
 
 
-def heads(state: State) -> Iterator[Start]:
-    """Yield the start of the head of the queue while it fits, on its preferred size or on fewer nodes."""
+def heads(state: State, *, lowest: bool = False) -> Iterator[Start]:
+    """Yield the start of the head of the queue while it fits, on its preferred size or on fewer nodes.
+
+    Args:
+        state: the state of the cluster and the queue.
+        lowest: whether the nodes are the lowest-numbered idle ones, under every placement.
+    """
     jobs, queue = state.jobs, state.queue
     while (head := queue.head) is not None and jobs.low[head] <= state.idle:
-        yield Start(head, min(jobs.pref[head], state.idle))
+        nodes = min(jobs.pref[head], state.idle)
+        yield Start(head, nodes, on=tuple(state.cluster.idle[:nodes]) if lowest else ())

@@ -1,12 +1,12 @@
-"""Sets of nodes as bit masks, and the choice of nodes of Slurm's select/linear with topology/none."""
+"""Sets of nodes as bit masks, and two choices of nodes: the lowest, and those of select/linear."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 
-def mask_of(nodes: Sequence[int]) -> int:
+def mask_of(nodes: Collection[int]) -> int:
     """Return the bit mask of `nodes`."""
     mask = 0
     for first, count in _ranges(sorted(nodes)):
@@ -27,6 +27,17 @@ def blocks(mask: int) -> Iterable[tuple[int, int]]:
         count = (above & -above).bit_length() - 1
         yield first, count
         mask &= ~_block(first, count)
+
+
+def lowest(mask: int, count: int) -> int:
+    """Return the `count` lowest-numbered nodes of `mask`, as a mask. `mask` must have as many nodes."""
+    chosen = 0
+    for first, size in blocks(mask):
+        if count <= size:
+            return chosen | _block(first, count)
+        chosen |= _block(first, size)
+        count -= size
+    return chosen
 
 
 def best_fit(mask: int, count: int) -> int:

@@ -215,6 +215,7 @@ class CompiledSimulator:
                 "calls": numbers["calls"][pref.calls.upper()],
                 "backfill_depth": min(sd.depth, INT32_MAX) if self._shares else reserving.backfill_depth,
                 "backfill_interval_s": sd.backfill_interval_s if self._shares else reserving.backfill_interval_s,
+                "named_nodes": "nodes" in (_as(Easy, policy).reserve, reserving.reserve),
                 "shares": self._shares,
                 "kind": [numbers["kind"][kind.upper()] for kind in jobs.kind] if self._shares else None,
                 "sockets": self.cluster.sockets if self._shares else None,

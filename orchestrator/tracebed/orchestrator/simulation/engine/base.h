@@ -34,6 +34,7 @@
     _(int64_t, first_fit_only) _(int64_t, grow_at_start) _(int64_t, plan_by_limit) _(int64_t, narrow) \
     _(int64_t, ties_by_id) _(int64_t, count_idle) _(int64_t, calls) _(int64_t, promise) _(int64_t, spread) /* of the Kassel family */ \
     _(int64_t, backfill_depth) _(double, backfill_interval_s) /* of conservative and sd */ \
+    _(int64_t, named_nodes) /* whether easy, conservative reserve named nodes */ \
     _(int64_t, shares) _(const uint8_t *, kind) _(const int32_t *, sockets) /* of each job, node; null: no sharing */ \
     _(double, max_slowdown) /* NaN: dynamic */ _(double, slowdown_quantile) /* of dynamic; 0: the mean */ \
     _(double, sharing_factor) _(int64_t, mates) _(int64_t, candidates) \
@@ -167,6 +168,10 @@ struct engine {
     int64_t *taken_row;              /* shrinking job -> its last row of `taken` */
     double *times; int32_t *idle_then; int64_t step, steps, step_room, steps_merged;  /* the profile: [step, steps) */
     double *reserved;                /* waiting job -> planned start; NaN: not planned */
+    uint64_t *idle_nodes_then;       /* with named nodes: the idle nodes of each step of the profile, as bits */
+    uint64_t **reserved_nodes;       /* waiting job -> its planned nodes as bits; null: none */
+    uint64_t *reserved_for_head, *free_nodes;      /* scratch sets of nodes, as bits */
+    const uint64_t *among;           /* the nodes on which the next job starts, lowest first; null: all idle nodes */
     int lapsed;                      /* whether all reservations and the profile are invalid */
     /* record */
     double *start, *launched, *end; uint8_t *state;

@@ -34,14 +34,14 @@ static void hold(struct engine *e, int32_t job, int64_t first, int64_t count) {
     e->held[job] = at;
 }
 
-/* Allocate the `count` lowest idle nodes to `job`. */
+/* Allocate the `count` lowest nodes to `job`: of e->among, which are idle, or of all idle nodes. */
 static void take(struct engine *e, int32_t job, int64_t count) {
     CHECK(count >= 0 && count <= e->cluster_idle);
     e->cluster_idle -= count;
     int64_t first = -1, length = 0, word = e->lowest;
     while (count > 0) {
         CHECK(word < e->words);
-        uint64_t bits = e->idle_bits[word];
+        uint64_t bits = e->among ? e->among[word] & e->idle_bits[word] : e->idle_bits[word];
         if (!bits) { word++; continue; }
         int64_t bit = __builtin_ctzll(bits), at = word * 64 + bit;
         uint64_t ones = ~(bits >> bit);
@@ -58,7 +58,7 @@ static void take(struct engine *e, int32_t job, int64_t count) {
         }
         count -= run;
     }
-    e->lowest = word;
+    if (!e->among) e->lowest = word;
     if (length) hold(e, job, first, length);
 }
 

@@ -100,7 +100,7 @@ static double earliest(const struct engine *e, int32_t nodes, double duration, d
     return earliest_from(e, e->step, nodes, duration, own_start, own_end);
 }
 
-/* Return whether the profile with all reservations is kept from call to call. */
+/* Return whether all reservations are kept from call to call. */
 static int keeps_reservations(const struct engine *e) {
     return e->in.policy == CONSERVATIVE && !e->in.backfill_depth && e->in.backfill_interval_s == 0.0;
 }
@@ -160,10 +160,10 @@ static void plan_anew(struct engine *e) {
 static void conserve(struct engine *e, int woken) {
     double interval = e->in.backfill_interval_s;
     if (keeps_reservations(e)) {
-        keep_reservations(e);
+        if (e->in.named_nodes) keep_nodes(e); else keep_reservations(e);
         return;
     }
     heads(e);
-    if (woken || interval == 0.0) plan_anew(e);
+    if (woken || interval == 0.0) { if (e->in.named_nodes) plan_nodes_anew(e); else plan_anew(e); }
     else if (e->waiting_count) e->wake = due(e, next_multiple(interval, e->now, 0.0, INT64_MIN));
 }

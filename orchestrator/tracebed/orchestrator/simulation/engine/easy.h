@@ -15,17 +15,21 @@ static void fit_first(struct engine *e) {
         start(e, job, at_most(e->in.pref[job], e->idle));
 }
 
+/* Return the last of the jobs that need not be tried, as `_tried` of easy.py. */
+static int32_t tried(const struct engine *e, int32_t head, double shadow) {
+    if (e->in.priority != AS_SUBMITTED || e->freed || !(e->settled || !e->adaptable) || !(shadow > e->now)) return head;
+    int32_t last = (e->arrived >= 0 ? e->arrived : e->queue_end) - 1;
+    return e->arrived >= 0 && last < head ? head : last;
+}
+
 static void backfill(struct engine *e) {
-    int32_t head = heads(e), behind = head;
+    int32_t head = heads(e), behind;
     if (head < 0 || !e->idle || e->waiting_count == 1) return;
     reservation(e, e->in.low[head]);
     if (e->failed) return;
     double shadow = e->shadow;
     int64_t extra = e->extra;
-    if (e->in.priority == AS_SUBMITTED && !e->freed && (e->settled || !e->adaptable) && shadow > e->now) {
-        behind = e->arrived >= 0 ? e->arrived - 1 : e->queue_end - 1;
-        if (e->arrived >= 0 && behind < head) behind = head;
-    }
+    behind = tried(e, head, shadow);
     int32_t job;
     while (e->idle && (job = first_fit(e, behind, e->idle, shadow - e->now, extra)) >= 0) {
         int32_t nodes = at_most(e->in.pref[job], e->idle);

@@ -19,6 +19,7 @@
 #include "scheduler.h"
 #include "easy.h"
 #include "kassel.h"
+#include "named.h"
 #include "conservative.h"
 #include "dmr.h"
 #include "sd_plan.h"
@@ -34,7 +35,7 @@ static void decide(struct engine *e) {
     switch (e->in.policy) {
     case FCFS: heads(e); break;
     case FIRSTFIT: fit_first(e); break;
-    case EASY: backfill(e); break;
+    case EASY: if (e->in.named_nodes) backfill_outside(e); else backfill(e); break;
     case PREF: case AVG: kassel(e); break;
     case CONSERVATIVE: conserve(e, woken); break;
     case DMR: reconfigure(e); break;
@@ -65,7 +66,7 @@ static int happen(struct engine *e, struct event event) {
             return 1;
         }
         take_back(e, job, INT64_MAX);
-        if (keeps_reservations(e) && e->expected_end[job] > e->now) {
+        if (keeps_reservations(e) && !e->in.named_nodes && e->expected_end[job] > e->now) {
             profile_go_on(e);
             occupy(e, e->now, e->expected_end[job], -e->size[job]);
         }
@@ -161,7 +162,10 @@ void tracebed_engine_free(struct engine *e) {
         e->held_job, e->held_first, e->held_nodes, e->held_since, e->held_until, e->eligible, e->candidates,
         e->new_size, e->started_in, e->shrunk_in, e->promises_to, e->promise_sizes, e->shortest_limit,
         e->limit, e->times, e->idle_then, e->reserved, e->held_part,
+        e->idle_nodes_then, e->reserved_for_head, e->free_nodes,
     };
+    for (int64_t job = 0; e->reserved_nodes && job < e->in.jobs; job++) free(e->reserved_nodes[job]);
+    free(e->reserved_nodes);
     trial_free(e);
     plan_free(e);
     sharing_free(e);
@@ -258,6 +262,12 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     e->step_room = 256;
     e->times = make(e, e->step_room, 8);
     e->idle_then = make(e, e->step_room, 4);
+    if (in->named_nodes) {
+        e->idle_nodes_then = make(e, e->step_room * e->words, 8);
+        e->reserved_nodes = make(e, jobs, sizeof *e->reserved_nodes);
+        e->reserved_for_head = make(e, e->words, 8);
+        e->free_nodes = make(e, e->words, 8);
+    }
     e->eligible = make(e, in->nodes, 4);  /* at most as many jobs run as there are nodes */
     e->candidates = make(e, in->nodes, sizeof *e->candidates);
     e->new_size = make(e, jobs, 4);
