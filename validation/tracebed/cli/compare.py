@@ -10,6 +10,7 @@ import click
 
 from tracebed.cli.console import load_workload, print_json
 from tracebed.cli.gate import Gating, gate_options
+from tracebed.cli.imports import chosen, table_options
 from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import PATH, OutputPath, json_option, tau_option
 from tracebed.cli.perturbation import UNKNOWN
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 SECTIONS = {
     "Decision": ("tolerances", "margins", "noise", "tau", "match"),
+    "Tables of other programs": ("columns", "unit", "time_zone"),
     "Reports": ("reports", "workload"),
     "Use in CI": ("inconclusive", "baseline", "update_baseline", "annotate", "code_quality"),
 }
@@ -101,6 +103,7 @@ class ReportFile:
     show_default=True,
     help="Match the jobs of equal workloads, or match jobs by id although the workloads differ.",
 )
+@table_options
 @gate_options
 @json_option
 def compare(
@@ -113,6 +116,9 @@ def compare(
     workload: Path | None,
     tau: float,
     match: str,
+    columns: Sequence[str],
+    unit: str | None,
+    time_zone: str | None,
     gating: Gating,
     as_json: bool,
 ) -> ExitCode:
@@ -145,6 +151,9 @@ def compare(
             noise=noise,
             tau=tau,
             allow_different_workloads=match == "id",
+            columns=chosen(columns),
+            unit=unit or "",
+            time_zone=time_zone or "",
         )
     gate = gating.judge([validation], kept)
     if as_json:
