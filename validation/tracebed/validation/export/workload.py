@@ -8,19 +8,19 @@ from tracebed.converters.formats import csv
 from tracebed.orchestrator.run import Run
 from tracebed.outputs import WORKLOAD
 from tracebed.validation.export.exporter import Exporter
-from tracebed.validation.simulators.assembly import workload_of
+from tracebed.validation.simulators.assembly import derived_workload
 
 
 def write(run: Run, file: BinaryIO) -> list[str]:
-    """Write the workload of a run.
-
-    Raises:
-        InputError: the run does not have all properties of its jobs.
-    """
-    csv.write(workload_of(run), file)
+    """Write the workload of a run."""
+    workload, is_whole = derived_workload(run)
+    csv.write(workload, file)
+    notes = []
+    if not is_whole:
+        notes.append("the run lacks properties of its jobs, such as the smallest and largest sizes of malleable jobs")
     if run.info.imported.get("matched_by") == "itself":
-        return ["the run times are those observed in the imported file"]
-    return []
+        notes.append("the run times are those observed in the imported file")
+    return notes
 
 
 EXPORTER = Exporter("workload of the run: what was submitted, as CSV", write, WORKLOAD.mark)

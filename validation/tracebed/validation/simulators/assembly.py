@@ -270,20 +270,31 @@ def facts_of(run: Run) -> tuple[Workload, dict[str, object]]:
     return Workload(table, provenance), dict(run.info.workload)
 
 
-def workload_of(run: Run) -> Workload:
-    """Return the workload of a run, derived from its jobs.
+def derived_workload(run: Run) -> tuple[Workload, bool]:
+    """Return the workload of a run, derived from its jobs, and whether its hash is that of the workload.
 
-    Raises:
-        InputError: a run does not have all properties of its jobs, as those of malleable jobs.
+    A run does not have all properties of all jobs: it lacks the sizes that malleable jobs may have.
     """
     workload, facts = facts_of(run)
     sizes = {1, workload.provenance.system.cores_per_node or 1}
     for cores in sorted(sizes):  # the table of a run lacks the cores that a job requested of each node
         found = Workload(workload.table.assign(cores_per_node=cores), workload.provenance)
         if found.sha256 == facts.get("sha256"):
-            return found
-    what = f"the workload {facts.get('name')} has properties of jobs that its runs lack"
-    raise InputError(what, hint="use the file of the workload")
+            return found, True
+    return workload, False
+
+
+def workload_of(run: Run) -> Workload:
+    """Return the workload of a run, derived from its jobs.
+
+    Raises:
+        InputError: the run does not have all properties of its jobs.
+    """
+    workload, is_whole = derived_workload(run)
+    if not is_whole:
+        what = f"the workload {run.info.workload.get('name')} has properties of jobs that its runs lack"
+        raise InputError(what, hint="use the file of the workload")
+    return workload
 
 
 def workload_for_import(options: ReadOptions, run: Run) -> tuple[Workload, ReadOptions]:

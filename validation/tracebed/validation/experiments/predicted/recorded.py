@@ -62,7 +62,7 @@ def read_run(
     spec: ReadSpec,
     side: Side,
     *,
-    workload: Workload | None,
+    workload: Workload | Run | None,
     policy: str,
     title: str,
     nodes: int | None = None,
@@ -74,7 +74,7 @@ def read_run(
         path: the folder or file.
         spec: the keys of the experiment file.
         side: side of the comparison.
-        workload: the workload of the run.
+        workload: the workload of the run, or another run of it.
         policy: the policy of the run, for outputs without it.
         title: name of the workload in reports.
         nodes: number of nodes, for outputs without them.
