@@ -79,7 +79,7 @@ def listing(as_json: bool) -> None:
 @output_option("Folder of the files and their suite.", LATER)
 @json_option
 def fetch(name: str, source: Path | None, output: Path, replace: bool, as_json: bool) -> None:
-    """Copy the files of the data set NAME from a local copy, verify their hashes, and write a suite for them.
+    """Find the files of the data set NAME in a local copy by their hashes, and write them with a suite for them.
 
     The folder has the files, the experiment file suite.yaml for `tracebed validate`, and ORIGIN.txt with source,
     licence and citation. tracebed downloads nothing: without --from, the message names the source.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tracebed.converters.formats.tools.files import Input
@@ -17,6 +17,8 @@ SUITE = "suite.yaml"
 ORIGIN = "ORIGIN.txt"
 """File with the source, the licence and the citation of a copy."""
 TITLE = "Data set of real runs: "
+LARGEST = 2**26
+"""Largest size of a file that is looked at in a copy, bytes. The files of the data sets are smaller."""
 COPY = OutputKind("a copy of a data set", re.escape(TITLE.encode()), parts=(ORIGIN,))
 """Folder of a copy."""
 
@@ -27,12 +29,12 @@ def fetch(name: str, folder: Path, *, source: Path | None = None, replace: bool 
     Args:
         name: name of the data set.
         folder: the new folder.
-        source: folder of a local copy, such as a clone of the repository. The files may be in folders inside of it,
-            and compressed with gzip.
+        source: folder of a local copy, such as a clone of the repository. The files may have any name, be in folders
+            inside of it, and be compressed with gzip.
         replace: whether an earlier copy of a data set in `folder` is replaced.
 
     Raises:
-        InputError: there is no such data set, no copy is given, a file is missing or has another hash, or `folder` has
+        InputError: there is no such data set, no copy is given, no file has the hash of a file of the data set, or `folder` has
             other content or cannot be written.
     """
     wanted = dataset(name)
@@ -53,33 +55,46 @@ def fetch(name: str, folder: Path, *, source: Path | None = None, replace: bool 
 
 
 def _verified(wanted: Dataset, source: Path) -> Mapping[str, bytes]:
-    """Return the content of each file of a data set.
+    """Return the content of each file of a data set. The hash identifies a file, whatever its name in the copy.
 
     Raises:
-        InputError: a file is missing, or no file of its name has the hash.
+        InputError: no file has the hash of one of the files.
     """
     if not source.is_dir():
         raise InputError("no such folder", where=str(source), hint="give the folder of a copy: --from FOLDER")
-    places: dict[str, list[Path]] = {}
-    for path in sorted(source.rglob("*")):
-        if (name := path.name.removesuffix(".gz")) in wanted.files and path.is_file():
-            places.setdefault(name, []).append(path)
-    hint = f"the files are those of {wanted.source} at commit {wanted.commit}"
-    if missing := [name for name in wanted.files if name not in places]:
-        what = f"{len(missing)} of {len(wanted.files)} files of {wanted.name} are missing: {missing[0]}"
-        raise InputError(what, where=str(source), hint=hint)
+    wanted_hashes = set(wanted.files.values())
     contents: dict[str, bytes] = {}
-    for name, expected in wanted.files.items():
-        for path in places[name]:
-            content = Input.at(path).data
-            if hashlib.sha256(content).hexdigest() == expected:
-                contents[name] = content
-                break
-        else:
-            raise InputError(
-                f"is not the file of {wanted.name}: another SHA-256", where=str(places[name][0]), hint=hint
-            )
-    return contents
+    changed: list[Path] = []
+    for path in _tables(source):
+        content = _content(path)
+        found = hashlib.sha256(content).hexdigest()
+        if found in wanted_hashes:
+            contents[found] = content
+        elif path.name.removesuffix(".gz") in wanted.files:
+            changed.append(path)
+        if contents.keys() == wanted_hashes:
+            break
+    if missing := [name for name, digest in wanted.files.items() if digest not in contents]:
+        what = f"{len(missing)} of {len(wanted.files)} files of {wanted.name} are missing: no file has the SHA-256 of "
+        what += f"{missing[0]}" + (f"; {changed[0]} is another file" if changed else "")
+        hint = f"the files are those of {wanted.source} at commit {wanted.commit}"
+        raise InputError(what, where=str(source), hint=hint)
+    return {name: contents[digest] for name, digest in wanted.files.items()}
+
+
+def _tables(folder: Path) -> Iterator[Path]:
+    """Yield the tables in a folder and in the folders inside of it that may be files of a data set."""
+    for path in sorted(folder.rglob("*.csv*")):
+        if path.name.endswith((".csv", ".csv.gz")) and path.is_file() and 0 < path.stat().st_size <= LARGEST:
+            yield path
+
+
+def _content(path: Path) -> bytes:
+    """Return the uncompressed content of a file; empty if the file cannot be read."""
+    try:
+        return Input.at(path).data
+    except (InputError, OSError):
+        return b""
 
 
 def _origin(wanted: Dataset) -> str:
