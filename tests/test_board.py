@@ -21,11 +21,11 @@ from tracebed.validation.experiments.predicted.suite import load_suite
 
 INDEX = import_module("tracebed.validation.board.datasets")
 LOG = """\
-281568387;/home/a/job_1; started; [host00, host01]
-5157003169;/home/a/job_2; started; [host02]
-22103801971;/home/a/job_1; terminated
-25153447830;/home/a/job_3; started; [host01]
-26922877672;/home/a/job_2; terminated
+281568387;/jobs/job_1; started; [host00, host01]
+5157003169;/jobs/job_2; started; [host02]
+22103801971;/jobs/job_1; terminated
+25153447830;/jobs/job_3; started; [host01]
+26922877672;/jobs/job_2; terminated
 40000000000; all jobs completed
 """
 SUITE = """\

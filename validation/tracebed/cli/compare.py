@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -116,11 +116,9 @@ def compare(
     workload: Path | None,
     tau: float,
     match: str,
-    columns: Sequence[str],
-    unit: str | None,
-    time_zone: str | None,
     gating: Gating,
     as_json: bool,
+    **table: Any,
 ) -> ExitCode:
     """Compare the predictions of a case with its real runs: a verdict for each metric, with margin and reason.
 
@@ -151,9 +149,9 @@ def compare(
             noise=noise,
             tau=tau,
             allow_different_workloads=match == "id",
-            columns=chosen(columns),
-            unit=unit or "",
-            time_zone=time_zone or "",
+            columns=chosen(table["columns"]),
+            unit=table["unit"] or "",
+            time_zone=table["time_zone"] or "",
         )
     gate = gating.judge([validation], kept)
     if as_json:
