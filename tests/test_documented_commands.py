@@ -55,6 +55,7 @@ NOT_RUN = {
     "docs/how-to/replay.md": 1,
     "docs/how-to/survive.md": 1,
     "docs/how-to/write-a-policy.md": 1,
+    "docs/how-to/validate-your-simulator.md": 1,
     "docs/reference/import.md": 1,
     "docs/reference/policies/slurm.md": 1,
     "docs/reference/tolerances.md": 1,
@@ -253,10 +254,11 @@ def repeated(path: Path) -> None:
 
 
 def strangers(path: Path) -> None:
-    """Write tables of jobs of a stranger: real.csv and sim.csv."""
-    late = 5 if path.name == "real.csv" else 0
+    """Write tables of jobs of a stranger: real.csv, log.csv and sim.csv."""
+    late = 0 if path.name == "sim.csv" else 5
     rows = [f"{job},{60 * job},{60 * job + late},{60 * job + 90 + late},{1 + job % 2}" for job in range(30)]
-    path.write_text("\n".join(["id,submit,start,end,nodes", *rows]) + "\n")
+    header = "id,submit,From,Until,nodes" if path.name == "log.csv" else "id,submit,start,end,nodes"
+    path.write_text("\n".join([header, *rows]) + "\n")
 
 
 def accuracy(path: Path) -> None:
@@ -299,6 +301,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "runs": runs,
     "bestfit.py": best_fit,
     "real.csv": strangers,
+    "log.csv": strangers,
     "sim.csv": strangers,
     "mine.yaml": own_suite,
     "knl.parquet": of_cori,

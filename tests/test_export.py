@@ -258,6 +258,8 @@ def test_odd_names_do_not_break_a_file(to: str, tmp_path: Path) -> None:
         assert {e["args"]["job"] for e in slices(json.loads((tmp_path / "out").read_text()))} == {odd, "2"}
     elif to == "swf":
         assert read_workload(tmp_path / "out", "swf").floats("run_time").tolist() == [5.0, 4.0]
+    elif to == "workload":
+        assert sorted(read_workload(tmp_path / "out", "csv").column("job_id")) == sorted([odd, "2"])
     else:
         assert list(pd.read_csv(tmp_path / "out", dtype={"job_id": str})["job_id"]) == [odd, "2"]
 

@@ -24,6 +24,7 @@ from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.export import export
 from tracebed.validation.metrics import all_metrics, metrics, per_job
+from tracebed.validation.simulators.assembly import workload_of
 from tracebed.validation.simulators.columns import split
 from tracebed.validation.simulators.history import run_of_log
 from tracebed.validation.simulators.observed import resolution_of, states_of
@@ -509,3 +510,83 @@ def test_no_machine_of_nodes_grows_to_hold_a_real_run(tmp_path: Path) -> None:
     path = table(tmp_path / "t.csv", "id,submit,start,end,nodes", "a,0,0,60,2", "b,5,30,90,1")
     with pytest.raises(InputError, match="up to 3 nodes are busy at once, but the machine has 2"):
         tb.import_run(path, side="real", nodes=2)
+
+
+# -- nodes that are shared or numbered from 1
+
+
+def test_nodes_that_begin_at_any_number_are_the_first_of_the_machine(tmp_path: Path) -> None:
+    for first in (1, 35):
+        rows = [f"a,0,0,60,2,{first}-{first + 1}", f"b,5,60,90,1,{first}"]
+        path = table(tmp_path / "t.csv", "id,submit,start,end,nodes,held_nodes", *rows)
+        run = tb.import_run(path, side="real", nodes=2)
+        assert run.allocations[["node", "count"]].to_numpy().tolist() == [[0, 2], [0, 1]]
+    with pytest.raises(InputError, match=r"t\.csv:2: .*holds node number 36, but there are 1 nodes, numbered from 35"):
+        tb.import_run(path, side="real", nodes=1)
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "message"),
+    [
+        ("nodes,held_nodes", ["1,0", "1,0"], "1 of 2 nodes are held by several jobs at once, and count whole"),
+        ("cores", ["2", "4"], "1 of 2 jobs hold a part of a node of 4 cores: the node counts whole for each"),
+        ("nodes,held_nodes", ["1,0", "1,1"], None),
+        ("cores", ["4", "4"], None),
+    ],
+)
+def test_no_shared_node_counts_whole_in_silence(
+    tmp_path: Path, header: str, rows: list[str], message: str | None
+) -> None:
+    lines = [f"{job},0,0,60,{row}" for job, row in zip("ab", rows, strict=True)]
+    path = table(tmp_path / "t.csv", f"id,submit,start,end,{header}", *lines)
+    run = tb.import_run(path, side="real", nodes=2, cores_per_node=4)
+    said = [text for text in run.info.warnings if "whole" in text]
+    assert len(said) == (message is not None)
+    assert not message or message in said[0]
+
+
+# -- the workload of an imported run, and options of compare
+
+
+def test_the_workload_of_an_imported_run_is_exported(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", "id,submit,start,end,nodes,walltime", *(f"{line},100" for line in lines()))
+    call("import", path, "--as", "real", "--nodes", "2", "-o", tmp_path / "real")
+    result = call("export", tmp_path / "real", "--to", "workload", "-o", tmp_path / "w.csv")
+    assert "the run times are those observed" in result.stderr
+    found, run = tb.read(tmp_path / "w.csv"), Run.load(tmp_path / "real")
+    assert found.sha256 == run.info.workload["sha256"]
+    assert found.provenance.system.nodes == 2
+    assert found.table["time_limit"].tolist() == [100.0] * 3
+    predicted = tb.simulate(found, "fcfs")
+    assert tb.compare(run, predicted).pair.jobs["wait_real"].tolist() == [0.0, 55.5, 53.25]
+
+
+def test_no_property_of_a_job_is_lost_in_silence(tmp_path: Path) -> None:
+    malleable = tb.make_malleable(tb.generate("cirne", jobs=8, nodes=16, seed=3), share=1.0, seed=1)
+    tb.simulate(malleable, "pref").save(tmp_path / "run")
+    notes = tb.Run.load(tmp_path / "run").export("workload", tmp_path / "w.csv")
+    assert notes == ["the run lacks properties of its jobs, such as the smallest and largest sizes of malleable jobs"]
+    with pytest.raises(InputError, match=r"has properties of jobs that its runs lack .*use the file"):
+        workload_of(Run.load(tmp_path / "run"))
+
+
+def test_compare_reads_tables_with_given_columns_units_and_time_zones(tmp_path: Path) -> None:
+    """Columns apply to the files that have them: the sides have different names."""
+    theirs = table(
+        tmp_path / "r.csv", "who,came,go,out,x", *lines([(n, a / 60, s / 60, e / 60, x) for n, a, s, e, x in JOBS])
+    )
+    sim = table(
+        tmp_path / "p.csv", "id,begin_ms,end_ms,nodes", *lines([(n, s * 1e3, e * 1e3, x) for n, _, s, e, x in JOBS])
+    )
+    words = ["compare", "--real", theirs, "--predicted", sim, "--unit", "min", "--json"]
+    columns = "job_id=who,submit=came,start=go,end=out,nodes=x"
+    document = json.loads(call(*words, "--columns", columns).stdout)
+    assert document["verdict"] == "inconclusive"
+    pair = tb.compare(theirs, sim, unit="min", columns=dict(word.split("=") for word in columns.split(","))).pair
+    np.testing.assert_allclose(pair.jobs["wait_real"], [0.0, 55.5, 53.25])
+    np.testing.assert_allclose(pair.jobs["wait_predicted"], [0.0, 55.5, 53.25])
+    with pytest.raises(InputError, match="unknown column of the files 'walk'"):
+        tb.compare(theirs, sim, columns={"start": "walk"})
+    with pytest.raises(InputError, match="no side is a table"):
+        run = fcfs_run(3)
+        tb.compare(run, fcfs_run(3, real=False), columns={"start": "go"})

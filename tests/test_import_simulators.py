@@ -336,3 +336,115 @@ def test_every_simulator_has_a_name_a_title_and_a_use() -> None:
 @pytest.mark.parametrize("text", ["9" * 5000 + ":00:00", "1-" + "9" * 5000 + ":00", "0:" + "9" * 5000])
 def test_no_duration_of_thousands_of_digits_ends_the_import(text: str) -> None:
     assert math.isnan(table._clock(text))
+
+
+# -- OAR
+
+
+GANTT = {
+    "resources": [
+        *({"resource_id": str(number), "network_address": f"node-{number}", "state": "Alive"} for number in (3, 1, 2)),
+    ],
+    "jobs": {
+        "17": {
+            **{"submission_time": 1455753977, "start_time": 1455753978, "stop_time": 1455753988, "walltime": 100},
+            **{"state": "Terminated", "user": "ada", "resources": [3, 1]},
+        },
+        "18": {
+            **{"submission_time": 1455753980, "start_time": 1455753990, "stop_time": 1455754090, "walltime": 100},
+            **{"state": "Error", "user": "bob", "resources": [2]},
+        },
+        "19": {
+            **{"submission_time": 1455753985, "start_time": 1455754000, "stop_time": 1455754100, "walltime": 100},
+            **{"state": "Waiting", "user": "bob", "resources": [2]},
+        },
+    },
+    "dead_resources": {},
+}
+"""Output of `oarstat --gantt ... --json`: job 19 has not started, its times are planned."""
+
+
+def gantt(path: Path, **changes: Any) -> Path:
+    path.write_text(json.dumps(GANTT | changes))
+    return path
+
+
+def test_the_gantt_of_oar_is_a_run_with_the_nodes_of_each_job(tmp_path: Path) -> None:
+    path = gantt(tmp_path / "oar.json")
+    assert form_of(path) == "oar-gantt"
+    run = tb.import_run(path, side="real")
+    assert [node.name for node in run.info.nodes] == ["node-1", "node-2", "node-3"]
+    assert times(run)[:2] == [("17", 0.0, 1.0, 11.0), ("18", 3.0, 13.0, 113.0)]
+    assert run.jobs["state"].tolist() == ["completed", "failed", "interrupted"]
+    assert np.isnan(run.jobs["start"][2])
+    assert run.jobs["time_limit"].tolist() == [100.0] * 3
+    assert run.allocations[["job_id", "node", "count"]].to_numpy().tolist() == [
+        ["17", 0, 1],
+        ["17", 2, 1],
+        ["18", 1, 1],
+    ]
+    assert run.info.resolution_s == 1.0
+    assert run.info.unknown == {}
+
+
+def test_resources_of_oar_on_one_host_are_the_cores_of_a_node(tmp_path: Path) -> None:
+    """Two jobs on one host share the node, which is said."""
+    resources = [{"resource_id": str(number), "host": f"host-{(number - 1) // 4}"} for number in range(1, 9)]
+    first = GANTT["jobs"]["17"] | {"resources": [1, 2]}  # type: ignore[index]
+    second = first | {"resources": [3, 5, 6, 7, 8]}
+    run = tb.import_run(gantt(tmp_path / "oar.json", resources=resources, jobs={"1": first, "2": second}), side="real")
+    assert [(node.name, node.cores) for node in run.info.nodes] == [("host-0", 4), ("host-1", 4)]
+    assert run.jobs["nodes"].tolist() == [1, 2]
+    assert run.allocations[["job_id", "node", "cores"]].to_numpy().tolist() == [["1", 0, 2], ["2", 0, 1], ["2", 1, 4]]
+    assert "1 of 2 nodes are held by several jobs at once, and count whole for each job" in run.info.warnings
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"jobs": []}, "has no jobs of OAR"),
+        ({"jobs": {}}, "contains no jobs"),
+        ({"jobs": {"1": {"submission_time": "soon"}}}, "job 1: submission_time is not a number"),
+        ({"jobs": {"1": {"submission_time": 1, "resources": 7}}}, "job 1: resources is not a list"),
+        ({"resources": [{"host": "a"}]}, "has a resource without a number"),
+    ],
+)
+def test_a_damaged_gantt_of_oar_is_an_error_with_its_place(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        tb.import_run(gantt(tmp_path / "oar.json", **changes), side="real", form="oar-gantt")
+
+
+# -- tables of 2016
+
+
+def test_the_columns_of_the_oldest_batsim_and_of_converted_logs_of_oar_are_known(tmp_path: Path) -> None:
+    """The names of 2016, under which logs of OAR are published, too: numbers of nodes begin at 1."""
+    header = "jobID,submission_time,requested_number_of_processors,requested_time,success,starting_time,execution_time,"
+    header += "finish_time,waiting_time,turnaround_time,stretch,consumed_energy,allocated_processors"
+    rows = ["0,5.0,2,100,1,5.0,10.0,15.0,0.0,10.0,1.0,-1,3 1", "1,6.0,1,100,1,7.0,10.0,17.0,1.0,11.0,1.1,-1,2"]
+    path = tmp_path / "real_jobs.csv"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    assert form_of(path) == "batsim"
+    for form in ("batsim", "csv"):
+        run = tb.import_run(path, side="real", nodes=3, form=form)
+        assert times(run) == [("0", 0.0, 0.0, 10.0), ("1", 1.0, 2.0, 12.0)]
+        assert run.jobs["nodes"].tolist() == [2, 1]
+        assert run.jobs["state"].tolist() == ["completed"] * 2
+        assert sorted(run.allocations["node"]) == [0, 1, 2]
+        assert run.info.imported["nodes_of_jobs"] == "recorded"
+    message = r"job '0' holds node number 3, but there are 2 nodes, numbered from 1 .*--nodes"
+    with pytest.raises(InputError, match=message):
+        tb.import_run(path, side="real", nodes=2)
+
+
+def test_a_log_in_the_form_of_elastisim_has_sizes_and_is_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    header = "ID,Type,Submit Time,Start Time,End Time,Wait Time,Makespan,Turnaround Time,Status"
+    path.write_text(f"{header},Nodes\n0,Rigid,0,0,5,0,5,5,completed,2\n")
+    assert form_of(path) == "csv"
+    run = tb.import_run(path, side="real", nodes=2)
+    assert (run.jobs["nodes"][0], run.jobs["kind"][0], run.jobs["state"][0]) == (2, "rigid", "completed")
+    path.write_text(f"{header}\n0,Rigid,0,0,5,0,5,5,Completed\n")
+    assert tb.import_run(path, side="predicted", workload=run).jobs["end"].tolist() == [5.0]

@@ -37,7 +37,7 @@ class Case:
     name: str
     """Name of the output."""
     output: str = "file"
-    """`file`, `run` (real), `prediction` or `store`."""
+    """`file`, `run` (real), `prediction`, `copy` (of data) or `store`."""
     source: str = "w.parquet"
     """An input of the command, or another file if it has none."""
     renewed: bool = False
@@ -102,8 +102,9 @@ CASES = {
     "explain --report": Case("explain w.parquet --real real --report OUT", "out.html", renewed=True, light=False),
     **{
         f"export -o, {form}": Case(f"export p --to {form} -o OUT", f"out.{form}", source="p/run.json")
-        for form in ("csv", "evalys", "swf", "perfetto")
+        for form in ("csv", "evalys", "swf", "perfetto", "workload")
     },
+    "board fetch -o": Case("board fetch amte-rigid --from . -o OUT", "out", "copy", light=False),
 }
 ELSEWHERE = {"simulate --keep"}
 """Outputs that need a program: tests/test_simulate_elastisim.py."""
@@ -248,7 +249,10 @@ def may_write(kind: str, case: Case, replace: bool) -> bool:
     if kind == "workload":
         return (
             replace
-            and case.words.split()[0] in ("generate", "convert", "clean", "scale", "malleable")
+            and (
+                case.words.split()[0] in ("generate", "convert", "clean", "scale", "malleable")
+                or "--to workload" in case.words
+            )
             and (case.output == "file" and "--explain" not in case.words and not case.name.endswith(".gz"))
         )
     if kind == "real run":

@@ -512,3 +512,96 @@ def test_the_options_of_compare(recorded: Path) -> None:
     one = ["compare", "--real", "real/tiny-fcfs/rep-01", *sides[2:], "--inconclusive"]
     assert CliRunner().invoke(tracebed, [*one, "fail"], standalone_mode=False).return_value == ExitCode.INCONCLUSIVE
     assert CliRunner().invoke(tracebed, [*one, "pass"], standalone_mode=False).return_value == ExitCode.OK
+
+
+# -- imported runs
+
+
+IMPORTED = """\
+workloads: "*"
+policies: [easy]
+recorded:
+  runs: "log-{workload}.csv"
+  planned: "sim-{workload}.csv"
+  from: csv
+  nodes: {"*4": 4, "*": 2}
+interval_s: 5
+simulators:
+  theirs: {runs: "sim-{workload}.csv", from: csv}
+  easy: {}
+"""
+
+
+@pytest.fixture
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with logs of two workloads as a stranger has them, with planned run times, and no workload file."""
+    for name, nodes in (("on2", 2), ("on4", 4)):
+        rows = [(f"j{n}", 10 * n, 10 * n + n % 2, 10 * n + 25 + n % 2, 1 + n % nodes) for n in range(1, 21)]
+        real = [f"{job},{submit},{start},{end + 3},{size},60" for job, submit, start, end, size in rows]
+        planned = [f"{job},{submit},{start},{end},{size},60" for job, submit, start, end, size in rows]
+        for side, lines in (("log", real), ("sim", planned)):
+            text = "\n".join(["id,submit,start,end,requested_number_of_processors,walltime", *lines])
+            (tmp_path / f"{side}-{name}.csv").write_text(text + "\n")
+    (tmp_path / "s.yaml").write_text(IMPORTED)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_logs_become_cases_without_a_workload_file(logs: Path) -> None:
+    (logs / "s.yaml").write_text(IMPORTED.replace('{"*4": 4, "*": 2}', "9"))
+    suite = suite_of("s.yaml")
+    assert list(suite.cases) == ["on2-easy", "on4-easy"]
+    task = suite.cases["on2-easy"].task
+    assert task.workload is not None
+    assert task.workload.table["run_time"].tolist() == [25.0] * 20
+    assert task.workload.sha256 == next(iter(suite.cases["on2-easy"].recorded.values())).info.workload["sha256"]
+    assert (len(task.nodes), task.setup.scheduling.interval_s) == (9, 5.0)
+    (logs / "s.yaml").write_text(IMPORTED.replace('{"*4": 4, "*": 2}', "9").replace('  planned: "sim', '  # "sim'))
+    task = suite_of("s.yaml").cases["on2-easy"].task
+    assert task.workload is not None
+    assert task.workload.table["run_time"].tolist() == [28.0] * 20
+
+
+def test_the_machine_of_imported_runs_may_depend_on_the_workload(logs: Path) -> None:
+    for path in logs.glob("*.csv"):  # one job at a time
+        lines = path.read_text().splitlines()
+        path.write_text("\n".join([lines[0], *lines[1::4]]) + "\n")
+    cases = suite_of("s.yaml").cases
+    assert {name: len(case.task.nodes) for name, case in cases.items()} == {"on2-easy": 2, "on4-easy": 4}
+    (logs / "s.yaml").write_text(IMPORTED.replace(', "*": 2', ""))
+    with pytest.raises(InputError, match="no pattern of `nodes` matches on2"):
+        suite_of("s.yaml")
+
+
+@pytest.mark.slow
+def test_a_command_gets_the_workload_of_imported_runs_as_a_file(logs: Path) -> None:
+    command = "test -s {workload} && cp sim-on2.csv {output}.csv"
+    text = IMPORTED.replace('"*"', "[on2]", 1).replace('{"*4": 4, "*": 2}', "9").partition("  theirs")[0]
+    (logs / "s.yaml").write_text(text + f'  copied: {{command: "{command}", from: csv}}\n  easy: {{}}\n')
+    result = validate("s.yaml", "-o", "out")
+    assert result.return_value == ExitCode.INCONCLUSIVE, result.output
+    assert verdicts(logs / "out") == {"copied": "inconclusive", "easy": "inconclusive"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('workloads: "*"', 'workloads: "z*"', r"s.yaml:1: no recorded run is of a workload z\*"),
+        ("log-{workload}.csv", "log-on2.csv", r"s.yaml:1: `workloads` is a pattern of names"),
+        ("interval_s: 5", "interval_s: [5, 6]", "`interval_s` has one value with recorded runs"),
+        ("interval_s: 5", "speed: 5", "`speed` requires a `testbed`"),
+        ("  from: csv\n", "", "`nodes` requires `from`"),
+        ('planned: "sim-', 'planned: "*-', "2 files have planned run times"),
+    ],
+)
+def test_keys_of_imported_runs_that_do_not_fit_are_refused(logs: Path, old: str, new: str, message: str) -> None:
+    assert old in IMPORTED
+    (logs / "s.yaml").write_text(IMPORTED.replace(old, new, 1).replace('{"*4": 4, "*": 2}', "9"))
+    with pytest.raises(InputError, match=message):
+        suite_of("s.yaml")
+
+
+def test_a_replay_has_its_settings(recorded: Path) -> None:
+    (recorded / "s.yaml").write_text(RECORDED + "interval_s: 5\n")
+    with pytest.raises(InputError, match=r"s.yaml:6: `interval_s` applies to imported runs only"):
+        suite_of("s.yaml")

@@ -11,13 +11,17 @@ import pandas as pd
 
 from tracebed.api.comparisons import Validation
 from tracebed.api.runs import AnyRun
+from tracebed.converters.formats.tools.files import Input
+from tracebed.errors import InputError
 from tracebed.files import locked_folder
 from tracebed.orchestrator import run as orchestrator
+from tracebed.registry import unknown
 from tracebed.validation.experiments.real.store import run_folders
 from tracebed.validation.metrics import TAU
 from tracebed.validation.significance import differences, figures, intervals, read_figures
 from tracebed.validation.simulators.reading import import_run, simulator_at
 from tracebed.validation.simulators.simulator import ReadOptions, Side
+from tracebed.validation.simulators.table import names_of
 from tracebed.validation.verdict import validate as validate_cases
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.noise import NoiseProfile
@@ -36,6 +40,9 @@ def compare(
     noise: NoiseProfile | Path | str | None = None,
     tau: float = 10.0,
     allow_different_workloads: bool = False,
+    columns: Mapping[str, str] | None = None,
+    unit: str = "",
+    time_zone: str = "",
 ) -> Validation:
     """Compare the predictions of a case with its real runs: a verdict on each metric, with margin and reason.
 
@@ -49,9 +56,14 @@ def compare(
         noise: noise profile of the testbed, or its file, for a case with few repetitions.
         tau: threshold of the bounded slowdown, s.
         allow_different_workloads: match jobs by id although the workloads differ.
+        columns: field -> name of its column in the files, where names are not recognized, as for `import_run`. A file
+            without a column of this name has the names that are recognized.
+        unit: unit of times in the files whose column names do not state it, as for `import_run`.
+        time_zone: time zone of dates without an offset in the files.
 
     Raises:
-        InputError: the sides are swapped, the workloads differ, the runs have no job in common, or a margin is invalid.
+        InputError: the sides are swapped, the workloads differ, the runs have no job in common, a margin is invalid, or
+            no file has a column that `columns` names.
 
     Example:
         >>> import tracebed.api as tb
@@ -63,8 +75,10 @@ def compare(
     chosen = Tolerances.default() if tolerances is None else tolerances
     if isinstance(noise, Path | str):
         noise = NoiseProfile.load(noise)
-    observed = _named(real, "real")
-    predictions = _named(predicted, "predicted", observed[0][1] if observed else None)
+    reading = ReadOptions(columns=columns or {}, unit=unit, time_zone=time_zone)
+    _check_columns([*_each(real), *_each(predicted)], reading.columns)
+    observed = _named(real, "real", reading)
+    predictions = _named(predicted, "predicted", reading, observed[0][1] if observed else None)
     case = Case.of([run for _, run in observed], [run for _, run in predictions], names=_distinct(observed))
     found = validate_cases(
         [case],
@@ -132,26 +146,50 @@ def validate(
 
 
 def _named(
-    runs: AnyRuns, side: Side, first: orchestrator.Run | None = None
+    runs: AnyRuns, side: Side, reading: ReadOptions, first: orchestrator.Run | None = None
 ) -> list[tuple[Path | None, orchestrator.Run]]:
     """Return runs with their folders or files; None for a run in memory.
 
     A file of another program is imported: a prediction as a run of the workload of `first`, a real run as a run of the
     workload of the first real run, or of its own.
     """
-    given = [runs] if isinstance(runs, orchestrator.Run | Path | str) else runs
     found: list[tuple[Path | None, orchestrator.Run]] = []
-    for item in given:
+    for item in _each(runs):
         if isinstance(item, orchestrator.Run):
             found.append((None, item))
         elif Path(item).is_file() or simulator_at(Path(item)):
             whose = first or (found[0][1] if found else None)
             policy = whose.info.policy if whose else ""
-            options = ReadOptions(side=side, name=Path(item).name, policy=policy)
-            found.append((Path(item), import_run(Path(item), options, whose)))
+            path, has = Path(item), _column_names(Path(item))
+            own = {field: name for field, name in reading.columns.items() if name in has}
+            options = replace(reading, side=side, columns=own, name=path.name, policy=policy)
+            found.append((path, import_run(path, options, whose)))
         else:
             found += [(folder, orchestrator.Run.load(folder)) for folder in run_folders(Path(item))]
     return found
+
+
+def _column_names(path: Path) -> list[str]:
+    """Return the names of the columns of a table; empty for a folder."""
+    return names_of(Input.at(path)) if path.is_file() else []
+
+
+def _check_columns(runs: Sequence[AnyRun], columns: Mapping[str, str]) -> None:
+    """Raise InputError unless each column that `columns` names is in one of the files of `runs`."""
+    if not columns:
+        return
+    paths = [Path(item) for item in runs if not isinstance(item, orchestrator.Run)]
+    has = sorted({name for path in paths for name in _column_names(path)})
+    if not has:
+        raise InputError("columns apply to tables, and no side is a table", hint="leave them out")
+    for name in columns.values():
+        if name not in has:
+            raise unknown("column of the files", name, has)
+
+
+def _each(runs: AnyRuns) -> list[AnyRun]:
+    """Return one or several runs as a list."""
+    return [runs] if isinstance(runs, orchestrator.Run | Path | str) else list(runs)
 
 
 def _distinct(runs: Sequence[tuple[Path | None, orchestrator.Run]]) -> list[str]:

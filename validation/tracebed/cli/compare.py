@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tracebed.cli.console import load_workload, print_json
 from tracebed.cli.gate import Gating, gate_options
+from tracebed.cli.imports import chosen, table_options
 from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import PATH, OutputPath, json_option, tau_option
 from tracebed.cli.perturbation import UNKNOWN
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 SECTIONS = {
     "Decision": ("tolerances", "margins", "noise", "tau", "match"),
+    "Tables of other programs": ("columns", "unit", "time_zone"),
     "Reports": ("reports", "workload"),
     "Use in CI": ("inconclusive", "baseline", "update_baseline", "annotate", "code_quality"),
 }
@@ -101,6 +103,7 @@ class ReportFile:
     show_default=True,
     help="Match the jobs of equal workloads, or match jobs by id although the workloads differ.",
 )
+@table_options
 @gate_options
 @json_option
 def compare(
@@ -115,6 +118,7 @@ def compare(
     match: str,
     gating: Gating,
     as_json: bool,
+    **table: Any,
 ) -> ExitCode:
     """Compare the predictions of a case with its real runs: a verdict for each metric, with margin and reason.
 
@@ -145,6 +149,9 @@ def compare(
             noise=noise,
             tau=tau,
             allow_different_workloads=match == "id",
+            columns=chosen(table["columns"]),
+            unit=table["unit"] or "",
+            time_zone=table["time_zone"] or "",
         )
     gate = gating.judge([validation], kept)
     if as_json:

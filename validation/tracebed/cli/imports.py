@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tracebed.api.types import Side
 
 
-def reading_options(command: Command) -> Command:
-    """Add the options for reading files of other programs; several commands have them."""
+def table_options(command: Command) -> Command:
+    """Add the options for reading tables of other programs."""
     options = (
         click.option(
             "--columns",
@@ -36,18 +36,23 @@ def reading_options(command: Command) -> Command:
             metavar="ZONE",
             help="Time zone of dates without an offset (Europe/Berlin).  [default: UTC]",
         ),
-        click.option(
-            "--match",
-            default="auto",
-            show_default=True,
-            metavar="auto|id|order|shape|FILE",
-            help="Match jobs by id, by the order of their submissions, by submit time, size and run time (shape), or "
-            "by a file of two columns: id in the file, id in the workload.",
-        ),
     )
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def reading_options(command: Command) -> Command:
+    """Add the options for reading files of other programs; several commands have them."""
+    match = click.option(
+        "--match",
+        default="auto",
+        show_default=True,
+        metavar="auto|id|order|shape|FILE",
+        help="Match jobs by id, by the order of their submissions, by submit time, size and run time (shape), or "
+        "by a file of two columns: id in the file, id in the workload.",
+    )
+    return table_options(match(command))
 
 
 @click.command("import")

@@ -59,7 +59,8 @@ OF_SIMULATIONS = (
     *("processes", "shares_of_jobs", "windows", "published", "plots", "sensitivity"),
 )
 """Keys that apply to simulated cells only."""
-OF_CONDITIONS = (*OF_REPLAYS, "exclude")
+OF_CONDITIONS = tuple(name for name in OF_REPLAYS if name != "speed")
+"""Settings of the system behind imported runs: of replays, they are recorded."""
 
 
 def _empty(value: Any) -> Any:
@@ -187,7 +188,10 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
         self._refuse(OF_SIMULATIONS, "applies to simulated cells only, not to real runs")
         if self.recorded is not None:
             why = "requires a `testbed`: recorded runs are as they were recorded"
-            self._refuse((*OF_REPETITIONS, *OF_WORKLOADS, *OF_CONDITIONS), why)
+            self._refuse((*OF_REPETITIONS, *OF_WORKLOADS, "speed", "exclude"), why)
+            for key in ("priority", "interval_s"):
+                if len(getattr(self, key)) > 1:
+                    raise ValueError(f"`{key}` has one value with recorded runs")
         return self
 
     @model_validator(mode="after")
@@ -220,6 +224,12 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
     def beds(self) -> dict[str, TestbedSpec]:
         """Name -> testbed; the name of the only testbed is empty."""
         return self.testbeds or ({"": self.testbed} if self.testbed is not None else {})
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """Settings of the system behind imported runs that are given."""
+        found = {name: getattr(self, name) for name in OF_CONDITIONS if name in self.model_fields_set}
+        return {name: value[0] if isinstance(value, list) else value for name, value in found.items()}
 
     def repetitions_on(self, bed: str) -> int:
         """Return the number of repetitions of each cell on a testbed."""

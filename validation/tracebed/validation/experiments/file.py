@@ -16,7 +16,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from tracebed.files import replacing
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.validation.experiments.experiment import KEYS, Experiment, Point
 from tracebed.validation.experiments.parts import MOST_POINTS, NAME, OF_WORKLOADS, Where, as_list
+from tracebed.validation.experiments.predicted.recorded import workloads_at
 from tracebed.validation.metrics import all_metrics
 from tracebed.yaml_file import YamlFile
 
@@ -135,7 +136,8 @@ def experiment_of(source: YamlFile) -> Experiment:
     Raises:
         InputError: a key or value is invalid.
     """
-    experiment, folder = source.checked(Experiment), Path(source.where).parent
+    folder = Path(source.where).parent
+    experiment = _with_found_workloads(source, folder).checked(Experiment)
 
     def located(key: str, at: int | str, spec: Any, **changes: Any) -> Any:
         try:
@@ -151,6 +153,28 @@ def experiment_of(source: YamlFile) -> Experiment:
     }
     found: Experiment = experiment.model_copy(update={"policies": policies, "simulators": simulators})
     return found
+
+
+def _with_found_workloads(source: YamlFile, folder: Path) -> YamlFile:
+    """Return the file with the names of the recorded workloads in place of a pattern of names.
+
+    Raises:
+        InputError: no recorded run belongs to a workload with such a name.
+    """
+    raw = source.raw if isinstance(source.raw, dict) else {}
+    pattern, recorded = raw.get("workloads"), raw.get("recorded")
+    if not isinstance(pattern, str):
+        return source
+    runs = recorded.get("runs") if isinstance(recorded, dict) else recorded
+    if not isinstance(runs, str) or "{workload}" not in runs:
+        what = "`workloads` is a pattern of names, but `recorded` has no pattern of paths with {workload}"
+        raise source.error(what, "workloads", hint="write workloads: {NAME: FILE}")
+    policies = [each.get("label") or each.get("policy") if isinstance(each, dict) else each for each in raw["policies"]]
+    names = workloads_at(runs, pattern, list(map(str, policies)), folder)
+    if not names:
+        what = f"no recorded run is of a workload {pattern}"
+        raise source.error(what, "workloads", hint=f"the paths are {runs} in the folder {folder}")
+    return replace(source, raw=raw | {"workloads": names})
 
 
 def _check_executor(file: ExperimentFile) -> None:

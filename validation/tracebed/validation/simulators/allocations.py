@@ -16,6 +16,9 @@ from tracebed.validation.simulators.pairing import Pairing, sizes_of
 from tracebed.validation.simulators.simulator import ReadOptions
 from tracebed.validation.simulators.times import Times
 
+SHARED_S = 1.0
+"""Two jobs share a node if both hold it for longer than this, s: rounded times overlap by a second."""
+NUMBERED = "check --nodes, the number of nodes of the machine, and the files of the simulation"
 NO_SIZES = "the number of nodes of each job is not in the file"
 NO_NODES = "the number of nodes is unknown (give --nodes)"
 NO_RESIZES = "the file does not record when malleable jobs were resized"
@@ -34,7 +37,8 @@ def allocations_of(
     if not nodes:
         return [], None, unknown | dict.fromkeys(("nodes", "allocations"), NO_NODES), []
     if observed.allocations is not None:
-        return nodes, _recorded(observed, workload, pairing, times, nodes), unknown, []
+        recorded = _recorded(observed, workload, pairing, times, nodes)
+        return nodes, recorded, unknown, _shared(recorded, nodes)
     size = _sizes(observed, workload, pairing)
     ran = np.isfinite(times.start)
     if resizable.any():
@@ -129,13 +133,14 @@ def _recorded(
     outside = (start < begin - tolerance) | (end > until + tolerance)
     first = rows["node"].to_numpy()
     high = first + rows["count"].to_numpy()
-    if len(rows) and first.min() >= 1 and high.max() == len(nodes) + 1:  # numbers of nodes from 1, as those of OAR
-        first, high = first - 1, high - 1
+    if len(rows) and (highest := int(high.max()) - 1) >= len(nodes):
+        lowest = int(first.min())
+        if highest - lowest >= len(nodes):
+            at = int((high - lowest > len(nodes)).argmax())
+            what = f"holds node number {high[at] - 1:,}, but there are {len(nodes):,} nodes, numbered from {lowest:,}"
+            raise observed.error(int(rows["row"].iloc[at]), what, NUMBERED)
+        first = first - lowest  # the numbers of OAR begin at 1
     hint = "check --nodes and the files of the simulation"
-    if (high > len(nodes)).any():
-        at = int((high > len(nodes)).argmax())
-        what = f"holds node number {high[at] - 1:,}, but there are {len(nodes):,} nodes"
-        raise observed.error(int(rows["row"].iloc[at]), what, hint)
     if outside.any():
         at = int(outside.argmax())
         what = f"holds nodes from {start[at]:,.6g} to {end[at]:,.6g} s, outside of its own times"
@@ -154,6 +159,21 @@ def _recorded(
     )
     began: pd.DataFrame = table[np.isfinite(table["start"].to_numpy())]
     return began.sort_values("start", kind="stable", ignore_index=True)
+
+
+def _shared(allocations: pd.DataFrame, nodes: list[NodeFacts]) -> list[str]:
+    """Return a warning if jobs held nodes at the same time: the scheduler of a prediction gives nodes as a whole."""
+    lasting = allocations[allocations["end"] - allocations["start"] > ROUNDING_S]
+    count = lasting["count"].to_numpy()
+    node = np.repeat(lasting["node"].to_numpy() - np.cumsum(count) + count, count) + np.arange(count.sum())
+    start, end = (np.repeat(lasting[name].to_numpy(dtype=np.float64), count) for name in ("start", "end"))
+    order = np.lexsort((start, node))
+    node, start, end = node[order], start[order], end[order]
+    together = (node[1:] == node[:-1]) & (start[1:] < end[:-1] - SHARED_S)
+    number = len(np.unique(node[1:][together]))
+    if not number:
+        return []
+    return [f"{number:,} of {len(nodes):,} nodes are held by several jobs at once, and count whole for each job"]
 
 
 def reconfigurations_of(observed: Observed, workload: Workload, pairing: Pairing) -> pd.DataFrame | None:

@@ -54,7 +54,7 @@ def run_of(observed: Observed, workload: Workload | None, options: ReadOptions) 
     if never.any():  # older versions of Slurm set the start of a job that never started to its end
         times = replace(times, start=np.where(never, np.nan, times.start), end=np.where(never, np.nan, times.end))
         warnings.append(f"{int(never.sum()):,} jobs cancelled with a run time of 0 count as not started")
-    warnings += _counts(observed, workload, pairing, options)
+    warnings += [*_counts(observed, workload, pairing, options), *_partial_nodes(observed, workload)]
     nodes, allocations, unknown, more = allocations_of(observed, workload, pairing, times, options)
     ids = workload.column("job_id").astype(object)
     jobs = pd.DataFrame(
@@ -125,7 +125,8 @@ def workload_in(observed: Observed, options: ReadOptions) -> tuple[Workload, Pai
     twice = ids.duplicated().to_numpy()
     if twice.any():
         raise observed.error(int(twice.argmax()), f"occurs twice ({int(twice.sum()):,} rows are repeated)")
-    kinds = observed.texts("kind").where(observed.texts("kind").isin([*Kind]), Kind.RIGID.value)
+    kind = observed.texts("kind").str.lower()
+    kinds = kind.where(kind.isin([*Kind]), Kind.RIGID.value)
     if (
         bad := (np.isfinite(nodes) & ((nodes < 1) | (nodes > MAX_SIZE) | (nodes != np.floor(nodes))))
         .nonzero()[0]
@@ -208,6 +209,17 @@ def _counts(observed: Observed, workload: Workload, pairing: Pairing, options: R
     return found
 
 
+def _partial_nodes(observed: Observed, workload: Workload) -> list[str]:
+    """Return a warning if jobs hold a part of the cores of a node: a scheduler of nodes gives them the whole node."""
+    if observed.is_known("nodes") or not observed.is_known("cores"):
+        return []
+    cores, whole = observed.floats("cores"), max(workload.ints("cores_per_node").max(initial=1), 1)
+    part = int((np.isfinite(cores) & (cores % whole > 0)).sum())
+    if not part:
+        return []
+    return [f"{part:,} of {len(cores):,} jobs hold a part of a node of {whole} cores: the node counts whole for each"]
+
+
 def _origin_of_nodes(observed: Observed, allocations: pd.DataFrame | None) -> str:
     """Return the origin of the nodes of each job: `recorded`, `assigned` (their number is recorded) or `unknown`."""
     if allocations is None:
@@ -256,6 +268,33 @@ def facts_of(run: Run) -> tuple[Workload, dict[str, object]]:
     start = raw.get("unix_start")
     provenance = Provenance(system=System(run.total_nodes or None, cores), unix_start=start)
     return Workload(table, provenance), dict(run.info.workload)
+
+
+def derived_workload(run: Run) -> tuple[Workload, bool]:
+    """Return the workload of a run, derived from its jobs, and whether its hash is that of the workload.
+
+    A run does not have all properties of all jobs: it lacks the sizes that malleable jobs may have.
+    """
+    workload, facts = facts_of(run)
+    sizes = {1, workload.provenance.system.cores_per_node or 1}
+    for cores in sorted(sizes):  # the table of a run lacks the cores that a job requested of each node
+        found = Workload(workload.table.assign(cores_per_node=cores), workload.provenance)
+        if found.sha256 == facts.get("sha256"):
+            return found, True
+    return workload, False
+
+
+def workload_of(run: Run) -> Workload:
+    """Return the workload of a run, derived from its jobs.
+
+    Raises:
+        InputError: the run does not have all properties of its jobs.
+    """
+    workload, is_whole = derived_workload(run)
+    if not is_whole:
+        what = f"the workload {run.info.workload.get('name')} has properties of jobs that its runs lack"
+        raise InputError(what, hint="use the file of the workload")
+    return workload
 
 
 def workload_for_import(options: ReadOptions, run: Run) -> tuple[Workload, ReadOptions]:

@@ -1,8 +1,8 @@
 """Output of Batsim: `jobs.csv` of any version, checked against the schedule and the machine states in the same folder.
 
-Format: the documentation of Batsim (batsim.readthedocs.io). Columns are found by name: versions before 1.2 have
-`hacky_job_id`, version 4 has `final_state` and `metadata`, version 5 has `profile`, too. Jobs that never started have
--1 or no value as their times.
+Format: the documentation of Batsim (batsim.readthedocs.io). Columns are found by name: the versions of 2016 have
+`jobID` and processors in place of resources, versions before 1.2 have `hacky_job_id`, version 4 has `final_state` and
+`metadata`, version 5 has `profile`, too. Jobs that never started have -1 or no value as their times.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import csv
 import io
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,8 +43,14 @@ COLUMNS = {
     "held": "allocated_resources",
 }
 """Field -> column of `jobs.csv`."""
-MARKS = {"job_id", "submission_time", "requested_number_of_resources", "execution_time"}
-"""Columns by which the file is recognized."""
+OLD_COLUMNS = {
+    "job_id": "jobID",
+    "nodes": "requested_number_of_processors",
+    "held": "allocated_processors",
+}
+"""Field -> column of `jobs.csv` of the versions of 2016, where it has another name."""
+MARKS = ("job_id", "submit", "nodes", "run")
+"""Fields by whose columns the file is recognized."""
 STATES = ("nb_sleeping", "nb_switching_on", "nb_switching_off", "nb_idle", "nb_computing")
 """Columns of the machine states whose sum is the number of machines."""
 AGREES = 0.001
@@ -59,9 +65,15 @@ def recognizes(path: Path) -> bool:
 def _jobs_file(path: Path) -> Path | None:
     files = [path] if path.is_file() else sorted(path.glob("*jobs.csv*")) if path.is_dir() else []
     for file in files:
-        if file.stat().st_size and set(Input.at(file).columns) >= MARKS:
+        if file.stat().st_size and set(MARKS) <= _fields(Input.at(file).columns).keys():
             return file
     return None
+
+
+def _fields(names: Sequence[str]) -> dict[str, str]:
+    """Return the column of each field, of the column names of a file in the spelling of the file or in lower case."""
+    known = {spelt: field for field, name in [*COLUMNS.items(), *OLD_COLUMNS.items()] for spelt in (name, name.lower())}
+    return {known[name]: name for name in names if name in known}
 
 
 def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
@@ -75,7 +87,7 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
         hint = "give the file jobs.csv of Batsim, or the folder with it"
         raise InputError("is not an output of Batsim", where=str(path), hint=hint)
     spelt = names_of(Input.at(file))
-    columns = {field: name for field, name in COLUMNS.items() if name in spelt}
+    columns = _fields(spelt)
     columns["state"] = "final_state" if "final_state" in spelt else "success"
     table = read_table(file, replace(options, columns=columns | dict(options.columns)))
     beside = _CompanionFiles(file)
@@ -113,7 +125,7 @@ class _CompanionFiles:
         """Return the version of Batsim, as precisely as the files state it."""
         if stated := self._schedule().get("batsim_version"):
             return str(stated)
-        if "hacky_job_id" in spelt:
+        if {"hacky_job_id", OLD_COLUMNS["job_id"]} & set(spelt):
             return "before 1.2"
         return "5" if "schedule.json" in self.files else "4" if "schedule.csv" in self.files else ""
 

@@ -39,14 +39,17 @@ NAMES: dict[str, tuple[str, ...]] = {
     "wait": ("wait", "waittime", "waitingtime", "waiting"),
     "run": ("run", "runtime", "executiontime", "elapsed", "duration", "actualruntime"),
     "response": ("response", "responsetime", "turnaround", "turnaroundtime"),
-    "nodes": ("nodes", "numnodes", "nnodes", "nodecount", "allocnodes", "requestednodes", "reqnodes", "size"),
+    "nodes": (
+        *("nodes", "numnodes", "nnodes", "nodecount", "allocnodes", "requestednodes", "reqnodes", "size"),
+        *("requestednumberofresources", "requestednumberofprocessors"),  # Batsim, whose machines are nodes
+    ),
     "cores": ("cores", "procs", "processors", "cpus", "ncpus", "alloccpus", "numcores", "requestedprocessors"),
-    "state": ("state", "status", "finalstate", "jobstate"),
+    "state": ("state", "status", "finalstate", "jobstate", "success"),
     "run_time": ("dedicatedruntime",),
     "time_limit": ("timelimit", "walltime", "requestedtime", "reqtime", "requestedwalltime", "limit"),
-    "user": ("user", "username", "userid"),
+    "user": ("user", "username", "userid", "owner"),
     "kind": ("kind", "type", "jobtype"),
-    "held": ("heldnodes", "allocatedresources", "allocatednodes"),
+    "held": ("heldnodes", "allocatedresources", "allocatednodes", "allocatedprocessors", "assignedresources"),
 }
 """Field -> names of its column in lower case, without punctuation and unit; preferred names first."""
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.validation.experiments.predicted.specs import ReadSpec
 from tracebed.validation.simulators.reading import import_run
 from tracebed.validation.simulators.simulator import ReadOptions, Side
@@ -36,15 +37,36 @@ def paths_at(pattern: str, names: Mapping[str, str], folder: Path, *, of_runs: b
     return [path for path in paths if path.is_dir()] or paths if of_runs else paths
 
 
+def workloads_at(runs: str, pattern: str, policies: Sequence[str], folder: Path) -> list[str]:
+    """Return the names of the workloads that have recorded runs, sorted.
+
+    Args:
+        runs: a pattern of paths as for `paths_at`.
+        pattern: a pattern of names (`*`, `?`, `[...]`).
+        policies: names of the policies.
+        folder: the folder to which a relative pattern refers.
+    """
+    found: set[str] = set()
+    for policy in policies:
+        parts = runs.replace("{policy}", glob.escape(policy)).split("{workload}")
+        first, *others = (re.sub(r"^\(\?s:|\)\\[zZ]$", "", fnmatch.translate(part)) for part in parts)
+        same = "(?P=name)".join(others)
+        paths = glob.glob("*".join(parts), root_dir=folder, recursive=True)  # noqa: PTH207 - may be absolute
+        matches = (re.fullmatch(f"{first}(?P<name>[^/]+){same}", path) for path in paths)
+        found |= {match["name"] for match in matches if match}
+    return sorted(name for name in found if fnmatch.fnmatchcase(name, pattern))
+
+
 def read_run(
     path: Path,
     spec: ReadSpec,
     side: Side,
     *,
-    workload: Workload | None,
+    workload: Workload | Run | None,
     policy: str,
     title: str,
-    nodes: Sequence[NodeFacts] = (),
+    nodes: int | None = None,
+    cores_per_node: int | None = None,
 ) -> Run:
     """Read a run: a folder of tracebed, or with `from` the output of another system or simulator.
 
@@ -52,10 +74,11 @@ def read_run(
         path: the folder or file.
         spec: the keys of the experiment file.
         side: side of the comparison.
-        workload: the workload of the run.
+        workload: the workload of the run, or another run of it.
         policy: the policy of the run, for outputs without it.
         title: name of the workload in reports.
-        nodes: nodes of the run, for outputs without them.
+        nodes: number of nodes, for outputs without them.
+        cores_per_node: cores of each node, for outputs without them.
 
     Raises:
         InputError: the run cannot be read.
@@ -68,8 +91,8 @@ def read_run(
         unit=spec.unit,
         time_zone=spec.time_zone,
         match=spec.match,
-        nodes=len(nodes) or None,
-        cores_per_node=max((node.cores for node in nodes), default=None),
+        nodes=nodes,
+        cores_per_node=cores_per_node,
         policy=policy,
         name=title,
     )

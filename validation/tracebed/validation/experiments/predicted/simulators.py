@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tracebed.converters.formats.writing import write_workload
 from tracebed.display import time_text
 from tracebed.errors import InputError
 from tracebed.files import replacing, sha256_of
@@ -227,11 +228,15 @@ class CommandSimulator(ExecutedSimulator):
 
     def predict(self, task: Task, seed: int, log: Path) -> Run:
         """Run the command in the folder of the experiment file, and read its output."""
-        assert self.spec.command is not None and task.file is not None
-        with tempfile.TemporaryDirectory(prefix="tracebed-") as scratch:
-            output = Path(scratch, "output")
+        assert self.spec.command is not None and task.workload is not None
+        with tempfile.TemporaryDirectory(prefix="tracebed-") as room:
+            file, scratch = task.file or Path(room, f"{task.names['workload']}.csv"), Path(room, "written")
+            if task.file is None:
+                write_workload(task.workload, file)
+            scratch.mkdir()
+            output = scratch / "output"
             values = {
-                "workload": str(task.file.absolute()),
+                "workload": str(file.absolute()),
                 "policy": task.names["policy"],
                 "nodes": str(len(task.nodes)),
                 "seed": str(seed),
@@ -244,12 +249,12 @@ class CommandSimulator(ExecutedSimulator):
                 late = f"took longer than {time_text(self.spec.timeout_s)}"
                 what = f"`{command}` {late if status is None else f'ended with status {status}'}"
                 raise InputError(what, where=str(log), hint="the file has its output")
-            written = sorted(Path(scratch).iterdir())
+            written = sorted(scratch.iterdir())
             if len(written) != 1:
                 names = ", ".join(path.name for path in written) or "nothing"
                 what = f"`{self.spec.command}` wrote {names}"
                 raise InputError(what, where=str(log), hint="write one file or folder {output}, or {output}.SUFFIX")
-            return read_run(written[0], self.spec, "predicted", **task.reading, nodes=task.nodes)
+            return read_run(written[0], self.spec, "predicted", **task.reading)
 
 
 class RecordedSimulator(SuiteSimulator):
@@ -265,7 +270,7 @@ class RecordedSimulator(SuiteSimulator):
         """Return the recorded runs of a task."""
         assert self.spec.runs is not None
         return tuple(
-            read_run(path, self.spec, "predicted", **task.reading, nodes=task.nodes)
+            read_run(path, self.spec, "predicted", **task.reading)
             for path in paths_at(self.spec.runs, task.names, self.folder, of_runs=self.spec.importer is None)
         )
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import shlex
+from fnmatch import fnmatchcase
 from string import Formatter
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from tracebed import bounds
+from tracebed.converters.workload import MAX_SIZE
+from tracebed.errors import InputError
 from tracebed.validation.experiments.parts import MOST_REPETITIONS, ExperimentPart, Name
 from tracebed.validation.simulators.reading import forms
 from tracebed.validation.simulators.simulator import SIMULATORS, TIMEOUT_S, MatchName
 from tracebed.yaml_file import FileName
 
+Size = Annotated[int, Field(ge=1, le=MAX_SIZE)]
+"""A number of nodes or cores."""
 TRACEBED = "tracebed"
 """Name of the built-in simulator."""
 PLACEHOLDERS = ("workload", "policy")
@@ -69,11 +74,36 @@ class RecordedSpec(ReadSpec):
 
     runs: FileName
     """Pattern of paths, relative to the experiment file, with the placeholders {workload} and {policy}."""
+    planned: FileName | None = None
+    """Pattern of the path of a file, in the same form, whose run times are those that were planned. Without it, the
+    run times of a workload without a source are those observed in the first run."""
+    nodes: Size | dict[str, Size] | None = None
+    """Number of nodes of the machine; or pattern of names of workloads -> number."""
+    cores_per_node: Size | None = None
 
-    @field_validator("runs")
+    @field_validator("runs", "planned")
     @classmethod
-    def _pattern(cls, text: str) -> str:
-        return check_placeholders(text, PLACEHOLDERS)
+    def _pattern(cls, text: str | None) -> str | None:
+        return text and check_placeholders(text, PLACEHOLDERS)
+
+    @model_validator(mode="after")
+    def _of_imported_runs(self) -> Self:
+        if self.importer is None and (given := self.model_fields_set & {"planned", "nodes", "cores_per_node"}):
+            raise ValueError(f"`{min(given)}` requires `from`: the folder of a run has the nodes and the run times")
+        return self
+
+    def nodes_of(self, workload: str) -> int | None:
+        """Return the number of nodes of the machine of a workload, None if it is not given.
+
+        Raises:
+            InputError: no pattern matches the name of the workload.
+        """
+        if not isinstance(self.nodes, dict):
+            return self.nodes
+        for pattern, number in self.nodes.items():
+            if fnmatchcase(workload, pattern):
+                return number
+        raise InputError(f"no pattern of `nodes` matches {workload}", hint='the pattern "*" matches every name')
 
 
 class SimulatorSpec(ReadSpec):

@@ -13,7 +13,7 @@ from warnings import warn
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.slurm.conf import predicted_setup
@@ -25,6 +25,7 @@ from tracebed.validation.experiments.predicted.simulators import SuiteSimulator,
 from tracebed.validation.experiments.predicted.task import Task
 from tracebed.validation.experiments.real.campaign import Campaign, RealCell, cell_of, inventory_on
 from tracebed.validation.experiments.workloads import Bases, is_kept, make, variant_of
+from tracebed.validation.simulators.assembly import workload_of
 from tracebed.validation.verdict.noise import NoiseProfile
 from tracebed.validation.verdict.tolerances import Tolerances
 
@@ -115,7 +116,7 @@ class _SuiteLoader:
                 if cell.name in chosen:
                     cases[cell.name] = self._case(point, task, {})
             else:
-                case = self._recorded(point, path, workload)
+                case = self._recorded(point, path, workload, needed)
                 cases[case.name] = case
         with self._at("tolerances"):
             file = experiment.tolerances
@@ -140,7 +141,7 @@ class _SuiteLoader:
         spec = self.experiment.workloads[point.workload]
         with self._at("workloads", point.workload):
             if not spec.has_source:
-                if needed:
+                if needed and self.experiment.recorded is None:
                     raise InputError("the source of the workload is missing", hint=f"write {point.workload}: FILE")
                 return None, None
             path = self._file(point)
@@ -189,24 +190,62 @@ class _SuiteLoader:
             given = {**defaults, **spec.parameters}
             return registry.parameters(registry.resolve(spec.policy, given)[1])
 
-    def _recorded(self, point: Point, path: Path | None, workload: Workload | None) -> SuiteCase:
-        """Return a case with its recorded runs. The first run provides the parameters that are not set."""
+    def _recorded(self, point: Point, path: Path | None, workload: Workload | None, needed: bool) -> SuiteCase:
+        """Return a case with its recorded runs. The first run provides the parameters that are not set.
+
+        Args:
+            point: the point of the case.
+            path: the file of the workload; None: the workload has no source.
+            workload: the workload, if it has a source.
+            needed: whether a simulator needs the workload. Without a source, it is then that of the planned run times
+                or of the first run.
+        """
         spec, name = self.experiment.recorded, self.experiment.case_name(point)
         assert spec is not None
         names, policy, title = self._names(point), self.experiment.policy(point).policy, self._title(point, path)
         with self._at("recorded", what=f"case {name}: "):
             paths = paths_at(spec.runs, names, self.folder, of_runs=spec.importer is None)
-            runs = [read_run(each, spec, "real", workload=workload, policy=policy, title=title) for each in paths]
+            machine = {"nodes": spec.nodes_of(point.workload), "cores_per_node": spec.cores_per_node}
+            reading: Any = {"policy": policy, "title": title, **machine}
+            if workload is None and spec.planned is not None:
+                planned = paths_at(spec.planned, names, self.folder, of_runs=False)
+                if len(planned) > 1:
+                    what = f"{len(planned)} files have planned run times: {planned[0].name}, {planned[1].name}"
+                    raise InputError(what, hint="let the pattern `planned` match one file of each case")
+                workload = workload_of(read_run(planned[0], spec, "real", workload=None, **reading))
+            runs: list[Run] = []
+            for each in paths:
+                whose = workload or (runs[0] if runs and spec.importer else None)
+                runs.append(read_run(each, spec, "real", workload=whose, **reading))
             info = runs[0].info
+            self._check_conditions(info)
+            if needed and path is None:
+                workload = workload or self._own_workload(point, runs[0])
             own = predicted_setup(info).scheduling.policy_parameters if info.policy == policy else {}
             if workload is not None and info.workload.get("sha256") != workload.sha256:
                 hint = "the hashes of the jobs differ"
                 raise InputError(f"the recorded run is not of the workload {path}", hint=hint)
-            setup = Setup.of(info.setup, policy=policy, policy_parameters=self._parameters(point, own))
+            setup = Setup.of(
+                info.setup, policy=policy, policy_parameters=self._parameters(point, own), **self.experiment.conditions
+            )
             task = Task(names, path, title, workload, info.nodes, setup)
         distinct = len({each.name for each in paths}) == len(paths)
         shown = [each.name if distinct else os.path.relpath(each, self.folder) for each in paths]
         return self._case(point, task, dict(zip(shown, runs, strict=True)))
+
+    def _own_workload(self, point: Point, run: Run) -> Workload:
+        """Return the workload of a recorded run. Raises InputError if the run lacks properties of its jobs."""
+        try:
+            return workload_of(run)
+        except InputError as error:
+            what = f"the source of the workload is missing: {error.what}"
+            raise self.source.error(what, "workloads", point.workload, hint=f"write {point.workload}: FILE") from error
+
+    def _check_conditions(self, info: RunInfo) -> None:
+        """Raise InputError if the experiment has settings that a run of tracebed has recorded."""
+        if not info.imported and (given := self.experiment.conditions):
+            what = f"`{min(given)}` applies to imported runs only: the settings of a replay are as they were recorded"
+            raise self.source.error(what, min(given))
 
     def _case(self, point: Point, task: Task, recorded: Mapping[str, Run]) -> SuiteCase:
         """Return a case with what the experiment file says about its workload."""

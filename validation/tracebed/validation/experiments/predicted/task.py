@@ -19,7 +19,7 @@ class Task:
     names: Mapping[str, str]
     """Names in the experiment of the `workload` and the `policy`, as in patterns of paths, and of the `testbed`."""
     file: Path | None
-    """The file of the workload; None: the workload is not known, only its runs."""
+    """The file of the workload; None: the workload is derived from its runs, or is not known."""
     title: str
     """Name of the workload in reports."""
     workload: Workload | None
@@ -29,8 +29,14 @@ class Task:
 
     @property
     def reading(self) -> dict[str, Any]:
-        """Arguments of `read_run` for runs of the task."""
-        return {"workload": self.workload, "policy": self.setup.scheduling.policy, "title": self.title}
+        """Arguments of `read_run` for predictions of the task."""
+        return {
+            "workload": self.workload,
+            "policy": self.setup.scheduling.policy,
+            "title": self.title,
+            "nodes": len(self.nodes) or None,
+            "cores_per_node": max((node.cores for node in self.nodes), default=None),
+        }
 
     @property
     def facts(self) -> dict[str, Any]:

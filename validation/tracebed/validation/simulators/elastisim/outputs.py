@@ -49,6 +49,7 @@ def statistics(path: Path) -> pd.DataFrame:
         what = f"lacks job {int(wrong.argmax())}: ElastiSim numbers the jobs from 0 by submit time"
         raise InputError(what, where=str(path), hint="use the file as ElastiSim wrote it")
     for name, words in WORDS.items():
+        table[name] = table[name].str.lower()
         other = ~table[name].isin(words)
         if other.any():
             what = f"{name} of job {int(other.argmax())} is {table[name][int(other.argmax())]!r}"

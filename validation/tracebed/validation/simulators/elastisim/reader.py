@@ -41,7 +41,10 @@ MARKS = {"id", "type", "submit time", "wait time", "makespan", "turnaround time"
 def recognizes(path: Path) -> bool:
     """Return whether a file is a job_statistics.csv of ElastiSim, or a folder has one."""
     file = path / "job_statistics.csv" if path.is_dir() else path
-    return file.is_file() and file.stat().st_size > 0 and set(Input.at(file).columns) >= MARKS
+    if not file.is_file() or not file.stat().st_size:
+        return False
+    columns = set(Input.at(file).columns)
+    return columns >= MARKS and "nodes" not in columns  # a log in the form of ElastiSim's table has the sizes, too
 
 
 def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:

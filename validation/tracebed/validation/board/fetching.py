@@ -1,0 +1,112 @@
+"""Copies of data sets: files that are found in a local copy, verified, converted, and put beside an experiment file."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tracebed.converters.formats.tools.files import Input
+from tracebed.errors import InputError
+from tracebed.outputs import OutputKind
+from tracebed.validation.board.conversions import CONVERSIONS
+from tracebed.validation.board.datasets import Dataset, dataset
+
+SUITE = "suite.yaml"
+ORIGIN = "ORIGIN.txt"
+"""File with the source, the licence and the citation of a copy."""
+TITLE = "Data set of real runs: "
+LARGEST = 2**26
+"""Largest size of a file that is looked at in a copy, bytes. The files of the data sets are smaller."""
+COPY = OutputKind("a copy of a data set", re.escape(TITLE.encode()), parts=(ORIGIN,))
+"""Folder of a copy."""
+
+
+def fetch(name: str, folder: Path, *, source: Path | None = None, replace: bool = False) -> Path:
+    """Copy a data set to `folder`, and return the experiment file, or the folder if the data are no cases.
+
+    Args:
+        name: name of the data set.
+        folder: the new folder.
+        source: folder of a local copy, such as a clone of the repository. The files may have any name, be in folders
+            inside of it, and be compressed with gzip.
+        replace: whether an earlier copy of a data set in `folder` is replaced.
+
+    Raises:
+        InputError: there is no such data set, no copy is given, no file has the hash of a file of the data set, or `folder` has
+            other content or cannot be written.
+    """
+    wanted = dataset(name)
+    COPY.check(folder, replace=replace)
+    if source is None:
+        hint = f"get {wanted.source} at commit {wanted.commit}, and give its folder: --from FOLDER"
+        raise InputError(f"tracebed does not download data sets, and no copy of {name} is given", hint=hint)
+    found = _verified(wanted, source)
+    with COPY.folder(folder, COPY.parts, replace=replace) as room:
+        for file, content in found.items():
+            (room / file).write_bytes(content)
+        for file, conversion in wanted.converted.items():
+            (room / file).write_bytes(CONVERSIONS[conversion](found))
+        (room / ORIGIN).write_text(_origin(wanted), encoding="utf-8")
+        if wanted.suite:
+            (room / SUITE).write_text(wanted.suite, encoding="utf-8")
+    return folder / SUITE if wanted.suite else folder
+
+
+def _verified(wanted: Dataset, source: Path) -> Mapping[str, bytes]:
+    """Return the content of each file of a data set. The hash identifies a file, whatever its name in the copy.
+
+    Raises:
+        InputError: no file has the hash of one of the files.
+    """
+    if not source.is_dir():
+        raise InputError("no such folder", where=str(source), hint="give the folder of a copy: --from FOLDER")
+    wanted_hashes = set(wanted.files.values())
+    contents: dict[str, bytes] = {}
+    changed: list[Path] = []
+    for path in _tables(source):
+        content = _content(path)
+        found = hashlib.sha256(content).hexdigest()
+        if found in wanted_hashes:
+            contents[found] = content
+        elif path.name.removesuffix(".gz") in wanted.files:
+            changed.append(path)
+        if contents.keys() == wanted_hashes:
+            break
+    if missing := [name for name, digest in wanted.files.items() if digest not in contents]:
+        what = f"{len(missing)} of {len(wanted.files)} files of {wanted.name} are missing: no file has the SHA-256 of "
+        what += f"{missing[0]}" + (f"; {changed[0]} is another file" if changed else "")
+        hint = f"the files are those of {wanted.source} at commit {wanted.commit}"
+        raise InputError(what, where=str(source), hint=hint)
+    return {name: contents[digest] for name, digest in wanted.files.items()}
+
+
+def _tables(folder: Path) -> Iterator[Path]:
+    """Yield the tables in a folder and in the folders inside of it that may be files of a data set."""
+    for path in sorted(folder.rglob("*.csv*")):
+        if path.name.endswith((".csv", ".csv.gz")) and path.is_file() and 0 < path.stat().st_size <= LARGEST:
+            yield path
+
+
+def _content(path: Path) -> bytes:
+    """Return the uncompressed content of a file; empty if the file cannot be read."""
+    try:
+        return Input.at(path).data
+    except (InputError, OSError):
+        return b""
+
+
+def _origin(wanted: Dataset) -> str:
+    """Return the text of the file `ORIGIN`."""
+    licence = wanted.licence or "none stated: use the data, and do not publish the copy"
+    lines = [
+        *(
+            f"{TITLE}{wanted.title}",
+            "",
+            f"source: {wanted.source}, commit {wanted.commit}",
+            f"institution: {wanted.institution}",
+        ),
+        *(f"licence: {licence}", f"cite: {wanted.citation}", *([f"note: {wanted.note}"] if wanted.note else [])),
+    ]
+    return "\n".join(lines) + "\n"

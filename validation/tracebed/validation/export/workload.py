@@ -1,0 +1,26 @@
+"""The workload of a run: what was submitted, as CSV in tracebed's own format."""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+from tracebed.converters.formats import csv
+from tracebed.orchestrator.run import Run
+from tracebed.outputs import WORKLOAD
+from tracebed.validation.export.exporter import Exporter
+from tracebed.validation.simulators.assembly import derived_workload
+
+
+def write(run: Run, file: BinaryIO) -> list[str]:
+    """Write the workload of a run."""
+    workload, is_whole = derived_workload(run)
+    csv.write(workload, file)
+    notes = []
+    if not is_whole:
+        notes.append("the run lacks properties of its jobs, such as the smallest and largest sizes of malleable jobs")
+    if run.info.imported.get("matched_by") == "itself":
+        notes.append("the run times are those observed in the imported file")
+    return notes
+
+
+EXPORTER = Exporter("workload of the run: what was submitted, as CSV", write, WORKLOAD.mark)
