@@ -34,8 +34,8 @@ def fetch(name: str, folder: Path, *, source: Path | None = None, replace: bool 
         replace: whether an earlier copy of a data set in `folder` is replaced.
 
     Raises:
-        InputError: there is no such data set, no copy is given, no file has the hash of a file of the data set, or `folder` has
-            other content or cannot be written.
+        InputError: there is no such data set, no copy is given, no file has the hash of a file of the data set, or
+            `folder` has other content or cannot be written.
     """
     wanted = dataset(name)
     COPY.check(folder, replace=replace)
