@@ -385,6 +385,16 @@ def test_the_page_of_a_paper_is_made_from_the_stored_ledgers(name: str) -> None:
         assert isinstance(done.exception, InputError), f"the page {path.name} is missing"
 
 
+def test_the_counts_of_all_papers_are_those_of_the_stored_ledgers() -> None:
+    done = CliRunner().invoke(tracebed, ["experiment", "--ledger", "-o", str(LEDGERS)])
+    path = LEDGERS.parent / "index.md"
+    hint = f"tracebed experiment --ledger -o {LEDGERS.relative_to(ROOT)} > {path.relative_to(ROOT)}"
+    assert done.stdout == path.read_text(encoding="utf-8"), hint
+    totals = [line.split("|") for line in done.stdout.splitlines() if line.startswith("| numbers within 10 % |")]
+    *each, whole = [int(cell.split(" of ")[0]) for cell in totals[0][2:-1]]
+    assert sum(each) == whole > 0
+
+
 def _folder(path: Path) -> Path:
     path.mkdir()
     return path

@@ -40,6 +40,7 @@ from tracebed.validation.experiments.views.ledger_text import (
     printed_text,
     reason_text,
 )
+from tracebed.validation.experiments.views.page import overview as overview_of
 from tracebed.validation.experiments.views.page import page as page_of
 from tracebed.validation.experiments.views.page import stored as stored_ledgers
 from tracebed.validation.experiments.views.results import write as write_results
@@ -87,6 +88,7 @@ __all__ = [
     "means",
     "measure",
     "ours_text",
+    "overview_of",
     "page_of",
     "papers",
     "plots",

@@ -35,7 +35,8 @@ SECTIONS = {
 @click.option(
     "--ledger",
     is_flag=True,
-    help="Print the ledger of a paper, NAME, as a Markdown page, from the studies in the output folder.",
+    help="Print the ledger of a paper, NAME, as a Markdown page, from the studies in the output folder; without NAME,"
+    " the counts of all papers.",
 )
 @click.option(
     "--only",
@@ -83,10 +84,10 @@ def experiment(
     if listing:
         papers.list_all(as_json)
         return ExitCode.OK
-    if experiment is None:
-        raise InputError("no experiment", hint="name one, or a file; `tracebed experiment --list` has those shipped")
     if ledger:
         return print_page(experiment, execution.folder)
+    if experiment is None:
+        raise InputError("no experiment", hint="name one, or a file; `tracebed experiment --list` has those shipped")
     if papers.is_paper(experiment):
         return papers.run(experiment, execution.folder, paper, as_json)
     if paper:

@@ -66,10 +66,14 @@ def print_ledger(ledger: Ledger) -> None:
     emit("; ".join(f"{what}: {count}" for what, count in api.Counts.of(ledger.rows).table))
 
 
-def print_page(name: str, folder: Path) -> ExitCode:
-    """Print the page of a paper: the ledgers of its studies in an output folder, merged."""
-    from tracebed.api.experiments import load_paper, page_of, stored_ledgers
+def print_page(name: str | None, folder: Path) -> ExitCode:
+    """Print the page of a paper: the ledgers of its studies in an output folder, merged. None: the counts of all."""
+    from tracebed.api.experiments import load_paper, overview_of, page_of, papers, stored_ledgers
 
+    if name is None:
+        found = {each: (paper := load_paper(each), stored_ledgers(paper, folder)) for each in papers()}
+        click.echo(overview_of(found, "tracebed experiment --ledger"), nl=False)
+        return ExitCode.OK
     paper = load_paper(name)
     ledgers = stored_ledgers(paper, folder)
     if not any(ledger.date for ledger in ledgers):

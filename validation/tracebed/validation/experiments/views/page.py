@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tracebed.validation.experiments.papers.paper import Paper
@@ -61,7 +61,7 @@ def page(paper: Paper, ledgers: Sequence[Ledger], command: str) -> str:
         f"# {paper.title}",
         textwrap.fill(paper.citation, 118),
         f"Made by `{command}` from the ledgers of the studies; not written by hand.\n"
-        "[The rules](../../reference/ledger.md) were fixed before the results.",
+        "[The rules](../../reference/ledger.md) are the same for all claims.",
         _table(("", ""), counts),
         "## Studies",
         _table(
@@ -83,6 +83,32 @@ def page(paper: Paper, ledgers: Sequence[Ledger], command: str) -> str:
     if paper.fitted:
         constants = [(constant.name, str(constant.value), constant.why) for constant in paper.fitted]
         parts += ["## Fitted constants", _table(("constant", "value", "why"), constants)]
+    return "\n\n".join(parts) + "\n"
+
+
+def overview(papers: Mapping[str, tuple[Paper, Sequence[Ledger]]], command: str) -> str:
+    """Return the page of all papers: the counts of each and of all, with the papers as columns.
+
+    Args:
+        papers: name -> paper, and the ledgers of its studies.
+        command: the command that makes the page.
+    """
+    rows = {name: [row for ledger in ledgers for row in ledger.rows] for name, (_, ledgers) in papers.items()}
+    counts = [Counts.of(each).table for each in (*rows.values(), [row for each in rows.values() for row in each])]
+    fitted = [len(paper.fitted) for paper, _ in papers.values()]
+    table = [(what, *(column[place][1] for column in counts)) for place, (what, _) in enumerate(counts[0])]
+    missing = [
+        f"- `{ledger.study}` ({name})" for name, (_, found) in papers.items() for ledger in found if not ledger.date
+    ]
+    parts = [
+        "# What the papers print, and what comes out",
+        f"Made by `{command}` from the ledgers of the studies; not written by hand.\n"
+        "[The rules](../../reference/ledger.md) are the same for all claims.",
+        _table(("", *(f"[{name}]({name}.md)" for name in papers), "all"), table),
+        f"Fitted constants and choices: {', '.join(f'{n} ({name})' for n, name in zip(fitted, papers, strict=True))}.",
+    ]
+    if missing:
+        parts += ["Studies without a ledger of a whole run:", "\n".join(missing)]
     return "\n\n".join(parts) + "\n"
 
 
