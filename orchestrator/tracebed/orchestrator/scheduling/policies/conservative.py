@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Literal
 
 from tracebed.errors import InputError
@@ -130,11 +131,11 @@ def _keep_nodes(state: State) -> Iterator[Decision]:
         hold = planned = held.get(job)
         if hold is None or state.freed:
             if hold is not None:
-                profile.release(hold.start, hold.end, mask_of(hold.nodes))
+                profile.release(hold.start, hold.end, _mask(hold.nodes))
             planned = _plan(state, profile, idle, job)
         if planned is None:
             continue  # the job needs lost nodes
-        nodes = mask_of(planned.nodes)
+        nodes = _mask(planned.nodes)
         if planned.start <= state.now and not nodes & ~idle:
             if hold is not None:
                 yield Reserve(job, math.inf)  # the job holds its nodes for its limit, which may end earlier
@@ -151,7 +152,7 @@ def _replan_nodes(state: State, depth: int) -> Iterator[Start]:
         if not idle:
             return  # no other job can start, and the plan is discarded after the call
         planned = _plan(state, profile, idle, job)
-        if planned is not None and planned.start <= state.now and not (nodes := mask_of(planned.nodes)) & ~idle:
+        if planned is not None and planned.start <= state.now and not (nodes := _mask(planned.nodes)) & ~idle:
             idle &= ~nodes
             yield Start(job, state.jobs.nodes[job], on=planned.nodes)
 
@@ -176,8 +177,14 @@ def _plan(state: State, profile: NodeProfile, idle: int, job: int) -> Hold | Non
 def _node_profile(state: State, reserved: Iterable[Hold]) -> NodeProfile:
     """Return the named nodes that are idle over time, if running jobs end as expected and `reserved` are kept."""
     cluster, lost = state.cluster, mask_of(state.cluster.lost)
-    changes = [(end, mask_of(cluster.owned(job)) & ~lost, 0) for end, job in state.releases]
+    changes = [(end, _mask(tuple(cluster.owned(job))) & ~lost, 0) for end, job in state.releases]
     for hold in reserved:
-        nodes = mask_of(hold.nodes)
+        nodes = _mask(hold.nodes)
         changes += [(hold.start, 0, nodes), (hold.end, nodes, 0)]
     return NodeProfile(state.now, mask_of(cluster.idle), changes)
+
+
+@lru_cache(maxsize=65_536)
+def _mask(nodes: tuple[int, ...]) -> int:
+    """Return the mask of `nodes`. Each call of the policy needs the masks of all reservations again."""
+    return mask_of(nodes)
