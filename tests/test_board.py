@@ -6,20 +6,18 @@ import gzip
 import hashlib
 import json
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import tracebed.api as tb
 from test_cli_verdicts import call
-from tracebed.api.board import Dataset, datasets, fetch
+from tracebed.api.recorded import Dataset, datasets, fetch
 from tracebed.errors import InputError
 from tracebed.validation.board.conversions import amte
 from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.predicted.suite import load_suite
 
-INDEX = import_module("tracebed.validation.board.datasets")
 LOG = """\
 281568387;/jobs/job_1; started; [host00, host01]
 5157003169;/jobs/job_2; started; [host02]
@@ -39,7 +37,7 @@ TABLE = "id,submit,start,end,nodes\na,0,0,60,1\nb,5,60,90,1\n"
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> Dataset:
-    """A data set of one file, in place of all others."""
+    """A data set of one file, beside the others."""
     made = Dataset(
         name="small",
         title="two jobs",
@@ -51,7 +49,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Dataset:
         files={"log.csv": hashlib.sha256(TABLE.encode()).hexdigest()},
         suite=SUITE,
     )
-    monkeypatch.setattr(INDEX, "datasets", lambda: {"small": made})
+    monkeypatch.setitem(datasets(), "small", made)
     return made
 
 
@@ -61,7 +59,7 @@ def test_a_local_copy_becomes_a_suite(small: Dataset, tmp_path: Path, packed: bo
     data = gzip.compress(TABLE.encode()) if packed else TABLE.encode()
     (tmp_path / "clone" / "runs" / f"jobs-7.csv{'.gz' * packed}").write_bytes(data)  # another name
     (tmp_path / "clone" / "log.csv").write_text("another file of this name\n")
-    result = call("board", "fetch", "small", "--from", tmp_path / "clone", "-o", tmp_path / "copy")
+    result = call("validate", "--recorded", "small", "--from", tmp_path / "clone", "-o", tmp_path / "copy")
     assert "licence: none stated; cite: Someone, somewhere" in result.stdout
     assert (tmp_path / "copy" / "log.csv").read_text() == TABLE
     origin = (tmp_path / "copy" / "ORIGIN.txt").read_text()
@@ -70,40 +68,37 @@ def test_a_local_copy_becomes_a_suite(small: Dataset, tmp_path: Path, packed: bo
     suite = load_experiment(str(tmp_path / "copy" / "suite.yaml"))
     task = load_suite(suite, suite.selected({}), tmp_path / "out", {}).cases["one-fcfs"].task
     assert task.workload is not None and len(task.workload) == 2
-    with pytest.raises(InputError, match="exists: a copy of a data set"):
-        fetch("small", tmp_path / "copy", source=tmp_path / "clone")
-    fetch("small", tmp_path / "copy", source=tmp_path / "clone", replace=True)
+    with pytest.raises(InputError, match="exists and is not empty"):
+        fetch("small", tmp_path / "copy", tmp_path / "clone")
 
 
 def test_a_copy_that_is_not_given_or_not_the_data_is_refused(small: Dataset, tmp_path: Path) -> None:
-    message = str(call("board", "fetch", "small", "-o", tmp_path / "copy").exception)
+    message = str(call("validate", "--recorded", "small", "-o", tmp_path / "copy").exception)
     assert "does not download data sets, and no copy of small is given" in message
     assert "get https://example.org/runs at commit 0123456" in message
     with pytest.raises(InputError, match="no such folder"):
-        fetch("small", tmp_path / "copy", source=tmp_path / "nowhere")
+        fetch("small", tmp_path / "copy", tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"1 of 1 files of small are missing: no file has the SHA-256 of log\.csv \("):
-        fetch("small", tmp_path / "copy", source=tmp_path)
+        fetch("small", tmp_path / "copy", tmp_path)
     (tmp_path / "log.csv").write_text(TABLE + "c,6,90,95,1\n")
     with pytest.raises(InputError, match=r"SHA-256 of log\.csv; .*log\.csv is another file"):
-        fetch("small", tmp_path / "copy", source=tmp_path)
+        fetch("small", tmp_path / "copy", tmp_path)
     with pytest.raises(InputError, match="unknown data set 'smal'"):
-        fetch("smal", tmp_path / "copy", source=tmp_path)
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "mine.txt").write_text("mine")
-    (tmp_path / "log.csv").write_text(TABLE)
-    with pytest.raises(InputError, match="is not a copy of a data set"):
-        fetch("small", tmp_path / "full", source=tmp_path, replace=True)
+        fetch("smal", tmp_path / "copy", tmp_path)
+    alone = str(call("validate", "--from", tmp_path, "-o", tmp_path / "copy").exception)
+    assert "--from applies with --recorded NAME" in alone
     assert not (tmp_path / "copy").exists()
 
 
 def test_each_data_set_states_its_origin_and_has_a_valid_suite(tmp_path: Path) -> None:
-    document = json.loads(call("board", "list", "--json").stdout)
+    document = json.loads(call("experiment", "--list", "--json").stdout)
     assert [each["name"] for each in document["datasets"]] == list(datasets())
-    printed = call("board", "list").stdout
+    printed = call("experiment", "--list").stdout
     for name, each in datasets().items():
         assert each.source.startswith("https://github.com/"), name
         assert all([each.title, each.institution, each.commit, each.citation, each.files])
-        assert f"{name}: {each.title}" in printed
+        assert f"{name:24}  {each.title}" in printed
+        assert f"licence: {each.licence or 'none stated'}; {each.citation}" in printed
         if each.suite:  # the workloads of a pattern exist beside the files only
             file = tmp_path / f"{name}.yaml"
             file.write_text(each.suite.replace('workloads: "*"', "workloads: [delay_size34]"))
@@ -127,7 +122,8 @@ def test_february_2016_is_ten_real_runs_of_five_workloads(
     reference_data: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """Twenty pairs become cases by two commands; the intervals are those over cases, runs and workloads."""
-    call("board", "fetch", "grid5000-2016-02", "--from", reference_data("grid5000-2016-02"), "-o", tmp_path / "g5k")
+    source = reference_data("grid5000-2016-02")
+    call("validate", "--recorded", "grid5000-2016-02", "--from", source, "-o", tmp_path / "g5k")
     words = ["--only", "simulator=batsim", "--no-case-pages", "--json"]
     document = json.loads(call("validate", tmp_path / "g5k" / "suite.yaml", "-o", tmp_path / "out", *words).stdout)
     text = json.dumps(document)

@@ -37,7 +37,7 @@ class Case:
     name: str
     """Name of the output."""
     output: str = "file"
-    """`file`, `run` (real), `prediction`, `copy` (of data) or `store`."""
+    """`file`, `run` (real), `prediction` or `store`."""
     source: str = "w.parquet"
     """An input of the command, or another file if it has none."""
     renewed: bool = False
@@ -104,7 +104,6 @@ CASES = {
         f"export -o, {form}": Case(f"export p --to {form} -o OUT", f"out.{form}", source="p/run.json")
         for form in ("csv", "evalys", "swf", "perfetto", "workload")
     },
-    "board fetch -o": Case("board fetch amte-rigid --from . -o OUT", "out", "copy", light=False),
 }
 ELSEWHERE = {"simulate --keep"}
 """Outputs that need a program: tests/test_simulate_elastisim.py."""

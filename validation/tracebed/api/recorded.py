@@ -1,5 +1,6 @@
-"""Recorded real runs of small workloads that are part of tracebed, for the validation of simulators."""
+"""Recorded real runs for the validation of simulators: those of tracebed, and data sets of other people."""
 
+from tracebed.validation.board import Dataset, dataset, datasets, fetch
 from tracebed.validation.recorded import recorded_suite, recorded_suites, unpack
 
-__all__ = ["recorded_suite", "recorded_suites", "unpack"]
+__all__ = ["Dataset", "dataset", "datasets", "fetch", "recorded_suite", "recorded_suites", "unpack"]

@@ -37,6 +37,14 @@ if TYPE_CHECKING:
     help="Validate nothing: copy recorded real runs that are part of tracebed, with their experiment file, to the "
     "output folder. `tracebed experiment --list` has the names.",
 )
+@click.option(
+    "--from",
+    "source",
+    type=PATH,
+    metavar="FOLDER",
+    help="With --recorded NAME: a local copy of the real runs that are not part of tracebed, such as a clone of their "
+    "source. The files are found by their hashes.",
+)
 @gate_options
 @json_option
 def validate(
@@ -46,6 +54,7 @@ def validate(
     case_pages: bool,
     output: Path,
     recorded: str | None,
+    source: Path | None,
     gating: Gating,
     as_json: bool,
 ) -> ExitCode:
@@ -67,9 +76,11 @@ def validate(
     from tracebed.cli.runs import end_on_signals
 
     if recorded is not None:
-        check_alone("recorded", ("output", "as_json"))
-        _copy(recorded, output, as_json)
+        check_alone("recorded", ("output", "as_json", "source"))
+        _copy(recorded, source, output, as_json)
         return ExitCode.OK
+    if source is not None:
+        raise InputError("--from applies with --recorded NAME", hint="name the real runs, or leave --from out")
     if file is None:
         raise InputError("no experiment file", hint="name it, or copy recorded real runs: --recorded NAME")
     end_on_signals()
@@ -111,10 +122,23 @@ def validate(
     return ExitCode.USAGE if failed else status
 
 
-def _copy(name: str, folder: Path, as_json: bool) -> None:
-    """Copy recorded real runs of the package, with their experiment file, to a folder."""
-    from tracebed.api.recorded import recorded_suite, unpack
+def _copy(name: str, source: Path | None, folder: Path, as_json: bool) -> None:
+    """Copy recorded real runs of the package, or of a local copy, with their experiment file, to a folder."""
+    from tracebed.api.recorded import dataset, datasets, fetch, recorded_suite, recorded_suites, unpack
+    from tracebed.registry import unknown
 
+    if name not in (known := [*recorded_suites(), *datasets()]):
+        raise unknown("recorded suite", name, known)
+    if name in datasets() or source is not None:
+        chosen = dataset(name)
+        made = fetch(name, folder, source)
+        if as_json:
+            facts = {"name": name, "output": str(folder), "file": str(made) if chosen.suite else None}
+            print_json("tracebed-dataset/1", facts)
+        else:
+            click.echo(f"{made}: {chosen.title}")
+            click.echo(f"licence: {chosen.licence or 'none stated'}; cite: {chosen.citation}")
+        return
     file, suite = unpack(name, folder), recorded_suite(name)
     if as_json:
         print_json("tracebed-recorded/1", vars(suite) | {"output": str(folder), "file": str(file)})

@@ -17,19 +17,26 @@ from tracebed.errors import ExitCode
 def list_all(as_json: bool) -> None:
     """Print the experiments of tracebed (files of simulated cells, and replays of papers) and recorded real runs."""
     from tracebed.api.experiments import PAPERS, load_experiment, shipped
-    from tracebed.api.recorded import recorded_suites
+    from tracebed.api.recorded import datasets, recorded_suites
 
     abouts = {name: load_experiment(name).experiment.about for name in shipped()}
     abouts |= {name: PAPERS.summary(name) for name in PAPERS.names()}
     suites = recorded_suites()
     if as_json:
-        print_json("tracebed-experiments/1", {"experiments": abouts, "recorded": [*map(vars, suites.values())]})
+        elsewhere = [each.model_dump() for each in datasets().values()]
+        recorded = [*map(vars, suites.values())]
+        print_json("tracebed-experiments/1", {"experiments": abouts, "recorded": recorded, "datasets": elsewhere})
         return
     for name, about in abouts.items():
         click.echo(f"{name:24}  {textwrap.shorten(about, 100, placeholder=' ...')}")
     click.echo("\nReal runs that were recorded, for `tracebed validate --recorded NAME -o FOLDER`:")
     for name, suite in suites.items():
         click.echo(f"{name:24}  {suite.title}: {suite.cases} cases, {suite.runs} runs, recorded {suite.recorded}")
+    click.echo("\nReal runs by other people, not part of tracebed, with a local copy: --from FOLDER:")
+    for name, each in datasets().items():
+        click.echo(f"{name:24}  {each.title}")
+        licence = each.licence or "none stated"
+        click.echo(f"{'':24}  {each.institution}; {each.source} at {each.commit}; licence: {licence}; {each.citation}")
 
 
 def is_paper(name: str) -> bool:

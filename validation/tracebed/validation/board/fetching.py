@@ -3,47 +3,45 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tracebed.converters.formats.tools.files import Input
 from tracebed.errors import InputError
-from tracebed.outputs import OutputKind
+from tracebed.files import replacing_folder
 from tracebed.validation.board.conversions import CONVERSIONS
 from tracebed.validation.board.datasets import Dataset, dataset
 
 SUITE = "suite.yaml"
 ORIGIN = "ORIGIN.txt"
 """File with the source, the licence and the citation of a copy."""
-TITLE = "Data set of real runs: "
 LARGEST = 2**26
 """Largest size of a file that is looked at in a copy, bytes. The files of the data sets are smaller."""
-COPY = OutputKind("a copy of a data set", re.escape(TITLE.encode()), parts=(ORIGIN,))
-"""Folder of a copy."""
 
 
-def fetch(name: str, folder: Path, *, source: Path | None = None, replace: bool = False) -> Path:
-    """Copy a data set to `folder`, and return the experiment file, or the folder if the data are no cases.
+def fetch(name: str, folder: Path, source: Path | None) -> Path:
+    """Copy a data set to `folder`, which must not exist or be empty.
+
+    Return the experiment file, or the folder if the data are no cases.
 
     Args:
         name: name of the data set.
         folder: the new folder.
         source: folder of a local copy, such as a clone of the repository. The files may have any name, be in folders
             inside of it, and be compressed with gzip.
-        replace: whether an earlier copy of a data set in `folder` is replaced.
 
     Raises:
         InputError: there is no such data set, no copy is given, no file has the hash of a file of the data set, or
-            `folder` has other content or cannot be written.
+            `folder` has content or cannot be written.
     """
     wanted = dataset(name)
-    COPY.check(folder, replace=replace)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError("exists and is not empty", where=str(folder), hint="name another folder with -o")
     if source is None:
         hint = f"get {wanted.source} at commit {wanted.commit}, and give its folder: --from FOLDER"
         raise InputError(f"tracebed does not download data sets, and no copy of {name} is given", hint=hint)
     found = _verified(wanted, source)
-    with COPY.folder(folder, COPY.parts, replace=replace) as room:
+    with replacing_folder(folder, (ORIGIN, SUITE)) as room:
         for file, content in found.items():
             (room / file).write_bytes(content)
         for file, conversion in wanted.converted.items():
@@ -102,7 +100,7 @@ def _origin(wanted: Dataset) -> str:
     licence = wanted.licence or "none stated: use the data, and do not publish the copy"
     lines = [
         *(
-            f"{TITLE}{wanted.title}",
+            wanted.title,
             "",
             f"source: {wanted.source}, commit {wanted.commit}",
             f"institution: {wanted.institution}",
