@@ -605,3 +605,10 @@ def test_a_replay_has_its_settings(recorded: Path) -> None:
     (recorded / "s.yaml").write_text(RECORDED + "interval_s: 5\n")
     with pytest.raises(InputError, match=r"s.yaml:6: `interval_s` applies to imported runs only"):
         suite_of("s.yaml")
+
+
+def test_a_file_without_policy_parameters_is_not_compared_in_them(logs: Path) -> None:
+    (logs / "s.yaml").write_text(IMPORTED.replace('{"*4": 4, "*": 2}', "9"))
+    done = CliRunner().invoke(tracebed, ["validate", "s.yaml", "-o", "v", "--no-case-pages"], standalone_mode=False)
+    assert done.return_value in (ExitCode.INCONCLUSIVE, ExitCode.INACCURATE, ExitCode.UNHEALTHY), done.output
+    assert "policy parameters differs" not in done.output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.validation.metrics import total_cores
 from tracebed.validation.verdict.evidence import imposed
@@ -64,8 +64,7 @@ def _facts(real: Run, predicted: Run) -> list[tuple[str, Any, Any]]:
     a, b = real.info, predicted.info
     facts: list[tuple[str, Any, Any]] = [
         ("policy", a.policy, b.policy),
-        # A batch system records its whole configuration, of which a policy of the same name has a part.
-        *([] if a.batch else [("policy parameters", a.policy_parameters, b.policy_parameters)]),
+        *([("policy parameters", a.policy_parameters, b.policy_parameters)] if _has_parameters(a) else []),
         ("number of nodes", len(a.nodes), len(b.nodes)),
         ("number of cores", total_cores(real), total_cores(predicted)),
     ]
@@ -73,3 +72,12 @@ def _facts(real: Run, predicted: Run) -> list[tuple[str, Any, Any]]:
         facts.append(("speed", a.speed, b.speed))  # the speed matters only with overheads
     ours, theirs = a.settings, b.settings
     return facts + [(key, ours[key], theirs[key]) for key in sorted(ours.keys() & theirs)]
+
+
+def _has_parameters(real: RunInfo) -> bool:
+    """Return whether a real run has its policy parameters.
+
+    A batch system records its whole configuration, of which a policy of the same name has a part. A file of another
+    program may record none.
+    """
+    return not real.batch and bool(real.policy_parameters or not real.imported)
