@@ -148,9 +148,11 @@ def shared_memory() -> set[Path]:
 
 def _open_files() -> Iterator[Path]:
     """Yield the files that processes have open."""
-    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):  # closed meanwhile, or of another user
-            yield descriptor.readlink()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended meanwhile, or is of another user
+            for descriptor in list((process / "fd").iterdir()):
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    yield descriptor.readlink()
 
 
 KEEP = """

@@ -106,7 +106,7 @@ def test_calls_at_ticks_need_an_interval(run: Tracebed, small: Path) -> None:
             "unknown policy 'best' (one of avg, conservative, deadline, dmr, drom-share, easy, ",
         ),
         (["simulate", "w.parquet", "--policy", "pref", "-P", "count_idle", "-o", "x"], "write NAME=VALUE"),
-        (["simulate", "w.parquet", "--policy", "easy", "-P", "depth=3", "-o", "x"], "parameters: none"),
+        (["simulate", "w.parquet", "--policy", "fcfs", "-P", "depth=3", "-o", "x"], "parameters: none"),
         (["simulate", "w.parquet", "--policy", "easy", "--inventory", "no.yaml", "-o", "x"], "no.yaml"),
         (["simulate", "w.parquet", "--policy", "easy", "-o", "w.parquet"], "would replace what it is made from"),
         (["replay", "w.parquet", "--policy", "easy", "--inventory", "no.yaml", "-o", "x"], "no.yaml"),

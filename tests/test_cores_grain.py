@@ -154,7 +154,7 @@ def drawn_cases(seeds: range, policy: str) -> Iterator[tuple[int, list[CoreJob],
 def test_ends_equal_those_of_a_slow_reference_in_steps(policy: str, kind: type[Policy]) -> None:
     """Each job does its iterations on the cores that it is allocated as the iteration begins."""
     shared = late = 0
-    for seed, jobs, machine, parameters in drawn_cases(range(40), policy):
+    for seed, jobs, machine, parameters in drawn_cases(range(80), policy):
         grain = random.Random(seed).choice([0.7, 3.1, 11.0])
         record, simulator = simulated(jobs, kind(**parameters), Overheads(grain_s=grain), **machine)
         slow = Slow(jobs, simulator, machine["model"], machine["cores"], grain)
