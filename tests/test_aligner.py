@@ -33,6 +33,7 @@ from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL
+from tracebed.orchestrator.scheduling.policies.dmr import Dmr
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 
@@ -258,7 +259,8 @@ def test_a_replay_resizes_an_aligner(tmp_path: Path) -> None:
         "state_mib": [3.0, 0.0],
     }
     nodes = tuple(Node(f"n{index}", 1, 1, (CPUS[index],), False, 0.2) for index in range(2))
-    run = replay(Workload(pd.DataFrame(table)), Inventory("two", "agents", nodes), "dmr", tmp_path / "run")
+    inventory = Inventory("two", "agents", nodes)
+    run = replay(Workload(pd.DataFrame(table)), inventory, Dmr(floor="min"), tmp_path / "run")
     assert set(run.jobs["state"]) == {"completed"}
     assert list(run.reconfigurations["kind"])[:2] == ["shrink", "expand"]
     _, entries = journal.read(tmp_path / "run" / JOURNAL)
