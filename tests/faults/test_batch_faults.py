@@ -202,6 +202,11 @@ def test_a_second_job_of_an_unknown_state_is_cancelled() -> None:
     assert violations(BatchScenario.drawn(601263)) == []
 
 
+def test_a_second_job_has_not_ended_because_an_old_answer_is_without_it() -> None:
+    """Jobs were cancelled late, and answers were of the time before them: the replay ended while they ran."""
+    assert violations(BatchScenario.drawn(2001768)) == []
+
+
 def test_a_second_job_that_was_accepted_while_no_replayer_ran_is_noticed() -> None:
     """Seed 400027: all jobs had ended before the replay was killed. The resumed replay observed nothing."""
     jobs = ((0.0, 10.0, 600.0, 4),)

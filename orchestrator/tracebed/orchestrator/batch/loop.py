@@ -7,7 +7,7 @@ jobs in the order of the workload. All jobs are observed by one request about on
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,7 @@ from tracebed.orchestrator.batch.base import LIVE, BatchSystem, JobObservation, 
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.records import JobRecords
 from tracebed.orchestrator.batch.wall import WallClock
-from tracebed.orchestrator.batch.watched import WatchedJob, never_starts
+from tracebed.orchestrator.batch.watched import MISSING_POLLS, WatchedJob, never_starts
 from tracebed.orchestrator.replay.journal import Entry, Journal
 from tracebed.states import JobState
 
@@ -117,6 +117,7 @@ class BatchReplayer:
         self._cancelled: set[str] = set()
         self._cancelled_at: float | None = None
         self._seconds: set[str] = set()  # IDs of second jobs of submissions
+        self._unseen: Counter[str] = Counter()  # ID of such a job -> observations without it in a row
         self._unwanted: dict[str, float] = {}  # ID of a job to be cancelled that does not count -> time of the request
 
     def name(self, job: int) -> str:
@@ -321,9 +322,11 @@ class BatchReplayer:
             self._seconds.add(each.id)
             if each.phase is not Phase.ENDED:  # one of an unknown phase may run
                 self._unwanted[each.id] = polled.began
-        live = {each.id for each in polled.found.values() if each.phase is not Phase.ENDED}
-        for id in [id for id in self._unwanted if id in self._cancelled and id not in live]:
-            del self._unwanted[id]
+        phases = {each.id: each.phase for each in polled.found.values()}
+        for id in [id for id in self._unwanted if id in self._cancelled]:
+            self._unseen[id] = 0 if id in phases else self._unseen[id] + 1  # an answer may be old or incomplete
+            if phases.get(id) is Phase.ENDED or self._unseen[id] >= MISSING_POLLS:
+                del self._unwanted[id]
         ids = [id for id in self._unwanted if id not in self._cancelled]
         if ids and self._cancel(ids):
             self._cancelled.update(ids)

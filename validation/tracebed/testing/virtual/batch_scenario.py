@@ -281,8 +281,9 @@ class BatchPlay:
         has = self.scenario.has
         over_limit = any(run_time >= limit - 2 for _, run_time, limit, _ in self.scenario.jobs)
         blind = sum(fault.kind == "poll_empty" for fault in self.scenario.faults) > FAULTS
-        # A second job has overwritten the record of a job that was forgotten while no replayer ran.
-        absent = any(fault.kind.startswith("kill") and fault.seconds > KEPT_S for fault in self.scenario.faults)
+        # A second job has overwritten the record of a job that was forgotten while no replayer ran or no answer came.
+        away = ("kill", "poll_silent")
+        absent = any(fault.kind.startswith(away) and fault.seconds > KEPT_S for fault in self.scenario.faults)
         overwritten = absent and has("submit_twice", "submit_silent")
         causes = {
             JobState.COMPLETED: True,
