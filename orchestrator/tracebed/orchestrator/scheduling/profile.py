@@ -52,22 +52,14 @@ class Profile:
 
     def occupy(self, start: float, duration: float, nodes: int) -> None:
         """Allocate `nodes` nodes from `start` for `duration` seconds. A negative number releases nodes."""
-        first, last = self._step_at(start), self._step_at(start + duration)
+        first, last = step_at(self.times, self.idle, start), step_at(self.times, self.idle, start + duration)
         for step in range(first, last):
             self.idle[step] -= nodes
 
     def least(self, start: float, duration: float) -> int:
         """Return the least number of idle nodes from `start` for `duration` > 0 seconds."""
-        first, last = self._step_at(start), self._step_at(start + duration)
+        first, last = step_at(self.times, self.idle, start), step_at(self.times, self.idle, start + duration)
         return min(self.idle[first:last])
-
-    def _step_at(self, instant: float) -> int:
-        """Return the index of the step that begins at `instant` (not before the first step); insert it if missing."""
-        step = bisect_left(self.times, instant)
-        if step == len(self.times) or self.times[step] != instant:
-            self.times.insert(step, instant)
-            self.idle.insert(step, self.idle[step - 1])
-        return step
 
 
 class NodeProfile:
@@ -114,20 +106,27 @@ class NodeProfile:
 
     def occupy(self, start: float, end: float, nodes: int) -> None:
         """Allocate the mask `nodes` from `start` until `end`."""
-        first, last = self._step_at(start), self._step_at(end)
+        first, last = step_at(self.times, self.idle, start), step_at(self.times, self.idle, end)
         for step in range(first, last):
             self.idle[step] &= ~nodes
 
     def release(self, start: float, end: float, nodes: int) -> None:
         """Release the mask `nodes`, which is allocated from `start` until `end`."""
-        first, last = self._step_at(start), self._step_at(end)
+        first, last = step_at(self.times, self.idle, start), step_at(self.times, self.idle, end)
         for step in range(first, last):
             self.idle[step] |= nodes
 
-    def _step_at(self, instant: float) -> int:
-        """Return the index of the step that begins at `instant` (not before the first step); insert it if missing."""
-        step = bisect_left(self.times, instant)
-        if step == len(self.times) or self.times[step] != instant:
-            self.times.insert(step, instant)
-            self.idle.insert(step, self.idle[step - 1])
-        return step
+
+def step_at(times: list[float], values: list[int], instant: float) -> int:
+    """Return the index of the step of a step function that begins at `instant`; insert the step if it is missing.
+
+    Args:
+        times: the instants of the steps, ascending, the first one not after `instant`.
+        values: the value from each instant on.
+        instant: the instant, s.
+    """
+    step = bisect_left(times, instant)
+    if step == len(times) or times[step] != instant:
+        times.insert(step, instant)
+        values.insert(step, values[step - 1])
+    return step

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tracebed.converters.workload import BoolArray
+from tracebed.orchestrator.scheduling.profile import step_at
 
 
 class Hold(NamedTuple):
@@ -52,7 +53,7 @@ class Reservations:
         if self._between(hold.start, hold.end) & bits:
             raise ValueError("another job holds one of the nodes")
         self.holds[job] = hold
-        first, last = self._step_at(hold.start), self._step_at(hold.end)
+        first, last = step_at(self._times, self._held, hold.start), step_at(self._times, self._held, hold.end)
         for step in range(first, last):
             self._held[step] |= bits
 
@@ -62,7 +63,7 @@ class Reservations:
         if hold is None:
             return
         bits = ~bits_of(hold.nodes)
-        first, last = self._step_at(hold.start), self._step_at(hold.end)
+        first, last = step_at(self._times, self._held, hold.start), step_at(self._times, self._held, hold.end)
         for step in range(first, last):
             self._held[step] &= bits
         for step in (last, first):
@@ -114,14 +115,6 @@ class Reservations:
         for held in self._held[bisect_right(self._times, start) - 1 : bisect_left(self._times, end)]:
             bits |= held
         return bits
-
-    def _step_at(self, instant: float) -> int:
-        """Return the index of the step that begins at `instant`; insert the step if it is missing."""
-        step = bisect_left(self._times, instant)
-        if step == len(self._times) or self._times[step] != instant:
-            self._times.insert(step, instant)
-            self._held.insert(step, self._held[step - 1])
-        return step
 
 
 def bits_of(nodes: Iterable[int]) -> int:
