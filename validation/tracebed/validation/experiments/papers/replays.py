@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tracebed.converters.workload import Workload
@@ -56,6 +56,24 @@ def replayed(
     if run.info.stopped_by_signal:
         raise KeyboardInterrupt
     return run
+
+
+def repeated(
+    settings: Settings,
+    label: str,
+    workload: Workload,
+    inventory: Inventory,
+    policy: str,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    name: str,
+    speed: float,
+) -> Iterator[Run]:
+    """Yield the run of each repetition, in the folder LABEL-REPETITION. The arguments are those of `replayed`."""
+    for repetition in range(1, settings.repetitions + 1):
+        settings.on_step(f"{label}: {repetition} of {settings.repetitions}")
+        folder = f"{label}-{repetition}"
+        yield replayed(settings, folder, workload, inventory, policy, parameters, name=name, speed=speed)
 
 
 def inventory_of(settings: Settings, otherwise: Callable[[], Inventory]) -> Inventory:

@@ -13,7 +13,7 @@ from tracebed.converters.workload import Workload
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.experiments.papers.base import Findings, FindingsTable, Settings, percent
-from tracebed.validation.experiments.papers.replays import emulated, inventory_of, replayed
+from tracebed.validation.experiments.papers.replays import emulated, inventory_of, repeated
 from tracebed.validation.experiments.views.ledger import Measured
 from tracebed.validation.metrics.summary import metrics
 
@@ -60,18 +60,9 @@ def sd_5_real(settings: Settings) -> Findings:
     for label, (policy, parameters) in POLICIES.items():
         simulated = predict(workload, inventory.facts, policy, policy_parameters=parameters)
         figures.append({"policy": label, "by": "simulation", **_figures(simulated, workload)})
-        for repetition in range(1, settings.repetitions + 1):
-            settings.on_step(f"{label}: {repetition} of {settings.repetitions}")
-            run = replayed(
-                settings,
-                f"{label}-{repetition}",
-                workload,
-                inventory,
-                policy,
-                parameters,
-                name="sd-5",
-                speed=settings.speed or SPEED,
-            )
+        speed = settings.speed or SPEED
+        runs = repeated(settings, label, workload, inventory, policy, parameters, name="sd-5", speed=speed)
+        for repetition, run in enumerate(runs, 1):
             figures.append({"policy": label, "by": "replay", "repetition": repetition, **_figures(run, workload)})
     replays = []
     for metric in (*FIGURES, "guests", "better"):

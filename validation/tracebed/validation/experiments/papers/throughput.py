@@ -10,7 +10,7 @@ from tracebed.converters.models.papers import dmr
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.experiments.papers.base import Findings, FindingsTable, Settings, percent
-from tracebed.validation.experiments.papers.replays import emulated, inventory_of, replayed
+from tracebed.validation.experiments.papers.replays import emulated, inventory_of, repeated
 from tracebed.validation.experiments.papers.throughput_plots import Averages, Curves, draw, parting
 from tracebed.validation.experiments.views.ledger import Measured
 from tracebed.validation.metrics.summary import metrics
@@ -184,20 +184,9 @@ def _window(settings: Settings) -> tuple[list[list[str]], list[dict[str, Any]]]:
         workload, label = dmr(WINDOW, fixed=rigid), "fixed" if rigid else "malleable"
         policy, parameters = ("easy", None) if rigid else ("dmr", SIZES)
         predicted[rigid] = metrics(predict(workload, inventory.facts, policy, policy_parameters=parameters))
-        found[rigid] = []
-        for repetition in range(1, settings.repetitions + 1):
-            settings.on_step(f"{label}: {repetition} of {settings.repetitions}")
-            run = replayed(
-                settings,
-                f"{label}-{repetition}",
-                workload,
-                inventory,
-                policy,
-                parameters,
-                name=f"dmr-{label}",
-                speed=settings.speed or SPEED,
-            )
-            found[rigid].append(metrics(run))
+        name, speed = f"dmr-{label}", settings.speed or SPEED
+        runs = repeated(settings, label, workload, inventory, policy, parameters, name=name, speed=speed)
+        found[rigid] = [metrics(run) for run in runs]
     rows = []
     for metric in FIGURES:
         fixed, malleable = (mean(one[metric] for one in found[rigid]) for rigid in (True, False))
