@@ -6,7 +6,6 @@ They are columns of the table of the experiment beside the metrics, equal in all
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -35,14 +34,9 @@ def with_characteristics(experiment: Experiment, table: pd.DataFrame, workloads:
         table: a row per point and window, with the column `cell`.
         workloads: cell -> path of its workload.
     """
-    rows = [of_workload(read(workloads[cell]), experiment.shares_of_jobs) for cell in table["cell"]]
-    return table.join(pd.DataFrame(rows, index=table.index))
-
-
-@lru_cache(maxsize=2)
-def read(path: Path) -> Workload:
-    """Return a workload. Points are ordered by workload."""
-    return read_workload(path)
+    paths = [workloads[cell] for cell in table["cell"]]
+    figures = {path: of_workload(read_workload(path), experiment.shares_of_jobs) for path in dict.fromkeys(paths)}
+    return table.join(pd.DataFrame([figures[path] for path in paths], index=table.index))
 
 
 def of_workload(workload: Workload, shares: Mapping[str, JobsSpec]) -> dict[str, float]:
