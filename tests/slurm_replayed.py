@@ -17,9 +17,9 @@ from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.node_masks import best_fit, mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Planned, Running, backfill
-from tracebed.orchestrator.scheduling.policies.slurm_nodes import best_fit, mask_of
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Decision, Start, State
 

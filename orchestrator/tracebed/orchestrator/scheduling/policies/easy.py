@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from tracebed.orchestrator.scheduling.node_masks import lowest, mask_of, nodes_of
 from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.fcfs import heads
-from tracebed.orchestrator.scheduling.policies.slurm_nodes import lowest, mask_of, nodes_of
 from tracebed.orchestrator.scheduling.state import Decision, Start, State
 
 

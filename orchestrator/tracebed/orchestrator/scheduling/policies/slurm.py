@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling.node_masks import best_fit, mask_of, nodes_of
 from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Running, backfill, first_of_users
-from tracebed.orchestrator.scheduling.policies.slurm_nodes import best_fit, mask_of, nodes_of
 from tracebed.orchestrator.scheduling.state import Decision, Note, Start, State, Wake
 from tracebed.orchestrator.scheduling.ticks import next_multiple
 

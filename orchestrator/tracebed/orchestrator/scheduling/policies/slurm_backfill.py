@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from tracebed.orchestrator.scheduling.policies.slurm_nodes import best_fit
+from tracebed.orchestrator.scheduling.node_masks import best_fit
 
 
 class Pending(NamedTuple):
