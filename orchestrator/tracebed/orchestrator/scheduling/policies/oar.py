@@ -77,20 +77,24 @@ def plan(
         yield Planned(job.job, int(start), nodes)
 
 
+SUBMISSION, END = 1.0, 2.0
+"""Commands of the server, see `Server.command`."""
+
+
 @dataclass
 class Server:
-    """The server of OAR between two commands: when it makes the next pass.
+    """The server of OAR: the commands that it has got, and the time of its next pass.
 
     The server handles one command after another. A command of a job, its submission or its end, causes a pass, unless
-    the last one ended too recently. Then the server makes the pass with a later command, or when none has come for
-    `READ_S`. The end of a job is several commands, so that another pass follows the first one.
+    the last one ended too recently. Such a pass is made with a later command, or when none has come for `READ_S`. The
+    end of a job is two commands.
 
     Attributes:
-        since: the instant from which on the server waits for commands, s.
-        last: whole second in which the last pass ended.
-        at: the instant of the plan of the last pass, a whole second.
-        wanted: whether a command came too early for a pass.
-        command: 1: a submission is to be handled, 2: an end, 0: none.
+        since: the instant from which on the server waits for a command, s.
+        last: the whole second in which the last pass ended.
+        at: the instant for which the last pass planned, a whole second.
+        wanted: 1: a command came too early for a pass.
+        command: the command that is to be handled; 0: none.
     """
 
     since: float = 0.0
@@ -105,40 +109,37 @@ class Server:
         return cls(**{field.name: notes[field.name] for field in fields(cls) if field.name in notes})
 
     def next(self, least: int) -> float:
-        """Return the instant of the next pass without another command, or of the handling of a command."""
+        """Return the instant at which the server handles the command, or else makes a pass without one.
+
+        Args:
+            least: `min_time_between_2_calls`.
+        """
         if self.command:
             return self.since
         due = self.last + (least if self.wanted else QUIET_S)
         return next_multiple(READ_S, max(due, self.since), origin=self.since, first=1)
 
+    def due(self, now: float, least: int) -> bool:
+        """Return whether a pass is due, after a command that has come is handled."""
+        if now < self.next(least) - ROUNDING_S:
+            return False
+        if self.command and whole_second(now) < self.last + least:
+            self.since, self.command, self.wanted = now, 0.0, 1.0
+            return False
+        return True
+
+    def passed(self, end: float, least: int) -> None:
+        """Record a pass that ends at `end`. The second command of an end of a job comes too early for a pass."""
+        again = self.command == END
+        self.since, self.last = end, whole_second(end)
+        self.wanted, self.command = float(again and least > 0), float(again and not least)
+
     def skip(self, before: float, duration: float, least: int) -> None:
-        """Make all passes before an instant, if no jobs wait and no commands came."""
+        """Record the passes before an instant that had no waiting jobs. Each of them takes `duration`."""
         at = self.next(least)
         if at < before and not self.command:
             at += math.floor((before - at) / (QUIET_S + duration)) * (QUIET_S + duration)
-            self.wanted = 0.0
-            self.end(at + duration)
-
-    def handle(self, now: float, least: int) -> bool:
-        """Handle the command, if the server waits for it, or the end of the wait. Return whether a pass is made."""
-        if not self.command:
-            made = now >= self.next(least) - ROUNDING_S
-            self.wanted = 0.0 if made else self.wanted
-            return made
-        if now < self.since - ROUNDING_S:
-            return False
-        early = whole_second(now) < self.last + least
-        self.wanted = float(early or self.command == END)
-        self.since, self.command = now, 0.0
-        return not early
-
-    def end(self, now: float) -> None:
-        """End a pass."""
-        self.since, self.last = now, whole_second(now)
-
-
-SUBMISSION, END = 1.0, 2.0
-"""Values of `Server.command`."""
+            self.passed(at + duration, least)
 
 
 @dataclass(frozen=True)
@@ -190,10 +191,10 @@ class Oar(ParameterTable):
             if not state.woken:
                 server.skip(now, self.call_s + self.pass_s, least)
             server.command = END if state.freed else max(SUBMISSION, server.command)
-        if server.handle(now, least):
+        if server.due(now, least):
             server.at = max(whole_second(now + self.call_s), server.at) + 1
             yield from self._pass(state, int(server.at))
-            server.end(now + self.call_s + self.pass_s)
+            server.passed(now + self.call_s + self.pass_s, least)
         for name, value in asdict(server).items():
             yield Note(name, value)
         wake = min((hold.start for hold in state.reservations.holds.values()), default=math.inf)
