@@ -17,7 +17,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,10 @@ def tables(folder: Path) -> dict[str, list[list[int]]]:
 
 
 def commands(log: Path) -> Iterator[tuple[float, float, str]]:
-    """Yield (begin, end, command) of the commands that the server handles, and of its passes (`pass`), Unix time, s."""
+    """Yield (begin, end, command) of the commands that the server handles, of its passes (`pass`) and of ends of jobs.
+
+    Times are Unix times, s. The end of job 7 is `end 7`.
+    """
     began = 0.0
     for line in log.read_text(errors="replace").splitlines():
         if not (found := re.match(r"\[\w+\] \[([\d: .-]+)\] (.*)", line)):
@@ -65,10 +68,18 @@ def commands(log: Path) -> Iterator[tuple[float, float, str]]:
             began = at
         elif re.match(r"\[Almighty\] \S*oar_meta_sched terminated", found[2]):
             yield began, at, "pass"
+        elif job := re.match(r"\[bipbip (\d+)\] Job \d+ is ended", found[2]):
+            yield at, at, f"end {job[1]}"
 
 
-def recorded(folder: Path, settings: Mapping[str, str]) -> dict[str, Any]:
-    """Return the recording from the tables and the log in `folder`. Times are in seconds after the first submission."""
+def recorded(folder: Path, settings: Mapping[str, str], submitted: Sequence[float]) -> dict[str, Any]:
+    """Return the recording from the tables and the log in `folder`. Times are in seconds after the first submission.
+
+    Args:
+        folder: the folder with the log and the tables.
+        settings: the keys of oar.conf.
+        submitted: the times at which the jobs were submitted, s.
+    """
     data = tables(folder)
     number = {resource: node for node, [resource] in enumerate(data["resources"])}
     zero = min(row[1] for row in data["jobs"])
@@ -80,21 +91,24 @@ def recorded(folder: Path, settings: Mapping[str, str]) -> dict[str, Any]:
     for at, request, start, resource in data["planned"]:
         plan = passes.setdefault(at - zero, {})
         plan.setdefault(job_of[request], [job_of[request], start - zero, []])[2].append(number[resource])
-    jobs = [
-        [job, submit - zero, limit, start - zero, stop - zero, sorted(held[job])]
-        for job, submit, start, stop, _, limit in data["jobs"]
-    ]
-    plans = [
-        [at, [[job, start, sorted(nodes)] for job, start, nodes in sorted(plan.values())]]
-        for at, plan in sorted(passes.items())
-    ]
     server = [
         [round(begin - zero, 3), round(end - zero, 3), command]
         for begin, end, command in commands(folder / "oar.log")
         if begin >= zero - IDLE_S
     ]
+    first = next(at for at, _, command in server if command == "Qsub") - submitted[0]
+    ends = {command: at for at, _, command in server if command.startswith("end ")}
+    jobs = [
+        [job, round(first + submit, 3), limit, start - zero, ends.get(f"end {job}", stop - zero), sorted(held[job])]
+        for (job, _, start, stop, _, limit), submit in zip(data["jobs"], submitted, strict=True)
+    ]
+    plans = [
+        [at, [[job, start, sorted(nodes)] for job, start, nodes in sorted(plan.values())]]
+        for at, plan in sorted(passes.items())
+    ]
     kept = {"settings": dict(settings), "nodes": len(number), "zero": zero}
-    return {"oar": "2.5.9", **kept, "jobs": jobs, "passes": plans, "server": server}
+    handled = [event for event in server if not event[2].startswith("end ")]
+    return {"oar": "2.5.9", **kept, "jobs": jobs, "passes": plans, "server": handled}
 
 
 def record(source: Path, nodes: int, settings: dict[str, str]) -> dict[str, Any]:
@@ -106,14 +120,14 @@ def record(source: Path, nodes: int, settings: dict[str, str]) -> dict[str, Any]
             cluster.up()
             time.sleep(IDLE_S)
             os.environ["PATH"] = f"{cluster.commands}:{os.environ['PATH']}"
-            tb.replay_on(jobs, "oar", output=f"{name}/run")
+            run = tb.replay_on(jobs, "oar", output=f"{name}/run")
             for table, query in QUERIES.items():
                 cluster("sh", "-c", f'psql -h 127.0.0.1 -U postgres oar -c "\\copy ({query}) to {table}.csv csv"')
                 shutil.copy(cluster.folder / f"{table}.csv", name)
             shutil.copy(cluster.folder / "log/oar.log", name)
         finally:
             cluster.down()
-        return recorded(Path(name), cluster.settings)
+        return recorded(Path(name), cluster.settings, run.jobs["submit"].tolist())
 
 
 def write(path: Path, recording: dict[str, Any]) -> None:

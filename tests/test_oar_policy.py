@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -38,10 +39,10 @@ LATE_S = 1.0
 class Recorded(NamedTuple):
     """A job of a recording, with times in seconds after the first submission."""
 
-    submit: int
+    submit: float
     limit: int
     start: int
-    end: int
+    end: float
     nodes: tuple[int, ...]
 
 
@@ -79,7 +80,9 @@ class Recording:
     def passes(self) -> Iterator[Pass]:
         """Yield the plans with waiting jobs."""
         for at, rows in self._plans:
-            running = [Occupied(start, self.jobs[job].limit, mask_of(nodes)) for job, start, nodes in rows if start < at]
+            running = [
+                Occupied(start, self.jobs[job].limit, mask_of(nodes)) for job, start, nodes in rows if start < at
+            ]
             planned = {job: (start, tuple(nodes)) for job, start, nodes in rows if start >= at}
             waiting = [Waiting(job, len(nodes), self.jobs[job].limit) for job, (_, nodes) in planned.items()]
             if planned:
@@ -93,18 +96,65 @@ class Recording:
         found = planned(here.at, idle, here.running, here.waiting, self.policy)
         return {job: (start, nodes_of(nodes)) for job, start, nodes in found}
 
-    def simulated(self, **parameters: Any) -> Run:
+    def simulated(self, policy: str = "oar", **parameters: Any) -> Run:
         """Return the simulation of the run, with the recorded run times."""
         columns = ["job_id", "submit_time", "time_limit", "run_time", "nodes"]
         rows = [(str(job), at.submit, at.limit, at.end - at.start, len(at.nodes)) for job, at in self.jobs.items()]
         jobs = Workload(pd.DataFrame(rows, columns=columns), Provenance(system=System(self.nodes, 1)))
-        return tb.simulate(jobs, "oar", self.nodes, policy_parameters=self.parameters | parameters)
+        own = self.parameters if policy == "oar" else {}
+        return tb.simulate(jobs, policy, self.nodes, policy_parameters=own | parameters)
+
+    def wait(self) -> float:
+        """Return the mean wait, s."""
+        return sum(job.start - job.submit for job in self.jobs.values()) / len(self.jobs)
 
 
 def planned(at: int, idle: int, running: list[Occupied], waiting: list[Waiting], policy: Oar) -> list[Planned]:
     """Return the plan of the policy."""
     hole = policy.gantt_hole_minimum_time
     return list(plan(at, idle, running, waiting, security=policy.job_security_time, hole=hole))
+
+
+# -- whole runs -------------------------------------------------------------------------------------------------------
+
+MODELS: dict[str, dict[str, Any]] = {
+    "oar": {},
+    "conservative": {"reserve": "nodes", "backfill_depth": 100_000},
+    "easy": {"reserve": "nodes"},
+}
+"""Policy -> its parameters."""
+
+
+def missed(recording: Recording, policy: str) -> float:
+    """Return the error of the mean wait in the simulation of a recorded run, as a share."""
+    run = recording.simulated(policy, **MODELS[policy])
+    return float((run.jobs["start"] - run.jobs["submit"]).mean()) / recording.wait() - 1.0
+
+
+WAITS = {
+    "defaults": (0.136, -0.160, -0.190),
+    "load": (0.010, -0.058, -0.118),
+    "many": (-0.008, -0.260, -0.301),
+    "many-again": (-0.041, -0.247, -0.282),
+}
+"""Recording -> errors of the mean wait, as in docs/reference/policies/oar.md."""
+
+
+@pytest.mark.parametrize(("name", "shares"), WAITS.items())
+def test_errors_of_the_mean_wait_in_whole_runs(name: str, shares: tuple[float, ...]) -> None:
+    recording = Recording.load(name)
+    assert [missed(recording, policy) for policy in MODELS] == pytest.approx(shares, abs=5e-4)
+
+
+def test_a_simulation_differs_from_a_recorded_run_hardly_more_than_a_second_run_of_the_same_jobs() -> None:
+    runs = [Recording.load(name) for name in ("many", "many-again")]
+    first, again = (np.array([job.start for job in run.jobs.values()]) for run in runs)
+    noise = np.sqrt(np.mean((again - first) ** 2))
+    ratios = [
+        np.sqrt(np.mean((run.simulated().jobs["start"] - starts) ** 2)) / noise
+        for run, starts in zip(runs, (first, again), strict=True)
+    ]
+    assert ratios == pytest.approx((1.62, 1.03), abs=5e-3)
 
 
 # -- plans ------------------------------------------------------------------------------------------------------------
@@ -291,3 +341,15 @@ def test_times_of_oar_are_wall_times() -> None:
 def test_invalid_parameters_are_errors(name: str) -> None:
     with pytest.raises(InputError, match=f"oar.{name}"):
         Oar(**{name: -1})  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip()))
+@pytest.mark.slow
+def test_a_real_oar_plans_as_the_policy(tmp_path: Path) -> None:
+    rows = [(0, 12, 6, 400), (0.5, 12, 3, 40), (1, 5, 9, 30), (2, 5, 2, 30), (7, 5, 4, 200), (8, 4, 1, 20)]
+    table = pd.DataFrame(rows, columns=["submit_time", "run_time", "nodes", "time_limit"])
+    table.assign(job_id=[str(number) for number in table.index]).to_csv(tmp_path / "jobs.csv", index=False)
+    recording = Recording(record(tmp_path / "jobs.csv", 9, {"SCHEDULER_GANTT_HOLE_MINIMUM_TIME": "60"}))
+    passes = list(recording.passes())
+    assert [recording.modeled(here) for here in passes] == [here.planned for here in passes]
+    assert {job for here in passes for job in here.planned} == set(recording.jobs)

@@ -208,7 +208,9 @@ class Oar(ParameterTable):
         jobs, cluster, launched = state.jobs, state.cluster, dict(state.reservations.holds)
         lost, idle = mask_of(cluster.lost), mask_of(cluster.idle)
         running = [
-            Occupied(whole_second(self._wall(state.expected_end[job] - jobs.limit[job])), self._limit(state, job), nodes)
+            Occupied(
+                whole_second(self._wall(state.expected_end[job] - jobs.limit[job])), self._limit(state, job), nodes
+            )
             for job, nodes in ((job, mask_of(cluster.owned(job)) & ~lost) for job in state.size)
         ]
         for job, hold in launched.items():
