@@ -92,7 +92,7 @@ def recorded(folder: Path, settings: Mapping[str, str], submitted: Sequence[floa
         plan = passes.setdefault(at - zero, {})
         plan.setdefault(job_of[request], [job_of[request], start - zero, []])[2].append(number[resource])
     server = [
-        [round(begin - zero, 3), round(end - zero, 3), command]
+        (round(begin - zero, 3), round(end - zero, 3), command)
         for begin, end, command in commands(folder / "oar.log")
         if begin >= zero - IDLE_S
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,6 @@ import pytest
 import tracebed.api as tb
 from oard import reason_to_skip
 from record_oar import FOLDER, record
-from runs import by_node
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
@@ -68,7 +68,10 @@ class Recording:
         }
         self.policy = Oar(**self.parameters)
         self.nodes = int(raw["nodes"])
-        self.jobs = {job: Recorded(*times, tuple(nodes)) for job, *times, nodes in raw["jobs"]}
+        self.jobs = {
+            job: Recorded(submit, limit, start, end, tuple(nodes))
+            for job, submit, limit, start, end, nodes in raw["jobs"]
+        }
         self.server = [(begin, end, command) for begin, end, command in raw["server"]]
         self._plans = raw["passes"]
 
@@ -183,7 +186,7 @@ def plans(waiting: list[tuple[int, int]], running: list[Occupied] | None = None,
     for job in busy:
         idle &= ~job.nodes
     asked = [Waiting(number, *each) for number, each in enumerate(waiting)]
-    policy = Oar(**{"job_security_time": 60, "gantt_hole_minimum_time": 300, **parameters})  # type: ignore[arg-type]
+    policy = Oar(**{"job_security_time": 60, "gantt_hole_minimum_time": 300, **parameters})
     return [(start, nodes_of(nodes)) for _, start, nodes in planned(1000, idle, busy, asked, policy)]
 
 
@@ -229,7 +232,7 @@ def test_the_server_makes_each_pass_when_oar_did(name: str) -> None:
     passes = [event for event in recording.server if event[2] == "pass"]
     late = [
         round(expected(recording.server, end, begin, least) - begin, 2)
-        for (_, end, _), (begin, _, _) in zip(passes, passes[1:], strict=False)
+        for (_, end, _), (begin, _, _) in pairwise(passes)
         if end > 0
     ]
     wrong = [each for each in late if abs(each) > LATE_S]
@@ -279,7 +282,8 @@ def test_without_a_least_time_the_second_command_of_an_end_causes_a_pass_at_once
 def test_a_silent_server_makes_a_pass_each_minute() -> None:
     server = after_a_pass(SUBMISSION)
     server.skip(500.0, 0.4, 5)
-    assert (server.last, server.since) == (462, pytest.approx(160.4 + 5 * 60.4 + 0.4))
+    assert server.last == 462
+    assert server.since == pytest.approx(160.4 + 5 * 60.4 + 0.4)
     assert server.next(5) == pytest.approx(522.8)
 
 
@@ -340,7 +344,7 @@ def test_times_of_oar_are_wall_times() -> None:
 @pytest.mark.parametrize("name", ["job_security_time", "call_s"])
 def test_invalid_parameters_are_errors(name: str) -> None:
     with pytest.raises(InputError, match=f"oar.{name}"):
-        Oar(**{name: -1})  # type: ignore[arg-type]
+        Oar(**{name: -1})
 
 
 @pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip()))
