@@ -22,7 +22,7 @@ from tracebed.orchestrator.slurm.keys import (
     PRIORITY,
     STATES,
 )
-from tracebed.orchestrator.slurm.lines import HINT, Line, hosts, lines_of
+from tracebed.orchestrator.slurm.lines import HINT, Line, cpus, entries, hosts, lines_of
 
 WITHOUT_EFFECT = frozenset(
     (
@@ -94,10 +94,10 @@ def read(path: Path) -> SlurmConf:
         for key in CHANGED_DEFAULTS
         if key.lower() not in given
     )
-    partitions, nodes = _entries(lines, "PartitionName"), _entries(lines, "NodeName")
+    partitions, nodes = entries(lines, "PartitionName"), entries(lines, "NodeName")
     sizes = Counter[int]()
     for line in nodes:
-        sizes[_cpus(line)] += hosts(line.value)
+        sizes[cpus(line)] += hosts(line.value)
     others = [_group("an unknown kind", unknown)] if unknown else []
     differences = (
         *conf.differences,
@@ -141,38 +141,6 @@ def predicted_setup(info: RunInfo, **settings: Any) -> Setup:
     if info.batch and info.policy == "slurm":
         settings = {"policy_parameters": of_config(info.policy_parameters).parameters} | settings
     return Setup.of(info.setup, **settings)
-
-
-def _entries(lines: Sequence[Line], key: str) -> list[Line]:
-    """Return the lines with this first key; each has the settings of the DEFAULT lines above it, too."""
-    default: Mapping[str, str] = {}
-    found = []
-    for line in lines:
-        if line.key.lower() == key.lower():
-            settings = {**default, **line.settings}
-            if line.value.upper() == "DEFAULT":
-                default = settings
-            else:
-                found.append(Line(line.key, line.value, settings, line.where))
-    return found
-
-
-def _cpus(line: Line) -> int:
-    """Return the CPUs of each node of a NodeName line; 0 if unknown."""
-    for key in ("CPUs", "Procs"):
-        if line.of(key):
-            return _whole(line.of(key), 0)
-    sockets = line.of("Sockets")
-    parts = [sockets] if sockets else [line.of("Boards"), line.of("SocketsPerBoard")]
-    parts += [line.of("CoresPerSocket"), line.of("ThreadsPerCore")]
-    cpus = 1
-    for part in parts:
-        cpus *= _whole(part, 1)
-    return cpus
-
-
-def _whole(text: str, default: int) -> int:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else default
 
 
 def _of_lines(lines: Sequence[Line]) -> Iterator[str]:

@@ -82,6 +82,7 @@ LINES: Mapping[str, frozenset[str]] = {
         ("PartitionName", (*OF_PARTITIONS, *(key for group in PARTITION_GROUPS.values() for key in group))),
         ("NodeName", (*OF_NODES, *(key for group in NODE_GROUPS.values() for key in group))),
         ("NodeSet", ("Feature", "Nodes")),
+        ("SwitchName", ("LinkSpeed", "Nodes", "Switches")),  # of topology.conf
         ("DownNodes", DOWN),
         ("FrontendName", ("AllowGroups", "AllowUsers", "DenyGroups", "DenyUsers", *("FrontendAddr", "Port"), *DOWN)),
     )

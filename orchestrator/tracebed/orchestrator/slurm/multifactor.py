@@ -74,7 +74,7 @@ class FairTree:
         self._rank()
 
     def _rank(self) -> None:
-        """Order accounts, then the users of each account, by share over usage; the first user has the largest factor."""
+        """Rank accounts, then the users of each account, by share over usage. The first user has the largest factor."""
         users_of: list[list[int]] = [[] for _ in self._account_share]
         of_account = [0.0] * len(self._account_share)
         for user, account in enumerate(self._account):

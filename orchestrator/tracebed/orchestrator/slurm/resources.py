@@ -121,9 +121,7 @@ class Resources:
         sizes = [sum(capacity[node] for node in group) for group in groups]
         cores, fewest = request.cores, request.fewest
         if self.groups is not None:
-            enough = [
-                k for k, group in enumerate(groups) if sizes[k] >= cores and len(group) >= fewest
-            ]
+            enough = [k for k, group in enumerate(groups) if sizes[k] >= cores and len(group) >= fewest]
             if enough:
                 best = min(enough, key=lambda k: len(groups[k]))
                 groups, sizes = [groups[best]], [sizes[best]]

@@ -1,19 +1,18 @@
-"""A simulation of Slurm on a cluster whose jobs share nodes, in Python. The compiled engine returns the same numbers."""
+"""A simulation of Slurm on a cluster whose jobs share nodes, in Python. The compiled engine returns the same."""
 
 from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
-from tracebed.converters.workload import BoolArray, FloatArray, IntArray
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import first_of_users
-from tracebed.orchestrator.scheduling.state import Decision, Note, Start, Wake
+from tracebed.orchestrator.scheduling.state import Decision, Note, Wake
 from tracebed.orchestrator.slurm.multifactor import FairTree
 from tracebed.orchestrator.slurm.plan import Running, Waiting, backfill
 from tracebed.orchestrator.slurm.resources import Parts, Request, Resources
