@@ -5,15 +5,17 @@ Source: slurm.conf(5) and topology.conf(5) of Slurm 22.05.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
 from tracebed.errors import InputError
-from tracebed.orchestrator.slurm.lines import Line, cpus, entries, hosts_of, lines_of, whole
+from tracebed.orchestrator.slurm.host_lists import host_names
+from tracebed.orchestrator.slurm.lines import Line, cpus, entries, hosts, hosts_of, lines_of, whole
 
 MINUTE_S = 60
 UNLIMITED = ("infinite", "unlimited", "-1")
@@ -28,11 +30,11 @@ class Fact(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Node(Fact):
-    """A node.
+class Alike(Fact):
+    """Nodes that are alike.
 
     Attributes:
-        name: the name in slurm.conf.
+        names: their names, as a list of hosts.
         cores: number of cores.
         memory_mib: memory that jobs may use, MiB.
         gres: generic resource -> count, such as `{"gpu": 2}`.
@@ -41,7 +43,7 @@ class Node(Fact):
         switch: the switch of the lowest level; empty: there is no topology.
     """
 
-    name: str
+    names: str
     cores: int
     memory_mib: int = 1
     gres: dict[str, int] = {}
@@ -55,21 +57,21 @@ class Partition(Fact):
 
     Attributes:
         name: the name.
-        nodes: numbers of its nodes, ascending.
+        nodes: its nodes, as a list of hosts; empty: all nodes.
         default: whether jobs without a partition belong to it.
         tier: jobs of a higher tier are considered first (`PriorityTier`).
         factor: `PriorityJobFactor`.
-        limit_s: largest time limit of a job, s; infinite: none.
+        limit_s: largest time limit of a job, s; 0: none.
         memory_per_core_mib: memory for each core of a job that asks for no memory; 0: all memory of a node.
         exclusive: whether jobs get whole nodes (`OverSubscribe=EXCLUSIVE`).
     """
 
     name: str
-    nodes: tuple[int, ...]
+    nodes: str = ""
     default: bool = False
     tier: int = 1
     factor: int = 1
-    limit_s: float = math.inf
+    limit_s: float = 0.0
     memory_per_core_mib: int = 0
     exclusive: bool = False
 
@@ -99,7 +101,7 @@ class Machine(Fact):
     """The cluster.
 
     Attributes:
-        nodes: the nodes, in the order of slurm.conf.
+        kinds: the nodes by kind, in the order of slurm.conf.
         partitions: the partitions.
         shared: whether jobs share nodes, by cores; else jobs get whole nodes.
         memory: whether memory is allocated, too.
@@ -108,7 +110,7 @@ class Machine(Fact):
         defer: whether jobs are not tried at their submission.
     """
 
-    nodes: tuple[Node, ...]
+    kinds: tuple[Alike, ...]
     partitions: tuple[Partition, ...]
     shared: bool = False
     memory: bool = False
@@ -116,13 +118,27 @@ class Machine(Fact):
     kill_wait_s: int = 30
     defer: bool = False
 
+    @cached_property
+    def nodes(self) -> tuple[tuple[str, Alike], ...]:
+        """Name and kind of each node, in the order of slurm.conf."""
+        return tuple((name, kind) for kind in self.kinds for name in host_names(kind.names))
+
+    def members(self, partition: int) -> list[int]:
+        """Return the numbers of the nodes of a partition."""
+        listed = self.partitions[partition].nodes
+        if not listed:
+            return list(range(len(self.nodes)))
+        names = set(host_names(listed))
+        return [number for number, (name, _) in enumerate(self.nodes) if name in names]
+
     @property
     def plain(self) -> bool:
         """Whether the nodes are equal and wholly allocated, in one partition, in the order of submission."""
-        first = self.nodes[0]
-        alike = all(node == first.model_copy(update={"name": node.name}) for node in self.nodes)
-        whole = len(self.partitions) < 2 and len(self.partitions[0].nodes) == len(self.nodes)
-        return alike and whole and not self.shared and self.weights == Weights() and not first.switch
+        kind = self.kinds[0]
+        alike = all(other == kind.model_copy(update={"names": other.names}) for other in self.kinds)
+        whole = len(self.partitions) == 1 and len(self.members(0)) == len(self.nodes)
+        limited = self.partitions[0].limit_s > 0
+        return alike and whole and not limited and not self.shared and self.weights == Weights() and not kind.switch
 
     def partition(self, name: str) -> int | None:
         """Return the number of a partition, of the default one if `name` is empty; None: there is no such partition."""
@@ -142,20 +158,16 @@ def machine_of(lines: Sequence[Line], path: Path) -> Machine | None:
     """
     values = {line.key.lower(): line.value for line in lines}
     switches = _switches(path) if values.get("topologyplugin", "").lower() in TREES else {}
-    nodes: list[Node] = []
-    for line in entries(lines, "NodeName"):
-        nodes += _nodes(line, switches)
-    if not nodes or not all(node.cores for node in nodes):
+    kinds = [kind for line in entries(lines, "NodeName") for kind in _kinds(line, switches)]
+    if not kinds or not all(kind.cores for kind in kinds):
         return None
-    numbers = {node.name: number for number, node in enumerate(nodes)}
-    partitions = [_partition(line, numbers, values) for line in entries(lines, "PartitionName")]
-    if not partitions:
-        partitions = [Partition(name="", nodes=tuple(range(len(nodes))), default=True)]
+    known = {name for kind in kinds for name in host_names(kind.names)}
+    partitions = [_partition(line, known, values) for line in entries(lines, "PartitionName")]
     multifactor = values.get("prioritytype", "priority/basic").lower() == "priority/multifactor"
     parameters = values.get("selecttypeparameters", "").lower().split(",")
     return Machine(
-        nodes=tuple(nodes),
-        partitions=tuple(partitions),
+        kinds=tuple(kinds),
+        partitions=tuple(partitions or [Partition(name="", default=True)]),
         shared=values.get("selecttype", "").lower() in SHARED,
         memory=any(parameter in WITH_MEMORY for parameter in parameters),
         weights=_weights(values) if multifactor else Weights(),
@@ -164,19 +176,21 @@ def machine_of(lines: Sequence[Line], path: Path) -> Machine | None:
     )
 
 
-def _nodes(line: Line, switches: Mapping[str, str]) -> Iterator[Node]:
+def _kinds(line: Line, switches: Mapping[str, str]) -> Iterator[Alike]:
+    """Yield the nodes of a line, divided by switch."""
     features = tuple(filter(None, re.split(r"[,\s]+", line.of("Feature") or line.of("Features"))))
     # A core with several hardware threads is allocated as a whole.
     cores = cpus(line) // max(1, whole(line.of("ThreadsPerCore"), 1))
-    for name in hosts_of(line.value, line.where):
-        yield Node(
-            name=name,
+    for switch, names in groupby(hosts_of(line.value, line.where), key=lambda name: switches.get(name, "")):
+        listed = [*names]
+        yield Alike(
+            names=line.value if len(listed) == hosts(line.value) else ",".join(listed),
             cores=cores,
             memory_mib=whole(line.of("RealMemory"), 1),
             gres=gres_of(line.of("Gres")),
             features=features,
             weight=whole(line.of("Weight"), 1),
-            switch=switches.get(name, ""),
+            switch=switch,
         )
 
 
@@ -190,22 +204,21 @@ def gres_of(text: str) -> dict[str, int]:
     return found
 
 
-def _partition(line: Line, numbers: Mapping[str, int], values: Mapping[str, str]) -> Partition:
-    listed = line.of("Nodes")
-    names = [*numbers] if listed.upper() == "ALL" else hosts_of(listed, line.where)
-    for name in names:
-        if name not in numbers:
+def _partition(line: Line, known: Collection[str], values: Mapping[str, str]) -> Partition:
+    listed = "" if line.of("Nodes").upper() == "ALL" else line.of("Nodes")
+    for name in hosts_of(listed, line.where) if listed else ():
+        if name not in known:
             hint = "add a NodeName line, or correct the list"
             raise InputError(f"partition {line.value} has the unknown node {name}", where=line.where, hint=hint)
     oversubscribe = (line.of("OverSubscribe") or line.of("Shared")).upper()
     per_core = line.of("DefMemPerCPU") or values.get("defmempercpu", "")
     return Partition(
         name=line.value,
-        nodes=tuple(sorted(numbers[name] for name in names)),
+        nodes=listed,
         default=line.of("Default").upper() == "YES",
         tier=whole(line.of("PriorityTier") or line.of("Priority"), 1),
         factor=whole(line.of("PriorityJobFactor") or line.of("Priority"), 1),
-        limit_s=duration_s(line.of("MaxTime") or "infinite", line.where),
+        limit_s=duration_s(line.of("MaxTime"), line.where) if line.of("MaxTime") else 0.0,
         memory_per_core_mib=whole(per_core, 0),
         exclusive=oversubscribe == "EXCLUSIVE",
     )
@@ -231,13 +244,13 @@ def _weights(values: Mapping[str, str]) -> Weights:
 
 
 def duration_s(text: str, where: str) -> float:
-    """Return a time of Slurm, s: minutes, minutes:seconds, hours:minutes:seconds, days-hours, or days-h:m:s.
+    """Return a time of Slurm, s; 0: no limit. Forms: minutes, min:s, h:min:s, days-h, days-h:min, days-h:min:s.
 
     Raises:
         InputError: the text is not such a time.
     """
     if text.lower() in UNLIMITED:
-        return math.inf
+        return 0.0
     found = re.fullmatch(r"(?:(\d{1,6})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", text)
     if found is None:
         raise InputError(

@@ -116,7 +116,7 @@ class Simulation:
         self.arrived: list[int] = []
         self.freed = False
         self.queue: list[int] = []
-        self._in, self._policy = inputs, _Shared(**vars(policy))
+        self._in, self._policy = inputs, _Shared(**{**vars(policy), "cluster": ""})
         count = len(inputs.submit)
         self._free = inputs.free.copy()
         self._everything = mask_of(range(len(inputs.free.total)))
@@ -230,7 +230,7 @@ class Simulation:
         insort(self._running, Running(math.floor(self.now) + limit, job, request, parts, mask_of(parts.keys())))
         self._out.start[job], self._out.parts[job] = self.now, parts
         self._out.launched[job] = launched = self.now + inputs.launch_s[job]
-        over = inputs.run_time[job] >= limit
+        over = inputs.run_time[job] > limit
         end = self.now + limit + inputs.overrun_s[job] if over else launched + inputs.run_time[job]
         self._out.end[job] = end
         self._at(end + inputs.end_s[job], END, job)

@@ -358,7 +358,7 @@ static void start(struct engine *e, int32_t job) {
     e->running[k] = own;
     s->start[job] = e->now;
     s->launched[job] = e->now + s->launch_s[job];
-    s->end[job] = s->run_time[job] >= (double)s->limit[job] ? e->now + (double)s->limit[job] + s->overrun_s[job]
+    s->end[job] = s->run_time[job] > (double)s->limit[job] ? e->now + (double)s->limit[job] + s->overrun_s[job]
                                                              : s->launched[job] + s->run_time[job];
     at(e, s->end[job] + s->end_s[job], END, job);
 }
