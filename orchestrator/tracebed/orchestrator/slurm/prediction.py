@@ -27,7 +27,7 @@ from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.slurm import engine
 from tracebed.orchestrator.slurm.machine import MINUTE_S, Machine, gres_of
 from tracebed.orchestrator.slurm.multifactor import size_factor
-from tracebed.orchestrator.slurm.resources import Request, Resources
+from tracebed.orchestrator.slurm.resources import ALL, Request, Resources
 from tracebed.orchestrator.slurm.simulator import Inputs, Outcome, Simulation
 from tracebed.states import JobState
 
@@ -174,6 +174,8 @@ def _memory(memory_mib: float, partition: Any, machine: Machine) -> dict[str, An
         return {}
     if not math.isnan(memory_mib):
         return {"memory": math.ceil(memory_mib)}
+    if not partition.memory_per_core_mib:
+        return {"memory": ALL}
     return {"memory": partition.memory_per_core_mib, "by_core": True}
 
 
@@ -242,13 +244,11 @@ def _drawn(policy: Slurm, inputs: Inputs) -> tuple[Slurm, Inputs]:
     """Draw the unknown phases and delays."""
     rng = np.random.default_rng(policy.seed)
     period, sched, backfill = rng.uniform(0.0, 1.0, 3)
-    phases = {
-        "sched_phase_s": policy.sched_phase_s or sched * policy.sched_loop_s,
-        "bf_phase_s": policy.bf_phase_s if policy.bf_phase_s != Slurm.bf_phase_s else backfill * policy.bf_loop_s,
-    }
+    main = policy.sched_phase_s or sched * policy.sched_loop_s
+    bf = policy.bf_phase_s if policy.bf_phase_s != Slurm.bf_phase_s else backfill * policy.bf_loop_s
     overrun = (rng.uniform(0.0, 1.0, len(inputs.submit)) * CHECK_S).tolist()
     first = inputs.submit[0] + period * inputs.period_s
-    return replace(policy, **phases), replace(inputs, overrun_s=overrun, first_period_s=first)
+    return replace(policy, sched_phase_s=main, bf_phase_s=bf), replace(inputs, overrun_s=overrun, first_period_s=first)
 
 
 def _enter(

@@ -17,6 +17,10 @@ Parts = Mapping[int, int]
 """Node -> number of cores."""
 
 
+ALL = -1
+"""Memory of a job that asks for none where Slurm has no default (`DefMemPerCPU`)."""
+
+
 class Request(NamedTuple):
     """The resources that a job requests."""
 
@@ -29,7 +33,7 @@ class Request(NamedTuple):
     whole: bool = False
     """Whether the job gets all cores and memory of its nodes."""
     memory: int = 0
-    """Memory on each node, or for each core, MiB."""
+    """Memory on each node, or for each core, MiB; `ALL`: all memory of each node."""
     by_core: bool = False
     """Whether `memory` is for each core."""
     gres: tuple[int, ...] = ()
@@ -77,7 +81,7 @@ class Resources:
         self.take(request, parts, 1)
 
     def _memory(self, request: Request, node: int, cores: int) -> int:
-        if request.whole:
+        if request.whole or request.memory == ALL:
             return self.total_memory[node]
         return request.memory * cores if request.by_core else request.memory
 
@@ -89,7 +93,9 @@ class Resources:
         if request.whole:
             return free if free == self.total[node] else 0
         least = max(1, request.per_node)
-        if request.by_core and request.memory:
+        if request.memory == ALL:
+            free = free if self.memory[node] == self.total_memory[node] else 0
+        elif request.by_core and request.memory:
             free = min(free, self.memory[node] // request.memory)
         elif request.memory > self.memory[node]:
             return 0

@@ -84,10 +84,12 @@ class _Shared(Slurm):
     """The instants of the passes as in `Slurm`; the passes are those of the cluster."""
 
     def _main(self, state: Any, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
-        return (yield from state.main(self, at))
+        passed: tuple[bool, bool] = yield from state.main(self, at)
+        return passed
 
     def _backfill(self, state: Any, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
-        return (yield from state.backfill(self, at))
+        passed: tuple[bool, bool] = yield from state.backfill(self, at)
+        return passed
 
     def full(self, state: Any, at: float) -> bool:
         """Return whether a pass of the main loop goes through the whole queue."""

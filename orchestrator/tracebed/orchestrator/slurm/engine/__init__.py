@@ -107,7 +107,7 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
     held: list[dict[int, int]] = [{} for _ in range(jobs)]
     for job, node, cores in parts[:count].tolist():
         held[job][node] = cores
-    return Outcome(*(times[name].tolist() for name in ("start", "launched", "end")), parts=[*held])
+    return Outcome(times["start"].tolist(), times["launched"].tolist(), times["end"].tolist(), [*held])
 
 
 def _masks(masks: list[int], nodes: int) -> Any:

@@ -139,7 +139,7 @@ static void take(struct engine *e, struct free_resources *free, int32_t job, int
     for (int32_t p = 0; p < e->part_size[job]; p++) {
         int32_t node = parts[p].node, cores = parts[p].cores;
         free->cores[node] += sign * cores;
-        int64_t memory = s->whole[job] ? s->memory[node] : s->by_core[job] ? s->wanted_memory[job] * cores : s->wanted_memory[job];
+        int64_t memory = s->whole[job] || s->wanted_memory[job] < 0 ? s->memory[node] : s->by_core[job] ? s->wanted_memory[job] * cores : s->wanted_memory[job];
         free->memory[node] += sign * memory;
         for (int64_t k = 0; k < s->kinds; k++) free->gres[node * s->kinds + k] += sign * s->wanted_gres[job * s->kinds + k];
     }
@@ -151,7 +151,9 @@ static int32_t capacity(const struct setup *s, const struct free_resources *free
         if (s->wanted_gres[job * s->kinds + k] > free->gres[node * s->kinds + k]) return 0;
     if (s->whole[job]) return cores == s->cores[node] ? (int32_t)cores : 0;
     int64_t least = s->per_node[job] > 1 ? s->per_node[job] : 1, memory = s->wanted_memory[job];
-    if (s->by_core[job] && memory) {
+    if (memory < 0) {
+        if (free->memory[node] != s->memory[node]) return 0;
+    } else if (s->by_core[job] && memory) {
         int64_t most = free->memory[node] / memory;
         if (most < cores) cores = most;
     } else if (memory > free->memory[node]) return 0;
