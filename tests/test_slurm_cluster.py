@@ -23,14 +23,14 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.scheduling.slurm.multifactor import FairTree, size_factor
+from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request, Resources
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.slurm import engine
+from tracebed.orchestrator.simulation.slurm import engine
+from tracebed.orchestrator.simulation.slurm.prediction import satisfies
+from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Simulation
 from tracebed.orchestrator.slurm.conf import read
 from tracebed.orchestrator.slurm.machine import Alike, Machine, Partition, Weights, duration_s, gres_of
-from tracebed.orchestrator.slurm.multifactor import FairTree, size_factor
-from tracebed.orchestrator.slurm.prediction import satisfies
-from tracebed.orchestrator.slurm.resources import ALL, Request, Resources
-from tracebed.orchestrator.slurm.simulator import Inputs, Simulation
 
 
 def resources(cores: list[int], **other: Any) -> Resources:

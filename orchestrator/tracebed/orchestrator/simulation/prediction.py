@@ -92,10 +92,10 @@ def _predict_cluster(
     workload: Workload, nodes: int | Sequence[NodeFacts] | None, setup: Setup, name: str, engine: EngineChoice
 ) -> Run:
     """Simulate `workload` on the cluster of a slurm.conf, whose jobs may share nodes; arguments as for `predict`."""
-    from tracebed.orchestrator.slurm import engine as compiled
-    from tracebed.orchestrator.slurm.prediction import machine_of as cluster_of
-    from tracebed.orchestrator.slurm.prediction import nodes_of as nodes_of_cluster
-    from tracebed.orchestrator.slurm.prediction import simulate
+    from tracebed.orchestrator.simulation.slurm import engine as compiled
+    from tracebed.orchestrator.simulation.slurm.prediction import machine_of as cluster_of
+    from tracebed.orchestrator.simulation.slurm.prediction import nodes_of as nodes_of_cluster
+    from tracebed.orchestrator.simulation.slurm.prediction import simulate
 
     chosen, policy = setup.complete()
     assert isinstance(policy, Slurm)

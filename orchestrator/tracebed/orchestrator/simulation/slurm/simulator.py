@@ -12,10 +12,10 @@ from typing import Any
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import first_of_users
+from tracebed.orchestrator.scheduling.slurm.multifactor import FairTree
+from tracebed.orchestrator.scheduling.slurm.plan import Running, Waiting, backfill
+from tracebed.orchestrator.scheduling.slurm.resources import Parts, Request, Resources
 from tracebed.orchestrator.scheduling.state import Decision, Note, Wake
-from tracebed.orchestrator.slurm.multifactor import FairTree
-from tracebed.orchestrator.slurm.plan import Running, Waiting, backfill
-from tracebed.orchestrator.slurm.resources import Parts, Request, Resources
 
 NEVER = math.nan
 

@@ -23,12 +23,12 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
+from tracebed.orchestrator.scheduling.slurm.multifactor import size_factor
+from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request, Resources
 from tracebed.orchestrator.setup import Setup
-from tracebed.orchestrator.slurm import engine
+from tracebed.orchestrator.simulation.slurm import engine
+from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Outcome, Simulation
 from tracebed.orchestrator.slurm.machine import MINUTE_S, Machine, gres_of
-from tracebed.orchestrator.slurm.multifactor import size_factor
-from tracebed.orchestrator.slurm.resources import ALL, Request, Resources
-from tracebed.orchestrator.slurm.simulator import Inputs, Outcome, Simulation
 from tracebed.states import JobState
 
 CHECK_S = 30.0

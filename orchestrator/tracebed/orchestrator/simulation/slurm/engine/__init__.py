@@ -1,4 +1,4 @@
-"""Binding of the compiled engine, slurm.c. It returns the same numbers as `slurm.simulator`, many times faster."""
+"""Binding of the compiled engine, slurm.c. It returns the same numbers as `simulator.py`, many times faster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from tracebed.orchestrator.scheduling.policies.slurm import CLOCKS, Slurm
 from tracebed.orchestrator.simulation.engine.library import fields_of, structure
-from tracebed.orchestrator.slurm.simulator import Inputs, Outcome
+from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Outcome
 
 LIBRARY = Path(__file__).with_name("libtracebed_slurm.so")
 WORD = 64

@@ -1,4 +1,4 @@
-/* Slurm on a cluster whose jobs share nodes: the same as simulator.py, plan.py, resources.py and multifactor.py, which
+/* Slurm on a cluster whose jobs share nodes: the same as simulator.py and the modules of scheduling/slurm, which
  * have the rules and their sources. The results are equal to the bit. Sets of nodes are masks of `words` words. */
 #define _GNU_SOURCE /* qsort_r */
 #include <math.h>

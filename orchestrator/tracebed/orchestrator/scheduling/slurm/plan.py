@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Slots
-from tracebed.orchestrator.slurm.resources import Parts, Request, Resources
+from tracebed.orchestrator.scheduling.slurm.resources import Parts, Request, Resources
 
 WINDOW_S = 30
 """Running jobs that end within this time are expected to end together; the window doubles from trial to trial."""
