@@ -563,14 +563,14 @@ def test_no_log_of_shared_nodes_is_read_in_silence(tmp_path: Path, name: str, co
     path = tmp_path / name
     path.write_text(content)
     said = "jobs on a part of a node, which count as jobs of the whole node (convert --by core)"
-    for read in (lambda: tb.read(path), lambda: tb.import_run(path, side="real", nodes=3, time_zone="UTC")):
+    for read in (lambda: tb.read(path), lambda: tb.import_run(path, side="real", nodes=3)):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             read()
         assert [w.message.count for w in caught if said in str(w.message)] == [2]  # type: ignore[union-attr]
     with warnings.catch_warnings(), pytest.raises(InputError) as error:
         warnings.simplefilter("ignore")
-        tb.import_run(path, side="real", nodes=2, time_zone="UTC")
+        tb.import_run(path, side="real", nodes=2)
     what = (
         "up to 3 nodes are busy at once, but the machine has 2 (2 jobs on a part of a node count as jobs of the whole "
     )
@@ -620,7 +620,9 @@ def test_a_walltime_is_a_limit_unless_it_is_the_run_time(
     tmp_path: Path, walltime: tuple[float, ...], is_limit: bool
 ) -> None:
     path = table(
-        tmp_path / "t.csv", "id,submit,start,end,nodes,wall_time", *map(",".join, zip(lines(), map(str, walltime)))
+        tmp_path / "t.csv",
+        "id,submit,start,end,nodes,wall_time",
+        *map(",".join, zip(lines(), map(str, walltime), strict=True)),
     )
     run = tb.import_run(path, side="real", nodes=2)
     assert run.jobs["time_limit"].notna().all() == is_limit

@@ -150,9 +150,9 @@ def in_words(figures: Mapping[str, MovingAverage]) -> list[str]:
 
 
 def _percent(share: float) -> str:
-    """Return a share in percent with three significant digits, without an exponent."""
+    """Return a share in percent with three significant digits, at most two decimals."""
     percent = 100 * share
-    return f"{percent:,.0f}" if percent >= 99.95 else f"{percent:.3g}"
+    return f"{percent:,.0f}" if percent >= 99.95 else f"{percent:.3g}" if percent >= 1 else f"{percent:.2f}"
 
 
 def _duration(seconds: float) -> str:
