@@ -1,4 +1,4 @@
-"""Jobs of the Slurm simulator of the University at Buffalo: tables (read) and events (written).
+"""Jobs of the Slurm simulator of the University at Buffalo: tables (read) and events (read and written).
 
 A table has a line per job, with semicolons; times are in s since the start, limits in min. A run time of -1 is that of
 a job which runs until its limit:
@@ -16,18 +16,20 @@ simulation, `-sim-walltime` is the run time. Written files have not been tested 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
 from tracebed.converters.formats.format import Format
-from tracebed.converters.formats.tools.amounts import first_positive
+from tracebed.converters.formats.tools.amounts import amount, first_positive
 from tracebed.converters.formats.tools.columns import column_spec, read_columns
+from tracebed.converters.formats.tools.fields import first_line, read_fields
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.kept import simulated_jobs, unsupported_columns, warn_of_unsupported
 from tracebed.converters.log import Log, make_log
-from tracebed.converters.workload import Kind, Workload
+from tracebed.converters.workload import BoolArray, FloatArray, Kind, Workload
 from tracebed.errors import tolerate
 from tracebed.registry import one_of
 
@@ -39,8 +41,26 @@ NAMES = {"user": "--uid=", "group": "-A ", "partition": "-p ", "queue": "-q "}
 STRANGE = re.compile(r"[^\w.@+-]")
 """Characters that the simulator may read as the end of a word or line."""
 DEFAULT_USER = "user1"
-TO_LIMIT = -1.0
-"""Run time of a job that runs until its limit."""
+EVENT = re.compile(r"-dt\s+(\S+)\s+-e\s+submit_batch_job\s*\|\s*(.*)")
+COMMENTS = "#"
+EVENT_FIELDS = (
+    *("submit_time", "job_id", "run", "limit", "tasks", "nodes", "per node", "memory"),
+    *("user", "group", "partition", "queue", "others"),
+)
+OPTIONS = {
+    **dict.fromkeys(("-J", "--job-name", "-jid"), "job_id"),
+    "-sim-walltime": "run",
+    **dict.fromkeys(("-t", "--time"), "limit"),
+    **dict.fromkeys(("-n", "--ntasks"), "tasks"),
+    **dict.fromkeys(("-N", "--nodes"), "nodes"),
+    "--ntasks-per-node": "per node",
+    "--mem": "memory",
+    "--uid": "user",
+    **dict.fromkeys(("-A", "--account"), "group"),
+    **dict.fromkeys(("-p", "--partition"), "partition"),
+    **dict.fromkeys(("-q", "--qos"), "queue"),
+}
+"""Option of an event -> field."""
 WANTED = {
     "job_id": column_spec("text", "job_id", needed=True),
     "submit_time": column_spec("number", "dt", needed=True),
@@ -58,8 +78,10 @@ MAX_ID = 2**31 - 1
 
 
 def recognizes(file: Input) -> bool:
-    """Return whether the columns are those of a table of jobs."""
-    return {"dt", "wall_limit", "n_tasks", "ntasks_per_node"} <= {name.lower() for name in file.columns}
+    """Return whether a file has the columns of a table of jobs, or begins with an event."""
+    if {"dt", "wall_limit", "n_tasks", "ntasks_per_node"} <= {name.lower() for name in file.columns}:
+        return True
+    return EVENT.match(first_line(file, COMMENTS.encode())) is not None
 
 
 def read_log(
@@ -69,44 +91,140 @@ def read_log(
     keep_names: bool = False,
     by: Literal["node", "core"] = "node",
 ) -> Log:
-    """Read one or several tables of jobs.
+    """Read one or several tables of jobs, or files of events.
 
     Args:
-        files: the tables.
-        keep_extra: keep features (`constraint`) and generic resources (`gres`), with which no job is scheduled here.
+        files: the tables, or the files of events.
+        keep_extra: keep the columns of a table that no job is scheduled by, features (`constraint`) and generic
+            resources (`gres`).
         keep_names: keep the names of users and accounts.
         by: `node`: jobs hold whole nodes. `core`: a node of the workload is one core, for nodes shared by jobs.
 
     Raises:
-        InputError: a column is missing, or a value is invalid.
+        InputError: a column is missing, or a line or value is invalid.
     """
     one_of("by", by, ("node", "core"))
-    c = read_columns(files, WANTED, extras=keep_extra)
-    run, limit = c.numbers("run"), 60.0 * c.numbers("limit")
-    tasks, per_node = c.numbers("tasks"), first_positive(c.numbers("per node"), c.numbers("tasks"))
-    memory = c.numbers("memory")
-    to_limit = run == TO_LIMIT
+    jobs = _events(files) if EVENT.match(first_line(files[0], COMMENTS.encode())) else _table(files, keep_extra)
+    to_limit = np.isnan(jobs.run)
     columns = {
-        "job_id": c["job_id"].array,
-        "submit_time": c.numbers("submit_time"),
-        "run_time": np.where(to_limit, limit, run),
-        "time_limit": limit,
-        "nodes": tasks if by == "core" else np.ceil(tasks / per_node),
-        "cores_per_node": np.ones(len(c)) if by == "core" else np.minimum(tasks, per_node),
-        "memory_mib": np.where(memory > 0, memory, np.nan),
-        **{name: c.labels(name) for name in ("user", "group", "partition", "queue")},
+        "job_id": jobs.ids,
+        "submit_time": jobs.submit,
+        "run_time": np.where(to_limit, jobs.limit, jobs.run),
+        "time_limit": jobs.limit,
+        "nodes": jobs.tasks if by == "core" else np.ceil(jobs.tasks / jobs.per_node),
+        "cores_per_node": np.ones(len(to_limit)) if by == "core" else np.minimum(jobs.tasks, jobs.per_node),
+        "memory_mib": np.where(jobs.memory > 0, jobs.memory, np.nan),
     }
     return make_log(
         files,
         "ub-slurm",
-        columns | dict(c.extras),
+        columns | jobs.others,
         parameters={"keep_extra": keep_extra, "keep_names": keep_names, "by": by},
-        defects={"jobs that run until their limit (run time -1), limit used as run time": to_limit},
-        place=c.place,
+        defects={"jobs that run until their limit (run time -1), limit used as run time": to_limit, **jobs.defects},
+        place=jobs.place,
         names=("user", "group"),
-        unread=c.unread,
+        unread=jobs.unread,
         since_1970=False,
     )
+
+
+@dataclass(frozen=True)
+class _Jobs:
+    """The jobs of a file, in either form. Arrays have shape (jobs,); NaN is unknown."""
+
+    ids: Any
+    submit: FloatArray
+    """S since the start."""
+    run: FloatArray
+    """Run time, s; NaN: until the limit."""
+    limit: FloatArray
+    """Time limit, s."""
+    tasks: FloatArray
+    """Number of tasks: cores."""
+    per_node: FloatArray
+    """Tasks on a node."""
+    memory: FloatArray
+    """Memory of a node, MiB."""
+    others: dict[str, Any]
+    """Further columns: names, and the columns that are kept."""
+    place: Callable[[int], str]
+    unread: Sequence[str] = ()
+    defects: Mapping[str, BoolArray] = field(default_factory=dict)
+
+
+def _table(files: Sequence[Input], keep_extra: bool) -> _Jobs:
+    """Return the jobs of tables."""
+    c = read_columns(files, WANTED, extras=keep_extra)
+    run, tasks = c.numbers("run"), c.numbers("tasks")
+    return _Jobs(
+        ids=c["job_id"].array,
+        submit=c.numbers("submit_time"),
+        run=np.where(run >= 0, run, np.nan),
+        limit=60.0 * c.numbers("limit"),
+        tasks=tasks,
+        per_node=first_positive(c.numbers("per node"), tasks),
+        memory=c.numbers("memory"),
+        others={name: c.labels(name) for name in NAMES} | dict(c.extras),
+        place=c.place,
+        unread=c.unread,
+    )
+
+
+def _events(files: Sequence[Input]) -> _Jobs:
+    """Return the jobs of files of events."""
+    f = read_fields(files, EVENT_FIELDS, _fields_of, COMMENTS, len(EVENT_FIELDS))
+    nodes, tasks = f.known("nodes"), f.known("tasks")
+    tasks = np.where(np.isnan(tasks), np.where(np.isnan(nodes), 1.0, nodes), tasks)
+    return _Jobs(
+        ids=f.texts("job_id").str.removeprefix("jobid_"),
+        submit=f.numbers("submit_time"),
+        run=f.known("run"),
+        limit=f.known("limit"),
+        tasks=tasks,
+        per_node=first_positive(f.known("per node"), np.ceil(tasks / nodes), tasks),
+        memory=f.known("memory"),
+        others={name: f.labels(name) for name in NAMES},
+        place=f.place,
+        defects={"events with other options of sbatch, which are left out": (f.texts("others") != "").to_numpy()},
+    )
+
+
+def _fields_of(line: str) -> list[str]:
+    """Return the fields of an event, `EVENT_FIELDS`; one field if the line is not a submission."""
+    event = EVENT.match(line)
+    if event is None:
+        return [line]
+    found = {"submit_time": event[1]}
+    words = iter(event[2].split())
+    for word in words:
+        if not word.startswith("-"):
+            continue  # the script
+        option, equals, value = word.partition("=")
+        name = OPTIONS.get(option, "others")
+        if not equals and (name != "others" or not option.startswith("--")):
+            value = next(words, "")
+        found[name] = {"limit": _seconds, "memory": _mib}[name](value) if name in ("limit", "memory") else value or "-"
+    return [found.get(name, "") for name in EVENT_FIELDS]
+
+
+def _seconds(text: str) -> str:
+    """Return a time limit of sbatch in s: minutes, `M:S`, `H:M:S`, `D-H`, `D-H:M` or `D-H:M:S`; else the text."""
+    if text.upper() in ("INFINITE", "UNLIMITED"):
+        return ""
+    days, dash, rest = text.rpartition("-")
+    parts = [*(days or "0" if dash else "0",), *rest.split(":")]
+    if not all(part.isdecimal() and part.isascii() for part in parts) or len(parts) > 4:
+        return text or "?"
+    count = len(parts) - 1
+    numbers = [float(part) for part in parts]
+    scales = {1: (3600,), 2: (3600, 60), 3: (3600, 60, 1)} if dash else {1: (60,), 2: (60, 1), 3: (3600, 60, 1)}
+    return repr(numbers[0] * 86400 + sum(a * b for a, b in zip(numbers[1:], scales[count], strict=True)))
+
+
+def _mib(text: str) -> str:
+    """Return an amount of memory of sbatch in MiB; a number without a unit is in MiB. Else return the text."""
+    found = amount(text if text[-1:].isalpha() else f"{text}M")
+    return repr(found / 2**20) if found is not None else text or "?"
 
 
 def write(workload: Workload, file: BinaryIO) -> None:
