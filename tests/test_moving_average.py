@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import math
@@ -235,3 +236,5 @@ def test_several_cases_have_their_mean_and_the_worst_one() -> None:
     (both,) = in_words({"a": a, "b": b})
     assert "2 cases: mean absolute percentage error 129 % in the mean of the cases; worst case b: " in both
     assert both.endswith("250 %, 40 windows of 2 h, 10 jobs each")
+    (exact,) = in_words({"a": dataclasses.replace(a, error=1.3e-8, low=0.0, high=0.004)})
+    assert "error 0.00 % [0.00, 0.40], 3,000 windows" in exact
