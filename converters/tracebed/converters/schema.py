@@ -115,9 +115,8 @@ def checked_table(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
     for name in REQUIRED:
         if name not in table:
             found = ", ".join(repr(str(label)) for label in table.columns[:5]) or "none"
-            raise InputError(
-                f"column {name!r} is missing", where=where, hint=f"required: {', '.join(REQUIRED)}; found: {found}"
-            )
+            hint = f"required: {', '.join(REQUIRED)}; found: {found}; `tracebed import` reads tables of other programs"
+            raise InputError(f"column {name!r} is missing", where=where, hint=hint)
     if table.columns.has_duplicates:
         twice = table.columns[table.columns.duplicated()][0]
         raise InputError(f"column {twice!r} appears twice", where=where, hint="remove or rename one")

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 @click.option(
     "--recorded",
     metavar="NAME",
-    help="Validate nothing: copy recorded real runs that are part of tracebed, with their experiment file, to the "
-    "output folder. `tracebed experiment --list` has the names.",
+    help="Validate nothing: copy recorded real runs, which are part of tracebed or downloaded from their source, with "
+    "their experiment file, to the output folder. `tracebed experiment --list` has the names.",
 )
 @click.option(
     "--from",
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     type=PATH,
     metavar="FOLDER",
     help="With --recorded NAME: a local copy of the real runs that are not part of tracebed, such as a clone of their "
-    "source. The files are found by their hashes.",
+    "source. The files are found by their hashes. Without a copy, the files are downloaded.",
 )
 @gate_options
 @json_option
@@ -131,7 +131,8 @@ def _copy(name: str, source: Path | None, folder: Path, as_json: bool) -> None:
         raise unknown("recorded suite", name, known)
     if name in datasets() or source is not None:
         chosen = dataset(name)
-        made = fetch(name, folder, source)
+        with progress("downloading" if source is None else "looking for the files"):
+            made = fetch(name, folder, source)
         if as_json:
             facts = {"name": name, "output": str(folder), "file": str(made) if chosen.suite else None}
             print_json("tracebed-dataset/1", facts)
