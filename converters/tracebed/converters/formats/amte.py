@@ -145,15 +145,15 @@ def read(file: Input) -> Workload:
         InputError: as for `logged_jobs` and `scripts_beside`, or a size is outside the bounds of the script.
     """
     jobs = logged_jobs(file)
-    scripts = scripts_beside(file.path, len(jobs)) or [None] * len(jobs)
-    for number, (job, script) in enumerate(zip(jobs, scripts, strict=True)):
-        if script is not None and not script.least <= len(job.hosts) <= script.most:
-            what = f"job {number} has {len(job.hosts)} nodes, and its script {script.least} to {script.most}"
-            raise InputError(what, where=f"{file.where}:{job.line}", hint="the scripts are those of another batch")
     sizes = [len(job.hosts) for job in jobs]
+    scripts = scripts_beside(file.path, len(jobs)) or [Script(False, size, size) for size in sizes]
+    for number, (size, script) in enumerate(zip(sizes, scripts, strict=True)):
+        if not script.least <= size <= script.most:
+            what = f"job {number} has {size} nodes, and its script {script.least} to {script.most}"
+            raise InputError(what, where=f"{file.where}:{jobs[number].line}", hint="the scripts are of another batch")
     bounds = [
-        (script.least, script.most) if script is not None and script.malleable else (size, size)
-        for script, size in zip(scripts, sizes, strict=True)
+        (script.least, script.most) if script.malleable else (size, size)
+        for size, script in zip(sizes, scripts, strict=True)
     ]
     hosts = {host for job in jobs for each in (job.hosts, *(change.hosts for change in job.changes)) for host in each}
     table = pd.DataFrame(

@@ -27,8 +27,8 @@ def recognizes(path: Path) -> bool:
 def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
     """Read a log. Jobs are numbered from 0 in the order of their starts, and hosts in the order of their names.
 
-    If the log has a resize, the jobs with a malleable script in the folders beside the log are malleable; otherwise
-    all jobs are rigid.
+    All jobs are rigid if none was resized. Otherwise the scripts in the folders beside the log state which jobs are
+    malleable; without scripts, all jobs count as malleable.
 
     Raises:
         InputError: the log is damaged (`formats.amte.logged_jobs`), a job releases a host that it does not hold, or
@@ -38,16 +38,18 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
     jobs = amte.logged_jobs(file)
     resized = any(job.changes for job in jobs)
     scripts = amte.scripts_beside(path, len(jobs)) if resized else None
-    malleable = [bool(job.changes) if scripts is None else scripts[row].malleable for row, job in enumerate(jobs)]
-    names = sorted({host for job in jobs for part in (job.hosts, *(each.hosts for each in job.changes)) for host in part})
+    malleable = [resized if scripts is None else scripts[row].malleable for row in range(len(jobs))]
+    names = sorted(
+        {host for job in jobs for part in (job.hosts, *(each.hosts for each in job.changes)) for host in part}
+    )
     numbers = {host: number for number, host in enumerate(names)}
     periods, resizes = [], []
     for row, job in enumerate(jobs):
-        held = {host: job.start for host in job.hosts}
+        held = dict.fromkeys(job.hosts, job.start)
         for change in job.changes:
             before = len(held)
             if change.expands:
-                held |= {host: change.time for host in change.hosts}
+                held |= dict.fromkeys(change.hosts, change.time)
             else:
                 for host in change.hosts:
                     if host not in held:
