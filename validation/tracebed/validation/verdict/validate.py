@@ -203,6 +203,7 @@ def _result(each: MeasuredCase, tolerances: Tolerances) -> CaseResult:
             Health(typical.state, typical.causes, typical.notes, typical.lenient, typical.signals),
         ),
         calibration=each.calibration,
+        copied=each.copied,
         unmatched=each.unmatched,
         per_job=per_job([each.real[index] for index in each.selected()], each.predicted),
         rates=tuple(paired_rates(each.real[real], each.predicted[predicted], alpha=tolerances.alpha)),
