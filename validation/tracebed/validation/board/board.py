@@ -89,6 +89,8 @@ class Facts(Part):
     """Number of workloads, those of calibration not counted."""
     unhealthy: int
     """Number of real runs with a cause to exclude them."""
+    noise: dict[str, float]
+    """Gated metric -> standard deviation of one real run, in margins, from repetitions; empty without."""
     failed: dict[str, str]
     """Entry -> why the entry has no score."""
 

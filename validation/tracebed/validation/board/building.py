@@ -16,7 +16,7 @@ from tracebed.validation.board.controls import controls
 from tracebed.validation.board.datasets import dataset, datasets
 from tracebed.validation.board.entries import EntryFile
 from tracebed.validation.board.fetching import SUITE, fetch
-from tracebed.validation.board.scoring import ceiling_of, scores_of
+from tracebed.validation.board.scoring import ceiling_of, noise_of, scores_of
 from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.predicted.simulators import SuiteSimulator
 from tracebed.validation.experiments.predicted.specs import TRACEBED
@@ -24,7 +24,7 @@ from tracebed.validation.experiments.predicted.suite import Suite, load_suite
 from tracebed.validation.experiments.views.judging import cases_of, predict
 from tracebed.validation.verdict import validate
 from tracebed.validation.verdict.cases import Case
-from tracebed.validation.verdict.validation import CaseResult
+from tracebed.validation.verdict.validation import Validation
 from tracebed.version import version
 
 OBSERVED = "observed.yaml"
@@ -99,23 +99,23 @@ def _score(name: str, file: Path, entries: Sequence[EntryFile]) -> tuple[Facts, 
     """Return the facts of a data set, and the scores of all entries."""
     suite = _suite(file)
     own = _entries(name, suite, entries)
-    scores: list[Score] = []
     failed: dict[str, str] = {}
-    base: list[Case] = []
+    cases: dict[tuple[Track, str], list[Case]] = {}
     for track, variant in _variants(suite):
         chosen = {key: each.simulator for key, each in own.items() if track == "planned" or each.kind != "published"}
         output = file.parent / track
         predictions, without = predict(replace(variant, simulators=chosen), output)
         failed |= without
-        for entry, cases in cases_of(variant, predictions, output).items():
-            scores += scores_of(name, entry, own[entry].kind, cases, suite.tolerances)
-            if not base and own[entry].simulator.spec.kind == TRACEBED:
-                base = cases
-    found = validate(base, suite.tolerances).cases
-    scores += ceiling_of(name, found, suite.tolerances)
-    for control, cases in controls(base, [each.member.workload for each in found]).items():
-        scores += scores_of(name, control, "control", cases, suite.tolerances)
-    return _facts(name, found, failed), scores
+        cases |= {(track, entry): each for entry, each in cases_of(variant, predictions, output).items()}
+    base = next(each for (_, entry), each in cases.items() if own[entry].simulator.spec.kind == TRACEBED)
+    made = validate(base, suite.tolerances)
+    noise = noise_of(made)
+    scores = ceiling_of(name, made.cases, suite.tolerances)
+    for (_, entry), each in cases.items():
+        scores += scores_of(name, entry, own[entry].kind, each, suite.tolerances, noise)
+    for control, each in controls(base, made.cases).items():
+        scores += scores_of(name, control, "control", each, suite.tolerances, noise)
+    return _facts(name, made, failed, noise), scores
 
 
 def _suite(file: Path) -> Suite:
@@ -156,14 +156,15 @@ def _entries(name: str, suite: Suite, files: Sequence[EntryFile]) -> dict[str, E
     return found
 
 
-def _facts(name: str, cases: Sequence[CaseResult], failed: dict[str, str]) -> Facts:
+def _facts(name: str, made: Validation, failed: dict[str, str], noise: dict[str, float]) -> Facts:
     chosen = dataset(name)
-    runs = {repetition.sha256: repetition.excluded for each in cases for repetition in each.repetitions}
+    runs = {repetition.sha256: repetition.excluded for each in made.cases for repetition in each.repetitions}
     return Facts(
         **chosen.model_dump(include={"title", "institution", "source", "commit", "licence", "citation", "note"}),
-        cases=len(cases),
+        cases=len(made.cases),
         real_runs=len(runs),
-        clusters=len({each.member.workload for each in cases if not each.calibration}),
+        clusters=len({each.member.workload for each in made.cases if not each.calibration}),
         unhealthy=sum(bool(excluded) for excluded in runs.values()),
+        noise=noise,
         failed=failed,
     )

@@ -16,6 +16,7 @@ import pandas as pd
 from tracebed.converters.workload import FloatArray
 from tracebed.orchestrator.run import Run
 from tracebed.validation.verdict.cases import Case
+from tracebed.validation.verdict.validation import CaseResult
 
 CONTROLS = {
     "shuffled": "the real waits, shuffled among the jobs",
@@ -25,30 +26,33 @@ CONTROLS = {
 """Name of a control -> its prediction."""
 
 
-def controls(cases: Sequence[Case], clusters: Sequence[str]) -> dict[str, list[Case]]:
-    """Return control -> its cases. `other-runs` needs a second workload, and is left out without one.
+def controls(cases: Sequence[Case], results: Sequence[CaseResult]) -> dict[str, list[Case]]:
+    """Return control -> its cases, without the controls that need what the data set lacks.
+
+    `other-runs` needs a second workload. `observed` needs predictions whose run times are not copies already.
 
     Args:
         cases: the cases of a simulator, whose predictions provide what a control does not change.
-        clusters: name of the cluster of each case.
+        results: the results of these cases.
     """
     waits = [_waits(case.real[0]) for case in cases]
-    others = [
-        [float(np.nanmean(wait)) for wait, name in zip(waits, clusters, strict=True) if name != own] for own in clusters
-    ]
     found = {
         "shuffled": [
             _with(case, _changed(case, _shuffled(wait, index)))
             for index, (case, wait) in enumerate(zip(cases, waits, strict=True))
-        ],
-        "observed": [_with(case, _changed(case, None, observed=True)) for case in cases],
+        ]
     }
-    if all(others):
+    clusters = [result.member.workload for result in results]
+    if len(set(clusters)) > 1:
+        means = np.array([np.nanmean(wait) for wait in waits])
+        others = [float(means[[name != own for name in clusters]].mean()) for own in clusters]
         found["other-runs"] = [
-            _with(case, _changed(case, np.full(len(wait), np.mean(mean))))
+            _with(case, _changed(case, np.full(len(wait), mean)))
             for case, wait, mean in zip(cases, waits, others, strict=True)
         ]
-    return {name: found[name] for name in CONTROLS if name in found}
+    if not all(result.copied for result in results):
+        found["observed"] = [_with(case, _changed(case, None, observed=True)) for case in cases]
+    return found
 
 
 def _with(case: Case, run: Run) -> Case:

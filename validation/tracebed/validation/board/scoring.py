@@ -10,7 +10,7 @@ import numpy as np
 
 from tracebed.orchestrator.run import Run
 from tracebed.validation.board.board import WAIT, Kind, Score, Track, Worst, stored
-from tracebed.validation.board.scores import inaccurate, of_clusters
+from tracebed.validation.board.scores import inaccurate, of_clusters, pooled_sd
 from tracebed.validation.verdict import validate
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.rule import REASONS, Reason, Verdict
@@ -18,7 +18,14 @@ from tracebed.validation.verdict.tolerances import Tolerances
 from tracebed.validation.verdict.validation import CaseMetric, CaseResult, MetricVerdict, Validation
 
 
-def scores_of(dataset: str, entry: str, kind: Kind, cases: Sequence[Case], tolerances: Tolerances) -> list[Score]:
+def scores_of(
+    dataset: str,
+    entry: str,
+    kind: Kind,
+    cases: Sequence[Case],
+    tolerances: Tolerances,
+    noise: Mapping[str, float],
+) -> list[Score]:
     """Return the scores of an entry: cases whose run times are copies of the observed ones are a track of their own.
 
     Cases of calibration workloads do not count, nor do cases without a healthy real run, unless all are without.
@@ -29,6 +36,7 @@ def scores_of(dataset: str, entry: str, kind: Kind, cases: Sequence[Case], toler
         kind: kind of the entry.
         cases: its cases.
         tolerances: the margins.
+        noise: measured noise of the real runs, as `noise_of` returns it.
     """
     whole = validate(cases, tolerances)
     tracks: dict[Track, list[tuple[Case, CaseResult]]] = {"planned": [], "observed": []}
@@ -41,7 +49,7 @@ def scores_of(dataset: str, entry: str, kind: Kind, cases: Sequence[Case], toler
         chosen = fit or [case for case, _ in own]
         if chosen:
             made = whole if len(chosen) == len(cases) else validate(chosen, tolerances)
-            found.append(_score(dataset, entry, kind, track, made))
+            found.append(_score(dataset, entry, kind, track, made, noise))
     return found
 
 
@@ -65,7 +73,19 @@ def ceiling_of(dataset: str, cases: Sequence[CaseResult], tolerances: Tolerances
                 )
                 for index, run in enumerate(runs)
             ]
-    return [_score(dataset, "real", "real", "planned", validate(made, tolerances))] if made else []
+    return [_score(dataset, "real", "real", "planned", validate(made, tolerances), {})] if made else []
+
+
+def noise_of(made: Validation) -> dict[str, float]:
+    """Return gated metric -> standard deviation of one real run, in margins, pooled over the cases with repetitions."""
+    found = {
+        item.name: pooled_sd(
+            [case.real_sd / case.margin for case in item.cases], [case.repeats - 1 for case in item.cases]
+        )
+        for item in made.metrics
+        if item.gate
+    }
+    return {name: stored(value) for name, value in found.items() if math.isfinite(value)}
 
 
 def is_healthy(result: CaseResult) -> bool:
@@ -78,13 +98,13 @@ def _as_prediction(run: Run) -> Run:
     return Run(info, run.jobs, run.allocations, run.reconfigurations, run.nodes)
 
 
-def _score(dataset: str, entry: str, kind: Kind, track: Track, made: Validation) -> Score:
+def _score(dataset: str, entry: str, kind: Kind, track: Track, made: Validation, noise: Mapping[str, float]) -> Score:
     """Return the score of a validation whose cases all count."""
     gated = {item.name: item for item in made.metrics if item.gate}
     errors = {name: _by_cluster(item, made, lambda case: abs(case.z)) for name, item in gated.items()}
     wait_s = _by_cluster(gated[WAIT], made, lambda case: abs(case.predicted - case.real_mean))
     per_job = {each.case.name: each.per_job for each in made.cases if each.per_job is not None}
-    verdict, why = _verdict(made, errors)
+    verdict, why = _verdict(made, noise)
     return Score(
         dataset=dataset,
         track=track,
@@ -128,16 +148,16 @@ def _means(values: Mapping[str, float], made: Validation) -> dict[str, float]:
     )
 
 
-def _verdict(made: Validation, errors: Mapping[str, Mapping[str, float]]) -> tuple[Verdict, str]:
+def _verdict(made: Validation, noise: Mapping[str, float]) -> tuple[Verdict, str]:
     """Return the verdict and what it is about.
 
-    The repetitions of a case decide first. Without them, an entry is inaccurate if the mean |error| of a metric over
-    the clusters is beyond one margin. Accuracy needs repetitions.
+    The repetitions of the cases decide first. Without a decision, an entry is inaccurate if a case is proved to be off
+    with the noise that is assumed. Accuracy needs repetitions.
     """
+    gated = [item for item in made.metrics if item.gate]
     if made.verdict is not Verdict.INCONCLUSIVE:
-        decided = [item.metric.label for item in made.metrics if item.gate and item.verdict is made.verdict]
-        return made.verdict, ", ".join(decided)
-    if Reason.UNHEALTHY not in made.reasons and (off := inaccurate(errors)):
-        labels = {item.name: item.metric.label for item in made.metrics}
-        return Verdict.INACCURATE, ", ".join(labels[name] for name in off)
+        return made.verdict, ", ".join(item.metric.label for item in gated if item.verdict is made.verdict)
+    errors = {item.name: [case.z for case in item.deciding if math.isfinite(case.z)] for item in gated}
+    if Reason.UNHEALTHY not in made.reasons and (off := inaccurate(errors, noise)):
+        return Verdict.INACCURATE, ", ".join(item.metric.label for item in gated if item.name in off)
     return Verdict.INCONCLUSIVE, REASONS[made.reasons[0]] if made.reasons else ""
