@@ -62,7 +62,11 @@ def _dataset(board: Board, name: str, facts: Facts) -> str:
     """Return the section of a data set."""
     at = f", commit {facts.commit}" if facts.commit else ""
     origin = f"{facts.institution}. Source: {facts.source}{at}. Licence: {facts.licence or 'none stated'}. "
-    parts = [f"### {name}", _filled(f"{facts.title}. {facts.note}."), _filled(f"{origin}Cite: {facts.citation}.")]
+    parts = [
+        f"### {name}",
+        _filled(f"{facts.title}. {facts.note[:1].upper()}{facts.note[1:]}."),
+        _filled(f"{origin}Cite: {facts.citation}."),
+    ]
     for _, track, ceiling, entries in (lane for lane in lanes(board) if lane[0] == name):
         reference = next((each for each in entries if each.kind == "published"), entries[0])
         rows = [_real(ceiling)] if ceiling else []
@@ -115,19 +119,19 @@ def _control(board: Board, score: Score) -> tuple[str, ...]:
 
 
 def failure(board: Board, score: Score) -> str:
-    """Return how a control fails, as text; empty if the board does not tell it from a prediction.
+    """Return how a control fails, as text.
 
-    A control fails if its verdict is inaccurate, if it is on the track `observed` of a data set with planned run times,
-    or if it places fewer jobs than every entry of its data set except the wrong schedulers.
+    A control fails if its run times are found to be copies, if it is inaccurate, or if it places fewer jobs than the
+    best entry on its track. A control that does not fail shows that the data set tells nothing.
     """
+    if score.entry == "observed" and score.track == "observed":
+        return "its run times are found to be copies"
     if score.verdict == "inaccurate":
-        return f"inaccurate: {score.why}"
-    planned = board.of(score.dataset, "planned")
-    if score.entry == "observed":
-        return "its run times are found to be copies" if score.track == "observed" and planned else ""
-    others = board.of(score.dataset, score.track)
-    best = max((each.placed or 0.0 for each in others), default=0.0)
-    return f"places fewer jobs than the best entry ({share(best)})" if (score.placed or 0.0) < best else ""
+        return f"off: {score.why}"
+    best = max((each.placed or 0.0 for each in board.of(score.dataset, score.track)), default=0.0)
+    if (score.placed or 0.0) < best:
+        return f"places fewer jobs than the best entry, {share(best)}"
+    return "**not at all**: the data set does not tell it from a prediction"
 
 
 def _filled(text: str) -> str:

@@ -11,7 +11,7 @@ from tracebed.validation.board.words import program_of
 
 FILE = "board.svg"
 WIDTH, LEFT, RIGHT = 860, 250, 20
-LINE, HEAD, FOOT = 18, 26, 64
+LINE, HEAD, FOOT = 18, 26, 82
 LEAST, MOST = 0.01, 100.0
 """Ends of the axis, in margins; smaller and larger errors are at the ends."""
 COLOURS = {"published": "#c2410c", "accasim": "#15803d", "tracebed": "#1d4ed8", "entered": "#7e22ce", "real": "#475569"}
@@ -90,15 +90,15 @@ def _line(score: Score, y: float) -> list[str]:
 
 
 def _legend(board: Board, bottom: float) -> list[str]:
-    """Return the meaning of the colours that occur, on one line."""
+    """Return the meaning of the colours that occur, and of the marks."""
     there = {_colour(each) for each in board.scores if each.kind != "control"}
     found, x = [], 20
     for key in (key for key in COLOURS if key in there):
         found.append(f'<circle cx="{x}" cy="{bottom + 50:g}" r="3.5" fill="{COLOURS[key]}"/>')
         found.append(_text(x + 8, bottom + 54, MEANINGS[key]))
         x += 30 + 7 * len(MEANINGS[key])
-    note = "dot: a workload; tick: their mean; grey: noise, real against real"
-    return [*found, _text(x, bottom + 54, note)]
+    note = "dot: a workload; tick: the mean over workloads; grey: noise, the mean error of real against real"
+    return [*found, _text(16, bottom + 72, note)]
 
 
 def _colour(score: Score) -> str:

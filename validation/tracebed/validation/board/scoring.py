@@ -156,8 +156,8 @@ def _verdict(made: Validation, noise: Mapping[str, float]) -> tuple[Verdict, str
     """
     gated = [item for item in made.metrics if item.gate]
     if made.verdict is not Verdict.INCONCLUSIVE:
-        return made.verdict, ", ".join(item.metric.label for item in gated if item.verdict is made.verdict)
+        return made.verdict, "; ".join(item.metric.label for item in gated if item.verdict is made.verdict)
     errors = {item.name: [case.z for case in item.deciding if math.isfinite(case.z)] for item in gated}
     if Reason.UNHEALTHY not in made.reasons and (off := inaccurate(errors, noise)):
-        return Verdict.INACCURATE, ", ".join(item.metric.label for item in gated if item.name in off)
+        return Verdict.INACCURATE, "; ".join(item.metric.label for item in gated if item.name in off)
     return Verdict.INCONCLUSIVE, REASONS[made.reasons[0]] if made.reasons else ""

@@ -24,13 +24,14 @@ def number(value: float | None) -> str:
 
 
 def interval(found: Spread | None, *, signed: bool = False) -> str:
-    """Return a mean with its interval as text; without one, the mean alone."""
+    """Return a mean with its interval as text; without one, the mean alone. An unsigned interval ends at 0."""
     if found is None:
         return "-"
     sign = "+" if signed and found.mean > 0 else ""
     if math.isnan(found.low):
         return sign + number(found.mean)
-    return f"{sign}{number(found.mean)} [{number(found.low)}, {number(found.high)}]"
+    low = found.low if signed else max(found.low, 0.0)
+    return f"{sign}{number(found.mean)} [{number(low)}, {number(found.high)}]"
 
 
 def share(value: float | None) -> str:
