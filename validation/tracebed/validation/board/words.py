@@ -19,7 +19,9 @@ def number(value: float | None) -> str:
     """Return a figure with three significant digits, and no exponent; a dash if unknown."""
     if value is None or math.isnan(value):
         return "-"
-    digits = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
+    if value == 0:
+        return "0"
+    digits = max(0, 2 - math.floor(math.log10(abs(value))))
     return f"{value:.{min(digits, 3)}f}"
 
 
