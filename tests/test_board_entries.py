@@ -134,7 +134,7 @@ def test_a_stranger_enters_by_five_lines_with_a_command_and_with_outputs(data: P
     )
     assert len(entry.splitlines()) == 5
     (tmp_path / "entry.yaml").write_text(entry)
-    done = call("board", "--from", data, "--entry", tmp_path / "entry.yaml", "-o", tmp_path / "board")
+    done = call("validate", "--board", tmp_path / "entry.yaml", "--from", data, "-o", tmp_path / "board")
     board = Board.load(tmp_path / "board" / "board.json")
     found = _by_name(board)
     stranger, ready = found["stranger", "planned"], found["ready", "planned"]
@@ -166,14 +166,14 @@ def test_a_stranger_enters_by_five_lines_with_a_command_and_with_outputs(data: P
     # The page is made again from the scores alone.
     (tmp_path / "again").mkdir()
     (tmp_path / "again" / "board.json").write_text((tmp_path / "board" / "board.json").read_text())
-    call("board", "--page", "-o", tmp_path / "again")
+    call("validate", "--board", "--dry-run", "-o", tmp_path / "again")
     assert (tmp_path / "again" / "board.md").read_text() == page
 
 
 def test_a_simulator_that_fails_has_no_score_and_ends_nothing(data: Path, tmp_path: Path) -> None:
     (tmp_path / "entry.yaml").write_text('mine: {mine: {command: "false {output}", from: csv}}\n')
-    arguments = ["--from", data, "--entry", tmp_path / "entry.yaml", "-o", tmp_path / "board", "--json"]
-    document = json.loads(call("board", *arguments).stdout)
+    arguments = [tmp_path / "entry.yaml", "--from", data, "-o", tmp_path / "board", "--json"]
+    document = json.loads(call("validate", "--board", *arguments).stdout)
     assert "ended with status 1" in document["datasets"]["mine"]["failed"]["mine"]
     assert {each["entry"] for each in document["scores"]} >= {"easy", "fcfs"}
     assert "Not scored: mine, since" in (tmp_path / "board" / "board.md").read_text()
@@ -182,14 +182,16 @@ def test_a_simulator_that_fails_has_no_score_and_ends_nothing(data: Path, tmp_pa
 def test_mistakes_in_entries_have_their_line(data: Path, tmp_path: Path) -> None:
     def message(text: str) -> str:
         (tmp_path / "entry.yaml").write_text(text)
-        return str(call("board", "--from", data, "--entry", tmp_path / "entry.yaml", "-o", tmp_path / "b").exception)
+        return str(call("validate", "--board", tmp_path / "entry.yaml", "--from", data, "-o", tmp_path / "b").exception)
 
     assert "entry.yaml:2: unknown data set 'grid'" in message("mine: {}\ngrid: {x: {policy: easy}}\n")
     assert "the board has an entry easy on mine" in message("mine: {easy: {policy: easy}}\n")
     assert "entry.yaml:1: mine.x" in message("mine: {x: {polcy: easy}}\n")
     assert "the command has no {output}" in message('mine: {x: {command: "true", from: csv}}\n')
-    assert "unknown data set 'none'" in str(call("board", "--only", "none", "-o", tmp_path / "b").exception)
-    nothing = str(call("board", "--from", tmp_path / "outputs", "-o", tmp_path / "new").exception)
+    assert "unknown data set 'none'" in str(
+        call("validate", "--board", "--only", "dataset=none", "-o", tmp_path / "b").exception
+    )
+    nothing = str(call("validate", "--board", "--from", tmp_path / "outputs", "-o", tmp_path / "new").exception)
     assert "no data set can be scored" in nothing
     with pytest.raises(InputError, match="cannot read"):
         load_entries([tmp_path / "missing.yaml"])

@@ -18,7 +18,7 @@ from tracebed.validation.board.words import interval, number, share
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 RECORDINGS = ROOT / "tests" / "slurm_recordings"
-HINT = "tracebed board --page -o docs"
+HINT = "tracebed validate --board --dry-run -o docs"
 INSTITUTIONS, PROGRAMS = 3, 4
 PLACES = {
     "grid5000-2016-02": "grid5000-2016-02",

@@ -1,82 +1,62 @@
-"""`tracebed board`: the errors of simulators on real runs by other people."""
+"""`tracebed validate --board`: the errors of simulators on real runs by other people."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tracebed.cli.console import print_json, print_table
+from tracebed.cli.experiments.options import chosen
 from tracebed.cli.messages import MessageLevel, emit
-from tracebed.cli.options import PATH, STORE, json_option, output_option
-from tracebed.errors import ExitCode
+from tracebed.errors import InputError
 
 if TYPE_CHECKING:
     from tracebed.api.board import Board
 
 
-@click.command()
-@click.option(
-    "--from",
-    "sources",
-    multiple=True,
-    type=PATH,
-    metavar="FOLDER",
-    help="A local copy of data sets, whose files are found by their hashes; may be repeated.",
-)
-@click.option(
-    "--entry",
-    "entries",
-    multiple=True,
-    type=PATH,
-    metavar="FILE",
-    help="A YAML file with simulators: DATASET: {NAME: {command: ..., from: csv}}; may be repeated.",
-)
-@click.option("--only", multiple=True, metavar="DATASET", help="Score only this data set; may be repeated.")
-@click.option("--page", is_flag=True, help="Make the page and the plot again from board.json in the output folder.")
-@output_option("Folder of board.json, the page and the plot, and of the copies and the predictions.", STORE)
-@json_option
-def board(
-    sources: tuple[Path, ...],
-    entries: tuple[Path, ...],
+def make(
+    entries: Sequence[Path],
+    sources: Sequence[Path],
     only: tuple[str, ...],
-    page: bool,
-    output: Path,
+    folder: Path,
+    *,
+    stored: bool,
     as_json: bool,
-) -> ExitCode:
-    """Score simulators on real runs by other people: one table for each data set.
+) -> None:
+    """Score the entries on the data sets, and write the scores, the page and the plot.
 
-    Each data set of which there is a copy is predicted by each entry, and the predictions are scored. The folder has
-    the scores (board.json), the page (board.md) and the plot (board.svg). `tracebed experiment --list` names the data
-    sets. The same command continues: predictions that are made are not made again.
-
-    \b
-    Example:
-      tracebed board --from batsim-experiments -o board
-      tracebed board --from batsim-experiments --entry mine.yaml -o board
-      tracebed board --page -o board
+    Args:
+        entries: files of entries, beside those of tracebed.
+        sources: folders with local copies of data sets.
+        only: `dataset=NAME[,NAME]`; empty for all.
+        folder: the output folder.
+        stored: whether the scores are those in the output folder.
+        as_json: whether to print JSON.
     """
     from tracebed.api.board import FILE, Board, build_board, load_entries, write_board
-    from tracebed.cli.runs import end_on_signals
     from tracebed.files import locked_folder
 
-    end_on_signals()
-    if page:
-        found, missing = Board.load(output / FILE), dict[str, str]()
+    if stored:
+        found, missing = Board.load(folder / FILE), dict[str, str]()
     else:
+        wanted = chosen("--only", only)
+        names = wanted.pop("dataset", [])
+        if wanted:
+            raise InputError(f"--only {min(wanted)}=... does not apply with --board", hint="use --only dataset=NAME")
         given = load_entries(entries)
-        with locked_folder(output, "board"):
-            found, missing = build_board(output, sources, given, only, lambda name: emit(f"scoring {name}"))
-    write_board(found, output)
+        with locked_folder(folder, "board"):
+            found, missing = build_board(folder, sources, given, names, lambda name: emit(f"scoring {name}"))
+    write_board(found, folder)
     for name, why in missing.items():
         emit(f"{name} is not scored: {why}", MessageLevel.WARNING)
     if as_json:
         print_json(found.file_schema, found.model_dump(mode="json", by_alias=True))
     else:
         _show(found)
-        click.echo(f"\npage: {output / 'board.md'}")
-    return ExitCode.OK
+        click.echo(f"\npage: {folder / 'board.md'}")
 
 
 def _show(found: Board) -> None:

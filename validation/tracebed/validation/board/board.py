@@ -101,7 +101,7 @@ class Board(StoredFile):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     KIND: ClassVar[str] = "board"
-    HINT: ClassVar[str] = "`tracebed board` writes it"
+    HINT: ClassVar[str] = "`tracebed validate --board` writes it"
 
     file_schema: Annotated[Literal["tracebed-board/1"], Field(alias="schema")] = "tracebed-board/1"
     date: str

@@ -15,7 +15,7 @@ from tracebed.validation.board.board import Board, Facts, Kind, Score, Track
 from tracebed.validation.board.controls import controls
 from tracebed.validation.board.datasets import dataset, datasets
 from tracebed.validation.board.entries import EntryFile
-from tracebed.validation.board.fetching import SUITE, fetch
+from tracebed.validation.board.fetching import SUITE, fetch_from
 from tracebed.validation.board.scoring import ceiling_of, noise_of, scores_of
 from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.predicted.simulators import SuiteSimulator
@@ -86,13 +86,7 @@ def _copy(name: str, folder: Path, sources: Sequence[Path]) -> Path:
     file = folder / SUITE
     if file.is_file() and file.read_text(encoding="utf-8") == dataset(name).suite:
         return file
-    errors = []
-    for source in sources or (None,):
-        try:
-            return fetch(name, folder, source)
-        except InputError as error:
-            errors.append(error)
-    raise errors[0]
+    return fetch_from(name, folder, sources)
 
 
 def _score(name: str, file: Path, entries: Sequence[EntryFile]) -> tuple[Facts, list[Score]]:
