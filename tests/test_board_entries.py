@@ -170,12 +170,25 @@ def test_a_stranger_enters_by_five_lines_with_a_command_and_with_outputs(data: P
     assert (tmp_path / "again" / "board.md").read_text() == page
 
 
-def test_a_simulator_that_fails_has_no_score_and_ends_nothing(data: Path, tmp_path: Path) -> None:
-    (tmp_path / "entry.yaml").write_text('mine: {mine: {command: "false {output}", from: csv}}\n')
+def test_a_simulator_that_fails_has_no_score_and_one_that_copies_some_run_times_has_two(
+    data: Path, tmp_path: Path
+) -> None:
+    for case, nodes in NODES.items():
+        copied = case.startswith("c_")
+        text = (
+            (data / f"{case}.real.csv").read_text()
+            if copied
+            else _table(_jobs(SEEDS[case.split("_")[0]]), "easy", nodes)
+        )
+        (tmp_path / f"{case}.csv").write_text(text)
+    entries = 'mine: {command: "false {output}", from: csv}, mixed: {runs: "{workload}.csv", from: csv}'
+    (tmp_path / "entry.yaml").write_text(f"mine: {{{entries}}}\n")
     arguments = [tmp_path / "entry.yaml", "--from", data, "-o", tmp_path / "board", "--json"]
     document = json.loads(call("validate", "--board", *arguments).stdout)
     assert "ended with status 1" in document["datasets"]["mine"]["failed"]["mine"]
     assert {each["entry"] for each in document["scores"]} >= {"easy", "fcfs"}
+    tracks = {each["track"]: each["errors"]["mean_wait_s"] for each in document["scores"] if each["entry"] == "mixed"}
+    assert {track: len(clusters) for track, clusters in tracks.items()} == {"planned": 2, "observed": 1}
     assert "Not scored: mine, since" in (tmp_path / "board" / "board.md").read_text()
 
 

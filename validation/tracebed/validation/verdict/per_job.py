@@ -16,7 +16,7 @@ import pandas as pd
 from tracebed.converters.workload import FloatArray
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import MeasuredRun
-from tracebed.validation.metrics.jobs import resolution
+from tracebed.validation.metrics.jobs import ROUNDING_S, resolution
 from tracebed.validation.statistics import Differences, differences, harrell_davis
 
 DECILES = tuple(percent / 100 for percent in range(10, 100, 10))
@@ -159,7 +159,7 @@ def per_job(
         unmatched=int((~in_all).sum()),
         inside_envelope=float(inside.mean()),
         inside_expected=(count - 1) / (count + 1) if count > 1 else float("nan"),
-        placed=_mean([float((np.abs(values[i] - values[k]) <= PLACED_S).mean()) for i, k in pairs]),
+        placed=_mean([float((np.abs(values[i] - values[k]) <= PLACED_S + ROUNDING_S).mean()) for i, k in pairs]),
         shift=_shift(ordered, count),
         wasserstein_real=_mean([np.abs(ordered[i] - ordered[k]).mean() for i in range(count) for k in range(i)]),
         ks_d=_mean([_ks_distance(ordered[i], ordered[k]) for i, k in pairs]),
