@@ -608,14 +608,18 @@ def test_a_replay_has_its_settings(recorded: Path) -> None:
 
 
 def test_a_simulator_with_a_policy_of_its_own_has_its_own_interval(logs: Path) -> None:
-    own = IMPORTED + "  seldom: {policy: easy, interval_s: 60}\n  as-given: {policy: fcfs}\n"
-    (logs / "s.yaml").write_text(own)
+    text = (
+        IMPORTED.replace('{"*4": 4, "*": 2}', "9")
+        + "  seldom: {policy: easy, interval_s: 60}\n  as-given: {policy: fcfs}\n"
+    )
+    (logs / "s.yaml").write_text(text)
     (logs / "out").mkdir()
     found, failed = judging.predict(suite_of("s.yaml"), logs / "out")
     assert failed == {}
-    intervals = {name: runs["on2-easy"][0].info.settings["interval_s"] for name, runs in found.items()}
-    assert {name: intervals[name] for name in ("easy", "seldom", "as-given")} == {"easy": 5, "seldom": 60, "as-given": 5}
-    starts = found["seldom"]["on2-easy"][0].jobs["start"].to_numpy()
+    own = {name: found[name]["on2-easy"][0] for name in ("easy", "seldom", "as-given")}
+    intervals = {name: run.info.settings["interval_s"] for name, run in own.items()}
+    assert intervals == {"easy": 5, "seldom": 60, "as-given": 5}
+    starts = own["seldom"].jobs["start"].to_numpy()
     assert (starts % 60 == starts[0] % 60).all()
     (logs / "s.yaml").write_text(IMPORTED + "  seldom: {interval_s: 60}\n")
     with pytest.raises(InputError, match="`interval_s` requires `policy`"):
