@@ -206,6 +206,7 @@ def _result(each: MeasuredCase, tolerances: Tolerances) -> CaseResult:
         repetitions=each.repetitions,
         pair=pair,
         calibration=each.calibration,
+        copied=each.copied,
         unmatched=each.unmatched,
         per_job=per_job([each.real[index] for index in each.selected()], each.predicted),
         rates=tuple(paired_rates(each.real[real], each.predicted[predicted], alpha=tolerances.alpha)),

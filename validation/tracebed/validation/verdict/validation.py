@@ -232,6 +232,8 @@ class CaseResult:
     """The most central prediction against the most central of the included repetitions."""
     calibration: bool
     """Whether the case is not part of the verdict, since the predictions use a calibration made from its workload."""
+    copied: bool
+    """Whether the predicted run times are copies of the observed ones, so that they could not have failed."""
     unmatched: float
     """Largest share of the jobs of a pair of runs without a counterpart."""
     per_job: PerJob | None
@@ -253,6 +255,7 @@ class CaseResult:
             "policy": self.case.policy,
             "policy_parameters": info.policy_parameters,
             "calibration": self.calibration,
+            "run_times_copied": self.copied,
             "time_compression": self.pair.compression,
             "window": self.pair.real_metrics["utilization_window"],
             "repetitions": [each.to_json() for each in self.repetitions],

@@ -157,6 +157,7 @@ class BuiltInSimulator(CalibratedSimulator):
             "version": [version(), code_of(Path(simulation.__path__[0]))],
             "runtime_model": self.spec.runtime_model,
             **({"policy": [self.spec.policy, self.parameters]} if self.spec.policy else {}),
+            **({"interval_s": self.spec.interval_s} if self.spec.interval_s is not None else {}),
         }
 
     @cached_property
@@ -174,8 +175,10 @@ class BuiltInSimulator(CalibratedSimulator):
         """Return the task with the own policy of the simulator, if any."""
         if self.spec.policy is None:
             return task
-        setup = Setup.of(task.setup, policy=self.spec.policy, policy_parameters=self.parameters)
-        return replace(task, setup=setup)
+        own: dict[str, Any] = {"policy": self.spec.policy, "policy_parameters": self.parameters}
+        if self.spec.interval_s is not None:
+            own["interval_s"] = self.spec.interval_s
+        return replace(task, setup=Setup.of(task.setup, **own))
 
     def predict(self, task: Task, seed: int, log: Path) -> Run:
         """Simulate the workload of the task."""

@@ -124,6 +124,8 @@ class SimulatorSpec(ReadSpec):
     """Policy of the predictions, in place of that of the case: a model of the scheduler of the real runs."""
     policy_parameters: dict[str, Any] = Field(default_factory=dict)
     """Parameters of that policy."""
+    interval_s: Annotated[float, Field(ge=0, le=bounds.MAX_SECONDS)] | None = None
+    """Time between two calls of that policy, trace s; 0: at each event. By default that of the real runs."""
     options: dict[str, str] = Field(default_factory=dict)
     """Options of a simulator of the registry."""
     seeds: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)] = 1
@@ -169,11 +171,11 @@ class SimulatorSpec(ReadSpec):
     def _keys_of_its_kind(self) -> Self:
         if sum(value is not None for value in (self.driver, self.runs, self.command)) > 1:
             raise ValueError("a simulator has one of the keys `with`, `runs` and `command`")
-        if self.policy_parameters and self.policy is None:
-            raise ValueError("`policy_parameters` requires `policy`")
+        if self.policy is None and (given := {"policy_parameters", "interval_s"} & self.model_fields_set):
+            raise ValueError(f"`{min(given)}` requires `policy`")
         reading = {"importer", "columns", "unit", "time_zone", "match"}
         allowed = {
-            TRACEBED: {"driver", "calibration", "runtime_model", "policy", "policy_parameters"},
+            TRACEBED: {"driver", "calibration", "runtime_model", "policy", "policy_parameters", "interval_s"},
             "with": {"driver", "calibration", "options", "seeds", "timeout_s"},
             "runs": {"runs", *reading},
             "command": {"command", "seeds", "timeout_s", *reading},
