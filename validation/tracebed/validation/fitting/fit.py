@@ -72,8 +72,10 @@ class Fold:
     """Loss for the workloads of the fit."""
     loss_out: float
     """Loss for the workload left out."""
+    loss_in_beside: float
+    """Loss for the workloads of the fit, of the best set beside the search."""
     loss_out_beside: float
-    """Loss for the workload left out, of the set beside the search that is best for the other workloads."""
+    """Loss for the workload left out, of the same set."""
 
 
 @dataclass(frozen=True)
@@ -264,6 +266,7 @@ def _fold(workload: str, found: Search, beside: FloatArray, out: Sequence[int]) 
         values=found.problem.space.by_name(found.best),
         loss_in=found.loss(found.best),
         loss_out=left_out.loss(found.best),
+        loss_in_beside=found.problem.loss(beside),
         loss_out_beside=left_out.loss(beside),
     )
 
@@ -277,14 +280,9 @@ def _range(space: Space, cloud: FloatArray, index: int) -> Range:
     """Return the values of a parameter over the cloud, whose first set is the best."""
     values, shares = cloud[:, index], space.shares(cloud)[:, index]
     low, high = float(values.min()), float(values.max())
-    if space.log[index]:
-        identified = high <= IDENTIFIED * low
-    else:
-        identified = bool(np.ptp(shares) <= IDENTIFIED_SHARE)
-    at_end: Literal["", "lower", "upper"] = (
-        "lower" if shares[0] <= AT_END else "upper" if shares[0] >= 1 - AT_END else ""
-    )
-    return Range(low, float(np.median(values)), high, identified, at_end)
+    identified = high <= IDENTIFIED * low if space.log[index] else bool(np.ptp(shares) <= IDENTIFIED_SHARE)
+    end: Literal["", "lower", "upper"] = "lower" if shares[0] <= AT_END else "upper" if shares[0] >= 1 - AT_END else ""
+    return Range(low, float(np.median(values)), high, identified, end)
 
 
 def _tied(space: Space, cloud: FloatArray, searched: Sequence[int]) -> Iterator[tuple[str, str, float]]:
@@ -294,7 +292,7 @@ def _tied(space: Space, cloud: FloatArray, searched: Sequence[int]) -> Iterator[
     varied = [index for index in searched if np.ptp(cloud[:, index]) > 0]
     if len(cloud) < LEAST_CLOUD or len(varied) < 2:
         return
-    correlation = np.corrcoef(rankdata(cloud[:, varied], axis=0), rowvar=False)
+    correlation = np.atleast_2d(np.corrcoef(rankdata(cloud[:, varied], axis=0), rowvar=False))
     for one, other in combinations(range(len(varied)), 2):
         pair = [space.names[varied[one]], space.names[varied[other]]]
         wide = not any(_range(space, cloud, varied[index]).identified for index in (one, other))

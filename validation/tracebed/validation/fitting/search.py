@@ -4,7 +4,8 @@ The search has four stages within one budget of parameter sets:
 
 0. Probes: each parameter alone at its upper bound, the others absent. If parameters have no such value, the others are
    at their lower bounds, and then each alone is at its lower bound and the others at their upper bounds. A parameter
-   that changes no quantity of any case cannot be fitted (resizes of rigid jobs) and stays absent, or at its lower bound.
+   that changes no quantity of any case cannot be fitted (resizes of rigid jobs): it stays absent, or at its lower
+   bound.
 1. Sobol points in the logarithm of the parameters, scrambled by the seed (a quarter of the budget).
 2. Refinement. The loss is a sum of absolute differences, so near a set it is minimized by linear programming on the
    quantities, which are linearized by finite differences and updated with each step (successive linear programming).
@@ -142,10 +143,10 @@ class Search:
         sets = {tuple(each.tolist()): each for _, *two in pairs for each in two}
         self.problem.prefetch(sets.values())
         effects: dict[int, list[bool]] = {index: [] for index in searched.tolist()}
-        for index, *two in pairs:
+        for number, *two in pairs:
             one, other = map(self.problem.quantities, two)
             if np.isfinite(one).all() or np.isfinite(other).all():
-                effects[int(index)].append(not np.array_equal(one, other, equal_nan=True))
+                effects[int(number)].append(not np.array_equal(one, other, equal_nan=True))
         for index, found in effects.items():
             self.free[index] = any(found) or not found  # without a successful probe, the effect is unknown
         inside = [each for each in sets.values() if space.contains(each) and np.array_equal(self.set_of(each), each)]
@@ -297,7 +298,8 @@ class Linearized:
     def _solve(self, goal: FloatArray, limit: float | None, low: FloatArray, high: FloatArray) -> FloatArray | None:
         """Minimize `goal` @ parameters subject to loss <= `limit`; without a limit, minimize the loss.
 
-        The variables are the parameters, in units of the space, and a bound e_k >= |predicted_k - mean_k| for each quantity.
+        The variables are the parameters, in units of the space, and a bound e_k >= |predicted_k - mean_k| for each
+        quantity.
         """
         from scipy.optimize import linprog
         from scipy.sparse import csr_array, eye_array, hstack, vstack

@@ -1,4 +1,4 @@
-"""Calibration files of simulators that a command runs: `tracebed calibrate` writes them, `tracebed validate` uses them."""
+"""Calibration files of simulators: `tracebed calibrate` writes them, and `tracebed validate` uses them."""
 
 from __future__ import annotations
 
@@ -57,10 +57,12 @@ class CalibrationFold(Part):
     parameters: dict[str, Number]
     loss_in: Loss
     """Loss for the workloads of the fit."""
+    loss_in_random: Loss | None
+    """Loss for the workloads of the fit, of the best set of the random search."""
     loss_out: Loss | None
     """Loss for the workload left out."""
     loss_out_random: Loss | None
-    """Loss for the workload left out, of the random set that is best for the other workloads."""
+    """Loss for the workload left out, of the same set."""
 
 
 class Failures(Part):

@@ -66,9 +66,7 @@ def to_calibrate(file: ExperimentFile, names: Sequence[str] = ()) -> tuple[Exper
     specs = file.experiment.simulators
     for name in names:
         one_of("simulator of the experiment", name, specs)
-    searched = [
-        name for name in names or specs if any(not each.known for each in specs[name].parameters.values())
-    ]
+    searched = [name for name in names or specs if any(not each.known for each in specs[name].parameters.values())]
     hint = "write a `command` with a placeholder {NAME}, and `parameters: {NAME: [LOW, HIGH]}`"
     if not searched:
         place = ("simulators", names[0]) if names else ()
@@ -218,11 +216,11 @@ class _Evaluations:
         pool: makes simulations.
     """
 
-    def __init__(
-        self, path: Path, simulator: CommandSimulator, space: Space, jobs: Sequence[_Job], pool: Pool
-    ) -> None:
+    def __init__(self, path: Path, simulator: CommandSimulator, space: Space, jobs: Sequence[_Job], pool: Pool) -> None:
         self.simulator, self.space, self.jobs, self.pool = simulator, space, jobs, pool
-        inputs = [[simulator.digest, job.task.facts, job.target.kind, job.target.names, job.target.jobs] for job in jobs]
+        inputs = [
+            [simulator.digest, job.task.facts, job.target.kind, job.target.names, job.target.jobs] for job in jobs
+        ]
         self.digests = [hashlib.sha256(json.dumps(each, sort_keys=True).encode()).hexdigest() for each in inputs]
         self.known = dict(_read(path))
         self.path, self.lock = path, threading.Lock()
@@ -240,7 +238,7 @@ class _Evaluations:
         self.file.close()
 
     def compute(self, keys: Sequence[Key]) -> Iterator[tuple[Key, FloatArray | TracebedError]]:
-        """Yield each key with its quantities or failure: those of the file, then new ones in the order of completion."""
+        """Yield each key with its quantities or failure: those of the file, then others in the order of completion."""
         items = []
         for key in keys:
             number, values = key
@@ -256,10 +254,11 @@ class _Evaluations:
 
     def _add(self, item: _Item, found: FloatArray | TracebedError) -> None:
         """Append a line."""
-        failed = isinstance(found, TracebedError)
         line: dict[str, Any] = {"id": item.digest, "case": item.job.case, "parameters": dict(item.values)}
-        line["quantities"] = None if failed else [None if math.isnan(value) else value for value in found.tolist()]
-        line["failure"] = str(found) if failed else ""
+        if isinstance(found, TracebedError):
+            line |= {"quantities": None, "failure": str(found)}
+        else:
+            line |= {"quantities": [None if math.isnan(value) else value for value in found.tolist()]}
         with self.lock:
             self.file.write(json.dumps(line) + "\n")
             self.file.flush()
@@ -342,6 +341,7 @@ def _calibration(
                 workload=fold.workload,
                 parameters=dict(fold.values),
                 loss_in=fold.loss_in,
+                loss_in_random=_finite(fold.loss_in_beside),
                 loss_out=_finite(fold.loss_out),
                 loss_out_random=_finite(fold.loss_out_beside),
             )
