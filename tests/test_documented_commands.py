@@ -285,6 +285,14 @@ def own_suite(path: Path) -> None:
     path.write_text(page.partition("```yaml\n")[2].partition("```")[0])
 
 
+def fitted(path: Path) -> None:
+    """Write the experiment of the page on calibration, with a simulator of the tests, and with the later key."""
+    page = (ROOT / "docs/how-to/calibrate-your-simulator.md").read_text(encoding="utf-8")
+    text = page.partition("```yaml\n")[2].partition("```")[0]
+    toy = f"python3 -S {ROOT / 'tests/toy_simulator.py'}"
+    path.write_text(f"{text.replace('my-simulator', toy)}    calibration: fit/calibrated/mine.yaml\n")
+
+
 def best_fit(path: Path) -> None:
     path.write_text(packages.files_of(ROOT / "docs/how-to/write-a-policy.md")["bestfit.py"])
 
@@ -305,6 +313,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "log.csv": strangers,
     "sim.csv": strangers,
     "mine.yaml": own_suite,
+    "fit.yaml": fitted,
     "knl.parquet": of_cori,
     "raw.parquet": of_cori,
     "ricc.parquet": of_ricc,
@@ -320,7 +329,12 @@ def provide(word: str, folder: Path) -> None:
 
 
 def faster(command: list[str]) -> list[str]:
-    """Return the command with a high speed if it is a replay, and without the pages of cases if it validates."""
+    """Return the command with a high speed if it is a replay, and without the pages of cases if it validates.
+
+    A calibration has a small budget.
+    """
+    if command[1] == "calibrate":
+        return [*command, "--budget", "12"]
     if command[1] == "validate" and "--recorded" not in command:
         return [*command, "--no-case-pages"]
     if command[1] == "replay" and "--speed" in command:

@@ -183,7 +183,7 @@ def calibrate_simulator(
     budget: int = BUDGET,
     seed: int = 0,
     workers: int | None = None,
-    on_progress: Callable[[int], None] | None = None,
+    on_progress: Callable[[float], None] | None = None,
 ) -> SimulatorCalibration:
     """Fit the parameters of a simulator of an experiment to the real runs of its cases. Resumes after an interruption.
 
@@ -196,7 +196,7 @@ def calibrate_simulator(
         budget: number of parameter sets to try, and of those of a random search.
         seed: seed of both searches. The same arguments give the same calibration, with any number of workers.
         workers: number of simulations at a time; by default one per core.
-        on_progress: called with the number of simulations so far.
+        on_progress: called with the share of the simulations that is done.
 
     Raises:
         InputError: the experiment is invalid, has no such simulator, or lacks a usable real run, or the simulator fails
@@ -218,7 +218,7 @@ def calibrate_simulator(
             budget=budget,
             seed=seed,
             workers=pool.workers,
-            on_simulation=on_progress,
+            on_progress=on_progress,
         )
 
 

@@ -59,7 +59,7 @@ def calibrate(
     from tracebed.cli.experiments.options import chosen
 
     try:
-        with progress(f"calibrating with {file.name}") as bar:
+        with progress(f"calibrating with {file.name}", total=1.0) as bar:
             made = calibrate_simulator(
                 file,
                 output,
@@ -113,7 +113,7 @@ def _show(made: SimulatorCalibration) -> None:
         ],
     )
     emit(
-        f"{made.cloud_sets} parameter sets are within {100 * made.tolerance:.2f} % of the smallest loss; "
+        f"{made.cloud_sets} parameter sets are within {100 * made.tolerance:.3g} % of the smallest loss; "
         f"{made.simulations:,} simulations, {made.failures.simulations:,} failed"
     )
     if not made.cross_validation:
@@ -139,4 +139,4 @@ def _warn(made: SimulatorCalibration) -> None:
 
 
 def _percent(loss: float | None) -> str:
-    return "failed" if loss is None else f"{100 * loss:.2f} %"
+    return "failed" if loss is None else f"{100 * loss:.3g} %"

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Literal
 
@@ -209,13 +210,18 @@ def fit_parameters(
     everything = tuple(range(len(cases)))
     left_out = folds_of(cases)
     chosen = [everything, *(tuple(set(everything) - set(out)) for out in left_out.values())]
+    compare = partial(Problem(evaluator, everything, space).prefetch, beside)
     if workers > 1:
-        with ThreadPoolExecutor(len(chosen)) as threads:
-            Problem(evaluator, everything, space).prefetch(beside)
-            found = list(threads.map(search, chosen))
+        threads = ThreadPoolExecutor(len(chosen) + 1)
+        try:
+            searches, comparison = [threads.submit(search, each) for each in chosen], threads.submit(compare)
+            found = [each.result() for each in searches]
+            comparison.result()
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)  # after an error, the pool ends what they wait for
     else:
         found = list(map(search, chosen))
-        Problem(evaluator, everything, space).prefetch(beside)
+        compare()
     whole = found[0]
     sets, least = whole.probes + len(whole.tried), whole.loss(whole.best)
     compared = _best_of(beside, whole.problem)

@@ -252,6 +252,11 @@ class CommandSimulator(ExecutedSimulator):
         """Return the hash of the facts and of the version of tracebed, on which the results of a command depend."""
         return hashlib.sha256(json.dumps([self.facts, version()], sort_keys=True).encode()).hexdigest()
 
+    def missing(self, task: Task, output: Path) -> int:
+        """Return the number of predictions that are missing. Raises InputError if a parameter has no value."""
+        _ = self.parameters
+        return super().missing(task, output)
+
     def facts_for(self, task: Task) -> list[Any]:
         """Return the values of the parameters, and the hash of the calibration."""
         return [self.parameters, self.calibration.sha256 if self.calibration else None] if self.spec.parameters else []
@@ -319,14 +324,18 @@ class CommandSimulator(ExecutedSimulator):
                 status = program.wait(self.spec.timeout_s)
             if status != 0:
                 late = f"took longer than {time_text(self.spec.timeout_s)}"
-                what = f"`{command}` {late if status is None else f'ended with status {status}'}"
+                what = f"`{self.filled(parameters)}` {late if status is None else f'ended with status {status}'}"
                 raise InputError(what, where=str(log), hint="the file has its output")
             written = sorted(scratch.iterdir())
             if len(written) != 1:
                 names = ", ".join(path.name for path in written) or "nothing"
                 what = f"`{self.spec.command}` wrote {names}"
                 raise InputError(what, where=str(log), hint="write one file or folder {output}, or {output}.SUFFIX")
-            return read_run(written[0], self.spec, "predicted", **task.reading)
+            try:
+                return read_run(written[0], self.spec, "predicted", **task.reading)
+            except InputError as error:
+                place = (error.where or written[0].name).replace(f"{scratch}/", "")  # the file is temporary
+                raise InputError(f"{place}: {error.what}", where=str(log), hint=error.hint) from error
 
 
 class RecordedSimulator(SuiteSimulator):

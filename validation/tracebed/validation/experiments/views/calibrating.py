@@ -43,7 +43,7 @@ from tracebed.validation.experiments.views.judging import replayed
 from tracebed.validation.fitting import Fit, FitCase, LossName
 from tracebed.validation.fitting.cases import check_usable
 from tracebed.validation.fitting.evaluation import Evaluator, Key
-from tracebed.validation.fitting.fit import fit_parameters, random_sets
+from tracebed.validation.fitting.fit import fit_parameters, folds_of, random_sets
 from tracebed.validation.fitting.loss import Target
 from tracebed.validation.fitting.space import Parameter, Parameters, Space
 from tracebed.validation.metrics import MeasuredRun
@@ -89,7 +89,7 @@ def calibrate(
     budget: int,
     seed: int,
     workers: int,
-    on_simulation: Callable[[int], None] | None = None,
+    on_progress: Callable[[float], None] | None = None,
 ) -> SimulatorCalibration:
     """Fit the parameters of a simulator to real runs, and write its calibration.
 
@@ -102,7 +102,7 @@ def calibrate(
         pool: runs the simulations.
         loss, budget, seed: as for `fitting.fit`.
         workers: number of simulations at a time. The result does not depend on it.
-        on_simulation: called with the number of simulations so far.
+        on_progress: called with the share of the simulations that is done.
 
     Raises:
         InputError: a case has no real run, a real run is incomplete or unhealthy, or the simulator always fails.
@@ -120,7 +120,9 @@ def calibrate(
         for case, fit_case, target in zip(chosen, cases, targets, strict=True)
     ]
     with _Evaluations(place / f"{name}.evaluations.jsonl", simulator, space, jobs, pool) as kept:
-        evaluator = Evaluator(targets, kept.compute, on_simulation)
+        in_folds = sum(len(cases) - len(out) for out in folds_of(cases).values())
+        most = budget * (2 * len(cases) + in_folds)
+        evaluator = Evaluator(targets, kept.compute, on_progress and (lambda done: on_progress(done / most)))
         beside = random_sets(space, budget, seed)
         found = fit_parameters(
             cases, evaluator, space, beside, loss=loss, budget=budget, seed=seed, tolerance=None, workers=workers
@@ -137,6 +139,8 @@ def _fit_case(case: SuiteCase, suite: Suite, folder: Path) -> FitCase:
         hint = "`tracebed experiment FILE -o FOLDER` replays it; give the same folder"
         raise InputError(f"case {case.name} has no real run", where=str(folder), hint=hint)
     for name, run in runs.items():
+        if not run.info.is_real:
+            raise InputError(f"the run is {run.info.kind}", where=name, hint="parameters are fitted to real runs")
         check_usable(f"{case.name}: {name}", run)
     assert case.task.workload is not None
     return FitCase(case.workload, case.task.workload, runs)
