@@ -22,7 +22,7 @@ from elastisim_programs import real as elastisim
 from patience import GUARD_S
 from test_schemas import problems
 from toy_simulator import LIMIT, main, schedule
-from tracebed.api.experiments import calibrate_simulator
+from tracebed.api.experiments import fit_simulator
 from tracebed.cli import tracebed
 from tracebed.errors import ExitCode, InputError, TracebedError
 from tracebed.files import locked_folder
@@ -106,7 +106,7 @@ def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def calibrated(output: str = "out", budget: int = 60, **options: Any) -> SimulatorCalibration:
-    return calibrate_simulator("s.yaml", output, budget=budget, workers=1, **options)
+    return fit_simulator("s.yaml", output, budget=budget, workers=1, **options)
 
 
 def call(*arguments: str) -> Result:
@@ -187,7 +187,7 @@ def test_an_optimum_at_the_end_of_a_range_is_named() -> None:
     suite("{launch: [0.01, 2]}", "w3: w3.csv", fixed="slow=1.1 tick=7 end=2")
     assert calibrated(budget=30).parameters["launch"].at_end == "upper"
     suite("{launch: [8, 20]}", "w3: w3.csv", fixed="slow=1.1 tick=7 end=2")
-    result = call("calibrate", "s.yaml", "-o", "other", "--budget", "30", "--workers", "1")
+    result = call("validate", "s.yaml", "--fit", "-o", "other", "--budget", "30", "--workers", "1")
     assert "launch is at the lower end of its range, 8: a wider range may fit better" in result.output
 
 
@@ -277,7 +277,7 @@ def test_the_result_does_not_depend_on_the_number_of_workers(monkeypatch: pytest
     alone = calibrated("one", budget=20)
     monkeypatch.undo()
     monkeypatch.chdir(Path("one").absolute().parent)
-    several = calibrate_simulator("s.yaml", "several", budget=20, workers=3)
+    several = fit_simulator("s.yaml", "several", budget=20, workers=3)
     assert json.loads(json.dumps(contents(several)).replace("several/", "one/")) == contents(alone)
     assert several.failures.simulations > 0
 
@@ -288,7 +288,16 @@ def test_an_interruption_ends_the_running_simulations(monkeypatch: pytest.Monkey
     suite("{launch: [0.01, 100]}")
     text = Path("s.yaml").read_text().replace('command: "', 'command: "echo $$ >> pids; exec sleep 1000; ')
     Path("s.yaml").write_text(text)
-    command = [sys.executable, "-c", "from tracebed.cli import main; main()", "calibrate", "s.yaml", "-o", "out"]
+    command = [
+        sys.executable,
+        "-c",
+        "from tracebed.cli import main; main()",
+        "validate",
+        "s.yaml",
+        "--fit",
+        "-o",
+        "out",
+    ]
     with subprocess.Popen([*command, "--workers", "2"], stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + GUARD_S
         while not Path("pids").exists() or len(Path("pids").read_text().split()) < 2:
@@ -328,7 +337,7 @@ def test_validate_uses_the_calibration_and_bases_no_verdict_on_its_workloads() -
     error = found["cases"][-1]["metrics"]["mean_wait_s"]["relative_error"] if "metrics" in found["cases"][-1] else 0
     assert abs(error) < 0.05
     # the same file is calibrated again, and another command has no calibration
-    assert calibrate_simulator("s.yaml", "w", budget=40, workers=1).name == "toy"
+    assert fit_simulator("s.yaml", "w", budget=40, workers=1).name == "toy"
     suite(ranges, *plain, fixed="slow=1.2 tick=7", keys="calibration: v/calibrated/toy.yaml")
     error = call("validate", "s.yaml", "-o", "v").exception
     assert "s.yaml:5" in str(error) and "is the calibration of another command" in str(error)
@@ -384,28 +393,30 @@ def test_what_cannot_be_calibrated_is_an_error() -> None:
         ("--only", "workload=w9"): "w9",
     }
     for arguments, message in errors.items():
-        assert message in str(call("calibrate", "s.yaml", "-o", "out", *arguments).exception)
+        assert message in str(call("validate", "s.yaml", "--fit", "-o", "out", *arguments).exception)
     Path("s.yaml").write_text(text.replace("  toy:", "  easy: {}\n  toy:"))
     assert "no simulator has a parameter" in str(
-        call("calibrate", "s.yaml", "-o", "o", "--only", "simulator=easy").exception
+        call("validate", "s.yaml", "--fit", "-o", "o", "--only", "simulator=easy").exception
     )
     second = text[text.index("  toy:") :].replace("toy:", "toy-2:", 1)
     Path("s.yaml").write_text(text + second)
-    assert "several simulators have parameters: toy, toy-2" in str(call("calibrate", "s.yaml", "-o", "o").exception)
+    assert "several simulators have parameters: toy, toy-2" in str(
+        call("validate", "s.yaml", "--fit", "-o", "o").exception
+    )
     bed = text[: text.index("recorded")] + "testbed: {inventory: emulated-4}\n" + text[text.index("simulators") :]
     Path("s.yaml").write_text(bed)
-    assert "case w3-fcfs has no real run" in str(call("calibrate", "s.yaml", "-o", "o").exception)
+    assert "case w3-fcfs has no real run" in str(call("validate", "s.yaml", "--fit", "-o", "o").exception)
     tb.simulate(tb.read("w3.csv"), "fcfs", NODES).save("sim/w3-fcfs")
     recorded = f'recorded: "sim/{{workload}}-{{policy}}"\n{text[text.index("simulators") :]}'
     Path("s.yaml").write_text(text[: text.index("recorded")] + recorded)
-    assert "the run is a prediction" in str(call("calibrate", "s.yaml", "-o", "p").exception)
+    assert "the run is a prediction" in str(call("validate", "s.yaml", "--fit", "-o", "p").exception)
 
 
 def test_the_command_prints_a_table_and_a_document_with_a_published_schema() -> None:
     prepare(3, 4)
     suite("{launch: [0.01, 100], end: [0.01, 100]}", fixed="slow=1.1 tick=7 fails=status")
     options = ("s.yaml", "-o", "out", "--budget", "60", "--workers", "1")
-    result = call("calibrate", *options)
+    result = call("validate", "--fit", *options)
     assert result.exit_code == 0
     for text in ("range over the cloud", "without w3", "random, left out", "launch and end cannot be told apart"):
         assert text in result.output, text
@@ -413,7 +424,7 @@ def test_the_command_prints_a_table_and_a_document_with_a_published_schema() -> 
     made = SimulatorCalibration.load("out/calibrated/toy.yaml")
     assert f"launch={np.format_float_positional(made.values['launch'], trim='-')} " in made.fitted
     assert made.fitted in result.output
-    document = json.loads(call("calibrate", *options, "--json").stdout)
+    document = json.loads(call("validate", "--fit", *options, "--json").stdout)
     name = "tracebed-simulator-calibration-1.json"
     assert document["schema"] == "tracebed-simulator-calibration/1"
     assert document["parameters"]["launch"]["value"] == made.values["launch"]
@@ -481,6 +492,6 @@ def test_the_overheads_of_elastisim_are_recovered(monkeypatch: pytest.MonkeyPatc
             }
         )
     )
-    made = calibrate_simulator("s.yaml", "out", budget=16, workers=2)
+    made = fit_simulator("s.yaml", "out", budget=16, workers=2)
     assert made.values["launch_s"] == pytest.approx(20, rel=0.1)
     assert made.values["reconfiguration_s"] == pytest.approx(30, rel=0.2)

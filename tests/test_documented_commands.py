@@ -331,9 +331,9 @@ def provide(word: str, folder: Path) -> None:
 def faster(command: list[str]) -> list[str]:
     """Return the command with a high speed if it is a replay, and without the pages of cases if it validates.
 
-    A calibration has a small budget.
+    A fit has a small budget.
     """
-    if command[1] == "calibrate":
+    if "--fit" in command:
         return [*command, "--budget", "12"]
     if command[1] == "validate" and "--recorded" not in command:
         return [*command, "--no-case-pages"]

@@ -26,8 +26,7 @@ from tracebed.validation.experiments.simulated.grid import GridPlan, GridResult
 from tracebed.validation.experiments.simulated.pools import DaskPool, LocalPool, Pool
 from tracebed.validation.experiments.views import plots, tornado
 from tracebed.validation.experiments.views.averages import GROUP, against_first, intervals, is_perturbed, means
-from tracebed.validation.experiments.views.calibrating import calibrate as calibrate_suite
-from tracebed.validation.experiments.views.calibrating import to_calibrate
+from tracebed.validation.experiments.views.fitted import fit_suite, to_fit
 from tracebed.validation.experiments.views.judging import Forecast, Predictions
 from tracebed.validation.experiments.views.judging import forecast as forecast_suite
 from tracebed.validation.experiments.views.judging import predict as predict_suite
@@ -76,10 +75,10 @@ __all__ = [
     "Suite",
     "against_first",
     "analysis",
-    "calibrate_simulator",
     "cell_store",
     "distance_text",
     "experiment",
+    "fit_simulator",
     "forecast_suite",
     "grid",
     "has_replays",
@@ -174,7 +173,7 @@ def experiment(
     return done.table
 
 
-def calibrate_simulator(
+def fit_simulator(
     file: Path | str,
     output: Path | str,
     *,
@@ -205,11 +204,11 @@ def calibrate_simulator(
     if workers is not None:
         check_size("workers", workers)
     wanted = {key: list(values) for key, values in (only or {}).items()}
-    loaded, name = to_calibrate(load_experiment(str(file)), wanted.pop("simulator", ()))
+    loaded, name = to_fit(load_experiment(str(file)), wanted.pop("simulator", ()))
     points, folder = loaded.selected(wanted), Path(output)
     with locked_folder(folder, "experiment"), LocalPool(workers) as pool:
         suite = load_suite(loaded, points, folder, {}, [name])
-        return calibrate_suite(
+        return fit_suite(
             suite,
             name,
             folder,

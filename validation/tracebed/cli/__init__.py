@@ -40,7 +40,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "metrics": (f"{CLI}.metrics", "Print the metrics of runs: waits, slowdowns, utilization, noise."),
     "compare": (f"{CLI}.compare", "Compare predictions with real runs of one case: verdict, report."),
     "validate": (f"{CLI}.validate", "Replay and predict the cells of an experiment: a verdict on each simulator."),
-    "calibrate": (f"{CLI}.calibration", "Fit the parameters of a simulator to the real runs of an experiment."),
     "explain": (f"{CLI}.explain", "Explain the error of a prediction: the share of each cause."),
     "export": (f"{CLI}.export", "Write a run for another program: Perfetto, evalys, SWF, CSV."),
 }
@@ -49,7 +48,7 @@ GROUPS = {
     "First steps": ("demo",),
     "Workloads": ("generate", "convert", "clean", "describe", "scale", "malleable"),
     "Runs": ("simulate", "replay", "watch", "import", "export"),
-    "Judging": ("metrics", "compare", "validate", "calibrate", "explain"),
+    "Judging": ("metrics", "compare", "validate", "explain"),
     "Testbeds": ("nodes",),
     "Experiments and papers": ("experiment",),
 }

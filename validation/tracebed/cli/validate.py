@@ -4,21 +4,34 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from tracebed.cli.console import print_json
 from tracebed.cli.gate import Gating, gate_options
 from tracebed.cli.messages import progress
-from tracebed.cli.options import PATH, STORE, check_alone, json_option, output_option
+from tracebed.cli.options import (
+    PATH,
+    STORE,
+    budget_option,
+    check_alone,
+    given,
+    json_option,
+    loss_option,
+    output_option,
+    seed_option,
+)
+from tracebed.cli.sections import Sectioned
 from tracebed.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from tracebed.api.types import Validation
 
 
-@click.command()
+@click.command(
+    cls=Sectioned, sections={"Fit the parameters of a simulator": ("fit", "loss", "budget", "seed", "workers")}
+)
 @click.argument("file", required=False, type=PATH, metavar="FILE")
 @click.option(
     "--only",
@@ -45,6 +58,19 @@ if TYPE_CHECKING:
     help="With --recorded NAME: a local copy of the real runs that are not part of tracebed, such as a clone of their "
     "source. The files are found by their hashes.",
 )
+@click.option(
+    "--fit",
+    is_flag=True,
+    help="Validate nothing: fit the `parameters` of a simulator with a `command` to the real runs.",
+)
+@loss_option
+@budget_option("Number of parameter sets to try in a fit, and as many by random search.")
+@seed_option
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    help="Number of simulations of a fit at a time.  [default: the number of cores]",
+)
 @gate_options
 @json_option
 def validate(
@@ -55,6 +81,11 @@ def validate(
     output: Path,
     recorded: str | None,
     source: Path | None,
+    fit: bool,
+    loss: Literal["metrics", "jobs"],
+    budget: int,
+    seed: int,
+    workers: int | None,
     gating: Gating,
     as_json: bool,
 ) -> ExitCode:
@@ -64,6 +95,9 @@ def validate(
     The same command continues an interrupted validation: finished runs are not repeated. The folder has the
     verdicts (verdict.json), a summary (verdict.md), JUnit XML (junit.xml), and a report per simulator.
 
+    With --fit, the calibration of a simulator is written to OUTPUT/calibrated/NAME.yaml, for its key `calibration` in
+    FILE. It is fitted to the workloads with `calibration: true`, or else to all, and no verdict is based on these.
+
     \b
     Exit status: that of the worst simulator: 1 inaccurate, 4 unhealthy testbed data, 3 inconclusive, 0 accurate;
     2 if a simulator fails.
@@ -72,6 +106,7 @@ def validate(
     Example:
       tracebed validate suite.yaml -o validation
       tracebed validate --recorded emulated -o suite
+      tracebed validate suite.yaml --fit -o validation
     """
     from tracebed.cli.runs import end_on_signals
 
@@ -84,6 +119,24 @@ def validate(
     if file is None:
         raise InputError("no experiment file", hint="name it, or copy recorded real runs: --recorded NAME")
     end_on_signals()
+    if fit:
+        check_alone("fit", ("file", "only", "output", "as_json", "loss", "budget", "seed", "workers"))
+        from tracebed.cli.experiments.options import chosen
+        from tracebed.cli.fitting import fit_simulator
+
+        fit_simulator(
+            file,
+            output,
+            chosen("--only", only),
+            loss=loss,
+            budget=budget,
+            seed=seed,
+            workers=workers,
+            as_json=as_json,
+        )
+        return ExitCode.OK
+    if name := given(("loss", "budget", "seed", "workers")):
+        raise InputError(f"{name} is an option of a fit", hint="add --fit, or leave it out")
     from tracebed.api.experiments import forecast_suite, load_experiment, load_suite, validate_suite, write_results
     from tracebed.cli.experiments.options import chosen
     from tracebed.cli.experiments.real import announce, execute

@@ -34,7 +34,7 @@ IDENTIFIED = 2.0
 """A parameter is identified if its largest value in the cloud is at most this multiple of its smallest value."""
 IDENTIFIED_SHARE = 0.1
 """A parameter with a linear scale is identified if the cloud has at most this share of its range."""
-TIED = 0.9
+TIED = 0.8
 """Smallest rank correlation over the cloud (absolute) of two parameters that cannot be told apart."""
 AT_END = 0.01
 """A value is at the end of a range within this share of the range, in the scale of the search."""

@@ -1,4 +1,4 @@
-"""Calibration files of simulators: `tracebed calibrate` writes them, and `tracebed validate` uses them."""
+"""Calibration files of simulators: `tracebed validate --fit` writes them, and `tracebed validate` uses them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class SimulatorCalibration(StoredFile):
     """Parameters of a simulator fitted to real runs."""
 
     KIND: ClassVar[str] = "calibration of a simulator"
-    HINT: ClassVar[str] = "`tracebed calibrate` writes calibrations of simulators"
+    HINT: ClassVar[str] = "`tracebed validate --fit` writes calibrations of simulators"
 
     file_schema: Annotated[Literal["tracebed-simulator-calibration/1"], Field(alias="schema")] = (
         "tracebed-simulator-calibration/1"

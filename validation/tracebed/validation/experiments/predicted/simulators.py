@@ -229,7 +229,7 @@ class CommandSimulator(ExecutedSimulator):
         path = self.folder / self.spec.calibration
         found = SimulatorCalibration.load(path)
         if found.command != self.spec.command:
-            hint = "calibrate again: `tracebed calibrate`"
+            hint = "calibrate again: `tracebed validate --fit`"
             raise InputError(f"is the calibration of another command: {found.command}", where=str(path), hint=hint)
         return found
 
@@ -243,7 +243,9 @@ class CommandSimulator(ExecutedSimulator):
         known = {name: each.low for name, each in self.spec.parameters.items() if each.known}
         found = {**(self.calibration.values if self.calibration else {}), **known}
         if missing := [name for name in self.spec.parameters if name not in found]:
-            hint = f"`tracebed calibrate --only simulator={self.name}` fits it; then name the file as its `calibration`"
+            hint = (
+                f"fit it: `tracebed validate --fit --only simulator={self.name}`; then name the file as `calibration`"
+            )
             raise InputError(f"parameter {missing[0]} of {self.name} has a range, but no value", hint=hint)
         return found
 

@@ -154,7 +154,7 @@ class SimulatorSpec(ReadSpec):
     calibration: FileName | dict[Name, FileName] | Literal[True] | None = None
     """File of a calibration of the testbed, or name of a testbed -> file, or True for the file `work_rate` of each
     testbed; for tracebed and the simulators of the registry. For a command, the file with the values of its parameters
-    that `tracebed calibrate` wrote."""
+    that `tracebed validate --fit` wrote."""
     runtime_model: str = "ideal"
     """Run time of jobs that hold fewer cores than requested, for the built-in simulator."""
     policy: str | None = None

@@ -52,8 +52,8 @@ from tracebed.version import version
 CALIBRATED = "calibrated"
 
 
-def to_calibrate(file: ExperimentFile, names: Sequence[str] = ()) -> tuple[ExperimentFile, str]:
-    """Return an experiment without the calibration of the simulator to calibrate, and the name of this simulator.
+def to_fit(file: ExperimentFile, names: Sequence[str] = ()) -> tuple[ExperimentFile, str]:
+    """Return an experiment without the calibration of the simulator to fit, and the name of this simulator.
 
     Args:
         file: the experiment.
@@ -79,7 +79,7 @@ def to_calibrate(file: ExperimentFile, names: Sequence[str] = ()) -> tuple[Exper
     return replace(file, experiment=file.experiment.model_copy(update={"simulators": simulators})), searched[0]
 
 
-def calibrate(
+def fit_suite(
     suite: Suite,
     name: str,
     folder: Path,
@@ -97,7 +97,7 @@ def calibrate(
 
     Args:
         suite: the suite, with this simulator.
-        name: the simulator, as `to_calibrate` returned it.
+        name: the simulator, as `to_fit` returned it.
         folder: the output folder, locked by `files.locked_folder`.
         pool: runs the simulations.
         loss, budget, seed: as for `fitting.fit`.
