@@ -149,6 +149,7 @@ def _metric(item: Judgment, tolerances: Tolerances) -> MetricVerdict:
         z=float(found.mean),
         low=float(found.low),
         high=float(found.high),
+        reserve=float(found.reserve),
         se=float(found.se),
         df=float(found.df),
         relative_error=float(relative.mean) if known else math.nan,

@@ -92,6 +92,8 @@ class MetricVerdict:
     low: float
     """Lower end of the confidence interval of z."""
     high: float
+    reserve: float
+    """Width on each side of the interval that an accurate prediction needs, in margins: for skewed noise."""
     se: float
     """Standard error of z."""
     df: float
@@ -196,8 +198,8 @@ class MetricVerdict:
 
     def to_json(self) -> dict[str, Any]:
         """Return the verdict on the metric as JSON values."""
-        names = ["gate", "evidence", "profile_based", "z", "low", "high", "se", "df", "relative_error"]
-        names += ["relative_low", "relative_high", "repeats_needed"]
+        names = ["gate", "evidence", "profile_based", "z", "low", "high", "reserve", "se", "df"]
+        names += ["relative_error", "relative_low", "relative_high", "repeats_needed"]
         return {
             "name": self.name,
             "label": self.metric.label,
