@@ -164,13 +164,15 @@ def _metric(
     item: Mapping[str, Any], cases: Sequence[Mapping[str, Any]], tolerances: Mapping[str, Any]
 ) -> MetricBaseline:
     """Return the baseline of one metric in these cases."""
-    unmatched = {case["name"]: case["matching"]["unmatched_share"] for case in cases}
-    found = [case for case in item["cases"] if case["case"] in unmatched]
+    matching = {case["name"]: case["matching"] for case in cases}
+    found = [case for case in item["cases"] if case["case"] in matching]
     of_case = {case["name"]: case["real_run"] for case in cases}
     real_runs = len({of_case[case["case"]] for case in found})  # cases with the same real runs are one observation
     needed = tolerances["repeats_many" if real_runs >= MANY else "repeats_few"]
     decidable = item["profile_based"] or min((case["repeats"] for case in found), default=0) >= needed
-    decidable &= all(unmatched[case["case"]] <= tolerances["unmatched"] for case in found)
+    decidable &= all(
+        matching[case["case"]]["unmatched_share"] <= matching[case["case"]]["unmatched_accepted"] for case in found
+    )
     half = (_number(item["high"]) - _number(item["low"])) / 2 + _number(item["reserve"])
     reach = reach_of(half) if decidable else None
     z = np.array([_number(case["z"]) for case in found])

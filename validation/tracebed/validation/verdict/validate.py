@@ -17,6 +17,7 @@ from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.cautions import cautions
 from tracebed.validation.verdict.clusters import Level, interval
 from tracebed.validation.verdict.comparison import compare_measured
+from tracebed.validation.verdict.courses import courses
 from tracebed.validation.verdict.decision import estimate, repeats_needed
 from tracebed.validation.verdict.evidence import evidence
 from tracebed.validation.verdict.headline import headline
@@ -207,6 +208,12 @@ def _result(each: MeasuredCase, tolerances: Tolerances) -> CaseResult:
         unmatched=each.unmatched,
         per_job=per_job([each.real[index] for index in each.selected()], each.predicted),
         rates=tuple(paired_rates(each.real[real], each.predicted[predicted], alpha=tolerances.alpha)),
+        unmatched_accepted=each.unmatched_accepted,
+        courses=tuple(
+            courses(each.predicted_figures, [each.figures[index] for index in each.selected()], tolerances.margins)
+            if len(each.predicted) > 1
+            else ()
+        ),
     )
 
 

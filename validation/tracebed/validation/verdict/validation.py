@@ -15,6 +15,7 @@ from tracebed.validation.metrics import Margin, Metric
 from tracebed.validation.significance import Difference
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.clusters import Level, Membership
+from tracebed.validation.verdict.courses import Course, sentence
 from tracebed.validation.verdict.comparison import Comparison
 from tracebed.validation.verdict.needed import Needed, rounded_up
 from tracebed.validation.verdict.per_job import PerJob
@@ -239,6 +240,10 @@ class CaseResult:
     """Differences of the waits job by job; None if fewer than two jobs ended in all runs."""
     rates: tuple[PairedRate, ...]
     """Rates of the jobs with deadlines in the pair of runs; empty without deadlines."""
+    unmatched_accepted: float
+    """Largest accepted share of unmatched jobs."""
+    courses: tuple[Course, ...] = ()
+    """The courses of an ensemble; empty for a single prediction."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the case as JSON values, without the tables of the runs."""
@@ -256,7 +261,9 @@ class CaseResult:
             "window": self.pair.real_metrics["utilization_window"],
             "repetitions": [each.to_json() for each in self.repetitions],
             "predictions": [identity(run) for run in self.case.predicted],
-            "matching": asdict(matching) | {"unmatched_share": self.unmatched},
+            "matching": asdict(matching)
+            | {"unmatched_share": self.unmatched, "unmatched_accepted": self.unmatched_accepted},
+            "courses": [course.to_json() for course in self.courses],
             "per_job": self.per_job.to_json() if self.per_job else None,
             "rates": [asdict(rate) for rate in self.rates],
         }
@@ -344,6 +351,15 @@ class Validation:
                 for low, high in [level.intervals[item.name]]
             )
             for item in self.gated
+        ]
+
+    @property
+    def courses(self) -> list[str]:
+        """A sentence for each case whose ensemble has several courses: their frequencies, and the real runs of each."""
+        return [
+            sentence(each.case.name, each.courses, sum(not repetition.excluded for repetition in each.repetitions))
+            for each in self.cases
+            if len(each.courses) > 1
         ]
 
     @property
