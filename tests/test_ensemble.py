@@ -164,6 +164,13 @@ def test_courses_are_groups_of_runs_half_a_margin_apart() -> None:
     )
 
 
+def test_rare_courses_are_counted_together() -> None:
+    apart = [figures(1000.0 * 1.1**step) for step in range(11)]
+    assert sentence("leak", courses(apart, apart[:1], MARGINS), 1) == "leak: 11 courses 100 % (1 of 1 real runs)"
+    frequent = courses([figures(500.0)] * 9 + apart, [], MARGINS)
+    assert sentence("leak", frequent, 0) == "leak: course A 45 %, makespan 500 s, wait 100 s; 11 further courses 55 %"
+
+
 def test_any_gated_metric_separates_courses_and_advisory_or_undefined_ones_do_not() -> None:
     assert len(courses([figures(100, 100), figures(100, 106)], [], MARGINS)) == 2
     assert len(courses([figures(100, 100), figures(100, 104)], [], MARGINS)) == 1

@@ -20,6 +20,8 @@ STEP = 0.5
 """Largest difference of neighboring runs of one course in each gated metric, in margins."""
 REACH = 1.0
 """Largest difference of a real run from the nearest prediction of its course in each gated metric, in margins."""
+RARE = 0.1
+"""Smallest share of a course that is described by itself."""
 Figures = Mapping[str, Any]
 """The dictionary of `metrics` of a run."""
 
@@ -78,16 +80,28 @@ def courses(predicted: Sequence[Figures], real: Sequence[Figures], margins: Mapp
 def sentence(name: str, found: Sequence[Course], repetitions: int) -> str:
     """Return the courses of a case as text: `pref: course A 68 % (7 of 10 real runs), makespan 7,260 s; ...`.
 
+    Courses with less than `RARE` of the predictions are counted together.
+
     Args:
         name: name of the case.
-        found: its courses.
+        found: its courses, the most frequent one first.
         repetitions: number of real runs; 0: there are none.
     """
-    parts = []
-    for number, course in enumerate(found):
-        letter = chr(ord("A") + number) if number < 26 else str(number + 1)
-        seen = f" ({len(course.real)} of {repetitions} real runs)" if repetitions else ""
-        parts.append(", ".join([f"course {letter} {100 * course.share:.0f} %{seen}", *_values(course)]))
+
+    def taken(of: Sequence[Course]) -> str:
+        number = sum(len(course.real) for course in of)
+        share = f"{100 * sum(course.share for course in of):.0f} %"
+        return f"{share} ({number} of {repetitions} real runs)" if repetitions else share
+
+    frequent = [course for course in found[:26] if course.share >= RARE]
+    rare = found[len(frequent) :]
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    parts = [
+        ", ".join([f"course {letter} {taken([course])}", *_values(course)])
+        for letter, course in zip(letters, frequent, strict=False)
+    ]
+    if rare:
+        parts.append(f"{len(rare)} {'further ' if parts else ''}courses {taken(rare)}")
     if repetitions and (lost := repetitions - sum(len(course.real) for course in found)):
         parts.append(f"{lost} of {repetitions} real runs on no predicted course")
     return f"{name}: {'; '.join(parts)}"
