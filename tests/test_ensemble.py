@@ -75,7 +75,9 @@ def test_the_factors_of_a_job_depend_on_the_seed_and_the_step_only() -> None:
 
 
 def test_each_delay_is_the_overhead_times_its_factor() -> None:
-    constants = Overheads(launch_s=1.0, launch_join_s=0.5, end_s=2.0, expand_s=3.0, reconfiguration_s=4.0, release_s=5.0)
+    constants = Overheads(
+        launch_s=1.0, launch_join_s=0.5, end_s=2.0, expand_s=3.0, reconfiguration_s=4.0, release_s=5.0
+    )
     drawn = {step: np.full(ROWS, 10.0 + number) for number, step in enumerate(STEPS)}
     found = Delays(constants, drawn)
     assert (found.launch(3, 2), found.end(3, 1), found.expand(ROWS + 1, 1)) == (15.0, 22.0, 36.0)

@@ -225,8 +225,9 @@ def _estimated(samples: Sequence[OverheadSamples]) -> dict[str, Any]:
         "end": factors(end, of_ranks),
         "expand": launches,  # the instant at which new ranks have joined is not observed, and they are launched alike
         "reconfiguration": factors([one.shrink[:, [0, 2]] for one in samples], of_all),
-        "release": factors([np.column_stack([one.shrink[:, 0], one.shrink[:, 2] + one.shrink[:, 3]])
-                            for one in samples], of_all),
+        "release": factors(
+            [np.column_stack([one.shrink[:, 0], one.shrink[:, 2] + one.shrink[:, 3]]) for one in samples], of_all
+        ),
     }
     return {
         "overheads": {name: estimate for name, estimate in found.items() if estimate},

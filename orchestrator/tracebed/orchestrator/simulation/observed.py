@@ -136,7 +136,9 @@ class ObservedSimulator(Simulator):
             self.submissions = [*observed.submit]
         if ErrorCause.WORK in causes:
             if not dispatched:
-                self.delays = Delays(replace(self.overheads, end_s=0.0, end_rank_s=0.0))  # the observed work includes them
+                self.delays = Delays(
+                    replace(self.overheads, end_s=0.0, end_rank_s=0.0)
+                )  # the observed work includes them
             self._work = [*map(self._observed_work, range(len(self.jobs)))]
 
     def _observed_work(self, job: int) -> float:

@@ -2,7 +2,8 @@
 
 The real runs of a CI job are recorded, so the noise and the margins of each metric are constants, and the decision
 depends on the predicted values only. Let z_w be the error of a metric in case w of W cases in margins, and h the
-half-width of the interval of the mean error with its reserve. The prediction of a deterministic simulator is accurate exactly if
+half-width of the interval of the mean error with its reserve. The prediction of a deterministic simulator is accurate
+exactly if
 
     |mean of z_w| < 1 - h    and    |z_w| <= kappa in each case,
 

@@ -8,7 +8,7 @@ noise. The noise of real runs that several cases share counts once. A prediction
 - inaccurate if the interval lies outside [-1, 1], or if a single case is proved to be off by more than kappa margins.
   Holm's procedure limits the probability of any false rejection over all gated metrics;
 - accurate if the interval lies inside (-1, 1) with a reserve, an equivalence test by two one-sided tests (Schuirmann
-  1987), and each case is off by at most kappa margins. This guard stops errors of opposite sign that cancel in the mean;
+  1987), and each case is off by at most kappa margins. This guard stops errors of opposite sign that cancel;
 - inconclusive otherwise.
 
 The reserve widens the interval on each side, since a few repetitions may miss the tail of skewed noise, or a rare
@@ -124,7 +124,7 @@ class Estimate:
     half: FloatArray
     """Half-width of the interval of `mean`."""
     reserve: FloatArray
-    """Width that an accurate prediction needs on each side of the interval, for what the repetitions may have missed."""
+    """Width on each side of the interval that an accurate prediction needs, for what repetitions may have missed."""
     cautious_v: FloatArray
     """Variance of z with a noise of at least the spread of the ensemble, shape (..., cases)."""
     skewness: FloatArray
@@ -218,7 +218,11 @@ def estimate(samples: Samples, alpha: float, kappa: float) -> Estimate:
 
 
 def _of_suite(
-    real_v: FloatArray, real_df: FloatArray, predicted_v: FloatArray, predicted_df: FloatArray, real_run: IntArray | None
+    real_v: FloatArray,
+    real_df: FloatArray,
+    predicted_v: FloatArray,
+    predicted_df: FloatArray,
+    real_run: IntArray | None,
 ) -> tuple[FloatArray, FloatArray]:
     """Return the variance of the sum of z over the cases, and its degrees of freedom, shapes (...)."""
     shared_v, shared_df = _by_real_run(real_v, real_df, real_run)

@@ -15,8 +15,8 @@ from tracebed.validation.metrics import Margin, Metric
 from tracebed.validation.significance import Difference
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.clusters import Level, Membership
-from tracebed.validation.verdict.courses import Course, sentence
 from tracebed.validation.verdict.comparison import Comparison
+from tracebed.validation.verdict.courses import Course, sentence
 from tracebed.validation.verdict.needed import Needed, rounded_up
 from tracebed.validation.verdict.per_job import PerJob
 from tracebed.validation.verdict.ranking import Ranking

@@ -127,7 +127,7 @@ class SimulatorSpec(ReadSpec):
     options: dict[str, str] = Field(default_factory=dict)
     """Options of a simulator of the registry."""
     seeds: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)] = 1
-    """Number of runs of a stochastic simulator, with the seeds 0, 1, ...; for the built-in simulator, of an ensemble."""
+    """Number of runs of a stochastic simulator, with the seeds 0, 1, ...; of the built-in one, of an ensemble."""
     timeout_s: Annotated[float, Field(gt=0, le=bounds.MAX_SECONDS)] = TIMEOUT_S
     """Time after which a simulation is stopped and fails, wall s."""
     version: str = ""
