@@ -146,7 +146,8 @@ def read(file: Input) -> Workload:
     """
     jobs = logged_jobs(file)
     sizes = [len(job.hosts) for job in jobs]
-    scripts = scripts_beside(file.path, len(jobs)) or [Script(False, size, size) for size in sizes]
+    beside = scripts_beside(file.path, len(jobs)) if file.raw is None else None  # a pipe has no folder
+    scripts = beside or [Script(False, size, size) for size in sizes]
     for number, (size, script) in enumerate(zip(sizes, scripts, strict=True)):
         if not script.least <= size <= script.most:
             what = f"job {number} has {size} nodes, and its script {script.least} to {script.most}"
