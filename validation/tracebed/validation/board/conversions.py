@@ -2,7 +2,47 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable, Mapping
+from functools import partial
 
-CONVERSIONS: dict[str, Callable[[Mapping[str, bytes]], bytes]] = {}
+
+def slurm_model_plan(files: Mapping[str, bytes]) -> bytes:
+    """Return the workload of slurm_model: the jobs as they were submitted, a core as a node of the machine.
+
+    A job without a planned run time (-1) runs until its limit. Features, memory, GPUs, accounts and the boundaries of
+    the nodes are left out.
+    """
+    rows = ["job_id,submit_time,run_time,time_limit,nodes,user"]
+    for row in _rows(files["jobs500.csv"], ";"):
+        limit = 60 * int(row["wall_limit"])
+        run = limit if int(row["wall_time"]) < 0 else int(row["wall_time"])
+        rows.append(f"{row['job_id']},{row['dt']},{run},{limit},{row['n_tasks']},{row['user']}")
+    return _table(rows)
+
+
+def slurm_model_run(files: Mapping[str, bytes], run: str) -> bytes:
+    """Return one of the real runs of slurm_model. A job ends with its epilog, which releases its cores."""
+    rows = [
+        f"{row['job_id']},{row['submit_job']},{row['launch_job']},{row['job_epilog_complete']}"
+        for row in _rows(files["two-runs.csv"], ",")
+        if row["run_id"] == run
+    ]
+    return _table(["job_id,submit,start,end", *rows])
+
+
+def _rows(content: bytes, delimiter: str) -> csv.DictReader[str]:
+    return csv.DictReader(io.StringIO(content.decode()), delimiter=delimiter)
+
+
+def _table(rows: list[str]) -> bytes:
+    return ("\n".join(rows) + "\n").encode()
+
+
+CONVERSIONS: dict[str, Callable[[Mapping[str, bytes]], bytes]] = {
+    "slurm-model-plan": slurm_model_plan,
+    "slurm-model-run-1": partial(slurm_model_run, run="1"),
+    "slurm-model-run-2": partial(slurm_model_run, run="2"),
+}
 """Name -> function from the contents of the files of a data set to the table."""
