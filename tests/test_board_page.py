@@ -61,6 +61,17 @@ def test_the_board_has_what_it_promises(board: Board) -> None:
             assert board.of(each.dataset, each.track)[-1] is each
 
 
+def test_what_the_text_of_the_page_says_is_so(board: Board) -> None:
+    assert not any(each.verdict == "accurate" for each in board.scores)
+    first, *others = board.of("slurm-model", "planned")
+    ceiling = board.ceiling("slurm-model")
+    assert first.entry == "fcfs" and ceiling is not None
+    assert (first.placed or 0) < 0.1 < (ceiling.placed or 0)
+    assert first.noise_ratio == pytest.approx(others[0].noise_ratio, rel=0.05)
+    (shuffled,) = board.controls("cirrus-2024q1")
+    assert all((shuffled.placed or 0) >= (each.placed or 0) for each in board.of("cirrus-2024q1", "observed"))
+
+
 def test_named_nodes_are_within_their_aim_on_february_2016(board: Board) -> None:
     found = {each.entry: each for each in board.of("grid5000-2016-02", "planned")}
     assert found["conservative-nodes"].wait_error_s <= 2.5
