@@ -5,21 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from tracebed.cli.console import print_json
 from tracebed.cli.gate import Gating, gate_options
 from tracebed.cli.messages import progress
-from tracebed.cli.options import PATH, STORE, check_alone, json_option, output_option
+from tracebed.cli.options import (
+    PATH,
+    STORE,
+    budget_option,
+    check_alone,
+    given,
+    json_option,
+    loss_option,
+    output_option,
+    seed_option,
+)
+from tracebed.cli.sections import Sectioned
 from tracebed.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from tracebed.api.types import Validation
 
 
-@click.command()
+@click.command(
+    cls=Sectioned, sections={"Fit the parameters of a simulator": ("fit", "loss", "budget", "seed", "workers")}
+)
 @click.argument("file", required=False, type=PATH, metavar="FILE")
 @click.option(
     "--only",
@@ -41,8 +54,8 @@ if TYPE_CHECKING:
 @click.option(
     "--recorded",
     metavar="NAME",
-    help="Validate nothing: copy recorded real runs that are part of tracebed, with their experiment file, to the "
-    "output folder. `tracebed experiment --list` has the names.",
+    help="Validate nothing: copy recorded real runs, which are part of tracebed or downloaded from their source, with "
+    "their experiment file, to the output folder. `tracebed experiment --list` has the names.",
 )
 @click.option(
     "--from",
@@ -51,13 +64,26 @@ if TYPE_CHECKING:
     type=PATH,
     metavar="FOLDER",
     help="With --recorded NAME or --board: a local copy of real runs that are not part of tracebed, such as a clone of "
-    "their source; may be repeated. The files are found by their hashes.",
+    "their source; may be repeated. The files are found by their hashes. Without a copy, --recorded downloads them.",
 )
 @click.option(
     "--board",
     is_flag=True,
     help="Score simulators on the data sets of which there is a copy: a page with a table for each. FILE has more "
     "simulators: DATASET: {NAME: {command: ..., from: csv}}.",
+)
+@click.option(
+    "--fit",
+    is_flag=True,
+    help="Validate nothing: fit the `parameters` of a simulator with a `command` to the real runs.",
+)
+@loss_option
+@budget_option("Number of parameter sets to try in a fit, and as many by random search.")
+@seed_option
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    help="Number of simulations of a fit at a time.  [default: the number of cores]",
 )
 @gate_options
 @json_option
@@ -70,6 +96,11 @@ def validate(
     recorded: str | None,
     sources: tuple[Path, ...],
     board: bool,
+    fit: bool,
+    loss: Literal["metrics", "jobs"],
+    budget: int,
+    seed: int,
+    workers: int | None,
     gating: Gating,
     as_json: bool,
 ) -> ExitCode:
@@ -78,6 +109,9 @@ def validate(
     Each case, a workload under a policy, is predicted by each simulator, and replayed several times in random order.
     The same command continues an interrupted validation: finished runs are not repeated. The folder has the
     verdicts (verdict.json), a summary (verdict.md), JUnit XML (junit.xml), and a report per simulator.
+
+    With --fit, the calibration of a simulator is written to OUTPUT/calibrated/NAME.yaml, for its key `calibration` in
+    FILE. It is fitted to the workloads with `calibration: true`, or else to all, and no verdict is based on these.
 
     \b
     Exit status: that of the worst simulator: 1 inaccurate, 4 unhealthy testbed data, 3 inconclusive, 0 accurate;
@@ -88,6 +122,7 @@ def validate(
       tracebed validate suite.yaml -o validation
       tracebed validate --recorded emulated -o suite
       tracebed validate --board mine.yaml --from batsim-experiments -o board
+      tracebed validate suite.yaml --fit -o validation
     """
     from tracebed.cli.runs import end_on_signals
 
@@ -107,6 +142,24 @@ def validate(
     if file is None:
         raise InputError("no experiment file", hint="name it, or copy recorded real runs: --recorded NAME")
     end_on_signals()
+    if fit:
+        check_alone("fit", ("file", "only", "output", "as_json", "loss", "budget", "seed", "workers"))
+        from tracebed.cli.experiments.options import chosen
+        from tracebed.cli.fitting import fit_simulator
+
+        fit_simulator(
+            file,
+            output,
+            chosen("--only", only),
+            loss=loss,
+            budget=budget,
+            seed=seed,
+            workers=workers,
+            as_json=as_json,
+        )
+        return ExitCode.OK
+    if name := given(("loss", "budget", "seed", "workers")):
+        raise InputError(f"{name} is an option of a fit", hint="add --fit, or leave it out")
     from tracebed.api.experiments import forecast_suite, load_experiment, load_suite, validate_suite, write_results
     from tracebed.cli.experiments.options import chosen
     from tracebed.cli.experiments.real import announce, execute
@@ -154,7 +207,8 @@ def _copy(name: str, sources: Sequence[Path], folder: Path, as_json: bool) -> No
         raise unknown("recorded suite", name, known)
     if name in datasets() or sources:
         chosen = dataset(name)
-        made = fetch_from(name, folder, sources)
+        with progress("looking for the files" if sources else "downloading"):
+            made = fetch_from(name, folder, sources)
         if as_json:
             facts = {"name": name, "output": str(folder), "file": str(made) if chosen.suite else None}
             print_json("tracebed-dataset/1", facts)

@@ -16,6 +16,7 @@ from tracebed.validation.significance import Difference
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.clusters import Level, Membership
 from tracebed.validation.verdict.comparison import Comparison
+from tracebed.validation.verdict.moving_average import MovingAverage, in_words
 from tracebed.validation.verdict.needed import Needed, rounded_up
 from tracebed.validation.verdict.per_job import PerJob
 from tracebed.validation.verdict.ranking import Ranking
@@ -239,6 +240,8 @@ class CaseResult:
     """Differences of the waits job by job; None if fewer than two jobs ended in all runs."""
     rates: tuple[PairedRate, ...]
     """Rates of the jobs with deadlines in the pair of runs; empty without deadlines."""
+    moving_average: MovingAverage | None
+    """Error of the moving average of the wait, if there is one real run of enough jobs; advisory."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the case as JSON values, without the tables of the runs."""
@@ -260,6 +263,7 @@ class CaseResult:
             "matching": asdict(matching) | {"unmatched_share": self.unmatched},
             "per_job": self.per_job.to_json() if self.per_job else None,
             "rates": [asdict(rate) for rate in self.rates],
+            "moving_average": asdict(self.moving_average) if self.moving_average else None,
         }
 
 
@@ -348,6 +352,11 @@ class Validation:
         ]
 
     @property
+    def moving_averages(self) -> list[str]:
+        """The errors of the moving average of the wait in cases with one real run, in words; advisory."""
+        return in_words({each.case.name: each.moving_average for each in self.cases if each.moving_average})
+
+    @property
     def pair(self) -> Comparison:
         """The pair of runs of the first case."""
         return self.cases[0].pair
@@ -368,6 +377,7 @@ class Validation:
     def explain(self) -> str:
         """Return the validation as text: verdict and headline, a line per metric, warnings."""
         lines = [f"{self.title}: {self.verdict}", self.headline, "", *(item.sentence for item in self.metrics)]
+        lines += self.moving_averages
         if self.warnings:
             lines += ["", "Warnings:", *(f"- {warning}" for warning in self.warnings)]
         return "\n".join(lines)

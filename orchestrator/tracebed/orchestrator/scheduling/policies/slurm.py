@@ -53,6 +53,9 @@ class Slurm(ParameterTable):
         sched_phase_s: first instant of that loop.
         bf_loop_s: period of the backfill thread.
         bf_phase_s: first instant at which it may make a pass.
+        cluster: nodes, partitions and priorities of a slurm.conf as JSON (`-P @slurm.conf`); empty: equal nodes, each
+            held by one job, one partition, jobs in the order of submission.
+        seed: with a cluster, seed of the draws of phases and delays that a slurm.conf leaves open.
     """
 
     malleable: ClassVar[bool] = False
@@ -77,10 +80,12 @@ class Slurm(ParameterTable):
     sched_phase_s: float = 0.0
     bf_loop_s: float = 1.0009
     bf_phase_s: float = 0.5
+    cluster: str = ""
+    seed: int = 0
 
     def __post_init__(self) -> None:
         """Raise InputError if a parameter is out of range."""
-        for name in (field.name for field in fields(self)):
+        for name in (field.name for field in fields(self) if field.name != "cluster"):
             value, least = getattr(self, name), LEAST.get(name, 0)
             if not least <= value < math.inf or (value == 0 and name.endswith("loop_s")):
                 raise InputError(f"slurm.{name} is {value:g}", hint=f"use a number from {least} on")
@@ -93,7 +98,13 @@ class Slurm(ParameterTable):
         return self if self.speed == speed else replace(self, speed=speed)
 
     def decide(self, state: State) -> Iterator[Decision]:
-        """Make the passes that are due, and request the next one."""
+        """Make the passes that are due, and request the next one.
+
+        Raises:
+            InputError: the policy has a cluster, which `slurm.prediction` simulates.
+        """
+        if self.cluster:
+            raise InputError("a cluster of a slurm.conf can be simulated only", hint="leave -P @slurm.conf out")
         now = state.now / self._speed
         due = {"sched": math.inf, "bf": math.inf} | {
             name: state.notes[f"{name}_due"] for name in ("sched", "bf") if f"{name}_due" in state.notes
