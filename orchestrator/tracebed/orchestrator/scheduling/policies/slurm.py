@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.node_masks import best_fit, mask_of, nodes_of
 from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Running, backfill, first_of_users
+from tracebed.orchestrator.scheduling.policies.wall_times import ROUNDING_S, at_speed, whole_limit, whole_second
 from tracebed.orchestrator.scheduling.state import Decision, Note, Start, State, Wake
 from tracebed.orchestrator.scheduling.ticks import next_multiple
 
 MINUTE_S = 60
-ROUNDING_S = 1e-6
-"""Times this close below a whole second count as the whole second, since sums of times are rounded."""
 CLOCKS = ("speed", "epoch_s", "sched_loop_s", "sched_phase_s", "bf_loop_s", "bf_phase_s")
 """Parameters that describe the clocks of slurmctld and are not parameters of slurm.conf."""
 LEAST = {
@@ -92,10 +91,7 @@ class Slurm(ParameterTable):
 
     def at_speed(self, speed: float) -> Slurm:
         """Return the policy in a run at `speed`. Raise InputError if the parameter `speed` differs."""
-        if self.speed not in (0.0, speed):
-            what = f"slurm.speed is {self.speed:g}, but the speed of the run is {speed:g}"
-            raise InputError(what, hint="leave slurm.speed out: the speed of the run is used")
-        return self if self.speed == speed else replace(self, speed=speed)
+        return at_speed(self, speed)
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Make the passes that are due, and request the next one.
@@ -182,7 +178,7 @@ class Slurm(ParameterTable):
 
     def _second(self, at: float) -> int:
         """Return the whole second of an instant, as Slurm's clock shows it."""
-        return math.floor(at + self.epoch_s + ROUNDING_S)
+        return whole_second(at + self.epoch_s)
 
     # -- the passes ---------------------------------------------------------------------------------------------------
 
@@ -251,7 +247,7 @@ class Slurm(ParameterTable):
 
     def _limit(self, state: State, job: int) -> int:
         """Return the time limit of `job` in whole minutes, s."""
-        return max(1, math.ceil(state.jobs.limit[job] / self._speed / MINUTE_S - ROUNDING_S)) * MINUTE_S
+        return whole_limit(state.jobs.limit[job] / self._speed, MINUTE_S)
 
     def _end(self, state: State, job: int) -> int:
         """Return the second at which the running `job` is expected to end."""

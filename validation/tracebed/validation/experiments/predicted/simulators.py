@@ -185,11 +185,12 @@ class BuiltInSimulator(CalibratedSimulator):
         return replace(task, setup=Setup.of(task.setup, **own))
 
     def predict(self, task: Task, seed: int, log: Path) -> Run:
-        """Simulate the workload of the task."""
+        """Simulate the workload of the task; with several seeds, each is a member of an ensemble."""
         task = self._own(task)
         assert task.workload is not None
         setup = Setup.of(task.setup, calibration=self.calibration(task), runtime_model=self.spec.runtime_model)
-        return predict(task.workload, task.nodes, setup, name=task.title)
+        member = seed if self.spec.seeds > 1 else None
+        return predict(task.workload, task.nodes, setup, name=task.title, member=member)
 
 
 class DrivenSimulator(CalibratedSimulator):

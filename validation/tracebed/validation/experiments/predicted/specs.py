@@ -166,7 +166,7 @@ class SimulatorSpec(ReadSpec):
     options: dict[str, str] = Field(default_factory=dict)
     """Options of a simulator of the registry."""
     seeds: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)] = 1
-    """Number of runs of a stochastic simulator, with the seeds 0, 1, ..."""
+    """Number of runs of a stochastic simulator, with the seeds 0, 1, ...; of the built-in one, of an ensemble."""
     timeout_s: Annotated[float, Field(gt=0, le=bounds.MAX_SECONDS)] = TIMEOUT_S
     """Time after which a simulation is stopped and fails, wall s."""
     version: str = ""
@@ -222,7 +222,9 @@ class SimulatorSpec(ReadSpec):
             raise ValueError(f"`{min(given)}` requires `policy`")
         reading = {"importer", "columns", "unit", "time_zone", "match"}
         allowed = {
-            TRACEBED: {"driver", "calibration", "runtime_model", "policy", "policy_parameters", "interval_s"},
+            TRACEBED: {
+                *("driver", "calibration", "runtime_model", "policy", "policy_parameters", "interval_s", "seeds"),
+            },
             "with": {"driver", "calibration", "options", "seeds", "timeout_s"},
             "runs": {"runs", *reading},
             "command": {"command", "parameters", "calibration", "seeds", "timeout_s", *reading},
