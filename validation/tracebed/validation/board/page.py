@@ -43,9 +43,9 @@ def page(board: Board) -> str:
         version=board.version,
         findings="\n".join(_filled(text, 2) for text in _findings(board)),
         datasets=_table(
-            ("data set", "institution", "real runs", "workloads that count", "unhealthy runs"),
+            ("data set", "institution", "real runs", "workloads that count", "unhealthy runs", "noise of the wait"),
             [
-                (f"[{name}](#{name.replace('.', '')})", each.institution, *map(str, _counts(each)))
+                (f"[{name}](#{name.replace('.', '')})", each.institution, *_counts(each))
                 for name, each in board.datasets.items()
             ],
         ),
@@ -81,8 +81,10 @@ def _size(score: Score) -> str:
     return f"{number(score.wait.mean)} margins ({number(score.wait_error_s)} s)"
 
 
-def _counts(facts: Facts) -> tuple[int, int, int]:
-    return facts.real_runs, facts.clusters, facts.unhealthy
+def _counts(facts: Facts) -> tuple[str, str, str, str]:
+    noise = facts.noise.get(WAIT)
+    text = "-" if noise is None else f"{number(noise)} margins"
+    return str(facts.real_runs), str(facts.clusters), str(facts.unhealthy), text
 
 
 def _dataset(board: Board, name: str, facts: Facts) -> str:
