@@ -24,6 +24,7 @@ PLACES = {
     "grid5000-2016-02": "grid5000-2016-02",
     "cirrus-2024q1": "cirrus-2024q1",
     "slurm-model": "slurm-model",
+    "slurm-model-nodes": "slurm-model",
     "amte-rigid": "../peers/amte",
 }
 """Data set -> its place in the reference data; without one, the files are part of the tests."""
