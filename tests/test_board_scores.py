@@ -109,6 +109,17 @@ def test_errors_up_to_two_margins_are_rarely_called_inaccurate(bias: float, case
     assert wrong <= ALPHA + 3 * math.sqrt(ALPHA * (1 - ALPHA) / trials)
 
 
+@pytest.mark.parametrize(("skewness", "bias", "most"), [(0.5, 0.0, 0.01), (0.5, 1.0, 0.03), (1.0, 0.0, 0.025)])
+def test_skewed_noise_rarely_makes_an_accurate_simulator_inaccurate(skewness: float, bias: float, most: float) -> None:
+    """Disturbances only delay jobs. Gamma noise of 0.8 margins, 20 cases, five metrics."""
+    rng = np.random.default_rng(3)
+    shape = 4 / skewness**2
+    noise = (rng.gamma(shape, 1.0, (600, 5, 20)) - shape) / math.sqrt(shape)
+    z = bias + NOISE * noise
+    wrong = np.mean([bool(inaccurate({str(k): metric for k, metric in enumerate(trial)}, {})) for trial in z])
+    assert wrong <= most
+
+
 def test_large_errors_are_called_inaccurate() -> None:
     rng = np.random.default_rng(1)
     z = NOISE * rng.standard_normal((500, 6))
