@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,12 @@ def board() -> Board:
 def test_the_page_and_the_plot_are_made_from_the_stored_scores(board: Board) -> None:
     assert (DOCS / "board.md").read_text(encoding="utf-8") == page(board), HINT
     assert (DOCS / "board.svg").read_text(encoding="utf-8") == plot(board), HINT
+
+
+def test_the_published_schema_is_that_of_the_file() -> None:
+    text = (files("tracebed.validation") / "schemas" / "tracebed-board-1.json").read_text(encoding="utf-8")
+    about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "tracebed-board-1.json"}
+    assert json.loads(text) == about | Board.model_json_schema(by_alias=True)
 
 
 def test_the_plot_has_a_dot_for_each_workload_of_each_entry(board: Board) -> None:
