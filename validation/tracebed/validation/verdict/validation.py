@@ -13,6 +13,7 @@ from typing import Any
 from tracebed.errors import ExitCode
 from tracebed.validation.metrics import Margin, Metric
 from tracebed.validation.significance import Difference
+from tracebed.validation.verdict.case_metric import CaseMetric
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.clusters import Level, Membership
 from tracebed.validation.verdict.comparison import Comparison
@@ -44,38 +45,6 @@ class SimulatorFacts:
     """Hash of the parameters of all predictions: policies, run-time model, overheads, calibration, seeds."""
     runs: int
     """Number of predictions, over all cases."""
-
-
-@dataclass(frozen=True)
-class CaseMetric:
-    """One metric in one case. NaN: undefined or unknown."""
-
-    case: str
-    repeats: int
-    """Number of real repetitions."""
-    runs: int
-    """Number of predictions."""
-    real_mean: float
-    """Mean over the repetitions, unit of the metric."""
-    real_sd: float
-    """Standard deviation over the repetitions, unit of the metric."""
-    predicted: float
-    """Mean over the predictions, unit of the metric."""
-    relative_error: float
-    """(predicted - real mean) / real mean; NaN for a real mean of 0."""
-    margin: float
-    """Margin in the unit of the metric."""
-    z: float
-    """(predicted - real mean) / margin."""
-    low: float
-    """Lower end of the confidence interval of z."""
-    high: float
-    noise_cv: float
-    """Coefficient of variation of the real runs: real_sd / real_mean."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the figures as JSON values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
