@@ -32,7 +32,7 @@ from tracebed.validation.fitting.fit import random_sets
 from tracebed.validation.fitting.space import Parameter, Space
 
 NODES = 8
-TRUTH = {"launch": 5.0, "end": 2.0, "slow": 1.1, "tick": 7.0}
+TRUTH = {"launch": 5.0, "end": 2.0, "slow": 1.1}
 TOY = Path(__file__).with_name("toy_simulator.py")
 SUITE = """\
 workloads: {{{workloads}}}
@@ -120,7 +120,7 @@ RANGES = "{launch: [0.01, 100], end: [0.01, 100], slow: {low: 0.5, high: 2, scal
 
 
 def test_parameters_are_recovered_and_those_that_cannot_be_told_apart_are_named() -> None:
-    prepare(3, 4, truth={"launch": 5.0, "end": 2.0, "slow": 1.1}, jobs=30)
+    prepare(3, 4, jobs=30)
     suite(RANGES)
     made = calibrated(budget=80)
     fitted = {name: each.value for name, each in made.parameters.items()}
@@ -144,7 +144,7 @@ def test_parameters_are_recovered_and_those_that_cannot_be_told_apart_are_named(
 
 def test_each_set_of_the_cloud_fits() -> None:
     prepare(3)
-    suite("{launch: [0.01, 100], end: 2.0}", "w3: w3.csv", fixed="slow=1.1 tick=7")
+    suite("{launch: [0.01, 100], end: 2.0}", "w3: w3.csv", fixed="slow=1.1")
     made = calibrated(budget=40)
     assert made.known == {"end": 2.0}
     assert made.parameters.keys() == {"launch"}
@@ -168,9 +168,9 @@ def figures_of(path: Path) -> list[float]:
 
 
 def test_an_integer_parameter_and_one_without_effect() -> None:
-    prepare(3)
+    prepare(3, truth=TRUTH | {"tick": 7.0})
     suite(
-        "{tick: {low: 1, high: 60, scale: linear, integer: true}, unused: [1, 10]}",
+        "{tick: {low: 1, high: 12, scale: linear, integer: true}, unused: [1, 10]}",
         "w3: w3.csv",
         fixed="slow=1.1 launch=5 end=2",
     )
@@ -184,9 +184,9 @@ def test_an_integer_parameter_and_one_without_effect() -> None:
 
 def test_an_optimum_at_the_end_of_a_range_is_named() -> None:
     prepare(3)
-    suite("{launch: [0.01, 2]}", "w3: w3.csv", fixed="slow=1.1 tick=7 end=2")
+    suite("{launch: [0.01, 2]}", "w3: w3.csv", fixed="slow=1.1 end=2")
     assert calibrated(budget=30).parameters["launch"].at_end == "upper"
-    suite("{launch: [8, 20]}", "w3: w3.csv", fixed="slow=1.1 tick=7 end=2")
+    suite("{launch: [8, 20]}", "w3: w3.csv", fixed="slow=1.1 end=2")
     result = call("validate", "s.yaml", "--fit", "-o", "other", "--budget", "30", "--workers", "1")
     assert "launch is at the lower end of its range, 8: a wider range may fit better" in result.output
 
@@ -204,7 +204,7 @@ def test_an_optimum_at_the_end_of_a_range_is_named() -> None:
 )
 def test_sets_with_which_the_simulator_fails_are_left_out(fails: str, message: str) -> None:
     prepare(3)
-    suite("{launch: [0.01, 100], end: [0.01, 100]}", "w3: w3.csv", fixed=f"slow=1.1 tick=7 fails={fails}")
+    suite("{launch: [0.01, 100], end: [0.01, 100]}", "w3: w3.csv", fixed=f"slow=1.1 fails={fails}")
     made = calibrated(budget=60)
     assert made.parameters["launch"].value + made.parameters["end"].value == pytest.approx(7.0, rel=0.1)
     assert made.failures.simulations > 5
@@ -230,7 +230,7 @@ def contents(made: SimulatorCalibration) -> dict[str, Any]:
 
 def test_an_interrupted_calibration_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(3, 4)
-    suite("{launch: [0.01, 100], end: [0.01, 100]}", fixed="slow=1.1 tick=7")
+    suite("{launch: [0.01, 100], end: [0.01, 100]}", fixed="slow=1.1")
     whole = calibrated("whole")
     count = InProcess.calls
     assert count == whole.simulations
@@ -249,18 +249,28 @@ def test_an_interrupted_calibration_continues(monkeypatch: pytest.MonkeyPatch) -
     assert InProcess.calls == 0
     other = calibrated(seed=1)
     assert contents(other) != contents(whole)
-    suite("{launch: [0.01, 100], end: [0.01, 100]}", fixed="slow=1.2 tick=7")
+    suite("{launch: [0.01, 100], end: [0.01, 100]}", fixed="slow=1.2")
     monkeypatch.setattr(InProcess, "calls", 0)
     assert InProcess.calls < calibrated().simulations == InProcess.calls
 
 
 def test_failed_simulations_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(3)
-    suite("{launch: [0.01, 100]}", "w3: w3.csv", fixed="slow=1.1 tick=7 end=2 fails=status")
+    suite("{launch: [0.01, 100]}", "w3: w3.csv", fixed="slow=1.1 end=2 fails=status")
     made = calibrated(budget=30)
     monkeypatch.setattr(InProcess, "calls", 0)
     assert contents(calibrated(budget=30)) == contents(made)
     assert InProcess.calls == made.failures.simulations > 0
+
+
+@pytest.mark.parametrize("loss", ["metrics", "jobs"])
+def test_quantities_are_means_over_the_seeds_of_a_stochastic_simulator(loss: Any) -> None:
+    prepare(3, jobs=5)
+    suite("{launch: [0.01, 100]}", "w3: w3.csv", fixed="slow=1.1 end=2", keys="seeds: 2")
+    made = calibrated(budget=12, loss=loss)
+    assert made.loss == loss
+    assert InProcess.calls == 2 * made.simulations == 2 * 24
+    assert made.values["launch"] == pytest.approx(5.0, rel=0.1)
 
 
 def test_two_processes_do_not_share_a_folder() -> None:
@@ -316,7 +326,7 @@ def test_an_interruption_ends_the_running_simulations(monkeypatch: pytest.Monkey
 def test_validate_uses_the_calibration_and_bases_no_verdict_on_its_workloads() -> None:
     prepare(3, 4, 5)
     workloads = ("w3: {file: w3.csv, calibration: true}", "w4: {file: w4.csv, calibration: true}", "w5: w5.csv")
-    ranges, fixed = "{launch: [0.01, 100], end: [0.01, 100]}", "slow=1.1 tick=7"
+    ranges, fixed = "{launch: [0.01, 100], end: [0.01, 100]}", "slow=1.1"
     suite(ranges, *workloads, fixed=fixed)
     assert "parameter launch of toy has a range, but no value" in str(call("validate", "s.yaml", "-o", "v").exception)
     made = calibrated("v", budget=40)
@@ -338,14 +348,14 @@ def test_validate_uses_the_calibration_and_bases_no_verdict_on_its_workloads() -
     assert abs(error) < 0.05
     # the same file is calibrated again, and another command has no calibration
     assert fit_simulator("s.yaml", "w", budget=40, workers=1).name == "toy"
-    suite(ranges, *plain, fixed="slow=1.2 tick=7", keys="calibration: v/calibrated/toy.yaml")
+    suite(ranges, *plain, fixed="slow=1.2", keys="calibration: v/calibrated/toy.yaml")
     error = call("validate", "s.yaml", "-o", "v").exception
     assert "s.yaml:5" in str(error) and "is the calibration of another command" in str(error)
 
 
 def test_values_in_the_file_need_no_calibration() -> None:
     prepare(3)
-    suite("{launch: 5, end: 0.00002}", "w3: w3.csv", fixed="slow=1.1 tick=7")
+    suite("{launch: 5, end: 0.00002}", "w3: w3.csv", fixed="slow=1.1")
     call("validate", "s.yaml", "-o", "v", "--no-case-pages")
     assert tb.Run.load("v/predicted/toy/w3-fcfs").info.calibration == {}
     with pytest.raises(InputError, match="no simulator has a parameter with a range"):
@@ -414,7 +424,7 @@ def test_what_cannot_be_calibrated_is_an_error() -> None:
 
 def test_the_command_prints_a_table_and_a_document_with_a_published_schema() -> None:
     prepare(3, 4)
-    suite("{launch: [0.01, 100], end: [0.01, 100]}", fixed="slow=1.1 tick=7 fails=status")
+    suite("{launch: [0.01, 100], end: [0.01, 100]}", fixed="slow=1.1 fails=status")
     options = ("s.yaml", "-o", "out", "--budget", "60", "--workers", "1")
     result = call("validate", "--fit", *options)
     assert result.exit_code == 0
