@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -37,9 +38,15 @@ if TYPE_CHECKING:
     "--only",
     multiple=True,
     metavar="KEY=VALUE[,VALUE]",
-    help="Validate only these simulators (simulator=NAME), or cells (policy=easy); may be repeated.",
+    help="Validate only these simulators (simulator=NAME), or cells (policy=easy); may be repeated. With --board: only "
+    "these data sets (dataset=NAME).",
 )
-@click.option("--dry-run", is_flag=True, help="Print the forecast, and neither replay nor predict.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print the forecast, and neither replay nor predict. With --board: make the page again from the scores in "
+    "the output folder.",
+)
 @click.option(
     "--case-pages/--no-case-pages", default=True, help="Write a report for each case too (some seconds a case)."
 )
@@ -47,16 +54,23 @@ if TYPE_CHECKING:
 @click.option(
     "--recorded",
     metavar="NAME",
-    help="Validate nothing: copy recorded real runs that are part of tracebed, with their experiment file, to the "
-    "output folder. `tracebed experiment --list` has the names.",
+    help="Validate nothing: copy recorded real runs, which are part of tracebed or downloaded from their source, with "
+    "their experiment file, to the output folder. `tracebed experiment --list` has the names.",
 )
 @click.option(
     "--from",
-    "source",
+    "sources",
+    multiple=True,
     type=PATH,
     metavar="FOLDER",
-    help="With --recorded NAME: a local copy of the real runs that are not part of tracebed, such as a clone of their "
-    "source. The files are found by their hashes.",
+    help="With --recorded NAME or --board: a local copy of real runs that are not part of tracebed, such as a clone of "
+    "their source; may be repeated. The files are found by their hashes. Without a copy, --recorded downloads them.",
+)
+@click.option(
+    "--board",
+    is_flag=True,
+    help="Score simulators on the data sets of which there is a copy: a page with a table for each. FILE has more "
+    "simulators: DATASET: {NAME: {command: ..., from: csv}}.",
 )
 @click.option(
     "--fit",
@@ -80,7 +94,8 @@ def validate(
     case_pages: bool,
     output: Path,
     recorded: str | None,
-    source: Path | None,
+    sources: tuple[Path, ...],
+    board: bool,
     fit: bool,
     loss: Literal["metrics", "jobs"],
     budget: int,
@@ -106,16 +121,24 @@ def validate(
     Example:
       tracebed validate suite.yaml -o validation
       tracebed validate --recorded emulated -o suite
+      tracebed validate --board mine.yaml --from batsim-experiments -o board
       tracebed validate suite.yaml --fit -o validation
     """
     from tracebed.cli.runs import end_on_signals
 
     if recorded is not None:
-        check_alone("recorded", ("output", "as_json", "source"))
-        _copy(recorded, source, output, as_json)
+        check_alone("recorded", ("output", "as_json", "sources"))
+        _copy(recorded, sources, output, as_json)
         return ExitCode.OK
-    if source is not None:
-        raise InputError("--from applies with --recorded NAME", hint="name the real runs, or leave --from out")
+    if board:
+        from tracebed.cli.board import make
+
+        check_alone("board", ("file", "only", "dry_run", "output", "as_json", "sources"))
+        end_on_signals()
+        make([file] if file else [], sources, only, output, stored=dry_run, as_json=as_json)
+        return ExitCode.OK
+    if sources:
+        raise InputError("--from applies with --recorded NAME or --board", hint="name the real runs, or leave it out")
     if file is None:
         raise InputError("no experiment file", hint="name it, or copy recorded real runs: --recorded NAME")
     end_on_signals()
@@ -175,16 +198,17 @@ def validate(
     return ExitCode.USAGE if failed else status
 
 
-def _copy(name: str, source: Path | None, folder: Path, as_json: bool) -> None:
+def _copy(name: str, sources: Sequence[Path], folder: Path, as_json: bool) -> None:
     """Copy recorded real runs of the package, or of a local copy, with their experiment file, to a folder."""
-    from tracebed.api.recorded import dataset, datasets, fetch, recorded_suite, recorded_suites, unpack
+    from tracebed.api.recorded import dataset, datasets, fetch_from, recorded_suite, recorded_suites, unpack
     from tracebed.registry import unknown
 
     if name not in (known := [*recorded_suites(), *datasets()]):
         raise unknown("recorded suite", name, known)
-    if name in datasets() or source is not None:
+    if name in datasets() or sources:
         chosen = dataset(name)
-        made = fetch(name, folder, source)
+        with progress("looking for the files" if sources else "downloading"):
+            made = fetch_from(name, folder, sources)
         if as_json:
             facts = {"name": name, "output": str(folder), "file": str(made) if chosen.suite else None}
             print_json("tracebed-dataset/1", facts)

@@ -161,6 +161,7 @@ class BuiltInSimulator(CalibratedSimulator):
             "version": [version(), code_of(Path(simulation.__path__[0]))],
             "runtime_model": self.spec.runtime_model,
             **({"policy": [self.spec.policy, self.parameters]} if self.spec.policy else {}),
+            **({"interval_s": self.spec.interval_s} if self.spec.interval_s is not None else {}),
         }
 
     @cached_property
@@ -178,15 +179,18 @@ class BuiltInSimulator(CalibratedSimulator):
         """Return the task with the own policy of the simulator, if any."""
         if self.spec.policy is None:
             return task
-        setup = Setup.of(task.setup, policy=self.spec.policy, policy_parameters=self.parameters)
-        return replace(task, setup=setup)
+        own: dict[str, Any] = {"policy": self.spec.policy, "policy_parameters": self.parameters}
+        if self.spec.interval_s is not None:
+            own["interval_s"] = self.spec.interval_s
+        return replace(task, setup=Setup.of(task.setup, **own))
 
     def predict(self, task: Task, seed: int, log: Path) -> Run:
-        """Simulate the workload of the task."""
+        """Simulate the workload of the task; with several seeds, each is a member of an ensemble."""
         task = self._own(task)
         assert task.workload is not None
         setup = Setup.of(task.setup, calibration=self.calibration(task), runtime_model=self.spec.runtime_model)
-        return predict(task.workload, task.nodes, setup, name=task.title)
+        member = seed if self.spec.seeds > 1 else None
+        return predict(task.workload, task.nodes, setup, name=task.title, member=member)
 
 
 class DrivenSimulator(CalibratedSimulator):

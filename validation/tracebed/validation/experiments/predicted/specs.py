@@ -161,10 +161,12 @@ class SimulatorSpec(ReadSpec):
     """Policy of the predictions, in place of that of the case: a model of the scheduler of the real runs."""
     policy_parameters: dict[str, Any] = Field(default_factory=dict)
     """Parameters of that policy."""
+    interval_s: Annotated[float, Field(ge=0, le=bounds.MAX_SECONDS)] | None = None
+    """Time between two calls of that policy, trace s; 0: at each event. By default that of the real runs."""
     options: dict[str, str] = Field(default_factory=dict)
     """Options of a simulator of the registry."""
     seeds: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)] = 1
-    """Number of runs of a stochastic simulator, with the seeds 0, 1, ..."""
+    """Number of runs of a stochastic simulator, with the seeds 0, 1, ...; of the built-in one, of an ensemble."""
     timeout_s: Annotated[float, Field(gt=0, le=bounds.MAX_SECONDS)] = TIMEOUT_S
     """Time after which a simulation is stopped and fails, wall s."""
     version: str = ""
@@ -216,11 +218,13 @@ class SimulatorSpec(ReadSpec):
     def _keys_of_its_kind(self) -> Self:
         if sum(value is not None for value in (self.driver, self.runs, self.command)) > 1:
             raise ValueError("a simulator has one of the keys `with`, `runs` and `command`")
-        if self.policy_parameters and self.policy is None:
-            raise ValueError("`policy_parameters` requires `policy`")
+        if self.policy is None and (given := {"policy_parameters", "interval_s"} & self.model_fields_set):
+            raise ValueError(f"`{min(given)}` requires `policy`")
         reading = {"importer", "columns", "unit", "time_zone", "match"}
         allowed = {
-            TRACEBED: {"driver", "calibration", "runtime_model", "policy", "policy_parameters"},
+            TRACEBED: {
+                *("driver", "calibration", "runtime_model", "policy", "policy_parameters", "interval_s", "seeds"),
+            },
             "with": {"driver", "calibration", "options", "seeds", "timeout_s"},
             "runs": {"runs", *reading},
             "command": {"command", "parameters", "calibration", "seeds", "timeout_s", *reading},
