@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,15 @@ from tracebed.api.experiments import fit_simulator
 from tracebed.cli import tracebed
 from tracebed.errors import ExitCode, InputError, TracebedError
 from tracebed.files import locked_folder
+from tracebed.orchestrator.simulation.overheads import Overheads
+from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.experiments.predicted import simulators
 from tracebed.validation.experiments.predicted.calibration import SimulatorCalibration
+from tracebed.validation.fitting import FitCase
+from tracebed.validation.fitting.evaluation import Evaluator, Problem
 from tracebed.validation.fitting.fit import random_sets
+from tracebed.validation.fitting.loss import Target
+from tracebed.validation.fitting.search import Search
 from tracebed.validation.fitting.space import Parameter, Space
 
 NODES = 8
@@ -134,7 +141,7 @@ def test_parameters_are_recovered_and_those_that_cannot_be_told_apart_are_named(
     assert [each.parameters for each in made.tied] == [["launch", "end"]]
     assert made.tied[0].correlation < -0.9
     assert not made.parameters["launch"].identified
-    assert [fold.workload for fold in made.cross_validation] == ["w3.csv", "w4.csv"]
+    assert [fold.workload for fold in made.cross_validation] == ["w3", "w4"]
     for fold in made.cross_validation:
         assert fold.loss_out is not None and fold.loss_out_random is not None
         assert fold.loss_out < fold.loss_out_random
@@ -444,6 +451,32 @@ def test_the_command_prints_a_table_and_a_document_with_a_published_schema() -> 
     assert published == about | SimulatorCalibration.model_json_schema(by_alias=True)
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_search_beats_random_search_on_three_overheads_of_malleable_jobs(seed: int) -> None:
+    names, truth = ("launch_s", "end_s", "reconfiguration_s"), np.array([20.0, 5.0, 30.0])
+    space = Space(tuple(Parameter(name, 0.001, 1000.0) for name in names))
+    scaled = [tb.scale(tb.generate("cirne", jobs=40, nodes=64, seed=number), nodes=NODES) for number in (3, 4)]
+    workloads = [tb.make_malleable(each, share=0.7, seed=1) for each in scaled]
+
+    def simulated(of: tb.Workload, values: Sequence[float]) -> tb.Run:
+        return predict(of, NODES, "pref", overheads=Overheads(**dict(zip(names, values, strict=True))), speed=1.0)
+
+    cases = [
+        FitCase(f"w{at}", of, {str(factor): simulated(of, factor * truth) for factor in (1.0, 1.02, 0.98)})
+        for at, of in enumerate(workloads)
+    ]
+    targets = [Target.of(case, "metrics") for case in cases]
+    evaluator = Evaluator(
+        targets, lambda keys: ((key, targets[key[0]].measure(simulated(workloads[key[0]], key[1]))) for key in keys)
+    )
+    problem = Problem(evaluator, (0, 1), space)
+    found = Search(problem, 48, seed, problem.tolerance).run()
+    launch, end, reconfiguration = found.best
+    assert reconfiguration == pytest.approx(30, rel=0.05)
+    assert launch + end == pytest.approx(25, rel=0.05)
+    assert found.loss(found.best) < 0.05 * min(map(problem.loss, random_sets(space, 48, seed)))
+
+
 def test_a_space_has_scales_integers_and_rounded_values() -> None:
     space = Space(
         (
@@ -478,30 +511,25 @@ def test_the_overheads_of_elastisim_are_recovered(monkeypatch: pytest.MonkeyPatc
         f"{tracebed_command} simulate {{workload}} --with elastisim,program={program} --policy {{policy}}"
         " --nodes {nodes} --overhead launch_s={launch_s} --overhead reconfiguration_s={reconfiguration_s} -o {output}"
     )
-    filled = command.format(
-        workload="w.parquet",
-        policy="pref",
-        nodes=NODES,
-        launch_s=20,
-        reconfiguration_s=30,
-        output="truth",
-    ).replace("elastisim,", "elastisim,keep=kept,")
-    subprocess.run(filled, shell=True, check=True, capture_output=True)
-    Path("s.yaml").write_text(
-        json.dumps(
-            {
-                "workloads": {"w": "w.parquet"},
-                "policies": ["pref"],
-                "recorded": {"runs": "kept/job_statistics.csv", "from": "elastisim", "nodes": NODES},
-                "simulators": {
-                    "elastisim": {
-                        "command": command,
-                        "parameters": {"launch_s": [0.1, 1000], "reconfiguration_s": [0.1, 1000]},
-                    }
-                },
-            }
+    for number, factor in enumerate((1.0, 1.02, 0.98)):
+        truth = {"launch_s": 20 * factor, "reconfiguration_s": 30 * factor}
+        run = tb.simulate(
+            of, "pref", NODES, simulator="elastisim", overheads=truth, simulator_options={"program": str(program)}
         )
-    )
-    made = fit_simulator("s.yaml", "out", budget=16, workers=2)
+        run.info.source, run.info.execution = "replay", "emulated"
+        run.save(f"real/rep-{number}")
+    text = {
+        "workloads": {"w": "w.parquet"},
+        "policies": ["pref"],
+        "recorded": "real/rep-*",
+        "simulators": {
+            "elastisim": {
+                "command": command,
+                "parameters": {"launch_s": [0.1, 1000], "reconfiguration_s": [0.1, 1000]},
+            }
+        },
+    }
+    Path("s.yaml").write_text(json.dumps(text))
+    made = fit_simulator("s.yaml", "out", budget=20, workers=2)
     assert made.values["launch_s"] == pytest.approx(20, rel=0.1)
     assert made.values["reconfiguration_s"] == pytest.approx(30, rel=0.2)

@@ -302,7 +302,7 @@ def _tied(space: Space, cloud: FloatArray, searched: Sequence[int]) -> Iterator[
         return
     for one, other in combinations(wide, 2):
         pairs = [values[:, [one, other]] for values in (cloud, space.shares(cloud))]
-        found = [float(np.corrcoef(pair, rowvar=False)[0, 1]) for pair in pairs if (np.ptp(pair, axis=0) > 0).all()]
+        found = [float(np.corrcoef(*pair.T).item(1)) for pair in pairs if (np.ptp(pair, axis=0) > 0).all()]
         strongest = max(found, key=abs, default=0.0)
         if abs(strongest) >= TIED:
             yield space.names[one], space.names[other], round(strongest, 4)
