@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tracebed.converters.workload import FloatArray
+from tracebed.converters.workload import BoolArray, FloatArray
 from tracebed.validation.metrics import Margin, all_metrics
 
 STEP = 0.5
@@ -118,7 +118,7 @@ def _distances(first: FloatArray, second: FloatArray) -> FloatArray:
     return np.asarray(np.abs(first[:, None, :] - second[None, :, :]).max(axis=-1))
 
 
-def _connected(near: FloatArray) -> list[int]:
+def _connected(near: BoolArray) -> list[int]:
     """Return the number of the connected component of each point, given which points are neighbors."""
     from scipy.sparse.csgraph import connected_components
 
