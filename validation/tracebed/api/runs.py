@@ -87,7 +87,8 @@ def simulate(
         warn_of_another_testbed(chosen, inventory(nodes))
     given, own = split(settings, simulators.SimulateOptions)
     setup = Setup.of(policy, **given, calibration=chosen).on(grid_of(workload, nodes))
-    size = machine(workload, nodes, cores_per_node)
+    cluster = nodes is None and setup.scheduling.policy_parameters.get("cluster")  # of a slurm.conf
+    size = [] if cluster else machine(workload, nodes, cores_per_node)
     if simulator != "tracebed":
         usuals: tuple[tuple[str | None, str | None, str], ...] = (
             (engine, "auto", "engine"),
@@ -103,7 +104,7 @@ def simulate(
     if own:
         what = f"{next(iter(own))} is an option of the simulator of another project"
         raise InputError(what, hint="name the simulator, or leave the option out")
-    run = predict(workload, size, setup, name=name, engine=engine, on_progress=on_progress, member=member)
+    run = predict(workload, size or None, setup, name=name, engine=engine, on_progress=on_progress, member=member)
     if processes is not None or processes_options:
         from tracebed.orchestrator.simulation.processes import Processes, as_processes
 

@@ -140,6 +140,7 @@ def _notes(validation: Validation) -> Iterator[str]:
             f"beyond one and two margins, and the mean with its {level} interval"
         )
         yield from validation.dependence
+    yield from validation.moving_averages
     gated = validation.gated
     shared = set.intersection(*(set(item.reasons) for item in gated)) if gated else set()  # the headline has them
     for item in gated:

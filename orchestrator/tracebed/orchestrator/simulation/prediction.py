@@ -16,6 +16,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.state import handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup, Timing
 from tracebed.orchestrator.simulation.delays import Delays, Drawn, draw
@@ -58,8 +59,12 @@ def predict(
         InputError: no job has a run time and a size; a setting or the engine is unknown or invalid; or the engine does
             not support the simulation; or `member` is given without a calibration that has distributions.
     """
+    chosen = Setup.of(setup, **settings)
+    policy = chosen.policy()
+    if isinstance(policy, Slurm) and policy.cluster:
+        return _predict_cluster(workload, nodes, chosen, name, engine, member)
     machine = machine_of(workload, nodes)
-    chosen, policy = Setup.of(setup, **settings).resolved(len(machine))
+    chosen, policy = chosen.resolved(len(machine))
     scheduling, timing = chosen.scheduling, chosen.timing
     most = max(node.cores for node in machine)
     jobs = Jobs.of(workload, cores_per_node=most, over_limit=scheduling.over_limit, evolving=handles_requests(policy))
@@ -87,6 +92,43 @@ def predict(
         parameters={} if member is None else {"member": member},
     )
     return make_run(record, simulator.cluster, info)
+
+
+def _predict_cluster(
+    workload: Workload,
+    nodes: int | Sequence[NodeFacts] | None,
+    setup: Setup,
+    name: str,
+    engine: EngineChoice,
+    member: int | None,
+) -> Run:
+    """Simulate `workload` on the cluster of a slurm.conf; arguments as for `predict`. A member is a seed."""
+    from tracebed.orchestrator.simulation.slurm import engine as compiled
+    from tracebed.orchestrator.simulation.slurm.prediction import machine_of as cluster_of
+    from tracebed.orchestrator.simulation.slurm.prediction import nodes_of as nodes_of_cluster
+    from tracebed.orchestrator.simulation.slurm.prediction import simulate
+
+    if member is not None:
+        setup = Setup.of(setup, policy_parameters={**setup.scheduling.policy_parameters, "seed": member})
+    chosen, policy = setup.complete()
+    assert isinstance(policy, Slurm)
+    machine = nodes_of_cluster(cluster_of(policy))
+    given = len(machine) if nodes is None else nodes if isinstance(nodes, int) else len(nodes)
+    if given != len(machine):
+        what = f"the slurm.conf has {len(machine):,} nodes, but {given:,} are given"
+        raise InputError(what, hint="leave the nodes out: those of the slurm.conf are used")
+    obstacle = "" if compiled.available() else "the compiled engine was not built, or belongs to another version"
+    python = _simulator(engine, obstacle) is Simulator
+    record, cluster = simulate(workload, policy, chosen, python=python)
+    info = RunInfo(
+        source="simulator",
+        engine="python" if python else "compiled",
+        execution="simulated",
+        nodes=machine,
+        workload=workload_facts(workload, name),
+        setup=chosen,
+    )
+    return make_run(record, cluster, info)
 
 
 def _drawn(timing: Timing, jobs: int, member: int) -> Drawn:

@@ -17,6 +17,7 @@ from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.clusters import Level, Membership
 from tracebed.validation.verdict.comparison import Comparison
 from tracebed.validation.verdict.courses import Course, sentence
+from tracebed.validation.verdict.moving_average import MovingAverage, in_words
 from tracebed.validation.verdict.needed import Needed, rounded_up
 from tracebed.validation.verdict.per_job import PerJob
 from tracebed.validation.verdict.ranking import Ranking
@@ -234,6 +235,8 @@ class CaseResult:
     """The most central prediction against the most central of the included repetitions."""
     calibration: bool
     """Whether the case is not part of the verdict, since the predictions use a calibration made from its workload."""
+    copied: bool
+    """Whether the predicted run times are copies of the observed ones, so that they could not have failed."""
     unmatched: float
     """Largest share of the jobs of a pair of runs without a counterpart."""
     per_job: PerJob | None
@@ -242,6 +245,8 @@ class CaseResult:
     """Rates of the jobs with deadlines in the pair of runs; empty without deadlines."""
     unmatched_accepted: float
     """Largest accepted share of unmatched jobs."""
+    moving_average: MovingAverage | None = None
+    """Error of the moving average of the wait, if there is one real run of enough jobs; advisory."""
     courses: tuple[Course, ...] = ()
     """The courses of an ensemble; empty for a single prediction."""
 
@@ -257,6 +262,7 @@ class CaseResult:
             "policy": self.case.policy,
             "policy_parameters": info.policy_parameters,
             "calibration": self.calibration,
+            "run_times_copied": self.copied,
             "time_compression": self.pair.compression,
             "window": self.pair.real_metrics["utilization_window"],
             "repetitions": [each.to_json() for each in self.repetitions],
@@ -266,6 +272,7 @@ class CaseResult:
             "courses": [course.to_json() for course in self.courses],
             "per_job": self.per_job.to_json() if self.per_job else None,
             "rates": [asdict(rate) for rate in self.rates],
+            "moving_average": asdict(self.moving_average) if self.moving_average else None,
         }
 
 
@@ -354,6 +361,11 @@ class Validation:
         ]
 
     @property
+    def moving_averages(self) -> list[str]:
+        """The errors of the moving average of the wait in cases with one real run, in words; advisory."""
+        return in_words({each.case.name: each.moving_average for each in self.cases if each.moving_average})
+
+    @property
     def courses(self) -> list[str]:
         """A sentence for each case whose ensemble has several courses: their frequencies, and the real runs of each."""
         return [
@@ -383,6 +395,7 @@ class Validation:
     def explain(self) -> str:
         """Return the validation as text: verdict and headline, a line per metric, warnings."""
         lines = [f"{self.title}: {self.verdict}", self.headline, "", *(item.sentence for item in self.metrics)]
+        lines += self.moving_averages
         if self.warnings:
             lines += ["", "Warnings:", *(f"- {warning}" for warning in self.warnings)]
         return "\n".join(lines)
