@@ -40,6 +40,7 @@ NOT_RUN = {
     "README.md": 1,
     "docs/accuracy.md": 3,
     "docs/explanation/calibration.md": 1,
+    "docs/explanation/ensembles.md": 1,
     "docs/explanation/health.md": 2,
     "docs/explanation/noise.md": 1,
     "docs/explanation/pace.md": 1,
