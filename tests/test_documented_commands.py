@@ -41,6 +41,7 @@ NOT_RUN = {
     "docs/accuracy.md": 3,
     "docs/explanation/amte-malleable.md": 1,
     "docs/explanation/calibration.md": 1,
+    "docs/explanation/ensembles.md": 1,
     "docs/explanation/health.md": 2,
     "docs/explanation/noise.md": 1,
     "docs/explanation/pace.md": 1,
