@@ -78,6 +78,7 @@ def drawn_programs(rng: random.Random, sizes: list[int], machine: Machine) -> Pr
             overload=rng.choice([0.0, 2.0, 4.0]),
             growth=rng.choice([0.0, 0.5, 1.0]),
             branches=rng.randint(1, 4),
+            per_node=rng.choice([0, 1, 2]),
         ),
     )
 

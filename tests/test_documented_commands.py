@@ -302,6 +302,14 @@ def buffalo(path: Path) -> None:
     path.write_text("\n".join(rows) + "\n")
 
 
+def fitted(path: Path) -> None:
+    """Write the experiment of the page on calibration, with a simulator of the tests, and with the later key."""
+    page = (ROOT / "docs/how-to/calibrate-your-simulator.md").read_text(encoding="utf-8")
+    text = page.partition("```yaml\n")[2].partition("```")[0]
+    toy = f"python3 -S {ROOT / 'tests/toy_simulator.py'}"
+    path.write_text(f"{text.replace('my-simulator', toy)}    calibration: fit/calibrated/mine.yaml\n")
+
+
 def best_fit(path: Path) -> None:
     path.write_text(packages.files_of(ROOT / "docs/how-to/write-a-policy.md")["bestfit.py"])
 
@@ -325,6 +333,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "case.yaml": own_case,
     "jobs.csv": buffalo,
     "two-runs.csv": buffalo,
+    "fit.yaml": fitted,
     "knl.parquet": of_cori,
     "raw.parquet": of_cori,
     "ricc.parquet": of_ricc,
@@ -340,7 +349,12 @@ def provide(word: str, folder: Path) -> None:
 
 
 def faster(command: list[str]) -> list[str]:
-    """Return the command with a high speed if it is a replay, and without the pages of cases if it validates."""
+    """Return the command with a high speed if it is a replay, and without the pages of cases if it validates.
+
+    A fit has a small budget.
+    """
+    if "--fit" in command:
+        return [*command, "--budget", "12"]
     if command[1] == "validate" and "--recorded" not in command:
         return [*command, "--no-case-pages"]
     if command[1] == "replay" and "--speed" in command:

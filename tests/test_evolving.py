@@ -79,6 +79,18 @@ def test_the_types_create_their_processes_as_in_the_study() -> None:
             assert (programs.home[forked] != programs.home[programs.parent[forked]]).any()
 
 
+def test_a_static_program_has_one_process_on_each_node_if_so_chosen() -> None:
+    chosen = behaviours.BehaviourParameters(per_node=1, growth=0.0)
+    programs = behaviours.drawn(TYPES, [6] * 4, cores=4, communication="asynchronous", seed=1, parameters=chosen)
+    counts = np.diff(programs.processes).tolist()
+    homes = [programs.home[slice(*programs.processes[job : job + 2])].tolist() for job in range(4)]
+    assert counts[:2] == [6, 6]
+    assert homes[0] == homes[1] == list(range(6))
+    assert counts[2] > 6  # threads on the other cores of the node
+    assert set(homes[3]) == set(range(6))
+    assert counts[3] == 1 + 3 * 5  # the root, and in each phase a tree of one process a node
+
+
 def test_a_program_depends_on_seed_and_number_alone() -> None:
     def amounts(types: list[str], seed: int) -> list[float]:
         programs = behaviours.drawn(types, [3] * len(types), cores=2, communication="asynchronous", seed=seed)
@@ -93,7 +105,7 @@ def test_an_unknown_behavior_or_communication_and_invalid_constants_are_errors()
         behaviours.drawn(["bsp"], [1], cores=1, communication="buffered")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="unknown behavior 'fluid'"):
         behaviours.drawn(["fluid"], [1], cores=1, communication="asynchronous")
-    for wrong in ({"imbalance": 1.5}, {"supersteps": 0}, {"message": math.nan}):
+    for wrong in ({"imbalance": 1.5}, {"supersteps": 0}, {"per_node": -1}, {"message": math.nan}):
         with pytest.raises(InputError, match="invalid"):
             behaviours.BehaviourParameters(**wrong)  # type: ignore[arg-type]
 

@@ -204,11 +204,34 @@ def test_an_order_has_a_figure_for_each_point() -> None:
     order = [{"policy": "pref"}, {"policy": "easy"}]
     (row,) = rows(claim(order=order, at={"share": 0.5}))
     assert (row.ours, row.matches, row.low) == ([6.0, 40.0], True, None)
-    assert row.note == "so in 2 of 2 runs"
+    assert row.note == "so in 2 of 2 runs; not decided: about 3 runs are needed"
     assert row.at == "share 0.5: policy pref < policy easy"
     assert (printed_text(row), ours_text(row)) == ("order", "6 < 40")
     (row,) = rows(claim(order=order[::-1], at={"share": 0.5}))
-    assert (row.matches, row.note, ours_text(row)) == (False, "so in 0 of 2 runs", "40 ≥ 6")
+    assert (row.matches, row.note[:17], ours_text(row)) == (False, "so in 0 of 2 runs", "40 ≥ 6")
+
+
+@pytest.mark.parametrize(
+    ("steps", "says"),
+    [
+        ([1.0, 1.1, 0.9, 1.0], "so in 4 of 4 runs"),
+        ([-1.0, -1.1, -0.9, -1.0], "so in 0 of 4 runs"),
+        ([0.0, 0.0, 0.0, 0.0], "so in 0 of 4 runs"),
+        ([2.0, -1.0, 2.0, -1.0], "so in 2 of 4 runs; not decided: about 122 runs are needed"),
+        ([1.0, -1.0, 1.0, -1.0], "so in 2 of 4 runs; not decided: about 1,000,000 runs are needed"),
+    ],
+)
+def test_an_order_is_decided_if_each_step_is_larger_than_its_interval(steps: list[float], says: str) -> None:
+    seeds = [
+        {"policy": policy, "seed": seed, "x": x}
+        for seed, step in enumerate(steps)
+        for policy, x in (("a", 10.0), ("b", 10.0 + step))
+    ]
+    (row,) = rows_of(
+        [claim(figure="x", order=[{"policy": "a"}, {"policy": "b"}])],
+        Measured(pd.DataFrame(seeds), ["policy"], ["seed"]),
+    )
+    assert row.note == says
 
 
 def test_what_was_not_computed_is_a_row_too() -> None:

@@ -90,14 +90,15 @@ def batch_means(values: FloatArray, *, batches: int = BATCHES, level: float = LE
     if len(values) < 2 * batches:
         return None
     means = np.array([batch.mean() for batch in np.array_split(values, batches)])
-    return Interval(float(values.mean()), _half_width(means, level))
+    return Interval(float(values.mean()), half_width(means, level))
 
 
-def _half_width(means: FloatArray, level: float) -> float:
+def half_width(values: FloatArray, level: float) -> float:
+    """Return the half-width of the interval of the mean of two or more independent values, by Student's t."""
     from scipy import stats
 
-    quantile = float(stats.t.ppf((1 + level) / 2, len(means) - 1))
-    return quantile * float(means.std(ddof=1)) / float(np.sqrt(len(means)))
+    quantile = float(stats.t.ppf((1 + level) / 2, len(values) - 1))
+    return quantile * float(values.std(ddof=1)) / float(np.sqrt(len(values)))
 
 
 @dataclass(frozen=True)

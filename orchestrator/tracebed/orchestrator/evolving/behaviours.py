@@ -28,6 +28,8 @@ from tracebed.orchestrator.evolving.programs import (
 class BehaviourParameters:
     """Constants of the programs. The mean work of a process in a superstep or phase is 1."""
 
+    per_node: int = 0
+    """`independent`, `bsp` and `forks`: processes on each node of a job; 0: one on each core."""
     imbalance: float = 0.2
     """Works are uniform between 1 - imbalance and 1 + imbalance of their mean."""
     input: float = 0.05
@@ -42,7 +44,7 @@ class BehaviourParameters:
     """`local-forks`: largest number of children of a process in a phase, relative to the other cores of its node (one
     if there is no other). The number is uniform from 0, so that 2 fills the cores on average."""
     growth: float = 0.5
-    """`forks`: the tree of a phase has from 1 - growth to 1 + growth times as many processes as the job has cores."""
+    """`forks`: the tree of a phase has from 1 - growth to 1 + growth times as many processes as a static program."""
     branches: int = 3
     """`forks`: largest number of children of a process; a process that forks has at least 1."""
 
@@ -51,9 +53,9 @@ class BehaviourParameters:
         for name, high in (("imbalance", 1.0), ("growth", 1.0), ("overload", 100.0), ("input", 1e6), ("message", 1e6)):
             if not 0.0 <= getattr(self, name) <= high:
                 raise InputError(f"invalid {name} {getattr(self, name)}", hint=f"use a number from 0 to {high:g}")
-        for name in ("supersteps", "phases", "branches"):
-            if not 1 <= getattr(self, name) <= 1000:
-                raise InputError(f"invalid {name} {getattr(self, name)}", hint="use a whole number from 1 to 1000")
+        for name, low in (("supersteps", 1), ("phases", 1), ("branches", 1), ("per_node", 0)):
+            if not low <= getattr(self, name) <= 1000:
+                raise InputError(f"invalid {name} {getattr(self, name)}", hint=f"use a whole number from {low} to 1000")
 
 
 def drawn(
@@ -70,7 +72,7 @@ def drawn(
     Args:
         behaviours: the type of each job, one of `TYPES`.
         nodes: the number of nodes of each job.
-        cores: cores of each node. A process uses one core, and a static program has as many processes as cores.
+        cores: cores of each node. A process uses one core. Without `per_node`, a static program has a process on each.
         communication: whether sends wait for their receivers.
         seed: seed of the numpy Generators.
         parameters: constants of the programs.
@@ -103,9 +105,19 @@ class _Drawing:
     nodes: int
     cores: int
 
+    @property
+    def per_node(self) -> int:
+        """Processes of a static program on each node."""
+        return self.parameters.per_node or self.cores
+
+    @property
+    def processes(self) -> int:
+        """Processes of a static program."""
+        return self.nodes * self.per_node
+
     def homes(self, processes: int) -> IntArray:
         """Return the nodes of processes that fill one node after another, and begin again at the first node."""
-        return np.arange(processes) // self.cores % self.nodes
+        return np.arange(processes) // self.per_node % self.nodes
 
     def compute(self, processes: IntArray, mean: float = 1.0) -> None:
         """Add computations of the processes, with the imbalance of the parameters."""
@@ -122,7 +134,7 @@ class _Drawing:
 
 def independent(job: _Drawing) -> None:
     """Build a Monte Carlo program: the first process distributes input data, all compute, and it collects results."""
-    processes = job.builder.create(job.homes(job.nodes * job.cores))
+    processes = job.builder.create(job.homes(job.processes))
     others = processes[1:]
     root = np.full(len(others), processes[0])
     size = job.parameters.input / max(1, len(others))
@@ -133,7 +145,7 @@ def independent(job: _Drawing) -> None:
 
 def bsp(job: _Drawing) -> None:
     """Build a bulk-synchronous program: supersteps of computation and of messages to the neighbours in a rectangle."""
-    processes = job.builder.create(job.homes(job.nodes * job.cores))
+    processes = job.builder.create(job.homes(job.processes))
     numbers = np.arange(len(processes))
     width = math.ceil(math.sqrt(len(processes)))
     rounds: list[Round] = []
@@ -165,10 +177,9 @@ def local_forks(job: _Drawing) -> None:
 def forks(job: _Drawing) -> None:
     """Build a program of one process, from which a tree grows over the nodes and is joined, in phases (MPI-2)."""
     builder, p = job.builder, job.parameters
-    cores = job.nodes * job.cores
     root = builder.create([0])
     for _ in range(p.phases):
-        size = max(1, round(cores * job.rng.uniform(1.0 - p.growth, 1.0 + p.growth)))
+        size = max(1, round(job.processes * job.rng.uniform(1.0 - p.growth, 1.0 + p.growth)))
         homes = job.homes(size)
         grown: list[tuple[IntArray, IntArray]] = []
         tree = edge = root

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tracebed.converters.formats.tools.files import Input
@@ -70,6 +70,23 @@ def _downloaded(wanted: Dataset, timeout_s: float) -> Mapping[str, bytes]:
             raise InputError(what + f"{wanted.files[file][:12]}...", where=address, hint=LOCAL)
         found[file] = content
     return found
+
+
+def fetch_from(name: str, folder: Path, sources: Sequence[Path]) -> Path:
+    """Copy a data set from the first of several local copies that has its files, as `fetch`.
+
+    Raises:
+        InputError: as `fetch`; that of the first copy, if none has the files.
+    """
+    if not sources:
+        return fetch(name, folder, None)
+    errors = []
+    for source in sources:
+        try:
+            return fetch(name, folder, source)
+        except InputError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 def _verified(wanted: Dataset, source: Path) -> Mapping[str, bytes]:

@@ -17,6 +17,7 @@ from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.cautions import cautions
 from tracebed.validation.verdict.clusters import Level, interval
 from tracebed.validation.verdict.comparison import compare_measured
+from tracebed.validation.verdict.courses import courses
 from tracebed.validation.verdict.decision import estimate, repeats_needed
 from tracebed.validation.verdict.evidence import evidence
 from tracebed.validation.verdict.headline import headline
@@ -150,6 +151,7 @@ def _metric(item: Judgment, tolerances: Tolerances) -> MetricVerdict:
         z=float(found.mean),
         low=float(found.low),
         high=float(found.high),
+        reserve=float(found.reserve),
         se=float(found.se),
         df=float(found.df),
         relative_error=float(relative.mean) if known else math.nan,
@@ -206,11 +208,18 @@ def _result(each: MeasuredCase, tolerances: Tolerances) -> CaseResult:
         repetitions=each.repetitions,
         pair=pair,
         calibration=each.calibration,
+        copied=each.copied,
         unmatched=each.unmatched,
         per_job=per_job([each.real[index] for index in each.selected()], each.predicted),
         rates=tuple(paired_rates(each.real[real], each.predicted[predicted], alpha=tolerances.alpha)),
         moving_average=(
             moving_average(pair.jobs, window_s=tolerances.window_s, level=level) if len(each.real) == 1 else None
+        ),
+        unmatched_accepted=each.unmatched_accepted,
+        courses=tuple(
+            courses(each.predicted_figures, [each.figures[index] for index in each.selected()], tolerances.margins)
+            if len(each.predicted) > 1
+            else ()
         ),
     )
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 import pandas as pd
 from pydantic import ConfigDict, Field
 
@@ -30,7 +31,7 @@ from tracebed.validation.experiments.parts import OF_WORKLOADS, Where, as_list
 from tracebed.validation.experiments.simulated.grid import GridResult
 from tracebed.validation.experiments.views.averages import GROUP, REPLICATE, chosen
 from tracebed.validation.significance import PERCENTS
-from tracebed.validation.statistics import percentile
+from tracebed.validation.statistics import half_width, percentile
 
 FILE = "ledger.json"
 SETTINGS = ["priority", "runtime_model", "interval_s", "malleability_interval_s", "processes"]
@@ -39,6 +40,9 @@ REPETITION = "repetition"
 Values = Mapping[Any, Any]
 """A row of a table: key or figure -> value."""
 PARTIAL = "only some of these points were computed"
+DECIDED = 0.95
+"""Coverage of the interval of a step of an order."""
+MOST_RUNS = 1_000_000
 
 
 class Row(Part):
@@ -273,6 +277,8 @@ def _row(claim: Claim, measured: Measured, where: Where, condition: str) -> Row:
     notes = [PARTIAL if ours and not _is_complete(claim, rows, where) else "", claim.note]
     if claim.rule is Rule.ORDER and len(each) > 1:
         notes.append(f"so in {sum(bool(_matches(claim, values)) for values in each)} of {len(each)} runs")
+        if needed := _runs_needed(each):
+            notes.append(f"not decided: about {needed:,} runs are needed")
     return Row(
         element=claim.element,
         claim=claim.claim,
@@ -293,6 +299,25 @@ def _row(claim: Claim, measured: Measured, where: Where, condition: str) -> Row:
         reason=claim.reason,
         experiment=claim.experiment,
     )
+
+
+def _runs_needed(each: Sequence[Sequence[float]]) -> int:
+    """Return how many runs an order would need; 0 if the runs decide it.
+
+    An order is decided if each step is larger than the half-width of its interval, or if one is so in the other
+    direction. The half-width is expected to fall with the root of the number of runs.
+
+    Args:
+        each: the figures of each run, shape (runs, points).
+    """
+    steps = np.diff(np.array(each, dtype=np.float64), axis=1)
+    means = steps.mean(axis=0)
+    halves = np.array([half_width(step, DECIDED) for step in steps.T])
+    if (means <= -halves).any() or (means > halves).all():
+        return 0
+    with np.errstate(divide="ignore"):
+        needed = len(each) * (halves / np.abs(means)) ** 2
+    return math.ceil(min(needed.max(), MOST_RUNS))
 
 
 def _matches(claim: Claim, ours: Sequence[float]) -> bool | None:
