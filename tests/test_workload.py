@@ -83,6 +83,10 @@ CHANGED = {
     "deadline": [1.0, np.nan],
     "earliest_start": 0.0,
     "behaviour": "bsp",
+    "features": "bigmem",
+    "gres": ["gpu:2", ""],
+    "fewest_nodes": 1,
+    "spread": [0, 1],
 }
 
 
@@ -106,11 +110,18 @@ def test_texts_that_are_shifted_between_jobs_or_columns_change_the_hash() -> Non
     assert swapped[0].sha256 != swapped[1].sha256
 
 
+def test_columns_that_are_later_than_stored_hashes_change_none_by_their_defaults() -> None:
+    """Recorded runs, journals, calibrations and baselines have hashes of workloads."""
+    stored = "784c9e759c830c01fa6a23325130b7a5ebc21f009246df21d8ff89e9f3bebd70"
+    assert jobs().sha256 == stored
+    assert jobs(requests="", features="", gres="", fewest_nodes=0, spread=0).sha256 == stored
+
+
 def slow_hash(workload: Workload) -> str:
     """Return the hash job by job: stored runs, journals and calibrations have it."""
     digest = hashlib.sha256(f"{len(workload)} jobs".encode())
     for name in REQUESTED:
-        if name == "requests" and not any(workload.column(name)):
+        if name in ("requests", "features", "gres", "fewest_nodes", "spread") and not any(workload.column(name)):
             continue
         digest.update(f"\n{name}\n".encode())
         values = workload.column(name)
