@@ -19,7 +19,7 @@ from tracebed.validation.verdict.clusters import Level, Membership
 from tracebed.validation.verdict.comparison import Comparison
 from tracebed.validation.verdict.courses import Course, sentences
 from tracebed.validation.verdict.moving_average import MovingAverage, in_words
-from tracebed.validation.verdict.needed import Needed, rounded_up
+from tracebed.validation.verdict.needed import Needed, margin_text
 from tracebed.validation.verdict.per_job import PerJob
 from tracebed.validation.verdict.ranking import Ranking
 from tracebed.validation.verdict.rates import PairedRate
@@ -119,11 +119,11 @@ class MetricVerdict:
         """`needed` as text, rounded up: `22.7 %`, `11 s`, or `12.4 % with 10 s, 22.7 % without`; a dash if unknown."""
         unit = f" {self.metric.unit}".rstrip()
         if not self.margin.relative:
-            return _rounded_up(self.needed.absolute, unit)
-        alone = _rounded_up(100 * self.needed.alone, " %")
+            return margin_text(self.needed.absolute, unit)
+        alone = margin_text(100 * self.needed.alone, " %")
         if not self.margin.absolute or alone == "-":
             return alone
-        return f"{_rounded_up(100 * self.needed.relative, ' %')} with {self.margin.absolute:g}{unit}, {alone} without"
+        return f"{margin_text(100 * self.needed.relative, ' %')} with {self.margin.absolute:g}{unit}, {alone} without"
 
     @property
     def part(self) -> str:
@@ -413,8 +413,3 @@ class Validation:
             "perturbed_differences": differences or None,
             "warnings": self.warnings,
         }
-
-
-def _rounded_up(value: float, unit: str) -> str:
-    """Return a margin as text, rounded up; a dash if unknown."""
-    return f"{rounded_up(value):.12g}{unit}" if math.isfinite(value) else "-"
