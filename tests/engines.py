@@ -10,7 +10,7 @@ import argparse
 import random
 import sys
 import time
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,12 @@ import pandas as pd
 
 from drawn import MALLEABLE, draw
 from reference_scheduler import RefJob
+from test_calibration import calibration, estimate
 from test_scheduling import POLICY_PARAMETERS, workload_of
 from tracebed.orchestrator.run import TABLES, Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.simulation.delays import STEPS
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
@@ -50,7 +52,7 @@ def case(seed: int, policy: str | None = None, *, large: bool = False) -> dict[s
         workload.table["kind"] = rng.choices(KINDS, [1, 1, 1, 7], k=len(jobs))
     if policy == "dmr":
         parameters = {"floor": rng.choice(["pref", "min"])}
-    return {
+    found = {
         "workload": workload,
         "nodes": [NodeFacts(f"n{number}", rng.choice(cores), sockets=rng.choice(sockets)) for number in range(machine)],
         "setup": policy,
@@ -61,6 +63,7 @@ def case(seed: int, policy: str | None = None, *, large: bool = False) -> dict[s
         "speed": rng.choice([1.0, 3.0]),
         "over_limit": OverLimit(options["over_limit"]),
     }
+    return found | member(rng, found["overheads"])
 
 
 def sharing_parameters(rng: random.Random, policy: str) -> dict[str, Any]:
@@ -103,6 +106,25 @@ def overheads(rng: random.Random, options: dict[str, Any], *, grain: bool) -> di
     }
     interval = 0.0 if "grain_s" in chosen else options["malleability_interval_s"]
     return {"overheads": Overheads(**chosen), "malleability_interval_s": interval}
+
+
+def member(rng: random.Random, constants: Overheads | None) -> dict[str, Any]:
+    """Return the same overheads as a calibration with distributions, and a member of an ensemble; sometimes nothing."""
+    if constants is None or rng.random() < 0.5:
+        return {}
+    values = {name: estimate(value) for name, value in asdict(constants).items() if name != "grain_s"}
+    factors = {
+        step: sorted(rng.choice([0.0, rng.uniform(0.0, 3.0)]) for _ in range(rng.randint(1, 5)))
+        for step in STEPS
+        if rng.random() < 0.8
+    }
+    made = calibration(overheads=values, factors=factors or {"end": [1.0]}, grain_s=constants.grain_s)
+    return {
+        "overheads": None,
+        "malleability_interval_s": None,
+        "calibration": made,
+        "member": rng.randint(0, 99),
+    }
 
 
 def many_jobs(rng: random.Random, malleable: bool) -> tuple[list[RefJob], int]:

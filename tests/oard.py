@@ -11,6 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -51,8 +52,8 @@ su postgres -s /bin/sh -c "$bin/initdb -A trust -D $PWD/pg && $bin/pg_ctl -D $PW
 sed -i -e 's/^DB_TYPE=.*/DB_TYPE="Pg"/' -e 's/^DB_PORT=.*/DB_PORT="5432"/' \
     -e 's/^DB_BASE_PASSWD=.*/DB_BASE_PASSWD="oar"/' \
     -e 's/^DB_BASE_PASSWD_RO=.*/DB_BASE_PASSWD_RO="oar_ro"/' -e 's/^JOB_RESOURCE_MANAGER/#&/' \
-    -e 's/^PINGCHECKER/#&/' -e 's/^CPUSET_PATH/#&/' \
-    -e 's/^SCHEDULER_JOB_SECURITY_TIME=.*/SCHEDULER_JOB_SECURITY_TIME="1"/' /etc/oar/oar.conf
+    -e 's/^PINGCHECKER/#&/' -e 's/^CPUSET_PATH/#&/' /etc/oar/oar.conf
+cat settings >>/etc/oar/oar.conf
 echo 'PINGCHECKER_GENERIC_COMMAND="/bin/true"' >>/etc/oar/oar.conf
 oar-database --create --db-is-local
 su oar -s /bin/sh -c 'mkdir -p ~/.ssh && rm -f ~/.ssh/id_rsa && ssh-keygen -q -t rsa -N "" -f ~/.ssh/id_rsa &&
@@ -84,9 +85,14 @@ def reason_to_skip() -> str | None:
 class Oar:
     """An OAR with nodes of one resource."""
 
-    def __init__(self, nodes: int = 4) -> None:
-        """Describe an OAR."""
-        self.nodes = nodes
+    def __init__(self, nodes: int = 4, settings: Mapping[str, str] | None = None) -> None:
+        """Describe an OAR.
+
+        Args:
+            nodes: number of nodes.
+            settings: keys of oar.conf; the time between two jobs on a node is 1 s by default.
+        """
+        self.nodes, self.settings = nodes, {"SCHEDULER_JOB_SECURITY_TIME": "1"} | dict(settings or {})
         self.folder = Path(tempfile.mkdtemp(prefix="tracebed-oar-", dir="/tmp"))
         self.folder.chmod(0o755)  # the user of the database must reach its folder
         self.commands = self.folder / "bin"
@@ -112,6 +118,8 @@ class Oar:
             command = self.commands / name
             command.write_text(f'#!/bin/sh\nexec {" ".join(self._inside)} {shutil.which(name, path=SEARCHED)} "$@"\n')
             command.chmod(0o755)
+        lines = (f'{key}="{value}"\n' for key, value in self.settings.items())
+        (self.folder / "settings").write_text("".join(lines))
         self("sh", "-c", SERVERS.format(nodes=self.nodes), timeout=GUARD_S)
 
     @property

@@ -40,7 +40,7 @@ SUITES = {
 def test_the_decision_flips_at_the_limits(seed: int, cases: int, repeats: int, noise: float, error: float) -> None:
     real, predicted, margin = drawn(seed, cases, repeats, noise, error)
     found = judged(real, predicted, margin)
-    for case, (low, high) in enumerate(ranges(found.z, reach_of(float(found.half)), KAPPA)):
+    for case, (low, high) in enumerate(ranges(found.z, reach_of(float(found.half + found.reserve)), KAPPA)):
 
         def accurate(z: float, case: int = case) -> bool:
             moved = predicted.copy()
@@ -68,7 +68,7 @@ def test_a_baseline_accepts_what_the_decision_accepts(
         margin="10%, gate",
         verdict="accurate",
         z=0.0,
-        reach=reach_of(float(found.half)),
+        reach=reach_of(float(found.half + found.reserve)),
         cases={
             name: CaseBaseline(predicted=None, real=float(values.mean()), margin=float(width), z=None, limits=None)
             for name, values, width in zip(names, real, margin, strict=True)

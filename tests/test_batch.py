@@ -486,7 +486,7 @@ def test_a_job_records_its_start_and_end(tmp_path: Path) -> None:
     records = JobRecords(tmp_path / "a folder; $(touch x)")
     job = run_job(records, "x-0", 0.2, SLURM_JOB_NODELIST="n[1-2]")
     assert job.wait(GUARD_S) == 0
-    own = records.read("x-0")
+    own = records.read("x-0", "7")
     assert own is not None and own.end is not None
     assert (own.id, own.completed, own.restarts) == ("7", True, 0)
     assert own.end - own.start >= 0.2
@@ -498,12 +498,12 @@ def test_a_job_that_is_ended_records_that(tmp_path: Path) -> None:
     records = JobRecords(tmp_path)
     job = run_job(records, "x-0", 600)
     for _ in itertools.count():
-        if records.read("x-0") is not None:
+        if records.read("x-0", "7") is not None:
             break
         assert job.poll() is None
     os.killpg(job.pid, 15)
     assert job.wait(GUARD_S) == 143
-    own = records.read("x-0")
+    own = records.read("x-0", "7")
     assert own is not None and own.end is not None
     assert not own.completed
 
@@ -513,12 +513,13 @@ def test_a_job_whose_programs_are_ended_with_it_records_that(tmp_path: Path) -> 
     programs = tmp_path / "bin"
     programs.mkdir()
     date = shutil.which("date")
-    text = f'#!/bin/sh\n[ -e "{tmp_path}/x-0.start" ] && [ ! -e "{tmp_path}/once" ] && : >"{tmp_path}/once" && kill 0\n'
+    once = tmp_path / "once"
+    text = f'#!/bin/sh\n[ -e "{tmp_path}/x-0.7.start" ] && [ ! -e "{once}" ] && : >"{once}" && kill 0\n'
     (programs / "date").write_text(f'{text}exec {date} "$@"\n')
     (programs / "date").chmod(0o755)
     job = run_job(JobRecords(tmp_path), "x-0", 600, PATH=f"{programs}:{os.environ['PATH']}")
     assert job.wait(GUARD_S) == 143
-    own = JobRecords(tmp_path).read("x-0")
+    own = JobRecords(tmp_path).read("x-0", "7")
     assert own is not None and own.end is not None
     assert not own.completed
 
@@ -526,8 +527,8 @@ def test_a_job_whose_programs_are_ended_with_it_records_that(tmp_path: Path) -> 
 def test_a_record_of_an_earlier_start_is_replaced(tmp_path: Path) -> None:
     records = JobRecords(tmp_path)
     assert run_job(records, "x-0", 0).wait(GUARD_S) == 0
-    (tmp_path / "x-0.start").write_text("job=7\nhost=h\nnodes=\nrestarts=1\nstart=1795347423731879178\n")
-    own = records.read("x-0")
+    (tmp_path / "x-0.7.start").write_text("job=7\nhost=h\nnodes=\nrestarts=1\nstart=1795347423731879178\n")
+    own = records.read("x-0", "7")
     assert own is not None
     assert (own.restarts, own.end) == (1, None)
 
@@ -537,8 +538,8 @@ TORN = "job=7\nrestarts=0\nstart=1795347423731879178\nend=17953474"
 
 @pytest.mark.parametrize("text", ["", "job=7", "job=7\nstart=x\nrestarts=0", TORN, "\0\0", "a\nb=\n"])
 def test_a_damaged_record_counts_as_missing(tmp_path: Path, text: str) -> None:
-    (tmp_path / "x-0.end").write_text(text)
-    assert JobRecords(tmp_path).read("x-0") is None
+    (tmp_path / "x-0.7.end").write_text(text)
+    assert JobRecords(tmp_path).read("x-0", "7") is None
 
 
 def test_arguments_that_cannot_be_used_are_refused_before_slurm_is_asked() -> None:

@@ -26,9 +26,10 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.node_masks import nodes_of
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.policies.deadline import Deadline
-from tracebed.orchestrator.scheduling.reservations import Hold, Reservations, nodes_of
+from tracebed.orchestrator.scheduling.reservations import Hold, Reservations
 from tracebed.orchestrator.scheduling.state import Decision, Reject, Reserve, Start
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.overheads import Overheads

@@ -50,52 +50,62 @@ def verdict_of(found: Estimate) -> tuple[Verdict, tuple[Reason, ...]]:
     return decide(found, bool(rejected([found.p], ALPHA)[0]))
 
 
-def reference(cases: Sequence[Case], relative: float) -> tuple[Verdict, float, float]:
-    """Return the verdict on one gated metric, and its interval, by the formulas one number at a time."""
+def reference(cases: Sequence[Case], relative: float) -> tuple[Verdict, float, float, float]:
+    """Return the verdict on one gated metric, its interval and its reserve, by the formulas one number at a time."""
     count = len(cases)
-    z, v = [], []
+    z, v, third = [], [], []
     for runs, predicted in cases:
         mean = sum(runs) / len(runs)
         variance = sum((value - mean) ** 2 for value in runs) / (len(runs) - 1)
         margin = relative * abs(mean)
         z.append((predicted - mean) / margin)
         v.append(variance / margin**2 / len(runs))
+        n, cubes = len(runs), sum(((value - mean) / margin) ** 3 for value in runs)
+        third.append(cubes * n / ((n - 1) * (n - 2)) / n**2 if n > 2 else 0.0)
     mean = sum(z) / count
     se = math.sqrt(sum(v)) / count
     if se == 0:
         low = high = mean
+        reserve = 0.0
     else:
         terms = sum((each / count**2) ** 2 / (len(runs) - 1) for each, (runs, _) in zip(v, cases, strict=True))
-        half = stats.t.ppf(1 - ALPHA, se**4 / terms) * se
-        low, high = mean - half, mean + half
+        t = stats.t.ppf(1 - ALPHA, se**4 / terms)
+        low, high = mean - t * se, mean + t * se
+        assumed = sum(2 * each**1.5 / math.sqrt(len(runs)) for each, (runs, _) in zip(v, cases, strict=True))
+        skewness = (abs(sum(third)) + assumed) / sum(v) ** 1.5
+        reserve = skewness * (2 * t**2 + 1) / 6 * se
     proved = any(
         abs(each) - stats.t.ppf(1 - ALPHA / count, len(runs) - 1) * math.sqrt(spread) > KAPPA
         for each, spread, (runs, _) in zip(z, v, cases, strict=True)
     )
     if low > 1 or high < -1 or proved:
-        return Verdict.INACCURATE, low, high
-    if low > -1 and high < 1 and max(map(abs, z)) <= KAPPA:
-        return Verdict.ACCURATE, low, high
-    return Verdict.INCONCLUSIVE, low, high
+        return Verdict.INACCURATE, low, high, reserve
+    if low - reserve > -1 and high + reserve < 1 and max(map(abs, z)) <= KAPPA:
+        return Verdict.ACCURATE, low, high, reserve
+    return Verdict.INCONCLUSIVE, low, high, reserve
 
 
 @given(cases_of, st.sampled_from([0.02, 0.1, 0.5]))
 def test_the_decision_is_that_of_the_reference(cases: list[Case], relative: float) -> None:
-    expected, low, high = reference(cases, relative)
+    expected, low, high, reserve = reference(cases, relative)
     found = estimated(cases, relative)
-    assume(all(abs(abs(end) - 1) > 1e-6 for end in (low, high)))
+    assume(all(abs(abs(end) - 1) > 1e-6 for end in (low, high, low - reserve, high + reserve)))
     assert float(found.low) == pytest.approx(low, rel=1e-6, abs=1e-9)
     assert float(found.high) == pytest.approx(high, rel=1e-6, abs=1e-9)
+    assert float(found.reserve) == pytest.approx(reserve, rel=1e-6, abs=1e-9)
     assert verdict_of(found)[0] is expected
 
 
 def test_one_case_by_hand() -> None:
-    found = estimated([([100.0, 102.0, 98.0, 101.0, 99.0], 103.0)], relative=0.05)
-    assert float(found.mean) == pytest.approx(0.6)
+    real = [100.0, 102.0, 98.0, 101.0, 99.0]
+    found = estimated([(real, 101.0)], relative=0.05)
+    assert float(found.mean) == pytest.approx(0.2)
     assert float(found.se) == pytest.approx(math.sqrt(2.5 / 5) / 5)
     assert float(found.df) == pytest.approx(4)
     assert float(found.half) == pytest.approx(2.7764 * math.sqrt(0.5) / 5, rel=1e-4)
+    assert float(found.reserve) == pytest.approx(2 / math.sqrt(5) * (2 * 2.7764**2 + 1) / 6 * found.se, rel=1e-4)
     assert verdict_of(found) == (Verdict.ACCURATE, ())
+    assert verdict_of(estimated([(real, 103.0)], relative=0.05)) == (Verdict.INCONCLUSIVE, (Reason.SKEWED_NOISE,))
 
 
 @pytest.mark.parametrize(
@@ -166,6 +176,29 @@ def test_the_runs_of_a_stochastic_simulator_add_their_noise() -> None:
     # Welch-Satterthwaite: (v1 + v2)^2 / (v1^2 / 4 + v2^2 / 3).
     v1, v2 = float(a.se) ** 2, 0.01
     assert float(b.df) == pytest.approx((v1 + v2) ** 2 / (v1**2 / 4 + v2**2 / 3))
+
+
+def test_the_spread_of_an_ensemble_is_a_lower_bound_of_the_noise_and_replaces_the_skewness() -> None:
+    real = np.array([[99.0, 100.0, 101.0, 100.0, 100.0]])  # standard deviation 0.71
+
+    def found(spread: float, runs: int) -> Estimate:
+        more = {"predicted_sd": np.array([spread]), "runs": np.array([runs])}
+        return estimate(Samples.of(real, [100.0], [10.0], **more), ALPHA, KAPPA)
+
+    narrow, wide = found(0.5, 50), found(5.0, 50)
+    assert float(narrow.skewness) > 0.5  # the noise exceeds the spread, so that the ensemble does not explain it
+    assert float(wide.skewness) == 0
+    se = 0.5 * math.sqrt(1 / 5 + 1 / 50)
+    df = (1 / 5 + 1 / 50) ** 2 / ((1 / 5) ** 2 / 49 + (1 / 50) ** 2 / 49)
+    assert float(wide.half + wide.reserve) == pytest.approx(stats.t.isf(ALPHA, df) * se)
+    assert float(wide.p) == float(found(5.0, 50).p)
+    assert verdict_of(found(50.0, 50)) == (Verdict.INCONCLUSIVE, (Reason.NOISE_EXCEEDS_MARGIN,))
+
+
+def test_an_ensemble_that_is_too_wide_does_not_excuse_a_wrong_mean() -> None:
+    real = np.array([[99.0, 100.0, 101.0, 100.0, 100.0]])
+    spread = {"predicted_sd": np.array([20.0]), "runs": np.array([400])}
+    assert verdict_of(estimate(Samples.of(real, [130.0], [10.0], **spread), ALPHA, KAPPA))[0] is Verdict.INACCURATE
 
 
 # Invariances.
@@ -242,8 +275,8 @@ def test_the_repetitions_needed_follow_from_noise_and_error() -> None:
                        np.full(cases, 100 + 10 * error), np.full(cases, 10.0))  # fmt: skip
         return repeats_needed(some, estimate(some, ALPHA, KAPPA), ALPHA, least=2)
 
-    assert [needed(0.0, noise) for noise in (0.25, 0.5, 0.75, 1.0, 2.0)] == [3, 5, 9, 13, 44]
-    assert [needed(0.5, noise) for noise in (0.25, 0.5, 0.75, 1.0, 2.0)] == [5, 10, 20, 34, 128]
+    assert [needed(0.0, noise) for noise in (0.25, 0.5, 0.75, 1.0, 2.0)] == [5, 8, 13, 19, 56]
+    assert [needed(0.5, noise) for noise in (0.25, 0.5, 0.75, 1.0, 2.0)] == [7, 16, 28, 45, 150]
     more = needed(0.0, 1.0, cases=5)
     assert more is not None
     assert more < 13

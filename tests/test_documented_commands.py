@@ -285,6 +285,31 @@ def own_suite(path: Path) -> None:
     path.write_text(page.partition("```yaml\n")[2].partition("```")[0])
 
 
+def own_case(path: Path) -> None:
+    """Write the experiment of the page on real logs."""
+    page = (ROOT / "docs/how-to/real-log.md").read_text(encoding="utf-8")
+    path.write_text(page.partition("```yaml\n")[2].partition("```")[0])
+
+
+def buffalo(path: Path) -> None:
+    """Write a table of jobs of UB's Slurm simulator, or two runs of these jobs in one table."""
+    rows = ["dt;job_id;wall_time;user;wall_limit;n_tasks;ntasks_per_node;account;partition;qos;constraint;mem;gres"]
+    rows += [f"{60 * job};{job};90;user1;5;{1 + job % 12};12;account1;normal;normal;;;" for job in range(1, 31)]
+    if path.name == "two-runs.csv":
+        rows = ["run_id,job_id,submit_job,launch_job,job_epilog_complete,wait_time,wall_time"]
+        for run in (1, 2):
+            rows += [f"{run},{job},{60 * job},{60 * job + run},{60 * job + 90 + run},{run},90" for job in range(1, 31)]
+    path.write_text("\n".join(rows) + "\n")
+
+
+def fitted(path: Path) -> None:
+    """Write the experiment of the page on calibration, with a simulator of the tests, and with the later key."""
+    page = (ROOT / "docs/how-to/calibrate-your-simulator.md").read_text(encoding="utf-8")
+    text = page.partition("```yaml\n")[2].partition("```")[0]
+    toy = f"python3 -S {ROOT / 'tests/toy_simulator.py'}"
+    path.write_text(f"{text.replace('my-simulator', toy)}    calibration: fit/calibrated/mine.yaml\n")
+
+
 def best_fit(path: Path) -> None:
     path.write_text(packages.files_of(ROOT / "docs/how-to/write-a-policy.md")["bestfit.py"])
 
@@ -305,6 +330,10 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "log.csv": strangers,
     "sim.csv": strangers,
     "mine.yaml": own_suite,
+    "case.yaml": own_case,
+    "jobs.csv": buffalo,
+    "two-runs.csv": buffalo,
+    "fit.yaml": fitted,
     "knl.parquet": of_cori,
     "raw.parquet": of_cori,
     "ricc.parquet": of_ricc,
@@ -320,7 +349,12 @@ def provide(word: str, folder: Path) -> None:
 
 
 def faster(command: list[str]) -> list[str]:
-    """Return the command with a high speed if it is a replay, and without the pages of cases if it validates."""
+    """Return the command with a high speed if it is a replay, and without the pages of cases if it validates.
+
+    A fit has a small budget.
+    """
+    if "--fit" in command:
+        return [*command, "--budget", "12"]
     if command[1] == "validate" and "--recorded" not in command:
         return [*command, "--no-case-pages"]
     if command[1] == "replay" and "--speed" in command:

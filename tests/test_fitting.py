@@ -20,9 +20,9 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.setup import SETTINGS, Setup, Timing
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.testbeds.calibration import OVERHEADS as NAMES
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.validation.fitting import Fit, LossName, calibration_of, cases_of, fit
-from tracebed.validation.fitting.evaluation import NAMES
 from tracebed.validation.fitting.fit import spread_out
 from tracebed.validation.fitting.loss import Target
 from tracebed.validation.metrics import metrics
@@ -98,11 +98,11 @@ def test_the_fit_recovers_what_the_runs_identify(loss: LossName) -> None:
     known = {name: (TRUTH.get(name, 0.0),) * 2 for name in NAMES if name not in free}
     of = workload(3)
     found = fit(cases_of({"w3": of}, repetitions(of, "w3", noise=0.01)), loss=loss, budget=120, bounds=known)
-    best = found.best.overheads
+    best = found.best.values
     assert best["reconfiguration_s"] == pytest.approx(TRUTH["reconfiguration_s"], rel=0.1)
     # Launches and ends both delay the next jobs by the same time: only the sum of the two is identified.
     assert best["launch_s"] + best["end_s"] == pytest.approx(TRUTH["launch_s"] + TRUTH["end_s"], rel=0.05)
-    assert found.best.loss < 0.02 * found.loss_without
+    assert found.best.loss < 0.02 * found.beside.loss
     assert found.ranges["reconfiguration_s"].identified
     assert not found.ranges["launch_s"].identified
     assert not found.ranges["end_s"].identified
@@ -128,11 +128,11 @@ def test_every_set_of_the_cloud_fits_and_the_cloud_is_spread_and_small() -> None
     assert found.cloud[0] == found.best
     for member in found.cloud:
         assert member.loss <= found.best.loss + found.tolerance
-        assert member.loss == pytest.approx(slow_loss(of, found.cases[0].runs, member.overheads), rel=1e-9)
+        assert member.loss == pytest.approx(slow_loss(of, found.cases[0].runs, member.values), rel=1e-9)
     for name, values in found.ranges.items():
-        of_cloud = [member.overheads[name] for member in found.cloud]
+        of_cloud = [member.values[name] for member in found.cloud]
         assert values.low <= min(of_cloud) <= max(of_cloud) <= values.high
-    assert found.loss_without == pytest.approx(slow_loss(of, found.cases[0].runs, {}), rel=1e-9)
+    assert found.beside.loss == pytest.approx(slow_loss(of, found.cases[0].runs, {}), rel=1e-9)
 
 
 @pytest.mark.slow
@@ -140,7 +140,7 @@ def test_overheads_of_resizes_have_no_effect_on_rigid_jobs() -> None:
     found = fitted(share=0.0)
     assert found.without_effect == ("reconfiguration_s", "expand_s", "expand_rank_s", "release_s")
     assert not found.ranges.keys() & set(found.without_effect)
-    assert all(member.overheads[name] == 0 for member in found.cloud for name in found.without_effect)
+    assert all(member.values[name] == 0 for member in found.cloud for name in found.without_effect)
 
 
 @pytest.mark.slow
@@ -162,12 +162,12 @@ def test_cross_validation_is_a_fit_without_each_workload() -> None:
     assert [fold.workload for fold in found.folds] == ["w3", "w4"]
     for fold, (inside, outside) in zip(found.folds, [(4, 3), (3, 4)], strict=True):
         alone = fitted(seeds=(inside,))
-        assert fold.overheads == alone.best.overheads
+        assert fold.values == alone.best.values
         assert fold.loss_in == alone.best.loss
         real = repetitions(workload(outside), "w")
-        assert fold.loss_out == pytest.approx(slow_loss(workload(outside), real, fold.overheads), rel=1e-9)
-        assert fold.loss_out_without == pytest.approx(slow_loss(workload(outside), real, {}), rel=1e-9)
-        assert fold.loss_out < 0.5 * fold.loss_out_without
+        assert fold.loss_out == pytest.approx(slow_loss(workload(outside), real, fold.values), rel=1e-9)
+        assert fold.loss_out_beside == pytest.approx(slow_loss(workload(outside), real, {}), rel=1e-9)
+        assert fold.loss_out < 0.5 * fold.loss_out_beside
     assert found.loss_in == np.mean([fold.loss_in for fold in found.folds])
     assert found.loss_out == np.mean([fold.loss_out for fold in found.folds])
 
@@ -241,9 +241,9 @@ def test_a_fit_is_saved_as_a_calibration(tmp_path: Path) -> None:
     path = calibration.save(tmp_path / "fitted.yaml")
     read = Calibration.load(path)
     assert read == calibration
-    assert read.constants == {**found.best.overheads, "grain_s": 0.05}
+    assert read.constants == {**found.best.values, "grain_s": 0.05}
     assert set(read.workloads) == {workload(3).sha256, workload(4).sha256}
-    assert read.cloud == [member.overheads for member in found.cloud]
+    assert read.cloud == [member.values for member in found.cloud]
     assert read.fit is not None
     assert [fold.loss_out for fold in read.fit.cross_validation] == [fold.loss_out for fold in found.folds]
     assert read.overheads["launch_s"].low == found.ranges["launch_s"].low

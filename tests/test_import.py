@@ -545,6 +545,91 @@ def test_no_shared_node_counts_whole_in_silence(
     assert not message or message in said[0]
 
 
+SWF = """; MaxNodes: 2
+; MaxProcs: 8
+1 0 0 60 4 -1 -1 4 100 -1 1 1 1 1 1 1 -1 -1
+2 5 0 60 1 -1 -1 1 100 -1 1 1 1 1 1 1 -1 -1
+3 6 0 60 1 -1 -1 1 100 -1 1 1 1 1 1 1 -1 -1
+"""
+SACCT = "JobID,NCPUS,NNodes,Submit,Start,End,ElapsedRaw,State\n" + "".join(
+    f"{job},{cores},1,{1700000000 + job},{1700000000 + job},{1700000100 + job},100,COMPLETED\n"
+    for job, cores in ((1, 4), (2, 1), (3, 1))
+)
+
+
+@pytest.mark.parametrize(("name", "content"), [("log.swf", SWF), ("sacct.csv", SACCT)])
+def test_no_log_of_shared_nodes_is_read_in_silence(tmp_path: Path, name: str, content: str) -> None:
+    """On two nodes of four cores, three jobs run at once: the second and the third share a node."""
+    path = tmp_path / name
+    path.write_text(content)
+    said = "jobs on a part of a node, which count as jobs of the whole node (convert --by core)"
+    for read in (lambda: tb.read(path), lambda: tb.import_run(path, side="real", nodes=3)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            read()
+        assert [w.message.count for w in caught if said in str(w.message)] == [2]  # type: ignore[union-attr]
+    with warnings.catch_warnings(), pytest.raises(InputError) as error:
+        warnings.simplefilter("ignore")
+        tb.import_run(path, side="real", nodes=2)
+    what = (
+        "up to 3 nodes are busy at once, but the machine has 2 (2 jobs on a part of a node count as jobs of the whole "
+    )
+    assert what in str(error.value)
+
+
+# -- tables of several runs, and columns of the same name with another meaning
+
+RUNS = ["1,a,0,0,60.5", "1,b,5,60.5,90.25", "1,c,7.25,60.5,100", "2,a,0,1,61.5", "2,b,5,61.5,91.25", "2,c,7.25,x,101"]
+
+
+def test_one_run_of_a_table_of_several_is_chosen_by_its_rows(tmp_path: Path) -> None:
+    path = table(
+        tmp_path / "t.csv", "run_id,job_id,submit_job,launch_job,job_epilog_complete", *RUNS[:5], "2,c,7.25,61.5,101"
+    )
+    words = ("import", path, "--as", "real", "--nodes", 2)
+    for number, starts in (("1", [0.0, 60.5, 60.5]), ("2", [1.0, 61.5, 61.5])):
+        call(*words, "--rows", f"run_id={number}", "-o", tmp_path / number)
+        assert Run.load(tmp_path / number).jobs["start"].tolist() == starts
+    both = str(call(*words, "-o", tmp_path / "both").exception)
+    assert "t.csv:5: job 'a' occurs twice (3 rows are repeated)" in both
+    assert "of a table of several runs, choose one: --rows COLUMN=VALUE" in both
+    with pytest.raises(InputError, match=r"t\.csv:5: .*choose one: --rows COLUMN=VALUE"):
+        tb.import_run(path, side="real", workload=workload())
+    for rows, message in (
+        ({"run_id": "3"}, "no row has run_id '3' .the column has 1, 2"),
+        ({"run": "1"}, "unknown column of .*t.csv: 'run'"),
+        ({"run_id": "1", "launch_job": "61.5"}, "no row has run_id=1, launch_job=61.5"),
+    ):
+        with pytest.raises(InputError, match=message):
+            tb.import_run(path, side="real", rows=rows)
+    swf = tmp_path / "log.swf"
+    swf.write_text(SWF)
+    with pytest.raises(InputError, match=r"--rows is for tables, and log\.swf is in format swf"):
+        tb.import_run(swf, side="real", rows={"a": "1"}, form="swf")
+
+
+def test_an_error_in_a_chosen_row_names_its_line(tmp_path: Path) -> None:
+    rows = ["1,a,0,0,60", "2,a,0,0,60", "2,b,9,5,60"]
+    path = table(tmp_path / "t.csv", "run_id,id,submit,start,end", *rows)
+    with pytest.raises(InputError, match=r"t\.csv:4: job 'b' "):
+        tb.import_run(path, side="real", nodes=2, rows={"run_id": "2"})
+
+
+@pytest.mark.parametrize(("walltime", "is_limit"), [((60.5, 29.75, 39.5), False), ((100, 100, 100), True)])
+def test_a_walltime_is_a_limit_unless_it_is_the_run_time(
+    tmp_path: Path, walltime: tuple[float, ...], is_limit: bool
+) -> None:
+    path = table(
+        tmp_path / "t.csv",
+        "id,submit,start,end,nodes,wall_time",
+        *map(",".join, zip(lines(), map(str, walltime), strict=True)),
+    )
+    run = tb.import_run(path, side="real", nodes=2)
+    assert run.jobs["time_limit"].notna().all() == is_limit
+    what = "the column wall_time has the run times of the jobs, and is not read as time limits"
+    assert (what in run.info.warnings) != is_limit
+
+
 # -- the workload of an imported run, and options of compare
 
 
@@ -565,7 +650,11 @@ def test_no_property_of_a_job_is_lost_in_silence(tmp_path: Path) -> None:
     malleable = tb.make_malleable(tb.generate("cirne", jobs=8, nodes=16, seed=3), share=1.0, seed=1)
     tb.simulate(malleable, "pref").save(tmp_path / "run")
     notes = tb.Run.load(tmp_path / "run").export("workload", tmp_path / "w.csv")
-    assert notes == ["the run lacks properties of its jobs, such as the smallest and largest sizes of malleable jobs"]
+    [note] = notes
+    assert note.startswith(
+        "the run lacks properties of its jobs, such as the cores of a node and the sizes of malleable"
+    )
+    assert "match by id only (compare --match id)" in note
     with pytest.raises(InputError, match=r"has properties of jobs that its runs lack .*use the file"):
         workload_of(Run.load(tmp_path / "run"))
 

@@ -20,6 +20,7 @@ from tracebed.converters.workload import System
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import nodes_of
+from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.validation.metrics import metrics
@@ -269,6 +270,19 @@ def test_accasim_refuses_what_it_does_not_have(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(accasim, "find_spec", lambda _: None)
     with pytest.raises(InputError, match=r"AccaSim is not installed \(pip install 'tracebed\[accasim\]'\)"):
         simulate("accasim", workload(JOBS), MACHINE, "fcfs", SimulateOptions())
+
+
+def test_accasim_takes_the_defaults_of_a_policy_and_refuses_other_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The setup of an experiment has all parameters of its policy."""
+    fake(tmp_path, monkeypatch, "raise SystemExit('called')")
+    every = registry.parameters(registry.resolve("easy", {})[1])
+    assert every
+    with pytest.raises(InputError, match="ended with status 1: called"):
+        simulate("accasim", workload(JOBS), MACHINE, Setup.of("easy", policy_parameters=every))
+    with pytest.raises(InputError, match="policies of AccaSim have no parameter reserve"):
+        simulate("accasim", workload(JOBS), MACHINE, Setup.of("easy", policy_parameters={"reserve": "nodes"}))
 
 
 @pytest.mark.skipif(find_spec("accasim") is None, reason="AccaSim is not installed (pip install 'tracebed[accasim]')")

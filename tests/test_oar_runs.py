@@ -25,6 +25,9 @@ RULES: dict[str, tuple[str, dict[str, Any], float]] = {
     "easy, nodes": ("easy", {"reserve": "nodes"}, 0.0),
     "conservative, counts, passes": ("conservative", REPLANNED, PASS_S),
     "conservative, nodes, passes": ("conservative", REPLANNED | {"reserve": "nodes"}, PASS_S),
+    "conservative, nodes, calls": ("conservative", REPLANNED | {"reserve": "nodes"}, 0.0),
+    "oar, as 2.5.4": ("oar", {"min_time_between_2_calls": 0}, 0.0),
+    "oar, as 2.5.9": ("oar", {}, 0.0),
 }
 """Name -> policy, its parameters, and the interval of its calls, s."""
 
@@ -74,6 +77,9 @@ def test_errors_of_the_mean_wait_of_oar_with_and_without_named_nodes(reference_d
     assert found["easy, counts"] == pytest.approx((5.31, 4.09), abs=5e-3)
     assert found["conservative, counts, passes"] == pytest.approx((1.78, 1.49), abs=5e-3)
     assert found["conservative, nodes, passes"] == pytest.approx((2.39, 0.93), abs=5e-3)
+    assert found["conservative, nodes, calls"] == pytest.approx((5.60, 3.10), abs=5e-3)
+    assert found["oar, as 2.5.4"] == pytest.approx((3.10, 2.00), abs=5e-3)
+    assert found["oar, as 2.5.9"] == pytest.approx((5.99, 6.79), abs=5e-3)
     batsim = [abs(predicted["waiting_time"].mean() - real["waiting_time"].mean()) for _, real, predicted in cases]
     assert sum(batsim) / len(cases) == pytest.approx(25.84, abs=5e-3)
 

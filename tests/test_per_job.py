@@ -55,6 +55,7 @@ def reference(real: list[list[float]], predicted: list[list[float]]) -> dict[str
         "mae": statistics.fmean(map(abs, d)),
         "rmse": math.sqrt(statistics.fmean(x * x for x in d)),
         "inside_envelope": statistics.fmean(inside),
+        "placed": statistics.fmean(abs(r[j] - p[j]) <= 15 + 1e-6 for r, p in across for j in jobs),
         "wasserstein": statistics.fmean(wasserstein(*pair) for pair in across),
         "wasserstein_real": statistics.fmean(wasserstein(*pair) for pair in between) if between else NAN,
         "ks_d": statistics.fmean(ks(*pair) for pair in across),

@@ -18,7 +18,7 @@ POOLED = (
     "jobs in 3 partitions (cpu 5, gpu 2, debug 1), which count as jobs of one machine of equal nodes "
     "(clean --set keep_partitions.partitions=NAME) (8 times)",
     "jobs with GPUs, which count as jobs of nodes without GPUs (clean: drop_gpu, keep_partitions) (2 times)",
-    "jobs on a part of a node, which count as jobs of the whole node (--by core) (4 times)",
+    "jobs on a part of a node, which count as jobs of the whole node (convert --by core) (4 times)",
     "jobs with more than the 48 cores per node of the machine (1 time)",
 )
 

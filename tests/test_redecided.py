@@ -39,6 +39,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("deadline", {}, replaying(SPEED)),
     ("leak", {}, replaying(SPEED)),
     ("slurm", {"bf_interval": 1, "bf_resolution": 1, "batch_sched_delay": 0}, replaying(SPEED)),
+    ("oar", {"min_time_between_2_calls": 0, "job_security_time": 0}, replaying(SPEED)),
     ("avg", {}, replaying(SPEED)),
     ("min", {}, replaying(SPEED)),
     ("pref", {}, replaying(SPEED)),
@@ -121,9 +122,9 @@ def test_fed_the_events_of_a_replay_a_policy_decides_as_it_did(
     assert {"completed"} <= set(result.states) <= {"completed"} | overrun
     said = {type(decision) for _, decision in result.said}
     at_intervals = "backfill_interval_s" in parameters or policy == "slurm"
-    assert (Reserve in said) == (policy in ("conservative", "deadline") and not at_intervals)
+    assert (Reserve in said) == (policy in ("conservative", "deadline", "oar") and not at_intervals)
     at_once = policy in KASSEL and parameters.get("calls") != "event"
-    assert (Wake in said) == (at_intervals or at_once or policy == "deadline")
+    assert (Wake in said) == (at_intervals or at_once or policy in ("deadline", "oar"))
 
 
 @pytest.mark.slow

@@ -18,8 +18,10 @@ from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.slurm.conf import SlurmConf, read
 from tracebed.orchestrator.slurm.lines import MAX_BYTES, hosts
+from tracebed.orchestrator.slurm.machine import Machine, Weights
 
 OPERATOR = Path(__file__).parent / "operator_logs" / "slurm.conf"
 CONF = """# a cluster
@@ -62,17 +64,28 @@ def test_no_setting_of_an_operators_slurm_conf_is_ignored_without_a_warning() ->
     conf = read(OPERATOR)
     said = "\n".join(conf.differences)
     for setting in (
-        *("SelectType=select/cons_tres", "SelectTypeParameters=CR_Core_Memory", "PriorityType=priority/multifactor"),
-        *("PriorityWeightAge=1000", "PriorityWeightFairshare=10000", "PriorityWeightJobSize=500"),
-        *("PriorityWeightPartition=2000", "3 partitions (cpu, gpu, debug)", "PriorityTier=100 (debug)"),
-        *("MaxTime=2-00:00:00 (cpu)", "MaxTime=1-00:00:00 (gpu)", "MaxTime=00:30:00 (debug)", "bf_max_job_part=50"),
-        *("48 nodes of 48 CPUs, 16 nodes of 64 CPUs", "Gres=gpu:a100:4", "OverSubscribe=YES (debug)", "GresTypes=gpu"),
-        *("AccountingStorageEnforce=limits", "KillWait=30", "Weight=10", "keep_partitions"),
+        *("bf_max_job_part=50", "AccountingStorageEnforce=limits", "OverSubscribe=YES (debug)"),
+        "the shares of accounts and users are not in a slurm.conf",
     ):
         assert setting in said
-    for without_effect in ("PriorityWeightQOS", "bf_continue", "AccountingStorageType", "MaxTime=INFINITE"):
-        assert without_effect not in said
-    assert len(conf.differences) == len(set(conf.differences)) == 14
+    assert len(conf.differences) == 4
+    machine = Machine.model_validate_json(conf.parameters["cluster"])
+    assert machine == conf.machine
+    assert [(kind.names, kind.cores, kind.gres, kind.weight) for kind in machine.kinds] == [
+        ("cpu[01-48]", 48, {}, 1),
+        ("gpu[01-15,20]", 64, {"gpu": 4}, 10),
+    ]
+    assert [
+        (part.name, len(machine.members(at)), part.tier, part.limit_s) for at, part in enumerate(machine.partitions)
+    ] == [
+        ("cpu", 48, 10, 2 * 86400),
+        ("gpu", 16, 10, 86400),
+        ("debug", 64, 100, 1800),
+    ]
+    assert machine.shared
+    assert machine.memory
+    assert machine.weights == Weights(age=1000, fairshare=10000, job_size=500, partition=2000)
+    assert machine.kill_wait_s == 30
 
 
 def test_no_key_of_a_newer_slurm_is_ignored_without_a_warning(tmp_path: Path) -> None:
@@ -116,18 +129,17 @@ def test_no_device_is_read_to_its_end(device: str) -> None:
         read(Path(device))
 
 
-def test_no_machine_mixes_nodes_of_two_sizes(tmp_path: Path) -> None:
-    for nodes, fits in ((64, False), (48, True), (16, True)):
-        workload = workload_of(nodes, tmp_path / f"{nodes}.parquet")
-        arguments = ["simulate", str(workload), "--policy", "slurm", "-P", f"@{OPERATOR}"]
-        result = CliRunner().invoke(tracebed, [*arguments, "-o", str(tmp_path / f"run-{nodes}")])
-        if fits:
-            assert result.exit_code == 0, result.output
-            continue
-        assert isinstance(result.exception, InputError)
-        says = str(result.exception)
-        assert "64 equal nodes, but the file has 48 nodes of 48 CPUs, 16 nodes of 64 CPUs" in says
-        assert "keep_partitions.partitions=NAME" in says
+def test_no_node_of_another_machine_is_used(tmp_path: Path) -> None:
+    workload = workload_of(48, tmp_path / "w.parquet")
+    arguments = ["simulate", str(workload), "--policy", "slurm", "-P", f"@{OPERATOR}", "-o"]
+    result = CliRunner().invoke(tracebed, [*arguments, str(tmp_path / "run")])
+    assert result.exit_code == 0, result.output
+    run = Run.load(tmp_path / "run")
+    assert (run.total_nodes, run.info.nodes[48]) == (64, NodeFacts("gpu01", 64))
+    held = run.allocations
+    assert (held["node"] + held["count"]).max() <= 48  # not those of weight 10
+    result = CliRunner().invoke(tracebed, [*arguments, str(tmp_path / "other"), "--nodes", "48"])
+    assert "the slurm.conf has 64 nodes, but 48 are given" in str(result.exception)
 
 
 def test_no_later_option_is_lost_and_no_warning_is_repeated(tmp_path: Path) -> None:

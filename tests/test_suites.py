@@ -607,6 +607,25 @@ def test_a_replay_has_its_settings(recorded: Path) -> None:
         suite_of("s.yaml")
 
 
+def test_a_simulator_with_a_policy_of_its_own_has_its_own_interval(logs: Path) -> None:
+    text = (
+        IMPORTED.replace('{"*4": 4, "*": 2}', "9")
+        + "  seldom: {policy: easy, interval_s: 60}\n  as-given: {policy: fcfs}\n"
+    )
+    (logs / "s.yaml").write_text(text)
+    (logs / "out").mkdir()
+    found, failed = judging.predict(suite_of("s.yaml"), logs / "out")
+    assert failed == {}
+    own = {name: found[name]["on2-easy"][0] for name in ("easy", "seldom", "as-given")}
+    intervals = {name: run.info.settings["interval_s"] for name, run in own.items()}
+    assert intervals == {"easy": 5, "seldom": 60, "as-given": 5}
+    starts = own["seldom"].jobs["start"].to_numpy()
+    assert (starts % 60 == starts[0] % 60).all()
+    (logs / "s.yaml").write_text(IMPORTED + "  seldom: {interval_s: 60}\n")
+    with pytest.raises(InputError, match="`interval_s` requires `policy`"):
+        suite_of("s.yaml")
+
+
 def test_a_file_without_policy_parameters_is_not_compared_in_them(logs: Path) -> None:
     (logs / "s.yaml").write_text(IMPORTED.replace('{"*4": 4, "*": 2}', "9"))
     done = CliRunner().invoke(tracebed, ["validate", "s.yaml", "-o", "v", "--no-case-pages"], standalone_mode=False)

@@ -442,6 +442,8 @@ def test_ricc(reference_data: Callable[[str], Path], tmp_path: Path) -> None:
         "jobs that ran longer than their limit": 7092,  # and two that had no limit
         "jobs with different requested and allocated processors": 6974,  # and the two below
         "jobs without requested processors, size taken from the allocation": 2,
+        "jobs on a part of a node, which count as jobs of the whole node (convert --by core)": 354_501,
+        "up to 3,552 nodes held at once, more than the 1,024 nodes of the machine": 1,
     }
     assert "first" not in workload.provenance.header
     with warnings.catch_warnings():

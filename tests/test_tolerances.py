@@ -38,6 +38,7 @@ def to_yaml(tolerances: Tolerances) -> str:
             f"unmatched: {tolerances.unmatched:g}     # largest accepted share of jobs without a counterpart",
             f"ratchet: {tolerances.ratchet:g}       "
             "# largest accepted growth of an error since the baseline, in margins",
+            f"window_s: {tolerances.window_s:.0f}   # longest window of the moving average of the wait, s: two weeks",
             "margins:               # the larger of a share of the real value and an amount; gate, advisory or off",
             *rows,
             "",

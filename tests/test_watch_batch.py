@@ -95,7 +95,7 @@ class Fifo:
         if now < end:
             return JobObservation(name, name, Phase.RUNNING, "RUNNING", **times)
         status = "completed" if state is JobState.COMPLETED else "ended"
-        (request.script.parent / f"{name}.end").write_text(
+        (request.script.parent / f"{name}.{name}.end").write_text(
             f"job={name}\nstart={round(start * 1e9)}\nend={round(end * 1e9)}\nstatus={status}\nrestarts=0\n"
         )
         return JobObservation(name, name, Phase.ENDED, "COMPLETED", state, end=float(math.floor(end)), **times)

@@ -231,6 +231,7 @@ BROKEN = {
     "semicolons.csv": (b"job_id;submit_time;run_time;nodes\n1;0;1;1\n", "found: 'job_id;submit_time;run_time;nodes'"),
     "noise.csv": (b"# tracebed-provenance: \xff\xfe\njob_id\n", "not a provenance record"),
     "lacks.csv": (b"job_id,submit_time,run_time\n1,0,1\n", "column 'nodes' is missing"),
+    "theirs.csv": (b"job;start;end\n1;0;1\n", "`tracebed import` reads tables of other programs"),
     "twice.csv": (HEADER + b"1,0,1,1\n\n1,0,1,1\n", "twice.csv:4: job_id is not unique"),
     "same.csv": (b"job_id,submit_time,run_time,nodes,nodes\n1,0,1,1,1\n", "column"),
     "none.csv": (b"job_id,submit_time,run_time,nodes\n", "contains no jobs"),

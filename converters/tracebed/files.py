@@ -131,7 +131,8 @@ def locked_folder(path: Path, process: str) -> Iterator[None]:
     try:
         path.mkdir(parents=True, exist_ok=True)
         if _owner(path) != process and any(item.name != LOCK for item in path.iterdir()):
-            raise InputError(f"exists and is not the folder of an {process}", where=str(path), hint=hint)
+            whose = f"{'an' if process[0] in 'aeiou' else 'a'} {process}"
+            raise InputError(f"exists and is not the folder of {whose}", where=str(path), hint=hint)
         lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", where=str(path), hint=hint) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -123,6 +124,24 @@ def test_a_step_during_a_pause_is_taken_out() -> None:
 def test_a_step_while_the_batch_system_is_silent_is_taken_out() -> None:
     """Seed 17: the clock was only compared when the batch system answered."""
     played(BatchFault("poll_silent", 6.0, 70.0), BatchFault("step", 9.0, 30.0))
+
+
+def test_a_script_that_began_before_a_step_back_did_not_begin_after_it() -> None:
+    """Seed 2003986: the start of a job, rounded down to 1 s, was 1.09 s before its script began."""
+    jobs = ((0.0, 10.0, 600.0, 1), (9.2, 100.0, 600.0, 1))
+    play = BatchPlay(BatchScenario(2, jobs, (BatchFault("step", 8.3, -30.0),))).play()
+    began = play.system.jobs[1].lives[0]
+    assert began.launched > math.floor(began.start) + 1.0
+    play.check()
+
+
+def test_a_second_job_does_not_overwrite_the_record_of_the_first() -> None:
+    """Seeds 2004907 and 2005158: jobs were forgotten while no replayer ran. Those with a second job were unknown."""
+    faults = (BatchFault("submit_lost", 0.9, 130.0, 0.8), BatchFault("kill", 1000, 400.0))
+    play = BatchPlay(BatchScenario(1, ((0.0, 600.0, 1200.0, 4),), faults)).play()
+    play.check()
+    assert len(play.system.jobs) == 2
+    assert states(play) == ["completed"]
 
 
 def test_a_timeout_does_not_make_observations_rare() -> None:

@@ -19,9 +19,11 @@ FOUND = {
     "lost_launch": (10, "crash"),
     "ranks_run_on": (8, "ends"),
     "released_too_early": (50, "states"),
+    "completed_rank_is_killed": (908, "ends"),
     "waits_for_dead_ranks": (23, "crash"),
     "trusts_ranks_without_rows": (276, "crash"),
     "stands_still_after_a_restart": (31, "crash"),
+    "steps_reach_the_run": (442, "resizes"),
     "agent_waits_for_its_first_message": (148, "left"),
     "pause_is_forgotten": (18, "crash"),
 }

@@ -121,9 +121,12 @@ def gpu_jobs(workload: Workload) -> int:
 
 
 def part_jobs(workload: Workload) -> int:
-    """Return the number of jobs that used a part of the cores of their nodes, as far as it is known."""
-    cores = workload.provenance.system.cores_per_node
-    part = workload.ints("cores_per_node") < (cores or 0)
+    """Return the number of jobs that used a part of the cores of their nodes, as far as it is known.
+
+    A node of an unknown machine has as many cores as the jobs with the most cores on a node.
+    """
+    used = workload.ints("cores_per_node")
+    part = used < (workload.provenance.system.cores_per_node or used.max(initial=0))
     if "extra_node_share" in workload.table:
         part = part | (workload.table["extra_node_share"].to_numpy() < WHOLE)
     return int((part & (workload.ints("nodes") > 0)).sum())

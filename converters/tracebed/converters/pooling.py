@@ -11,7 +11,7 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 
 MOST_NAMED = 6
-BY_CORE = ("sacct", "swf")
+BY_CORE = ("sacct", "swf", "ub-slurm")
 """Formats whose readers have the option `by`."""
 
 
@@ -36,7 +36,7 @@ def with_shared_nodes(workload: Workload) -> dict[str, int]:
     found: dict[str, int] = {}
     system = workload.provenance.system
     shares = "extra_node_share" in workload.table
-    remedy = " (clean: drop_shared)" if shares else " (--by core)" if _has_cores(workload) else ""
+    remedy = " (clean: drop_shared)" if shares else " (convert --by core)" if _has_cores(workload) else ""
     if system.cores_per_node is not None:
         wide = int((workload.ints("cores_per_node") > system.cores_per_node).sum())
         found[f"jobs with more than the {system.cores_per_node:,} cores per node of the machine"] = wide

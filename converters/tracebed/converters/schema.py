@@ -65,6 +65,10 @@ SCHEMA: dict[str, Column] = {
     "memory_mib": Column("float64", "requested memory per node, MiB; NaN: unknown", NOT_KNOWN),
     "user": Column("str", "user (pseudonym)", ""),
     "group": Column("str", "group, project or account (pseudonym)", ""),
+    "features": Column("str", "features of nodes that the job demands, as Slurm's --constraint (bigmem&ib)", ""),
+    "gres": Column("str", "generic resources on each node, as Slurm's --gres (gpu:2,nvme:1)", ""),
+    "fewest_nodes": Column("int64", "smallest number of nodes that Slurm was asked for (-N); 0: `nodes`", 0),
+    "spread": Column("int64", "1: the cores may lie on any number of nodes (no --ntasks-per-node)", 0),
     "queue": Column("str", "queue or quality of service", ""),
     "partition": Column("str", "partition", ""),
     "status": Column("str", "final state in the log: completed, failed, cancelled, ...", ""),
@@ -111,9 +115,8 @@ def checked_table(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
     for name in REQUIRED:
         if name not in table:
             found = ", ".join(repr(str(label)) for label in table.columns[:5]) or "none"
-            raise InputError(
-                f"column {name!r} is missing", where=where, hint=f"required: {', '.join(REQUIRED)}; found: {found}"
-            )
+            hint = f"required: {', '.join(REQUIRED)}; found: {found}; `tracebed import` reads tables of other programs"
+            raise InputError(f"column {name!r} is missing", where=where, hint=hint)
     if table.columns.has_duplicates:
         twice = table.columns[table.columns.duplicated()][0]
         raise InputError(f"column {twice!r} appears twice", where=where, hint="remove or rename one")

@@ -17,6 +17,7 @@ from tracebed.validation.experiments.papers.base import PAPERS
 from tracebed.validation.experiments.papers.base import Settings as PaperSettings
 from tracebed.validation.experiments.papers.paper import load_paper
 from tracebed.validation.experiments.papers.paper import names as papers
+from tracebed.validation.experiments.predicted.calibration import SimulatorCalibration
 from tracebed.validation.experiments.predicted.suite import Suite, load_suite
 from tracebed.validation.experiments.real.store import Attempt, has_replays
 from tracebed.validation.experiments.simulated import grid
@@ -25,6 +26,7 @@ from tracebed.validation.experiments.simulated.grid import GridPlan, GridResult
 from tracebed.validation.experiments.simulated.pools import DaskPool, LocalPool, Pool
 from tracebed.validation.experiments.views import plots, tornado
 from tracebed.validation.experiments.views.averages import GROUP, against_first, intervals, is_perturbed, means
+from tracebed.validation.experiments.views.fitted import fit_suite, to_fit
 from tracebed.validation.experiments.views.judging import Forecast, Predictions
 from tracebed.validation.experiments.views.judging import forecast as forecast_suite
 from tracebed.validation.experiments.views.judging import predict as predict_suite
@@ -48,6 +50,7 @@ from tracebed.validation.experiments.views.sensitivity import Analysis, Sensitiv
 from tracebed.validation.experiments.views.statistics import Statistics
 from tracebed.validation.experiments.views.statistics import summarize as statistics_of
 from tracebed.validation.experiments.workloads import logs_of
+from tracebed.validation.fitting import BUDGET, LossName
 
 __all__ = [
     "GROUP",
@@ -67,6 +70,7 @@ __all__ = [
     "Pool",
     "Predictions",
     "Sensitivity",
+    "SimulatorCalibration",
     "Statistics",
     "Suite",
     "against_first",
@@ -74,6 +78,7 @@ __all__ = [
     "cell_store",
     "distance_text",
     "experiment",
+    "fit_simulator",
     "forecast_suite",
     "grid",
     "has_replays",
@@ -166,6 +171,54 @@ def experiment(
         if not len(done.table):
             raise InputError(f"no point could be computed: {reason}", where=str(file), hint=f"{len(failed):,} points")
     return done.table
+
+
+def fit_simulator(
+    file: Path | str,
+    output: Path | str,
+    *,
+    only: Mapping[str, Sequence[str]] | None = None,
+    loss: LossName = "metrics",
+    budget: int = BUDGET,
+    seed: int = 0,
+    workers: int | None = None,
+    on_progress: Callable[[float], None] | None = None,
+) -> SimulatorCalibration:
+    """Fit the parameters of a simulator of an experiment to the real runs of its cases. Resumes after an interruption.
+
+    Args:
+        file: the experiment. The simulator has a `command` and `parameters` with ranges.
+        output: folder of the calibration (`calibrated/NAME.yaml`), and of the real runs if these are replays.
+        only: `simulator` -> its name, if several have parameters; key of a cell -> the values to fit to. Without
+            workloads, the cases are those of the workloads with `calibration: true`, if there are any.
+        loss: `metrics`, the mean relative error of the gated metrics, or `jobs`, that of wait and response of each job.
+        budget: number of parameter sets to try, and of those of a random search.
+        seed: seed of both searches. The same arguments give the same calibration, with any number of workers.
+        workers: number of simulations at a time; by default one per core.
+        on_progress: called with the share of the simulations that is done.
+
+    Raises:
+        InputError: the experiment is invalid, has no such simulator, or lacks a usable real run, or the simulator fails
+            with all parameter sets.
+    """
+    if workers is not None:
+        check_size("workers", workers)
+    wanted = {key: list(values) for key, values in (only or {}).items()}
+    loaded, name = to_fit(load_experiment(str(file)), wanted.pop("simulator", ()))
+    points, folder = loaded.selected(wanted), Path(output)
+    with locked_folder(folder, "experiment"), LocalPool(workers) as pool:
+        suite = load_suite(loaded, points, folder, {}, [name])
+        return fit_suite(
+            suite,
+            name,
+            folder,
+            pool,
+            loss=loss,
+            budget=budget,
+            seed=seed,
+            workers=pool.workers,
+            on_progress=on_progress,
+        )
 
 
 def run_suite(suite: Suite, folder: Path, on_progress: Callable[[float], None]) -> Predictions:

@@ -26,6 +26,7 @@ def import_run(
     nodes: int | None = None,
     cores_per_node: int | None = None,
     columns: Mapping[str, str] | None = None,
+    rows: Mapping[str, str] | None = None,
     unit: str = "",
     time_zone: str = "",
     match: MatchName | Path | str = "auto",
@@ -43,6 +44,7 @@ def import_run(
         nodes: number of nodes; by default that of the file or the workload.
         cores_per_node: cores of each node; by default those of the file or the workload.
         columns: field -> name of its column, where names are not recognized.
+        rows: column -> value: only the rows with this value are read, for a table of several runs.
         unit: unit of numbers that are times: s, ms, us, ns, min or h; by default that of the column names, or s.
         time_zone: time zone of dates without an offset; by default UTC.
         match: how jobs are matched: `id`, `order` (of submissions), `shape` (submit time, size and run time), `auto`
@@ -81,6 +83,7 @@ def import_run(
         match=cast(MatchName, match) if by_name else "auto",
         mapping=None if by_name else Path(match),
         columns=columns or {},
+        rows=rows or {},
         unit=unit,
         time_zone=time_zone,
         nodes=nodes,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,15 @@ from tracebed.validation import significance
 from tracebed.validation.metrics import Metric
 from tracebed.validation.metrics.jobs import TAU
 from tracebed.validation.significance import Difference, intervals, with_interval
+from tracebed.validation.verdict import courses
+from tracebed.validation.verdict.tolerances import Tolerances
 
 __all__ = [
     "PERTURBED",
     "Difference",
     "FolderMetrics",
     "Metric",
+    "courses_of",
     "differences",
     "figures",
     "intervals",
@@ -106,6 +109,16 @@ def differences(first: FolderMetrics, second: FolderMetrics) -> dict[str, Differ
     if first.perturbed is None or second.perturbed is None:
         return {}
     return significance.differences(first.perturbed, second.perturbed)
+
+
+def courses_of(name: str, members: Sequence[Mapping[str, Any]]) -> str:
+    """Return the courses of an ensemble with their frequencies as text.
+
+    Args:
+        name: what the ensemble predicts.
+        members: the metrics of each run of the ensemble.
+    """
+    return courses.sentence(name, courses.courses(members, [], Tolerances.default().margins), 0)
 
 
 def keep_perturbed(folder: Path, runs: Iterable[tuple[converters.Workload, orchestrator.Run]]) -> pd.DataFrame:

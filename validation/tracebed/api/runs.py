@@ -46,6 +46,7 @@ def simulate(
     processes_options: Mapping[str, Any] | None = None,
     name: str = "workload",
     on_progress: Callable[[int], None] | None = None,
+    member: int | None = None,
     **settings: Any,
 ) -> Run:
     """Predict a workload under a policy, in virtual time. The same arguments give the same run.
@@ -65,6 +66,8 @@ def simulate(
         processes_options: constants of the programs and other choices, the fields of `simulation.processes.Processes`.
         name: name of the workload in reports.
         on_progress: called from time to time with the number of submitted jobs.
+        member: seed of a member of an ensemble: the delays of the jobs are drawn from the distributions of the
+            calibration. None: they are the overheads of the calibration.
         settings: the settings of `Setup` by name, such as `priority="aging"`, `overheads={"launch_s": 0.1}` or
             `calibration=` a calibration or its file; and for a simulator of another project `timeout_s`, `keep`,
             `replace` and `simulator_options`, the fields of `SimulateOptions`.
@@ -86,11 +89,13 @@ def simulate(
         warn_of_another_testbed(chosen, inventory(nodes))
     given, own = split(settings, simulators.SimulateOptions)
     setup = Setup.of(policy, **given, calibration=chosen).on(grid_of(workload, nodes))
-    size = machine(workload, nodes, cores_per_node)
+    cluster = nodes is None and setup.scheduling.policy_parameters.get("cluster")  # of a slurm.conf
+    size = [] if cluster else machine(workload, nodes, cores_per_node)
     if simulator != "tracebed":
         usuals: tuple[tuple[str | None, str | None, str], ...] = (
             (engine, "auto", "engine"),
             (processes, None, "processes"),
+            (None if member is None else str(member), None, "member"),
         )
         for value, usual, option in usuals:
             if value != usual:
@@ -101,7 +106,7 @@ def simulate(
     if own:
         what = f"{next(iter(own))} is an option of the simulator of another project"
         raise InputError(what, hint="name the simulator, or leave the option out")
-    run = predict(workload, size, setup, name=name, engine=engine, on_progress=on_progress)
+    run = predict(workload, size or None, setup, name=name, engine=engine, on_progress=on_progress, member=member)
     if processes is not None or processes_options:
         from tracebed.orchestrator.simulation.processes import Processes, as_processes
 

@@ -13,7 +13,7 @@ from tracebed.api.results import Workload
 from tracebed.converters import workload as converters
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Kind, System
-from tracebed.errors import InputError, tolerate
+from tracebed.errors import InputError
 from tracebed.registry import one_of
 
 EstimatesName: TypeAlias = Literal["tsafrir05"]
@@ -170,7 +170,7 @@ def convert(
 
 
 def read_source(path: Path | str, system: System | None = None, **options: Any) -> Workload:
-    """Read a workload or log as `read` does, and warn of jobs of an SWF that count as jobs of one equal machine.
+    """Read a workload or log as `read` does, for a machine.
 
     Args:
         path: the file or folder.
@@ -180,13 +180,9 @@ def read_source(path: Path | str, system: System | None = None, **options: Any) 
     Raises:
         InputError: as for `read`, or the jobs of the log held more nodes at once than the system has.
     """
-    from tracebed.converters.pooling import pooled
     from tracebed.converters.scaling import with_system
 
     workload = read(path, **options)
-    last = workload.provenance.steps[-1:]
-    if last and last[0].name == "read" and last[0].parameters.get("format") == "swf":  # a log is counted by its reader
-        tolerate(pooled(workload), where=str(path))
     return workload if system is None else Workload.of(with_system(workload, system))
 
 

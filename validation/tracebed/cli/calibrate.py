@@ -12,8 +12,10 @@ from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import (
     PATH,
     SPEED,
+    budget_option,
     inventory_option,
     json_option,
+    loss_option,
     output_option,
     seed_option,
 )
@@ -51,20 +53,8 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Workload of the recorded replays RUN...; may be repeated.",
 )
-@click.option(
-    "--loss",
-    type=click.Choice(["metrics", "jobs"]),
-    default="metrics",
-    show_default=True,
-    help="Loss of a fit: mean relative error of the gated metrics, or of wait and response of each job.",
-)
-@click.option(
-    "--budget",
-    type=click.IntRange(1),
-    default=200,
-    show_default=True,
-    help="Number of sets of overheads to try in a fit.",
-)
+@loss_option
+@budget_option("Number of sets of overheads to try in a fit.")
 @seed_option
 @output_option("Calibration to write, a YAML file.", CALIBRATION)
 @json_option

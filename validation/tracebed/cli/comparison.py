@@ -39,6 +39,8 @@ def show(validation: Validation, said: Collection[str] = ()) -> None:
         for item, row in zip(validation.metrics, rows, strict=True):
             row.append(change(validation.perturbed_differences.get(item.name)))
     print_table(columns, rows, spare=("predicted", "noise", "with perturbed input"))
+    for line in validation.courses:
+        click.echo(line)
     for part in (_notes, _dependence, _evidence):
         for line in part(validation):
             click.echo(line)
@@ -138,6 +140,7 @@ def _notes(validation: Validation) -> Iterator[str]:
             f"beyond one and two margins, and the mean with its {level} interval"
         )
         yield from validation.dependence
+    yield from validation.moving_averages
     gated = validation.gated
     shared = set.intersection(*(set(item.reasons) for item in gated)) if gated else set()  # the headline has them
     for item in gated:

@@ -1,17 +1,20 @@
-"""Fits of overheads to recorded runs, and the ranges of predictions over a cloud, for the command line."""
+"""Fits to real runs, and the ranges of predictions over a cloud, for the command line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tracebed.cli.console import load_workload, print_table
-from tracebed.cli.messages import emit, progress
+import click
+
+from tracebed.cli.console import load_workload, print_json, print_table
+from tracebed.cli.messages import emit, progress, warn
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
     from tracebed.api import Calibration, Run
+    from tracebed.api.experiments import SimulatorCalibration
 
 
 def fit_to_runs(
@@ -105,3 +108,112 @@ def show_cloud(run: Run, predicted: Iterable[Run]) -> None:
             rows.append((metric.title, own[name], min(values), max(values)))
     print_table(["metric", "prediction", "least", "largest"], rows)
     emit(f"least and largest of {len(figures)} sets of overheads that fit the calibration's runs equally well")
+
+
+# -- parameters of a simulator
+
+
+def fit_simulator(
+    file: Path,
+    output: Path,
+    only: Mapping[str, Sequence[str]],
+    *,
+    loss: Literal["metrics", "jobs"],
+    budget: int,
+    seed: int,
+    workers: int | None,
+    as_json: bool,
+) -> None:
+    """Fit the parameters of a simulator of an experiment, and print the result.
+
+    Args:
+        file, output, only, loss, budget, seed, workers: as for `tracebed.api.experiments.fit_simulator`.
+        as_json: whether the result is printed as JSON.
+
+    Raises:
+        InputError: the parameters cannot be fitted.
+    """
+    from tracebed.api import experiments
+
+    try:
+        with progress(f"fitting with {file.name}", total=1.0) as bar:
+            made = experiments.fit_simulator(
+                file,
+                output,
+                only=only,
+                loss=loss,
+                budget=budget,
+                seed=seed,
+                workers=workers,
+                on_progress=bar.update,
+            )
+    except KeyboardInterrupt:
+        emit(f"tracebed: the finished simulations are in {output}; the same command continues the fit")
+        raise
+    if as_json:
+        print_json(made.file_schema, made.model_dump(mode="json", exclude={"file_schema"}))
+    else:
+        show_simulator_fit(made)
+        emit(f"calibration: {output / 'calibrated' / f'{made.name}.yaml'}")
+    warn_of_fit(made)
+
+
+def show_simulator_fit(made: SimulatorCalibration) -> None:
+    """Print the fitted parameters with their ranges over the cloud, the losses, and the cross-validation."""
+    print_table(
+        ["parameter", "fitted", "range over the cloud", "identified", "searched"],
+        [
+            (
+                name,
+                f"{each.value:.4g}",
+                f"{each.low:.4g} to {each.high:.4g}",
+                "yes" if each.identified else "no",
+                f"{each.range[0]:g} to {each.range[1]:g}, {each.scale}{', integer' * each.integer}",
+            )
+            for name, each in made.parameters.items()
+        ],
+    )
+    print_table(
+        ["loss", "search, fitted", "random, fitted", "search, left out", "random, left out"],
+        [
+            ("all workloads", _percent(made.search_value), _percent(made.random_value), "-", "-"),
+            *(
+                (
+                    f"without {fold.workload}",
+                    _percent(fold.loss_in),
+                    _percent(fold.loss_in_random),
+                    _percent(fold.loss_out),
+                    _percent(fold.loss_out_random),
+                )
+                for fold in made.cross_validation
+            ),
+        ],
+    )
+    emit(
+        f"{made.cloud_sets} parameter sets are within {100 * made.tolerance:.3g} % of the smallest loss; "
+        f"{made.simulations:,} simulations, {made.failures.simulations:,} failed"
+    )
+    if not made.cross_validation:
+        emit("no cross-validation: it needs real runs of at least two workloads")
+    click.echo(made.fitted)
+
+
+def warn_of_fit(made: SimulatorCalibration) -> None:
+    """Print what the fit does not determine."""
+    for name, each in made.parameters.items():
+        if each.at_end:
+            end = each.range[each.at_end == "upper"]
+            warn(f"{name} is at the {each.at_end} end of its range, {end:g}: a wider range may fit better")
+    for pair in made.tied:
+        one, other = pair.parameters
+        warn(f"{one} and {other} cannot be told apart: their correlation over the cloud is {pair.correlation:+.2f}")
+    if made.without_effect:
+        warn(f"no effect on these runs, left at the lower ends: {', '.join(made.without_effect)}")
+    if made.random_value is not None and made.random_value < made.search_value:
+        warn("the random search found a better set, which is the result: raise --budget")
+    if made.failures.simulations:
+        warn(f"{made.failures.simulations:,} simulations failed, such as: {made.failures.first}")
+
+
+def _percent(loss: float | None) -> str:
+    return "failed" if loss is None else f"{100 * loss:.3g} %"

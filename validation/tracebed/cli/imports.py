@@ -74,10 +74,23 @@ def reading_options(command: Command) -> Command:
 @click.option("--nodes", type=SIZE, help="Number of nodes.  [default: as in FILE or the workload]")
 @click.option("--cores-per-node", type=SIZE, help="Cores of each node.  [default: as in FILE or the workload]")
 @reading_options
+@click.option(
+    "--rows",
+    multiple=True,
+    metavar="COLUMN=VALUE,...",
+    help="Rows of a table that has several runs: those with these values. May be repeated.",
+)
 @output_option("Folder of the run.", RUN)
 @json_option
 def import_(
-    file: Path, side: Side, columns: Sequence[str], output: Path, replace: bool, as_json: bool, **options: Any
+    file: Path,
+    side: Side,
+    columns: Sequence[str],
+    rows: Sequence[str],
+    output: Path,
+    replace: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Convert FILE, the output of a simulator or the log of a real system, to a run.
 
@@ -98,24 +111,27 @@ def import_(
     check_run(output, replace=replace, real=side == "real")
     with progress(f"reading {file.name}"):
         given = {name: value for name, value in options.items() if value is not None}
-        run = tb.import_run(file, side=side, columns=chosen(columns), **given)
+        only = chosen(rows, "--rows", "COLUMN=VALUE", "run_id=1")
+        run = tb.import_run(file, side=side, columns=chosen(columns), rows=only, **given)
     run.save(output, replace=replace)
     summary(run, output, as_json)
 
 
-def chosen(columns: Sequence[str]) -> dict[str, str]:
-    """Return `FIELD=NAME,FIELD=NAME` texts as a dictionary.
+def chosen(
+    texts: Sequence[str], option: str = "--columns", form: str = "FIELD=NAME", example: str = "start=Start,end=End"
+) -> dict[str, str]:
+    """Return `FIELD=NAME,FIELD=NAME` texts of an option as a dictionary.
 
     Raises:
         InputError: a text is not of this form, or a field is given twice.
     """
     found: dict[str, str] = {}
-    for text in columns:
+    for text in texts:
         for part in text.split(","):
             field, equals, name = (word.strip() for word in part.partition("="))
             if not (field and equals and name):
-                raise InputError(f"--columns {part!r} is not FIELD=NAME", hint="write --columns start=Start,end=End")
+                raise InputError(f"{option} {part!r} is not {form}", hint=f"write {option} {example}")
             if field in found:
-                raise InputError(f"--columns names {field} twice", hint="name each field once")
+                raise InputError(f"{option} names {field} twice", hint="name each once")
             found[field] = name
     return found

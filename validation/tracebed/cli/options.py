@@ -119,6 +119,20 @@ def output_option(what: str, kind: Checked, *, required: bool = True) -> Callabl
     return add
 
 
+def budget_option(what: str) -> Callable[[Command], Command]:
+    """`--budget`, of a fit."""
+    return click.option("--budget", type=click.IntRange(1), default=200, show_default=True, help=what)
+
+
+loss_option = click.option(
+    "--loss",
+    type=click.Choice(["metrics", "jobs"]),
+    default="metrics",
+    show_default=True,
+    help="Loss of a fit: mean relative error of the gated metrics, or of wait and response of each job.",
+)
+
+
 def json_option(command: Command) -> Command:
     """`--json`: print JSON for machines in place of the table."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON in place of tables.")(command)

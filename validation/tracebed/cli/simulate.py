@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     sections={
         "Scheduling": SECTION,
         "Model of time": (*OF_TIMING, "cloud", "processes"),
-        "Simulator and repetitions": ("engine", "simulator", "perturb"),
+        "Simulator and repetitions": ("engine", "simulator", "ensemble", "perturb"),
     },
 )
 @workload_argument
@@ -76,6 +76,13 @@ if TYPE_CHECKING:
     "folder for its files, program its program.  [default: tracebed's]",
 )
 @click.option(
+    "--ensemble",
+    type=click.IntRange(2, 10_000),
+    metavar="N",
+    help="Simulate N times more with delays drawn from the distributions of --calibration, write these runs to the "
+    "folder ensemble in the output, and print the interval of each gated metric and the courses of the schedule.",
+)
+@click.option(
     "--perturb",
     type=Family(click.IntRange(2, 10_000), {"submit": DURATION, "limits": DURATION}),
     metavar="N[,submit=S][,limits=S]",
@@ -93,6 +100,7 @@ def simulate(
     cloud: bool,
     processes: tuple[Communication, dict[str, str]] | None,
     simulator: tuple[str, dict[str, Any]] | None,
+    ensemble: int | None,
     perturb: tuple[int, dict[str, float]] | None,
     output: Path,
     replace: bool,
@@ -106,6 +114,9 @@ def simulate(
 
     --with runs the simulator of another project in place of tracebed's. ElastiSim simulates the jobs, and the policy
     of tracebed decides.
+
+    --ensemble shows how much the figures depend on milliseconds: where a race of jobs decides, the schedule may take
+    one of several courses. `tracebed compare --predicted OUTPUT/ensemble` compares all of its runs with real ones.
 
     --perturb shows how much the figures depend on small random changes of the workload. `tracebed metrics` then prints
     the intervals of several runs side by side.
@@ -145,6 +156,12 @@ def simulate(
     if members:
         show_cloud(run, (predict(member) for member in members))
     more: dict[str, Any] = {}
+    if ensemble:
+        from tracebed.cli.ensemble import kept_members, show_ensemble
+
+        drawn = kept_members(output, (predict(calibration, member=seed) for seed in range(ensemble)), ensemble)
+        if not as_json:
+            show_ensemble(run, output, drawn)
     if perturb:
         from tracebed.api.measures import intervals
         from tracebed.cli.perturbation import perturbed_runs, show_perturbed

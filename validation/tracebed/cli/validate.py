@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from tracebed.cli.console import print_json
 from tracebed.cli.gate import Gating, gate_options
 from tracebed.cli.messages import progress
-from tracebed.cli.options import PATH, STORE, check_alone, json_option, output_option
+from tracebed.cli.options import (
+    PATH,
+    STORE,
+    budget_option,
+    check_alone,
+    given,
+    json_option,
+    loss_option,
+    output_option,
+    seed_option,
+)
+from tracebed.cli.sections import Sectioned
 from tracebed.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from tracebed.api.types import Validation
 
 
-@click.command()
+@click.command(
+    cls=Sectioned, sections={"Fit the parameters of a simulator": ("fit", "loss", "budget", "seed", "workers")}
+)
 @click.argument("file", required=False, type=PATH, metavar="FILE")
 @click.option(
     "--only",
     multiple=True,
     metavar="KEY=VALUE[,VALUE]",
-    help="Validate only these simulators (simulator=NAME), or cells (policy=easy); may be repeated.",
+    help="Validate only these simulators (simulator=NAME), or cells (policy=easy); may be repeated. With --board: only "
+    "these data sets (dataset=NAME).",
 )
-@click.option("--dry-run", is_flag=True, help="Print the forecast, and neither replay nor predict.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print the forecast, and neither replay nor predict. With --board: make the page again from the scores in "
+    "the output folder.",
+)
 @click.option(
     "--case-pages/--no-case-pages", default=True, help="Write a report for each case too (some seconds a case)."
 )
@@ -34,16 +54,36 @@ if TYPE_CHECKING:
 @click.option(
     "--recorded",
     metavar="NAME",
-    help="Validate nothing: copy recorded real runs that are part of tracebed, with their experiment file, to the "
-    "output folder. `tracebed experiment --list` has the names.",
+    help="Validate nothing: copy recorded real runs, which are part of tracebed or downloaded from their source, with "
+    "their experiment file, to the output folder. `tracebed experiment --list` has the names.",
 )
 @click.option(
     "--from",
-    "source",
+    "sources",
+    multiple=True,
     type=PATH,
     metavar="FOLDER",
-    help="With --recorded NAME: a local copy of the real runs that are not part of tracebed, such as a clone of their "
-    "source. The files are found by their hashes.",
+    help="With --recorded NAME or --board: a local copy of real runs that are not part of tracebed, such as a clone of "
+    "their source; may be repeated. The files are found by their hashes. Without a copy, --recorded downloads them.",
+)
+@click.option(
+    "--board",
+    is_flag=True,
+    help="Score simulators on the data sets of which there is a copy: a page with a table for each. FILE has more "
+    "simulators: DATASET: {NAME: {command: ..., from: csv}}.",
+)
+@click.option(
+    "--fit",
+    is_flag=True,
+    help="Validate nothing: fit the `parameters` of a simulator with a `command` to the real runs.",
+)
+@loss_option
+@budget_option("Number of parameter sets to try in a fit, and as many by random search.")
+@seed_option
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    help="Number of simulations of a fit at a time.  [default: the number of cores]",
 )
 @gate_options
 @json_option
@@ -54,7 +94,13 @@ def validate(
     case_pages: bool,
     output: Path,
     recorded: str | None,
-    source: Path | None,
+    sources: tuple[Path, ...],
+    board: bool,
+    fit: bool,
+    loss: Literal["metrics", "jobs"],
+    budget: int,
+    seed: int,
+    workers: int | None,
     gating: Gating,
     as_json: bool,
 ) -> ExitCode:
@@ -64,6 +110,9 @@ def validate(
     The same command continues an interrupted validation: finished runs are not repeated. The folder has the
     verdicts (verdict.json), a summary (verdict.md), JUnit XML (junit.xml), and a report per simulator.
 
+    With --fit, the calibration of a simulator is written to OUTPUT/calibrated/NAME.yaml, for its key `calibration` in
+    FILE. It is fitted to the workloads with `calibration: true`, or else to all, and no verdict is based on these.
+
     \b
     Exit status: that of the worst simulator: 1 inaccurate, 4 unhealthy testbed data, 3 inconclusive, 0 accurate;
     2 if a simulator fails.
@@ -72,18 +121,45 @@ def validate(
     Example:
       tracebed validate suite.yaml -o validation
       tracebed validate --recorded emulated -o suite
+      tracebed validate --board mine.yaml --from batsim-experiments -o board
+      tracebed validate suite.yaml --fit -o validation
     """
     from tracebed.cli.runs import end_on_signals
 
     if recorded is not None:
-        check_alone("recorded", ("output", "as_json", "source"))
-        _copy(recorded, source, output, as_json)
+        check_alone("recorded", ("output", "as_json", "sources"))
+        _copy(recorded, sources, output, as_json)
         return ExitCode.OK
-    if source is not None:
-        raise InputError("--from applies with --recorded NAME", hint="name the real runs, or leave --from out")
+    if board:
+        from tracebed.cli.board import make
+
+        check_alone("board", ("file", "only", "dry_run", "output", "as_json", "sources"))
+        end_on_signals()
+        make([file] if file else [], sources, only, output, stored=dry_run, as_json=as_json)
+        return ExitCode.OK
+    if sources:
+        raise InputError("--from applies with --recorded NAME or --board", hint="name the real runs, or leave it out")
     if file is None:
         raise InputError("no experiment file", hint="name it, or copy recorded real runs: --recorded NAME")
     end_on_signals()
+    if fit:
+        check_alone("fit", ("file", "only", "output", "as_json", "loss", "budget", "seed", "workers"))
+        from tracebed.cli.experiments.options import chosen
+        from tracebed.cli.fitting import fit_simulator
+
+        fit_simulator(
+            file,
+            output,
+            chosen("--only", only),
+            loss=loss,
+            budget=budget,
+            seed=seed,
+            workers=workers,
+            as_json=as_json,
+        )
+        return ExitCode.OK
+    if name := given(("loss", "budget", "seed", "workers")):
+        raise InputError(f"{name} is an option of a fit", hint="add --fit, or leave it out")
     from tracebed.api.experiments import forecast_suite, load_experiment, load_suite, validate_suite, write_results
     from tracebed.cli.experiments.options import chosen
     from tracebed.cli.experiments.real import announce, execute
@@ -122,16 +198,17 @@ def validate(
     return ExitCode.USAGE if failed else status
 
 
-def _copy(name: str, source: Path | None, folder: Path, as_json: bool) -> None:
+def _copy(name: str, sources: Sequence[Path], folder: Path, as_json: bool) -> None:
     """Copy recorded real runs of the package, or of a local copy, with their experiment file, to a folder."""
-    from tracebed.api.recorded import dataset, datasets, fetch, recorded_suite, recorded_suites, unpack
+    from tracebed.api.recorded import dataset, datasets, fetch_from, recorded_suite, recorded_suites, unpack
     from tracebed.registry import unknown
 
     if name not in (known := [*recorded_suites(), *datasets()]):
         raise unknown("recorded suite", name, known)
-    if name in datasets() or source is not None:
+    if name in datasets() or sources:
         chosen = dataset(name)
-        made = fetch(name, folder, source)
+        with progress("looking for the files" if sources else "downloading"):
+            made = fetch_from(name, folder, sources)
         if as_json:
             facts = {"name": name, "output": str(folder), "file": str(made) if chosen.suite else None}
             print_json("tracebed-dataset/1", facts)

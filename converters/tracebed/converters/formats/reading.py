@@ -32,13 +32,17 @@ def read_workload(path: Path | str, format: str | None = None, **options: Any) -
             reader does not accept an option.
     """
     found = read_raw([Path(path)], format, **options)
+    from tracebed.converters.pooling import BY_CORE, pooled
+
     if isinstance(found, Log):
         from tracebed.converters.cleaning.audit import jobs_of
-        from tracebed.converters.pooling import pooled
 
         workload = jobs_of(found)
         tolerate(pooled(workload), where=found.where)
         return workload
+    last = found.provenance.steps[-1:]
+    if last and last[0].name == "read" and last[0].parameters.get("format") in BY_CORE:
+        tolerate(pooled(found), where=str(path))
     return found
 
 

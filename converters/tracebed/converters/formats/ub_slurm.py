@@ -1,4 +1,11 @@
-"""Events of the Slurm simulator of the University at Buffalo: one line per submission, with options of sbatch.
+"""Jobs of the Slurm simulator of the University at Buffalo: tables (read) and events (read and written).
+
+A table has a line per job, with semicolons; times are in s since the start, limits in min. A run time of -1 is that of
+a job which runs until its limit:
+
+    dt;job_id;wall_time;user;wall_limit;n_tasks;ntasks_per_node;account;partition;qos;constraint;mem;gres
+
+Events are a line per submission, with options of sbatch:
 
     -dt 16 -e submit_batch_job | -J jobid_4 -sim-walltime 21 --uid=ann -t 1:00 -n 24 --ntasks-per-node=12 pseudo.job
 
@@ -9,15 +16,22 @@ simulation, `-sim-walltime` is the run time. Written files have not been tested 
 from __future__ import annotations
 
 import re
-from typing import Any, BinaryIO
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
 from tracebed.converters.formats.format import Format
+from tracebed.converters.formats.tools.amounts import amount, first_positive
+from tracebed.converters.formats.tools.columns import column_spec, read_columns
+from tracebed.converters.formats.tools.fields import first_line, read_fields
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.kept import simulated_jobs, unsupported_columns, warn_of_unsupported
-from tracebed.converters.workload import Kind, Workload
+from tracebed.converters.log import Log, make_log
+from tracebed.converters.workload import BoolArray, FloatArray, Kind, Workload
 from tracebed.errors import tolerate
+from tracebed.registry import one_of
 
 HELD = {
     *("job_id", "submit_time", "run_time", "time_limit", "nodes", "cores_per_node", "memory_mib"),
@@ -27,12 +41,190 @@ NAMES = {"user": "--uid=", "group": "-A ", "partition": "-p ", "queue": "-q "}
 STRANGE = re.compile(r"[^\w.@+-]")
 """Characters that the simulator may read as the end of a word or line."""
 DEFAULT_USER = "user1"
+EVENT = re.compile(r"-dt\s+(\S+)\s+-e\s+submit_batch_job\s*\|\s*(.*)")
+COMMENTS = "#"
+EVENT_FIELDS = (
+    *("submit_time", "job_id", "run", "limit", "tasks", "nodes", "per node", "memory"),
+    *("user", "group", "partition", "queue", "others"),
+)
+OPTIONS = {
+    **dict.fromkeys(("-J", "--job-name", "-jid"), "job_id"),
+    "-sim-walltime": "run",
+    **dict.fromkeys(("-t", "--time"), "limit"),
+    **dict.fromkeys(("-n", "--ntasks"), "tasks"),
+    **dict.fromkeys(("-N", "--nodes"), "nodes"),
+    "--ntasks-per-node": "per node",
+    "--mem": "memory",
+    "--uid": "user",
+    **dict.fromkeys(("-A", "--account"), "group"),
+    **dict.fromkeys(("-p", "--partition"), "partition"),
+    **dict.fromkeys(("-q", "--qos"), "queue"),
+}
+"""Option of an event -> field."""
+WANTED = {
+    "job_id": column_spec("text", "job_id", needed=True),
+    "submit_time": column_spec("number", "dt", needed=True),
+    "run": column_spec("number", "wall_time", needed=True),
+    "limit": column_spec("number", "wall_limit", needed=True),
+    "tasks": column_spec("number", "n_tasks", needed=True),
+    "per node": column_spec("number", "ntasks_per_node", needed=True),
+    "memory": column_spec("number", "mem"),
+    "user": column_spec("label", "user"),
+    "group": column_spec("label", "account"),
+    "partition": column_spec("label", "partition"),
+    "queue": column_spec("label", "qos"),
+}
 MAX_ID = 2**31 - 1
 
 
 def recognizes(file: Input) -> bool:
-    """Return False, since the format is write-only."""
-    return False
+    """Return whether a file has the columns of a table of jobs, or begins with an event."""
+    if {"dt", "wall_limit", "n_tasks", "ntasks_per_node"} <= {name.lower() for name in file.columns}:
+        return True
+    return EVENT.match(first_line(file, COMMENTS.encode())) is not None
+
+
+def read_log(
+    files: Sequence[Input],
+    *,
+    keep_extra: bool = False,
+    keep_names: bool = False,
+    by: Literal["node", "core"] = "node",
+) -> Log:
+    """Read one or several tables of jobs, or files of events.
+
+    Args:
+        files: the tables, or the files of events.
+        keep_extra: keep the columns of a table that no job is scheduled by, features (`constraint`) and generic
+            resources (`gres`).
+        keep_names: keep the names of users and accounts.
+        by: `node`: jobs hold whole nodes. `core`: a node of the workload is one core, for nodes shared by jobs.
+
+    Raises:
+        InputError: a column is missing, or a line or value is invalid.
+    """
+    one_of("by", by, ("node", "core"))
+    jobs = _events(files) if EVENT.match(first_line(files[0], COMMENTS.encode())) else _table(files, keep_extra)
+    to_limit = np.isnan(jobs.run)
+    columns = {
+        "job_id": jobs.ids,
+        "submit_time": jobs.submit,
+        "run_time": np.where(to_limit, jobs.limit, jobs.run),
+        "time_limit": jobs.limit,
+        "nodes": jobs.tasks if by == "core" else np.ceil(jobs.tasks / jobs.per_node),
+        "cores_per_node": np.ones(len(to_limit)) if by == "core" else np.minimum(jobs.tasks, jobs.per_node),
+        "memory_mib": np.where(jobs.memory > 0, jobs.memory, np.nan),
+    }
+    return make_log(
+        files,
+        "ub-slurm",
+        columns | jobs.others,
+        parameters={"keep_extra": keep_extra, "keep_names": keep_names, "by": by},
+        defects={"jobs that run until their limit (run time -1), limit used as run time": to_limit, **jobs.defects},
+        place=jobs.place,
+        names=("user", "group"),
+        unread=jobs.unread,
+        since_1970=False,
+    )
+
+
+@dataclass(frozen=True)
+class _Jobs:
+    """The jobs of a file, in either form. Arrays have shape (jobs,); NaN is unknown."""
+
+    ids: Any
+    submit: FloatArray
+    """S since the start."""
+    run: FloatArray
+    """Run time, s; NaN: until the limit."""
+    limit: FloatArray
+    """Time limit, s."""
+    tasks: FloatArray
+    """Number of tasks: cores."""
+    per_node: FloatArray
+    """Tasks on a node."""
+    memory: FloatArray
+    """Memory of a node, MiB."""
+    others: dict[str, Any]
+    """Further columns: names, and the columns that are kept."""
+    place: Callable[[int], str]
+    unread: Sequence[str] = ()
+    defects: Mapping[str, BoolArray] = field(default_factory=dict)
+
+
+def _table(files: Sequence[Input], keep_extra: bool) -> _Jobs:
+    """Return the jobs of tables."""
+    c = read_columns(files, WANTED, extras=keep_extra)
+    run, tasks = c.numbers("run"), c.numbers("tasks")
+    return _Jobs(
+        ids=c["job_id"].array,
+        submit=c.numbers("submit_time"),
+        run=np.where(run >= 0, run, np.nan),
+        limit=60.0 * c.numbers("limit"),
+        tasks=tasks,
+        per_node=first_positive(c.numbers("per node"), tasks),
+        memory=c.numbers("memory"),
+        others={name: c.labels(name) for name in NAMES} | dict(c.extras),
+        place=c.place,
+        unread=c.unread,
+    )
+
+
+def _events(files: Sequence[Input]) -> _Jobs:
+    """Return the jobs of files of events."""
+    f = read_fields(files, EVENT_FIELDS, _fields_of, COMMENTS, len(EVENT_FIELDS))
+    nodes, tasks = f.known("nodes"), f.known("tasks")
+    tasks = np.where(np.isnan(tasks), np.where(np.isnan(nodes), 1.0, nodes), tasks)
+    return _Jobs(
+        ids=f.texts("job_id").str.removeprefix("jobid_"),
+        submit=f.numbers("submit_time"),
+        run=f.known("run"),
+        limit=f.known("limit"),
+        tasks=tasks,
+        per_node=first_positive(f.known("per node"), np.ceil(tasks / nodes), tasks),
+        memory=f.known("memory"),
+        others={name: f.labels(name) for name in NAMES},
+        place=f.place,
+        defects={"events with other options of sbatch, which are left out": (f.texts("others") != "").to_numpy()},
+    )
+
+
+def _fields_of(line: str) -> list[str]:
+    """Return the fields of an event, `EVENT_FIELDS`; one field if the line is not a submission."""
+    event = EVENT.match(line)
+    if event is None:
+        return [line]
+    found = {"submit_time": event[1]}
+    words = iter(event[2].split())
+    for word in words:
+        if not word.startswith("-"):
+            continue  # the script
+        option, equals, value = word.partition("=")
+        name = OPTIONS.get(option, "others")
+        if not equals and (name != "others" or not option.startswith("--")):
+            value = next(words, "")
+        found[name] = {"limit": _seconds, "memory": _mib}[name](value) if name in ("limit", "memory") else value or "-"
+    return [found.get(name, "") for name in EVENT_FIELDS]
+
+
+def _seconds(text: str) -> str:
+    """Return a time limit of sbatch in s: minutes, `M:S`, `H:M:S`, `D-H`, `D-H:M` or `D-H:M:S`; else the text."""
+    if text.upper() in ("INFINITE", "UNLIMITED"):
+        return ""
+    days, dash, rest = text.rpartition("-")
+    parts = [*(days or "0" if dash else "0",), *rest.split(":")]
+    if not all(part.isdecimal() and part.isascii() for part in parts) or len(parts) > 4:
+        return text or "?"
+    count = len(parts) - 1
+    numbers = [float(part) for part in parts]
+    scales = {1: (3600,), 2: (3600, 60), 3: (3600, 60, 1)} if dash else {1: (60,), 2: (60, 1), 3: (3600, 60, 1)}
+    return repr(numbers[0] * 86400 + sum(a * b for a, b in zip(numbers[1:], scales[count], strict=True)))
+
+
+def _mib(text: str) -> str:
+    """Return an amount of memory of sbatch in MiB; a number without a unit is in MiB. Else return the text."""
+    found = amount(text if text[-1:].isalpha() else f"{text}M")
+    return repr(found / 2**20) if found is not None else text or "?"
 
 
 def write(workload: Workload, file: BinaryIO) -> None:
@@ -93,8 +285,9 @@ def _duration(seconds: int) -> str:
 
 FORMAT = Format(
     "ub-slurm",
-    "events of UB's Slurm simulator",
+    "jobs of UB's Slurm simulator",
     recognizes,
     suffixes=(".events",),
+    read_log=read_log,
     write=write,
 )

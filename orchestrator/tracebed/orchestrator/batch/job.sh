@@ -3,14 +3,16 @@
 #
 #   job.sh FOLDER NAME LENGTH
 #
-# FOLDER/NAME.start and FOLDER/NAME.end are written atomically, readable by their owner only. Needs GNU date and sleep.
+# FOLDER/NAME.ID.start and FOLDER/NAME.ID.end are written atomically, readable by their owner only. ID is that of the
+# batch system. Needs GNU date and sleep.
 umask 077
-folder=$1 name=$2 length=$3
+folder=$1 length=$3 id=${SLURM_JOB_ID:-$OAR_JOB_ID}
+name=$2.$id
 start=$(date +%s%N)
 
 # note KIND FIELDS: writes a record.
 note() {
-    printf 'job=%s\nhost=%s\nnodes=%s\nrestarts=%s\nstart=%s\n%s' "${SLURM_JOB_ID:-$OAR_JOB_ID}" "$(uname -n)" \
+    printf 'job=%s\nhost=%s\nnodes=%s\nrestarts=%s\nstart=%s\n%s' "$id" "$(uname -n)" \
         "$SLURM_JOB_NODELIST" "${SLURM_RESTART_COUNT:-0}" "$start" "$2" >"$folder/.$name.$1" &&
         mv -f "$folder/.$name.$1" "$folder/$name.$1"
 }

@@ -288,7 +288,7 @@ class BatchReplayer:
                 found = found_by_id.get(str(job.id))
                 # A live job has not written its end, and the search for the files of thousands of jobs takes long.
                 alive = found is not None and found.phase in LIVE
-                own = None if alive else self.records.read(self.name(number), job.id)
+                own = None if alive else self.records.read(self.name(number), str(job.id))
                 found, own = job.without_steps(self.clock, found, own, self.clock.now())
                 if job.observe(found, own, polled.began):
                     self._note("ended" if job.ended else "observed", number, **job.facts())
@@ -305,9 +305,9 @@ class BatchReplayer:
         ids = {each.name: each.id for each in reversed(polled.found.values())} if confirmable else {}
         for number in confirmable:
             del self._unconfirmed[number]
-            own, found = self.records.read(self.name(number)), ids.get(self.name(number))
-            if found is not None or own is not None:  # the answer to the submission was lost
-                self._adopt(number, found if found is not None else own.id if own is not None else "")
+            found = ids.get(self.name(number)) or self.records.find(self.name(number))
+            if found is not None:  # the answer to the submission was lost
+                self._adopt(number, found)
             elif self.interrupted is None:
                 self._submit(number)
 

@@ -15,7 +15,7 @@ from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import RunInfo
 from tracebed.states import JobState
 
-SCHEMA = "tracebed-batch-journal/3"
+SCHEMA = "tracebed-batch-journal/4"
 
 
 class BatchReconstruction:

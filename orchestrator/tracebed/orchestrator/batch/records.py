@@ -1,4 +1,5 @@
-"""The records that the jobs of a replay write: `NAME.start` and `NAME.end`, in a folder that all nodes see.
+"""The records that the jobs of a replay write: `NAME.ID.start` and `NAME.ID.end`, in a folder that all
+nodes see. A submission that was accepted twice has two jobs of one name, which must not overwrite each other's records.
 
 Slurm records times in whole seconds and purges old jobs. The records have nanoseconds and stay until the run is saved.
 """
@@ -51,22 +52,22 @@ class JobRecords:
         arguments = (str(self.folder), name, str(round(run_s / NS)))
         return JobRequest(name, nodes, limit_s, self.script, arguments, self.folder / f"{name}.out")
 
-    def read(self, name: str, id: str | None = None) -> OwnRecord | None:
-        """Return the record of a job, or None if the job has not started.
-
-        Args:
-            name: the name of the job.
-            id: its ID. Records of another job of this name are ignored. None: the ID is unknown.
-        """
-        known = self._ended.get(name)
-        if known is not None and id in (None, known.id):
-            return known
-        end, start = (_read(self.folder / f"{name}.{kind}") for kind in ("end", "start"))
-        end, start = (found if found is not None and id in (None, found.id) else None for found in (end, start))
+    def read(self, name: str, id: str) -> OwnRecord | None:
+        """Return the record of the job with a name and an ID, or None if the job has not started."""
+        stem = f"{name}.{id}"
+        if stem in self._ended:
+            return self._ended[stem]
+        end, start = (_read(self.folder / f"{stem}.{kind}") for kind in ("end", "start"))
         if end is None or (start is not None and start.restarts > end.restarts):
             return start  # the job has not ended, or the batch system has started it again since
-        self._ended[name] = end
+        self._ended[stem] = end
         return end
+
+    def find(self, name: str) -> str | None:
+        """Return the ID of the first job of a name that has a record, or None if there is no such job."""
+        paths = (path for path in self.folder.iterdir() if path.suffix in (".start", ".end"))
+        ids = {path.stem.removeprefix(f"{name}.") for path in paths if path.stem.startswith(f"{name}.")}
+        return min(ids, key=lambda id: (len(id), id), default=None)
 
     def output(self, name: str) -> str:
         """Return the last line that a job printed; empty if there are no lines."""

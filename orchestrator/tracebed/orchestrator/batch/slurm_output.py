@@ -9,14 +9,13 @@ from tracebed.errors import TestbedError
 from tracebed.orchestrator.batch.base import JobObservation, Phase
 from tracebed.orchestrator.batch.slurm_states import is_permanent, meaning
 from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.orchestrator.slurm.host_lists import host_names
 
 QUEUE_FORMAT = "%i|%j|%T|%S|%e|%N|%r"
 """Format of `squeue`. The reason is last, because it may contain any character."""
 ACCOUNTING_FIELDS = "JobID,JobName,State,Start,End,NodeList,Reason"
 """Fields of `sacct`, in the order of `QUEUE_FORMAT`."""
 NODE_FORMAT = "%N|%c|%X|%T"
-MOST_HOSTS = 100_000
-"""Largest accepted number of hosts in a list."""
 
 
 def observations(text: str, prefix: str) -> Iterator[JobObservation]:
@@ -59,36 +58,12 @@ def hosts(text: str) -> list[str]:
     Raises:
         TestbedError: the text is not a list of hosts.
     """
-    found: list[str] = []
     if text in ("", "None assigned", "(null)"):
-        return found
-    for part in re.split(r",(?![^\[]*\])", text):
-        found += _expanded(part, text)
-        if len(found) > MOST_HOSTS:
-            raise TestbedError(f"the list of hosts {text[:40]!r} has more than {MOST_HOSTS:,} hosts")
-    return found
-
-
-def _expanded(part: str, text: str) -> list[str]:
-    """Return the hosts of a name with any number of ranges in brackets."""
-    if not re.fullmatch(r"(?:[\w.-]+|\[[0-9,-]+\])+", part):
-        raise TestbedError(f"{text[:80]!r} is not a list of hosts")
-    names = [""]
-    for plain, ranges in re.findall(r"([\w.-]+)|\[([0-9,-]+)\]", part):
-        choices = [plain] if plain else [number for item in ranges.split(",") for number in _numbers(item, text)]
-        names = [name + choice for name in names for choice in choices]
-    return names
-
-
-def _numbers(item: str, text: str) -> list[str]:
-    """Return the numbers of `07` or `07-12`, with leading zeros."""
-    match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", item)
-    if match is None:
-        raise TestbedError(f"{text[:80]!r} is not a list of hosts")
-    first, last = match[1], match[2] or match[1]
-    if int(last) - int(first) >= MOST_HOSTS:
-        raise TestbedError(f"the list of hosts {text[:40]!r} has more than {MOST_HOSTS:,} hosts")
-    return [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
+        return []
+    try:
+        return host_names(text)
+    except ValueError as error:
+        raise TestbedError(str(error)) from error
 
 
 def nodes(text: str) -> tuple[list[NodeFacts], dict[str, str]]:

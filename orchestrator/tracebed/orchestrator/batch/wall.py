@@ -74,14 +74,16 @@ class WallClock:
         self.steps.append(Step(since, now, size))
         return self.steps[-1]
 
-    def at(self, wall: float, near: float) -> float:
+    def at(self, wall: float, near: float, latest: float | None = None) -> float:
         """Return the time of this clock at a recorded wall time.
 
-        After a step back, a wall time occurs twice: the result is the time that is nearest to `near`, and not after it.
+        After a step back, a wall time occurs twice: the result is the time that is nearest to `near`, and not after
+        `latest` (default: `near`).
         """
+        latest = near if latest is None else latest
         found, begin, stepped = [], -math.inf, 0.0
         for step in (*self.steps, Step(math.inf, math.inf, 0.0)):
-            if begin - ROUNDED_S <= wall - stepped <= min(step.until, near + ROUNDED_S):
+            if begin - ROUNDED_S <= wall - stepped <= min(step.until, latest + ROUNDED_S):
                 found.append(wall - stepped)
             begin, stepped = step.since, stepped + step.size
         return min(found or [wall - stepped], key=lambda time: abs(time - near))

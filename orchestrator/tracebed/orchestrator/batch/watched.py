@@ -84,7 +84,9 @@ class WatchedJob:
             found = replace(found, start=start, end=at(found.end, now))
         if own is not None:
             end = found.end if found is not None else None
-            own = replace(own, start=clock.at(own.start, now if start is None else start), end=at(own.end, end))
+            # A script begins some time after the start of its job, which is rounded down.
+            started = clock.at(own.start, now if start is None else start, now)
+            own = replace(own, start=started, end=at(own.end, end))
         return found, own
 
     def observe(self, found: JobObservation | None, own: OwnRecord | None, now: float) -> bool:

@@ -22,6 +22,8 @@ RESAMPLES = 400
 CONFIDENCE = 0.95
 BLOCKS = 3
 """Least number of means for a median."""
+MOST = 200
+"""Largest number of factors of a distribution."""
 LEAST = 5
 """Least number of samples of a block."""
 
@@ -81,7 +83,12 @@ def mean_of(repetitions: Sequence[FloatArray]) -> OverheadEstimate | None:
 
 def linear(samples: FloatArray) -> FloatArray:
     """Fit seconds = a + b (ranks - 1) to samples (ranks, seconds); return (a, b), both at least 0."""
-    return _fit(samples, np.column_stack([np.ones(len(samples)), samples[:, 0] - 1]))
+    return _fit(samples, of_ranks(samples[:, 0]))
+
+
+def of_ranks(ranks: FloatArray) -> FloatArray:
+    """Return the columns of `linear`, shape (samples, 2)."""
+    return np.column_stack([np.ones(len(ranks)), ranks - 1])
 
 
 def with_step(samples: FloatArray) -> FloatArray:
@@ -89,8 +96,38 @@ def with_step(samples: FloatArray) -> FloatArray:
 
     The second rank is launched when the first one is listening, and all further ranks together with the second.
     """
-    ranks = samples[:, 0]
-    return _fit(samples, np.column_stack([np.ones(len(ranks)), ranks > 1, np.maximum(0, ranks - 2)]))
+    return _fit(samples, of_joining_ranks(samples[:, 0]))
+
+
+def of_joining_ranks(ranks: FloatArray) -> FloatArray:
+    """Return the columns of `with_step`, shape (samples, 3)."""
+    return np.column_stack([np.ones(len(ranks)), ranks > 1, np.maximum(0, ranks - 2)])
+
+
+def of_all(ranks: FloatArray) -> FloatArray:
+    """Return the column of a constant, shape (samples, 1)."""
+    return np.ones((len(ranks), 1))
+
+
+def factors(repetitions: Sequence[FloatArray], columns: Callable[[FloatArray], FloatArray]) -> list[float]:
+    """Return the samples (ranks, seconds) as multiples of the fit of their repetition, ascending, with mean 1.
+
+    Of more than `MOST` samples, the factors are the means of consecutive groups, which keeps the mean.
+
+    Args:
+        repetitions: samples of each repetition, shape (samples, 2).
+        columns: function of the ranks that returns the columns of the fit.
+    """
+    found = []
+    for samples in repetitions:
+        fitted = columns(samples[:, 0]) @ _fit(samples, columns(samples[:, 0])) if len(samples) else np.zeros(0)
+        ratio = np.maximum(samples[fitted > 0, -1], 0.0) / fitted[fitted > 0]
+        if ratio.sum() > 0:
+            found.append(ratio / ratio.mean())
+    pooled = np.sort(np.concatenate(found)) if found else np.zeros(0)
+    groups = np.array_split(pooled, min(len(pooled), MOST)) if len(pooled) else []
+    means = np.array([group.mean() for group in groups])
+    return [_rounded(each) for each in means / means.mean()] if len(means) else []
 
 
 def by_size(repetitions: Sequence[FloatArray]) -> list[SizeEstimate]:

@@ -16,7 +16,18 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.calibrating import probes
 from tracebed.orchestrator.calibrating.duty import propose
-from tracebed.orchestrator.calibrating.estimates import FloatArray, by_size, estimates, linear, mean_of, with_step
+from tracebed.orchestrator.calibrating.estimates import (
+    FloatArray,
+    by_size,
+    estimates,
+    factors,
+    linear,
+    mean_of,
+    of_all,
+    of_joining_ranks,
+    of_ranks,
+    with_step,
+)
 from tracebed.orchestrator.calibrating.interference import interference
 from tracebed.orchestrator.calibrating.samples import OverheadSamples, samples_of
 from tracebed.orchestrator.replay import journal
@@ -208,8 +219,19 @@ def _estimated(samples: Sequence[OverheadSamples]) -> dict[str, Any]:
         for kind in ("expand", "shrink")
         for column, stage in enumerate(("asked to decided", "decided to applied", "applied to ended"), 1)
     }
+    launches = factors(launch, of_joining_ranks)
+    drawn = {
+        "launch": launches,
+        "end": factors(end, of_ranks),
+        "expand": launches,  # the instant at which new ranks have joined is not observed, and they are launched alike
+        "reconfiguration": factors([one.shrink[:, [0, 2]] for one in samples], of_all),
+        "release": factors(
+            [np.column_stack([one.shrink[:, 0], one.shrink[:, 2] + one.shrink[:, 3]]) for one in samples], of_all
+        ),
+    }
     return {
         "overheads": {name: estimate for name, estimate in found.items() if estimate},
+        "factors": {step: values for step, values in drawn.items() if values},
         "launch": by_size(launch),
         "end": by_size(end),
         "resizes": {stage: estimate for stage, estimate in stages.items() if estimate},

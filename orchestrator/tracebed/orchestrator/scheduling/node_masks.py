@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
+
+import numpy as np
 
 
 def mask_of(nodes: Collection[int]) -> int:
     """Return the bit mask of `nodes`."""
-    mask = 0
-    for first, count in _ranges(sorted(nodes)):
-        mask |= _block(first, count)
-    return mask
+    if not nodes:
+        return 0
+    numbers = np.fromiter(nodes, dtype=np.intp, count=len(nodes))
+    bits = np.zeros(numbers.max() + 1, dtype=np.uint8)
+    bits[numbers] = 1
+    return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
 
 
 def nodes_of(mask: int) -> tuple[int, ...]:
     """Return the nodes of a bit mask in ascending order."""
-    return tuple(node for first, count in blocks(mask) for node in range(first, first + count))
+    octets = np.frombuffer(mask.to_bytes(mask.bit_length() // 8 + 1, "little"), dtype=np.uint8)
+    return tuple(np.unpackbits(octets, bitorder="little").nonzero()[0].tolist())
 
 
 def blocks(mask: int) -> Iterable[tuple[int, int]]:
@@ -65,13 +69,3 @@ def _size(block: tuple[int, int]) -> int:
 
 def _block(first: int, count: int) -> int:
     return ((1 << count) - 1) << first
-
-
-def _ranges(nodes: Sequence[int]) -> Iterable[tuple[int, int]]:
-    """Yield (first, count) of each range of consecutive numbers in `nodes`, which is in ascending order."""
-    begin = 0
-    while begin < len(nodes):
-        offset = nodes[begin] - begin  # constant within a range, larger after it
-        end = bisect_right(range(len(nodes)), offset, begin, key=lambda at: nodes[at] - at)
-        yield nodes[begin], end - begin
-        begin = end

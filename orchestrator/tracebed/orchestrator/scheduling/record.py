@@ -142,6 +142,10 @@ class ScheduleRecord:
         self.resize_requested(job, nodes, requested, now)
         del self._open[job]
 
+    def pending_row(self, job: int) -> int:
+        """Return the row of the pending resize of `job`."""
+        return self._open[job]
+
     def within_resize(self, job: int, decided: float, applied: float, now: float) -> tuple[float, float]:
         """Return the times of the pending resize of `job`, between its request and `now`.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from itertools import accumulate
 from operator import or_
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tracebed.converters.workload import BoolArray
+from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
 from tracebed.orchestrator.scheduling.profile import step_at
 
 
@@ -24,7 +25,7 @@ class Hold(NamedTuple):
 
 
 class Reservations:
-    """The nodes held over time: a step function whose values are sets of nodes, as bits of integers.
+    """The nodes held over time: a step function whose values are bit masks of nodes.
 
     A search reads each step once. Memory and time do not grow with past reservations, because the reservation of a job
     is removed when the job ends.
@@ -47,7 +48,7 @@ class Reservations:
             ValueError: another job holds one of the nodes at that time, or the interval is empty.
         """
         self.remove(job)
-        bits = bits_of(hold.nodes)
+        bits = mask_of(hold.nodes)
         if not hold.start < hold.end < math.inf:
             raise ValueError(f"from {hold.start:g} s until {hold.end:g} s is not an interval")
         if self._between(hold.start, hold.end) & bits:
@@ -62,7 +63,7 @@ class Reservations:
         hold = self.holds.pop(job, None)
         if hold is None:
             return
-        bits = ~bits_of(hold.nodes)
+        bits = ~mask_of(hold.nodes)
         first, last = step_at(self._times, self._held, hold.start), step_at(self._times, self._held, hold.end)
         for step in range(first, last):
             self._held[step] &= bits
@@ -74,9 +75,9 @@ class Reservations:
         """Return whether each node is free from `start` until `end`, s, shape (nodes,)."""
         return np.isin(np.arange(self._nodes), nodes_of(self._between(start, end)), invert=True)
 
-    def taken(self, nodes: Iterable[int], since: float) -> float:
+    def taken(self, nodes: Collection[int], since: float) -> float:
         """Return the first instant from `since` on at which one of `nodes` is held, s; infinite: none is."""
-        bits = bits_of(nodes)
+        bits = mask_of(nodes)
         first = bisect_right(self._times, since) - 1
         step = next((step for step in range(first, len(self._held)) if self._held[step] & bits), None)
         return math.inf if step is None else max(since, self._times[step])
@@ -85,7 +86,7 @@ class Reservations:
         """Yield each instant at which a job may start, and the nodes that are free for `duration` > 0 s from it.
 
         The instants are `since` and the later ones, up to `until`, at which nodes are released: at any other instant,
-        no node is free that was not free at the instant before. The nodes are bits, for `nodes_of`.
+        no node is free that was not free at the instant before. The nodes are a bit mask.
         """
         times, held = self._times, self._held
         machine = (1 << self._nodes) - 1
@@ -115,18 +116,3 @@ class Reservations:
         for held in self._held[bisect_right(self._times, start) - 1 : bisect_left(self._times, end)]:
             bits |= held
         return bits
-
-
-def bits_of(nodes: Iterable[int]) -> int:
-    """Return `nodes` as the bits of an integer."""
-    bits = 0
-    for node in nodes:
-        bits |= 1 << node
-    return bits
-
-
-def nodes_of(bits: int) -> list[int]:
-    """Return the nodes in `bits`, ascending."""
-    octets = np.frombuffer(bits.to_bytes(bits.bit_length() // 8 + 1, "little"), dtype=np.uint8)
-    nodes: list[int] = np.unpackbits(octets, bitorder="little").nonzero()[0].tolist()
-    return nodes

@@ -8,11 +8,11 @@ import numpy as np
 
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
-from tracebed.orchestrator.simulation.overheads import Overheads
+from tracebed.orchestrator.simulation.delays import Delays
 from tracebed.states import JobState
 
 
-def count_dispatched(record: ScheduleRecord, cluster: Cluster, overheads: Overheads) -> None:
+def count_dispatched(record: ScheduleRecord, cluster: Cluster, delays: Delays) -> None:
     """Change the times of a simulation to the times that a batch system counts. Each job must have one size.
 
     In a simulation, a job holds its nodes from its start decision until the nodes are idle again. In a batch system,
@@ -22,14 +22,14 @@ def count_dispatched(record: ScheduleRecord, cluster: Cluster, overheads: Overhe
     Args:
         record: the times and states of the jobs.
         cluster: the nodes and their ledger.
-        overheads: the overheads of the simulation, trace s.
+        delays: the delays of the simulation.
     """
     nodes, count = record.jobs.nodes, range(len(record.jobs))
     ended = {JobState.COMPLETED, JobState.KILLED}  # a job that was cut short has ended at the recorded instant
     for job in count:
         if record.state[job] in ended:
-            record.end[job] -= overheads.end(nodes[job])
-        record.start[job] = min(record.start[job] + overheads.launch(nodes[job]), record.end[job])
+            record.end[job] -= delays.end(job, nodes[job])
+        record.start[job] = min(record.start[job] + delays.launch(job, nodes[job]), record.end[job])
     ledger = cluster.ledger
     held = np.asarray(ledger.jobs)
     start, end = (np.asarray(times, dtype=np.float64)[held] for times in (record.start, record.end))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from tracebed.orchestrator.scheduling.decision_log import DecisionLog
 from tracebed.orchestrator.scheduling.record import cut_short
+from tracebed.orchestrator.simulation.delays import Delays
 from tracebed.orchestrator.simulation.simulator import END, POINT, Simulator
 from tracebed.states import JobState
 
@@ -135,7 +136,9 @@ class ObservedSimulator(Simulator):
             self.submissions = [*observed.submit]
         if ErrorCause.WORK in causes:
             if not dispatched:
-                self.overheads = replace(self.overheads, end_s=0.0, end_rank_s=0.0)  # the observed work includes them
+                self.delays = Delays(
+                    replace(self.overheads, end_s=0.0, end_rank_s=0.0)
+                )  # the observed work includes them
             self._work = [*map(self._observed_work, range(len(self.jobs)))]
 
     def _observed_work(self, job: int) -> float:
@@ -227,7 +230,7 @@ class ObservedSimulator(Simulator):
         begin = self.record.launched[job]  # NaN: the job waits for its cores
         if ErrorCause.DELAYS in self.causes and seen.started(job):
             if not math.isnan(seen.launched[job]):
-                latency = self.overheads.launch(len(nodes)) if self.dispatched else 0.0
+                latency = self.delays.launch(job, len(nodes)) if self.dispatched else 0.0
                 begin = self.record.launched[job] = seen.launched[job] + (now - seen.start[job]) + latency
             elif ErrorCause.WORK in self.causes:  # the job ended before its work began
                 begin, self.record.launched[job] = seen.end[job] + (now - seen.start[job]), math.nan
@@ -235,7 +238,7 @@ class ObservedSimulator(Simulator):
             return
         self._in_use.clear_wait(job)
         self._progress[job] = (0.0, begin, self._rate(job, nodes))
-        self._end_at(job, self._work_end(job) + self.overheads.end(len(nodes)))
+        self._end_at(job, self._work_end(job) + self.delays.end(job, len(nodes)))
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
         """Resize `job`. With the cause `DELAYS`, the resize takes the times of the real resize of the same number.
@@ -260,7 +263,7 @@ class ObservedSimulator(Simulator):
             done, since, rate = self._progress[job]
             done += max(0.0, decided - since) * rate
             self._progress[job] = (done, max(applied, since), self._rate(job, nodes))
-            self._end_at(job, self._work_end(job) + self.overheads.end(len(nodes)))
+            self._end_at(job, self._work_end(job) + self.delays.end(job, len(nodes)))
             heappush(self._heap, (ended, POINT, job))
         return False
 

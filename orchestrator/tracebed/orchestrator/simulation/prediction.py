@@ -16,13 +16,16 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.state import handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup
+from tracebed.orchestrator.simulation.delays import Delays, Factors, draw
 from tracebed.orchestrator.simulation.dispatch import count_dispatched
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, obstacle
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.simulator import Simulator
 from tracebed.orchestrator.tables import make_run
+from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.registry import unknown
 
 EngineChoice: TypeAlias = Literal["auto", "compiled", "python"]
@@ -37,6 +40,7 @@ def predict(
     name: str = "workload",
     engine: EngineChoice = "auto",
     on_progress: Callable[[int], None] | None = None,
+    member: int | None = None,
     **settings: Any,
 ) -> Run:
     """Simulate `workload` on `nodes` under `setup` and return the run.
@@ -48,27 +52,34 @@ def predict(
         name: the name of the workload, for reports.
         engine: the simulator. The results of both are identical.
         on_progress: called periodically with the number of jobs submitted so far.
+        member: seed with which the delays of the jobs are drawn from the distributions of the calibration: a member of
+            an ensemble. None: all delays are the overheads.
         settings: settings by name, as for `Setup.of`.
 
     Raises:
         InputError: no job has a run time and a size; a setting or the engine is unknown or invalid; or the engine does
-            not support the simulation.
+            not support the simulation; or `member` is given without a calibration that has distributions.
     """
+    chosen = Setup.of(setup, **settings)
+    policy = chosen.policy()
+    if isinstance(policy, Slurm) and policy.cluster:
+        return _predict_cluster(workload, nodes, chosen, name, engine, member)
     machine = machine_of(workload, nodes)
-    chosen, policy = Setup.of(setup, **settings).resolved(len(machine))
+    chosen, policy = chosen.resolved(len(machine))
     scheduling, timing = chosen.scheduling, chosen.timing
     most = max(node.cores for node in machine)
     jobs = Jobs.of(workload, cores_per_node=most, over_limit=scheduling.over_limit, evolving=handles_requests(policy))
     interference = Interference.of(timing.calibration.facts()) if timing.calibration else None
+    drawn = None if member is None else draw(factors_of(timing.calibration), len(jobs), member)
     reason = obstacle(jobs, policy, len(machine), chosen, interference=interference)
     simulator_class = _simulator(engine, reason)
     cores, sockets = [node.cores for node in machine], [node.sockets for node in machine]
-    simulator = simulator_class(jobs, cores, policy, chosen, sockets=sockets, interference=interference)
+    simulator = simulator_class(jobs, cores, policy, chosen, sockets=sockets, interference=interference, drawn=drawn)
     with _no_collection(), ThreadPoolExecutor(1) as thread:
         facts = thread.submit(workload_facts, workload, name)  # hashes while the compiled engine simulates
         record = simulator.run(on_progress)
     if timing.dispatched:
-        count_dispatched(record, simulator.cluster, timing.overheads.times(timing.speed))
+        count_dispatched(record, simulator.cluster, Delays(timing.overheads.times(timing.speed), drawn))
     if (np.asarray(record.end) > MAX_EXACT).any():
         raise InputError(f"the jobs end later than {MAX_EXACT:.3g} s", hint="use shorter run times or overheads")
     info = RunInfo(
@@ -79,8 +90,54 @@ def predict(
         workload=facts.result(),
         setup=chosen,
         calibration=timing.calibration.facts() if timing.calibration else {},
+        parameters={} if member is None else {"member": member},
     )
     return make_run(record, simulator.cluster, info)
+
+
+def _predict_cluster(
+    workload: Workload,
+    nodes: int | Sequence[NodeFacts] | None,
+    setup: Setup,
+    name: str,
+    engine: EngineChoice,
+    member: int | None,
+) -> Run:
+    """Simulate `workload` on the cluster of a slurm.conf; arguments as for `predict`. A member is a seed."""
+    from tracebed.orchestrator.simulation.slurm import engine as compiled
+    from tracebed.orchestrator.simulation.slurm.prediction import machine_of as cluster_of
+    from tracebed.orchestrator.simulation.slurm.prediction import nodes_of as nodes_of_cluster
+    from tracebed.orchestrator.simulation.slurm.prediction import simulate
+
+    if member is not None:
+        setup = Setup.of(setup, policy_parameters={**setup.scheduling.policy_parameters, "seed": member})
+    chosen, policy = setup.complete()
+    assert isinstance(policy, Slurm)
+    machine = nodes_of_cluster(cluster_of(policy))
+    given = len(machine) if nodes is None else nodes if isinstance(nodes, int) else len(nodes)
+    if given != len(machine):
+        what = f"the slurm.conf has {len(machine):,} nodes, but {given:,} are given"
+        raise InputError(what, hint="leave the nodes out: those of the slurm.conf are used")
+    obstacle = "" if compiled.available() else "the compiled engine was not built, or belongs to another version"
+    python = _simulator(engine, obstacle) is Simulator
+    record, cluster = simulate(workload, policy, chosen, python=python)
+    info = RunInfo(
+        source="simulator",
+        engine="python" if python else "compiled",
+        execution="simulated",
+        nodes=machine,
+        workload=workload_facts(workload, name),
+        setup=chosen,
+    )
+    return make_run(record, cluster, info)
+
+
+def factors_of(calibration: Calibration | None) -> Factors:
+    """Return the measured distributions of the delays. Raise InputError if there are none."""
+    if calibration is None or not calibration.factors:
+        what = "the calibration has no distributions of delays" if calibration else "the calibration is missing"
+        raise InputError(f"an ensemble draws delays: {what}", hint="calibrate the nodes, `tracebed nodes calibrate`")
+    return calibration.factors
 
 
 def machine_of(workload: Workload, nodes: int | Sequence[NodeFacts] | None) -> list[NodeFacts]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 
 from tracebed.converters.workload import Kind
@@ -15,6 +15,7 @@ from tracebed.orchestrator.scheduling.state import Policy, shares
 from tracebed.orchestrator.scheduling.ticks import next_multiple
 from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.cores_in_use import CoresInUse
+from tracebed.orchestrator.simulation.delays import Delays
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.states import JobState
 
@@ -36,6 +37,7 @@ class Simulator:
         sockets: sockets of each node; None: one each.
         interference: how much jobs that share a node slow each other down; None: not at all. The scheduler plans with
             the nominal rates, as in a replay.
+        drawn: the factors of the delays of each job (`delays.draw`); None: all delays are the overheads.
 
     Attributes:
         submissions: submit time of each job that is submitted, s, in the order of the jobs; by default as planned.
@@ -51,6 +53,7 @@ class Simulator:
         *,
         sockets: list[int] | None = None,
         interference: Interference | None = None,
+        drawn: Mapping[str, Sequence[float]] | None = None,
     ) -> None:
         """Start at time 0 with an idle cluster."""
         scheduling, timing = setup.scheduling, setup.timing
@@ -62,6 +65,7 @@ class Simulator:
         )
         self.runtime_model = timing.runtime_model
         self.overheads = timing.overheads.times(timing.speed)
+        self.delays = Delays(self.overheads, drawn)
         self.malleability_interval_s = timing.malleability_interval_s
         self.submissions = jobs.submit
         self.until = math.inf
@@ -178,7 +182,7 @@ class Simulator:
     def start(self, job: int, nodes: list[int]) -> None:
         """Start `job` and compute its end, which a resize changes."""
         now = self._now
-        begin = now + self.overheads.launch(len(nodes))
+        begin = now + self.delays.launch(job, len(nodes))
         self.record.start[job] = now
         waits = self._shares and self._start_sharing(job, nodes)
         rate = self._rate(job, nodes)
@@ -191,13 +195,14 @@ class Simulator:
             self._progress[job] = (0.0, begin, rate)
         if self.jobs.requests_of(job):
             self._prepare_request(job)
-        self._end_at(job, begin + self._work[job] / rate + self.overheads.end(len(nodes)))
+        self._end_at(job, begin + self._work[job] / rate + self.delays.end(job, len(nodes)))
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
         """Apply the resize at once, or at the first malleability point of the job when all new ranks have joined."""
         now = self._now
         self.record.resize_requested(job, before, len(nodes), now)
-        point = self._malleability_point(job, now + self.overheads.expand(len(nodes) - before))
+        row = len(self.record.resizes) - 1
+        point = self._malleability_point(job, now + self.delays.expand(row, len(nodes) - before))
         if point <= now and not self.malleability_interval_s:
             return self._take_effect(job, nodes)
         self._pending[job] = nodes
@@ -287,7 +292,7 @@ class Simulator:
             begin, rate = max(self._now, self._ready.pop(job)), self._progress[job][2]
             self.record.launched[job] = begin
             self._progress[job] = (0.0, begin, rate)
-            self._end_at(job, begin + self._work[job] / rate + self.overheads.end(self.jobs.nodes[job]))
+            self._end_at(job, begin + self._work[job] / rate + self.delays.end(job, self.jobs.nodes[job]))
 
     def _malleability_point(self, job: int, ready: float) -> float:
         """Return the first malleability point of `job` at or after `ready`, s; infinite if the job ends before it."""
@@ -305,8 +310,9 @@ class Simulator:
 
     def _take_effect(self, job: int, nodes: list[int]) -> bool:
         """Continue `job` on `nodes`. Return whether the resize is complete: not if nodes are still being released."""
-        now, release_s = self._now, self.overheads.release_s
-        begin = self._continue(job, nodes, self.overheads.reconfiguration_s)
+        now, row = self._now, self.record.pending_row(job)
+        release_s = self.delays.release(row)
+        begin = self._continue(job, nodes, self.delays.reconfiguration(row))
         if release_s and len(nodes) < len(self.cluster.nodes_of(job)):
             self._releasing[job] = (now, begin)
             heappush(self._heap, (now + release_s, RELEASED, job))
@@ -339,7 +345,7 @@ class Simulator:
         self._progress[job] = (done, begin, rate)
         if job in self._next_requests:
             self._prepare_request(job)
-        self._end_at(job, begin + max(0.0, self._work[job] - done) / rate + self.overheads.end(len(nodes)))
+        self._end_at(job, begin + max(0.0, self._work[job] - done) / rate + self.delays.end(job, len(nodes)))
         return begin
 
     def _rate(self, job: int, nodes: list[int]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,16 @@ from tracebed.orchestrator.slurm.keys import (
     ACCESS,
     GROUPS,
     MODELED,
+    MODELED_WITH_CLUSTER,
     NODE_GROUPS,
+    OF_CLUSTER,
     OFF,
     PARTITION_GROUPS,
     PRIORITY,
     STATES,
 )
-from tracebed.orchestrator.slurm.lines import HINT, Line, hosts, lines_of
+from tracebed.orchestrator.slurm.lines import HINT, Line, cpus, entries, hosts, lines_of
+from tracebed.orchestrator.slurm.machine import Machine, machine_of
 
 WITHOUT_EFFECT = frozenset(
     (
@@ -37,6 +40,7 @@ CHANGED_DEFAULTS = ("SelectType", "PriorityType")
 """Keys of `MODELED` whose defaults differ between versions of Slurm."""
 SHARED_BY_ALL = ("Priority", "PriorityJobFactor", "PriorityTier")
 """Settings of partitions with the default 1 that have no effect if all partitions have the same value."""
+EQUAL_SHARES = "the shares of accounts and users are not in a slurm.conf; all of a level are assumed to be equal"
 MOST_SHOWN = 12
 REMEDY = "tracebed clean LOG --recipe sacct --set keep_partitions.partitions=NAME"
 """Command that selects the jobs of a partition of a log."""
@@ -51,12 +55,14 @@ class SlurmConf:
         differences: settings that the policy does not model, one sentence for each group of settings.
         sizes: CPUs per node -> number of nodes; 0: unknown. Empty if the file names no nodes.
         where: the file.
+        machine: the cluster, if jobs share nodes, nodes or partitions differ, or jobs have priorities; else None.
     """
 
     parameters: dict[str, str]
     differences: tuple[str, ...]
     sizes: Mapping[int, int]
     where: str = ""
+    machine: Machine | None = None
 
     def check_machine(self, nodes: int | None) -> None:
         """Raise InputError if a machine of `nodes` equal nodes contradicts the nodes of the file.
@@ -64,7 +70,7 @@ class SlurmConf:
         A file with nodes of several sizes describes several machines of equal nodes. A machine with more nodes than
         the largest of them mixes the sizes.
         """
-        if nodes is None or len(self.sizes) < 2 or nodes <= max(self.sizes.values()):
+        if self.machine or nodes is None or len(self.sizes) < 2 or nodes <= max(self.sizes.values()):
             return
         raise InputError(
             f"the machine of the workload has {nodes:,} equal nodes, but the file has {_sizes(self.sizes)}",
@@ -87,32 +93,41 @@ def read(path: Path) -> SlurmConf:
     if 2 * len(unknown) >= len(lines):
         what = f"unknown {'keys' if len(unknown) > 1 else 'key'}, such as {unknown[0][:60]!r}: not a slurm.conf"
         raise InputError(what, where=next(line.where for line in lines if line.unknown), hint=HINT)
-    conf = of_config({line.key: line.value for line in lines})
+    machine = machine_of(lines, path)
+    machine = None if machine is None or machine.plain else machine
+    modeled = MODELED if machine is None else MODELED_WITH_CLUSTER
+    conf = of_config({line.key: line.value for line in lines}, modeled)
     given = {line.key.lower() for line in lines}
     unset = (
         f"{key} is not set, and its default depends on the version of Slurm; {MODELED[key.lower()][0]} is assumed"
         for key in CHANGED_DEFAULTS
         if key.lower() not in given
     )
-    partitions, nodes = _entries(lines, "PartitionName"), _entries(lines, "NodeName")
+    partitions, nodes = entries(lines, "PartitionName"), entries(lines, "NodeName")
     sizes = Counter[int]()
     for line in nodes:
-        sizes[_cpus(line)] += hosts(line.value)
+        sizes[cpus(line)] += hosts(line.value)
     others = [_group("an unknown kind", unknown)] if unknown else []
+    known = frozenset[str]() if machine is None else OF_CLUSTER
     differences = (
         *conf.differences,
         *others,
         *unset,
-        *_of_lines(lines),
-        *_of_partitions(partitions),
-        *_of_nodes(nodes, sizes),
+        *_of_lines(lines, known),
+        *_of_partitions(partitions, known),
+        *_of_nodes(nodes, sizes, known),
+        *([EQUAL_SHARES] if machine and machine.weights.fairshare else []),
     )
-    return SlurmConf(conf.parameters, differences, dict(sizes), str(path))
+    cluster = {"cluster": machine.model_dump_json(exclude_defaults=True)} if machine else {}
+    return SlurmConf(conf.parameters | cluster, differences, dict(sizes), str(path), machine)
 
 
-def of_config(config: Mapping[str, str]) -> SlurmConf:
-    """Return the scheduling settings of a configuration (key -> value). The keys are not case-sensitive."""
-    known = {field.name for field in fields(Slurm)} - set(CLOCKS)
+def of_config(config: Mapping[str, str], modeled: Mapping[str, Sequence[str]] = MODELED) -> SlurmConf:
+    """Return the scheduling settings of a configuration (key -> value). The keys are not case-sensitive.
+
+    `modeled` has the values of some keys that are modeled.
+    """
+    known = {field.name for field in fields(Slurm)} - set(CLOCKS) - {"cluster", "seed"}
     keys = {key.lower(): value for key, value in config.items()}
     parameters: dict[str, str] = {}
     differences, unmodeled = [], []
@@ -127,7 +142,7 @@ def of_config(config: Mapping[str, str]) -> SlurmConf:
         differences.append(_group("the scheduler", [f"SchedulerParameters {text}" for text in unmodeled]))
     if keys.get("schedulertype", "").lower() == "sched/builtin":
         parameters["bf_interval"] = "-1"
-    for key, values in MODELED.items():
+    for key, values in modeled.items():
         if key in keys and keys[key].lower() not in values:
             differences.append(f"{NAMES[key]}={keys[key]} is not modeled; {values[0]} is assumed")
     return SlurmConf(parameters, tuple(differences), {})
@@ -143,46 +158,14 @@ def predicted_setup(info: RunInfo, **settings: Any) -> Setup:
     return Setup.of(info.setup, **settings)
 
 
-def _entries(lines: Sequence[Line], key: str) -> list[Line]:
-    """Return the lines with this first key; each has the settings of the DEFAULT lines above it, too."""
-    default: Mapping[str, str] = {}
-    found = []
-    for line in lines:
-        if line.key.lower() == key.lower():
-            settings = {**default, **line.settings}
-            if line.value.upper() == "DEFAULT":
-                default = settings
-            else:
-                found.append(Line(line.key, line.value, settings, line.where))
-    return found
-
-
-def _cpus(line: Line) -> int:
-    """Return the CPUs of each node of a NodeName line; 0 if unknown."""
-    for key in ("CPUs", "Procs"):
-        if line.of(key):
-            return _whole(line.of(key), 0)
-    sockets = line.of("Sockets")
-    parts = [sockets] if sockets else [line.of("Boards"), line.of("SocketsPerBoard")]
-    parts += [line.of("CoresPerSocket"), line.of("ThreadsPerCore")]
-    cpus = 1
-    for part in parts:
-        cpus *= _whole(part, 1)
-    return cpus
-
-
-def _whole(text: str, default: int) -> int:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else default
-
-
-def _of_lines(lines: Sequence[Line]) -> Iterator[str]:
+def _of_lines(lines: Sequence[Line], modeled: Collection[str]) -> Iterator[str]:
     """Yield a sentence for each group of keys of whole lines that the policy does not model."""
     last = {line.key.lower(): line for line in lines}
     basic = last["prioritytype"].value.lower() == "priority/basic" if "prioritytype" in last else False
     for group, keys in GROUPS.items():
         if group == PRIORITY and basic:  # Slurm ignores the keys then
             continue
-        given = [last[key.lower()] for key in keys if key.lower() in last]
+        given = [last[key.lower()] for key in keys if key.lower() in last.keys() - modeled]
         shown = [f"{line.key}={line.value}" for line in given if line.value.lower() not in OFF]
         if shown:
             yield _group(group, shown)
@@ -191,9 +174,9 @@ def _of_lines(lines: Sequence[Line]) -> Iterator[str]:
         yield _group(STATES, shown)
 
 
-def _of_partitions(partitions: Sequence[Line]) -> Iterator[str]:
+def _of_partitions(partitions: Sequence[Line], modeled: Collection[str]) -> Iterator[str]:
     """Yield the differences of the PartitionName lines."""
-    if len(partitions) > 1:
+    if len(partitions) > 1 and not modeled:
         names = _listed([line.value for line in partitions])
         yield (
             f"{len(partitions)} partitions ({names}) are not modeled; all jobs wait in one queue for all nodes "
@@ -202,6 +185,8 @@ def _of_partitions(partitions: Sequence[Line]) -> Iterator[str]:
     for group, keys in PARTITION_GROUPS.items():
         shown = []
         for key in keys:
+            if key.lower() in modeled:
+                continue
             if key in SHARED_BY_ALL and len({line.of(key) or "1" for line in partitions}) < 2:
                 continue
             off = OFF | {"all"} if group == ACCESS else OFF
@@ -211,9 +196,9 @@ def _of_partitions(partitions: Sequence[Line]) -> Iterator[str]:
             yield _group(f"{group} by partition", shown)
 
 
-def _of_nodes(nodes: Sequence[Line], sizes: Mapping[int, int]) -> Iterator[str]:
+def _of_nodes(nodes: Sequence[Line], sizes: Mapping[int, int], modeled: Collection[str]) -> Iterator[str]:
     """Yield the differences of the NodeName lines."""
-    if len(nodes) > 1:
+    if len(nodes) > 1 and not modeled:
         names = _listed([line.value for line in nodes])
         yield (
             f"{len(nodes)} NodeName lines ({names}), {_sizes(sizes)}: not modeled; all nodes are equal, "
@@ -221,7 +206,7 @@ def _of_nodes(nodes: Sequence[Line], sizes: Mapping[int, int]) -> Iterator[str]:
         )
     for group, keys in NODE_GROUPS.items():
         shown = []
-        for key in keys:
+        for key in (key for key in keys if key.lower() not in modeled):
             given = ((line, line.of(key)) for line in nodes)
             shown += [f"{key}={value} ({line.value})" for line, value in given if value and value.lower() not in OFF]
         if shown:

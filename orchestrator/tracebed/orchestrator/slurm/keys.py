@@ -82,6 +82,7 @@ LINES: Mapping[str, frozenset[str]] = {
         ("PartitionName", (*OF_PARTITIONS, *(key for group in PARTITION_GROUPS.values() for key in group))),
         ("NodeName", (*OF_NODES, *(key for group in NODE_GROUPS.values() for key in group))),
         ("NodeSet", ("Feature", "Nodes")),
+        ("SwitchName", ("LinkSpeed", "Nodes", "Switches")),  # of topology.conf
         ("DownNodes", DOWN),
         ("FrontendName", ("AllowGroups", "AllowUsers", "DenyGroups", "DenyUsers", *("FrontendAddr", "Port"), *DOWN)),
     )
@@ -94,6 +95,21 @@ MODELED = {
     "topologyplugin": ("topology/none", "topology/default", "topology/flat"),
 }
 """Key of slurm.conf, in lower case -> its values that the policy models."""
+MODELED_WITH_CLUSTER = {
+    "schedulertype": MODELED["schedulertype"],
+    "selecttype": ("select/cons_tres", "select/cons_res", "select/linear"),
+    "prioritytype": ("priority/multifactor", "priority/basic"),
+    "topologyplugin": (*MODELED["topologyplugin"], "topology/tree"),
+}
+"""The same for a file with a cluster (`slurm.machine`)."""
+OF_CLUSTER = frozenset(
+    """
+    PriorityWeightAge PriorityWeightFairshare PriorityWeightJobSize PriorityWeightPartition PriorityMaxAge
+    PriorityDecayHalfLife PriorityCalcPeriod PriorityFavorSmall FairShareDampeningFactor DefMemPerCPU GresTypes
+    SelectTypeParameters KillWait PriorityTier PriorityJobFactor Priority MaxTime Gres Feature Features Weight
+    """.lower().split()
+)
+"""Keys, in lower case, that a simulation of a cluster models. With Fair Tree, the dampening factor has no effect."""
 WITHOUT_EFFECT = frozenset(
     """
     AccountingStorageBackupHost AccountingStorageExternalHost AccountingStorageHost AccountingStorageLoc

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from tracebed.errors import InputError
 from tracebed.input_files import read_file
+from tracebed.orchestrator.slurm.host_lists import host_names
 from tracebed.orchestrator.slurm.keys import KNOWN, LINES
 
 MAX_BYTES = 2**22
@@ -118,17 +119,53 @@ def _refuse(what: str, where: str) -> NoReturn:
 
 
 def hosts(text: str) -> int:
-    """Return the number of names in a host list such as `n[01-16,20],login`; 0 if the list is invalid."""
-    names = 0
-    for entry in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", text):
-        count = 1
-        for bracket in re.findall(r"\[([^\]]*)\]", entry):
-            inside = 0
-            for part in bracket.split(","):
-                found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
-                if found is None or int(found[2] or found[1]) < int(found[1]):
-                    return 0
-                inside += int(found[2] or found[1]) - int(found[1]) + 1
-            count *= inside
-        names += count
-    return names
+    """Return the number of names in a list of hosts; 0 if the list is invalid."""
+    try:
+        return len(host_names(text))
+    except ValueError:
+        return 0
+
+
+def hosts_of(text: str, where: str) -> list[str]:
+    """Return the names in a list of hosts.
+
+    Raises:
+        InputError: the list is invalid or too long.
+    """
+    try:
+        return host_names(text)
+    except ValueError as error:
+        raise InputError(str(error), where=where, hint="write the hosts as n[1-4,7],login") from error
+
+
+def entries(lines: Sequence[Line], key: str) -> list[Line]:
+    """Return the lines with this first key; each has the settings of the DEFAULT lines above it, too."""
+    default: Mapping[str, str] = {}
+    found = []
+    for line in lines:
+        if line.key.lower() == key.lower():
+            settings = {**default, **line.settings}
+            if line.value.upper() == "DEFAULT":
+                default = settings
+            else:
+                found.append(Line(line.key, line.value, settings, line.where))
+    return found
+
+
+def cpus(line: Line) -> int:
+    """Return the CPUs of each node of a NodeName line; 0 if unknown."""
+    for key in ("CPUs", "Procs"):
+        if line.of(key):
+            return whole(line.of(key), 0)
+    sockets = line.of("Sockets")
+    parts = [sockets] if sockets else [line.of("Boards"), line.of("SocketsPerBoard")]
+    parts += [line.of("CoresPerSocket"), line.of("ThreadsPerCore")]
+    cpus = 1
+    for part in parts:
+        cpus *= whole(part, 1)
+    return cpus
+
+
+def whole(text: str, default: int) -> int:
+    """Return a number without sign; `default` if the text is none."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else default

@@ -42,6 +42,7 @@ def _overhead(name: str) -> str:
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Instant = Annotated[str, AfterValidator(_instant)]
+Step = Literal["launch", "end", "expand", "reconfiguration", "release"]
 Overhead = Annotated[str, AfterValidator(_overhead)]
 
 
@@ -199,6 +200,9 @@ class Calibration(StoredFile):
     duty_proposal: DutyProposal | None = None
     overheads: dict[Overhead, OverheadEstimate]
     """Overhead of the simulator -> estimate. A missing overhead is 0."""
+    factors: dict[Step, list[Annotated[float, Field(ge=0, allow_inf_nan=False)]]] = Field(default_factory=dict)
+    """Step of a job -> measured delays as multiples of their overhead, ascending: factors of equal probability, with
+    mean 1, from which an ensemble draws. Empty: not measured, as in a fit."""
     launch: list[SizeEstimate] = Field(default_factory=list)
     """Time from the allocation of a job to its first work, by number of ranks."""
     end: list[SizeEstimate] = Field(default_factory=list)

@@ -59,6 +59,8 @@ class Life(NamedTuple):
     """An execution of a job on nodes. Virtual times, s."""
 
     start: float
+    launched: float
+    """Beginning of the script; NaN: the job ended before it."""
     end: float
 
 
@@ -81,6 +83,9 @@ class VirtualJob:
     life: int = 0
     restarts: int = 0
     script_start: float | None = None
+    """Wall time at which the script of the current execution began."""
+    launched: float = math.nan
+    """Virtual time of the same instant."""
     vanished: bool = False
 
     @property
@@ -242,6 +247,7 @@ class VirtualBatch:
 
     def _start(self, job: VirtualJob) -> None:
         job.life += 1
+        job.launched = math.nan
         self._set(job, Phase.RUNNING, "RUNNING", start=float(math.floor(self.world.time())))
         launch_s = self._draw.random() * LAUNCH_S
         run_s = int(job.request.arguments[2]) * NS
@@ -258,7 +264,7 @@ class VirtualBatch:
         self._after(seconds, lambda: call() if job.life == life and not job.over else None)
 
     def _begin(self, job: VirtualJob) -> None:
-        job.script_start = self.world.time()
+        job.script_start, job.launched = self.world.time(), self.world.now
         self._record(job, "start", "")
 
     def _record(self, job: VirtualJob, kind: str, fields: str) -> None:
@@ -275,7 +281,7 @@ class VirtualBatch:
                 text = text[: int(doom.draw * len(text))]
         folder = Path(job.request.arguments[0])
         if folder.is_dir():  # or the replay has ended
-            (folder / f"{job.request.name}.{kind}").write_text(text)
+            (folder / f"{job.request.name}.{job.id}.{kind}").write_text(text)
 
     def _end(self, job: VirtualJob, word: str, state: JobState) -> None:
         """End the script of a job; its nodes are released later."""
@@ -289,7 +295,7 @@ class VirtualBatch:
 
     def _release(self, job: VirtualJob, word: str, state: JobState, start: float | None) -> None:
         began = next(at for at, seen in reversed(job.states) if seen.phase is Phase.RUNNING)
-        job.lives.append(Life(began, self.world.now))
+        job.lives.append(Life(began, job.launched, self.world.now))
         self._set(job, Phase.ENDED, word, state=state, start=start)
         self._free(job)
 
@@ -315,7 +321,7 @@ class VirtualBatch:
             if fault.kind == "node_fail":
                 self._release(job, "NODE_FAIL", JobState.FAILED, start)
                 continue
-            job.lives.append(Life(job.states[-1][0], self.world.now))
+            job.lives.append(Life(job.states[-1][0], job.launched, self.world.now))
             job.life += 1
             job.restarts += 1
             self._idle, job.nodes = sorted({*self._idle, *job.nodes}), ()

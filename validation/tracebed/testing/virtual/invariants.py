@@ -91,7 +91,7 @@ def check(outcome: Outcome, cores: CoreWatch) -> list[str]:
         if not outcome.scenario.has(*_DAMAGING):
             found.append(f"journal: {error}")
     if outcome.run is not None:
-        found += [*_states(outcome, outcome.run), *_ends(outcome, outcome.run, facts)]
+        found += [*_states(outcome, outcome.run), *_ends(outcome, outcome.run, facts), *_resizes(outcome.run)]
         found += [*_files(outcome, outcome.run)] if thorough else []
     if entries:
         found += [*_decisions(outcome, entries)]
@@ -154,14 +154,18 @@ def _ends(outcome: Outcome, run: Run, facts: Mapping[str, Any]) -> Iterator[str]
             computed[details[0].launch.job] = details[2]
     exact = not scenario.has(*_DELAYING, *CONTROLLER_FAULTS)
     measured = not scenario.has(*_DELAYING, "step_clock", "lying_rank", "power_failure")
+    reported = not scenario.has(*_LOSING, *_DAMAGING)
     zero = world.controller.at(facts["zero"])
-    columns = (run.jobs[name].tolist() for name in ("job_id", "state", "launched", "end", "restarts"))
-    for job, state, launched, end, restarts in zip(*columns, strict=True):
+    names = ("job_id", "state", "reason", "launched", "end", "restarts")
+    columns = (run.jobs[name].tolist() for name in names)
+    for job, state, reason, launched, end, restarts in zip(*columns, strict=True):
         ends = completed[job]
         if state == "completed" and not ends:
             yield f"ends: job {job} is completed in the run only"
         if len(ends) > 1 + restarts and not scenario.has(*_DAMAGING):  # the journal may lack the first end
             yield f"ends: job {job} has completed {len(ends)} times, with {restarts} restarts"
+        if state in ("failed", "killed") and len(ends) > restarts and reported and ENDED not in reason:
+            yield f"ends: job {job} is {state} ({reason}), although its leader has completed"
         if state == "completed" and ends and exact:
             late = zero + end / scenario.speed - ends[-1]
             if not -1e-3 <= late <= LATE_S:
@@ -174,6 +178,18 @@ def _ends(outcome: Outcome, run: Run, facts: Mapping[str, Any]) -> Iterator[str]
 
 _DELAYING = {*NODE_FAULTS} - {"drift", "step_clock", "lying_rank", "send_twice"}
 """Faults that delay the news of the end of a job, or the end of one of its ranks."""
+_LOSING = {*NODE_FAULTS} - {"drift", "step_clock", "send_twice", "slow_network"}
+"""Faults that may lose the news of the completion of a leader, or end one of the other ranks of its job."""
+
+
+def _resizes(run: Run) -> Iterator[str]:
+    """The steps of a resize are in order."""
+    table = run.reconfigurations
+    steps = zip(*(table[name].tolist() for name in ("job_id", "asked", "decided", "applied", "ended")), strict=True)
+    for job, *times in steps:
+        known = [time for time in times if time == time]
+        if known != sorted(known):
+            yield f"resizes: the steps of a resize of job {job} are at {times}"
 
 
 def _files(outcome: Outcome, run: Run) -> Iterator[str]:

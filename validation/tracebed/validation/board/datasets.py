@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
 from typing import Annotated
@@ -28,6 +29,9 @@ class Dataset(BaseModel):
     """Address of the repository."""
     commit: str
     """Commit of the repository that has the files."""
+    addresses: dict[str, str] = {}
+    """Pattern of names of files -> address of the file. `{stem}` and `{rest}` in an address are the parts of the name
+    before and after its first dot. Empty: no address is known."""
     licence: str
     """The licence that the repository states; empty: none is stated."""
     citation: str
@@ -40,6 +44,12 @@ class Dataset(BaseModel):
     """Name of a table that is made of the files -> name of the conversion (`conversions`)."""
     suite: str = ""
     """Experiment file for `tracebed validate` in the folder of the files; empty: the data are no cases yet."""
+
+    def address(self, file: str) -> str | None:
+        """Return the address of a file, or None if it is unknown."""
+        stem, _, rest = file.partition(".")
+        found = (address for pattern, address in self.addresses.items() if fnmatchcase(file, pattern))
+        return next((address.format(stem=stem, rest=rest) for address in found), None)
 
 
 @cache

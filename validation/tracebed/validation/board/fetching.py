@@ -1,9 +1,9 @@
-"""Copies of data sets: files that are found in a local copy, verified, converted, and put beside an experiment file."""
+"""Copies of data sets: files of a local copy, or downloaded; verified, converted, and put beside an experiment file."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tracebed.converters.formats.tools.files import Input
@@ -11,15 +11,16 @@ from tracebed.errors import InputError
 from tracebed.files import replacing_folder
 from tracebed.validation.board.conversions import CONVERSIONS
 from tracebed.validation.board.datasets import Dataset, dataset
+from tracebed.validation.board.downloading import LOCAL, TIMEOUT_S, download
 
 SUITE = "suite.yaml"
 ORIGIN = "ORIGIN.txt"
 """File with the source, the licence and the citation of a copy."""
 LARGEST = 2**26
-"""Largest size of a file that is looked at in a copy, bytes. The files of the data sets are smaller."""
+"""Largest size of a file that is looked at in a copy, or downloaded, bytes. The files of the data sets are smaller."""
 
 
-def fetch(name: str, folder: Path, source: Path | None) -> Path:
+def fetch(name: str, folder: Path, source: Path | None = None, *, timeout_s: float = TIMEOUT_S) -> Path:
     """Copy a data set to `folder`, which must not exist or be empty.
 
     Return the experiment file, or the folder if the data are no cases.
@@ -28,19 +29,17 @@ def fetch(name: str, folder: Path, source: Path | None) -> Path:
         name: name of the data set.
         folder: the new folder.
         source: folder of a local copy, such as a clone of the repository. The files may have any name, be in folders
-            inside of it, and be compressed with gzip.
+            inside of it, and be compressed with gzip. None: the files are downloaded from their addresses.
+        timeout_s: longest time for the download of one file, s.
 
     Raises:
-        InputError: there is no such data set, no copy is given, no file has the hash of a file of the data set, or
-            `folder` has content or cannot be written.
+        InputError: there is no such data set, no file has the hash of a file of the data set, a file cannot be
+            downloaded or has no known address, or `folder` has content or cannot be written.
     """
     wanted = dataset(name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError("exists and is not empty", where=str(folder), hint="name another folder with -o")
-    if source is None:
-        hint = f"get {wanted.source} at commit {wanted.commit}, and give its folder: --from FOLDER"
-        raise InputError(f"tracebed does not download data sets, and no copy of {name} is given", hint=hint)
-    found = _verified(wanted, source)
+    found = _downloaded(wanted, timeout_s) if source is None else _verified(wanted, source)
     with replacing_folder(folder, (ORIGIN, SUITE)) as room:
         for file, content in found.items():
             (room / file).write_bytes(content)
@@ -50,6 +49,44 @@ def fetch(name: str, folder: Path, source: Path | None) -> Path:
         if wanted.suite:
             (room / SUITE).write_text(wanted.suite, encoding="utf-8")
     return folder / SUITE if wanted.suite else folder
+
+
+def _downloaded(wanted: Dataset, timeout_s: float) -> Mapping[str, bytes]:
+    """Return the content of each file of a data set from its address.
+
+    Raises:
+        InputError: the address of a file is unknown, a file cannot be downloaded, or has another hash.
+    """
+    addresses = {file: wanted.address(file) for file in wanted.files}
+    if unknown := [file for file, address in addresses.items() if address is None]:
+        hint = f"get {wanted.source} at commit {wanted.commit}, and give its folder: --from FOLDER"
+        raise InputError(f"the address of {unknown[0]} is unknown, so {wanted.name} cannot be downloaded", hint=hint)
+    found: dict[str, bytes] = {}
+    for file, address in addresses.items():
+        assert address is not None
+        content = download(address, largest=LARGEST, timeout_s=timeout_s)
+        if (digest := hashlib.sha256(content).hexdigest()) != wanted.files[file]:
+            what = f"is not the file {file} of {wanted.name}: its SHA-256 is {digest[:12]}..., not "
+            raise InputError(what + f"{wanted.files[file][:12]}...", where=address, hint=LOCAL)
+        found[file] = content
+    return found
+
+
+def fetch_from(name: str, folder: Path, sources: Sequence[Path]) -> Path:
+    """Copy a data set from the first of several local copies that has its files, as `fetch`.
+
+    Raises:
+        InputError: as `fetch`; that of the first copy, if none has the files.
+    """
+    if not sources:
+        return fetch(name, folder, None)
+    errors = []
+    for source in sources:
+        try:
+            return fetch(name, folder, source)
+        except InputError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 def _verified(wanted: Dataset, source: Path) -> Mapping[str, bytes]:

@@ -17,7 +17,11 @@ def write(run: Run, file: BinaryIO) -> list[str]:
     csv.write(workload, file)
     notes = []
     if not is_whole:
-        notes.append("the run lacks properties of its jobs, such as the smallest and largest sizes of malleable jobs")
+        notes.append(
+            "the run lacks properties of its jobs, such as the cores of a node and the sizes of malleable jobs: this "
+            "file is another workload than that of the run, whose predictions match by id only (compare --match id). "
+            "Use the file of the workload, or convert the log"
+        )
     if run.info.imported.get("matched_by") == "itself":
         notes.append("the run times are those observed in the imported file")
     return notes

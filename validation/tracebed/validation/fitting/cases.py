@@ -100,6 +100,12 @@ def _check_real(name: str, run: Run) -> None:
     if info.source != "replay":
         what = "a log, whose policy is unknown" if info.is_real else info.kind
         raise InputError(f"the run is {what}", where=name, hint="overheads are fitted to replays")
+    check_usable(name, run)
+
+
+def check_usable(name: str, run: Run) -> None:
+    """Raise InputError unless a real run is complete and not unhealthy."""
+    info = run.info
     if info.state != "completed":
         raise InputError(f"the run is {info.state}", where=name, hint="fit to completed runs")
     if (health := Health.of(run, 0)).state == UNHEALTHY:

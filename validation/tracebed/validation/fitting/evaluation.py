@@ -2,111 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
-from tracebed import bounds
-from tracebed.converters.workload import BoolArray, FloatArray
-from tracebed.errors import InputError
-from tracebed.orchestrator.simulation.overheads import Overheads
-from tracebed.orchestrator.testbeds.calibration import OVERHEADS
-from tracebed.registry import unknown
-from tracebed.validation.fitting.cases import FitCase
-from tracebed.validation.fitting.loss import LossName, Target
+from tracebed.converters.workload import FloatArray
+from tracebed.errors import TracebedError
+from tracebed.validation.fitting.loss import Target
+from tracebed.validation.fitting.space import Parameters, Space
 
-NAMES = OVERHEADS
-"""The parameters. The grain in `Overheads` is no parameter, but a setting of the testbed that the runs record."""
-BOUNDS = (1e-4, 10.0)
-"""Default bounds of each parameter, wall s. The lower bound stands for no overhead."""
-
-LEAST_S = 1e-9
-"""Smallest accepted lower bound of a parameter that varies, wall s."""
-DIGITS = 5
-"""Significant digits of the parameters of the search."""
-
-Parameters = tuple[float, ...]
-"""A value for each of `NAMES`, wall s."""
-
-
-@dataclass(frozen=True)
-class Space:
-    """The parameters and their bounds, in wall seconds. The search is in the logarithm of the parameters.
-
-    A logarithmic space gives each order of magnitude the same share (McDonald et al., arXiv 2403.13918).
-    """
-
-    low: FloatArray
-    """Lower bounds, shape (parameters,)."""
-    high: FloatArray
-
-    @classmethod
-    def of(cls, given: Mapping[str, tuple[float, float]], speed: float) -> Space:
-        """Return the space with the bounds `given` by name, s, and the default bounds for all other parameters.
-
-        Args:
-            given: parameter -> lower and upper bound, wall s. Equal bounds fix a known parameter.
-            speed: highest speed of the runs, which limits the upper bounds.
-
-        Raises:
-            InputError: a parameter is unknown, or a bound is out of range.
-        """
-        most = bounds.MAX_SECONDS / speed
-        for name, pair in given.items():
-            if name not in NAMES:
-                raise unknown("parameter", name, list(NAMES))
-            for value in pair:
-                bounds.check(f"bound of {name}", value, 0 if pair[0] == pair[1] else LEAST_S, most)
-            if not pair[0] <= pair[1]:
-                raise InputError(f"bounds of {name} are {pair[0]:g} and {pair[1]:g}", hint="give the lower bound first")
-        pairs = np.array([given.get(name, (BOUNDS[0], min(BOUNDS[1], most))) for name in NAMES], dtype=np.float64)
-        return cls(pairs[:, 0], pairs[:, 1])
-
-    def at(self, shares: FloatArray) -> FloatArray:
-        """Return the parameters at `shares` (0 to 1, shape (..., parameters)) of the logarithmic ranges, s."""
-        low, high = np.maximum(self.low, LEAST_S), np.maximum(self.high, LEAST_S)
-        return np.where(self.known, self.low, low * (high / low) ** shares)
-
-    def shares(self, parameters: FloatArray) -> FloatArray:
-        """Return the inverse of `at`; 0 for parameters at or below the lower bounds, and for known ones."""
-        low, high = np.maximum(self.low, LEAST_S), np.where(self.known, np.inf, self.high)
-        return np.asarray(np.log(np.maximum(parameters, low) / low) / np.log(high / low))
-
-    @property
-    def known(self) -> BoolArray:
-        """Whether each parameter is known: its bounds are equal. Shape (parameters,)."""
-        return np.asarray(self.low == self.high)
+Key: TypeAlias = tuple[int, Parameters]
+"""Number of a case, and a parameter set."""
+Compute: TypeAlias = Callable[[Sequence[Key]], Iterable[tuple[Key, FloatArray | TracebedError]]]
+"""Simulates some keys, and yields each with the quantities of its case, or with the failure, in any order."""
 
 
 class Evaluator:
-    """Simulations of parameter sets for all cases. Each simulation is made once.
+    """Simulations of parameter sets for all cases. Each simulation is made once, also with several threads.
 
     Args:
-        cases: the cases.
-        kind: the loss.
+        targets: the quantities of each case.
+        compute: makes simulations.
         on_simulation: called after each new simulation with the number of simulations so far.
     """
 
-    def __init__(self, cases: Sequence[FitCase], kind: LossName, on_simulation: Callable[[int], None] | None = None):
-        self.cases = list(cases)
-        self.targets = [Target.of(case, kind) for case in cases]
+    def __init__(
+        self, targets: Sequence[Target], compute: Compute, on_simulation: Callable[[int], None] | None = None
+    ) -> None:
+        self.targets = list(targets)
         self.simulations = 0
-        self._on_simulation = on_simulation
-        self._known: dict[tuple[int, Parameters], FloatArray] = {}
+        self.failures: dict[Key, str] = {}
+        self._compute, self._on_simulation = compute, on_simulation
+        self._known: dict[Key, Future[FloatArray]] = {}
+        self._lock = threading.Lock()
+
+    def prefetch(self, keys: Iterable[Key]) -> None:
+        """Simulate the keys that are not known, together."""
+        with self._lock:
+            new: dict[Key, Future[FloatArray]] = {key: Future() for key in keys if key not in self._known}
+            self._known |= new
+        try:
+            for key, found in self._compute(list(new)) if new else ():
+                with self._lock:
+                    self.simulations += 1
+                    if self._on_simulation:
+                        self._on_simulation(self.simulations)
+                    if isinstance(found, TracebedError):
+                        self.failures[key] = str(found)
+                        found = np.full_like(self.targets[key[0]].means, np.nan)
+                new[key].set_result(found)
+        except BaseException as error:
+            for future in new.values():
+                if not future.done():
+                    future.set_exception(error)  # another thread may wait for it
+            raise
 
     def quantities(self, case: int, parameters: FloatArray) -> FloatArray:
-        """Return the quantities of case number `case` predicted with `parameters`, shape (quantities,)."""
+        """Return the quantities of case number `case` predicted with `parameters`, shape (quantities,).
+
+        They are NaN if the simulator fails.
+        """
         key = (case, tuple(parameters.tolist()))
-        if key not in self._known:
-            run = self.cases[case].predict(overheads_of(parameters))
-            self._known[key] = self.targets[case].measure(run)
-            self.simulations += 1
-            if self._on_simulation:
-                self._on_simulation(self.simulations)
-        return self._known[key]
+        self.prefetch([key])
+        return self._known[key].result()
 
 
 @dataclass(frozen=True)
@@ -121,12 +84,18 @@ class Problem:
     """Numbers of the cases."""
     space: Space
 
+    def prefetch(self, sets: Iterable[FloatArray]) -> None:
+        """Simulate the sets that are not known, together."""
+        self.evaluator.prefetch((case, tuple(each.tolist())) for each in sets for case in self.chosen)
+
     def quantities(self, parameters: FloatArray) -> FloatArray:
         """Return the quantities of all chosen cases, shape (quantities,)."""
+        self.prefetch([parameters])
         return np.concatenate([self.evaluator.quantities(case, parameters) for case in self.chosen])
 
     def loss(self, parameters: FloatArray) -> float:
-        """Return the loss of `parameters`."""
+        """Return the loss of `parameters`; infinite if the simulator fails, or a quantity is undefined."""
+        self.prefetch([parameters])
         targets = self.evaluator.targets
         return float(np.mean([targets[case].loss(self.evaluator.quantities(case, parameters)) for case in self.chosen]))
 
@@ -144,19 +113,3 @@ class Problem:
     def tolerance(self) -> float:
         """Mean of the tolerances of the cases."""
         return float(np.mean([self.evaluator.targets[case].tolerance for case in self.chosen]))
-
-
-def overheads_of(parameters: FloatArray) -> Overheads:
-    """Return `parameters` (shape (parameters,), s) as overheads."""
-    values: dict[str, Any] = {**values_of(parameters)}
-    return Overheads(**values)
-
-
-def values_of(parameters: FloatArray) -> dict[str, float]:
-    """Return `parameters` (shape (parameters,), s) by name."""
-    return dict(zip(NAMES, parameters.tolist(), strict=True))
-
-
-def rounded(parameters: FloatArray) -> FloatArray:
-    """Return `parameters` with `DIGITS` significant digits."""
-    return np.array([float(f"{value:.{DIGITS}g}") for value in parameters])

@@ -1,4 +1,4 @@
-"""Fit of overheads to real runs (docs/explanation/fitting.md).
+"""Fit of the parameters of a simulator to real runs (docs/explanation/fitting.md).
 
 Prior art: simcal, the calibration of simulators by automated search (McDonald, Horzela, Suter, Casanova: Automated
 Calibration of Parallel and Distributed Computing Simulators: A Case Study, PDSEC 2024, arXiv 2403.13918): mean relative
@@ -8,17 +8,23 @@ whose loss is below a limit. Here the limit follows from the noise of the repeti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+from typing import Literal
 
 import numpy as np
 
 from tracebed import bounds as accepted
 from tracebed.converters.workload import FloatArray
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.validation.fitting.cases import FitCase
-from tracebed.validation.fitting.evaluation import NAMES, Evaluator, Problem, Space, values_of
-from tracebed.validation.fitting.loss import LossName
-from tracebed.validation.fitting.search import LEAST_BUDGET, Search
+from tracebed.validation.fitting.evaluation import Evaluator, Key, Problem
+from tracebed.validation.fitting.loss import LossName, Target
+from tracebed.validation.fitting.search import Search, least_budget
+from tracebed.validation.fitting.space import Space, overheads
 
 BUDGET = 200
 """Default number of parameter sets to try."""
@@ -26,28 +32,34 @@ CLOUD_SIZE = 50
 """Largest number of sets in the cloud of a fit."""
 IDENTIFIED = 2.0
 """A parameter is identified if its largest value in the cloud is at most this multiple of its smallest value."""
+IDENTIFIED_SHARE = 0.1
+"""A parameter with a linear scale is identified if the cloud has at most this share of its range."""
+TIED = 0.8
+"""Smallest rank correlation over the cloud (absolute) of two parameters that cannot be told apart."""
+AT_END = 0.01
+"""A value is at the end of a range within this share of the range, in the scale of the search."""
+LEAST_CLOUD = 8
+"""Smallest number of sets of a cloud for which correlations are computed."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """Values of a parameter over the cloud, wall s."""
+    """Values of a parameter over the cloud."""
 
     low: float
     median: float
     high: float
-
-    @property
-    def identified(self) -> bool:
-        """Whether the real runs determine the parameter within a factor of `IDENTIFIED`."""
-        return self.high <= IDENTIFIED * self.low
+    identified: bool
+    """Whether the real runs determine the parameter: within a factor of `IDENTIFIED`, or `IDENTIFIED_SHARE`."""
+    at_end: Literal["", "lower", "upper"]
+    """The end of the accepted range at which the best value is."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """A parameter set of the cloud and its loss."""
+    """A parameter set and its loss."""
 
-    overheads: Mapping[str, float]
-    """Wall s."""
+    values: Mapping[str, float]
     loss: float
 
 
@@ -56,19 +68,20 @@ class Fold:
     """A fold of the cross-validation: a fit without the runs of one workload, applied to that workload."""
 
     workload: str
-    overheads: Mapping[str, float]
-    """Wall s."""
+    values: Mapping[str, float]
     loss_in: float
     """Loss for the workloads of the fit."""
     loss_out: float
     """Loss for the workload left out."""
-    loss_out_without: float
-    """Loss for the workload left out without overheads."""
+    loss_in_beside: float
+    """Loss for the workloads of the fit, of the best set beside the search."""
+    loss_out_beside: float
+    """Loss for the workload left out, of the same set."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Overheads fitted to real runs."""
+    """Parameters of a simulator fitted to real runs."""
 
     cases: tuple[FitCase, ...]
     loss_name: LossName
@@ -77,22 +90,30 @@ class Fit:
     tolerance: float
     """Largest additional loss of a set of the cloud."""
     best: Member
-    loss_without: float
-    """Loss without overheads."""
+    searched: float
+    """Loss of the best set of the search."""
+    beside: Member
+    """The best set beside the search: that without overheads, or that of the random search."""
     cloud: tuple[Member, ...]
     """At most `CLOUD_SIZE` sets that fit equally well, chosen far from each other. The first is the best."""
+    cloud_sets: int
+    """Number of all sets that fit equally well."""
     ranges: Mapping[str, Range]
     """Parameter -> values over all sets that fit equally well, for the parameters that were searched."""
+    tied: tuple[tuple[str, str, float], ...]
+    """Pairs of parameters that cannot be told apart, with their rank correlation over the cloud."""
     known: Mapping[str, float]
-    """Parameters that were given, wall s."""
+    """Parameters that were given."""
     without_effect: tuple[str, ...]
-    """Parameters that change no quantity of these runs. They are 0."""
+    """Parameters that change no quantity of these runs. They are absent, or at the lower bound."""
     folds: tuple[Fold, ...]
     """A fold per workload; empty with fewer than two workloads."""
     sets: int
     """Number of parameter sets tried."""
     simulations: int
     """Number of simulations, cross-validation included."""
+    failures: Mapping[Key, str]
+    """Case and parameter set of each simulation that failed -> why."""
 
     @property
     def loss_in(self) -> float:
@@ -131,23 +152,85 @@ def fit(
     Raises:
         InputError: a parameter or loss is unknown, or a number is out of range.
     """
-    accepted.check("budget", budget, LEAST_BUDGET, 1e9)
+    targets = [Target.of(case, loss) for case in cases]
+    space = overheads(bounds or {}, max(case.info.speed for case in cases))
+
+    def simulated(keys: Sequence[Key]) -> Iterator[tuple[Key, FloatArray]]:
+        for key in keys:
+            number, values = key
+            run = cases[number].predict(Overheads(**dict(zip(space.names, values, strict=True))))
+            yield key, targets[number].measure(run)
+
+    evaluator = Evaluator(targets, simulated, on_simulation)
+    none = np.zeros((1, len(space.names)))
+    return fit_parameters(
+        cases, evaluator, space, none, loss=loss, budget=budget, seed=seed, tolerance=tolerance, workers=1
+    )
+
+
+def random_sets(space: Space, count: int, seed: int) -> FloatArray:
+    """Return the sets of a random search, uniform in the scales of the parameters, shape (count, parameters)."""
+    shares = np.random.default_rng([seed, 1]).uniform(size=(count, len(space.names)))
+    return np.array([np.clip(space.rounded(each), space.low, space.high) for each in space.at(shares)])
+
+
+def fit_parameters(
+    cases: Sequence[FitCase],
+    evaluator: Evaluator,
+    space: Space,
+    beside: FloatArray,
+    *,
+    loss: LossName,
+    budget: int,
+    seed: int,
+    tolerance: float | None,
+    workers: int,
+) -> Fit:
+    """Fit the parameters of a simulator to the real runs of `cases`, and cross-validate the fit by workload.
+
+    Args:
+        cases: the cases.
+        evaluator: simulates parameter sets for the cases.
+        space: the parameters.
+        beside: sets to compare the fit with, shape (sets, parameters).
+        loss, budget, seed, tolerance: as for `fit`.
+        workers: number of simulations at a time. With more than one, the fit and its folds are searched together.
+
+    Raises:
+        InputError: a number is out of range, or the simulator fails with all sets.
+    """
+    accepted.check("budget", budget, least_budget(len(space.names)), 1e9)
     if tolerance is not None:
         accepted.check("tolerance", tolerance, 0, 1e9)
-    evaluator = Evaluator(cases, loss, on_simulation)
-    space = Space.of(bounds or {}, max(case.info.speed for case in cases))
 
-    def search(chosen: Sequence[int]) -> Search:
-        problem = Problem(evaluator, tuple(chosen), space)
+    def search(chosen: tuple[int, ...]) -> Search:
+        problem = Problem(evaluator, chosen, space)
         return Search(problem, budget, seed, problem.tolerance if tolerance is None else tolerance).run()
 
-    whole = search(range(len(cases)))
+    everything = tuple(range(len(cases)))
+    left_out = folds_of(cases)
+    chosen = [everything, *(tuple(set(everything) - set(out)) for out in left_out.values())]
+    compare = partial(Problem(evaluator, everything, space).prefetch, beside)
+    if workers > 1:
+        threads = ThreadPoolExecutor(len(chosen) + 1)
+        try:
+            searches, comparison = [threads.submit(search, each) for each in chosen], threads.submit(compare)
+            found = [each.result() for each in searches]
+            comparison.result()
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)  # after an error, the pool ends what they wait for
+    else:
+        found = list(map(search, chosen))
+        compare()
+    whole = found[0]
+    sets, least = whole.probes + len(whole.tried), whole.loss(whole.best)
+    compared = _best_of(beside, whole.problem)
+    for each in beside:
+        if space.contains(each) and np.array_equal(whole.set_of(each), each):
+            whole.loss(each)  # sets beside the search that fit as well are part of the cloud
     cloud = np.array(whole.cloud)
-    kept = spread_out(space.shares(cloud), CLOUD_SIZE)
-    values = zip(NAMES, cloud.min(axis=0), np.median(cloud, axis=0), cloud.max(axis=0), strict=True)
-    ranges = {name: Range(*map(float, row)) for name, *row in values}
-    free, known = (dict(zip(NAMES, mask.tolist(), strict=True)) for mask in (whole.free, space.known))
-    members = tuple(_member(whole, cloud[index]) for index in kept)
+    members = tuple(_member(whole, cloud[index]) for index in spread_out(space.shares(cloud), CLOUD_SIZE))
+    searched = [index for index in range(len(space.names)) if whole.free[index]]
     return Fit(
         cases=tuple(cases),
         loss_name=loss,
@@ -155,43 +238,72 @@ def fit(
         seed=seed,
         tolerance=whole.tolerance,
         best=members[0],
-        loss_without=whole.problem.loss(np.zeros(len(NAMES))),
+        searched=least,
+        beside=Member(space.by_name(compared), whole.problem.loss(compared)),
         cloud=members,
-        ranges={name: ranges[name] for name in NAMES if free[name]},
-        known={name: members[0].overheads[name] for name in NAMES if known[name]},
-        without_effect=tuple(name for name in NAMES if not free[name] and not known[name]),
-        folds=tuple(cross_validated(cases, search)),
-        sets=whole.probes + len(whole.tried),
+        cloud_sets=len(cloud),
+        ranges={space.names[index]: _range(space, cloud, index) for index in searched},
+        tied=tuple(_tied(space, cloud, searched)),
+        known={name: members[0].values[name] for name in np.array(space.names)[space.known].tolist()},
+        without_effect=tuple(np.array(space.names)[~whole.free & ~space.known].tolist()),
+        folds=tuple(
+            _fold(cases[out[0]].name, each, _best_of(beside, each.problem), out)
+            for out, each in zip(left_out.values(), found[1:], strict=True)
+        ),
+        sets=sets,
         simulations=evaluator.simulations,
+        failures=evaluator.failures,
     )
 
 
-def cross_validated(cases: Sequence[FitCase], search: Callable[[Sequence[int]], Search]) -> list[Fold]:
-    """Return the fold of each workload, or no folds if there are fewer than two workloads.
+def folds_of(cases: Sequence[FitCase]) -> dict[str, list[int]]:
+    """Return hash of a workload -> numbers of its cases; empty if there are fewer than two workloads."""
+    found: dict[str, list[int]] = {}
+    for number, case in enumerate(cases):
+        found.setdefault(case.workload.sha256, []).append(number)
+    return found if len(found) > 1 else {}
 
-    Args:
-        cases: the cases.
-        search: returns the finished search for the cases with the given numbers.
-    """
-    workloads = {case.workload.sha256: case.name for case in cases}
-    folds: list[Fold] = []
-    if len(workloads) < 2:
-        return folds
-    for sha256, name in workloads.items():
-        out = [number for number, case in enumerate(cases) if case.workload.sha256 == sha256]
-        others = [number for number in range(len(cases)) if number not in out]
-        found = search(others)
-        left_out = Problem(found.problem.evaluator, tuple(out), found.problem.space)
-        folds.append(
-            Fold(
-                workload=name,
-                overheads=values_of(found.best),
-                loss_in=found.loss(found.best),
-                loss_out=left_out.loss(found.best),
-                loss_out_without=left_out.loss(np.zeros(len(NAMES))),
-            )
-        )
-    return folds
+
+def _fold(workload: str, found: Search, beside: FloatArray, out: Sequence[int]) -> Fold:
+    """Return the fold of a search without the cases `out`; `beside` is the best set beside the search."""
+    left_out = Problem(found.problem.evaluator, tuple(out), found.problem.space)
+    return Fold(
+        workload=workload,
+        values=found.problem.space.by_name(found.best),
+        loss_in=found.loss(found.best),
+        loss_out=left_out.loss(found.best),
+        loss_in_beside=found.problem.loss(beside),
+        loss_out_beside=left_out.loss(beside),
+    )
+
+
+def _best_of(sets: FloatArray, problem: Problem) -> FloatArray:
+    """Return the set with the smallest loss."""
+    return min(sets, key=problem.loss)
+
+
+def _range(space: Space, cloud: FloatArray, index: int) -> Range:
+    """Return the values of a parameter over the cloud, whose first set is the best."""
+    values, shares = cloud[:, index], space.shares(cloud)[:, index]
+    low, high = float(values.min()), float(values.max())
+    identified = high <= IDENTIFIED * low if space.log[index] else bool(np.ptp(shares) <= IDENTIFIED_SHARE)
+    end: Literal["", "lower", "upper"] = "lower" if shares[0] <= AT_END else "upper" if shares[0] >= 1 - AT_END else ""
+    return Range(low, float(np.median(values)), high, identified, end)
+
+
+def _tied(space: Space, cloud: FloatArray, searched: Sequence[int]) -> Iterator[tuple[str, str, float]]:
+    """Yield pairs of parameters that vary together over the cloud, with their rank correlation."""
+    from scipy.stats import rankdata
+
+    varied = [index for index in searched if np.ptp(cloud[:, index]) > 0]
+    if len(cloud) < LEAST_CLOUD or len(varied) < 2:
+        return
+    correlation = np.atleast_2d(np.corrcoef(rankdata(cloud[:, varied], axis=0), rowvar=False))
+    for one, other in combinations(range(len(varied)), 2):
+        pair = [space.names[varied[one]], space.names[varied[other]]]
+        wide = not any(_range(space, cloud, varied[index]).identified for index in (one, other))
+        if wide and abs(correlation[one, other]) >= TIED:
+            yield pair[0], pair[1], round(float(correlation[one, other]), 4)
 
 
 def spread_out(points: FloatArray, count: int) -> list[int]:
@@ -210,4 +322,4 @@ def spread_out(points: FloatArray, count: int) -> list[int]:
 
 
 def _member(search: Search, parameters: FloatArray) -> Member:
-    return Member(values_of(parameters), search.loss(parameters))
+    return Member(search.problem.space.by_name(parameters), search.loss(parameters))

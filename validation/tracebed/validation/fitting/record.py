@@ -20,7 +20,7 @@ def calibration_of(fit: Fit, name: str) -> Calibration:
     runs = sum(len(case.runs) for case in fit.cases)
     fitted = {
         name: OverheadEstimate(
-            value=fit.best.overheads[name], median=item.median, low=item.low, high=item.high, count=runs
+            value=fit.best.values[name], median=item.median, low=item.low, high=item.high, count=runs
         )
         for name, item in fit.ranges.items()
     }
@@ -47,7 +47,7 @@ def calibration_of(fit: Fit, name: str) -> Calibration:
         fit=FitRecord(
             loss=fit.loss_name,
             value=fit.best.loss,
-            without_overheads=fit.loss_without,
+            without_overheads=fit.beside.loss,
             tolerance=fit.tolerance,
             budget=fit.budget,
             seed=fit.seed,
@@ -66,7 +66,16 @@ def calibration_of(fit: Fit, name: str) -> Calibration:
                 )
                 for case in fit.cases
             ],
-            cross_validation=[FitFold(**vars(fold)) for fold in fit.folds],
+            cross_validation=[
+                FitFold(
+                    workload=fold.workload,
+                    overheads=dict(fold.values),
+                    loss_in=fold.loss_in,
+                    loss_out=fold.loss_out,
+                    loss_out_without=fold.loss_out_beside,
+                )
+                for fold in fit.folds
+            ],
         ),
-        cloud=[dict(member.overheads) for member in fit.cloud],
+        cloud=[dict(member.values) for member in fit.cloud],
     )

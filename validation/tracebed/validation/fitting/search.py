@@ -2,8 +2,10 @@
 
 The search has four stages within one budget of parameter sets:
 
-0. Probes: the known parameters only, and each other parameter added at its upper bound. A parameter that changes no
-   quantity of any case cannot be fitted (resizes of rigid jobs) and stays 0.
+0. Probes: each parameter alone at its upper bound, the others absent. If parameters have no such value, the others are
+   at their lower bounds, and then each alone is at its lower bound and the others at their upper bounds. A parameter
+   that changes no quantity of any case cannot be fitted (resizes of rigid jobs): it stays absent, or at its lower
+   bound.
 1. Sobol points in the logarithm of the parameters, scrambled by the seed (a quarter of the budget).
 2. Refinement. The loss is a sum of absolute differences, so near a set it is minimized by linear programming on the
    quantities, which are linearized by finite differences and updated with each step (successive linear programming).
@@ -11,25 +13,27 @@ The search has four stages within one budget of parameter sets:
    simulation, and moved towards the best set until they fit. The rest of the budget is spent on mixtures of sets of the
    cloud.
 
-Every set of the cloud was simulated: the linearization only proposes sets.
+Every set of the cloud was simulated: the linearization only proposes sets. A set with which the simulator fails has an
+infinite loss.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tracebed.converters.workload import BoolArray, FloatArray
-from tracebed.validation.fitting.evaluation import NAMES, Parameters, Problem, rounded
+from tracebed.errors import InputError
+from tracebed.validation.fitting.evaluation import Problem
+from tracebed.validation.fitting.space import Parameters
 
 SHARE_OF_SOBOL = 0.25
 SHARE_OF_CLOUD = 0.4
 """Shares of the budget. The rest is for the refinement."""
-STEP_S = 0.002
-"""Smallest step of a finite difference, wall s. Smaller steps show single decisions of the policy, not the trend."""
 REACH = 3.0
 """Largest change of a parameter in a step of the refinement: by the factor 1 + `REACH`."""
 HALVINGS = 3
@@ -38,10 +42,15 @@ CORRECTIONS = 3
 """Largest number of proposals for an extreme set. Each corrects the linearization for the next one."""
 VARIATION = 0.1
 """Standard deviation of the logarithms of the parameters of a mixture."""
+BATCH = 8
+"""Number of mixtures that are simulated together."""
 LEAST_GAIN = 0.01
 """Smallest relative improvement of the loss by a linearization. With less improvement the descent ends."""
-LEAST_BUDGET = 4 * (len(NAMES) + 1)
-"""Smallest number of sets: the probes, and a few linearizations."""
+
+
+def least_budget(parameters: int) -> int:
+    """Return the smallest number of sets for a number of parameters: the probes, and a few linearizations."""
+    return 4 * (parameters + 1)
 
 
 @dataclass
@@ -50,7 +59,7 @@ class Search:
 
     Args:
         problem: the problem.
-        budget: number of parameter sets to try, at least `LEAST_BUDGET`.
+        budget: number of parameter sets to try, at least `least_budget`.
         seed: seed of the Sobol points and of the mixtures.
         tolerance: largest additional loss of a set of the cloud.
     """
@@ -59,15 +68,16 @@ class Search:
     budget: int
     seed: int
     tolerance: float
-    free: BoolArray = field(default_factory=lambda: np.ones(len(NAMES), dtype=bool))
+    free: BoolArray = field(init=False)
     """Whether each parameter is searched: not known, and with an effect on the quantities. Shape (parameters,)."""
     tried: dict[Parameters, float] = field(default_factory=dict)
     """Parameter set -> its loss, in the order of the trials."""
     probes: int = 0
-    """Number of sets simulated to find the free parameters."""
+    """Number of sets that only served to find the free parameters."""
 
     def __post_init__(self) -> None:
         self._random = np.random.default_rng(self.seed)
+        self.free = ~self.problem.space.known
 
     def run(self) -> Search:
         """Search until the budget is used, and return this search."""
@@ -76,12 +86,6 @@ class Search:
         self.refine(self.budget - round(self.budget * SHARE_OF_CLOUD))
         self.spread()
         return self
-
-    @property
-    def fixed(self) -> FloatArray:
-        """Values of the parameters that are not searched: the known ones, else 0. Shape (parameters,)."""
-        space = self.problem.space
-        return rounded(np.where(space.known, space.low, 0.0))
 
     @property
     def best(self) -> FloatArray:
@@ -104,37 +108,76 @@ class Search:
         """Return the number of sets that may still be tried."""
         return (self.budget if until is None else min(until, self.budget)) - self.probes - len(self.tried)
 
+    def set_of(self, parameters: FloatArray) -> FloatArray:
+        """Return the set that is tried for `parameters`: rounded, within the ranges, with the fixed values."""
+        space = self.problem.space
+        return np.where(self.free, np.clip(space.rounded(parameters), space.low, space.high), space.fixed)
+
     def loss(self, parameters: FloatArray) -> float:
         """Return the loss of a set, and remember the set."""
-        key = tuple(rounded(np.where(self.free, parameters, self.fixed)).tolist())
+        key = tuple(self.set_of(parameters).tolist())
         if key not in self.tried:
             self.tried[key] = self.problem.loss(np.array(key))
         return self.tried[key]
 
+    def losses(self, sets: Iterable[FloatArray], until: int | None = None) -> None:
+        """Try the sets together, in their order, until `until` sets were tried."""
+        keys = dict.fromkeys(tuple(self.set_of(each).tolist()) for each in sets)
+        new = [np.array(key) for key in keys if key not in self.tried][: max(0, self.left(until))]
+        self.problem.prefetch(new)
+        for each in new:
+            self.loss(each)
+
     def probe(self) -> None:
-        """Find the parameters that change a quantity. The probes count towards the budget but are not in the cloud."""
-        space, fixed = self.problem.space, self.fixed
-        without = self.problem.quantities(fixed)
-        self.free = np.zeros(len(NAMES), dtype=bool)
-        for index in np.flatnonzero(~space.known):
-            alone = np.where(np.arange(len(NAMES)) == index, space.high, fixed)
-            self.free[index] = (self.problem.quantities(alone) != without).any()
-        self.probes = 1 + int((~space.known).sum())
+        """Find the parameters that change a quantity. Probes that are not sets of the search count to the budget."""
+        space = self.problem.space
+        searched = np.flatnonzero(~space.known)
+        absent = np.array([each.absent is not None for each in space.parameters])
+        corners = [(space.fixed, space.high)]
+        if not absent[searched].all():
+            corners.append((space.rounded(np.where(space.known, space.low, space.high)), space.fixed))
+        pairs = []
+        for base, far in corners:
+            alone = np.where(np.eye(len(base), dtype=bool), far, base)
+            pairs += [(index, base, alone[index]) for index in searched]
+        sets = {tuple(each.tolist()): each for _, *two in pairs for each in two}
+        self.problem.prefetch(sets.values())
+        effects: dict[int, list[bool]] = {index: [] for index in searched.tolist()}
+        for number, *two in pairs:
+            one, other = map(self.problem.quantities, two)
+            if np.isfinite(one).all() or np.isfinite(other).all():
+                effects[int(number)].append(not np.array_equal(one, other, equal_nan=True))
+        for index, found in effects.items():
+            self.free[index] = any(found) or not found  # without a successful probe, the effect is unknown
+        inside = [each for each in sets.values() if space.contains(each) and np.array_equal(self.set_of(each), each)]
+        self.probes = len(sets) - len(inside)
+        for each in inside:
+            self.loss(each)
 
     def sample(self, until: int) -> None:
-        """Try the lower bounds, and Sobol points, until `until` sets were tried."""
+        """Try the lower bounds, and Sobol points, until `until` sets were tried.
+
+        Raises:
+            InputError: the simulator fails with every set.
+        """
         from scipy.stats import qmc
 
-        self.loss(self.problem.space.low)
-        count = max(self.left(until), 1)
-        sobol = qmc.Sobol(len(NAMES), rng=np.random.default_rng(self.seed))
-        for share in sobol.random_base2(math.ceil(math.log2(count)))[: self.left(until)]:
-            self.loss(self.problem.space.at(share))
+        space = self.problem.space
+        until = max(until, self.probes + len(self.tried) + len(space.names) + 1)
+        count = max(self.left(until) - 1, 1)
+        sobol = qmc.Sobol(len(space.names), rng=np.random.default_rng(self.seed))
+        shares = sobol.random_base2(math.ceil(math.log2(count)))
+        self.losses([space.low, *map(space.at, shares)], until)
+        if not np.isfinite(min(self.tried.values())):
+            failures = self.problem.evaluator.failures
+            why = failures[min(failures)] if failures else "a quantity is undefined"
+            raise InputError(f"the simulator fails with all {len(self.tried)} parameter sets: {why}")
 
     def refine(self, until: int) -> None:
         """Descend from the best set, then from the second best, and so on, until `until` sets were tried."""
         for start in sorted(self.tried, key=self.tried.__getitem__):
-            self._descend(np.array(start), until)
+            if np.isfinite(self.tried[start]):
+                self._descend(np.array(start), until)
 
     def _descend(self, center: FloatArray, until: int) -> None:
         """Move from `center` to the optimum of the linearized loss, until a linearization gives no improvement.
@@ -144,7 +187,7 @@ class Search:
         while self.left(until) > int(self.free.sum()):
             model, reach, start = self.linearized(center), REACH, self.loss(center)
             while reach > REACH / 2**HALVINGS and self.left(until) > 0:
-                target = rounded(model.optimum(1 + reach))
+                target = self.set_of(model.optimum(reach))
                 better = self.loss(target) < self.loss(center)
                 center = target if better else center
                 reach = min(REACH, 2 * reach) if better else reach / 2
@@ -153,20 +196,28 @@ class Search:
                 return
 
     def linearized(self, center: FloatArray) -> Linearized:
-        """Return the linearization of the quantities at `center`: one set is tried per free parameter."""
+        """Return the linearization of the quantities at `center`: one set is tried per free parameter.
+
+        Where the simulator fails, the opposite direction is tried. If this fails, too, the slope is 0.
+        """
         space, problem = self.problem.space, self.problem
-        at = problem.quantities(center)
-        slopes = np.zeros((len(at), len(center)))
-        for index in np.flatnonzero(self.free):
-            step = max(center[index] / 2, STEP_S)
-            up, down = space.high[index] - center[index], center[index] - space.low[index]
-            step = min(step, up) if up >= min(step, down) else -min(step, down)
-            moved = center.copy()
-            moved[index] += step
-            moved = rounded(moved)
-            self.loss(moved)
-            slopes[:, index] = (problem.quantities(moved) - at) / (moved[index] - center[index])
-        return Linearized(problem, center, at, slopes, self.free, self.fixed)
+        at, step = problem.quantities(center), space.step(center)
+        up, down = space.high - center, center - space.low
+        ahead = np.where(up >= np.minimum(step, down), np.minimum(step, up), -np.minimum(step, down))
+        back = np.where(ahead > 0, -np.minimum(step, down), np.minimum(step, up))
+        slopes, left = np.zeros((len(at), len(center))), np.flatnonzero(self.free)
+        for steps in (ahead, back):
+            if self.left() < len(left):
+                break
+            moved = {index: self.set_of(center + np.where(np.arange(len(center)) == index, steps, 0)) for index in left}
+            self.losses(moved.values())
+            found = {index: problem.quantities(each) for index, each in moved.items()}
+            for index, quantities in found.items():
+                change = moved[index][index] - center[index]
+                if change and np.isfinite(quantities).all():
+                    slopes[:, index] = (quantities - at) / change
+            left = np.array([index for index in left if not np.isfinite(found[index]).all()], dtype=np.int64)
+        return Linearized(problem, center, at, slopes, self.free)
 
     def spread(self) -> None:
         """Explore the cloud with the rest of the budget."""
@@ -175,17 +226,19 @@ class Search:
         model = self.linearized(self.best)
         for index in np.flatnonzero(self.free):
             for sign in (1.0, -1.0):
-                model = self._extend(model, sign * np.eye(len(NAMES))[index])
-        space = self.problem.space
-        for _ in range(20 * self.budget):
+                model = self._extend(model, sign * np.eye(len(self.free))[index])
+        for _ in range(20 * self.budget // BATCH):
             if self.left() <= 0:
                 return
             cloud = self.cloud
-            some = [cloud[index] for index in self._random.integers(len(cloud), size=2)]
-            share = self._random.uniform(-0.25, 1.25)
-            mixture = np.maximum(share * some[0] + (1 - share) * some[1], space.low)
-            varied = mixture * np.exp(VARIATION * self._random.standard_normal(len(mixture)))
-            self.loss(np.clip(varied, space.low, space.high))
+            self.losses([self._mixture(cloud) for _ in range(BATCH)])
+
+    def _mixture(self, cloud: list[FloatArray]) -> FloatArray:
+        """Return a random set near the line through two random sets of the cloud."""
+        some = [cloud[index] for index in self._random.integers(len(cloud), size=2)]
+        share, space = self._random.uniform(-0.25, 1.25), self.problem.space
+        mixture = np.maximum(share * some[0] + (1 - share) * some[1], space.low)
+        return space.varied(mixture, VARIATION * self._random.standard_normal(len(mixture)))
 
     def _extend(self, model: Linearized, goal: FloatArray) -> Linearized:
         """Search the cloud for the set with the smallest `goal` @ parameters, and return the improved linearization.
@@ -198,10 +251,10 @@ class Search:
             extreme = model.extreme(goal, self.limit)
             if self.left() <= 0 or extreme is None or self.loss(extreme) <= self.limit:
                 return model
-            outside = rounded(extreme)
+            outside = self.set_of(extreme)
             model = model.updated(center, outside)
         for _ in range(HALVINGS):
-            outside = (center + outside) / 2
+            outside = self.set_of((center + outside) / 2)
             if self.left() <= 0 or self.loss(outside) <= self.limit:
                 break
         return model
@@ -216,27 +269,26 @@ class Linearized:
     at: FloatArray
     """The quantities at the center, shape (quantities,)."""
     slopes: FloatArray
-    """Derivatives of the quantities, per wall s, shape (quantities, parameters)."""
+    """Derivatives of the quantities, shape (quantities, parameters)."""
     free: BoolArray
     """Whether each parameter can vary, shape (parameters,)."""
-    fixed: FloatArray
-    """Values of the other parameters."""
 
     def updated(self, center: FloatArray, tried: FloatArray) -> Linearized:
-        """Return the linearization at `center`, with slopes that agree with the set `tried` (Broyden 1965)."""
-        step = tried - self.center
-        if not step.any():
-            return self
-        error = self.problem.quantities(tried) - self.at - self.slopes @ step
-        slopes = self.slopes + np.outer(error, step) / (step @ step)
-        return Linearized(self.problem, center, self.problem.quantities(center), slopes, self.free, self.fixed)
+        """Return the linearization at `center`, with slopes that agree with the set `tried` (Broyden 1965).
 
-    def optimum(self, factor: float) -> FloatArray:
-        """Return the set with the smallest linearized loss in which parameters change by `factor` or little more."""
-        space = self.problem.space
-        low = np.maximum(space.low, self.center / factor - STEP_S * (factor - 1))
-        high = np.minimum(space.high, self.center * factor + STEP_S * (factor - 1))
-        found = self._solve(np.zeros(len(self.center)), None, low, np.maximum(low, high))
+        The linearization remains the same if the simulator fails with that set.
+        """
+        step, quantities = tried - self.center, self.problem.quantities(tried)
+        if not step.any() or not np.isfinite(quantities).all():
+            return self
+        error, scaled = quantities - self.at - self.slopes @ step, step / self.problem.space.unit**2
+        slopes = self.slopes + np.outer(error, scaled) / (step @ scaled)
+        return Linearized(self.problem, center, self.problem.quantities(center), slopes, self.free)
+
+    def optimum(self, reach: float) -> FloatArray:
+        """Return the set with the smallest linearized loss in which parameters change within `reach`."""
+        low, high = self.problem.space.around(self.center, reach, 2 * REACH)
+        found = self._solve(np.zeros(len(self.center)), None, low, high)
         return self.center if found is None else found
 
     def extreme(self, goal: FloatArray, limit: float) -> FloatArray | None:
@@ -246,15 +298,17 @@ class Linearized:
     def _solve(self, goal: FloatArray, limit: float | None, low: FloatArray, high: FloatArray) -> FloatArray | None:
         """Minimize `goal` @ parameters subject to loss <= `limit`; without a limit, minimize the loss.
 
-        The variables are the parameters and a bound e_k >= |predicted_k - mean_k| for each quantity.
+        The variables are the parameters, in units of the space, and a bound e_k >= |predicted_k - mean_k| for each
+        quantity.
         """
         from scipy.optimize import linprog
         from scipy.sparse import csr_array, eye_array, hstack, vstack
 
         problem, count = self.problem, len(self.at)
+        unit = problem.space.unit
         moved = self.at - problem.means - self.slopes @ self.center
-        slopes, unit = csr_array(self.slopes), eye_array(count)
-        rows: Any = vstack([hstack([slopes, -unit]), hstack([-slopes, -unit])])
+        slopes, identity = csr_array(self.slopes * unit), eye_array(count)
+        rows: Any = vstack([hstack([slopes, -identity]), hstack([-slopes, -identity])])
         right = np.concatenate((-moved, moved))
         costs = np.concatenate((goal, np.zeros(count)))
         if limit is None:
@@ -262,7 +316,7 @@ class Linearized:
         else:
             rows = vstack([rows, csr_array(np.concatenate((np.zeros(len(goal)), problem.weights))[None, :])])
             right = np.append(right, limit)
-        low, high = np.where(self.free, low, self.fixed), np.where(self.free, high, self.fixed)
+        low, high = np.where(self.free, low, self.center) / unit, np.where(self.free, high, self.center) / unit
         variables = [*zip(low, high, strict=True), *[(0, None)] * count]
         solution = linprog(costs, A_ub=rows, b_ub=right, bounds=variables, method="highs")
-        return None if solution.x is None else np.asarray(solution.x[: len(goal)])
+        return None if solution.x is None else np.asarray(solution.x[: len(goal)]) * unit

@@ -31,6 +31,7 @@ from tracebed.errors import InputError, tolerate
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import Setup
 from tracebed.states import JobState
 from tracebed.validation.simulators.assembly import run_of
@@ -145,8 +146,9 @@ def simulate(workload: Workload, nodes: Sequence[NodeFacts], setup: Setup, optio
     if policy not in POLICIES:
         known = ", ".join(POLICIES)
         raise InputError(f"AccaSim has no policy {policy!r}", hint=f"use {known}, or another simulator")
-    if scheduling.policy_parameters:
-        raise InputError("policies of AccaSim have no parameters", hint="remove --policy-option")
+    defaults = registry.parameters(registry.resolve(policy, {})[1])
+    if given := [name for name, value in scheduling.policy_parameters.items() if value != defaults.get(name)]:
+        raise InputError(f"policies of AccaSim have no parameter {given[0]}", hint="remove --policy-option")
     if over_limit not in (OverLimit.EXTEND, OverLimit.NOW):
         raise InputError("AccaSim does not end jobs at their limit", hint="use --over-limit extend")
     if find_spec("accasim") is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from tracebed.converters.description import part_jobs
 from tracebed.converters.provenance import System
 from tracebed.converters.workload import BoolArray, IntArray, Kind, Workload
 from tracebed.errors import InputError
@@ -93,6 +94,8 @@ def _assigned(
     warnings = []
     if busiest > len(nodes):
         what = f"up to {busiest:,} nodes are busy at once, but the machine has {len(nodes):,}"
+        if parts := part_jobs(workload):
+            what += f" ({parts:,} jobs on a part of a node count as jobs of the whole node)"
         if options.side == "predicted" or options.nodes is not None:
             hint = "check --nodes, the sizes of the jobs (nodes or cores? nodes shared by jobs?) and the times"
             raise InputError(what, where=observed.where, hint=hint)

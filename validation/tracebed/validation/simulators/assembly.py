@@ -17,7 +17,7 @@ from tracebed.orchestrator.scheduling.policies.registry import POLICIES
 from tracebed.orchestrator.setup import UNKNOWN_POLICY, Setup
 from tracebed.states import JobState
 from tracebed.validation.simulators.allocations import allocations_of, reconfigurations_of
-from tracebed.validation.simulators.observed import Observed, states_of
+from tracebed.validation.simulators.observed import SEVERAL_RUNS, Observed, states_of
 from tracebed.validation.simulators.pairing import Pairing, pair
 from tracebed.validation.simulators.simulator import ReadOptions
 from tracebed.validation.simulators.times import Times, check_times, first_of, relative, times_of
@@ -124,7 +124,8 @@ def workload_in(observed: Observed, options: ReadOptions) -> tuple[Workload, Pai
         ids = pd.Series([str(number) for number in range(1, len(submit) + 1)], dtype="str")
     twice = ids.duplicated().to_numpy()
     if twice.any():
-        raise observed.error(int(twice.argmax()), f"occurs twice ({int(twice.sum()):,} rows are repeated)")
+        what = f"occurs twice ({int(twice.sum()):,} rows are repeated)"
+        raise observed.error(int(twice.argmax()), what, f"correct or remove the line; {SEVERAL_RUNS}")
     kind = observed.texts("kind").str.lower()
     kinds = kind.where(kind.isin([*Kind]), Kind.RIGID.value)
     if (

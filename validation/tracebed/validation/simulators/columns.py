@@ -33,9 +33,13 @@ NAMES: dict[str, tuple[str, ...]] = {
         "arrival",
         "arrivaltime",
         "subtime",
+        "submitjob",
     ),
-    "start": ("start", "starttime", "startingtime", "started", "begin", "begintime", "starts"),
-    "end": ("end", "endtime", "finish", "finishtime", "finished", "completion", "completiontime", "ended", "stoptime"),
+    "start": ("start", "starttime", "startingtime", "started", "begin", "begintime", "starts", "launchjob"),
+    "end": (
+        *("end", "endtime", "finish", "finishtime", "finished", "completion", "completiontime", "ended", "stoptime"),
+        "jobepilogcomplete",  # slurm_model, with submitjob and launchjob
+    ),
     "wait": ("wait", "waittime", "waitingtime", "waiting"),
     "run": ("run", "runtime", "executiontime", "elapsed", "duration", "actualruntime"),
     "response": ("response", "responsetime", "turnaround", "turnaroundtime"),

@@ -13,11 +13,16 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.simulators.assembly import run_of
+from tracebed.validation.simulators.columns import split
 from tracebed.validation.simulators.observed import Observed
 from tracebed.validation.simulators.simulator import ExternalSimulator, ReadOptions
 from tracebed.validation.simulators.table import Table, read_table
 
 NUMBER = re.compile(r"\d{1,15}")
+COPIES = 0.99
+"""Smallest share of jobs whose limit is their run time for which the limits are run times."""
+ROUNDING_S = 0.01
+"""Rounding error of printed run times, s."""
 
 
 def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
@@ -34,6 +39,7 @@ def observed_of(table: Table, format: str, **facts: object) -> Observed:
     }
     if table.time_zone is not None:
         recorded["time_zone"] = table.time_zone
+    notes = _drop_false_limits(table)
     assumed = ["dates without an offset were taken as UTC (--time-zone ZONE sets the zone)"] if table.assumed else []
     attributes: dict[str, object] = {
         "jobs": table.jobs,
@@ -43,10 +49,28 @@ def observed_of(table: Table, format: str, **facts: object) -> Observed:
         "format": format,
         "unix": table.unix,
         "facts": recorded,
-        "warnings": assumed,
+        "warnings": [*assumed, *notes],
         "allocations": None if table.held is None else allocations_of(table),
     }
     return Observed(**(attributes | facts))  # type: ignore[arg-type]
+
+
+def _drop_false_limits(table: Table) -> list[str]:
+    """Remove the time limits of a table if they are run times, and return a warning.
+
+    A column `walltime` holds limits in some logs, and run times in others.
+    """
+    column = table.found.get("time_limit")
+    if column is None or split(column.name)[0] != "walltime":
+        return []
+    start, end, run = (table.jobs.get(name, pd.Series(np.nan, table.jobs.index)) for name in ("start", "end", "run"))
+    ran = run.fillna(end - start)
+    known = ran.notna() & table.jobs["time_limit"].notna()
+    same = np.isclose(table.jobs["time_limit"][known], ran[known], rtol=1e-6, atol=ROUNDING_S)
+    if not len(same) or same.mean() < COPIES:
+        return []
+    table.jobs["time_limit"] = np.nan
+    return [f"the column {column.name} has the run times of the jobs, and is not read as time limits"]
 
 
 def allocations_of(table: Table) -> pd.DataFrame | None:

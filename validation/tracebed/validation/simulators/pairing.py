@@ -12,7 +12,7 @@ import pandas as pd
 from tracebed.converters.workload import REQUESTED, FloatArray, IntArray, Kind, Workload
 from tracebed.errors import InputError
 from tracebed.input_files import MAX_RUN_JSON, read_text
-from tracebed.validation.simulators.observed import Observed
+from tracebed.validation.simulators.observed import SEVERAL_RUNS, Observed
 from tracebed.validation.simulators.simulator import ReadOptions
 
 FEW = 0.01
@@ -142,7 +142,8 @@ def _by_id(observed: Observed, workload: Workload, names: pd.Series[str]) -> Int
         row = int(twice.to_numpy().argmax())
         first = int((names == names.iloc[row]).to_numpy().argmax())
         what = f"occurs twice: its first row is {observed.place(first)}, and {int(twice.sum()):,} rows are repeated"
-        raise observed.error(row, what, "remove the repeated rows, or keep only the last run of each job")
+        hint = f"remove the repeated rows, or keep only the last run of each job; {SEVERAL_RUNS}"
+        raise observed.error(row, what, hint)
     rows = {name: row for row, name in enumerate(names) if name}  # rows that are not in the mapping have no name
     return np.array([rows.get(str(name), -1) for name in workload.column("job_id")], dtype=np.int64)
 

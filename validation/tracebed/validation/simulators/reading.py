@@ -41,7 +41,9 @@ def import_run(
     if workload is None and (options.mapping or options.match != "auto"):
         raise InputError("jobs can only be matched with a --workload", hint="leave out --match")
     if form is None:
-        form = TABLE if options.columns else form_of(path)
+        form = TABLE if options.columns or options.rows else form_of(path)
+    if options.rows and form != TABLE:
+        raise InputError(f"--rows is for tables, and {path.name} is in format {form}", hint="use --from csv")
     if form in SIMULATORS.entries:
         chosen = simulator(form)
         if chosen.read is None:

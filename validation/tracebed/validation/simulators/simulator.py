@@ -43,6 +43,8 @@ class ReadOptions:
     """File of two columns: id of the job in the file, id of the job in the workload."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Field (`submit`, `start`, `end`, ...) -> name of its column. For tables without standard names."""
+    rows: Mapping[str, str] = field(default_factory=dict)
+    """Column of a table -> value: only the rows with this value are read. For tables of several runs."""
     unit: str = ""
     """Unit of all times: `s`, `ms`, `us`, `ns`, `min` or `h`. Empty: from the column names, else seconds."""
     time_zone: str = ""

@@ -14,9 +14,9 @@ import pyarrow as pa
 from tracebed.converters.formats.tools.cast import FAR, NOTHING, abbreviated, cast
 from tracebed.converters.formats.tools.columns import Columns, ColumnSpec, read_columns, utc
 from tracebed.converters.formats.tools.files import PARQUET, Input, delimiter_of
-from tracebed.converters.workload import MAX_EXACT, FloatArray
+from tracebed.converters.workload import MAX_EXACT, FloatArray, IntArray
 from tracebed.errors import InputError
-from tracebed.registry import one_of
+from tracebed.registry import one_of, unknown
 from tracebed.validation.simulators.columns import UNITS, ColumnMatch, check_enough, columns_of, scale_of
 from tracebed.validation.simulators.observed import DURATIONS, INSTANTS, NUMBERS, TEXTS
 from tracebed.validation.simulators.simulator import ReadOptions
@@ -26,6 +26,8 @@ CLOCK = re.compile(r"(?:(\d{1,15})-)?(\d{1,15}):(\d{1,15})(?::(\d{1,15}(?:\.\d+)
 NEVER = -1.0
 """An unknown time, or the time of an event that never came, as several simulators write it."""
 UTC = "UTC"
+_FILTER = "rows "
+"""Prefix of the columns that select rows, beside the fields."""
 EPOCH = 5e8
 """Numbers above this, in s, are taken as times since 1970 (1985-11-05)."""
 
@@ -41,6 +43,8 @@ class Table:
     """Intervals of node numbers that each job held."""
     columns: Columns
     found: Mapping[str, ColumnMatch]
+    kept: IntArray
+    """Row in the file of each row of `jobs`."""
     unix: bool
     """Whether submit, start and end are s since 1970."""
     time_zone: str | None = None
@@ -50,7 +54,7 @@ class Table:
 
     def place(self, row: int) -> str:
         """Return `file:line` of a row."""
-        return self.columns.place(row)
+        return self.columns.place(int(self.kept[row]))
 
 
 def names_of(file: Input) -> list[str]:
@@ -77,7 +81,12 @@ def read_table(path: Path, options: ReadOptions) -> Table:
     found = columns_of(spelt, options.columns, file.where)
     check_enough(found, spelt, file.where)
     wanted = {field: ColumnSpec("text", (column.name.lower(),)) for field, column in found.items()}
+    for name in options.rows:
+        if name not in spelt:
+            raise unknown(f"column of {file.where}:", name, list(spelt))
+        wanted[_FILTER + name] = ColumnSpec("text", (name.lower(),))
     columns = read_columns([file], wanted)
+    kept = _kept(columns, options.rows, file.where)
     jobs: dict[str, pd.Series[str] | FloatArray] = {}
     local = False
     for field, column in found.items():
@@ -98,9 +107,30 @@ def read_table(path: Path, options: ReadOptions) -> Table:
     instants = [np.asarray(jobs[name]) for name in INSTANTS if name in jobs]
     known = [values[np.isfinite(values)] for values in instants]
     unix = any(map(len, known)) and all(values.min() > EPOCH for values in known if len(values))
-    held = pd.Series(columns["held"], dtype="str") if "held" in found else None
+    held = pd.Series(columns["held"], dtype="str").iloc[kept].reset_index(drop=True) if "held" in found else None
     zone = (options.time_zone or UTC) if local else None
-    return Table(file, pd.DataFrame(jobs), held, columns, found, unix, zone, local and not options.time_zone)
+    selected = pd.DataFrame(jobs).iloc[kept].reset_index(drop=True)
+    return Table(file, selected, held, columns, found, kept, unix, zone, local and not options.time_zone)
+
+
+def _kept(columns: Columns, rows: Mapping[str, str], where: str) -> IntArray:
+    """Return the numbers of the rows with the chosen values; all rows without a choice.
+
+    Raises:
+        InputError: a column has no such value.
+    """
+    kept = np.ones(len(columns), dtype=bool)
+    for name, value in rows.items():
+        texts = pd.Series(columns[_FILTER + name], dtype="str").str.strip()
+        own = (texts == value).to_numpy()
+        if not own.any():
+            values = ", ".join(texts.unique()[:5].tolist())
+            raise InputError(f"no row has {name} {value!r}", where=where, hint=f"the column has {values}")
+        kept &= own
+    if rows and not kept.any():
+        chosen = ", ".join(f"{name}={value}" for name, value in rows.items())
+        raise InputError(f"no row has {chosen}", where=where, hint="leave one of them out")
+    return np.flatnonzero(kept)
 
 
 class _Numbers:

@@ -2,7 +2,8 @@
 
 The real runs of a CI job are recorded, so the noise and the margins of each metric are constants, and the decision
 depends on the predicted values only. Let z_w be the error of a metric in case w of W cases in margins, and h the
-half-width of the interval of the mean error. The prediction of a deterministic simulator is accurate exactly if
+half-width of the interval of the mean error with its reserve. The prediction of a deterministic simulator is accurate
+exactly if
 
     |mean of z_w| < 1 - h    and    |z_w| <= kappa in each case,
 
@@ -104,7 +105,11 @@ def title(metric: str) -> str:
 
 
 def reach_of(half: float) -> float | None:
-    """Return the largest mean error, in margins, whose interval of half-width `half` fits into (-1, 1)."""
+    """Return the largest mean error, in margins, whose interval fits into (-1, 1).
+
+    Args:
+        half: half-width of the interval with its reserve.
+    """
     return 1 - half if half < 1 else None  # NaN: the noise is unknown
 
 
@@ -160,14 +165,16 @@ def _metric(
     item: Mapping[str, Any], cases: Sequence[Mapping[str, Any]], tolerances: Mapping[str, Any]
 ) -> MetricBaseline:
     """Return the baseline of one metric in these cases."""
-    unmatched = {case["name"]: case["matching"]["unmatched_share"] for case in cases}
-    found = [case for case in item["cases"] if case["case"] in unmatched]
+    matching = {case["name"]: case["matching"] for case in cases}
+    found = [case for case in item["cases"] if case["case"] in matching]
     of_case = {case["name"]: case["real_run"] for case in cases}
     real_runs = len({of_case[case["case"]] for case in found})  # cases with the same real runs are one observation
     needed = tolerances["repeats_many" if real_runs >= MANY else "repeats_few"]
     decidable = item["profile_based"] or min((case["repeats"] for case in found), default=0) >= needed
-    decidable &= all(unmatched[case["case"]] <= tolerances["unmatched"] for case in found)
-    half = (_number(item["high"]) - _number(item["low"])) / 2
+    decidable &= all(
+        matching[case["case"]]["unmatched_share"] <= matching[case["case"]]["unmatched_accepted"] for case in found
+    )
+    half = (_number(item["high"]) - _number(item["low"])) / 2 + _number(item["reserve"])
     reach = reach_of(half) if decidable else None
     z = np.array([_number(case["z"]) for case in found])
     return MetricBaseline(

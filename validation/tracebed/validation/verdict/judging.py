@@ -11,7 +11,7 @@ import numpy as np
 from tracebed.converters.workload import FloatArray
 from tracebed.orchestrator.run import RunInfo
 from tracebed.validation.metrics import Margin, Metric, all_metrics
-from tracebed.validation.verdict.decision import Estimate, Samples, decide, estimate, rejected
+from tracebed.validation.verdict.decision import Estimate, Samples, decide, estimate, rejected, third_moment
 from tracebed.validation.verdict.evidence import imposed
 from tracebed.validation.verdict.measuring import MeasuredCase
 from tracebed.validation.verdict.rule import Reason, Verdict
@@ -100,7 +100,7 @@ def common_reasons(cases: Sequence[MeasuredCase], tolerances: Tolerances, *, pro
     total = [each.healthy + each.unfit for each in cases]
     applies = {
         Reason.CALIBRATION_WORKLOAD: all(each.calibration for each in cases),
-        Reason.UNMATCHED_JOBS: any(each.unmatched > tolerances.unmatched for each in cases),
+        Reason.UNMATCHED_JOBS: any(each.unmatched > each.unmatched_accepted for each in cases),
         Reason.TOO_FEW_REPEATS: min(total) < needed and not profile_based,
         Reason.UNHEALTHY: any(each.unfit and each.healthy < (1 if profile_based else needed) for each in cases),
     }
@@ -184,7 +184,8 @@ def _values(
     allowed = replace(margin, absolute=amount).at(mean)
     predicted_sd = _sd(predicted) if len(predicted) > 1 else 0.0
     resolution = case.resolution_s if in_seconds else 0.0
-    return mean, sd, df, repeats, float(predicted.mean()), allowed, predicted_sd, len(predicted), resolution
+    third = float(third_moment(real))
+    return mean, sd, df, repeats, float(predicted.mean()), allowed, predicted_sd, len(predicted), resolution, third
 
 
 def _sd(values: FloatArray) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from tracebed.validation.verdict.clusters import Membership, memberships
 from tracebed.validation.verdict.comparison import check_sides, time_compression
 from tracebed.validation.verdict.evidence import copied_run_times
 from tracebed.validation.verdict.matching import match
-from tracebed.validation.verdict.screening import Repetition, screen
+from tracebed.validation.verdict.screening import Repetition, different_states, screen
 from tracebed.validation.verdict.tolerances import Tolerances
 
 Figures = dict[str, Any]
@@ -37,6 +38,8 @@ class MeasuredCase:
     repetitions: tuple[Repetition, ...]
     unmatched: float
     """Largest share of the jobs of a pair of runs without a counterpart."""
+    unmatched_accepted: float
+    """Largest accepted share: that of the tolerances or, if it is larger, that of two runs of the ensemble."""
     copied: bool
     """Whether the run times of each prediction are copies of those that a repetition observed."""
     compression: float
@@ -62,7 +65,7 @@ class MeasuredCase:
         _check(case, allow_different_workloads)
         real, predicted = (tuple(MeasuredRun(run, tau) for run in side) for side in (case.real, case.predicted))
         figures = tuple(map(summarize, real))
-        repetitions = screen(case, figures, tolerances.unmatched)
+        repetitions = screen(case, figures, max(tolerances.unmatched, *different_states(case.predicted)))
         included = [side for side, each in zip(real, repetitions, strict=True) if not each.excluded] or real
         pairs = [[_paired(a, b) for a in included] for b in predicted]
         calibrated = {sha for run in case.predicted for sha in run.info.calibration.get("workloads", [])}
@@ -74,6 +77,7 @@ class MeasuredCase:
             figures=figures,
             predicted_figures=tuple(map(summarize, predicted)),
             repetitions=repetitions,
+            unmatched_accepted=max([tolerances.unmatched, *(_paired(a, b)[0] for a, b in pairwise(predicted))]),
             unmatched=max(unmatched for row in pairs for unmatched, _ in row),
             copied=all(any(copied for _, copied in row) for row in pairs),
             compression=time_compression(case.real[0].info),

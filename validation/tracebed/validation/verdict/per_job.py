@@ -16,10 +16,12 @@ import pandas as pd
 from tracebed.converters.workload import FloatArray
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import MeasuredRun
-from tracebed.validation.metrics.jobs import resolution
+from tracebed.validation.metrics.jobs import ROUNDING_S, resolution
 from tracebed.validation.statistics import Differences, differences, harrell_davis
 
 DECILES = tuple(percent / 100 for percent in range(10, 100, 10))
+PLACED_S = 15.0
+"""Largest difference of a job that counts as placed, s."""
 DECIMALS = 6
 """Decimals of a second to which values are rounded where equal values count."""
 
@@ -64,6 +66,8 @@ class PerJob(Differences):
     """Share of the jobs whose predicted value lies between the smallest and the largest real value."""
     inside_expected: float
     """This share for one more real run, in the mean: (repeats - 1) / (repeats + 1)."""
+    placed: float
+    """Share of the jobs that are placed: within `PLACED_S` of a real run, mean over the pairs."""
     shift: Shift
     wasserstein_real: float
     """Wasserstein-1 distance, mean over the pairs of real runs."""
@@ -155,6 +159,7 @@ def per_job(
         unmatched=int((~in_all).sum()),
         inside_envelope=float(inside.mean()),
         inside_expected=(count - 1) / (count + 1) if count > 1 else float("nan"),
+        placed=_mean([float((np.abs(values[i] - values[k]) <= PLACED_S + ROUNDING_S).mean()) for i, k in pairs]),
         shift=_shift(ordered, count),
         wasserstein_real=_mean([np.abs(ordered[i] - ordered[k]).mean() for i in range(count) for k in range(i)]),
         ks_d=_mean([_ks_distance(ordered[i], ordered[k]) for i, k in pairs]),

@@ -36,6 +36,7 @@ class Reason(enum.StrEnum):
     WORKLOAD_OUTLIER = "workload_outlier"
     NOISE_EXCEEDS_MARGIN = "noise_exceeds_margin"
     NEAR_MARGIN = "near_margin"
+    SKEWED_NOISE = "skewed_noise"
 
 
 REASONS = {
@@ -47,6 +48,7 @@ REASONS = {
     Reason.WORKLOAD_OUTLIER: "the error of at least one case exceeds the limit for a single case",
     Reason.NOISE_EXCEEDS_MARGIN: "the noise of the real runs is too large for the margin",
     Reason.NEAR_MARGIN: "the error is too close to the margin",
+    Reason.SKEWED_NOISE: "so few repetitions may have missed slow runs: the interval fits, but not its reserve",
 }
 
 

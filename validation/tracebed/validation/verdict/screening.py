@@ -123,7 +123,7 @@ def screen(case: Case, figures: Sequence[Figures], unmatched: float) -> tuple[Re
     """
     runs = case.real
     usual_nodes = _most_common([run.total_nodes for run in runs])
-    different = _different_states(runs)
+    different = different_states(runs)
     found: list[Repetition] = []
     earlier: dict[str, Run] = {}
     for index, (run, measured) in enumerate(zip(runs, figures, strict=True)):
@@ -173,7 +173,7 @@ def _most_common(values: Sequence[int]) -> int:
     return max(counts, key=lambda value: (counts[value], value))
 
 
-def _different_states(runs: Sequence[Run]) -> list[float]:
+def different_states(runs: Sequence[Run]) -> list[float]:
     """Return for each repetition the share of jobs that are missing, or whose final state differs from the majority's.
 
     The shares are 0 for fewer than `MAJORITY` repetitions.

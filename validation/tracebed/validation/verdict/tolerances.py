@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tracebed.errors import InputError
 from tracebed.registry import unknown
 from tracebed.validation.metrics import Margin, Metric, all_metrics
+from tracebed.validation.verdict.moving_average import WINDOW_S
 from tracebed.yaml_file import YamlFile
 
 SHIPPED = Path(__file__).with_name("tolerances.yaml")
@@ -45,6 +46,8 @@ class Tolerances:
     """Largest accepted share of jobs without a counterpart."""
     ratchet: float = 0.25
     """Largest accepted growth of an error since the baseline, in margins."""
+    window_s: float = WINDOW_S
+    """Longest window of the moving average of the wait, s, which is advisory (`moving_average`)."""
     source: str = DEFAULT
     """`default`, the file, or either followed by the changed margins."""
 
@@ -63,7 +66,7 @@ class Tolerances:
         file = YamlFile.read(
             Path(path),
             "tolerances",
-            hint="keys: alpha, kappa, repeats, unmatched, ratchet, margins",
+            hint="keys: alpha, kappa, repeats, unmatched, ratchet, window_s, margins",
             unreadable="check the path",
         )
         spec = file.checked(_TolerancesFile)
@@ -102,7 +105,7 @@ class Tolerances:
     def sha256(self) -> str:
         """Hash of the gated margins and the constants, on which the verdict depends."""
         content = self.to_json()
-        del content["source"]
+        del content["source"], content["window_s"]
         content["margins"] = {name: margin for name, margin in content["margins"].items() if margin["gate"]}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -189,4 +192,5 @@ class _TolerancesFile(BaseModel):
     repeats: _Repeats = _Repeats()
     unmatched: Annotated[float, Field(ge=0, lt=1)] = Tolerances.unmatched
     ratchet: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Tolerances.ratchet
+    window_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Tolerances.window_s
     margins: dict[str, str] = {}

@@ -17,12 +17,14 @@ from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.cautions import cautions
 from tracebed.validation.verdict.clusters import Level, interval
 from tracebed.validation.verdict.comparison import compare_measured
+from tracebed.validation.verdict.courses import courses
 from tracebed.validation.verdict.decision import estimate, repeats_needed
 from tracebed.validation.verdict.evidence import evidence
 from tracebed.validation.verdict.headline import headline
 from tracebed.validation.verdict.health import Health
 from tracebed.validation.verdict.judging import Judgment, Noises, common_reasons, judge, real_runs
 from tracebed.validation.verdict.measuring import MeasuredCase
+from tracebed.validation.verdict.moving_average import moving_average
 from tracebed.validation.verdict.needed import Needed, needed
 from tracebed.validation.verdict.per_job import per_job
 from tracebed.validation.verdict.ranking import Observation, Ranking, rank
@@ -149,6 +151,7 @@ def _metric(item: Judgment, tolerances: Tolerances) -> MetricVerdict:
         z=float(found.mean),
         low=float(found.low),
         high=float(found.high),
+        reserve=float(found.reserve),
         se=float(found.se),
         df=float(found.df),
         relative_error=float(relative.mean) if known else math.nan,
@@ -192,20 +195,32 @@ def _result(each: MeasuredCase, tolerances: Tolerances) -> CaseResult:
     gated = [name for name, margin in tolerances.margins.items() if margin.gate and name in each.figures[0]]
     real, predicted = each.central(gated)
     typical = each.repetitions[real]
+    pair = compare_measured(
+        each.real[real],
+        each.predicted[predicted],
+        (each.figures[real], each.predicted_figures[predicted]),
+        Health(typical.state, typical.causes, typical.notes, typical.lenient, typical.signals),
+    )
+    level = 1 - 2 * tolerances.alpha
     return CaseResult(
         case=each.case,
         member=each.member,
         repetitions=each.repetitions,
-        pair=compare_measured(
-            each.real[real],
-            each.predicted[predicted],
-            (each.figures[real], each.predicted_figures[predicted]),
-            Health(typical.state, typical.causes, typical.notes, typical.lenient, typical.signals),
-        ),
+        pair=pair,
         calibration=each.calibration,
+        copied=each.copied,
         unmatched=each.unmatched,
         per_job=per_job([each.real[index] for index in each.selected()], each.predicted),
         rates=tuple(paired_rates(each.real[real], each.predicted[predicted], alpha=tolerances.alpha)),
+        moving_average=(
+            moving_average(pair.jobs, window_s=tolerances.window_s, level=level) if len(each.real) == 1 else None
+        ),
+        unmatched_accepted=each.unmatched_accepted,
+        courses=tuple(
+            courses(each.predicted_figures, [each.figures[index] for index in each.selected()], tolerances.margins)
+            if len(each.predicted) > 1
+            else ()
+        ),
     )
 
 

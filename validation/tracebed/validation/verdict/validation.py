@@ -16,6 +16,8 @@ from tracebed.validation.significance import Difference
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.clusters import Level, Membership
 from tracebed.validation.verdict.comparison import Comparison
+from tracebed.validation.verdict.courses import Course, sentence
+from tracebed.validation.verdict.moving_average import MovingAverage, in_words
 from tracebed.validation.verdict.needed import Needed, rounded_up
 from tracebed.validation.verdict.per_job import PerJob
 from tracebed.validation.verdict.ranking import Ranking
@@ -92,6 +94,8 @@ class MetricVerdict:
     low: float
     """Lower end of the confidence interval of z."""
     high: float
+    reserve: float
+    """Width on each side of the interval that an accurate prediction needs, in margins: for skewed noise."""
     se: float
     """Standard error of z."""
     df: float
@@ -196,8 +200,8 @@ class MetricVerdict:
 
     def to_json(self) -> dict[str, Any]:
         """Return the verdict on the metric as JSON values."""
-        names = ["gate", "evidence", "profile_based", "z", "low", "high", "se", "df", "relative_error"]
-        names += ["relative_low", "relative_high", "repeats_needed"]
+        names = ["gate", "evidence", "profile_based", "z", "low", "high", "reserve", "se", "df"]
+        names += ["relative_error", "relative_low", "relative_high", "repeats_needed"]
         return {
             "name": self.name,
             "label": self.metric.label,
@@ -231,12 +235,20 @@ class CaseResult:
     """The most central prediction against the most central of the included repetitions."""
     calibration: bool
     """Whether the case is not part of the verdict, since the predictions use a calibration made from its workload."""
+    copied: bool
+    """Whether the predicted run times are copies of the observed ones, so that they could not have failed."""
     unmatched: float
     """Largest share of the jobs of a pair of runs without a counterpart."""
     per_job: PerJob | None
     """Differences of the waits job by job; None if fewer than two jobs ended in all runs."""
     rates: tuple[PairedRate, ...]
     """Rates of the jobs with deadlines in the pair of runs; empty without deadlines."""
+    unmatched_accepted: float
+    """Largest accepted share of unmatched jobs."""
+    moving_average: MovingAverage | None = None
+    """Error of the moving average of the wait, if there is one real run of enough jobs; advisory."""
+    courses: tuple[Course, ...] = ()
+    """The courses of an ensemble; empty for a single prediction."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the case as JSON values, without the tables of the runs."""
@@ -250,13 +262,17 @@ class CaseResult:
             "policy": self.case.policy,
             "policy_parameters": info.policy_parameters,
             "calibration": self.calibration,
+            "run_times_copied": self.copied,
             "time_compression": self.pair.compression,
             "window": self.pair.real_metrics["utilization_window"],
             "repetitions": [each.to_json() for each in self.repetitions],
             "predictions": [identity(run) for run in self.case.predicted],
-            "matching": asdict(matching) | {"unmatched_share": self.unmatched},
+            "matching": asdict(matching)
+            | {"unmatched_share": self.unmatched, "unmatched_accepted": self.unmatched_accepted},
+            "courses": [course.to_json() for course in self.courses],
             "per_job": self.per_job.to_json() if self.per_job else None,
             "rates": [asdict(rate) for rate in self.rates],
+            "moving_average": asdict(self.moving_average) if self.moving_average else None,
         }
 
 
@@ -345,6 +361,20 @@ class Validation:
         ]
 
     @property
+    def moving_averages(self) -> list[str]:
+        """The errors of the moving average of the wait in cases with one real run, in words; advisory."""
+        return in_words({each.case.name: each.moving_average for each in self.cases if each.moving_average})
+
+    @property
+    def courses(self) -> list[str]:
+        """A sentence for each case whose ensemble has several courses: their frequencies, and the real runs of each."""
+        return [
+            sentence(each.case.name, each.courses, sum(not repetition.excluded for repetition in each.repetitions))
+            for each in self.cases
+            if len(each.courses) > 1
+        ]
+
+    @property
     def pair(self) -> Comparison:
         """The pair of runs of the first case."""
         return self.cases[0].pair
@@ -365,6 +395,7 @@ class Validation:
     def explain(self) -> str:
         """Return the validation as text: verdict and headline, a line per metric, warnings."""
         lines = [f"{self.title}: {self.verdict}", self.headline, "", *(item.sentence for item in self.metrics)]
+        lines += self.moving_averages
         if self.warnings:
             lines += ["", "Warnings:", *(f"- {warning}" for warning in self.warnings)]
         return "\n".join(lines)

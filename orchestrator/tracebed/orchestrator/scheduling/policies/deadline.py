@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S
+from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
 from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
-from tracebed.orchestrator.scheduling.reservations import bits_of, nodes_of
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Reject, Reserve, Start, State, Wake
 
 PASSED = "its deadline has passed"
@@ -50,7 +50,7 @@ class Deadline(ParameterTable):
 
     def _plan(self, state: State, job: int) -> Reserve | Reject:
         """Return the reservation of `job` with the earliest start, or its rejection."""
-        jobs, out = state.jobs, bits_of(state.cluster.lost)
+        jobs, out = state.jobs, mask_of(state.cluster.lost)
         deadline, length = jobs.deadline_of(job), jobs.limit[job] + self.margin_s
         since, nodes = max(state.now, jobs.earliest_of(job)), jobs.nodes[job]
         enough = False

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.node_masks import best_fit, mask_of, nodes_of
 from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Running, backfill, first_of_users
+from tracebed.orchestrator.scheduling.policies.wall_times import ROUNDING_S, at_speed, whole_limit, whole_second
 from tracebed.orchestrator.scheduling.state import Decision, Note, Start, State, Wake
 from tracebed.orchestrator.scheduling.ticks import next_multiple
 
 MINUTE_S = 60
-ROUNDING_S = 1e-6
-"""Times this close below a whole second count as the whole second, since sums of times are rounded."""
 CLOCKS = ("speed", "epoch_s", "sched_loop_s", "sched_phase_s", "bf_loop_s", "bf_phase_s")
 """Parameters that describe the clocks of slurmctld and are not parameters of slurm.conf."""
 LEAST = {
@@ -53,6 +52,9 @@ class Slurm(ParameterTable):
         sched_phase_s: first instant of that loop.
         bf_loop_s: period of the backfill thread.
         bf_phase_s: first instant at which it may make a pass.
+        cluster: nodes, partitions and priorities of a slurm.conf as JSON (`-P @slurm.conf`); empty: equal nodes, each
+            held by one job, one partition, jobs in the order of submission.
+        seed: with a cluster, seed of the draws of phases and delays that a slurm.conf leaves open.
     """
 
     malleable: ClassVar[bool] = False
@@ -77,23 +79,28 @@ class Slurm(ParameterTable):
     sched_phase_s: float = 0.0
     bf_loop_s: float = 1.0009
     bf_phase_s: float = 0.5
+    cluster: str = ""
+    seed: int = 0
 
     def __post_init__(self) -> None:
         """Raise InputError if a parameter is out of range."""
-        for name in (field.name for field in fields(self)):
+        for name in (field.name for field in fields(self) if field.name != "cluster"):
             value, least = getattr(self, name), LEAST.get(name, 0)
             if not least <= value < math.inf or (value == 0 and name.endswith("loop_s")):
                 raise InputError(f"slurm.{name} is {value:g}", hint=f"use a number from {least} on")
 
     def at_speed(self, speed: float) -> Slurm:
         """Return the policy in a run at `speed`. Raise InputError if the parameter `speed` differs."""
-        if self.speed not in (0.0, speed):
-            what = f"slurm.speed is {self.speed:g}, but the speed of the run is {speed:g}"
-            raise InputError(what, hint="leave slurm.speed out: the speed of the run is used")
-        return self if self.speed == speed else replace(self, speed=speed)
+        return at_speed(self, speed)
 
     def decide(self, state: State) -> Iterator[Decision]:
-        """Make the passes that are due, and request the next one."""
+        """Make the passes that are due, and request the next one.
+
+        Raises:
+            InputError: the policy has a cluster, which `slurm.prediction` simulates.
+        """
+        if self.cluster:
+            raise InputError("a cluster of a slurm.conf can be simulated only", hint="leave -P @slurm.conf out")
         now = state.now / self._speed
         due = {"sched": math.inf, "bf": math.inf} | {
             name: state.notes[f"{name}_due"] for name in ("sched", "bf") if f"{name}_due" in state.notes
@@ -171,7 +178,7 @@ class Slurm(ParameterTable):
 
     def _second(self, at: float) -> int:
         """Return the whole second of an instant, as Slurm's clock shows it."""
-        return math.floor(at + self.epoch_s + ROUNDING_S)
+        return whole_second(at + self.epoch_s)
 
     # -- the passes ---------------------------------------------------------------------------------------------------
 
@@ -240,7 +247,7 @@ class Slurm(ParameterTable):
 
     def _limit(self, state: State, job: int) -> int:
         """Return the time limit of `job` in whole minutes, s."""
-        return max(1, math.ceil(state.jobs.limit[job] / self._speed / MINUTE_S - ROUNDING_S)) * MINUTE_S
+        return whole_limit(state.jobs.limit[job] / self._speed, MINUTE_S)
 
     def _end(self, state: State, job: int) -> int:
         """Return the second at which the running `job` is expected to end."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tracebed.orchestrator.scheduling.node_masks import best_fit
@@ -103,11 +103,11 @@ class Slots:
                 return
 
 
-def first_of_users(waiting: Sequence[int], user: Sequence[str], most: int) -> Sequence[int]:
+def first_of_users(waiting: Sequence[int], user: Sequence[Hashable], most: int) -> Sequence[int]:
     """Return the first `most` jobs of each user among the jobs `waiting` (0: any number), in the same order."""
     if not most:
         return waiting
-    jobs_of: Counter[str] = Counter()
+    jobs_of: Counter[Hashable] = Counter()
     found = []
     for job in waiting:
         jobs_of[user[job]] += 1

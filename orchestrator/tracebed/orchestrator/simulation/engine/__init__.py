@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import cache
 from pathlib import Path
@@ -37,6 +37,7 @@ from tracebed.orchestrator.scheduling.record import Resizes, ScheduleRecord
 from tracebed.orchestrator.scheduling.state import Policy, shares, visible_jobs
 from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.cores_in_use import is_divided
+from tracebed.orchestrator.simulation.delays import ROWS, STEPS
 from tracebed.orchestrator.simulation.engine.library import DescriptionError, Library, Results
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.overheads import Overheads
@@ -162,6 +163,7 @@ class CompiledSimulator:
         *,
         sockets: list[int] | None = None,
         interference: Interference | None = None,
+        drawn: Mapping[str, Sequence[float]] | None = None,
     ) -> None:
         """Prepare the arrays of the workload. Raise ValueError if there is an `obstacle`."""
         if reason := obstacle(jobs, policy, len(cores), setup, interference=interference):
@@ -236,6 +238,8 @@ class CompiledSimulator:
                 "as_asked": drom.split == "asked",
                 "shrinks_below_pref": _as(Dmr, policy).floor == "min",
                 **asdict(timing.overheads.times(timing.speed)),
+                **{f"drawn_{step}": drawn and drawn[step] for step in STEPS},
+                "drawn_rows": ROWS,
                 "interval_s": scheduling.interval_s,
                 "malleability_interval_s": timing.malleability_interval_s,
             }

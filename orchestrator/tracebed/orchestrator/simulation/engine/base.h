@@ -45,6 +45,9 @@
     _(int64_t, serial) _(int64_t, as_asked) /* of drom-share */ _(int64_t, shrinks_below_pref) /* of dmr */ \
     _(double, launch_s) _(double, end_s) _(double, reconfiguration_s) _(double, launch_join_s) \
     _(double, launch_rank_s) _(double, end_rank_s) _(double, expand_s) _(double, expand_rank_s) _(double, release_s) _(double, grain_s) /* as in Overheads */ \
+    _(const double *, drawn_launch) _(const double *, drawn_end) /* factors of each job; null: 1, as for all steps */ \
+    _(const double *, drawn_expand) _(const double *, drawn_reconfiguration) _(const double *, drawn_release) /* of each row */ \
+    _(int64_t, drawn_rows) \
     _(double, interval_s) _(double, malleability_interval_s)
 #define RESULTS(_) /* the results so far, valid until the next `advance` */ \
     _(int64_t, reconfigurations) _(int64_t, ranges) \

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-TYPECODES = {"double": "d", "int64_t": "q", "int32_t": "i", "uint8_t": "B"}
+TYPECODES = {"double": "d", "int64_t": "q", "int32_t": "i", "uint8_t": "B", "uint64_t": "Q"}
 """Element type of an array in base.h -> type code in `array` and NumPy."""
 SCALARS = {"double": ctypes.c_double, "int64_t": ctypes.c_int64}
 
@@ -50,11 +50,11 @@ class Library:
         functions.tracebed_engine_description.restype = ctypes.c_char_p
         lines = (line.partition(":") for line in functions.tracebed_engine_description().decode().splitlines())
         lists = {name: [item.strip() for item in items.split(";")[:-1]] for name, _, items in lines}
-        setup, self._results = (_fields(lists.pop(name)) for name in ("setup", "results"))
+        setup, self._results = (fields_of(lists.pop(name)) for name in ("setup", "results"))
         self._setup = setup
         self.numbers = {what: {name: number for number, name in enumerate(names)} for what, names in lists.items()}
         """Enumeration in base.h -> name -> number."""
-        self._setup_type, self._results_type = _structure("Setup", setup), _structure("Results", self._results)
+        self._setup_type, self._results_type = structure("Setup", setup), structure("Results", self._results)
         for kind, size in (
             (self._setup_type, functions.tracebed_engine_setup_size),
             (self._results_type, functions.tracebed_engine_results_size),
@@ -119,7 +119,7 @@ class Results:
         return values
 
 
-def _fields(items: list[str]) -> dict[str, tuple[str, bool]]:
+def fields_of(items: list[str]) -> dict[str, tuple[str, bool]]:
     """Return name -> (type code, is an array) of fields such as `int64_t jobs` and `const double * end`."""
     fields = {}
     for item in items:
@@ -129,7 +129,7 @@ def _fields(items: list[str]) -> dict[str, tuple[str, bool]]:
     return fields
 
 
-def _structure(name: str, fields: Mapping[str, tuple[str, bool]]) -> type[ctypes.Structure]:
+def structure(name: str, fields: Mapping[str, tuple[str, bool]]) -> type[ctypes.Structure]:
     """Return a ctypes structure with these fields. Arrays are pointers."""
     scalars = {TYPECODES[element]: kind for element, kind in SCALARS.items()}
     layout = [(field, ctypes.c_void_p if is_array else scalars[code]) for field, (code, is_array) in fields.items()]

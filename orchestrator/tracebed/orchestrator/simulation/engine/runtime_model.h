@@ -42,13 +42,32 @@ static double next_multiple(double step, double at, double origin, int64_t first
     return origin + k * step;
 }
 
-static double launch_overhead(const struct setup *in, int32_t ranks) {
-    if (ranks == 1) return in->launch_s;
-    return in->launch_s + (in->launch_join_s + in->launch_rank_s * (ranks - 2));
+/* Return an overhead times its drawn factor, as in delays.py. */
+static double delay(double constant, const double *drawn, int64_t at) {
+    return drawn ? constant * drawn[at] : constant;
 }
 
-static double end_overhead(const struct setup *in, int32_t ranks) {
-    return in->end_s + in->end_rank_s * (ranks - 1);
+static double launch_delay(const struct setup *in, int32_t job, int32_t ranks) {
+    double constant = in->launch_s;
+    if (ranks != 1) constant = in->launch_s + (in->launch_join_s + in->launch_rank_s * (ranks - 2));
+    return delay(constant, in->drawn_launch, job);
+}
+
+static double end_delay(const struct setup *in, int32_t job, int32_t ranks) {
+    return delay(in->end_s + in->end_rank_s * (ranks - 1), in->drawn_end, job);
+}
+
+static double expand_delay(const struct setup *in, int64_t row, int32_t ranks) {
+    if (ranks <= 0) return 0.0;
+    return delay(in->expand_s + in->expand_rank_s * (ranks - 1), in->drawn_expand, row % in->drawn_rows);
+}
+
+static double reconfiguration_delay(const struct setup *in, int64_t row) {
+    return delay(in->reconfiguration_s, in->drawn_reconfiguration, row % in->drawn_rows);
+}
+
+static double release_delay(const struct setup *in, int64_t row) {
+    return delay(in->release_s, in->drawn_release, row % in->drawn_rows);
 }
 
 static double planned_s(const struct engine *e, int32_t job) {

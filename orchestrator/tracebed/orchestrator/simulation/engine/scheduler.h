@@ -62,12 +62,12 @@ static void launch(struct engine *e, int32_t job, int32_t nodes) {
     }
     if (in->malleable[job]) e->limits[job] = (struct progress){0.0, e->now, planned_rate(e, job, nodes)};
     take(e, job, nodes);
-    double begin = e->now + launch_overhead(in, nodes);
+    double begin = e->now + launch_delay(in, job, nodes);
     e->start[job] = e->now;
     e->launched[job] = begin;
     double r = rate_on_nodes(e, job, nodes);
     if (in->malleable[job]) e->progress[job] = (struct progress){0.0, begin, r};
-    end_at(e, job, begin + in->work[job] / r + end_overhead(in, nodes));
+    end_at(e, job, begin + in->work[job] / r + end_delay(in, job, nodes));
 }
 
 /* Expect every running job past its limit to run for another limit from now on. This drops all reservations. */
@@ -193,16 +193,17 @@ static int take_effect(struct engine *e, int32_t job) {
     struct progress *p = &e->progress[job];
     double worked = e->now - p->since;
     double done = p->done + (worked > 0.0 ? worked : 0.0) * p->rate;
-    double begin = (p->since > e->now ? p->since : e->now) + e->in.reconfiguration_s;
+    int32_t row = e->open[job];
+    double begin = (p->since > e->now ? p->since : e->now) + reconfiguration_delay(&e->in, row);
     double r = rate_on_nodes(e, job, e->size[job]), left = e->in.work[job] - done;
     *p = (struct progress){done, begin, r};
-    end_at(e, job, begin + (left > 0.0 ? left : 0.0) / r + end_overhead(&e->in, e->size[job]));
-    int32_t row = e->open[job];
+    end_at(e, job, begin + (left > 0.0 ? left : 0.0) / r + end_delay(&e->in, job, e->size[job]));
     e->row_decided[row] = e->now;
     e->row_applied[row] = begin;
-    if (e->giving_back[job] && e->in.release_s != 0.0) {
+    double release_s = release_delay(&e->in, row);
+    if (e->giving_back[job] && release_s != 0.0) {
         e->pending[job] = RELEASING;
-        push(e, e->now + e->in.release_s, RELEASED, job);
+        push(e, e->now + release_s, RELEASED, job);
         return 0;
     }
     e->row_ended[row] = begin;
@@ -244,7 +245,7 @@ static void resize(struct engine *e, int32_t job, int32_t nodes) {
     expect(e, job, e->expected_end[job]);
     note_resize(e, job, from, nodes);
     if (e->failed) return;
-    double at = point(e, job, e->now + (added > 0 ? e->in.expand_s + e->in.expand_rank_s * (added - 1) : 0.0));
+    double at = point(e, job, e->now + expand_delay(&e->in, e->open[job], added));
     if (at <= e->now && e->in.malleability_interval_s == 0.0) {
         if (take_effect(e, job)) resized(e, job);
     } else {

@@ -177,7 +177,7 @@ static void adapt(struct engine *e, int32_t job) {
 static void launch_shared(struct engine *e, int32_t job) {
     struct sharing *s = e->sharing;
     const struct resident *r = s->of[job];
-    double begin = e->now + launch_overhead(&e->in, e->in.requested[job]), speed = rate_on_cores(e, job);
+    double begin = e->now + launch_delay(&e->in, job, e->in.requested[job]), speed = rate_on_cores(e, job);
     e->start[job] = e->now;
     for (int64_t at = 0; at < r->visit_count; at++) {
         struct part part = part_of(e, job, r->visits[at]);
@@ -185,7 +185,7 @@ static void launch_shared(struct engine *e, int32_t job) {
     }
     e->launched[job] = begin;
     e->progress[job] = (struct progress){0.0, begin, speed};
-    end_at(e, job, begin + e->in.work[job] / speed + end_overhead(&e->in, e->in.requested[job]));
+    end_at(e, job, begin + e->in.work[job] / speed + end_delay(&e->in, job, e->in.requested[job]));
 }
 
 /* Add a row for each node of `job` whose cores changed. */
@@ -226,7 +226,7 @@ static void change_cores(struct engine *e, int32_t job) {
     double worked = e->now - p->since, done = p->done + (worked > 0.0 ? worked : 0.0) * p->rate;
     double begin = p->since > e->now ? p->since : e->now, speed = rate_on_cores(e, job), left = e->in.work[job] - done;
     *p = (struct progress){done, begin, speed};
-    end_at(e, job, begin + (left > 0.0 ? left : 0.0) / speed + end_overhead(&e->in, e->in.requested[job]));
+    end_at(e, job, begin + (left > 0.0 ? left : 0.0) / speed + end_delay(&e->in, job, e->in.requested[job]));
 }
 
 /* -- what the scheduler does --------------------------------------------------------------------------------------- */

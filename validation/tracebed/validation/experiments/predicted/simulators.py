@@ -8,10 +8,13 @@ import shlex
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
+
+import numpy as np
 
 from tracebed.converters.formats.writing import write_workload
 from tracebed.display import time_text
@@ -26,8 +29,9 @@ from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.registry import one_of
+from tracebed.validation.experiments.predicted.calibration import SimulatorCalibration
 from tracebed.validation.experiments.predicted.recorded import paths_at, read_run
-from tracebed.validation.experiments.predicted.specs import TRACEBED, SimulatorSpec
+from tracebed.validation.experiments.predicted.specs import COMMAND_PLACEHOLDERS, TRACEBED, SimulatorSpec
 from tracebed.validation.experiments.predicted.task import Task
 from tracebed.validation.experiments.real.beside import BackgroundCommand
 from tracebed.validation.experiments.simulated.cells import maker_of, maker_of_policy
@@ -157,6 +161,7 @@ class BuiltInSimulator(CalibratedSimulator):
             "version": [version(), code_of(Path(simulation.__path__[0]))],
             "runtime_model": self.spec.runtime_model,
             **({"policy": [self.spec.policy, self.parameters]} if self.spec.policy else {}),
+            **({"interval_s": self.spec.interval_s} if self.spec.interval_s is not None else {}),
         }
 
     @cached_property
@@ -174,15 +179,18 @@ class BuiltInSimulator(CalibratedSimulator):
         """Return the task with the own policy of the simulator, if any."""
         if self.spec.policy is None:
             return task
-        setup = Setup.of(task.setup, policy=self.spec.policy, policy_parameters=self.parameters)
-        return replace(task, setup=setup)
+        own: dict[str, Any] = {"policy": self.spec.policy, "policy_parameters": self.parameters}
+        if self.spec.interval_s is not None:
+            own["interval_s"] = self.spec.interval_s
+        return replace(task, setup=Setup.of(task.setup, **own))
 
     def predict(self, task: Task, seed: int, log: Path) -> Run:
-        """Simulate the workload of the task."""
+        """Simulate the workload of the task; with several seeds, each is a member of an ensemble."""
         task = self._own(task)
         assert task.workload is not None
         setup = Setup.of(task.setup, calibration=self.calibration(task), runtime_model=self.spec.runtime_model)
-        return predict(task.workload, task.nodes, setup, name=task.title)
+        member = seed if self.spec.seeds > 1 else None
+        return predict(task.workload, task.nodes, setup, name=task.title, member=member)
 
 
 class DrivenSimulator(CalibratedSimulator):
@@ -214,6 +222,52 @@ class CommandSimulator(ExecutedSimulator):
     """A simulator that a command line runs."""
 
     @cached_property
+    def calibration(self) -> SimulatorCalibration | None:
+        """The calibration with the values of the parameters, if there is one.
+
+        Raises:
+            InputError: it cannot be read, or is of another simulator.
+        """
+        if not isinstance(self.spec.calibration, str):
+            return None
+        path = self.folder / self.spec.calibration
+        found = SimulatorCalibration.load(path)
+        if found.command != self.spec.command:
+            hint = "calibrate again: `tracebed validate --fit`"
+            raise InputError(f"is the calibration of another command: {found.command}", where=str(path), hint=hint)
+        return found
+
+    @cached_property
+    def parameters(self) -> dict[str, float]:
+        """Values of the parameters of the command.
+
+        Raises:
+            InputError: a parameter has a range and no value.
+        """
+        known = {name: each.low for name, each in self.spec.parameters.items() if each.known}
+        found = {**(self.calibration.values if self.calibration else {}), **known}
+        if missing := [name for name in self.spec.parameters if name not in found]:
+            hint = (
+                f"fit it: `tracebed validate --fit --only simulator={self.name}`; then name the file as `calibration`"
+            )
+            raise InputError(f"parameter {missing[0]} of {self.name} has a range, but no value", hint=hint)
+        return found
+
+    @property
+    def digest(self) -> str:
+        """Return the hash of the facts and of the version of tracebed, on which the results of a command depend."""
+        return hashlib.sha256(json.dumps([self.facts, version()], sort_keys=True).encode()).hexdigest()
+
+    def missing(self, task: Task, output: Path) -> int:
+        """Return the number of predictions that are missing. Raises InputError if a parameter has no value."""
+        _ = self.parameters
+        return super().missing(task, output)
+
+    def facts_for(self, task: Task) -> list[Any]:
+        """Return the values of the parameters, and the hash of the calibration."""
+        return [self.parameters, self.calibration.sha256 if self.calibration else None] if self.spec.parameters else []
+
+    @cached_property
     def facts(self) -> dict[str, Any]:
         """The command, the content of the files that it names, and the version in the experiment file."""
         assert self.spec.command is not None
@@ -227,7 +281,35 @@ class CommandSimulator(ExecutedSimulator):
         }
 
     def predict(self, task: Task, seed: int, log: Path) -> Run:
-        """Run the command in the folder of the experiment file, and read its output."""
+        """Run the command with the values of its parameters."""
+        run = self.run(task, seed, log, self.parameters)
+        if self.calibration is not None:
+            run.info.calibration = self.calibration.facts()
+        return run
+
+    def filled(self, parameters: Mapping[str, float]) -> str:
+        """Return the command with the values of some parameters; other placeholders remain."""
+        values = {name: self._text(value) for name, value in parameters.items()}
+        assert self.spec.command is not None
+        return self.spec.command.format_map({**{name: f"{{{name}}}" for name in COMMAND_PLACEHOLDERS}, **values})
+
+    @staticmethod
+    def _text(value: float) -> str:
+        """Return the value of a parameter as text, without an exponent, which not all programs read."""
+        return np.format_float_positional(value, trim="-")
+
+    def run(self, task: Task, seed: int, log: Path, parameters: Mapping[str, float]) -> Run:
+        """Run the command in the folder of the experiment file, and read its output.
+
+        Args:
+            task: what to predict.
+            seed: the seed.
+            log: file of the messages of the command.
+            parameters: values of all parameters of the command.
+
+        Raises:
+            InputError: the command fails or takes too long, or its output cannot be read.
+        """
         assert self.spec.command is not None and task.workload is not None
         with tempfile.TemporaryDirectory(prefix="tracebed-") as room:
             file, scratch = task.file or Path(room, f"{task.names['workload']}.csv"), Path(room, "written")
@@ -241,20 +323,25 @@ class CommandSimulator(ExecutedSimulator):
                 "nodes": str(len(task.nodes)),
                 "seed": str(seed),
                 "output": str(output),
+                **{name: self._text(value) for name, value in parameters.items()},
             }
             command = self.spec.command.format_map({key: shlex.quote(value) for key, value in values.items()})
             with BackgroundCommand(command, log, self.folder) as program:
                 status = program.wait(self.spec.timeout_s)
             if status != 0:
                 late = f"took longer than {time_text(self.spec.timeout_s)}"
-                what = f"`{command}` {late if status is None else f'ended with status {status}'}"
+                what = f"`{self.filled(parameters)}` {late if status is None else f'ended with status {status}'}"
                 raise InputError(what, where=str(log), hint="the file has its output")
             written = sorted(scratch.iterdir())
             if len(written) != 1:
                 names = ", ".join(path.name for path in written) or "nothing"
                 what = f"`{self.spec.command}` wrote {names}"
                 raise InputError(what, where=str(log), hint="write one file or folder {output}, or {output}.SUFFIX")
-            return read_run(written[0], self.spec, "predicted", **task.reading)
+            try:
+                return read_run(written[0], self.spec, "predicted", **task.reading)
+            except InputError as error:
+                place = (error.where or written[0].name).replace(f"{scratch}/", "")  # the file is temporary
+                raise InputError(f"{place}: {error.what}", where=str(log), hint=error.hint) from error
 
 
 class RecordedSimulator(SuiteSimulator):
@@ -300,6 +387,8 @@ def simulator_of(name: str, spec: SimulatorSpec, folder: Path) -> SuiteSimulator
             raise InputError(f"{name} is an installed simulator", hint=f"add `with: {name}`, or rename the simulator")
     if isinstance(found, CalibratedSimulator):
         _ = found.calibrations  # reads the files
+    if isinstance(found, CommandSimulator):
+        _ = found.calibration
     if isinstance(found, DrivenSimulator) and simulator(str(spec.driver)).simulate is None:
         hint = "give its output with `runs` and `from`, or run it with `command` and `from`"
         raise InputError(f"tracebed cannot run {spec.driver}, only read its output", hint=hint)

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from string import Formatter
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from tracebed import bounds
 from tracebed.converters.workload import MAX_SIZE
@@ -19,6 +19,8 @@ from tracebed.yaml_file import FileName
 
 Size = Annotated[int, Field(ge=1, le=MAX_SIZE)]
 """A number of nodes or cores."""
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+ParameterName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$", max_length=80)]
 TRACEBED = "tracebed"
 """Name of the built-in simulator."""
 PLACEHOLDERS = ("workload", "policy")
@@ -106,6 +108,38 @@ class RecordedSpec(ReadSpec):
         raise InputError(f"no pattern of `nodes` matches {workload}", hint='the pattern "*" matches every name')
 
 
+def at_range(value: Any) -> Any:
+    """Return a range for a list of its ends, a known value as a range of equal ends, and any other value unchanged."""
+    if isinstance(value, list) and len(value) == 2:
+        return {"low": value[0], "high": value[1]}
+    return {"low": value, "high": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+class ParameterSpec(ExperimentPart):
+    """A parameter of a command: its range, or with equal ends its value."""
+
+    low: Finite
+    high: Finite
+    scale: Literal["log", "linear"] = "log"
+    """Scale of the search: `log` gives each order of magnitude the same share."""
+    integer: bool = False
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"the range is {self.low:g} to {self.high:g}; give the lower end first")
+        if self.low <= 0 and self.scale == "log" and not self.known:
+            raise ValueError(f"a range from {self.low:g} has no logarithmic scale; write `scale: linear`")
+        if self.integer and not (self.low.is_integer() and self.high.is_integer()):
+            raise ValueError(f"the ends {self.low:g} and {self.high:g} are not integers")
+        return self
+
+    @property
+    def known(self) -> bool:
+        """Whether the parameter has a value, not a range."""
+        return self.low == self.high
+
+
 class SimulatorSpec(ReadSpec):
     """A simulator: tracebed, one of the registry, a command, or recorded runs."""
 
@@ -113,21 +147,26 @@ class SimulatorSpec(ReadSpec):
     """Name of a simulator of the registry, or `tracebed`."""
     runs: FileName | None = None
     """Pattern of the paths of recorded predictions, as in `RecordedSpec`."""
+    parameters: dict[ParameterName, Annotated[ParameterSpec, BeforeValidator(at_range)]] = Field(default_factory=dict)
+    """Further placeholders of the command -> their range, or their value."""
     command: str | None = None
     """Command line with placeholders. Its output is a run, or is read by the importer."""
     calibration: FileName | dict[Name, FileName] | Literal[True] | None = None
     """File of a calibration of the testbed, or name of a testbed -> file, or True for the file `work_rate` of each
-    testbed; for tracebed and the simulators of the registry."""
+    testbed; for tracebed and the simulators of the registry. For a command, the file with the values of its parameters
+    that `tracebed validate --fit` wrote."""
     runtime_model: str = "ideal"
     """Run time of jobs that hold fewer cores than requested, for the built-in simulator."""
     policy: str | None = None
     """Policy of the predictions, in place of that of the case: a model of the scheduler of the real runs."""
     policy_parameters: dict[str, Any] = Field(default_factory=dict)
     """Parameters of that policy."""
+    interval_s: Annotated[float, Field(ge=0, le=bounds.MAX_SECONDS)] | None = None
+    """Time between two calls of that policy, trace s; 0: at each event. By default that of the real runs."""
     options: dict[str, str] = Field(default_factory=dict)
     """Options of a simulator of the registry."""
     seeds: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)] = 1
-    """Number of runs of a stochastic simulator, with the seeds 0, 1, ..."""
+    """Number of runs of a stochastic simulator, with the seeds 0, 1, ...; of the built-in one, of an ensemble."""
     timeout_s: Annotated[float, Field(gt=0, le=bounds.MAX_SECONDS)] = TIMEOUT_S
     """Time after which a simulation is stopped and fails, wall s."""
     version: str = ""
@@ -149,14 +188,24 @@ class SimulatorSpec(ReadSpec):
 
     @field_validator("command")
     @classmethod
-    def _placeholders(cls, text: str | None) -> str | None:
+    def _placeholders(cls, text: str | None, info: ValidationInfo) -> str | None:
         if text is not None and "{output}" not in text:
             raise ValueError("the command has no {output}, the path to which the simulator writes")
         try:
             shlex.split(text or "")
         except ValueError as error:
             raise ValueError(f"not a command: {error}") from error
-        return text and check_placeholders(text, COMMAND_PLACEHOLDERS)
+        parameters = tuple(info.data.get("parameters", ()))
+        if text is not None and (absent := [name for name in parameters if f"{{{name}}}" not in text]):
+            raise ValueError(f"the command has no {{{absent[0]}}}, one of its parameters")
+        return text and check_placeholders(text, (*COMMAND_PLACEHOLDERS, *parameters))
+
+    @field_validator("parameters")
+    @classmethod
+    def _no_placeholder(cls, parameters: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
+        if taken := parameters.keys() & set(COMMAND_PLACEHOLDERS):
+            raise ValueError(f"{{{min(taken)}}} has another meaning in a command; rename the parameter")
+        return parameters
 
     @field_validator("driver")
     @classmethod
@@ -169,17 +218,24 @@ class SimulatorSpec(ReadSpec):
     def _keys_of_its_kind(self) -> Self:
         if sum(value is not None for value in (self.driver, self.runs, self.command)) > 1:
             raise ValueError("a simulator has one of the keys `with`, `runs` and `command`")
-        if self.policy_parameters and self.policy is None:
-            raise ValueError("`policy_parameters` requires `policy`")
+        if self.policy is None and (given := {"policy_parameters", "interval_s"} & self.model_fields_set):
+            raise ValueError(f"`{min(given)}` requires `policy`")
         reading = {"importer", "columns", "unit", "time_zone", "match"}
         allowed = {
-            TRACEBED: {"driver", "calibration", "runtime_model", "policy", "policy_parameters"},
+            TRACEBED: {
+                *("driver", "calibration", "runtime_model", "policy", "policy_parameters", "interval_s", "seeds"),
+            },
             "with": {"driver", "calibration", "options", "seeds", "timeout_s"},
             "runs": {"runs", *reading},
-            "command": {"command", "seeds", "timeout_s", *reading},
+            "command": {"command", "parameters", "calibration", "seeds", "timeout_s", *reading},
         }[self.kind]
         if wrong := self.model_fields_set - allowed - {"version"}:
             names = {"driver": "with", "importer": "from"}
             own = f"`{self.kind}`" if self.kind != TRACEBED else "the built-in simulator"
             raise ValueError(f"`{names.get(key := min(wrong), key)}` does not apply to a simulator by {own}")
+        if self.command is not None and self.calibration is not None:
+            if not isinstance(self.calibration, str):
+                raise ValueError("the calibration of a command is one file")
+            if not self.parameters:
+                raise ValueError("`calibration` requires `parameters`, the parameters of the command")
         return self

@@ -163,7 +163,7 @@ def run_of(slot: Slot, folder: Path) -> Run | None:
 
 
 def run_folders(folder: Path, *, campaign: bool = False) -> list[Path]:
-    """Return the folders of the repetitions in `folder`, the folder of a cell; `folder` itself if it is a run.
+    """Return the folders of the repetitions, or of the runs of an ensemble, in `folder`; `folder` itself for a run.
 
     Args:
         folder: the folder.
@@ -174,7 +174,11 @@ def run_folders(folder: Path, *, campaign: bool = False) -> list[Path]:
     """
     if (folder / "run.json").is_file():
         return [folder]
-    for pattern in ("rep-*/run.json", *([f"{REAL}/*/rep-*/run.json", "*/rep-*/run.json"] if campaign else [])):
+    for pattern in (
+        "rep-*/run.json",
+        "run-*/run.json",
+        *([f"{REAL}/*/rep-*/run.json", "*/rep-*/run.json"] if campaign else []),
+    ):
         if found := sorted(path.parent for path in folder.glob(pattern)):
             return found
     what = "is neither a run nor a folder of repetitions: run.json and rep-*/run.json are missing"

@@ -112,10 +112,23 @@ def validations(suite: Suite, predictions: Predictions, folder: Path) -> dict[st
     Raises:
         InputError: a case has no run, or its runs cannot be compared.
     """
-    real = {name: case.recorded or replayed(suite, name, folder) for name, case in suite.cases.items()}
     found = {}
-    for name, predicted in predictions.items():
-        cases = [
+    for name, cases in cases_of(suite, predictions, folder).items():
+        made = validate(cases, suite.tolerances, profile=suite.noise, tau=suite.file.experiment.tau)
+        version = suite.simulators[name].spec.version or made.simulator.version
+        found[name] = replace(made, simulator=replace(made.simulator, name=name, version=version))
+    return found
+
+
+def cases_of(suite: Suite, predictions: Predictions, folder: Path) -> dict[str, list[Case]]:
+    """Return simulator -> the cases of the suite with the predictions of the simulator.
+
+    Raises:
+        InputError: a case has no run.
+    """
+    real = {name: case.recorded or replayed(suite, name, folder) for name, case in suite.cases.items()}
+    return {
+        name: [
             Case(
                 case.name,
                 case.workload,
@@ -128,10 +141,8 @@ def validations(suite: Suite, predictions: Predictions, folder: Path) -> dict[st
             )
             for case in suite.cases.values()
         ]
-        made = validate(cases, suite.tolerances, profile=suite.noise, tau=suite.file.experiment.tau)
-        version = suite.file.experiment.simulators[name].version or made.simulator.version
-        found[name] = replace(made, simulator=replace(made.simulator, name=name, version=version))
-    return found
+        for name, predicted in predictions.items()
+    }
 
 
 def replayed(suite: Suite, case: str, folder: Path) -> dict[str, Run]:

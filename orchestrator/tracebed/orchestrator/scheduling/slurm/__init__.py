@@ -1,0 +1,1 @@
+"""Slurm on nodes that jobs share: resources, priorities, and the backfill pass."""

@@ -1,0 +1,153 @@
+"""The backfill pass of Slurm for jobs that share nodes: which jobs start now, and which nodes wait for which job.
+
+The plan reserves whole nodes, also for jobs that use a part of a node. Source: "Scheduling Configuration Guide" of
+Slurm's documentation, and the passes recorded for `scheduling/policies/slurm_backfill.py`, whose slots are used here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from tracebed.orchestrator.scheduling.node_masks import mask_of
+from tracebed.orchestrator.scheduling.policies.slurm_backfill import Slots
+from tracebed.orchestrator.scheduling.slurm.resources import Parts, Request, Resources
+
+WINDOW_S = 30
+"""Running jobs that end within this time are expected to end together; the window doubles from trial to trial."""
+
+
+class Waiting(NamedTuple):
+    """A waiting job in a pass."""
+
+    job: int
+    request: Request
+    limit: int
+    """Time limit, s."""
+    reserve: bool = True
+    """Whether nodes are reserved for the job if it cannot start now."""
+
+
+class Running(NamedTuple):
+    """A running job, in the order in which a pass expects the ends."""
+
+    end: int
+    """Expected end: start plus time limit."""
+    job: int
+    request: Request
+    parts: Parts
+    nodes: int
+    """Mask of the nodes."""
+
+
+class Planned(NamedTuple):
+    """A job that a pass starts now."""
+
+    job: int
+    parts: dict[int, int]
+
+
+def backfill(
+    now: int,
+    free: Resources,
+    running: list[Running],
+    waiting: Iterable[Waiting],
+    *,
+    everything: int,
+    resolution: int,
+    window: int,
+    table: int,
+    reservations: int = 0,
+    kill_wait: int = 30,
+) -> Iterator[Planned]:
+    """Plan the waiting jobs in order, and yield those that start now. The caller updates `free` and `running`.
+
+    Args:
+        now: the instant of the pass, s.
+        free: the free resources.
+        running: the running jobs, in the order of their expected ends.
+        waiting: the waiting jobs.
+        everything: mask of all nodes.
+        resolution: `bf_resolution`, s.
+        window: `bf_window`, s.
+        table: largest number of slots, `bf_node_space_size`.
+        reservations: most jobs with a reservation, `bf_job_part_count_reserve`; 0: any number.
+        kill_wait: a job that has passed its expected end is expected to end this much later, s.
+    """
+    reserved = 0
+    slots = Slots(now, now + window, everything)
+    for job in waiting:
+        planned = _plan(job, now, free, running, slots, resolution, window, kill_wait)
+        if planned is None:
+            continue
+        start, parts = planned
+        if start <= now:
+            yield Planned(job.job, parts)
+        elif not job.reserve or (reservations and reserved == reservations):
+            continue
+        elif len(slots.begins) >= table:
+            return
+        else:
+            reserved += 1
+            begin, end = start // resolution * resolution, (start + job.limit) // resolution * resolution
+            slots.reserve(begin, end, mask_of(parts.keys()))
+
+
+def _plan(
+    job: Waiting,
+    now: int,
+    free: Resources,
+    running: Sequence[Running],
+    slots: Slots,
+    resolution: int,
+    window: int,
+    kill_wait: int,
+) -> tuple[int, dict[int, int]] | None:
+    """Return when and on which nodes `job` can start at the earliest; None: the search ends without a start."""
+    later = now
+    while True:
+        since = later
+        usable, later = slots.usable(since, job.limit)
+        usable &= job.request.eligible
+        if usable.bit_count() >= job.request.fewest:
+            found = first_start(job.request, usable, now, free, running, kill_wait)
+            if found is not None:
+                start, parts = max(found[0], since), found[1]
+                if not later or start <= later:
+                    if start > now + window:
+                        return None
+                    begin, end = start // resolution * resolution, (start + job.limit) // resolution * resolution
+                    if start <= now or not slots.overlap(begin, end, mask_of(parts.keys())):
+                        return start, parts
+                    later = start  # other nodes may be usable then
+        if later <= since:
+            return None
+
+
+def first_start(
+    request: Request, usable: int, now: int, free: Resources, running: Sequence[Running], kill_wait: int
+) -> tuple[int, dict[int, int]] | None:
+    """Return the first instant at which the running jobs leave enough of the `usable` nodes, and the nodes then.
+
+    The running jobs on these nodes end one after another, in groups that end close to each other; the job starts when
+    the last job of a group ends.
+    """
+    parts = free.choose(request, usable)
+    if parts is not None:
+        return now, parts
+    expected = free.copy()
+    on_usable = [job for job in running if job.nodes & usable]
+    at, span = 0, WINDOW_S
+    while at < len(on_usable):
+        last = on_usable[at].end + span
+        while True:
+            ended = on_usable[at]
+            expected.release(ended.request, ended.parts)
+            at += 1
+            if at == len(on_usable) or on_usable[at].end > last:
+                break
+        span *= 2
+        parts = expected.choose(request, usable)
+        if parts is not None:
+            return ended.end if ended.end > now else max(ended.end + kill_wait, now + 1), parts
+    return None

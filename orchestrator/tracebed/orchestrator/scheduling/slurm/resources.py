@@ -1,0 +1,165 @@
+"""The resources of nodes that jobs share, and Slurm's choice of nodes (select/cons_tres, select/cons_res).
+
+Source: slurm.conf(5), sbatch(1), and experiments on Slurm 22.05.8: `sbatch -n 12 --ntasks-per-node=12` waits for a node
+with 12 idle cores, `sbatch -n 12` starts on 6 and 6 idle cores of two nodes. Both ask for at least one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+from tracebed.orchestrator.scheduling.node_masks import blocks, nodes_of
+
+Parts = Mapping[int, int]
+"""Node -> number of cores."""
+
+
+ALL = -1
+"""Memory of a job that asks for none where Slurm has no default (`DefMemPerCPU`)."""
+
+
+class Request(NamedTuple):
+    """The resources that a job requests."""
+
+    cores: int
+    """Cores on all nodes."""
+    per_node: int = 0
+    """Cores on each node (`--ntasks-per-node`); 0: any number."""
+    fewest: int = 1
+    """Smallest number of nodes."""
+    whole: bool = False
+    """Whether the job gets all cores and memory of its nodes."""
+    memory: int = 0
+    """Memory on each node, or for each core, MiB; `ALL`: all memory of each node."""
+    by_core: bool = False
+    """Whether `memory` is for each core."""
+    gres: tuple[int, ...] = ()
+    """Generic resources on each node, by kind."""
+    eligible: int = -1
+    """Mask of the nodes that have the features and the partition of the job."""
+
+
+@dataclass
+class Resources:
+    """The free resources of the nodes.
+
+    Attributes:
+        cores: free cores of each node.
+        memory: free memory of each node, MiB.
+        gres: free generic resources of each node, by kind.
+        total: cores of each node.
+        total_memory: memory of each node, MiB.
+        groups: switch of each node; None: without a topology, blocks of consecutive nodes take the place of switches.
+        weights: weight of each node.
+    """
+
+    cores: list[int]
+    memory: list[int]
+    gres: list[tuple[int, ...]]
+    total: Sequence[int]
+    total_memory: Sequence[int]
+    groups: Sequence[int] | None
+    weights: Sequence[int]
+
+    def copy(self) -> Resources:
+        """Return a copy whose free resources change independently."""
+        free = [*self.cores], [*self.memory], [*self.gres]
+        return Resources(*free, self.total, self.total_memory, self.groups, self.weights)
+
+    def take(self, request: Request, parts: Parts, sign: int = -1) -> None:
+        """Allocate the cores `parts` and the resources that belong to them."""
+        for node, cores in parts.items():
+            self.cores[node] += sign * cores
+            self.memory[node] += sign * self._memory(request, node, cores)
+            self.gres[node] = tuple(a + sign * b for a, b in zip(self.gres[node], request.gres, strict=True))
+
+    def release(self, request: Request, parts: Parts) -> None:
+        """Release the cores `parts` and the resources that belong to them."""
+        self.take(request, parts, 1)
+
+    def _memory(self, request: Request, node: int, cores: int) -> int:
+        if request.whole or request.memory == ALL:
+            return self.total_memory[node]
+        return request.memory * cores if request.by_core else request.memory
+
+    def capacity(self, request: Request, node: int) -> int:
+        """Return the number of cores of `node` that a job can use now."""
+        free = self.cores[node]
+        if any(wanted > has for wanted, has in zip(request.gres, self.gres[node], strict=True)):
+            return 0
+        if request.whole:
+            return free if free == self.total[node] else 0
+        least = max(1, request.per_node)
+        if request.memory == ALL:
+            free = free if self.memory[node] == self.total_memory[node] else 0
+        elif request.by_core and request.memory:
+            free = min(free, self.memory[node] // request.memory)
+        elif request.memory > self.memory[node]:
+            return 0
+        return 0 if free < least else request.per_node or free
+
+    def choose(self, request: Request, usable: int) -> dict[int, int] | None:
+        """Return the cores of the `usable` nodes that a job gets; None: too few are free.
+
+        Nodes of a smaller weight are used first: nodes of the next weight are considered if those before are too few.
+        """
+        capacity = {node: self.capacity(request, node) for node in nodes_of(usable & request.eligible)}
+        capacity = {node: cores for node, cores in capacity.items() if cores}
+        for weight in sorted({self.weights[node] for node in capacity}):
+            allowed = {node: cores for node, cores in capacity.items() if self.weights[node] <= weight}
+            if sum(allowed.values()) >= request.cores and len(allowed) >= request.fewest:
+                parts = self._spread(request, allowed)
+                if parts is not None:
+                    return parts
+        return None
+
+    def _spread(self, request: Request, capacity: Parts) -> dict[int, int] | None:
+        """Distribute the cores of a job over nodes: over few switches, with little waste.
+
+        If nodes of one switch suffice, the switch with the fewest usable nodes is chosen. Else the switch with the most
+        usable cores comes first, until the rest fits into one switch: then the one with the fewest usable cores is
+        chosen. The nodes of a switch are used in their order.
+        """
+        groups = self._groups(capacity)
+        sizes = [sum(capacity[node] for node in group) for group in groups]
+        cores, fewest = request.cores, request.fewest
+        if self.groups is not None:
+            enough = [k for k, group in enumerate(groups) if sizes[k] >= cores and len(group) >= fewest]
+            if enough:
+                best = min(enough, key=lambda k: len(groups[k]))
+                groups, sizes = [groups[best]], [sizes[best]]
+        parts: dict[int, int] = {}
+        left = list(range(len(groups)))
+        while (cores > 0 or fewest > 0) and left:
+            best = left[0]
+            sufficient = sizes[best] >= cores and len(groups[best]) >= fewest
+            for k in left[1:]:
+                suffices = sizes[k] >= cores and len(groups[k]) >= fewest
+                if (
+                    (suffices and not sufficient)
+                    or (suffices and sizes[k] < sizes[best])
+                    or (not suffices and not sufficient and sizes[k] > sizes[best])
+                ):
+                    best, sufficient = k, suffices
+            left.remove(best)
+            for node in groups[best]:
+                if cores <= 0 and fewest <= 0:
+                    break
+                taken = capacity[node] if request.whole else min(capacity[node], cores - max(0, fewest - 1))
+                if taken < 1:
+                    continue
+                parts[node] = taken
+                cores -= taken
+                fewest -= 1
+        return parts if cores <= 0 and fewest <= 0 else None
+
+    def _groups(self, capacity: Parts) -> list[list[int]]:
+        """Return the usable nodes by switch, in the order of the switches; without a topology by block."""
+        if self.groups is not None:
+            by_switch = sorted(capacity, key=lambda node: (self.groups[node], node))  # type: ignore[index]
+            return [list(nodes) for _, nodes in groupby(by_switch, key=self.groups.__getitem__)]
+        mask = sum(1 << node for node in capacity)
+        return [[*range(first, first + count)] for first, count in blocks(mask)]

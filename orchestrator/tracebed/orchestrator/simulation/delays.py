@@ -1,0 +1,70 @@
+"""The delays of the steps of each job in one simulation: the overheads, or draws from their measured distribution.
+
+A member of an ensemble (docs/explanation/ensembles.md) multiplies each delay by a factor that is drawn from the factors
+of a calibration. The factors of launches and ends belong to a job, those of a resize to its row in the record. They are
+drawn before the simulation, so that they depend neither on the order of events nor on the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracebed.converters.workload import FloatArray
+from tracebed.orchestrator.simulation.overheads import Overheads
+
+LAUNCH, END, EXPAND, RECONFIGURATION, RELEASE = STEPS = ("launch", "end", "expand", "reconfiguration", "release")
+"""Steps of jobs whose delays vary."""
+OF_RESIZES = (EXPAND, RECONFIGURATION, RELEASE)
+ROWS = 4096
+"""Number of resizes after which their factors repeat."""
+Factors = Mapping[str, Sequence[float]]
+"""Step -> factors of equal probability, with mean 1."""
+
+
+def draw(factors: Factors, jobs: int, seed: int) -> dict[str, FloatArray]:
+    """Return step -> drawn factors: shape (jobs,) for launches and ends, (ROWS,) for resizes; 1 without factors."""
+    found = {}
+    for number, step in enumerate(STEPS):
+        values = np.asarray(factors.get(step) or (1.0,), dtype=np.float64)
+        size = ROWS if step in OF_RESIZES else jobs
+        found[step] = values[np.random.default_rng((seed, number)).integers(0, len(values), size)]
+    return found
+
+
+@dataclass(frozen=True)
+class Delays:
+    """The delays of one simulation.
+
+    Args:
+        overheads: the constants, trace s.
+        drawn: step -> factors, from `draw`; None: all factors are 1.
+    """
+
+    overheads: Overheads
+    drawn: Mapping[str, Sequence[float]] | None = None
+
+    def launch(self, job: int, ranks: int) -> float:
+        """Return the launch time of `job` with `ranks` ranks, s."""
+        return self._times(self.overheads.launch(ranks), LAUNCH, job)
+
+    def end(self, job: int, ranks: int) -> float:
+        """Return the end time of `job` with `ranks` ranks, s."""
+        return self._times(self.overheads.end(ranks), END, job)
+
+    def expand(self, row: int, ranks: int) -> float:
+        """Return the time until `ranks` new ranks have joined in the resize of this row, s; 0 for no ranks."""
+        return self._times(self.overheads.expand(ranks), EXPAND, row % ROWS)
+
+    def reconfiguration(self, row: int) -> float:
+        """Return the pause of a job in the resize of this row, s."""
+        return self._times(self.overheads.reconfiguration_s, RECONFIGURATION, row % ROWS)
+
+    def release(self, row: int) -> float:
+        """Return the time until the released nodes are idle in the shrink of this row, s."""
+        return self._times(self.overheads.release_s, RELEASE, row % ROWS)
+
+    def _times(self, constant: float, step: str, index: int) -> float:
+        return constant if self.drawn is None else constant * self.drawn[step][index]

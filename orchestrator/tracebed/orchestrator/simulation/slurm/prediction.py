@@ -1,0 +1,280 @@
+"""The prediction of what a Slurm cluster does with a workload: nodes that jobs share, partitions, priorities.
+
+What slurm.conf leaves open is drawn from the seed of the policy: the phases of the two loops and of the computation of
+priorities, and when slurmctld notices that a job has passed its time limit.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.node_masks import mask_of
+from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
+from tracebed.orchestrator.scheduling.slurm.multifactor import size_factor
+from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request, Resources
+from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.simulation.slurm import engine
+from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Outcome, Simulation
+from tracebed.orchestrator.slurm.machine import MINUTE_S, Machine, gres_of
+from tracebed.states import JobState
+
+CHECK_S = 30.0
+"""Interval at which slurmctld looks for jobs that have passed their time limit, s."""
+
+
+def machine_of(policy: Slurm) -> Machine:
+    """Return the cluster of a policy.
+
+    Raises:
+        InputError: the parameter `cluster` is invalid.
+    """
+    try:
+        return Machine.model_validate_json(policy.cluster)
+    except ValueError as error:
+        hint = "give a slurm.conf: -P @slurm.conf"
+        raise InputError(f"slurm.cluster is invalid: {str(error).splitlines()[0]}", hint=hint) from error
+
+
+def nodes_of(machine: Machine) -> list[NodeFacts]:
+    """Return the nodes of a cluster for a run."""
+    return [NodeFacts(name, kind.cores) for name, kind in machine.nodes]
+
+
+def simulate(
+    workload: Workload, policy: Slurm, setup: Setup, *, python: bool = False
+) -> tuple[ScheduleRecord, Cluster]:
+    """Simulate a workload on the cluster of `policy`; return the record, and the nodes with the ledger.
+
+    Args:
+        workload: the submission list.
+        policy: the parameters of Slurm, with a cluster.
+        setup: the setup of the run.
+        python: whether to use the Python simulator in place of the compiled engine.
+
+    Raises:
+        InputError: the cluster is invalid, a job has an invalid feature, or a setting is not modeled.
+    """
+    if setup.timing.speed != 1:
+        raise InputError("a cluster of a slurm.conf is simulated at speed 1 only", hint="leave the speed out")
+    if setup.scheduling.over_limit not in (OverLimit.KILL, OverLimit.EXTEND):
+        what = f"--over-limit {setup.scheduling.over_limit} is not modeled for a cluster of a slurm.conf"
+        raise InputError(what, hint="use kill, as Slurm does, or extend")
+    machine = machine_of(policy)
+    cores = [kind.cores for _, kind in machine.nodes]
+    jobs = Jobs.of(workload, cores_per_node=max(cores), over_limit=setup.scheduling.over_limit)
+    record, cluster = ScheduleRecord(jobs), Cluster(cores)
+    inputs, numbers = _inputs(workload, jobs, machine, policy, setup, record)
+    record.submit = list(jobs.submit)
+    if numbers:
+        policy, inputs = _drawn(policy, inputs)
+        run = Simulation(inputs, policy).run if python or not engine.available() else None
+        _enter(record, cluster, numbers, inputs, run() if run else engine.simulate(inputs, policy), setup)
+    return record, cluster
+
+
+def _inputs(
+    workload: Workload, jobs: Jobs, machine: Machine, policy: Slurm, setup: Setup, record: ScheduleRecord
+) -> tuple[Inputs, list[int]]:
+    """Return the inputs of the simulation, and the numbers of the jobs in it. Jobs that never fit are rejected."""
+    runnable, _ = workload.runnable()
+    partitions = _partitions(runnable.texts("partition").tolist(), machine)
+    kinds = sorted({name for kind in machine.kinds for name in kind.gres})
+    eligible = _eligible(machine, kinds)
+    columns: dict[str, Sequence[Any]] = {
+        name: runnable.texts(name).tolist() for name in ("features", "gres", "group", "user")
+    }
+    fewest, spread = runnable.ints("fewest_nodes").tolist(), runnable.ints("spread").tolist()
+    memory = runnable.floats("memory_mib").tolist()
+    requests, numbers, fixed = list[Request](), list[int](), list[float]()
+    all_nodes, all_cores, weights = len(machine.nodes), sum(kind.cores for _, kind in machine.nodes), machine.weights
+    factors = max(partition.factor for partition in machine.partitions) or 1
+    for job, number in enumerate(partitions):
+        if number is None:
+            name = runnable.texts("partition")[job]
+            record.refuse(job, JobState.REJECTED, f"the cluster has no partition {name}")
+            continue
+        partition = machine.partitions[number]
+        nodes, cores = jobs.nodes[job], jobs.cores[job]
+        wanted = gres_of(columns["gres"][job])
+        request = Request(
+            cores=nodes * cores,
+            per_node=0 if spread[job] else cores,
+            fewest=fewest[job] or nodes,
+            whole=partition.exclusive or not machine.shared,
+            gres=tuple(wanted.get(kind, 0) for kind in kinds),
+            **_memory(memory[job], partition, machine),
+        )
+        usable = eligible(number, columns["features"][job], request) if not wanted.keys() - set(kinds) else 0
+        request = request._replace(eligible=usable)
+        if not _fits(request, machine, usable):
+            record.refuse(job, JobState.REJECTED, "no nodes of its partition can ever run it")
+            continue
+        numbers.append(job)
+        requests.append(request)
+        size = size_factor(request.fewest, request.cores, all_nodes, all_cores, favor_small=weights.favor_small)
+        fixed.append(weights.partition * partition.factor / factors + weights.job_size * size)
+    users: dict[tuple[str, str], int] = {}
+    accounts: dict[str, int] = {}
+    user = [users.setdefault((columns["group"][job], columns["user"][job]), len(users)) for job in numbers]
+    account = [accounts.setdefault(group, len(accounts)) for group, _ in users]
+    overheads, extend = setup.timing.overheads, setup.scheduling.over_limit is OverLimit.EXTEND
+    limits = [_limit(jobs.limit[job], machine.partitions[partitions[job] or 0].limit_s, extend) for job in numbers]
+    inputs = Inputs(
+        submit=[jobs.submit[job] for job in numbers],
+        run_time=[jobs.run_time[job] for job in numbers],
+        limit=limits,
+        launch_s=[overheads.launch(jobs.nodes[job]) for job in numbers],
+        overrun_s=[0.0] * len(numbers),
+        end_s=[overheads.end(jobs.nodes[job]) for job in numbers],
+        requests=requests,
+        partition=[partitions[job] or 0 for job in numbers],
+        user=user,
+        fixed=fixed,
+        tier=[partition.tier for partition in machine.partitions],
+        free=_resources(machine, kinds),
+        account=account,
+        user_share=[1.0 / account.count(own) for own in account],
+        account_share=[1.0 / len(accounts)] * len(accounts),
+        age=weights.age,
+        max_age_s=weights.max_age_s,
+        fairshare=weights.fairshare,
+        half_life_s=weights.half_life_s,
+        period_s=weights.period_s,
+        first_period_s=0.0,
+        kill_wait_s=machine.kill_wait_s,
+        defer=machine.defer,
+    )
+    return inputs, numbers
+
+
+def _partitions(names: Sequence[str], machine: Machine) -> list[int | None]:
+    """Return the partition of each job; None: the cluster does not have the partition. Of several names, the first."""
+    known: dict[str, int | None] = {}
+    for name in names:
+        known.setdefault(name, machine.partition(name.partition(",")[0]))
+    return [known[name] for name in names]
+
+
+def _memory(memory_mib: float, partition: Any, machine: Machine) -> dict[str, Any]:
+    """Return the fields `memory` and `by_core` of a request."""
+    if not machine.memory:
+        return {}
+    if not math.isnan(memory_mib):
+        return {"memory": math.ceil(memory_mib)}
+    if not partition.memory_per_core_mib:
+        return {"memory": ALL}
+    return {"memory": partition.memory_per_core_mib, "by_core": True}
+
+
+def _limit(limit: float, most: float, extend: bool) -> int:
+    """Return a time limit in whole minutes, s."""
+    allowed = limit if extend or not most else min(limit, most)
+    return max(1, math.ceil(allowed / MINUTE_S - 1e-6)) * MINUTE_S
+
+
+def _resources(machine: Machine, kinds: Sequence[str]) -> Resources:
+    nodes = [kind for _, kind in machine.nodes]
+    switches = {name: number for number, name in enumerate(dict.fromkeys(node.switch for node in nodes))}
+    cores, memory = [node.cores for node in nodes], [node.memory_mib for node in nodes]
+    return Resources(
+        cores,
+        memory,
+        [tuple(node.gres.get(kind, 0) for kind in kinds) for node in nodes],
+        cores,
+        memory,
+        [switches[node.switch] for node in nodes] if any(switches) else None,
+        [node.weight for node in nodes],
+    )
+
+
+def _eligible(machine: Machine, kinds: Sequence[str]) -> Any:
+    """Return a function from partition, features and request of a job to the mask of the nodes that can run it."""
+    known: dict[tuple[Any, ...], int] = {}
+
+    def eligible(partition: int, features: str, request: Request) -> int:
+        key = (partition, features, request._replace(fewest=0, eligible=0, cores=0))
+        if key not in known:
+            empty = _resources(machine, kinds)
+            of_kind = {kind.names: satisfies(kind.features, features) for kind in machine.kinds}
+            nodes = [node for node in machine.members(partition) if of_kind[machine.nodes[node][1].names]]
+            known[key] = mask_of([node for node in nodes if empty.capacity(request, node)])
+        return known[key]
+
+    return eligible
+
+
+def _fits(request: Request, machine: Machine, usable: int) -> bool:
+    """Return whether the usable nodes, all idle, have enough cores for a job."""
+    if usable.bit_count() < request.fewest:
+        return False
+    capacity = sum(
+        min(kind.cores, request.per_node or kind.cores) for k, (_, kind) in enumerate(machine.nodes) if usable >> k & 1
+    )
+    return capacity >= request.cores
+
+
+def satisfies(features: Sequence[str], demanded: str) -> bool:
+    """Return whether a node with `features` satisfies `demanded`: names joined by & (all) or | (one), from the left.
+
+    Raises:
+        InputError: `demanded` has brackets or counts, which name several kinds of nodes for one job.
+    """
+    if not demanded:
+        return True
+    if not re.fullmatch(r"[\w.-]+(?:[&|,][\w.-]+)*", demanded):
+        hint = "use names joined by & or |"
+        raise InputError(f"features {demanded!r} with brackets or counts are not modeled", hint=hint)
+    return any(all(name in features for name in re.split("[&,]", group)) for group in demanded.split("|"))
+
+
+def _drawn(policy: Slurm, inputs: Inputs) -> tuple[Slurm, Inputs]:
+    """Draw the unknown phases and delays."""
+    rng = np.random.default_rng(policy.seed)
+    period, sched, backfill, epoch = rng.uniform(0.0, 1.0, 4)
+    main = policy.sched_phase_s or sched * policy.sched_loop_s
+    bf = policy.bf_phase_s if policy.bf_phase_s != Slurm.bf_phase_s else backfill * policy.bf_loop_s
+    zero = policy.epoch_s or epoch * policy.bf_resolution  # reservations begin at multiples of the resolution
+    overrun = (rng.uniform(0.0, 1.0, len(inputs.submit)) * CHECK_S).tolist()
+    first = inputs.submit[0] + period * inputs.period_s
+    return replace(policy, sched_phase_s=main, bf_phase_s=bf, epoch_s=zero), replace(
+        inputs, overrun_s=overrun, first_period_s=first
+    )
+
+
+def _enter(
+    record: ScheduleRecord,
+    cluster: Cluster,
+    numbers: Sequence[int],
+    inputs: Inputs,
+    outcome: Outcome,
+    setup: Setup,
+) -> None:
+    """Write the outcome into the record and the ledger."""
+    starts = outcome.launched if setup.timing.dispatched else outcome.start
+    for at, job in enumerate(numbers):
+        start, end = starts[at], outcome.end[at]
+        record.start[job], record.launched[job] = start, outcome.launched[at]
+        record.finish(job, end, JobState.KILLED if inputs.run_time[at] > inputs.limit[at] else JobState.COMPLETED)
+        by_cores: dict[int, list[int]] = {}
+        for node, cores in sorted(outcome.parts[at].items()):
+            by_cores.setdefault(cores, []).append(node)
+        for cores, nodes in by_cores.items():
+            whole = [node for node in nodes if cluster.cores[node] == cores]
+            shared = [node for node in nodes if cluster.cores[node] != cores]
+            if whole:
+                cluster.ledger.add(job, whole, start, end)
+            if shared:
+                cluster.ledger.add(job, shared, start, end, range(cores))

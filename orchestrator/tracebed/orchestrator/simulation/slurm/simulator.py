@@ -1,0 +1,300 @@
+"""A simulation of Slurm on a cluster whose jobs share nodes, in Python. The compiled engine returns the same."""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Any
+
+from tracebed.orchestrator.scheduling.node_masks import mask_of
+from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.scheduling.policies.slurm_backfill import first_of_users
+from tracebed.orchestrator.scheduling.slurm.multifactor import FairTree
+from tracebed.orchestrator.scheduling.slurm.plan import Running, Waiting, backfill
+from tracebed.orchestrator.scheduling.slurm.resources import Parts, Request, Resources
+from tracebed.orchestrator.scheduling.state import Decision, Note, Wake
+
+NEVER = math.nan
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a simulation needs, in arrays. Jobs are in the order of their submission.
+
+    Attributes:
+        submit: submission of each job, s.
+        run_time: run time of each job, s; infinite: until its time limit.
+        limit: time limit of each job, s.
+        launch_s: time from the decision to the start of the processes, for each job, s.
+        overrun_s: time that a job runs after its time limit, for each job, s.
+        end_s: time from the end of the processes to the release of the nodes, for each job, s.
+        requests: the resources that each job requests.
+        partition: partition of each job.
+        user: user of each job.
+        fixed: part of the priority of each job that does not change.
+        tier: tier of each partition.
+        free: the resources of the empty cluster.
+        account: account of each user.
+        user_share, account_share: shares of users and accounts.
+        age, max_age_s, fairshare, half_life_s, period_s: of priority/multifactor, see `machine.Weights`.
+        first_period_s: instant of the first computation of priorities, s.
+        kill_wait_s: see `plan.backfill`.
+        defer: whether jobs are not tried at their submission (`SchedulerParameters=defer`).
+    """
+
+    submit: Sequence[float]
+    run_time: Sequence[float]
+    limit: Sequence[int]
+    launch_s: Sequence[float]
+    overrun_s: Sequence[float]
+    end_s: Sequence[float]
+    requests: Sequence[Request]
+    partition: Sequence[int]
+    user: Sequence[int]
+    fixed: Sequence[float]
+    tier: Sequence[int]
+    free: Resources
+    account: Sequence[int]
+    user_share: Sequence[float]
+    account_share: Sequence[float]
+    age: float
+    max_age_s: float
+    fairshare: float
+    half_life_s: float
+    period_s: float
+    first_period_s: float
+    kill_wait_s: int = 30
+    defer: bool = False
+
+
+@dataclass
+class Outcome:
+    """What happened: times of each job, s (NaN: never), and the cores that each job held by node."""
+
+    start: list[float]
+    launched: list[float]
+    end: list[float]
+    parts: list[Parts]
+
+
+class _Shared(Slurm):
+    """The instants of the passes as in `Slurm`; the passes are those of the cluster."""
+
+    def _main(self, state: Any, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
+        passed: tuple[bool, bool] = yield from state.main(self, at)
+        return passed
+
+    def _backfill(self, state: Any, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
+        passed: tuple[bool, bool] = yield from state.backfill(self, at)
+        return passed
+
+    def full(self, state: Any, at: float) -> bool:
+        """Return whether a pass of the main loop goes through the whole queue."""
+        return bool(at - state.notes.get("full_last", self.sched_phase_s) >= self.sched_interval)
+
+
+SUBMIT, END, COMPUTE, WAKE = range(4)
+"""Kinds of events."""
+
+
+class Simulation:
+    """The cluster in virtual time. The attributes without underscore are what `Slurm.decide` reads.
+
+    Attributes:
+        now: the instant, s.
+        notes: notes of the policy.
+        arrived: jobs that have been submitted since the last call of the policy, and wait.
+        freed: whether another event has happened since then.
+        queue: the waiting jobs, in the order of their submission.
+    """
+
+    def __init__(self, inputs: Inputs, policy: Slurm) -> None:
+        """Start with the empty cluster."""
+        self.now = 0.0
+        self.notes: dict[str, float] = {}
+        self.arrived: list[int] = []
+        self.freed = False
+        self.queue: list[int] = []
+        self._in, self._policy = inputs, _Shared(**{**vars(policy), "cluster": ""})
+        count = len(inputs.submit)
+        self._free = inputs.free.copy()
+        self._everything = mask_of(range(len(inputs.free.total)))
+        self._running: list[Running] = []
+        self._priority = [0] * count
+        self._events: list[tuple[float, int, int, int]] = []
+        self._sequence = 0
+        self._left = count
+        self._wake = math.inf
+        self._fairness = FairTree(inputs.account, inputs.user_share, inputs.account_share, inputs.half_life_s)
+        nothing: list[Parts] = [{}] * count
+        self._out = Outcome([NEVER] * count, [NEVER] * count, [NEVER] * count, nothing)
+        self._nodes_of: list[int] = [0] * len(inputs.tier)
+        for request, partition in zip(inputs.requests, inputs.partition, strict=True):
+            self._nodes_of[partition] |= request.eligible
+
+    def run(self) -> Outcome:
+        """Simulate until all jobs have ended."""
+        for job, submit in enumerate(self._in.submit):
+            self._at(submit, SUBMIT, job)
+        if self._in.age or self._in.fairshare:
+            self._at(self._in.first_period_s, COMPUTE, 0)
+        while self._left:
+            self.now = self._events[0][0]
+            if self._handle():
+                self._decide()
+        return self._out
+
+    def _handle(self) -> bool:
+        """Handle the events of this instant, and return whether the policy must be called."""
+        call = False
+        while self._events and self._events[0][0] == self.now:
+            _, _, kind, job = heappop(self._events)
+            if kind == COMPUTE:
+                self._compute()
+                self._at(self.now + self._in.period_s, COMPUTE, 0)
+            elif kind == WAKE:
+                call = call or self._wake == self.now
+            else:
+                (self._submit if kind == SUBMIT else self._end)(job)
+                call = True
+        return call
+
+    def _decide(self) -> None:
+        """Call the policy, and note when it must be called again."""
+        self._wake = math.inf
+        while True:
+            again = math.inf
+            for decision in self._policy.decide(self):  # type: ignore[arg-type]
+                if isinstance(decision, Note):
+                    self.notes[decision.name] = decision.value
+                elif isinstance(decision, Wake):
+                    again = decision.at
+            self.arrived, self.freed = [], False
+            if again > self.now:
+                break
+        if again < math.inf:
+            self._wake = again
+            self._at(again, WAKE, 0)
+
+    def _at(self, instant: float, kind: int, job: int) -> None:
+        heappush(self._events, (instant, self._sequence, kind, job))
+        self._sequence += 1
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def _submit(self, job: int) -> None:
+        """Add a job to the queue. A job that comes first in its partition is tried at once."""
+        self._rank(job)
+        partition = self._in.partition[job]
+        rivals = (other for other in self.queue if self._in.partition[other] == partition)
+        first = all(self._priority[other] < self._priority[job] for other in rivals)
+        self.queue.append(job)
+        if first and not self._in.defer:
+            parts = self._free.choose(self._in.requests[job], self._everything)
+            if parts is not None:
+                self._start(job, parts)
+                self.freed = True
+                return
+        self.arrived.append(job)
+
+    def _end(self, job: int) -> None:
+        """Release the nodes of a job."""
+        parts = self._out.parts[job]
+        self._free.release(self._in.requests[job], parts)
+        self._running = [other for other in self._running if other.job != job]
+        self._fairness.end(self._in.user[job], sum(parts.values()), self._out.start[job], self.now)
+        self._left -= 1
+        self.freed = True
+
+    def _compute(self) -> None:
+        """Compute the usage and all priorities."""
+        running = (
+            (self._in.user[each.job], sum(each.parts.values()), self._out.start[each.job]) for each in self._running
+        )
+        self._fairness.update(running, self.now)
+        for job in self.queue:
+            self._rank(job)
+
+    def _rank(self, job: int) -> None:
+        """Compute the priority of a waiting job. Priorities are whole numbers."""
+        age = min(1.0, (self.now - self._in.submit[job]) / self._in.max_age_s)
+        share = self._fairness.factors[self._in.user[job]]
+        self._priority[job] = math.floor(self._in.fixed[job] + self._in.age * age + self._in.fairshare * share)
+
+    def _start(self, job: int, parts: dict[int, int]) -> None:
+        """Start a job on the cores `parts`."""
+        inputs, request, limit = self._in, self._in.requests[job], self._in.limit[job]
+        self._free.take(request, parts)
+        self.queue.remove(job)
+        insort(self._running, Running(math.floor(self.now) + limit, job, request, parts, mask_of(parts.keys())))
+        self._out.start[job], self._out.parts[job] = self.now, parts
+        self._out.launched[job] = launched = self.now + inputs.launch_s[job]
+        over = inputs.run_time[job] > limit
+        end = self.now + limit + inputs.overrun_s[job] if over else launched + inputs.run_time[job]
+        self._out.end[job] = end
+        self._at(end + inputs.end_s[job], END, job)
+
+    # -- passes -------------------------------------------------------------------------------------------------------
+
+    def _ordered(self) -> list[int]:
+        """Return the waiting jobs by tier of the partition, priority and submission."""
+        tier, partition = self._in.tier, self._in.partition
+        return sorted(self.queue, key=lambda job: (-tier[partition[job]], -self._priority[job], job))
+
+    def main(self, policy: _Shared, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
+        """Start jobs in order. A job that does not fit blocks its partition, and its nodes for other partitions."""
+        depth = policy.default_queue_depth
+        if policy.full(self, at):
+            yield Note("full_last", at)
+            depth = len(self._in.submit)
+        started = tested = 0
+        usable, blocked = self._everything, set[int]()
+        for job in self._ordered():
+            partition = self._in.partition[job]
+            if partition in blocked:
+                continue
+            if tested == depth or (policy.sched_max_job_start and started == policy.sched_max_job_start):
+                break
+            tested += 1
+            parts = self._free.choose(self._in.requests[job], usable)
+            if parts is not None:
+                self._start(job, parts)
+                started += 1
+            elif not self._young(policy, job):
+                blocked.add(partition)
+                usable &= ~self._nodes_of[partition]
+        return started > 0, bool(self.queue)
+
+    def backfill(self, policy: _Shared, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
+        """Make a backfill pass. Return whether any job started, and whether jobs wait."""
+        yield from ()
+        second = math.floor(at + policy.epoch_s + 1e-6)
+        order = first_of_users(self._ordered(), self._in.user, policy.bf_max_job_user)[: policy.bf_max_job_test]
+        waiting = [
+            Waiting(job, self._in.requests[job], self._in.limit[job], not self._young(policy, job)) for job in order
+        ]
+        plan = backfill(
+            second,
+            self._free,
+            self._running,
+            waiting,
+            everything=self._everything,
+            resolution=policy.bf_resolution,
+            window=policy.bf_window * 60,
+            table=policy.bf_node_space_size or policy.bf_max_job_test,
+            reservations=policy.bf_job_part_count_reserve,
+            kill_wait=self._in.kill_wait_s,
+        )
+        started = 0
+        for planned in plan:
+            self._start(planned.job, planned.parts)
+            started += 1
+            if started == policy.bf_max_job_start:
+                break
+        return started > 0, bool(self.queue)
+
+    def _young(self, policy: _Shared, job: int) -> bool:
+        return self.now - self._in.submit[job] < policy.bf_min_age_reserve

@@ -1,0 +1,277 @@
+"""The cluster of a slurm.conf: nodes with their resources, partitions, and the weights of priority/multifactor.
+
+Source: slurm.conf(5) and topology.conf(5) of Slurm 22.05.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from tracebed.errors import InputError
+from tracebed.orchestrator.slurm.host_lists import host_names
+from tracebed.orchestrator.slurm.lines import Line, cpus, entries, hosts, hosts_of, lines_of, whole
+
+MINUTE_S = 60
+UNLIMITED = ("infinite", "unlimited", "-1")
+SHARED = ("select/cons_tres", "select/cons_res")
+WITH_MEMORY = ("cr_core_memory", "cr_cpu_memory", "cr_socket_memory", "cr_memory")
+TREES = ("topology/tree",)
+
+
+class Fact(BaseModel):
+    """Base of the facts of a cluster: immutable, of known fields only."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Alike(Fact):
+    """Nodes that are alike.
+
+    Attributes:
+        names: their names, as a list of hosts.
+        cores: number of cores.
+        memory_mib: memory that jobs may use, MiB.
+        gres: generic resource -> count, such as `{"gpu": 2}`.
+        features: the features that a job may demand.
+        weight: nodes of smaller weight are allocated first.
+        switch: the switch of the lowest level; empty: there is no topology.
+    """
+
+    names: str
+    cores: int
+    memory_mib: int = 1
+    gres: dict[str, int] = {}
+    features: tuple[str, ...] = ()
+    weight: int = 1
+    switch: str = ""
+
+
+class Partition(Fact):
+    """A partition.
+
+    Attributes:
+        name: the name.
+        nodes: its nodes, as a list of hosts; empty: all nodes.
+        default: whether jobs without a partition belong to it.
+        tier: jobs of a higher tier are considered first (`PriorityTier`).
+        factor: `PriorityJobFactor`.
+        limit_s: largest time limit of a job, s; 0: none.
+        memory_per_core_mib: memory for each core of a job that asks for no memory; 0: all memory of a node.
+        exclusive: whether jobs get whole nodes (`OverSubscribe=EXCLUSIVE`).
+    """
+
+    name: str
+    nodes: str = ""
+    default: bool = False
+    tier: int = 1
+    factor: int = 1
+    limit_s: float = 0.0
+    memory_per_core_mib: int = 0
+    exclusive: bool = False
+
+
+class Weights(Fact):
+    """The parameters of priority/multifactor. All weights 0: priority/basic, the order of submission.
+
+    Attributes:
+        age, fairshare, job_size, partition: weights of the factors (`PriorityWeightAge`, ...).
+        max_age_s: waiting time at which the factor of the age is 1, s.
+        half_life_s: time in which recorded usage decays to one half, s; 0: no decay.
+        period_s: time between two computations of all priorities, s.
+        favor_small: whether the factor of the size decreases with the size.
+    """
+
+    age: int = 0
+    fairshare: int = 0
+    job_size: int = 0
+    partition: int = 0
+    max_age_s: float = 7 * 86400.0
+    half_life_s: float = 7 * 86400.0
+    period_s: float = 300.0
+    favor_small: bool = False
+
+
+class Machine(Fact):
+    """The cluster.
+
+    Attributes:
+        kinds: the nodes by kind, in the order of slurm.conf.
+        partitions: the partitions.
+        shared: whether jobs share nodes, by cores; else jobs get whole nodes.
+        memory: whether memory is allocated, too.
+        weights: the weights of priorities.
+        kill_wait_s: time from the time limit of a job to its forced end, s.
+        defer: whether jobs are not tried at their submission.
+    """
+
+    kinds: tuple[Alike, ...]
+    partitions: tuple[Partition, ...]
+    shared: bool = False
+    memory: bool = False
+    weights: Weights = Weights()
+    kill_wait_s: int = 30
+    defer: bool = False
+
+    @cached_property
+    def nodes(self) -> tuple[tuple[str, Alike], ...]:
+        """Name and kind of each node, in the order of slurm.conf."""
+        return tuple((name, kind) for kind in self.kinds for name in host_names(kind.names))
+
+    def members(self, partition: int) -> list[int]:
+        """Return the numbers of the nodes of a partition."""
+        listed = self.partitions[partition].nodes
+        if not listed:
+            return list(range(len(self.nodes)))
+        names = set(host_names(listed))
+        return [number for number, (name, _) in enumerate(self.nodes) if name in names]
+
+    @property
+    def plain(self) -> bool:
+        """Whether the nodes are equal and wholly allocated, in one partition, in the order of submission."""
+        kind = self.kinds[0]
+        alike = all(other == kind.model_copy(update={"names": other.names}) for other in self.kinds)
+        whole = len(self.partitions) == 1 and len(self.members(0)) == len(self.nodes)
+        limited = self.partitions[0].limit_s > 0
+        return alike and whole and not limited and not self.shared and self.weights == Weights() and not kind.switch
+
+    def partition(self, name: str) -> int | None:
+        """Return the number of a partition, of the default one if `name` is empty; None: there is no such partition."""
+        for number, partition in enumerate(self.partitions):
+            if partition.name == name or (not name and partition.default):
+                return number
+        return 0 if not name else None
+
+
+def machine_of(lines: Sequence[Line], path: Path) -> Machine | None:
+    """Return the cluster of the lines of a slurm.conf; None: the file names no nodes with a known number of cores.
+
+    The file topology.conf in the same folder is read if the file says `TopologyPlugin=topology/tree`.
+
+    Raises:
+        InputError: a list of nodes or a number is invalid, or a partition has a node that no line names.
+    """
+    values = {line.key.lower(): line.value for line in lines}
+    switches = _switches(path) if values.get("topologyplugin", "").lower() in TREES else {}
+    kinds = [kind for line in entries(lines, "NodeName") for kind in _kinds(line, switches)]
+    if not kinds or not all(kind.cores for kind in kinds):
+        return None
+    known = {name for kind in kinds for name in host_names(kind.names)}
+    partitions = [_partition(line, known, values) for line in entries(lines, "PartitionName")]
+    multifactor = values.get("prioritytype", "priority/basic").lower() == "priority/multifactor"
+    parameters = values.get("selecttypeparameters", "").lower().split(",")
+    return Machine(
+        kinds=tuple(kinds),
+        partitions=tuple(partitions or [Partition(name="", default=True)]),
+        shared=values.get("selecttype", "").lower() in SHARED,
+        memory=any(parameter in WITH_MEMORY for parameter in parameters),
+        weights=_weights(values) if multifactor else Weights(),
+        kill_wait_s=whole(values.get("killwait", ""), 30),
+        defer="defer" in values.get("schedulerparameters", "").lower().split(","),
+    )
+
+
+def _kinds(line: Line, switches: Mapping[str, str]) -> Iterator[Alike]:
+    """Yield the nodes of a line, divided by switch."""
+    features = tuple(filter(None, re.split(r"[,\s]+", line.of("Feature") or line.of("Features"))))
+    # A core with several hardware threads is allocated as a whole.
+    cores = cpus(line) // max(1, whole(line.of("ThreadsPerCore"), 1))
+    for switch, names in groupby(hosts_of(line.value, line.where), key=lambda name: switches.get(name, "")):
+        listed = [*names]
+        yield Alike(
+            names=line.value if len(listed) == hosts(line.value) else ",".join(listed),
+            cores=cores,
+            memory_mib=whole(line.of("RealMemory"), 1),
+            gres=gres_of(line.of("Gres")),
+            features=features,
+            weight=whole(line.of("Weight"), 1),
+            switch=switch,
+        )
+
+
+def gres_of(text: str) -> dict[str, int]:
+    """Return the generic resources of a text such as `gpu:tesla:2,nvme`: name -> count, of all types of a name."""
+    found: dict[str, int] = {}
+    for item in filter(None, re.sub(r"\([^)]*\)", "", text).split(",")):
+        name, *rest = item.strip().removeprefix("gres:").removeprefix("gres/").split(":")
+        count = rest[-1] if rest and rest[-1].isdecimal() else "1"
+        found[name] = found.get(name, 0) + int(count)
+    return found
+
+
+def _partition(line: Line, known: Collection[str], values: Mapping[str, str]) -> Partition:
+    listed = "" if line.of("Nodes").upper() == "ALL" else line.of("Nodes")
+    for name in hosts_of(listed, line.where) if listed else ():
+        if name not in known:
+            hint = "add a NodeName line, or correct the list"
+            raise InputError(f"partition {line.value} has the unknown node {name}", where=line.where, hint=hint)
+    oversubscribe = (line.of("OverSubscribe") or line.of("Shared")).upper()
+    per_core = line.of("DefMemPerCPU") or values.get("defmempercpu", "")
+    return Partition(
+        name=line.value,
+        nodes=listed,
+        default=line.of("Default").upper() == "YES",
+        tier=whole(line.of("PriorityTier") or line.of("Priority"), 1),
+        factor=whole(line.of("PriorityJobFactor") or line.of("Priority"), 1),
+        limit_s=duration_s(line.of("MaxTime"), line.where) if line.of("MaxTime") else 0.0,
+        memory_per_core_mib=whole(per_core, 0),
+        exclusive=oversubscribe == "EXCLUSIVE",
+    )
+
+
+def _weights(values: Mapping[str, str]) -> Weights:
+    def weight(name: str) -> int:
+        return whole(values.get(f"priorityweight{name}", ""), 0)
+
+    def period(name: str, default: str) -> float:
+        return duration_s(values.get(name, default), "")
+
+    return Weights(
+        age=weight("age"),
+        fairshare=weight("fairshare"),
+        job_size=weight("jobsize"),
+        partition=weight("partition"),
+        max_age_s=period("prioritymaxage", "7-0"),
+        half_life_s=period("prioritydecayhalflife", "7-0"),
+        period_s=period("prioritycalcperiod", "5"),
+        favor_small=values.get("priorityfavorsmall", "no").lower() == "yes",
+    )
+
+
+def duration_s(text: str, where: str) -> float:
+    """Return a time of Slurm, s; 0: no limit. Forms: minutes, min:s, h:min:s, days-h, days-h:min, days-h:min:s.
+
+    Raises:
+        InputError: the text is not such a time.
+    """
+    if text.lower() in UNLIMITED:
+        return 0.0
+    found = re.fullmatch(r"(?:(\d{1,6})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", text)
+    if found is None:
+        raise InputError(
+            f"{text[:40]!r} is not a time", where=where, hint="write minutes, or days-hours:minutes:seconds"
+        )
+    parts = [int(part) for part in found.groups()[1:] if part is not None]
+    if found[1] is not None:  # days-hours[:minutes[:seconds]]
+        hours, minutes, seconds = (*parts, 0, 0)[:3]
+        return float(((int(found[1]) * 24 + hours) * 60 + minutes) * 60 + seconds)
+    if len(parts) == 3:
+        return float((parts[0] * 60 + parts[1]) * 60 + parts[2])
+    return float(parts[0] * MINUTE_S + (parts[1] if len(parts) > 1 else 0))
+
+
+def _switches(path: Path) -> dict[str, str]:
+    """Return the switch of the lowest level of each node, from the file topology.conf beside a slurm.conf."""
+    found: dict[str, str] = {}
+    file = path.with_name("topology.conf")
+    if not file.is_file():
+        return found
+    for line in lines_of(file):
+        for name in hosts_of(line.of("Nodes"), line.where) if line.of("Nodes") else ():
+            found[name] = line.value
+    return found

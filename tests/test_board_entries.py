@@ -1,0 +1,216 @@
+"""The board from data to page: a small data set, entries by a file of five lines, tracks, controls and exclusions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import tracebed.api as tb
+from test_cli_verdicts import call
+from tracebed.api.board import Board, Score
+from tracebed.api.recorded import Dataset, datasets
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+from tracebed.validation.board.entries import load_entries
+
+NODES = {"a_16": 16, "a_20": 20, "b_16": 16, "copy_16": 16, "c_16": 16, "broken_16": 16}
+"""Case -> nodes. Two are one workload, two are one real run, and the nodes of the last one are not all there."""
+SEEDS = {"a": 1, "b": 2, "copy": 2, "c": 3, "broken": 4}
+SUITE = """\
+workloads: "*"
+policies: [easy]
+recorded:
+  runs: "{workload}.real.csv"
+  from: csv
+  planned: "{workload}.planned.csv"
+  nodes: {"*_16": 16, "*_20": 20}
+simulators:
+  easy: {}
+"""
+SIMULATOR = """\
+import csv, sys
+workload, nodes, output = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+free, now = [0.0] * nodes, 0.0
+with open(workload) as file, open(output, "w") as written:
+    rows = csv.DictReader(line for line in file if not line.startswith("#"))
+    print("job_id,start,end", file=written)
+    for row in rows:  # first come, first served
+        free.sort()
+        now = max(now, float(row["submit_time"]), free[int(row["nodes"]) - 1])
+        end = now + float(row["run_time"])
+        free[: int(row["nodes"])] = [end] * int(row["nodes"])
+        print(row["job_id"], now, end, sep=",", file=written)
+"""
+
+
+def _jobs(seed: int) -> pd.DataFrame:
+    """Return 60 jobs of at most 8 nodes, with their planned run times."""
+    rng = np.random.default_rng(seed)
+    run = np.round(rng.lognormal(5.5, 1.0, 60), 1)
+    return pd.DataFrame(
+        {
+            "job_id": [str(number) for number in range(60)],
+            "submit_time": np.round(np.cumsum(rng.exponential(130.0, 60)), 1),
+            "run_time": run,
+            "time_limit": np.round(run * rng.uniform(1.1, 3.0, 60)),
+            "nodes": rng.integers(1, 9, 60),
+            "kind": "rigid",
+        }
+    )
+
+
+def _table(jobs: pd.DataFrame, policy: str, nodes: int) -> str:
+    run = tb.simulate(Workload(jobs), policy, nodes)
+    table = run.jobs[["job_id", "submit", "start", "end", "nodes", "time_limit"]]
+    return table.rename(columns={"job_id": "id"}).to_csv(index=False)
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, str]:
+    """The tables of the data set: a system under EASY whose run times differ from the planned ones by some percent."""
+    found = {}
+    for case, nodes in NODES.items():
+        name = case.split("_")[0]
+        planned = _jobs(SEEDS[name])
+        noise = np.random.default_rng([SEEDS[name], nodes]).normal(1.0, 0.04, len(planned))
+        observed = planned.assign(run_time=np.minimum(planned["run_time"] * noise, planned["time_limit"]))
+        found[f"{case}.planned.csv"] = _table(planned, "fcfs", nodes)
+        found[f"{case}.real.csv"] = _table(observed, "easy", 9 if name == "broken" else nodes)
+    return found
+
+
+@pytest.fixture
+def data(files: Mapping[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the data set, which is the only one of the board."""
+    made = Dataset(
+        name="grid5000-2016-02",
+        title="sixty jobs",
+        institution="a university",
+        source="https://example.org/runs",
+        commit="0123456",
+        licence="",
+        citation="Someone, somewhere",
+        files={name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()},
+        suite=SUITE,
+    )
+    for name in list(datasets()):
+        monkeypatch.delitem(datasets(), name)
+    monkeypatch.setitem(datasets(), "mine", made.model_copy(update={"name": "mine"}))
+    monkeypatch.setattr("tracebed.validation.board.entries.SHIPPED", _shipped(tmp_path))
+    folder = tmp_path / "clone"
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def _shipped(folder: Path) -> Path:
+    path = folder / "shipped.yaml"
+    path.write_text('"*": {fcfs: {policy: fcfs}}\n')
+    return path
+
+
+def _by_name(board: Board) -> dict[tuple[str, str], Score]:
+    return {(each.entry, each.track): each for each in board.scores}
+
+
+def test_a_stranger_enters_by_five_lines_with_a_command_and_with_outputs(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "sim.py").write_text(SIMULATOR)
+    (tmp_path / "outputs").mkdir()
+    for case, nodes in NODES.items():
+        (tmp_path / "outputs" / f"{case}.csv").write_text(_table(_jobs(SEEDS[case.split("_")[0]]), "easy", nodes))
+    program = shlex.quote(sys.executable)
+    entry = (
+        f'mine:\n  stranger:\n    command: "{program} sim.py {{workload}} {{nodes}} {{output}}.csv"\n    from: csv\n'
+        '  ready: {runs: "outputs/{workload}.csv", from: csv}\n'
+    )
+    assert len(entry.splitlines()) == 5
+    (tmp_path / "entry.yaml").write_text(entry)
+    done = call("validate", "--board", tmp_path / "entry.yaml", "--from", data, "-o", tmp_path / "board")
+    board = Board.load(tmp_path / "board" / "board.json")
+    found = _by_name(board)
+    stranger, ready = found["stranger", "planned"], found["ready", "planned"]
+    assert {stranger.kind, ready.kind} == {"entered"}
+    assert stranger.errors == found["fcfs", "planned"].errors  # the same algorithm, written by another hand
+    assert ready.errors == found["easy", "planned"].errors
+    page = (tmp_path / "board" / "board.md").read_text()
+    assert "| stranger |" in page and "| ready |" in page
+    assert "stranger" in (tmp_path / "board" / "board.svg").read_text()
+    assert "stranger" in done.stdout
+
+    # Cases: one real run twice, one workload on two machines, and one run without some of its nodes.
+    assert (stranger.cases, stranger.real_runs, len(stranger.errors["mean_wait_s"])) == (5, 4, 3)
+    facts = board.datasets["mine"]
+    assert (facts.cases, facts.real_runs, facts.unhealthy) == (6, 5, 1)
+
+    # Run times: those of the log are a track of their own, to which outputs that exist do not belong.
+    assert ("stranger", "observed") in found and ("ready", "observed") not in found
+    assert found["easy", "observed"].wait.mean < 1e-6 < found["easy", "planned"].wait.mean
+
+    # Controls: shuffled waits have no error of the mean, and are found; copied run times are on the other track.
+    assert found["shuffled", "planned"].wait.mean < 1e-6
+    shuffled, easy = found["shuffled", "planned"].placed, found["easy", "planned"].placed
+    assert shuffled is not None and easy is not None and shuffled < easy - 0.1
+    assert found["other-runs", "planned"].wait.mean > 1
+    assert ("observed", "planned") not in found and ("observed", "observed") in found
+    assert "its run times are found to be copies" in page
+
+    # The page is made again from the scores alone.
+    (tmp_path / "again").mkdir()
+    (tmp_path / "again" / "board.json").write_text((tmp_path / "board" / "board.json").read_text())
+    call("validate", "--board", "--dry-run", "-o", tmp_path / "again")
+    assert (tmp_path / "again" / "board.md").read_text() == page
+
+
+def test_a_simulator_that_fails_has_no_score_and_one_that_copies_some_run_times_has_two(
+    data: Path, tmp_path: Path
+) -> None:
+    for case, nodes in NODES.items():
+        copied = case.startswith("c_")
+        text = (
+            (data / f"{case}.real.csv").read_text()
+            if copied
+            else _table(_jobs(SEEDS[case.split("_")[0]]), "easy", nodes)
+        )
+        (tmp_path / f"{case}.csv").write_text(text)
+    entries = 'mine: {command: "false {output}", from: csv}, mixed: {runs: "{workload}.csv", from: csv}'
+    (tmp_path / "entry.yaml").write_text(f"mine: {{{entries}}}\n")
+    arguments = [tmp_path / "entry.yaml", "--from", data, "-o", tmp_path / "board", "--json"]
+    document = json.loads(call("validate", "--board", *arguments).stdout)
+    assert "ended with status 1" in document["datasets"]["mine"]["failed"]["mine"]
+    assert {each["entry"] for each in document["scores"]} >= {"easy", "fcfs"}
+    tracks = {each["track"]: each["errors"]["mean_wait_s"] for each in document["scores"] if each["entry"] == "mixed"}
+    assert {track: len(clusters) for track, clusters in tracks.items()} == {"planned": 2, "observed": 1}
+    assert "Not scored: mine, since" in (tmp_path / "board" / "board.md").read_text()
+
+
+def test_mistakes_in_entries_have_their_line(data: Path, tmp_path: Path) -> None:
+    def message(text: str) -> str:
+        (tmp_path / "entry.yaml").write_text(text)
+        return str(call("validate", "--board", tmp_path / "entry.yaml", "--from", data, "-o", tmp_path / "b").exception)
+
+    assert "entry.yaml:2: unknown data set 'grid'" in message("mine: {}\ngrid: {x: {policy: easy}}\n")
+    assert "the board has an entry easy on mine" in message("mine: {easy: {policy: easy}}\n")
+    assert "entry.yaml:1: mine.x" in message("mine: {x: {polcy: easy}}\n")
+    assert "the command has no {output}" in message('mine: {x: {command: "true", from: csv}}\n')
+    assert "unknown data set 'none'" in str(
+        call("validate", "--board", "--only", "dataset=none", "-o", tmp_path / "b").exception
+    )
+    nothing = str(call("validate", "--board", "--from", tmp_path / "outputs", "-o", tmp_path / "new").exception)
+    assert "no data set can be scored" in nothing
+    with pytest.raises(InputError, match="cannot read"):
+        load_entries([tmp_path / "missing.yaml"])
+
+
+def test_the_entries_of_tracebed_are_of_data_sets_that_exist() -> None:
+    (shipped,) = load_entries([])
+    names = {simulator.name for name in datasets() for simulator in shipped.simulators(name)}
+    assert {"easy", "easy-nodes", "conservative-nodes", "fcfs", "slurm", "accasim"} <= names

@@ -1,0 +1,207 @@
+"""Ensembles: delays drawn from a calibration, the courses of the runs, and what the verdict makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import tracebed.api as tb
+from runs import fcfs_run
+from test_calibration import calibration, estimate
+from tracebed.cli import tracebed
+from tracebed.errors import InputError
+from tracebed.orchestrator.calibrating.estimates import factors, of_joining_ranks
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.simulation.delays import ROWS, STEPS, Delays, draw
+from tracebed.orchestrator.simulation.overheads import Overheads
+from tracebed.validation.experiments.file import load_experiment
+from tracebed.validation.experiments.predicted.suite import load_suite
+from tracebed.validation.experiments.views import judging
+from tracebed.validation.metrics import Margin
+from tracebed.validation.verdict import Case, Reason, validate
+from tracebed.validation.verdict.courses import courses, sentence
+
+FACTORS = {"launch": [0.5, 1.5], "end": [0.0, 2.0]}
+MADE = calibration(
+    inventory="emulated-4",
+    execution="emulated",
+    duty=0.0,
+    grain_s=0.0,
+    units_per_core_second=None,
+    overheads={"launch_s": estimate(0.1), "end_s": estimate(0.01)},
+    factors=FACTORS,
+)
+
+
+def race() -> tb.Workload:
+    """Return three jobs on four nodes: the launch times of the first two decide where the long one starts."""
+    rows = [("a", 0.0, 100.0, 2), ("b", 0.0, 105.0, 2), ("c", 1.0, 1000.0, 2), ("d", 2.0, 50.0, 4)]
+    return tb.Workload(pd.DataFrame(rows, columns=["job_id", "submit_time", "run_time", "nodes"]))
+
+
+# The distributions.
+
+
+def test_the_factors_have_mean_1_and_do_not_depend_on_the_number_of_ranks() -> None:
+    rng = np.random.default_rng(1)
+    ranks = rng.choice([1.0, 2.0, 4.0], 300)
+    of_size = 0.01 + 0.02 * (ranks > 1) + 0.003 * np.maximum(0, ranks - 2)
+    noise = rng.lognormal(-0.125, 0.5, 300)
+    found = np.array(factors([np.column_stack([ranks, of_size * noise])], of_joining_ranks))
+    assert (len(found), float(found.mean())) == (200, pytest.approx(1, abs=1e-4))
+    assert (np.diff(found) >= 0).all()
+    assert float(found.std()) == pytest.approx(float(noise.std()), rel=0.15)
+
+
+def test_samples_without_noise_have_factors_of_1() -> None:
+    assert factors([np.array([[1.0, 0.01], [1.0, 0.01], [2.0, 0.02]])], of_joining_ranks) == [1.0, 1.0, 1.0]
+    assert factors([np.zeros((0, 2))], of_joining_ranks) == []
+
+
+def test_the_factors_of_a_job_depend_on_the_seed_and_the_step_only() -> None:
+    values = {step: list(np.linspace(0.1, 1.9, 50)) for step in STEPS}
+    few, many, other = draw(values, 10, 3), draw(values, 1000, 3), draw(values, 10, 4)
+    assert (few["launch"] == many["launch"][:10]).all()
+    assert (few["launch"] != few["end"]).any()
+    assert (few["launch"] != other["launch"]).any()
+    assert len(few["release"]) == ROWS
+    assert (draw({}, 10, 3)["launch"] == 1.0).all()
+
+
+def test_each_delay_is_the_overhead_times_its_factor() -> None:
+    constants = Overheads(
+        launch_s=1.0, launch_join_s=0.5, end_s=2.0, expand_s=3.0, reconfiguration_s=4.0, release_s=5.0
+    )
+    drawn = {step: np.full(ROWS, 10.0 + number) for number, step in enumerate(STEPS)}
+    found = Delays(constants, drawn)
+    assert (found.launch(3, 2), found.end(3, 1), found.expand(ROWS + 1, 1)) == (15.0, 22.0, 36.0)
+    assert (found.reconfiguration(2), found.release(2), found.expand(0, -1)) == (52.0, 70.0, 0.0)
+    assert Delays(constants).launch(3, 2) == 1.5
+
+
+# Predictions.
+
+
+def test_a_member_is_repeated_by_its_seed_and_the_mean_delay_is_the_overhead() -> None:
+    def member(seed: int | None) -> Run:
+        return tb.simulate(race(), "fcfs", 4, speed=10, calibration=MADE, member=seed)
+
+    launches = np.array([member(seed).jobs["launched"][0] for seed in range(40)])
+    assert set(launches.round(9)) == {0.5, 1.5}
+    assert 0.7 < launches.mean() < 1.3
+    assert member(7).jobs.equals(member(7).jobs)
+    assert member(7).info.parameters == {"member": 7}
+    assert member(None).jobs["launched"][0] == 1.0
+    assert member(None).info.parameters == {}
+
+
+def test_an_ensemble_needs_a_calibration_with_distributions() -> None:
+    with pytest.raises(InputError, match="the calibration is missing"):
+        tb.simulate(race(), "fcfs", 4, member=0)
+    with pytest.raises(InputError, match="the calibration has no distributions of delays"):
+        tb.simulate(race(), "fcfs", 4, calibration=MADE.model_copy(update={"factors": {}}), member=0)
+
+
+def test_the_seeds_of_a_suite_are_members_and_one_seed_is_the_prediction_with_constant_delays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tb.write(race(), "w.csv")
+    MADE.save(tmp_path / "c.yaml")
+    (tmp_path / "s.yaml").write_text(
+        "workloads: {w: w.csv}\npolicies: [fcfs]\ntestbed: {inventory: emulated-4, speed: 10}\nrepetitions: 2\n"
+        "simulators:\n  one: {calibration: c.yaml}\n  several: {calibration: c.yaml, seeds: 3}\n"
+    )
+    loaded = load_experiment("s.yaml")
+    suite = load_suite(loaded, loaded.selected({}), Path("out"), {}, ())
+    Path("out").mkdir()
+    found, failed = judging.predict(suite, Path("out"))
+    assert failed == {}
+    plain = tb.simulate(tb.read("w.csv"), "fcfs", "emulated-4", speed=10, calibration=MADE)
+    (one,), several = found["one"]["w-fcfs"], found["several"]["w-fcfs"]
+    assert one.jobs.equals(plain.jobs)
+    assert [run.info.parameters["member"] for run in several] == [0, 1, 2]
+    assert judging.forecast(suite, Path("out")).to_predict == {"one": 0, "several": 0}
+
+
+def test_the_command_writes_the_members_and_prints_the_courses(tmp_path: Path) -> None:
+    path, workload = MADE.save(tmp_path / "c.yaml"), tb.write(race(), tmp_path / "w.csv")
+    words = ["simulate", str(workload), "--policy", "fcfs", "--nodes", "4", "--speed", "60", "--calibration", str(path)]
+    result = CliRunner().invoke(tracebed, [*words, "--ensemble", "5", "-o", str(tmp_path / "sim")])
+    assert result.exit_code == 0, result.output
+    assert "95 % of the ensemble" in result.output
+    assert "fcfs: course A" in result.output
+    again = [tb.simulate(tb.read(workload), "fcfs", 4, speed=60, calibration=MADE, member=seed) for seed in range(5)]
+    kept = [Run.load(tmp_path / f"sim/ensemble/run-{number:02d}") for number in range(1, 6)]
+    assert [run.jobs["end"].tolist() for run in kept] == [run.jobs["end"].tolist() for run in again]
+    constant = tb.simulate(tb.read(workload), "fcfs", 4, speed=60, calibration=MADE)
+    assert Run.load(tmp_path / "sim").jobs["end"].tolist() == constant.jobs["end"].tolist()
+
+
+# Courses.
+
+MARGINS = {"makespan_s": Margin(0.03, gate=True), "mean_wait_s": Margin(0.1, gate=True), "median_run_s": Margin(0.01)}
+
+
+def figures(makespan: float, wait: float = 100.0) -> Mapping[str, float]:
+    return {"makespan_s": makespan, "mean_wait_s": wait, "median_run_s": 1.0}
+
+
+def test_courses_are_groups_of_runs_half_a_margin_apart() -> None:
+    predicted = [figures(7260 + step) for step in range(0, 140, 20)] + [figures(8000), figures(8010), figures(8020)]
+    real = [figures(7300), figures(7200), figures(7990), figures(9000)]
+    found = courses(predicted, real, MARGINS)
+    assert [course.predictions for course in found] == [tuple(range(7)), (7, 8, 9)]
+    assert [course.real for course in found] == [(0, 1), (2,)]
+    assert [course.share for course in found] == [0.7, 0.3]
+    assert sentence("pref", found, 4) == (
+        "pref: course A 70 % (2 of 4 real runs), makespan 7,320 s, wait 100 s; "
+        "course B 30 % (1 of 4 real runs), makespan 8,010 s, wait 100 s; 1 of 4 real runs on no predicted course"
+    )
+
+
+def test_rare_courses_are_counted_together() -> None:
+    apart = [figures(1000.0 * 1.1**step) for step in range(11)]
+    assert sentence("leak", courses(apart, apart[:1], MARGINS), 1) == "leak: 11 courses 100 % (1 of 1 real runs)"
+    frequent = courses([figures(500.0)] * 9 + apart, [], MARGINS)
+    assert sentence("leak", frequent, 0) == "leak: course A 45 %, makespan 500 s, wait 100 s; 11 further courses 55 %"
+
+
+def test_any_gated_metric_separates_courses_and_advisory_or_undefined_ones_do_not() -> None:
+    assert len(courses([figures(100, 100), figures(100, 106)], [], MARGINS)) == 2
+    assert len(courses([figures(100, 100), figures(100, 104)], [], MARGINS)) == 1
+    apart = [{**figures(100), "median_run_s": value} for value in (1.0, 9.0)]
+    assert len(courses(apart, [], MARGINS)) == 1
+    assert courses([figures(float("nan"), float("nan"))], [], MARGINS) == []
+
+
+# The verdict.
+
+
+def ended(share: float, number: int, *, real: bool) -> Run:
+    """Return a run of 40 jobs, of which a share is rejected, other ones in each run."""
+    run = fcfs_run(40, stretch=1.0, real=real)
+    chosen = np.zeros(40, dtype=bool)
+    chosen[(np.arange(round(40 * share)) * 7 + 3 * number) % 40] = True
+    jobs = run.jobs.assign(state=run.jobs["state"].astype(str).where(~chosen, "rejected"))
+    jobs.loc[chosen, ["start", "launched", "end"]] = np.nan
+    held = run.allocations[~run.allocations["job_id"].isin(jobs["job_id"][chosen])]
+    return Run(replace(run.info), jobs, held, run.reconfigurations)
+
+
+def test_states_that_vary_in_the_ensemble_do_not_exclude_a_repetition() -> None:
+    real = [ended(0.1, number, real=True) for number in range(5)]
+    single = validate([Case.of(real, [ended(0.1, 9, real=False)])])
+    ensemble = validate([Case.of(real, [ended(0.1, 10 + number, real=False) for number in range(20)])])
+    assert {each.excluded[:2] for each in single.cases[0].repetitions} == {"H2"}
+    assert {each.excluded[:2] for each in ensemble.cases[0].repetitions} <= {"", "H7"}
+    assert Reason.UNMATCHED_JOBS in single.reasons
+    assert Reason.UNMATCHED_JOBS not in ensemble.reasons
+    calm = validate([Case.of(real, [ended(0.0, number, real=False) for number in range(20)])])
+    assert {each.excluded[:2] for each in calm.cases[0].repetitions} == {"H2"}

@@ -1,0 +1,92 @@
+"""Predictions that must fail: each keeps something of the real runs that a careless score takes for accuracy.
+
+- `shuffled` has the real waits, given to other jobs: equal means and distributions, wrong jobs.
+- `other-runs` predicts the mean wait of all other workloads for each job: no knowledge of the workload.
+- `observed` has the run times of the real run, which no simulator could have known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.workload import FloatArray
+from tracebed.orchestrator.run import Run
+from tracebed.validation.verdict.cases import Case
+from tracebed.validation.verdict.validation import CaseResult
+
+CONTROLS = {
+    "shuffled": "the real waits, shuffled among the jobs",
+    "other-runs": "the mean wait of all other workloads, for each job",
+    "observed": "the run times of the real run, entered as planned",
+}
+"""Name of a control -> its prediction."""
+
+
+def controls(cases: Sequence[Case], results: Sequence[CaseResult]) -> dict[str, list[Case]]:
+    """Return control -> its cases, without the controls that need what the data set lacks.
+
+    `other-runs` needs a second workload. `observed` needs predictions whose run times are not copies already.
+
+    Args:
+        cases: the cases of a simulator, whose predictions provide what a control does not change.
+        results: the results of these cases.
+    """
+    waits = [_waits(case.real[0]) for case in cases]
+    found = {
+        "shuffled": [
+            _with(case, _changed(case, _shuffled(wait, index)))
+            for index, (case, wait) in enumerate(zip(cases, waits, strict=True))
+        ]
+    }
+    clusters = [result.member.workload for result in results]
+    if len(set(clusters)) > 1:
+        means = np.array([np.nanmean(wait) for wait in waits])
+        others = [float(means[[name != own for name in clusters]].mean()) for own in clusters]
+        found["other-runs"] = [
+            _with(case, _changed(case, np.full(len(wait), mean)))
+            for case, wait, mean in zip(cases, waits, others, strict=True)
+        ]
+    if not all(result.copied for result in results):
+        found["observed"] = [_with(case, _changed(case, None, observed=True)) for case in cases]
+    return found
+
+
+def _with(case: Case, run: Run) -> Case:
+    return replace(case, predicted=(run,))
+
+
+def _waits(run: Run) -> FloatArray:
+    return (run.jobs["start"] - run.jobs["submit"]).to_numpy(dtype=np.float64)
+
+
+def _shuffled(waits: FloatArray, seed: int) -> FloatArray:
+    """Return the waits in another order. The place of unknown waits, those of jobs that never started, is kept."""
+    found, known = waits.copy(), np.isfinite(waits)
+    found[known] = np.random.default_rng(seed).permutation(waits[known])
+    return found
+
+
+def _changed(case: Case, waits: FloatArray | None, *, observed: bool = False) -> Run:
+    """Return the prediction of a case with other waits or run times.
+
+    Args:
+        case: the case; its first real run and its first prediction count.
+        waits: the wait of each job, in the order of the real run, s; None: those of the prediction.
+        observed: whether the run times are those of the real run.
+    """
+    base, real = case.predicted[0], case.real[0]
+    jobs = base.jobs.copy()
+    order = pd.Series(np.arange(len(real.jobs)), index=real.jobs["job_id"]).reindex(jobs["job_id"]).to_numpy()
+    ran = (jobs["end"] - jobs["start"]).to_numpy(dtype=np.float64)
+    if observed:
+        ran = (real.jobs["end"] - real.jobs["start"]).to_numpy(dtype=np.float64)[order]
+    if waits is not None:
+        jobs["start"] = jobs["submit"].to_numpy(dtype=np.float64) + waits[order]
+    jobs["end"] = jobs["start"].to_numpy(dtype=np.float64) + ran
+    times = jobs.set_index("job_id")[["start", "end"]].reindex(base.allocations["job_id"])
+    allocations = base.allocations.assign(start=times["start"].to_numpy(), end=times["end"].to_numpy())
+    return Run(base.info, jobs, allocations, base.reconfigurations)

@@ -1,0 +1,144 @@
+"""The page of the board: its tables as Markdown, in the text of `page.md`."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from tracebed.files import replacing
+from tracebed.validation.board.board import FILE, WAIT, Board, Facts, Score
+from tracebed.validation.board.controls import CONTROLS
+from tracebed.validation.board.plot import FILE as PLOT
+from tracebed.validation.board.plot import lanes, plot
+from tracebed.validation.board.words import interval, number, program_of, share
+from tracebed.validation.metrics import all_metrics
+
+TEXT = files(__package__) / "page.md"
+"""The text of the page, with places for the tables."""
+PAGE = "board.md"
+COLUMNS = ("entry", "program", "error", "worst", "s", "against {}", "largest other error", "placed", "noise", "verdict")
+RUN_TIMES = {
+    "planned": "Run times as planned: what a simulator could have known.",
+    "observed": "Run times copied from the real runs: they could not have failed. No comparison with planned ones.",
+}
+
+
+def write(board: Board, folder: Path) -> None:
+    """Write the scores, the page and the plot into a folder."""
+    board.save(folder / FILE, replace=True)
+    for name, text in ((PAGE, page(board)), (PLOT, plot(board))):
+        with replacing(folder / name) as stream:
+            stream.write(text.encode())
+
+
+def page(board: Board) -> str:
+    """Return the page."""
+    return Template(TEXT.read_text(encoding="utf-8")).substitute(
+        date=board.date,
+        version=board.version,
+        datasets=_table(
+            ("data set", "institution", "real runs", "workloads that count", "unhealthy runs"),
+            [
+                (f"[{name}](#{name.replace('.', '')})", each.institution, *map(str, _counts(each)))
+                for name, each in board.datasets.items()
+            ],
+        ),
+        scores="\n\n".join(_dataset(board, name, facts) for name, facts in board.datasets.items()),
+        controls=_table(
+            ("data set", "control", "track found", "error", "placed", "noise", "verdict", "how it fails"),
+            [_control(board, each) for name in board.datasets for each in board.controls(name)],
+        ),
+    )
+
+
+def _counts(facts: Facts) -> tuple[int, int, int]:
+    return facts.real_runs, facts.clusters, facts.unhealthy
+
+
+def _dataset(board: Board, name: str, facts: Facts) -> str:
+    """Return the section of a data set."""
+    at = f", commit {facts.commit}" if facts.commit else ""
+    origin = f"{facts.institution}. Source: {facts.source}{at}. Licence: {facts.licence or 'none stated'}. "
+    parts = [
+        f"### {name}",
+        _filled(f"{facts.title}. {facts.note[:1].upper()}{facts.note[1:]}."),
+        _filled(f"{origin}Cite: {facts.citation}."),
+    ]
+    for _, track, ceiling, entries in (lane for lane in lanes(board) if lane[0] == name):
+        reference = next((each for each in entries if each.kind == "published"), entries[0])
+        rows = [_real(ceiling)] if ceiling else []
+        rows += [_row(each, reference) for each in entries]
+        columns = [column.format(reference.entry) for column in COLUMNS]
+        parts += [RUN_TIMES[track], _table(columns, rows)]
+    parts += [_filled(f"Not scored: {entry}, since {why}") for entry, why in facts.failed.items()]
+    return "\n\n".join(parts)
+
+
+def _row(score: Score, reference: Score) -> tuple[str, ...]:
+    return (
+        score.entry,
+        f"{program_of(score)}{' (published output)' if score.kind == 'published' else ''}",
+        *_errors(score),
+        "" if score is reference else interval(score.against(reference), signed=True),
+        _other(score),
+        share(score.placed),
+        number(score.noise_ratio),
+        f"{score.verdict}: {score.why}" if score.verdict == "inaccurate" else score.verdict,
+    )
+
+
+def _real(score: Score) -> tuple[str, ...]:
+    return "*real against real*", "", *_errors(score), "", _other(score), share(score.placed), "1", ""
+
+
+def _errors(score: Score) -> tuple[str, str, str]:
+    """Return the error of the wait with its interval, the worst case, and the error in s."""
+    worst = score.worst[WAIT].error
+    return interval(score.wait), f"{'+' if worst > 0 else ''}{number(worst)}", number(score.wait_error_s)
+
+
+def _other(score: Score) -> str:
+    name, value = score.largest_other
+    return f"{all_metrics()[name].label}: {number(value)}" if name else "-"
+
+
+def _control(board: Board, score: Score) -> tuple[str, ...]:
+    return (
+        score.dataset,
+        CONTROLS[score.entry],
+        score.track,
+        interval(score.wait),
+        share(score.placed),
+        number(score.noise_ratio),
+        score.verdict,
+        failure(board, score),
+    )
+
+
+def failure(board: Board, score: Score) -> str:
+    """Return how a control fails, as text.
+
+    A control fails if its run times are found to be copies, if it is inaccurate, or if it places fewer jobs than the
+    best entry on its track. A control that does not fail shows that the data set tells nothing.
+    """
+    if score.entry == "observed" and score.track == "observed":
+        return "its run times are found to be copies"
+    if score.verdict == "inaccurate":
+        return f"off: {score.why}"
+    best = max((each.placed or 0.0 for each in board.of(score.dataset, score.track)), default=0.0)
+    if (score.placed or 0.0) < best:
+        return f"places fewer jobs than the best entry, {share(best)}"
+    return "**not at all**: the data set does not tell it from a prediction"
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, 118, break_long_words=False, break_on_hyphens=False)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
