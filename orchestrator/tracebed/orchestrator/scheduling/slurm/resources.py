@@ -121,8 +121,10 @@ class Resources:
 
         If nodes of one switch suffice, the switch with the fewest usable nodes is chosen. Else the switch with the most
         usable cores comes first, until the rest fits into one switch: then the one with the fewest usable cores is
-        chosen. The nodes of a switch are used in their order. Without a topology, blocks of consecutive nodes of one
-        weight take the place of switches, and those of the smallest weight come first.
+        chosen. The nodes of a switch are used in their order.
+
+        Without a topology, blocks of consecutive nodes of one weight take the place of switches, and those of the
+        smallest weight come first. If one node of a block suffices, it is that with the fewest free cores.
         """
         groups = self._groups(capacity)
         sizes = [sum(capacity[node] for node in group) for group in groups]
@@ -137,7 +139,7 @@ class Resources:
         while (cores > 0 or fewest > 0) and left:
             best = min(left, key=lambda k: self._rank(groups[k], sizes[k], cores, fewest))
             left.remove(best)
-            for node in groups[best]:
+            for node in self._in_order(groups[best], capacity, cores, fewest):
                 if cores <= 0 and fewest <= 0:
                     break
                 taken = capacity[node] if request.whole else min(capacity[node], cores - max(0, fewest - 1))
@@ -147,6 +149,14 @@ class Resources:
                 cores -= taken
                 fewest -= 1
         return parts if cores <= 0 and fewest <= 0 else None
+
+    def _in_order(self, group: list[int], capacity: Parts, cores: int, fewest: int) -> list[int]:
+        """Return the nodes of a group that are used for the rest of a job, in their order."""
+        if self.groups is None and fewest <= 1:
+            alone = [node for node in group if capacity[node] >= cores]
+            if alone:
+                return [min(alone, key=self.cores.__getitem__)]
+        return group
 
     def _rank(self, group: Sequence[int], size: int, cores: int, fewest: int) -> tuple[int, bool, int]:
         """Return the key by which the next group of nodes is chosen for the rest of a job: the smallest one."""

@@ -161,7 +161,7 @@ static int32_t capacity(const struct setup *s, const struct free_resources *free
 }
 
 /* Distribute the cores of `job` over the nodes of weight <= `weight` in `e->capacity` (by group). Return whether it fits. */
-static int spread(struct engine *e, int32_t job, int32_t count, int32_t weight) {
+static int spread(struct engine *e, const struct free_resources *free, int32_t job, int32_t count, int32_t weight) {
     const struct setup *s = e->s;
     int64_t cores = s->wanted_cores[job], fewest = s->fewest[job];
     int32_t groups = 0, before_node = -2, before_group = -1; /* the group, or the weight, of the node before */
@@ -203,6 +203,12 @@ static int spread(struct engine *e, int32_t job, int32_t count, int32_t weight) 
         }
         if (best < 0) return 0;
         e->used[best] = 1;
+        int32_t alone = -1; /* the node of the group with the fewest free cores that suffices */
+        if (!s->groups && fewest <= 1)
+            for (int32_t k = e->group[best].first, left = e->group[best].count; left; k++, left--)
+                if (e->capacity[k].cores >= cores &&
+                    (alone < 0 || free->cores[e->capacity[k].node] < free->cores[e->capacity[alone].node])) alone = k;
+        if (alone >= 0) e->group[best] = (struct group){alone, 1, 0, 0};
         for (int32_t k = e->group[best].first, left = e->group[best].count; left && (cores > 0 || fewest > 0); k++) {
             struct part *each = &e->capacity[k];
             if (s->weights[each->node] > weight) continue;
@@ -248,7 +254,7 @@ static int choose(struct engine *e, const struct free_resources *free, int32_t j
                 cores += e->capacity[k].cores;
                 nodes++;
             }
-        if (cores >= s->wanted_cores[job] && nodes >= s->fewest[job] && spread(e, job, count, weight)) return 1;
+        if (cores >= s->wanted_cores[job] && nodes >= s->fewest[job] && spread(e, free, job, count, weight)) return 1;
     }
 }
 
@@ -441,21 +447,23 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now) {
     memcpy(e->expected.cores, e->free.cores, (size_t)s->nodes * sizeof *e->free.cores);
     memcpy(e->expected.memory, e->free.memory, (size_t)s->nodes * sizeof *e->free.memory);
     memcpy(e->expected.gres, e->free.gres, (size_t)(s->nodes * s->kinds) * sizeof *e->free.gres);
-    int64_t span = WINDOW_S, k = 0;
-    while (k < e->running_count && !overlaps(e, e->held + e->running[k].job * e->words, e->usable)) k++;
-    while (k < e->running_count) {
-        int64_t last = e->running[k].end + span, ended;
-        do {
-            ended = e->running[k].end;
-            take(e, &e->expected, e->running[k].job, 1);
-            do k++;
-            while (k < e->running_count && !overlaps(e, e->held + e->running[k].job * e->words, e->usable));
-        } while (k < e->running_count && e->running[k].end <= last);
-        span *= 2;
-        if (choose(e, &e->expected, job, e->usable)) {
-            int64_t killed = ended + s->kill_wait_s;
-            return ended > now ? ended : killed > now + 1 ? killed : now + 1;
+    int64_t window = WINDOW_S, barrier = -1, last = -1;
+    for (int64_t k = 0; k < e->running_count; k++) {
+        const struct running *own = &e->running[k];
+        if (!overlaps(e, e->held + own->job * e->words, e->usable)) {
+            if (k + 1 < e->running_count || last < 0) continue;
+        } else {
+            take(e, &e->expected, own->job, 1);
+            last = own->end;
+            if (barrier < 0) barrier = (last / WINDOW_S + 1) * WINDOW_S;
+            if (k + 1 < e->running_count && own[1].end <= barrier + window) continue;
         }
+        window *= 2;
+        if (choose(e, &e->expected, job, e->usable)) {
+            int64_t killed = last + s->kill_wait_s;
+            return last > now ? last : killed > now + 1 ? killed : now + 1;
+        }
+        last = -1;
     }
     return -1;
 }
