@@ -124,7 +124,8 @@ class Resources:
         chosen. The nodes of a switch are used in their order.
 
         Without a topology, blocks of consecutive nodes of one weight take the place of switches, and those of the
-        smallest weight come first. If one node of a block suffices, it is that with the fewest free cores.
+        smallest weight come first. They compare by free cores, whatever the job can use of them. If one node of a block
+        suffices, it is that with the fewest free cores.
         """
         groups = self._groups(capacity)
         sizes = [sum(capacity[node] for node in group) for group in groups]
@@ -162,7 +163,8 @@ class Resources:
         """Return the key by which the next group of nodes is chosen for the rest of a job: the smallest one."""
         suffices = size >= cores and len(group) >= fewest
         weight = self.weights[group[0]] if self.groups is None else 0
-        return weight, not suffices, size if suffices else -size
+        free = size if self.groups is not None else sum(self.cores[node] for node in group)
+        return weight, not suffices, free if suffices else -free
 
     def _groups(self, capacity: Parts) -> list[list[int]]:
         """Return the usable nodes by switch, in the order of the switches; without a topology by block and weight."""

@@ -48,7 +48,7 @@ struct part { int32_t node, cores; };
 struct running { int64_t end; int32_t job; };
 struct slot { int64_t begin, end; uint64_t *nodes; };
 struct free_resources { int32_t *cores, *gres; int64_t *memory; };
-struct group { int32_t first, count, weight; int64_t size; };
+struct group { int32_t first, count, weight; int64_t size, waste; }; /* waste: by which groups compare */
 
 struct engine {
     const struct setup *s;
@@ -170,9 +170,10 @@ static int spread(struct engine *e, const struct free_resources *free, int32_t j
         if (s->weights[each->node] > weight) continue;
         int32_t own = s->groups ? s->groups[each->node] : s->weights[each->node];
         if (!groups || own != before_group || (!s->groups && each->node != before_node + 1))
-            e->group[groups++] = (struct group){k, 0, s->groups ? 0 : own, 0};
+            e->group[groups++] = (struct group){k, 0, s->groups ? 0 : own, 0, 0};
         e->group[groups - 1].count++;
         e->group[groups - 1].size += each->cores;
+        e->group[groups - 1].waste += s->groups ? each->cores : free->cores[each->node];
         before_node = each->node;
         before_group = own;
     }
@@ -196,7 +197,7 @@ static int spread(struct engine *e, const struct free_resources *free, int32_t j
             int suffices = own->size >= cores && own->count >= fewest;
             if (!other || own->weight < other->weight ||
                 (own->weight == other->weight &&
-                 (suffices > sufficient || (suffices == sufficient && (suffices ? own->size < other->size : own->size > other->size))))) {
+                 (suffices > sufficient || (suffices == sufficient && (suffices ? own->waste < other->waste : own->waste > other->waste))))) {
                 best = g;
                 sufficient = suffices;
             }
@@ -208,7 +209,7 @@ static int spread(struct engine *e, const struct free_resources *free, int32_t j
             for (int32_t k = e->group[best].first, left = e->group[best].count; left; k++, left--)
                 if (e->capacity[k].cores >= cores &&
                     (alone < 0 || free->cores[e->capacity[k].node] < free->cores[e->capacity[alone].node])) alone = k;
-        if (alone >= 0) e->group[best] = (struct group){alone, 1, 0, 0};
+        if (alone >= 0) e->group[best] = (struct group){alone, 1, 0, 0, 0};
         for (int32_t k = e->group[best].first, left = e->group[best].count; left && (cores > 0 || fewest > 0); k++) {
             struct part *each = &e->capacity[k];
             if (s->weights[each->node] > weight) continue;

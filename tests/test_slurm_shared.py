@@ -1,0 +1,143 @@
+"""Slurm on nodes that jobs share against recordings of a real Slurm 22.05.8 (`record_slurm_shared.py`)."""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import insort
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import record_slurm_shared
+from tracebed.converters.workload import Provenance, System, Workload
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.node_masks import mask_of
+from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.scheduling.policies.slurm_backfill import Slots
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
+from tracebed.orchestrator.scheduling.slurm import plan
+from tracebed.orchestrator.scheduling.slurm.plan import Running, Waiting
+from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.slurm import prediction
+from tracebed.orchestrator.slurm.conf import read
+from tracebed.orchestrator.slurm.host_lists import host_names
+
+FOLDER = Path(__file__).parent / "slurm_recordings"
+RECORDINGS = sorted(path.stem for path in FOLDER.glob("shared-*.json"))
+
+
+@cache
+def recorded(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text())
+    return content
+
+
+def workload_of(recording: dict[str, Any]) -> Workload:
+    """Return the jobs as they were submitted. The zero of time is the first submission."""
+    jobs, asked = recording["jobs"], recording["runs"][0]["asked"]
+    per_node = [job["per_node"] for job in jobs]
+    table = pd.DataFrame({"job_id": [str(number) for number in range(1, len(jobs) + 1)]})
+    table["submit_time"] = np.array(asked) - asked[0]
+    table["run_time"] = [job["run"] for job in jobs]
+    table["time_limit"] = [60.0 * job["limit"] for job in jobs]
+    table["nodes"] = [job["cores"] // (each or 1) for job, each in zip(jobs, per_node, strict=True)]
+    table["cores_per_node"] = [each or 1 for each in per_node]
+    table["spread"] = [int(not each) for each in per_node]
+    table["fewest_nodes"] = 1
+    table["memory_mib"] = [job["memory"] or math.nan for job in jobs]
+    table["features"] = [job["feature"] for job in jobs]
+    table["gres"] = [f"lic:{job['lic']}" if job["lic"] else "" for job in jobs]
+    table["user"] = [job["user"] for job in jobs]
+    table["group"] = [record_slurm_shared.USERS[job["user"]] for job in jobs]
+    table["partition"] = [job["partition"] for job in jobs]
+    return Workload(table, Provenance(system=System(8, 8)))
+
+
+def parameters(recording: dict[str, Any], folder: Path) -> dict[str, Any]:
+    path = folder / "slurm.conf"
+    path.write_text(recording["conf"])
+    return {**read(path).parameters}
+
+
+def compared(recording: dict[str, Any], folder: Path) -> Counter[str]:
+    """Repeat the decisions of the passes in the recorded states. A pass is compared up to its first difference."""
+    policy = Slurm(**{"cluster": parameters(recording, folder)["cluster"]})
+    machine = prediction.machine_of(policy)
+    jobs = Jobs.of(workload_of(recording), cores_per_node=8, over_limit=OverLimit.KILL)
+    setup = Setup.of("slurm", over_limit=OverLimit.KILL)
+    inputs, _ = prediction._inputs(workload_of(recording), jobs, machine, policy, setup, ScheduleRecord(jobs))
+    number = {name: at for at, (name, _) in enumerate(machine.nodes)}
+    free, running = inputs.free.copy(), dict[int, Running]()
+    done, counts = 0, Counter[str]()
+    for now, before, tests in recording["runs"][0]["passes"]:
+        for at, job, nodes in recording["runs"][0]["events"][done:before]:
+            request = inputs.requests[job - 1]
+            if nodes:
+                parts = free.choose(request, mask_of([number[name] for name in host_names(nodes)]))
+                assert parts is not None
+                free.take(request, parts)
+                running[job] = Running(at + inputs.limit[job - 1], job, request, parts, mask_of(parts.keys()))
+            elif job in running:
+                free.release(request, running.pop(job).parts)
+        done = before
+        here, expected = free.copy(), sorted(running.values())
+        slots = Slots(now, now + 86400, (1 << len(machine.nodes)) - 1)
+        for job, start, nodes in tests:
+            waiting = Waiting(job, inputs.requests[job - 1], inputs.limit[job - 1])
+            planned = plan._plan(waiting, now, here, expected, slots, 10, 86400, machine.kill_wait_s)
+            found = None if planned is None else (0 if planned[0] <= now else planned[0], sorted(planned[1]))
+            real = None if start < 0 else (start, sorted(number[name] for name in host_names(nodes)))
+            counts["same" if found == real else "other"] += 1
+            if found != real:
+                break
+            if planned is None:
+                continue
+            begin, parts = planned
+            if begin > now:
+                slots.reserve(begin // 10 * 10, (begin + waiting.limit) // 10 * 10, mask_of(parts.keys()))
+                continue
+            here.take(waiting.request, parts)
+            insort(expected, Running(now + waiting.limit, job, waiting.request, parts, mask_of(parts.keys())))
+    return counts
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_almost_all_decisions_of_backfill_passes_are_those_of_slurm(name: str, tmp_path: Path) -> None:
+    counts = compared(recorded(name), tmp_path)
+    assert counts["same"] > 400
+    assert counts["other"] <= 0.01 * counts["same"]
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_an_ensemble_is_as_close_to_real_runs_as_they_are_to_each_other(name: str, tmp_path: Path) -> None:
+    recording = recorded(name)
+    workload, given = workload_of(recording), parameters(recording, tmp_path)
+    zero = recording["runs"][0]["asked"][0]
+    waits, ends = [], []
+    for seed in range(16):
+        run = predict(
+            workload,
+            None,
+            "slurm",
+            over_limit=OverLimit.KILL,
+            policy_parameters={**given, "seed": seed, "epoch_s": zero},
+        )
+        waits.append((run.jobs["start"] - run.jobs["submit"]).to_numpy())
+        ends.append(run.jobs["end"].max())
+    real = [np.array(run["start"]) - np.array(run["asked"]) for run in recording["runs"]]
+    real_ends = [max(run["end"]) - run["asked"][0] for run in recording["runs"]]
+
+    def distance(pairs: list[tuple[Any, Any]]) -> float:
+        return float(np.mean([np.sqrt(((a - b) ** 2).mean()) for a, b in pairs]))
+
+    noise = distance([(a, b) for at, a in enumerate(real) for b in real[:at]])
+    assert distance([(wait, own) for wait in waits for own in real]) < 1.2 * noise
+    assert np.mean(ends) == pytest.approx(np.mean(real_ends), rel=0.05)
