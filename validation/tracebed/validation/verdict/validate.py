@@ -215,7 +215,7 @@ def _result(each: MeasuredCase, tolerances: Tolerances) -> CaseResult:
         moving_average=(
             moving_average(pair.jobs, window_s=tolerances.window_s, level=level) if len(each.real) == 1 else None
         ),
-        unmatched_accepted=each.unmatched_accepted,
+        unmatched_limit=each.unmatched_limit,
         courses=tuple(
             courses(each.predicted_figures, [each.figures[index] for index in each.selected()], tolerances.margins)
             if len(each.predicted) > 1
