@@ -181,12 +181,20 @@ def test_a_simulator_that_fails_has_no_score_and_one_that_copies_some_run_times_
             else _table(_jobs(SEEDS[case.split("_")[0]]), "easy", nodes)
         )
         (tmp_path / f"{case}.csv").write_text(text)
-    entries = 'mine: {command: "false {output}", from: csv}, mixed: {runs: "{workload}.csv", from: csv}'
+        fewer = "\n".join(text.splitlines()[:-9]) + "\n"
+        (tmp_path / f"fewer-{case}.csv").write_text(fewer)
+    entries = (
+        'mine: {command: "false {output}", from: csv}, mixed: {runs: "{workload}.csv", from: csv}, '
+        'fewer: {runs: "fewer-{workload}.csv", from: csv}'
+    )
     (tmp_path / "entry.yaml").write_text(f"mine: {{{entries}}}\n")
     arguments = [tmp_path / "entry.yaml", "--from", data, "-o", tmp_path / "board", "--json"]
     document = json.loads(call("validate", "--board", *arguments).stdout)
-    assert "ended with status 1" in document["datasets"]["mine"]["failed"]["mine"]
-    assert {each["entry"] for each in document["scores"]} >= {"easy", "fcfs"}
+    failed = document["datasets"]["mine"]["failed"]
+    assert "ended with status 1" in failed["mine"]
+    assert failed["fewer"] == "15 % of the jobs of a_16-easy ended in one run only"
+    entered = {each["entry"] for each in document["scores"]}
+    assert entered >= {"easy", "fcfs"} and entered.isdisjoint({"mine", "fewer"})
     tracks = {each["track"]: each["errors"]["mean_wait_s"] for each in document["scores"] if each["entry"] == "mixed"}
     assert {track: len(clusters) for track, clusters in tracks.items()} == {"planned": 2, "observed": 1}
     assert "Not scored: mine, since" in (tmp_path / "board" / "board.md").read_text()

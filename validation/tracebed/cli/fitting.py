@@ -2,19 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from tracebed.cli.console import load_workload, print_json, print_table
 from tracebed.cli.messages import emit, progress, warn
+from tracebed.cli.options import budget_option, loss_option, seed_option
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
     from tracebed.api import Calibration, Run
     from tracebed.api.experiments import SimulatorCalibration
+
+
+OF_FITS = ("loss", "budget", "seed", "workers")
+"""Parameters of a command that apply to a fit only."""
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """A fit of the parameters of a simulator."""
+
+    fit: bool
+    """Whether to fit at all."""
+    loss: Literal["metrics", "jobs"]
+    budget: int
+    seed: int
+    workers: int | None
+
+
+def fit_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--fit`, `--loss`, `--budget`, `--seed` and `--workers`: the argument `fitting` of the command."""
+    options = (
+        click.option(
+            "--fit",
+            is_flag=True,
+            help="Validate nothing: fit the `parameters` of a simulator with a `command` to the real runs.",
+        ),
+        loss_option,
+        budget_option("Number of parameter sets to try in a fit, and as many by random search."),
+        seed_option,
+        click.option(
+            "--workers",
+            type=click.IntRange(1),
+            help="Number of simulations of a fit at a time.  [default: the number of cores]",
+        ),
+    )
+
+    @wraps(command)
+    def with_fitting(
+        *, fit: bool, loss: Literal["metrics", "jobs"], budget: int, seed: int, workers: int | None, **others: Any
+    ) -> Any:
+        return command(fitting=Fitting(fit, loss, budget, seed, workers), **others)
+
+    for option in reversed(options):
+        with_fitting = option(with_fitting)
+    return with_fitting
 
 
 def fit_to_runs(

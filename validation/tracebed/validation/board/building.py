@@ -106,7 +106,10 @@ def _score(name: str, file: Path, entries: Sequence[EntryFile]) -> tuple[Facts, 
     noise = noise_of(made)
     scores = ceiling_of(name, made.cases, suite.tolerances)
     for (_, entry), each in cases.items():
-        scores += scores_of(name, entry, own[entry].kind, each, suite.tolerances, noise)
+        try:
+            scores += scores_of(name, entry, own[entry].kind, each, suite.tolerances, noise)
+        except InputError as error:
+            failed[entry] = error.what
     for control, each in controls(base, made.cases).items():
         scores += scores_of(name, control, "control", each, suite.tolerances, noise)
     return _facts(name, made, failed, noise), scores

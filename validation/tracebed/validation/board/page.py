@@ -64,7 +64,8 @@ def _findings(board: Board) -> Iterator[str]:
         best, *_ = entries
         published = [each for each in entries if each.kind == "published" and each is not best]
         wrong = sum(each.verdict == "inaccurate" for each in entries)
-        parts = [f"nearest is `{best.entry}`, off by {_size(best)}"]
+        ratio = "" if best.noise_ratio is None else f", with a noise ratio of {number(best.noise_ratio)}"
+        parts = [f"nearest is `{best.entry}`, off by {_size(best)}{ratio}"]
         for each in published:
             parts.append(f"the published output of {each.entry} is off by {_size(each)}")
             difference = best.against(each)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.board.board import WAIT, Kind, Score, Track, Worst, stored
 from tracebed.validation.board.scores import inaccurate, of_clusters, pooled_sd
@@ -38,8 +39,15 @@ def scores_of(
         cases: its cases.
         tolerances: the margins.
         noise: measured noise of the real runs, as `noise_of` returns it.
+
+    Raises:
+        InputError: the predictions cannot be compared with the real runs, or jobs are missing: a prediction without
+            the jobs that wait longest would seem to be near.
     """
     whole = validate(cases, tolerances)
+    for result in whole.cases:
+        if result.unmatched > tolerances.unmatched:
+            raise InputError(f"{100 * result.unmatched:.3g} % of the jobs of {result.case.name} ended in one run only")
     tracks: dict[Track, list[tuple[Case, CaseResult]]] = {"planned": [], "observed": []}
     for case, result in zip(cases, whole.cases, strict=True):
         if not result.calibration:
@@ -103,6 +111,8 @@ def _score(dataset: str, entry: str, kind: Kind, track: Track, made: Validation,
     """Return the score of a validation whose cases all count."""
     gated = {item.name: item for item in made.metrics if item.gate}
     errors = {name: _by_cluster(item, made, lambda case: abs(case.z)) for name, item in gated.items()}
+    if not errors.get(WAIT):
+        raise InputError("the mean wait is undefined", hint="the output needs a start and an end of each job")
     wait_s = _by_cluster(gated[WAIT], made, lambda case: abs(case.predicted - case.real_mean))
     per_job = {each.case.name: each.per_job for each in made.cases if each.per_job is not None}
     verdict, why = _verdict(made, noise)
