@@ -292,8 +292,9 @@ def test_the_result_does_not_depend_on_the_number_of_workers(monkeypatch: pytest
     prepare(3, 4, jobs=10)
     suite("{launch: [0.01, 100], end: [0.01, 100]}", fixed="fails=status")
     alone = calibrated("one", budget=20)
+    place = Path.cwd()
     monkeypatch.undo()
-    monkeypatch.chdir(Path("one").absolute().parent)
+    monkeypatch.chdir(place)
     several = fit_simulator("s.yaml", "several", budget=20, workers=3)
     assert json.loads(json.dumps(contents(several)).replace("several/", "one/")) == contents(alone)
     assert several.failures.simulations > 0
@@ -324,7 +325,7 @@ def test_an_interruption_ends_the_running_simulations(monkeypatch: pytest.Monkey
         os.kill(process.pid, signal.SIGINT)
         errors = process.communicate(timeout=GUARD_S)[1]
     assert process.returncode == ExitCode.INTERRUPTED
-    assert "the same command continues the calibration" in errors
+    assert "the same command continues the fit" in errors
     while any(Path(f"/proc/{pid}").exists() for pid in Path("pids").read_text().split()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
