@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
-from tracebed.converters.workload import REQUESTED, SCHEMA, Provenance, Step, System, Workload
+from tracebed.converters.workload import LATER, REQUESTED, SCHEMA, Provenance, Step, System, Workload
 from tracebed.errors import InputError
 
 
@@ -78,6 +78,10 @@ CHANGED = {
     "application": "stream",
     "application_parameters": "size=1",
     "state_mib": 1.0,
+    "features": "bigmem",
+    "gres": ["gpu:1", ""],
+    "fewest_nodes": [1, 0],
+    "spread": 1,
     "after": ["", "a"],
     "think_time": [np.nan, 0.0],
     "deadline": [1.0, np.nan],
@@ -110,7 +114,7 @@ def slow_hash(workload: Workload) -> str:
     """Return the hash job by job: stored runs, journals and calibrations have it."""
     digest = hashlib.sha256(f"{len(workload)} jobs".encode())
     for name in REQUESTED:
-        if name == "requests" and not any(workload.column(name)):
+        if name in LATER and not any(workload.column(name)):
             continue
         digest.update(f"\n{name}\n".encode())
         values = workload.column(name)

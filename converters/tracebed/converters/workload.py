@@ -61,6 +61,8 @@ __all__ = [
 NOT_REQUESTED = ("memory_mib", "user", "group", "queue", "partition", "status", "logged_start", "logged_end")
 REQUESTED = tuple(name for name in SCHEMA if name not in NOT_REQUESTED)
 """Columns that a scheduler or a testbed receives: what the jobs request and how they behave."""
+LATER = ("requests", "features", "gres", "fewest_nodes", "spread")
+"""Columns that are newer than stored hashes, such as those of the recorded suites."""
 
 
 class Workload:
@@ -154,11 +156,13 @@ class Workload:
         """Hash of the columns `REQUESTED`, which a scheduler or a testbed receives, in the order of submission.
 
         A missing column counts as its default. The other columns (status, logged times, users, queues, `extra_`)
-        and the provenance do not change the hash, nor does the column `requests` without a request: stored hashes are
-        older than this column.
+        and the provenance do not change the hash, nor do the columns `LATER` with their defaults.
         """
-        asks = "requests" in self.table and bool((self.table["requests"] != "").any())
-        return self.digest(name for name in REQUESTED if name != "requests" or asks)
+        return self.digest(name for name in REQUESTED if name not in LATER or self._differs(name))
+
+    def _differs(self, name: str) -> bool:
+        """Return whether some job has a value other than the default in a column."""
+        return name in self.table and bool((self.table[name] != SCHEMA[name].default).any())
 
     def digest(self, names: Iterable[str]) -> str:
         """Return the hash of columns in the order of submission; a missing column counts as its default."""
