@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
 from tracebed.cli.board import Data, copy, data_options, score
 from tracebed.cli.console import print_json
+from tracebed.cli.fitting import FIT_SETTINGS, Fitting, fit_options, fit_simulator
 from tracebed.cli.gate import Gating, gate_options
 from tracebed.cli.messages import progress
-from tracebed.cli.options import (
-    PATH,
-    STORE,
-    budget_option,
-    check_alone,
-    given,
-    json_option,
-    loss_option,
-    output_option,
-    seed_option,
-)
+from tracebed.cli.options import PATH, STORE, check_alone, given, json_option, output_option
 from tracebed.cli.sections import Sectioned
 from tracebed.errors import ExitCode, InputError
 
@@ -30,9 +21,7 @@ if TYPE_CHECKING:
     from tracebed.api.types import Validation
 
 
-@click.command(
-    cls=Sectioned, sections={"Fit the parameters of a simulator": ("fit", "loss", "budget", "seed", "workers")}
-)
+@click.command(cls=Sectioned, sections={"Fit the parameters of a simulator": ("fit", *FIT_SETTINGS)})
 @click.argument("file", required=False, type=PATH, metavar="FILE")
 @click.option(
     "--only",
@@ -52,19 +41,7 @@ if TYPE_CHECKING:
 )
 @output_option("Folder of the runs, the verdicts and the reports.", STORE)
 @data_options
-@click.option(
-    "--fit",
-    is_flag=True,
-    help="Validate nothing: fit the `parameters` of a simulator with a `command` to the real runs.",
-)
-@loss_option
-@budget_option("Number of parameter sets to try in a fit, and as many by random search.")
-@seed_option
-@click.option(
-    "--workers",
-    type=click.IntRange(1),
-    help="Number of simulations of a fit at a time.  [default: the number of cores]",
-)
+@fit_options
 @gate_options
 @json_option
 def validate(
@@ -74,11 +51,7 @@ def validate(
     case_pages: bool,
     output: Path,
     data: Data,
-    fit: bool,
-    loss: Literal["metrics", "jobs"],
-    budget: int,
-    seed: int,
-    workers: int | None,
+    fitting: Fitting,
     gating: Gating,
     as_json: bool,
 ) -> ExitCode:
@@ -118,23 +91,13 @@ def validate(
     if file is None:
         raise InputError("no experiment file", hint="name it, or copy recorded real runs: --recorded NAME")
     end_on_signals()
-    if fit:
-        check_alone("fit", ("file", "only", "output", "as_json", "loss", "budget", "seed", "workers"))
+    if fitting.wanted:
+        check_alone("fit", ("file", "only", "output", "as_json", *FIT_SETTINGS))
         from tracebed.cli.experiments.options import chosen
-        from tracebed.cli.fitting import fit_simulator
 
-        fit_simulator(
-            file,
-            output,
-            chosen("--only", only),
-            loss=loss,
-            budget=budget,
-            seed=seed,
-            workers=workers,
-            as_json=as_json,
-        )
+        fit_simulator(file, output, chosen("--only", only), fitting, as_json=as_json)
         return ExitCode.OK
-    if name := given(("loss", "budget", "seed", "workers")):
+    if name := given(FIT_SETTINGS):
         raise InputError(f"{name} is an option of a fit", hint="add --fit, or leave it out")
     from tracebed.api.experiments import forecast_suite, load_experiment, load_suite, validate_suite, write_results
     from tracebed.cli.experiments.options import chosen
