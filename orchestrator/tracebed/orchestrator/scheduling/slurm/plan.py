@@ -14,7 +14,7 @@ from tracebed.orchestrator.scheduling.policies.slurm_backfill import Slots
 from tracebed.orchestrator.scheduling.slurm.resources import Parts, Request, Resources
 
 WINDOW_S = 30
-"""Running jobs that end within this time are expected to end together; the window doubles from trial to trial."""
+"""Running jobs that end within this time are expected to end together, s; see `first_start`."""
 
 
 class Waiting(NamedTuple):
@@ -129,25 +129,29 @@ def first_start(
 ) -> tuple[int, dict[int, int]] | None:
     """Return the first instant at which the running jobs leave enough of the `usable` nodes, and the nodes then.
 
-    The running jobs on these nodes end one after another, in groups that end close to each other; the job starts when
-    the last job of a group ends.
+    The running jobs on these nodes end one after another, in groups; the job starts when the last job of a group ends.
+    A group ends with the first job after which the next running job, on any node, ends later than a barrier by more than
+    a window, which doubles from group to group. The barrier is the next multiple of `WINDOW_S` after the first end.
     """
     parts = free.choose(request, usable)
     if parts is not None:
         return now, parts
     expected = free.copy()
-    on_usable = [job for job in running if job.nodes & usable]
-    at, span = 0, WINDOW_S
-    while at < len(on_usable):
-        last = on_usable[at].end + span
-        while True:
-            ended = on_usable[at]
-            expected.release(ended.request, ended.parts)
-            at += 1
-            if at == len(on_usable) or on_usable[at].end > last:
-                break
-        span *= 2
+    window, count, barrier, last = WINDOW_S, len(running), -1, -1
+    for at, job in enumerate(running, 1):
+        if not job.nodes & usable:
+            if at < count or last < 0:
+                continue
+        else:
+            expected.release(job.request, job.parts)
+            last = job.end
+            if barrier < 0:
+                barrier = (last // WINDOW_S + 1) * WINDOW_S
+            if at < count and running[at].end <= barrier + window:
+                continue
+        window *= 2
         parts = expected.choose(request, usable)
         if parts is not None:
-            return ended.end if ended.end > now else max(ended.end + kill_wait, now + 1), parts
+            return last if last > now else max(last + kill_wait, now + 1), parts
+        last = -1
     return None
