@@ -20,51 +20,6 @@ if TYPE_CHECKING:
     from tracebed.api.experiments import SimulatorCalibration
 
 
-OF_FITS = ("loss", "budget", "seed", "workers")
-"""Parameters of a command that apply to a fit only."""
-
-
-@dataclass(frozen=True)
-class Fitting:
-    """A fit of the parameters of a simulator."""
-
-    fit: bool
-    """Whether to fit at all."""
-    loss: Literal["metrics", "jobs"]
-    budget: int
-    seed: int
-    workers: int | None
-
-
-def fit_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--fit`, `--loss`, `--budget`, `--seed` and `--workers`: the argument `fitting` of the command."""
-    options = (
-        click.option(
-            "--fit",
-            is_flag=True,
-            help="Validate nothing: fit the `parameters` of a simulator with a `command` to the real runs.",
-        ),
-        loss_option,
-        budget_option("Number of parameter sets to try in a fit, and as many by random search."),
-        seed_option,
-        click.option(
-            "--workers",
-            type=click.IntRange(1),
-            help="Number of simulations of a fit at a time.  [default: the number of cores]",
-        ),
-    )
-
-    @wraps(command)
-    def with_fitting(
-        *, fit: bool, loss: Literal["metrics", "jobs"], budget: int, seed: int, workers: int | None, **others: Any
-    ) -> Any:
-        return command(fitting=Fitting(fit, loss, budget, seed, workers), **others)
-
-    for option in reversed(options):
-        with_fitting = option(with_fitting)
-    return with_fitting
-
-
 def fit_to_runs(
     runs: Sequence[Path],
     workloads: Sequence[Path],
@@ -161,21 +116,59 @@ def show_cloud(run: Run, predicted: Iterable[Run]) -> None:
 # -- parameters of a simulator
 
 
+@dataclass(frozen=True)
+class Fitting:
+    """The options of a fit of a simulator."""
+
+    wanted: bool
+    loss: Literal["metrics", "jobs"]
+    budget: int
+    seed: int
+    workers: int | None
+
+
+FIT_SETTINGS = ("loss", "budget", "seed", "workers")
+"""Parameters of the options that apply with `--fit` only."""
+
+
+def fit_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--fit`, `--loss`, `--budget`, `--seed` and `--workers`: the argument `fitting`."""
+    options = (
+        click.option(
+            "--workers",
+            type=click.IntRange(1),
+            help="Number of simulations of a fit at a time.  [default: the number of cores]",
+        ),
+        seed_option,
+        budget_option("Number of parameter sets to try in a fit, and as many by random search."),
+        loss_option,
+        click.option(
+            "--fit",
+            is_flag=True,
+            help="Validate nothing: fit the `parameters` of a simulator with a `command` to the real runs.",
+        ),
+    )
+
+    @wraps(command)
+    def with_fit(
+        *, fit: bool, loss: Literal["metrics", "jobs"], budget: int, seed: int, workers: int | None, **others: Any
+    ) -> Any:
+        return command(fitting=Fitting(fit, loss, budget, seed, workers), **others)
+
+    found: Callable[..., Any] = with_fit
+    for option in options:
+        found = option(found)
+    return found
+
+
 def fit_simulator(
-    file: Path,
-    output: Path,
-    only: Mapping[str, Sequence[str]],
-    *,
-    loss: Literal["metrics", "jobs"],
-    budget: int,
-    seed: int,
-    workers: int | None,
-    as_json: bool,
+    file: Path, output: Path, only: Mapping[str, Sequence[str]], fitting: Fitting, *, as_json: bool
 ) -> None:
     """Fit the parameters of a simulator of an experiment, and print the result.
 
     Args:
-        file, output, only, loss, budget, seed, workers: as for `tracebed.api.experiments.fit_simulator`.
+        file, output, only: as for `tracebed.api.experiments.fit_simulator`.
+        fitting: the options.
         as_json: whether the result is printed as JSON.
 
     Raises:
@@ -189,10 +182,10 @@ def fit_simulator(
                 file,
                 output,
                 only=only,
-                loss=loss,
-                budget=budget,
-                seed=seed,
-                workers=workers,
+                loss=fitting.loss,
+                budget=fitting.budget,
+                seed=fitting.seed,
+                workers=fitting.workers,
                 on_progress=bar.update,
             )
     except KeyboardInterrupt:

@@ -10,17 +10,10 @@ import click
 
 from tracebed.cli.board import Data, copy, data_options, score
 from tracebed.cli.console import print_json
-from tracebed.cli.fitting import OF_FITS, Fitting, fit_options, fit_simulator
+from tracebed.cli.fitting import FIT_SETTINGS, Fitting, fit_options, fit_simulator
 from tracebed.cli.gate import Gating, gate_options
 from tracebed.cli.messages import progress
-from tracebed.cli.options import (
-    PATH,
-    STORE,
-    check_alone,
-    given,
-    json_option,
-    output_option,
-)
+from tracebed.cli.options import PATH, STORE, check_alone, given, json_option, output_option
 from tracebed.cli.sections import Sectioned
 from tracebed.errors import ExitCode, InputError
 
@@ -28,9 +21,7 @@ if TYPE_CHECKING:
     from tracebed.api.types import Validation
 
 
-@click.command(
-    cls=Sectioned, sections={"Fit the parameters of a simulator": ("fit", "loss", "budget", "seed", "workers")}
-)
+@click.command(cls=Sectioned, sections={"Fit the parameters of a simulator": ("fit", *FIT_SETTINGS)})
 @click.argument("file", required=False, type=PATH, metavar="FILE")
 @click.option(
     "--only",
@@ -100,22 +91,13 @@ def validate(
     if file is None:
         raise InputError("no experiment file", hint="name it, or copy recorded real runs: --recorded NAME")
     end_on_signals()
-    if fitting.fit:
-        check_alone("fit", ("file", "only", "output", "as_json", *OF_FITS))
+    if fitting.wanted:
+        check_alone("fit", ("file", "only", "output", "as_json", *FIT_SETTINGS))
         from tracebed.cli.experiments.options import chosen
 
-        fit_simulator(
-            file,
-            output,
-            chosen("--only", only),
-            loss=fitting.loss,
-            budget=fitting.budget,
-            seed=fitting.seed,
-            workers=fitting.workers,
-            as_json=as_json,
-        )
+        fit_simulator(file, output, chosen("--only", only), fitting, as_json=as_json)
         return ExitCode.OK
-    if name := given(OF_FITS):
+    if name := given(FIT_SETTINGS):
         raise InputError(f"{name} is an option of a fit", hint="add --fit, or leave it out")
     from tracebed.api.experiments import forecast_suite, load_experiment, load_suite, validate_suite, write_results
     from tracebed.cli.experiments.options import chosen

@@ -68,10 +68,13 @@ class LocalPool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the workers. After an error, close the lifeline first, so that busy workers exit."""
+        """Stop the workers. After an error, close the lifeline first, so that busy workers exit.
+
+        Then all unfinished items fail, also for threads in `map`. These would wait for cancelled ones for ever.
+        """
         if kind is not None:
             self._lifeline.close()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool.shutdown(wait=True, cancel_futures=kind is None)
         self._lifeline.close()
         self._end.close()
 
