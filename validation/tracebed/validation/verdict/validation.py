@@ -336,12 +336,11 @@ class Validation:
 
         Only metrics that are defined for at least `POPULATION` workloads.
         """
-        found = [level for level in self.levels if level.unit == "workloads"]
         return {
             name: interval
-            for level in found
+            for level in self.levels
             for name, interval in level.intervals.items()
-            if level.numbers[name] >= POPULATION
+            if level.unit == "workloads" and level.numbers[name] >= POPULATION
         }
 
     @property
@@ -391,7 +390,7 @@ class Validation:
     def explain(self) -> str:
         """Return the validation as text: verdict and headline, a line per metric, warnings."""
         lines = [f"{self.title}: {self.verdict}", self.headline, "", *(item.sentence for item in self.metrics)]
-        lines += self.moving_averages
+        lines += [*self.courses, *self.moving_averages]
         if self.warnings:
             lines += ["", "Warnings:", *(f"- {warning}" for warning in self.warnings)]
         return "\n".join(lines)
