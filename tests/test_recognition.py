@@ -27,6 +27,10 @@ LINES: dict[str, list[str]] = {
     "eagle": ["job_id,user,wallclock_req,nodes_req,processors_req,submit_time,start_time,end_time,run_time,state\n1\n"],
     "theta": ['"JOB_NAME","QUEUED_TIMESTAMP","WALLTIME_SECONDS","RUNTIME_SECONDS","NODES_REQUESTED","NODES_USED"\n1\n'],
     "sacct": ["JobID|User|Submit|Start|End|Elapsed|State|NNodes|ReqNodes|NCPUS|Partition\n1\n"],
+    "ub-slurm": [
+        "dt;job_id;wall_time;user;wall_limit;n_tasks;ntasks_per_node;account;partition;qos;constraint;mem;gres\n0;1\n",
+        "-dt 0 -e submit_batch_job | -J jobid_1 -sim-walltime 5 --uid=user1 -t 00:01:00 -n 1 pseudo.job\n",
+    ],
     "pbs": ["01/02/2021 10:00:00;E;7.server;user=ann queue=q ctime=1 start=2 end=3\n"],
     "elastisim": ['{"jobs": [{"type": "rigid", "submit_time": 0, "num_nodes": 1, "application_model": "a.json"}]}'],
     "batsim": ['{"nb_res": 4, "jobs": [{"id": "1", "subtime": 0, "res": 1, "profile": "p"}], "profiles": {}}'],
@@ -39,6 +43,7 @@ LINES: dict[str, list[str]] = {
     ],
 }
 EXAMPLES: dict[str, list[bytes]] = {name: [text.encode() for text in texts] for name, texts in LINES.items()} | {
+    "amte": [b"281568387;/jobs/job_1; started; [host00, host01]\n22103801971;/jobs/job_1; terminated\n"],
     "gwf": [GWF, GWF.split(b"\n")[2]],
     "mwf": [MWF, MWF.split(b"\n")[1]],
     "pm100": [
@@ -92,5 +97,5 @@ def test_help_and_docs_name_the_pseudonymized_formats() -> None:
     plain = [name for name, options in readers.items() if "keep_names" not in options]
     assert re.findall(r"[\w-]+", PLAIN.replace(" and ", ", ")) == sorted(plain)
     docs = (Path(__file__).parents[1] / "docs" / "reference" / "formats" / "logs.md").read_text(encoding="utf-8")
-    (sentence,) = re.findall(r"The readers of tracebed's own formats(.*?)replace no names", docs, re.DOTALL)
+    (sentence,) = re.findall(r"The readers of tracebed's own formats(.*?)replace no\s+names", docs, re.DOTALL)
     assert sorted(re.findall(r"`(\w+)`", sentence)) == sorted(plain)

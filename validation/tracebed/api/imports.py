@@ -30,7 +30,6 @@ def import_run(
     unit: str = "",
     time_zone: str = "",
     match: MatchName | Path | str = "auto",
-    name: str = "",
 ) -> Run:
     """Return the run in a file of another program: the output of a simulator, or the log of a real system.
 
@@ -50,7 +49,6 @@ def import_run(
         match: how jobs are matched: `id`, `order` (of submissions), `shape` (submit time, size and run time), `auto`
             (by id if the ids are those of the workload, else by shape), or the path of a file that matches jobs by two
             columns: id in the file, id in the workload.
-        name: name of the workload in reports; by default that of its file.
 
     Raises:
         InputError: the file cannot be read, its jobs are not those of the workload, or times contradict each other.
@@ -72,9 +70,10 @@ def import_run(
         if size is not None:
             check_size(label, size)
     given: Workload | orchestrator.Run | None
+    name = path.name
     if isinstance(workload, Path | str):
         place = Path(workload)
-        name = name or place.name
+        name = place.name
         given = orchestrator.Run.load(place) if (place / orchestrator.FILES[0]).is_file() else read(place)
     else:
         given = workload
@@ -89,7 +88,7 @@ def import_run(
         nodes=nodes,
         cores_per_node=cores_per_node,
         policy=policy,
-        name=name or path.name,
+        name=name,
     )
     return Run.of(import_file(path, options, given, form))
 

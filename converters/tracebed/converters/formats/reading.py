@@ -40,8 +40,9 @@ def read_workload(path: Path | str, format: str | None = None, **options: Any) -
         workload = jobs_of(found)
         tolerate(pooled(workload), where=found.where)
         return workload
-    last = found.provenance.steps[-1:]
-    if last and last[0].name == "read" and last[0].parameters.get("format") in BY_CORE:
+    origin = found.provenance
+    is_log = bool(origin.steps) and origin.steps[-1].parameters.get("format") in BY_CORE
+    if is_log and [source.name for source in origin.sources] == [Path(path).name]:  # no file made of a log by tracebed
         tolerate(pooled(found), where=str(path))
     return found
 

@@ -75,6 +75,11 @@ def rounded_up(value: float) -> float:
     return float(text) if float(text) >= value else round(float(text) + 10.0**-digits, max(digits, 0) + 1)
 
 
+def margin_text(value: float, unit: str) -> str:
+    """Return a margin as text, rounded up; a dash if unknown."""
+    return f"{rounded_up(value):.12g}{unit}" if math.isfinite(value) else "-"
+
+
 def _smallest(passes: Callable[[FloatArray], BoolArray], unit: float) -> float:
     """Return the smallest value that passes, and from which all larger ones pass; 0 if all pass, NaN if there is none.
 

@@ -13,6 +13,7 @@ import numpy as np
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import TAU
+from tracebed.validation.verdict.case_metric import CaseMetric
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.cautions import cautions
 from tracebed.validation.verdict.clusters import Level, interval
@@ -32,7 +33,6 @@ from tracebed.validation.verdict.rates import paired_rates
 from tracebed.validation.verdict.rule import Reason, Verdict, combine
 from tracebed.validation.verdict.tolerances import Tolerances
 from tracebed.validation.verdict.validation import (
-    CaseMetric,
     CaseResult,
     MetricVerdict,
     SimulatorFacts,

@@ -13,12 +13,13 @@ from typing import Any
 from tracebed.errors import ExitCode
 from tracebed.validation.metrics import Margin, Metric
 from tracebed.validation.significance import Difference
+from tracebed.validation.verdict.case_metric import CaseMetric
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.clusters import Level, Membership
 from tracebed.validation.verdict.comparison import Comparison
 from tracebed.validation.verdict.courses import Course, sentences
 from tracebed.validation.verdict.moving_average import MovingAverage, in_words
-from tracebed.validation.verdict.needed import Needed, rounded_up
+from tracebed.validation.verdict.needed import Needed, margin_text
 from tracebed.validation.verdict.per_job import PerJob
 from tracebed.validation.verdict.ranking import Ranking
 from tracebed.validation.verdict.rates import PairedRate
@@ -44,38 +45,6 @@ class SimulatorFacts:
     """Hash of the parameters of all predictions: policies, run-time model, overheads, calibration, seeds."""
     runs: int
     """Number of predictions, over all cases."""
-
-
-@dataclass(frozen=True)
-class CaseMetric:
-    """One metric in one case. NaN: undefined or unknown."""
-
-    case: str
-    repeats: int
-    """Number of real repetitions."""
-    runs: int
-    """Number of predictions."""
-    real_mean: float
-    """Mean over the repetitions, unit of the metric."""
-    real_sd: float
-    """Standard deviation over the repetitions, unit of the metric."""
-    predicted: float
-    """Mean over the predictions, unit of the metric."""
-    relative_error: float
-    """(predicted - real mean) / real mean; NaN for a real mean of 0."""
-    margin: float
-    """Margin in the unit of the metric."""
-    z: float
-    """(predicted - real mean) / margin."""
-    low: float
-    """Lower end of the confidence interval of z."""
-    high: float
-    noise_cv: float
-    """Coefficient of variation of the real runs: real_sd / real_mean."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the figures as JSON values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -150,11 +119,11 @@ class MetricVerdict:
         """`needed` as text, rounded up: `22.7 %`, `11 s`, or `12.4 % with 10 s, 22.7 % without`; a dash if unknown."""
         unit = f" {self.metric.unit}".rstrip()
         if not self.margin.relative:
-            return _rounded_up(self.needed.absolute, unit)
-        alone = _rounded_up(100 * self.needed.alone, " %")
+            return margin_text(self.needed.absolute, unit)
+        alone = margin_text(100 * self.needed.alone, " %")
         if not self.margin.absolute or alone == "-":
             return alone
-        return f"{_rounded_up(100 * self.needed.relative, ' %')} with {self.margin.absolute:g}{unit}, {alone} without"
+        return f"{margin_text(100 * self.needed.relative, ' %')} with {self.margin.absolute:g}{unit}, {alone} without"
 
     @property
     def part(self) -> str:
@@ -443,8 +412,3 @@ class Validation:
             "perturbed_differences": differences or None,
             "warnings": self.warnings,
         }
-
-
-def _rounded_up(value: float, unit: str) -> str:
-    """Return a margin as text, rounded up; a dash if unknown."""
-    return f"{rounded_up(value):.12g}{unit}" if math.isfinite(value) else "-"
