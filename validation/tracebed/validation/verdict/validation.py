@@ -17,7 +17,7 @@ from tracebed.validation.verdict.case_metric import CaseMetric
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.clusters import Level, Membership
 from tracebed.validation.verdict.comparison import Comparison
-from tracebed.validation.verdict.courses import Course, sentences
+from tracebed.validation.verdict.courses import Course, sentence
 from tracebed.validation.verdict.moving_average import MovingAverage, in_words
 from tracebed.validation.verdict.needed import Needed, margin_text
 from tracebed.validation.verdict.per_job import PerJob
@@ -336,7 +336,8 @@ class Validation:
     @property
     def courses(self) -> list[str]:
         """A sentence for each case whose ensemble has several courses: their frequencies, and the real runs of each."""
-        return sentences(self.cases)
+        found = [(each, sum(not one.excluded for one in each.repetitions)) for each in self.cases]
+        return [sentence(each.case.name, each.courses, count) for each, count in found if len(each.courses) > 1]
 
     @property
     def pair(self) -> Comparison:
