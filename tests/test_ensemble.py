@@ -101,6 +101,16 @@ def test_a_member_is_repeated_by_its_seed_and_the_mean_delay_is_the_overhead() -
     assert member(None).info.parameters == {}
 
 
+def test_a_job_that_is_cancelled_during_its_launch_has_not_begun(tmp_path: Path) -> None:
+    """Long drawn launches showed it: the run could not be read."""
+    rows = [("a", 0.0, 20.0, 2, 30.0)]
+    workload = tb.Workload(pd.DataFrame(rows, columns=["job_id", "submit_time", "run_time", "nodes", "deadline"]))
+    run = tb.simulate(workload, "deadline", 4, overheads={"launch_s": 40.0})
+    job = Run.load(run.save(tmp_path / "run")).jobs.iloc[0]
+    assert (job["state"], job["start"], job["end"]) == ("cancelled", 0.0, 30.0)
+    assert np.isnan(job["launched"])
+
+
 def test_an_ensemble_needs_a_calibration_with_distributions() -> None:
     with pytest.raises(InputError, match="the calibration is missing"):
         tb.simulate(race(), "fcfs", 4, member=0)

@@ -144,6 +144,8 @@ class Simulator:
                     events.pop(job, None)
             if job in self._cancelled:
                 self.record.finish(job, now, JobState.CANCELLED, self._cancelled.pop(job))
+                if self.record.launched[job] > now:
+                    self.record.launched[job] = math.nan
             elif self._work[job] < self.jobs.run_time[job]:
                 self.record.finish(job, now, JobState.KILLED, "time limit")
             else:

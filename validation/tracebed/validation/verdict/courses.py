@@ -7,17 +7,14 @@ steps (single linkage). Courses that the metrics cannot tell apart are therefore
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tracebed.converters.workload import BoolArray, FloatArray
 from tracebed.validation.metrics import Margin, all_metrics
-
-if TYPE_CHECKING:
-    from tracebed.validation.verdict.validation import CaseResult
 
 STEP = 0.5
 """Largest difference of neighboring runs of one course in each gated metric, in margins."""
@@ -108,12 +105,6 @@ def sentence(name: str, found: Sequence[Course], repetitions: int) -> str:
     if repetitions and (lost := repetitions - sum(len(course.real) for course in found)):
         parts.append(f"{lost} of {repetitions} real runs on no predicted course")
     return f"{name}: {'; '.join(parts)}"
-
-
-def sentences(results: Iterable[CaseResult]) -> list[str]:
-    """Return the sentence of each case whose ensemble has several courses."""
-    found = [(each, sum(not one.excluded for one in each.repetitions)) for each in results]
-    return [sentence(each.case.name, each.courses, count) for each, count in found if len(each.courses) > 1]
 
 
 def _values(course: Course) -> list[str]:

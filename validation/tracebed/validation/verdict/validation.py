@@ -17,7 +17,7 @@ from tracebed.validation.verdict.case_metric import CaseMetric
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.clusters import Level, Membership
 from tracebed.validation.verdict.comparison import Comparison
-from tracebed.validation.verdict.courses import Course, sentences
+from tracebed.validation.verdict.courses import Course, sentence
 from tracebed.validation.verdict.moving_average import MovingAverage, in_words
 from tracebed.validation.verdict.needed import Needed, margin_text
 from tracebed.validation.verdict.per_job import PerJob
@@ -305,12 +305,11 @@ class Validation:
 
         Only metrics that are defined for at least `POPULATION` workloads.
         """
-        found = [level for level in self.levels if level.unit == "workloads"]
         return {
             name: interval
-            for level in found
+            for level in self.levels
             for name, interval in level.intervals.items()
-            if level.numbers[name] >= POPULATION
+            if level.unit == "workloads" and level.numbers[name] >= POPULATION
         }
 
     @property
@@ -337,7 +336,8 @@ class Validation:
     @property
     def courses(self) -> list[str]:
         """A sentence for each case whose ensemble has several courses: their frequencies, and the real runs of each."""
-        return sentences(self.cases)
+        found = [(each, sum(not one.excluded for one in each.repetitions)) for each in self.cases]
+        return [sentence(each.case.name, each.courses, count) for each, count in found if len(each.courses) > 1]
 
     @property
     def pair(self) -> Comparison:
@@ -360,7 +360,7 @@ class Validation:
     def explain(self) -> str:
         """Return the validation as text: verdict and headline, a line per metric, warnings."""
         lines = [f"{self.title}: {self.verdict}", self.headline, "", *(item.sentence for item in self.metrics)]
-        lines += self.moving_averages
+        lines += [*self.courses, *self.moving_averages]
         if self.warnings:
             lines += ["", "Warnings:", *(f"- {warning}" for warning in self.warnings)]
         return "\n".join(lines)
