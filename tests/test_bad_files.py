@@ -244,5 +244,5 @@ def test_no_empty_name_of_a_file_is_ignored(key: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_mutated_file_is_an_internal_error(tmp_path: Path) -> None:
-    outcomes = fuzz_harness.fuzz(tmp_path, 150, seed=7)
+    outcomes = fuzz_harness.fuzz(tmp_path, 75, seed=7)
     assert not [found for found in outcomes if found.defect], fuzz_harness.summary(outcomes)

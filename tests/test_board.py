@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import hashlib
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 from test_cli_verdicts import call
 from tracebed.api.recorded import Dataset, datasets, fetch
 from tracebed.errors import InputError
+from tracebed.validation.board.conversions import CONVERSIONS
 from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.predicted.suite import load_suite
 
@@ -78,6 +81,7 @@ def test_a_copy_that_is_not_the_data_is_refused(small: Dataset, tmp_path: Path) 
 
 
 def test_each_data_set_states_its_origin_and_has_a_valid_suite(tmp_path: Path) -> None:
+    (tmp_path / "slurm.conf").write_text("SchedulerType=sched/backfill\n")  # that of a suite
     document = json.loads(call("experiment", "--list", "--json").stdout)
     assert [each["name"] for each in document["datasets"]] == list(datasets())
     printed = call("experiment", "--list").stdout
@@ -91,6 +95,32 @@ def test_each_data_set_states_its_origin_and_has_a_valid_suite(tmp_path: Path) -
             file = tmp_path / f"{name}.yaml"
             file.write_text(each.suite.replace('workloads: "*"', "workloads: [delay_size34]"))
             assert load_experiment(str(file)).experiment.recorded is not None
+
+
+MODEL = {
+    "jobs500.csv": b"dt;job_id;wall_time;user;wall_limit;n_tasks;ntasks_per_node;account;partition;qos;constraint;"
+    b"mem;gres\n"
+    b"0;7;15;u5;2;24;12;a2;normal;normal;CPU-N;;\n49;8;-1;u1;30;1;1;a1;normal;normal;;500000;gpu:1\n",
+    "two-runs.csv": b"slurm_mode,start_offset,run_id,job_id,submit_job,launch_job,job_epilog_complete,wait_time,"
+    b"wall_time\n"
+    b"normal,10,1,7,8.5,8.75,23.5,.25,15\nnormal,10,2,7,8.5,9.5,24.5,1,15\nnormal,10,1,8,57.5,58,1900,.5,1800\n",
+}
+
+
+def test_the_jobs_of_slurm_model_are_a_workload_of_cores_or_of_shared_nodes() -> None:
+    def rows(table: bytes) -> list[dict[str, str]]:
+        return list(csv.DictReader(io.StringIO(table.decode())))
+
+    first, second = rows(CONVERSIONS["slurm-model-cores"](MODEL))
+    assert (first["submit_time"], first["run_time"], first["time_limit"], first["nodes"]) == ("0", "15", "120", "24")
+    assert (second["run_time"], second["time_limit"], second["nodes"]) == ("1800", "1800", "1")  # until its limit
+    first, second = rows(CONVERSIONS["slurm-model-nodes"](MODEL))
+    assert (first["nodes"], first["cores_per_node"], first["features"], first["group"]) == ("2", "12", "CPU-N", "a2")
+    assert (second["memory_mib"], second["gres"], second["run_time"]) == ("500000", "gpu:1", str(1800 + 86400))
+    assert rows(CONVERSIONS["slurm-model-run-2"](MODEL)) == [
+        {"job_id": "7", "submit": "8.5", "start": "9.5", "end": "24.5"}
+    ]
+    assert [row["job_id"] for row in rows(CONVERSIONS["slurm-model-run-1"](MODEL))] == ["7", "8"]
 
 
 @pytest.mark.slow

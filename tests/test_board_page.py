@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ PLACES = {
     "grid5000-2016-02": "grid5000-2016-02",
     "cirrus-2024q1": "cirrus-2024q1",
     "slurm-model": "slurm-model",
+    "slurm-model-nodes": "slurm-model",
     "amte-rigid": "../peers/amte",
 }
 """Data set -> its place in the reference data; without one, the files are part of the tests."""
@@ -37,6 +40,12 @@ def board() -> Board:
 def test_the_page_and_the_plot_are_made_from_the_stored_scores(board: Board) -> None:
     assert (DOCS / "board.md").read_text(encoding="utf-8") == page(board), HINT
     assert (DOCS / "board.svg").read_text(encoding="utf-8") == plot(board), HINT
+
+
+def test_the_published_schema_is_that_of_the_file() -> None:
+    text = (files("tracebed.validation") / "schemas" / "tracebed-board-1.json").read_text(encoding="utf-8")
+    about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "tracebed-board-1.json"}
+    assert json.loads(text) == about | Board.model_json_schema(by_alias=True)
 
 
 def test_the_plot_has_a_dot_for_each_workload_of_each_entry(board: Board) -> None:
@@ -59,6 +68,17 @@ def test_the_board_has_what_it_promises(board: Board) -> None:
         if each.entry == "fcfs" and len(each.errors[WAIT]) > 1:
             assert each.verdict == "inaccurate"
             assert board.of(each.dataset, each.track)[-1] is each
+
+
+def test_what_the_text_of_the_page_says_is_so(board: Board) -> None:
+    assert not any(each.verdict == "accurate" for each in board.scores)
+    first, *others = board.of("slurm-model", "planned")
+    ceiling = board.ceiling("slurm-model")
+    assert first.entry == "fcfs" and ceiling is not None
+    assert (first.placed or 0) < 0.1 < (ceiling.placed or 0)
+    assert first.noise_ratio == pytest.approx(others[0].noise_ratio, rel=0.05)
+    (shuffled,) = board.controls("cirrus-2024q1")
+    assert all((shuffled.placed or 0) >= (each.placed or 0) for each in board.of("cirrus-2024q1", "observed"))
 
 
 def test_named_nodes_are_within_their_aim_on_february_2016(board: Board) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,19 @@ from tracebed.api.experiments import fit_simulator
 from tracebed.cli import tracebed
 from tracebed.errors import ExitCode, InputError, TracebedError
 from tracebed.files import locked_folder
+from tracebed.orchestrator.simulation.overheads import Overheads
+from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.experiments.predicted import simulators
 from tracebed.validation.experiments.predicted.calibration import SimulatorCalibration
+from tracebed.validation.fitting import FitCase
+from tracebed.validation.fitting.evaluation import Evaluator, Problem
 from tracebed.validation.fitting.fit import random_sets
+from tracebed.validation.fitting.loss import Target
+from tracebed.validation.fitting.search import Search
 from tracebed.validation.fitting.space import Parameter, Space
 
 NODES = 8
-TRUTH = {"launch": 5.0, "end": 2.0, "slow": 1.1, "tick": 7.0}
+TRUTH = {"launch": 5.0, "end": 2.0, "slow": 1.1}
 TOY = Path(__file__).with_name("toy_simulator.py")
 SUITE = """\
 workloads: {{{workloads}}}
@@ -120,7 +127,7 @@ RANGES = "{launch: [0.01, 100], end: [0.01, 100], slow: {low: 0.5, high: 2, scal
 
 
 def test_parameters_are_recovered_and_those_that_cannot_be_told_apart_are_named() -> None:
-    prepare(3, 4, truth={"launch": 5.0, "end": 2.0, "slow": 1.1}, jobs=30)
+    prepare(3, 4, jobs=30)
     suite(RANGES)
     made = calibrated(budget=80)
     fitted = {name: each.value for name, each in made.parameters.items()}
@@ -134,7 +141,7 @@ def test_parameters_are_recovered_and_those_that_cannot_be_told_apart_are_named(
     assert [each.parameters for each in made.tied] == [["launch", "end"]]
     assert made.tied[0].correlation < -0.9
     assert not made.parameters["launch"].identified
-    assert [fold.workload for fold in made.cross_validation] == ["w3.csv", "w4.csv"]
+    assert [fold.workload for fold in made.cross_validation] == ["w3", "w4"]
     for fold in made.cross_validation:
         assert fold.loss_out is not None and fold.loss_out_random is not None
         assert fold.loss_out < fold.loss_out_random
@@ -144,7 +151,7 @@ def test_parameters_are_recovered_and_those_that_cannot_be_told_apart_are_named(
 
 def test_each_set_of_the_cloud_fits() -> None:
     prepare(3)
-    suite("{launch: [0.01, 100], end: 2.0}", "w3: w3.csv", fixed="slow=1.1 tick=7")
+    suite("{launch: [0.01, 100], end: 2.0}", "w3: w3.csv", fixed="slow=1.1")
     made = calibrated(budget=40)
     assert made.known == {"end": 2.0}
     assert made.parameters.keys() == {"launch"}
@@ -168,9 +175,9 @@ def figures_of(path: Path) -> list[float]:
 
 
 def test_an_integer_parameter_and_one_without_effect() -> None:
-    prepare(3)
+    prepare(3, truth=TRUTH | {"tick": 7.0})
     suite(
-        "{tick: {low: 1, high: 60, scale: linear, integer: true}, unused: [1, 10]}",
+        "{tick: {low: 1, high: 12, scale: linear, integer: true}, unused: [1, 10]}",
         "w3: w3.csv",
         fixed="slow=1.1 launch=5 end=2",
     )
@@ -184,9 +191,9 @@ def test_an_integer_parameter_and_one_without_effect() -> None:
 
 def test_an_optimum_at_the_end_of_a_range_is_named() -> None:
     prepare(3)
-    suite("{launch: [0.01, 2]}", "w3: w3.csv", fixed="slow=1.1 tick=7 end=2")
+    suite("{launch: [0.01, 2]}", "w3: w3.csv", fixed="slow=1.1 end=2")
     assert calibrated(budget=30).parameters["launch"].at_end == "upper"
-    suite("{launch: [8, 20]}", "w3: w3.csv", fixed="slow=1.1 tick=7 end=2")
+    suite("{launch: [8, 20]}", "w3: w3.csv", fixed="slow=1.1 end=2")
     result = call("validate", "s.yaml", "--fit", "-o", "other", "--budget", "30", "--workers", "1")
     assert "launch is at the lower end of its range, 8: a wider range may fit better" in result.output
 
@@ -204,7 +211,7 @@ def test_an_optimum_at_the_end_of_a_range_is_named() -> None:
 )
 def test_sets_with_which_the_simulator_fails_are_left_out(fails: str, message: str) -> None:
     prepare(3)
-    suite("{launch: [0.01, 100], end: [0.01, 100]}", "w3: w3.csv", fixed=f"slow=1.1 tick=7 fails={fails}")
+    suite("{launch: [0.01, 100], end: [0.01, 100]}", "w3: w3.csv", fixed=f"slow=1.1 fails={fails}")
     made = calibrated(budget=60)
     assert made.parameters["launch"].value + made.parameters["end"].value == pytest.approx(7.0, rel=0.1)
     assert made.failures.simulations > 5
@@ -230,7 +237,7 @@ def contents(made: SimulatorCalibration) -> dict[str, Any]:
 
 def test_an_interrupted_calibration_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(3, 4)
-    suite("{launch: [0.01, 100], end: [0.01, 100]}", fixed="slow=1.1 tick=7")
+    suite("{launch: [0.01, 100], end: [0.01, 100]}", fixed="slow=1.1")
     whole = calibrated("whole")
     count = InProcess.calls
     assert count == whole.simulations
@@ -249,18 +256,28 @@ def test_an_interrupted_calibration_continues(monkeypatch: pytest.MonkeyPatch) -
     assert InProcess.calls == 0
     other = calibrated(seed=1)
     assert contents(other) != contents(whole)
-    suite("{launch: [0.01, 100], end: [0.01, 100]}", fixed="slow=1.2 tick=7")
+    suite("{launch: [0.01, 100], end: [0.01, 100]}", fixed="slow=1.2")
     monkeypatch.setattr(InProcess, "calls", 0)
     assert InProcess.calls < calibrated().simulations == InProcess.calls
 
 
 def test_failed_simulations_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(3)
-    suite("{launch: [0.01, 100]}", "w3: w3.csv", fixed="slow=1.1 tick=7 end=2 fails=status")
+    suite("{launch: [0.01, 100]}", "w3: w3.csv", fixed="slow=1.1 end=2 fails=status")
     made = calibrated(budget=30)
     monkeypatch.setattr(InProcess, "calls", 0)
     assert contents(calibrated(budget=30)) == contents(made)
     assert InProcess.calls == made.failures.simulations > 0
+
+
+@pytest.mark.parametrize("loss", ["metrics", "jobs"])
+def test_quantities_are_means_over_the_seeds_of_a_stochastic_simulator(loss: Any) -> None:
+    prepare(3, jobs=5)
+    suite("{launch: [0.01, 100]}", "w3: w3.csv", fixed="slow=1.1 end=2", keys="seeds: 2")
+    made = calibrated(budget=12, loss=loss)
+    assert made.loss == loss
+    assert InProcess.calls == 2 * made.simulations == 2 * 24
+    assert made.values["launch"] == pytest.approx(5.0, rel=0.1)
 
 
 def test_two_processes_do_not_share_a_folder() -> None:
@@ -316,7 +333,7 @@ def test_an_interruption_ends_the_running_simulations(monkeypatch: pytest.Monkey
 def test_validate_uses_the_calibration_and_bases_no_verdict_on_its_workloads() -> None:
     prepare(3, 4, 5)
     workloads = ("w3: {file: w3.csv, calibration: true}", "w4: {file: w4.csv, calibration: true}", "w5: w5.csv")
-    ranges, fixed = "{launch: [0.01, 100], end: [0.01, 100]}", "slow=1.1 tick=7"
+    ranges, fixed = "{launch: [0.01, 100], end: [0.01, 100]}", "slow=1.1"
     suite(ranges, *workloads, fixed=fixed)
     assert "parameter launch of toy has a range, but no value" in str(call("validate", "s.yaml", "-o", "v").exception)
     made = calibrated("v", budget=40)
@@ -338,14 +355,14 @@ def test_validate_uses_the_calibration_and_bases_no_verdict_on_its_workloads() -
     assert abs(error) < 0.05
     # the same file is calibrated again, and another command has no calibration
     assert fit_simulator("s.yaml", "w", budget=40, workers=1).name == "toy"
-    suite(ranges, *plain, fixed="slow=1.2 tick=7", keys="calibration: v/calibrated/toy.yaml")
+    suite(ranges, *plain, fixed="slow=1.2", keys="calibration: v/calibrated/toy.yaml")
     error = call("validate", "s.yaml", "-o", "v").exception
     assert "s.yaml:5" in str(error) and "is the calibration of another command" in str(error)
 
 
 def test_values_in_the_file_need_no_calibration() -> None:
     prepare(3)
-    suite("{launch: 5, end: 0.00002}", "w3: w3.csv", fixed="slow=1.1 tick=7")
+    suite("{launch: 5, end: 0.00002}", "w3: w3.csv", fixed="slow=1.1")
     call("validate", "s.yaml", "-o", "v", "--no-case-pages")
     assert tb.Run.load("v/predicted/toy/w3-fcfs").info.calibration == {}
     with pytest.raises(InputError, match="no simulator has a parameter with a range"):
@@ -414,7 +431,7 @@ def test_what_cannot_be_calibrated_is_an_error() -> None:
 
 def test_the_command_prints_a_table_and_a_document_with_a_published_schema() -> None:
     prepare(3, 4)
-    suite("{launch: [0.01, 100], end: [0.01, 100]}", fixed="slow=1.1 tick=7 fails=status")
+    suite("{launch: [0.01, 100], end: [0.01, 100]}", fixed="slow=1.1 fails=status")
     options = ("s.yaml", "-o", "out", "--budget", "60", "--workers", "1")
     result = call("validate", "--fit", *options)
     assert result.exit_code == 0
@@ -432,6 +449,32 @@ def test_the_command_prints_a_table_and_a_document_with_a_published_schema() -> 
     published = json.loads((files("tracebed.validation") / "schemas" / name).read_text(encoding="utf-8"))
     about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": name}
     assert published == about | SimulatorCalibration.model_json_schema(by_alias=True)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_search_beats_random_search_on_three_overheads_of_malleable_jobs(seed: int) -> None:
+    names, truth = ("launch_s", "end_s", "reconfiguration_s"), np.array([20.0, 5.0, 30.0])
+    space = Space(tuple(Parameter(name, 0.001, 1000.0) for name in names))
+    scaled = [tb.scale(tb.generate("cirne", jobs=40, nodes=64, seed=number), nodes=NODES) for number in (3, 4)]
+    workloads = [tb.make_malleable(each, share=0.7, seed=1) for each in scaled]
+
+    def simulated(of: tb.Workload, values: Sequence[float]) -> tb.Run:
+        return predict(of, NODES, "pref", overheads=Overheads(**dict(zip(names, values, strict=True))), speed=1.0)
+
+    cases = [
+        FitCase(f"w{at}", of, {str(factor): simulated(of, factor * truth) for factor in (1.0, 1.02, 0.98)})
+        for at, of in enumerate(workloads)
+    ]
+    targets = [Target.of(case, "metrics") for case in cases]
+    evaluator = Evaluator(
+        targets, lambda keys: ((key, targets[key[0]].measure(simulated(workloads[key[0]], key[1]))) for key in keys)
+    )
+    problem = Problem(evaluator, (0, 1), space)
+    found = Search(problem, 48, seed, problem.tolerance).run()
+    launch, end, reconfiguration = found.best
+    assert reconfiguration == pytest.approx(30, rel=0.05)
+    assert launch + end == pytest.approx(25, rel=0.05)
+    assert found.loss(found.best) < 0.05 * min(map(problem.loss, random_sets(space, 48, seed)))
 
 
 def test_a_space_has_scales_integers_and_rounded_values() -> None:
@@ -468,30 +511,25 @@ def test_the_overheads_of_elastisim_are_recovered(monkeypatch: pytest.MonkeyPatc
         f"{tracebed_command} simulate {{workload}} --with elastisim,program={program} --policy {{policy}}"
         " --nodes {nodes} --overhead launch_s={launch_s} --overhead reconfiguration_s={reconfiguration_s} -o {output}"
     )
-    filled = command.format(
-        workload="w.parquet",
-        policy="pref",
-        nodes=NODES,
-        launch_s=20,
-        reconfiguration_s=30,
-        output="truth",
-    ).replace("elastisim,", "elastisim,keep=kept,")
-    subprocess.run(filled, shell=True, check=True, capture_output=True)
-    Path("s.yaml").write_text(
-        json.dumps(
-            {
-                "workloads": {"w": "w.parquet"},
-                "policies": ["pref"],
-                "recorded": {"runs": "kept/job_statistics.csv", "from": "elastisim", "nodes": NODES},
-                "simulators": {
-                    "elastisim": {
-                        "command": command,
-                        "parameters": {"launch_s": [0.1, 1000], "reconfiguration_s": [0.1, 1000]},
-                    }
-                },
-            }
+    for number, factor in enumerate((1.0, 1.02, 0.98)):
+        truth = {"launch_s": 20 * factor, "reconfiguration_s": 30 * factor}
+        run = tb.simulate(
+            of, "pref", NODES, simulator="elastisim", overheads=truth, simulator_options={"program": str(program)}
         )
-    )
-    made = fit_simulator("s.yaml", "out", budget=16, workers=2)
+        run.info.source, run.info.execution = "replay", "emulated"
+        run.save(f"real/rep-{number}")
+    text = {
+        "workloads": {"w": "w.parquet"},
+        "policies": ["pref"],
+        "recorded": "real/rep-*",
+        "simulators": {
+            "elastisim": {
+                "command": command,
+                "parameters": {"launch_s": [0.1, 1000], "reconfiguration_s": [0.1, 1000]},
+            }
+        },
+    }
+    Path("s.yaml").write_text(json.dumps(text))
+    made = fit_simulator("s.yaml", "out", budget=20, workers=2)
     assert made.values["launch_s"] == pytest.approx(20, rel=0.1)
     assert made.values["reconfiguration_s"] == pytest.approx(30, rel=0.2)

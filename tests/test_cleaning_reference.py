@@ -143,7 +143,7 @@ def slowly(log: list[Record]) -> tuple[list[Record], list[tuple[str, Counter[str
 
 
 @pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(logs())
 def test_the_slow_reference_gives_the_same_jobs_and_counts(log: list[Record]) -> None:
     jobs, audit = slowly(log)

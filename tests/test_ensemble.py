@@ -205,3 +205,24 @@ def test_states_that_vary_in_the_ensemble_do_not_exclude_a_repetition() -> None:
     assert Reason.UNMATCHED_JOBS not in ensemble.reasons
     calm = validate([Case.of(real, [ended(0.0, number, real=False) for number in range(20)])])
     assert {each.excluded[:2] for each in calm.cases[0].repetitions} == {"H2"}
+
+
+def test_the_courses_are_in_the_console_the_summary_the_report_and_the_document(tmp_path: Path) -> None:
+    def run(stretch: float, *, real: bool) -> Run:
+        return fcfs_run(40, stretch=stretch, real=real)
+
+    real = [run(1 + 0.001 * number, real=True) for number in range(4)] + [run(1.2, real=True)]
+    predicted = [run(1 + 0.001 * number, real=False) for number in range(7)] + [run(1.2, real=False)] * 3
+    for folder, runs in (("real/rep", real), ("predicted/run", predicted)):
+        for number, each in enumerate(runs, start=1):
+            each.save(tmp_path / f"{folder}-{number:02d}")
+    pages = [tmp_path / name for name in ("r.html", "r.md")]
+    words = [str(word) for page in pages for word in ("--report", page)]
+    sides = ["--real", str(tmp_path / "real"), "--predicted", str(tmp_path / "predicted")]
+    shown = CliRunner().invoke(tracebed, ["compare", *sides, *words]).output
+    for text in (shown, *(page.read_text() for page in pages)):
+        assert "course A 70 % (4 of 5 real runs)" in text
+        assert "course B 30 % (1 of 5 real runs)" in text
+    (case,) = validate([Case.of(real, predicted)]).to_json()["cases"]
+    assert [len(course["predictions"]) for course in case["courses"]] == [7, 3]
+    assert [course["real"] for course in case["courses"]] == [(0, 1, 2, 3), (4,)]

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 def test_an_error_at_the_margin_is_rarely_accepted_and_rarely_rejected(cases: int, repeats: int) -> None:
     for error in (1.0, -1.0):
         found = rates(cases, repeats, error)
-        assert found.accept.max() <= 0.05
+        assert found.accept.max() <= 0.01
         assert found.any_reject <= 0.05
 
 
@@ -23,7 +23,8 @@ def test_an_error_at_the_margin_is_rarely_accepted_and_rarely_rejected(cases: in
 def test_an_exact_simulator_is_never_rejected_and_mostly_accepted(cases: int, repeats: int) -> None:
     found = rates(cases, repeats, 0.0)
     assert found.any_reject <= 0.01
-    assert found.accept.min() >= (0.3 if cases == 1 else 0.9)
+    assert found.accept.max() >= (0.15 if (cases, repeats) == (1, 5) else 0.9)
+    assert found.unreserved.min() >= (0.3 if cases == 1 else 0.9)
 
 
 @pytest.mark.parametrize(("cases", "repeats"), DESIGNS)
@@ -40,7 +41,7 @@ def test_the_guard_finds_errors_that_the_mean_over_the_cases_hides(cases: int, r
     assert rates(cases, repeats, one_bad(cases)).accept.max() <= 0.001
     if cases == 10:  # without the guard, the mean over the cases hides both
         assert rates(cases, repeats, cancelling(cases)).unguarded.min() > 0.9
-        assert rates(cases, repeats, one_bad(cases)).unguarded.min() > 0.9
+        assert rates(cases, repeats, one_bad(cases)).unguarded.min() > 0.7
 
 
 @pytest.mark.parametrize("noise", NOISES)

@@ -152,7 +152,7 @@ def test_repetitions_needed_grow_with_the_noise_relative_to_the_margin() -> None
 
 def test_one_real_run_is_judged_with_the_noise_of_a_profile(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
-    profile = noise_floor([repetition(float(wait)) for wait in rng.normal(1000, 10, 8)]).profile
+    profile = noise_floor([repetition(float(wait)) for wait in rng.normal(1000, 8, 8)]).profile
     assert profile is not None
     path = profile.save(tmp_path / "noise.yaml")
     real = repetition(1000.0)

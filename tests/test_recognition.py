@@ -43,6 +43,7 @@ LINES: dict[str, list[str]] = {
     ],
 }
 EXAMPLES: dict[str, list[bytes]] = {name: [text.encode() for text in texts] for name, texts in LINES.items()} | {
+    "amte": [b"281568387;/jobs/job_1; started; [host00, host01]\n22103801971;/jobs/job_1; terminated\n"],
     "gwf": [GWF, GWF.split(b"\n")[2]],
     "mwf": [MWF, MWF.split(b"\n")[1]],
     "pm100": [
@@ -96,5 +97,5 @@ def test_help_and_docs_name_the_pseudonymized_formats() -> None:
     plain = [name for name, options in readers.items() if "keep_names" not in options]
     assert re.findall(r"[\w-]+", PLAIN.replace(" and ", ", ")) == sorted(plain)
     docs = (Path(__file__).parents[1] / "docs" / "reference" / "formats" / "logs.md").read_text(encoding="utf-8")
-    (sentence,) = re.findall(r"The readers of tracebed's own formats(.*?)replace no names", docs, re.DOTALL)
+    (sentence,) = re.findall(r"The readers of tracebed's own formats(.*?)replace no\s+names", docs, re.DOTALL)
     assert sorted(re.findall(r"`(\w+)`", sentence)) == sorted(plain)

@@ -95,3 +95,9 @@ def test_the_runs_of_an_experiment_are_packed(tmp_path: Path) -> None:
         file.write_text(text + "testbed: {inventory: emulated-4}\n")
         with pytest.raises(InputError, match=message):
             packing.pack(file, tmp_path / "out", "")
+
+
+def test_new_columns_of_workloads_do_not_change_the_hashes_of_stored_runs(tmp_path: Path) -> None:
+    unpack("emulated", tmp_path)
+    stored = recorded_runs("emulated")["cirne-easy"][0].info.workload["sha256"]
+    assert tb.read(tmp_path / "workloads/cirne.csv").sha256 == stored

@@ -135,7 +135,7 @@ def test_a_suite_unfolds_the_metrics_that_are_not_accurate() -> None:
     metrics = re.findall(r"<details( open)?>\s*<summary class=\"row\">(.*?)</summary>", shown, re.DOTALL)
     assert len(metrics) == 5
     for unfolded, text in metrics:
-        assert bool(unfolded) == ("mark inaccurate" in text)
+        assert bool(unfolded) == ("state accurate" not in text)
 
 
 def bare(run: Run) -> Run:

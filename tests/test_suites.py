@@ -607,6 +607,19 @@ def test_a_replay_has_its_settings(recorded: Path) -> None:
         suite_of("s.yaml")
 
 
+def test_a_policy_has_the_parameters_of_a_slurm_conf(logs: Path) -> None:
+    (logs / "slurm.conf").write_text("SchedulerType=sched/backfill\nSchedulerParameters=bf_interval=7,bf_window=99\n")
+    policies = "[{label: easy, policy: slurm, conf: slurm.conf, parameters: {bf_window: 50}}]"
+    text = IMPORTED.replace('{"*4": 4, "*": 2}', "9").replace("[easy]", policies)
+    (logs / "s.yaml").write_text(text)
+    with pytest.warns(UserWarning):  # settings that are not modeled
+        parameters = suite_of("s.yaml").cases["on2-easy"].task.setup.scheduling.policy_parameters
+    assert (parameters["bf_interval"], parameters["bf_window"]) == (7, 50)
+    (logs / "s.yaml").write_text(text.replace("conf: slurm.conf", "conf: none.conf"))
+    with pytest.raises(InputError, match=r"s\.yaml:2: none\.conf: .*cannot read"):
+        suite_of("s.yaml")
+
+
 def test_a_simulator_with_a_policy_of_its_own_has_its_own_interval(logs: Path) -> None:
     text = (
         IMPORTED.replace('{"*4": 4, "*": 2}', "9")

@@ -2,7 +2,7 @@
 
     tox -e chaos                           # 50 faults, 300 jobs, six minutes; prints the seed
     TRACEBED_CHAOS_SEED=7 tox -e chaos     # the same faults again
-    TRACEBED_CHAOS_FAULTS=20 tox -e chaos  # as in .ci/run
+    TRACEBED_CHAOS_FAULTS=10 tox -e chaos  # as in .ci/run
 
 Containers need `dockerd`, SSH hosts `sshd` and network namespaces, both of them root. Without them, these groups of
 nodes are left out, and the test says so.

@@ -68,6 +68,7 @@ class Lines:
         """Whether the peer has closed the end that `writer` writes."""
         self.unsent = bytearray()
         self._partial = b""
+        self._watched: tuple[bool, bool] | None = None  # `closed` and whether output was buffered when last registered
         for descriptor in {reader, writer}:
             world.current().set_blocking(descriptor, False)
         self._watch()
@@ -124,6 +125,10 @@ class Lines:
 
     def _watch(self) -> None:
         """Register for reading until the end of the input, and for writing while the buffer is not empty."""
+        state = self.closed, bool(self.unsent)
+        if state == self._watched:  # the most frequent case: a message was sent at once
+            return
+        self._watched = state
         wanted: dict[int, int] = {self.reader: 0, self.writer: 0}
         wanted[self.reader] |= 0 if self.closed else selectors.EVENT_READ
         wanted[self.writer] |= selectors.EVENT_WRITE if self.unsent else 0

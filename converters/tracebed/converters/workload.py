@@ -62,7 +62,7 @@ NOT_REQUESTED = ("memory_mib", "user", "group", "queue", "partition", "status", 
 REQUESTED = tuple(name for name in SCHEMA if name not in NOT_REQUESTED)
 """Columns that a scheduler or a testbed receives: what the jobs request and how they behave."""
 LATER = ("requests", "features", "gres", "fewest_nodes", "spread")
-"""Columns that are newer than stored hashes: part of a hash only if a job has another value than the default."""
+"""Columns that are newer than stored hashes, such as those of the recorded suites."""
 
 
 class Workload:
@@ -158,10 +158,10 @@ class Workload:
         A missing column counts as its default. The other columns (status, logged times, users, queues, `extra_`)
         and the provenance do not change the hash, nor do the columns `LATER` with their defaults.
         """
-        return self.digest(name for name in REQUESTED if name not in LATER or self._is_used(name))
+        return self.digest(name for name in REQUESTED if name not in LATER or self._differs(name))
 
-    def _is_used(self, name: str) -> bool:
-        """Return whether a job has another value than the default in a column."""
+    def _differs(self, name: str) -> bool:
+        """Return whether some job has a value other than the default in a column."""
         return name in self.table and bool((self.table[name] != SCHEMA[name].default).any())
 
     def digest(self, names: Iterable[str]) -> str:

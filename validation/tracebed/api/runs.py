@@ -46,7 +46,6 @@ def simulate(
     processes_options: Mapping[str, Any] | None = None,
     name: str = "workload",
     on_progress: Callable[[int], None] | None = None,
-    member: int | None = None,
     **settings: Any,
 ) -> Run:
     """Predict a workload under a policy, in virtual time. The same arguments give the same run.
@@ -66,10 +65,9 @@ def simulate(
         processes_options: constants of the programs and other choices, the fields of `simulation.processes.Processes`.
         name: name of the workload in reports.
         on_progress: called from time to time with the number of submitted jobs.
-        member: seed of a member of an ensemble: the delays of the jobs are drawn from the distributions of the
-            calibration. None: they are the overheads of the calibration.
         settings: the settings of `Setup` by name, such as `priority="aging"`, `overheads={"launch_s": 0.1}` or
-            `calibration=` a calibration or its file; and for a simulator of another project `timeout_s`, `keep`,
+            `calibration=` a calibration or its file; `member=`, the seed of a member of an ensemble, whose delays are
+            drawn from the distributions of the calibration; and for a simulator of another project `timeout_s`, `keep`,
             `replace` and `simulator_options`, the fields of `SimulateOptions`.
 
     Raises:
@@ -84,7 +82,7 @@ def simulate(
     """
     from tracebed.validation.simulators import simulator as simulators
 
-    chosen = loaded_calibration(settings.pop("calibration", None))
+    chosen, member = loaded_calibration(settings.pop("calibration", None)), settings.pop("member", None)
     if chosen is not None and isinstance(nodes, Inventory | Path | str):
         warn_of_another_testbed(chosen, inventory(nodes))
     given, own = split(settings, simulators.SimulateOptions)

@@ -1,23 +1,99 @@
-"""`tracebed validate --board`: the errors of simulators on real runs by other people."""
+"""Options of `tracebed validate` for recorded real runs: copies of them, and the board, which scores simulators."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.experiments.options import chosen
-from tracebed.cli.messages import MessageLevel, emit
+from tracebed.cli.messages import MessageLevel, emit, progress
+from tracebed.cli.options import PATH
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
     from tracebed.api.board import Board
 
 
-def make(
+@dataclass(frozen=True)
+class Data:
+    """Recorded real runs to copy or to score."""
+
+    recorded: str | None
+    """Name of real runs to copy."""
+    sources: tuple[Path, ...]
+    """Local copies of real runs."""
+    board: bool
+    """Whether to score simulators on the data sets."""
+
+
+def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--recorded`, `--from` and `--board`: the argument `data` of the command."""
+    options = (
+        click.option(
+            "--recorded",
+            metavar="NAME",
+            help="Validate nothing: copy recorded real runs, which are part of tracebed or downloaded from their "
+            "source, with their experiment file, to the output folder. `tracebed experiment --list` has the names.",
+        ),
+        click.option(
+            "--from",
+            "sources",
+            multiple=True,
+            type=PATH,
+            metavar="FOLDER",
+            help="With --recorded NAME or --board: a local copy of real runs that are not part of tracebed, such as a "
+            "clone of their source; may be repeated. The files are found by their hashes. Without a copy, they are "
+            "downloaded.",
+        ),
+        click.option(
+            "--board",
+            is_flag=True,
+            help="Score simulators on real runs by other people: a page with a table for each data set. FILE has more "
+            "simulators: DATASET: {NAME: {command: ..., from: csv}}.",
+        ),
+    )
+
+    @wraps(command)
+    def with_data(*, recorded: str | None, sources: tuple[Path, ...], board: bool, **others: Any) -> Any:
+        return command(data=Data(recorded, sources, board), **others)
+
+    for option in reversed(options):
+        with_data = option(with_data)
+    return with_data
+
+
+def copy(name: str, sources: Sequence[Path], folder: Path, as_json: bool) -> None:
+    """Copy recorded real runs of the package, or of a local copy, with their experiment file, to a folder."""
+    from tracebed.api.recorded import dataset, datasets, fetch_from, recorded_suite, recorded_suites, unpack
+    from tracebed.registry import unknown
+
+    if name not in (known := [*recorded_suites(), *datasets()]):
+        raise unknown("recorded suite", name, known)
+    if name in datasets() or sources:
+        chosen = dataset(name)
+        with progress("looking for the files" if sources else "downloading"):
+            made = fetch_from(name, folder, sources)
+        if as_json:
+            facts = {"name": name, "output": str(folder), "file": str(made) if chosen.suite else None}
+            print_json("tracebed-dataset/1", facts)
+        else:
+            click.echo(f"{made}: {chosen.title}")
+            click.echo(f"licence: {chosen.licence or 'none stated'}; cite: {chosen.citation}")
+        return
+    file, suite = unpack(name, folder), recorded_suite(name)
+    if as_json:
+        print_json("tracebed-recorded/1", vars(suite) | {"output": str(folder), "file": str(file)})
+    else:
+        click.echo(f"{file}: {suite.cases} cases, {suite.runs} real runs, {suite.title}")
+
+
+def score(
     entries: Sequence[Path],
     sources: Sequence[Path],
     only: tuple[str, ...],

@@ -200,8 +200,9 @@ def show_simulator_fit(made: SimulatorCalibration) -> None:
 
 def warn_of_fit(made: SimulatorCalibration) -> None:
     """Print what the fit does not determine."""
+    tied = {name for pair in made.tied for name in pair.parameters}
     for name, each in made.parameters.items():
-        if each.at_end:
+        if each.at_end and name not in tied:  # the end of a range says nothing of two parameters with one effect
             end = each.range[each.at_end == "upper"]
             warn(f"{name} is at the {each.at_end} end of its range, {end:g}: a wider range may fit better")
     for pair in made.tied:

@@ -13,7 +13,7 @@ from tracebed.errors import InputError
 if TYPE_CHECKING:
     from tracebed.api import System
 
-PLAIN = "batsim, csv, elastisim, parquet and swf"
+PLAIN = "amte, batsim, csv, elastisim, parquet and swf"
 """Formats whose readers keep names: help must not import the readers, and a test compares them."""
 
 

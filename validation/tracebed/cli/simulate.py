@@ -100,7 +100,6 @@ def simulate(
     cloud: bool,
     processes: tuple[Communication, dict[str, str]] | None,
     simulator: tuple[str, dict[str, Any]] | None,
-    ensemble: int | None,
     perturb: tuple[int, dict[str, float]] | None,
     output: Path,
     replace: bool,
@@ -134,6 +133,7 @@ def simulate(
     calibration: Path | None = values["calibration"]
     if cloud and (calibration is None or as_json):
         raise InputError("--cloud prints a table for a --calibration", hint="give --calibration FILE, and not --json")
+    ensemble: int = values.pop("ensemble") or 0
     members: Sequence[AnyCalibration] = ()
     if cloud and calibration:
         from tracebed.cli.fitting import cloud_of, show_cloud

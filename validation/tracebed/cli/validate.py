@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
+from tracebed.cli.board import Data, copy, data_options, score
 from tracebed.cli.console import print_json
 from tracebed.cli.gate import Gating, gate_options
 from tracebed.cli.messages import progress
@@ -51,27 +51,7 @@ if TYPE_CHECKING:
     "--case-pages/--no-case-pages", default=True, help="Write a report for each case too (some seconds a case)."
 )
 @output_option("Folder of the runs, the verdicts and the reports.", STORE)
-@click.option(
-    "--recorded",
-    metavar="NAME",
-    help="Validate nothing: copy recorded real runs, which are part of tracebed or downloaded from their source, with "
-    "their experiment file, to the output folder. `tracebed experiment --list` has the names.",
-)
-@click.option(
-    "--from",
-    "sources",
-    multiple=True,
-    type=PATH,
-    metavar="FOLDER",
-    help="With --recorded NAME or --board: a local copy of real runs that are not part of tracebed, such as a clone of "
-    "their source; may be repeated. The files are found by their hashes. Without a copy, --recorded downloads them.",
-)
-@click.option(
-    "--board",
-    is_flag=True,
-    help="Score simulators on the data sets of which there is a copy: a page with a table for each. FILE has more "
-    "simulators: DATASET: {NAME: {command: ..., from: csv}}.",
-)
+@data_options
 @click.option(
     "--fit",
     is_flag=True,
@@ -93,9 +73,7 @@ def validate(
     dry_run: bool,
     case_pages: bool,
     output: Path,
-    recorded: str | None,
-    sources: tuple[Path, ...],
-    board: bool,
+    data: Data,
     fit: bool,
     loss: Literal["metrics", "jobs"],
     budget: int,
@@ -126,18 +104,16 @@ def validate(
     """
     from tracebed.cli.runs import end_on_signals
 
-    if recorded is not None:
+    if data.recorded is not None:
         check_alone("recorded", ("output", "as_json", "sources"))
-        _copy(recorded, sources, output, as_json)
+        copy(data.recorded, data.sources, output, as_json)
         return ExitCode.OK
-    if board:
-        from tracebed.cli.board import make
-
+    if data.board:
         check_alone("board", ("file", "only", "dry_run", "output", "as_json", "sources"))
         end_on_signals()
-        make([file] if file else [], sources, only, output, stored=dry_run, as_json=as_json)
+        score([file] if file else [], data.sources, only, output, stored=dry_run, as_json=as_json)
         return ExitCode.OK
-    if sources:
+    if data.sources:
         raise InputError("--from applies with --recorded NAME or --board", hint="name the real runs, or leave it out")
     if file is None:
         raise InputError("no experiment file", hint="name it, or copy recorded real runs: --recorded NAME")
@@ -196,31 +172,6 @@ def validate(
     files = [file, *([loaded.folder / spec.tolerances] if spec.tolerances else [])]
     status = gate.status(list(validations.values()), files, as_json=as_json)
     return ExitCode.USAGE if failed else status
-
-
-def _copy(name: str, sources: Sequence[Path], folder: Path, as_json: bool) -> None:
-    """Copy recorded real runs of the package, or of a local copy, with their experiment file, to a folder."""
-    from tracebed.api.recorded import dataset, datasets, fetch_from, recorded_suite, recorded_suites, unpack
-    from tracebed.registry import unknown
-
-    if name not in (known := [*recorded_suites(), *datasets()]):
-        raise unknown("recorded suite", name, known)
-    if name in datasets() or sources:
-        chosen = dataset(name)
-        with progress("looking for the files" if sources else "downloading"):
-            made = fetch_from(name, folder, sources)
-        if as_json:
-            facts = {"name": name, "output": str(folder), "file": str(made) if chosen.suite else None}
-            print_json("tracebed-dataset/1", facts)
-        else:
-            click.echo(f"{made}: {chosen.title}")
-            click.echo(f"licence: {chosen.licence or 'none stated'}; cite: {chosen.citation}")
-        return
-    file, suite = unpack(name, folder), recorded_suite(name)
-    if as_json:
-        print_json("tracebed-recorded/1", vars(suite) | {"output": str(folder), "file": str(file)})
-    else:
-        click.echo(f"{file}: {suite.cases} cases, {suite.runs} real runs, {suite.title}")
 
 
 def _show(validations: dict[str, Validation], output: Path) -> None:

@@ -12,6 +12,7 @@ and bounds: `#JOB_CLASS malleable`, `#MIN_NODES 2`, `#MAX_NODES 8`.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -77,7 +78,7 @@ def logged_jobs(file: Input) -> list[LoggedJob]:
     """Return the jobs of a log in the order of their starts. Other lines are left out with a warning.
 
     Raises:
-        InputError: a job starts or ends twice, or changes or ends before its start, or releases hosts that it lacks.
+        InputError: a job starts or ends twice, or changes or ends before its start.
     """
     jobs: dict[str, LoggedJob] = {}
     strange = 0
@@ -101,6 +102,12 @@ def logged_jobs(file: Input) -> list[LoggedJob]:
             job.changes.append(Change(time, hosts, event == "expand"))
     tolerate({"lines that are no events of the scheduler, left out": strange}, where=file.where)
     return list(jobs.values())
+
+
+def hosts_of(jobs: Sequence[LoggedJob]) -> set[str]:
+    """Return the hosts on which jobs started or to which they expanded."""
+    parts = [part for job in jobs for part in (job.hosts, *(each.hosts for each in job.changes if each.expands))]
+    return {host for part in parts for host in part}
 
 
 def scripts_beside(log: Path, jobs: int) -> list[Script] | None:
@@ -146,7 +153,8 @@ def read(file: Input) -> Workload:
     """
     jobs = logged_jobs(file)
     sizes = [len(job.hosts) for job in jobs]
-    scripts = scripts_beside(file.path, len(jobs)) or [Script(False, size, size) for size in sizes]
+    beside = scripts_beside(file.path, len(jobs)) if file.raw is None else None  # a pipe has no folder
+    scripts = beside or [Script(False, size, size) for size in sizes]
     for number, (size, script) in enumerate(zip(sizes, scripts, strict=True)):
         if not script.least <= size <= script.most:
             what = f"job {number} has {size} nodes, and its script {script.least} to {script.most}"
@@ -155,7 +163,6 @@ def read(file: Input) -> Workload:
         (script.least, script.most) if script.malleable else (size, size)
         for size, script in zip(sizes, scripts, strict=True)
     ]
-    hosts = {host for job in jobs for each in (job.hosts, *(change.hosts for change in job.changes)) for host in each}
     table = pd.DataFrame(
         {
             "job_id": [str(number) for number in range(len(jobs))],
@@ -170,7 +177,9 @@ def read(file: Input) -> Workload:
             "logged_end": [job.end for job in jobs],
         }
     )
-    provenance = Provenance(System(len(hosts)), sources=(file.source,), steps=(Step("read", {"format": "amte"}),))
+    provenance = Provenance(
+        System(len(hosts_of(jobs))), sources=(file.source,), steps=(Step("read", {"format": "amte"}),)
+    )
     tolerate({"jobs that were resized, run time unknown": sum(bool(job.changes) for job in jobs)}, where=file.where)
     return Workload(table, provenance, where=file.where)
 

@@ -53,20 +53,21 @@ def ended_run(
         times = lifetime(job, resolution_s, trace=trace, end=end)
         rows.append((*times, *outcome(job, interrupted)))
         held += list(allocations_of(plan.ids[number], job, times, trace, numbers, info.nodes))
-    columns = zip(*rows, strict=True)
-    table = pd.DataFrame(dict(zip(("start", "launched", "end", "state", "reason"), columns, strict=True)))
-    table["submit"] = [trace(job.called) if job.called is not None else NAN for job in jobs]
-    table = table.assign(
-        job_id=plan.ids,
-        kind=plan.kind,
-        submit_planned=plan.submit,
-        nodes=plan.nodes,
-        run_time=plan.run_time,
-        time_limit=plan.limit,
-        user=plan.user,
-        deadline=plan.deadline,
-        restarts=[job.own.restarts if job.own is not None else 0 for job in jobs],
-    )
+    names = ("start", "launched", "end", "state", "reason")
+    columns: dict[str, Sequence[Any]] = dict(zip(names, zip(*rows, strict=True), strict=True))
+    columns |= {
+        "job_id": plan.ids,
+        "kind": plan.kind,
+        "submit_planned": plan.submit,
+        "submit": [trace(job.called) if job.called is not None else NAN for job in jobs],
+        "nodes": plan.nodes,
+        "run_time": plan.run_time,
+        "time_limit": plan.limit,
+        "user": plan.user,
+        "deadline": plan.deadline,
+        "restarts": [job.own.restarts if job.own is not None else 0 for job in jobs],
+    }
+    table = pd.DataFrame(columns)
     allocations = _ranges(held, info.nodes)
     resizes = [resize for number, job in enumerate(jobs) for resize in resizes_of(plan.ids[number], job, trace)]
     info.counts = {"jobs": len(plan), **Counter(str(row[3]) for row in rows)}

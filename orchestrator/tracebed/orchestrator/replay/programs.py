@@ -140,8 +140,14 @@ def shortest_replay(
     the work of all jobs divided by the cores of the inventory. Jobs that require more nodes than the inventory has are
     ignored.
     """
+    most = max(node.cores for node in inventory.nodes)
+    jobs = Jobs.of(workload, cores_per_node=most, over_limit=over_limit)
+    return shortest_replay_of(jobs, inventory, speed, over_limit=over_limit)
+
+
+def shortest_replay_of(jobs: Jobs, inventory: Inventory, speed: float, *, over_limit: OverLimit) -> float:
+    """Return the bound of `shortest_replay` for the jobs of a workload."""
     cores = [node.cores for node in inventory.nodes]
-    jobs = Jobs.of(workload, cores_per_node=max(cores), over_limit=over_limit)
     killing = over_limit is OverLimit.KILL
     last, work = 0.0, 0.0
     for job, submit in enumerate(jobs.submit):

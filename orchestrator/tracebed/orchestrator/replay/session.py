@@ -20,7 +20,7 @@ from tracebed.orchestrator.replay.journal import Journal, has_facts, of_damage
 from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.pace import make_clock
-from tracebed.orchestrator.replay.programs import check_programs, kernels_of, shortest_replay
+from tracebed.orchestrator.replay.programs import check_programs, kernels_of, shortest_replay_of
 from tracebed.orchestrator.replay.recovery import NOTHING_BEGUN, facts_of, lost_rows, recovered
 from tracebed.orchestrator.replay.resumption import Resumption
 from tracebed.orchestrator.replay.signals import Signals, collected_signals
@@ -101,7 +101,7 @@ def replay(
     jobs = Jobs.of(workload, cores_per_node=most, over_limit=over_limit, evolving=handles_requests(policy))
     check_programs(jobs, inventory)
     check_commands(jobs, options.commands)
-    least_s = shortest_replay(workload, inventory, speed, over_limit=over_limit)
+    least_s = shortest_replay_of(jobs, inventory, speed, over_limit=over_limit)
     here = world_of(inventory, speed, least_s)
     virtual = inventory.execution == VIRTUAL
     info = RunInfo(

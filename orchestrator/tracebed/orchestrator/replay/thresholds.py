@@ -191,6 +191,9 @@ class HealthThresholds:
     @classmethod
     def parse(cls, text: str, where: str) -> HealthThresholds:
         """Return the thresholds in `text`, which was read from `where`. Raises InputError if they are invalid."""
+        shipped = _shipped()
+        if (text, where) == (shipped.text, shipped.where):
+            return shipped
         return cls._of(YamlFile.parse(text, where, hint=HINT))
 
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -105,7 +105,7 @@ def conform(name: str, table: pd.DataFrame | None, where: str | None = None) -> 
     """
     schema = TABLES[name]
     if table is None:
-        return pd.DataFrame({column: pd.Series(dtype=spec.dtype) for column, spec in schema.items()})
+        return _empty(name).copy()
     columns = {}
     for column, spec in schema.items():
         if column in table:
@@ -115,6 +115,12 @@ def conform(name: str, table: pd.DataFrame | None, where: str | None = None) -> 
         else:
             raise InputError(f"table {name} lacks column {column!r}", where=where, hint="repeat the run")
     return pd.DataFrame(columns, copy=False).reset_index(drop=True)
+
+
+@cache
+def _empty(name: str) -> pd.DataFrame:
+    """Return the table `name` without rows."""
+    return pd.DataFrame({column: pd.Series(dtype=spec.dtype) for column, spec in TABLES[name].items()})
 
 
 def repeated(value: Any, rows: int) -> pd.Series[Any]:
@@ -142,8 +148,8 @@ def refuse(bad: BoolArray, what: Callable[[int], str], where: str | None) -> Non
 def _cast(values: Any, dtype: Any, column: str, where: str | None) -> pd.Series[Any]:
     if isinstance(values, pd.DataFrame):
         raise InputError(f"column {column!r} appears twice", where=where, hint="repeat the run")
-    series: pd.Series[Any] = values.infer_objects()
-    if series.dtype == dtype:
+    series: pd.Series[Any] = values
+    if series.dtype == dtype or (series := series.infer_objects()).dtype == dtype:
         return series
     try:
         if dtype == "int64" and series.dtype.kind == "f":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -20,12 +21,18 @@ LAUNCH, END, EXPAND, RECONFIGURATION, RELEASE = STEPS = ("launch", "end", "expan
 OF_RESIZES = (EXPAND, RECONFIGURATION, RELEASE)
 ROWS = 4096
 """Number of resizes after which their factors repeat."""
-Factors = Mapping[str, Sequence[float]]
-"""Step -> factors of equal probability, with mean 1."""
+Drawn = Mapping[str, FloatArray]
+"""Step -> the factor of each job, or of each resize up to `ROWS`."""
 
 
-def draw(factors: Factors, jobs: int, seed: int) -> dict[str, FloatArray]:
-    """Return step -> drawn factors: shape (jobs,) for launches and ends, (ROWS,) for resizes; 1 without factors."""
+def draw(factors: Mapping[Any, Sequence[float]], jobs: int, seed: int) -> Drawn:
+    """Return the factors of a member: shape (jobs,) for launches and ends, (ROWS,) for resizes.
+
+    Args:
+        factors: step -> factors of equal probability, with mean 1. The factors of a missing step are 1.
+        jobs: number of jobs.
+        seed: seed of the member.
+    """
     found = {}
     for number, step in enumerate(STEPS):
         values = np.asarray(factors.get(step) or (1.0,), dtype=np.float64)
@@ -40,11 +47,11 @@ class Delays:
 
     Args:
         overheads: the constants, trace s.
-        drawn: step -> factors, from `draw`; None: all factors are 1.
+        drawn: the factors; None: all are 1.
     """
 
     overheads: Overheads
-    drawn: Mapping[str, Sequence[float]] | None = None
+    drawn: Drawn | None = None
 
     def launch(self, job: int, ranks: int) -> float:
         """Return the launch time of `job` with `ranks` ranks, s."""
@@ -67,4 +74,4 @@ class Delays:
         return self._times(self.overheads.release_s, RELEASE, row % ROWS)
 
     def _times(self, constant: float, step: str, index: int) -> float:
-        return constant if self.drawn is None else constant * self.drawn[step][index]
+        return constant if self.drawn is None else constant * float(self.drawn[step][index])

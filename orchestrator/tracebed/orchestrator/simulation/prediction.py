@@ -18,14 +18,13 @@ from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.state import handles_requests
-from tracebed.orchestrator.setup import AnyPolicy, Setup
-from tracebed.orchestrator.simulation.delays import Delays, Factors, draw
+from tracebed.orchestrator.setup import AnyPolicy, Setup, Timing
+from tracebed.orchestrator.simulation.delays import Delays, Drawn, draw
 from tracebed.orchestrator.simulation.dispatch import count_dispatched
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, obstacle
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.simulator import Simulator
 from tracebed.orchestrator.tables import make_run
-from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.registry import unknown
 
 EngineChoice: TypeAlias = Literal["auto", "compiled", "python"]
@@ -70,7 +69,7 @@ def predict(
     most = max(node.cores for node in machine)
     jobs = Jobs.of(workload, cores_per_node=most, over_limit=scheduling.over_limit, evolving=handles_requests(policy))
     interference = Interference.of(timing.calibration.facts()) if timing.calibration else None
-    drawn = None if member is None else draw(factors_of(timing.calibration), len(jobs), member)
+    drawn = None if member is None else _drawn(timing, len(jobs), member)
     reason = obstacle(jobs, policy, len(machine), chosen, interference=interference)
     simulator_class = _simulator(engine, reason)
     cores, sockets = [node.cores for node in machine], [node.sockets for node in machine]
@@ -132,12 +131,12 @@ def _predict_cluster(
     return make_run(record, cluster, info)
 
 
-def factors_of(calibration: Calibration | None) -> Factors:
-    """Return the measured distributions of the delays. Raise InputError if there are none."""
-    if calibration is None or not calibration.factors:
-        what = "the calibration has no distributions of delays" if calibration else "the calibration is missing"
+def _drawn(timing: Timing, jobs: int, member: int) -> Drawn:
+    """Return the factors of the delays of a member. Raise InputError if the calibration has no distributions."""
+    if timing.calibration is None or not timing.calibration.factors:
+        what = "the calibration has no distributions of delays" if timing.calibration else "the calibration is missing"
         raise InputError(f"an ensemble draws delays: {what}", hint="calibrate the nodes, `tracebed nodes calibrate`")
-    return calibration.factors
+    return draw(timing.calibration.factors, jobs, member)
 
 
 def machine_of(workload: Workload, nodes: int | Sequence[NodeFacts] | None) -> list[NodeFacts]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from heapq import heappop, heappush
 
 from tracebed.converters.workload import Kind
@@ -15,7 +15,7 @@ from tracebed.orchestrator.scheduling.state import Policy, shares
 from tracebed.orchestrator.scheduling.ticks import next_multiple
 from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.cores_in_use import CoresInUse
-from tracebed.orchestrator.simulation.delays import Delays
+from tracebed.orchestrator.simulation.delays import Delays, Drawn
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.states import JobState
 
@@ -53,7 +53,7 @@ class Simulator:
         *,
         sockets: list[int] | None = None,
         interference: Interference | None = None,
-        drawn: Mapping[str, Sequence[float]] | None = None,
+        drawn: Drawn | None = None,
     ) -> None:
         """Start at time 0 with an idle cluster."""
         scheduling, timing = setup.scheduling, setup.timing

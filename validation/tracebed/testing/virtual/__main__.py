@@ -47,6 +47,7 @@ def main() -> int:
     begun, done, findings = time.monotonic(), 0, list[Finding]()
     batches = _batches(first, chosen.count, begun + chosen.seconds)
     context = multiprocessing.get_context("forkserver")  # a scenario has threads, which a fork would not copy
+    context.set_forkserver_preload([examine.__module__])
     with ProcessPoolExecutor(chosen.jobs, context, prepare, max_tasks_per_child=16) as pool:
         pending = deque(pool.submit(examine, batch, kind) for batch in islice(batches, 2 * chosen.jobs))
         while pending:

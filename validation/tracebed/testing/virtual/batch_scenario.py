@@ -7,8 +7,8 @@ import random
 import signal
 import warnings
 from collections import Counter
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
 import pandas as pd
@@ -95,10 +95,11 @@ class BatchScenario:
             found.append(BatchFault(kind, at, seconds, round(draw.random(), 3)))
         return cls(seed, tuple(specs), tuple(found), accounting=draw.random() < 0.5)
 
-    def workload(self, count: int | None = None) -> Workload:
-        """Return the workload, or its first `count` jobs."""
+    @cached_property
+    def workload(self) -> Workload:
+        """The workload."""
         columns = ("submit_time", "run_time", "time_limit", "nodes")
-        table = pd.DataFrame(self.jobs[:count], columns=columns)
+        table = pd.DataFrame(self.jobs, columns=columns)
         table = table.assign(job_id=[f"j{number}" for number in range(len(table))], cores_per_node=1)
         return Workload(table, Provenance(system=System(NODES, 1)))
 
@@ -183,7 +184,7 @@ class BatchPlay:
                     self._wall_at_0 = self.world.time() - self.world.now
                 self.world.on_call = self._strike
                 try:
-                    self.run = self._replay(self.scenario.workload(), resume=attempt > 0)
+                    self.run = self._replay(self.scenario.workload, resume=attempt > 0)
                     return self
                 except Killed:
                     assert self._killed is not None
@@ -220,7 +221,7 @@ class BatchPlay:
         self.journals.append(before[1])
         if fault.kind == "kill_other":
             try:
-                self._replay(self.scenario.workload(len(self.scenario.jobs) - 1), resume=True)
+                self._replay(replace(self.scenario, jobs=self.scenario.jobs[:-1]).workload, resume=True)
             except InputError as error:
                 self.log.append(f"refused: {error}")
                 assert "differs in: workload" in str(error), error
@@ -270,8 +271,8 @@ class BatchPlay:
         early_s = (table["submit"] - table["start"]).max() / self.scenario.speed
         unsure = self.scenario.has("step", "kill_reboot")
         assert not early_s > (allowed_s if unsure else 1e-6), f"times: a job started {early_s:.3f} s early"
-        for number in range(len(table)):
-            self._check_job(past, number, table.iloc[number], jobs, allowed_s)
+        for number, row in enumerate(table.to_dict("records")):
+            self._check_job(past, number, row, jobs, allowed_s)
         if self.scenario.seed % 4 == 0:  # the recovery takes as long as the replay
             again = recovered(self.run.folder)
             columns = ["job_id", "state", "reason", "submit", "start", "end"]
@@ -315,7 +316,7 @@ class BatchPlay:
         return sum(abs(step.size) for step in within)
 
     def _check_job(
-        self, past: KilledReplay, number: int, row: Any, noticeable: list[VirtualJob], allowed_s: float
+        self, past: KilledReplay, number: int, row: dict[Any, Any], noticeable: list[VirtualJob], allowed_s: float
     ) -> None:
         """Compare a job of the run with the jobs of the batch system."""
         scenario, job, name, state = self.scenario, past.jobs[number], row["job_id"], JobState(row["state"])

@@ -187,7 +187,7 @@ def _resizes(run: Run) -> Iterator[str]:
     table = run.reconfigurations
     steps = zip(*(table[name].tolist() for name in ("job_id", "asked", "decided", "applied", "ended")), strict=True)
     for job, *times in steps:
-        known = [time for time in times if time == time]
+        known = [time for time in times if time == time]  # NaN: unknown
         if known != sorted(known):
             yield f"resizes: the steps of a resize of job {job} are at {times}"
 

@@ -75,8 +75,13 @@ class _Carrier(threading.Thread):
         """Carry out the calls."""
         while True:
             self.baton.acquire()
-            assert self.carried is not None
-            self.carried.run()
+            self._taken().run()
+
+    def _taken(self) -> VirtualThread:
+        """Return the call to be made, and forget it: an idle thread must not keep its world."""
+        taken, self.carried = self.carried, None
+        assert taken is not None
+        return taken
 
 
 os.register_at_fork(after_in_child=_Carrier.idle.clear)  # a child process has no threads but its own

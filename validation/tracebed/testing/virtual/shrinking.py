@@ -79,7 +79,7 @@ def examine(seeds: range, kind: type[AnyScenario] = Scenario) -> tuple[int, list
 def prepare() -> None:
     """Prepare a process for many scenarios."""
     gc.freeze()
-    gc.set_threshold(100_000)  # most objects of a scenario are in no circle
+    gc.set_threshold(1_000_000)  # about a hundred scenarios: most of their objects are in no circle
 
 
 def shrunk(finding: Finding) -> Finding:

@@ -7,9 +7,11 @@ import io
 from collections.abc import Callable, Mapping
 from functools import partial
 
+DAY_S = 86400
 
-def slurm_model_plan(files: Mapping[str, bytes]) -> bytes:
-    """Return the workload of slurm_model: the jobs as they were submitted, a core as a node of the machine.
+
+def slurm_model_cores(files: Mapping[str, bytes]) -> bytes:
+    """Return the workload of slurm_model for a machine whose nodes are its cores.
 
     A job without a planned run time (-1) runs until its limit. Features, memory, GPUs, accounts and the boundaries of
     the nodes are left out.
@@ -19,6 +21,24 @@ def slurm_model_plan(files: Mapping[str, bytes]) -> bytes:
         limit = 60 * int(row["wall_limit"])
         run = limit if int(row["wall_time"]) < 0 else int(row["wall_time"])
         rows.append(f"{row['job_id']},{row['dt']},{run},{limit},{row['n_tasks']},{row['user']}")
+    return _table(rows)
+
+
+def slurm_model_nodes(files: Mapping[str, bytes]) -> bytes:
+    """Return the workload of slurm_model with all requests: `sbatch -n TASKS --ntasks-per-node=NUMBER`, without -N.
+
+    A job without a planned run time (-1) runs for a day longer than its limit, at which it is killed.
+    """
+    names = ("user", "account", "partition", "constraint", "gres", "mem")
+    rows = [
+        "job_id,submit_time,run_time,time_limit,nodes,cores_per_node,fewest_nodes,user,group,partition,features,gres,"
+        "memory_mib"
+    ]
+    for row in _rows(files["jobs500.csv"], ";"):
+        limit, tasks, per_node = 60 * int(row["wall_limit"]), int(row["n_tasks"]), int(row["ntasks_per_node"])
+        run = limit + DAY_S if int(row["wall_time"]) < 0 else int(row["wall_time"])
+        own = ",".join(row[name] for name in names)
+        rows.append(f"{row['job_id']},{row['dt']},{run},{limit},{tasks // per_node},{per_node},1,{own}")
     return _table(rows)
 
 
@@ -41,7 +61,8 @@ def _table(rows: list[str]) -> bytes:
 
 
 CONVERSIONS: dict[str, Callable[[Mapping[str, bytes]], bytes]] = {
-    "slurm-model-plan": slurm_model_plan,
+    "slurm-model-cores": slurm_model_cores,
+    "slurm-model-nodes": slurm_model_nodes,
     "slurm-model-run-1": partial(slurm_model_run, run="1"),
     "slurm-model-run-2": partial(slurm_model_run, run="2"),
 }

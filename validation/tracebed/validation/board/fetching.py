@@ -14,6 +14,7 @@ from tracebed.validation.board.datasets import Dataset, dataset
 from tracebed.validation.board.downloading import LOCAL, TIMEOUT_S, download
 
 SUITE = "suite.yaml"
+SUFFIXES = (".csv", ".csv.gz", ".conf")
 ORIGIN = "ORIGIN.txt"
 """File with the source, the licence and the citation of a copy."""
 LARGEST = 2**26
@@ -100,7 +101,7 @@ def _verified(wanted: Dataset, source: Path) -> Mapping[str, bytes]:
     wanted_hashes = set(wanted.files.values())
     contents: dict[str, bytes] = {}
     changed: list[Path] = []
-    for path in _tables(source):
+    for path in _candidates(source):
         content = _content(path)
         found = hashlib.sha256(content).hexdigest()
         if found in wanted_hashes:
@@ -117,10 +118,10 @@ def _verified(wanted: Dataset, source: Path) -> Mapping[str, bytes]:
     return {name: contents[digest] for name, digest in wanted.files.items()}
 
 
-def _tables(folder: Path) -> Iterator[Path]:
-    """Yield the tables in a folder and in the folders inside of it that may be files of a data set."""
-    for path in sorted(folder.rglob("*.csv*")):
-        if path.name.endswith((".csv", ".csv.gz")) and path.is_file() and 0 < path.stat().st_size <= LARGEST:
+def _candidates(folder: Path) -> Iterator[Path]:
+    """Yield the tables and settings in a folder and in the folders inside of it that may be files of a data set."""
+    for path in sorted(folder.rglob("*.c*")):
+        if path.name.endswith(SUFFIXES) and path.is_file() and 0 < path.stat().st_size <= LARGEST:
             yield path
 
 

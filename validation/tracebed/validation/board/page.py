@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -11,6 +12,7 @@ from string import Template
 from tracebed.files import replacing
 from tracebed.validation.board.board import FILE, WAIT, Board, Facts, Score
 from tracebed.validation.board.controls import CONTROLS
+from tracebed.validation.board.entries import SHIPPED
 from tracebed.validation.board.plot import FILE as PLOT
 from tracebed.validation.board.plot import lanes, plot
 from tracebed.validation.board.words import interval, number, program_of, share
@@ -39,13 +41,15 @@ def page(board: Board) -> str:
     return Template(TEXT.read_text(encoding="utf-8")).substitute(
         date=board.date,
         version=board.version,
+        findings="\n".join(_filled(text, 2) for text in _findings(board)),
         datasets=_table(
-            ("data set", "institution", "real runs", "workloads that count", "unhealthy runs"),
+            ("data set", "institution", "real runs", "workloads that count", "unhealthy runs", "noise of the wait"),
             [
-                (f"[{name}](#{name.replace('.', '')})", each.institution, *map(str, _counts(each)))
+                (f"[{name}](#{name.replace('.', '')})", each.institution, *_counts(each))
                 for name, each in board.datasets.items()
             ],
         ),
+        entries=_comments_off(SHIPPED.read_text(encoding="utf-8")),
         scores="\n\n".join(_dataset(board, name, facts) for name, facts in board.datasets.items()),
         controls=_table(
             ("data set", "control", "track found", "error", "placed", "noise", "verdict", "how it fails"),
@@ -54,8 +58,33 @@ def page(board: Board) -> str:
     )
 
 
-def _counts(facts: Facts) -> tuple[int, int, int]:
-    return facts.real_runs, facts.clusters, facts.unhealthy
+def _findings(board: Board) -> Iterator[str]:
+    """Yield a sentence for each data set and track: the nearest entry beside the published one and the real runs."""
+    for dataset, track, ceiling, entries in lanes(board):
+        best, *_ = entries
+        published = [each for each in entries if each.kind == "published" and each is not best]
+        wrong = sum(each.verdict == "inaccurate" for each in entries)
+        parts = [f"nearest is `{best.entry}`, off by {_size(best)}"]
+        for each in published:
+            parts.append(f"the published output of {each.entry} is off by {_size(each)}")
+            difference = best.against(each)
+            if difference is not None and math.isfinite(difference.low):
+                nearer = "nearer" if difference.high < 0 else "not proved to be nearer"
+                parts.append(f"`{best.entry}` is {nearer} over the {difference.clusters} workloads")
+        if ceiling:
+            parts.append(f"the real runs are off by {_size(ceiling)} from each other")
+        parts.append(f"inaccurate: {wrong} of {len(entries)} entries")
+        yield f"- **{dataset}**, run times {track}: {'; '.join(parts)}."
+
+
+def _size(score: Score) -> str:
+    return f"{number(score.wait.mean)} margins ({number(score.wait_error_s)} s)"
+
+
+def _counts(facts: Facts) -> tuple[str, str, str, str]:
+    noise = facts.noise.get(WAIT)
+    text = "-" if noise is None else f"{number(noise)} margins"
+    return str(facts.real_runs), str(facts.clusters), str(facts.unhealthy), text
 
 
 def _dataset(board: Board, name: str, facts: Facts) -> str:
@@ -80,7 +109,7 @@ def _dataset(board: Board, name: str, facts: Facts) -> str:
 def _row(score: Score, reference: Score) -> tuple[str, ...]:
     return (
         score.entry,
-        f"{program_of(score)}{' (published output)' if score.kind == 'published' else ''}",
+        _program(score),
         *_errors(score),
         "" if score is reference else interval(score.against(reference), signed=True),
         _other(score),
@@ -88,6 +117,13 @@ def _row(score: Score, reference: Score) -> tuple[str, ...]:
         number(score.noise_ratio),
         f"{score.verdict}: {score.why}" if score.verdict == "inaccurate" else score.verdict,
     )
+
+
+def _program(score: Score) -> str:
+    """Return the program of an entry with its version, and whether its output was published."""
+    name = program_of(score)
+    version = score.version if name not in ("", "tracebed") else ""
+    return " ".join(filter(None, (name, version, "(published output)" if score.kind == "published" else "")))
 
 
 def _real(score: Score) -> tuple[str, ...]:
@@ -134,8 +170,13 @@ def failure(board: Board, score: Score) -> str:
     return "**not at all**: the data set does not tell it from a prediction"
 
 
-def _filled(text: str) -> str:
-    return textwrap.fill(text, 118, break_long_words=False, break_on_hyphens=False)
+def _comments_off(text: str) -> str:
+    """Return the lines of a YAML file without those that are comments."""
+    return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+
+
+def _filled(text: str, indent: int = 0) -> str:
+    return textwrap.fill(text, 118, break_long_words=False, break_on_hyphens=False, subsequent_indent=" " * indent)
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -169,7 +169,7 @@ class Simulations:
         )
         record = simulator.run()
         if info.batch:
-            count_dispatched(record, simulator.cluster, simulator.overheads)
+            count_dispatched(record, simulator.cluster, simulator.delays)
         facts = replace(
             info,
             source="simulator",

@@ -20,12 +20,14 @@ from dataclasses import asdict, dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
+from warnings import warn
 
 from tracebed.errors import InputError
 from tracebed.files import replacing
 from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.slurm import conf as slurm_conf
 from tracebed.validation.experiments.experiment import KEYS, Experiment, Point
-from tracebed.validation.experiments.parts import MOST_POINTS, NAME, OF_WORKLOADS, Where, as_list
+from tracebed.validation.experiments.parts import MOST_POINTS, NAME, OF_WORKLOADS, PolicySpec, Where, as_list
 from tracebed.validation.experiments.predicted.recorded import workloads_at
 from tracebed.validation.metrics import all_metrics
 from tracebed.yaml_file import YamlFile
@@ -145,7 +147,10 @@ def experiment_of(source: YamlFile) -> Experiment:
         except InputError as error:
             raise source.error(error.what, key, at, hint=error.hint) from error
 
-    policies = [located("policies", index, spec) for index, spec in enumerate(experiment.policies)]
+    policies = [
+        located("policies", index, _with_conf(spec, folder, source, index))
+        for index, spec in enumerate(experiment.policies)
+    ]
     measured = {name: bed.work_rate for name, bed in experiment.beds.items() if bed.work_rate is not None}
     simulators = {
         name: located("simulators", name, spec, **({"calibration": measured} if spec.calibration is True else {}))
@@ -153,6 +158,24 @@ def experiment_of(source: YamlFile) -> Experiment:
     }
     found: Experiment = experiment.model_copy(update={"policies": policies, "simulators": simulators})
     return found
+
+
+def _with_conf(spec: PolicySpec, folder: Path, source: YamlFile, index: int) -> PolicySpec:
+    """Return a policy with the parameters of its slurm.conf. Those of the experiment file come before them.
+
+    Raises:
+        InputError: the file cannot be read or is not a slurm.conf. The error has the line of the experiment file.
+    """
+    if spec.conf is None:
+        return spec
+    try:
+        conf = slurm_conf.read(folder / spec.conf)
+    except InputError as error:
+        where = f"{error.where}: " if error.where else ""
+        raise source.error(f"{where}{error.what}", "policies", index, "conf", hint=error.hint) from error
+    for difference in conf.differences:
+        warn(f"{spec.conf}: {difference}", stacklevel=2)
+    return spec.model_copy(update={"parameters": {**conf.parameters, **spec.parameters}})
 
 
 def _with_found_workloads(source: YamlFile, folder: Path) -> YamlFile:

@@ -216,6 +216,8 @@ class PolicySpec(ExperimentPart):
 
     policy: str
     parameters: dict[str, Any] = {}
+    conf: FileName | None = None
+    """File of a slurm.conf with further parameters of the policy `slurm`, relative to the experiment file."""
     placement: str = FIRST
     label: str = ""
 

@@ -35,7 +35,7 @@ IDENTIFIED = 2.0
 IDENTIFIED_SHARE = 0.1
 """A parameter with a linear scale is identified if the cloud has at most this share of its range."""
 TIED = 0.8
-"""Smallest rank correlation over the cloud (absolute) of two parameters that cannot be told apart."""
+"""Smallest correlation over the cloud (absolute) of two parameters that cannot be told apart."""
 AT_END = 0.01
 """A value is at the end of a range within this share of the range, in the scale of the search."""
 LEAST_CLOUD = 8
@@ -101,7 +101,7 @@ class Fit:
     ranges: Mapping[str, Range]
     """Parameter -> values over all sets that fit equally well, for the parameters that were searched."""
     tied: tuple[tuple[str, str, float], ...]
-    """Pairs of parameters that cannot be told apart, with their rank correlation over the cloud."""
+    """Pairs of parameters that cannot be told apart, with their correlation over the cloud."""
     known: Mapping[str, float]
     """Parameters that were given."""
     without_effect: tuple[str, ...]
@@ -292,18 +292,20 @@ def _range(space: Space, cloud: FloatArray, index: int) -> Range:
 
 
 def _tied(space: Space, cloud: FloatArray, searched: Sequence[int]) -> Iterator[tuple[str, str, float]]:
-    """Yield pairs of parameters that vary together over the cloud, with their rank correlation."""
-    from scipy.stats import rankdata
+    """Yield pairs of parameters that vary together over the cloud, with their correlation.
 
-    varied = [index for index in searched if np.ptp(cloud[:, index]) > 0]
-    if len(cloud) < LEAST_CLOUD or len(varied) < 2:
+    It is the stronger one of two: of the values, which shows sums, and in the scales of the search, which shows
+    products.
+    """
+    wide = [index for index in searched if not _range(space, cloud, index).identified]
+    if len(cloud) < LEAST_CLOUD:
         return
-    correlation = np.atleast_2d(np.corrcoef(rankdata(cloud[:, varied], axis=0), rowvar=False))
-    for one, other in combinations(range(len(varied)), 2):
-        pair = [space.names[varied[one]], space.names[varied[other]]]
-        wide = not any(_range(space, cloud, varied[index]).identified for index in (one, other))
-        if wide and abs(correlation[one, other]) >= TIED:
-            yield pair[0], pair[1], round(float(correlation[one, other]), 4)
+    for one, other in combinations(wide, 2):
+        pairs = [values[:, [one, other]] for values in (cloud, space.shares(cloud))]
+        found = [float(np.corrcoef(*pair.T).item(1)) for pair in pairs if (np.ptp(pair, axis=0) > 0).all()]
+        strongest = max(found, key=abs, default=0.0)
+        if abs(strongest) >= TIED:
+            yield space.names[one], space.names[other], round(strongest, 4)
 
 
 def spread_out(points: FloatArray, count: int) -> list[int]:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from tracebed.validation.report.words import error, extent, real_side, size
 from tracebed.validation.verdict.breakdown import QUANTITIES
+from tracebed.validation.verdict.case_metric import CaseMetric
 from tracebed.validation.verdict.causes import causes, uniform_bias
 from tracebed.validation.verdict.rule import Verdict
-from tracebed.validation.verdict.validation import CaseMetric, MetricVerdict, Validation
+from tracebed.validation.verdict.validation import MetricVerdict, Validation
 
 SYMBOLS = {Verdict.ACCURATE: "✓", Verdict.INACCURATE: "✗", Verdict.INCONCLUSIVE: "?"}
 FAR = 3

@@ -12,8 +12,9 @@ from tracebed.validation.report.sections import Section
 from tracebed.validation.report.templates import fill
 from tracebed.validation.report.words import error, margin, size
 from tracebed.validation.significance import Difference
+from tracebed.validation.verdict.case_metric import CaseMetric
 from tracebed.validation.verdict.rule import Verdict
-from tracebed.validation.verdict.validation import CaseMetric, MetricVerdict, Validation
+from tracebed.validation.verdict.validation import MetricVerdict, Validation
 
 REACH = 3.2
 """Largest multiple of the margin on the axis."""

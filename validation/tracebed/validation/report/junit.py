@@ -8,9 +8,10 @@ from xml.etree import ElementTree
 
 from tracebed.display import cell
 from tracebed.validation.report.markdown import number, reasons_text
+from tracebed.validation.verdict.case_metric import CaseMetric
 from tracebed.validation.verdict.gate import Finding, OnInconclusive
 from tracebed.validation.verdict.rule import Verdict
-from tracebed.validation.verdict.validation import CaseMetric, MetricVerdict, Validation
+from tracebed.validation.verdict.validation import MetricVerdict, Validation
 
 BASELINE = "baseline"
 """Last part of the class name of the findings against the baseline."""

@@ -64,7 +64,7 @@ def _overview(validation: Validation, findings: Sequence[Finding]) -> str:
     several = len(validation.cases) > 1
     columns = ("metric", "verdict", *(SEVERAL if several else SINGLE), "margin", "margin needed", "reason")
     lines += table(columns, [_row(metric, several) for metric in validation.metrics])
-    if notes := [*validation.dependence, *validation.moving_averages]:
+    if notes := [*validation.courses, *validation.dependence, *validation.moving_averages]:
         lines += ["", *(f"- {_plain(text)}" for text in notes)]
     return "\n".join([*lines, ""])
 

@@ -11,8 +11,9 @@ from markupsafe import Markup
 from tracebed.validation.report.sections import Section
 from tracebed.validation.report.templates import fill
 from tracebed.validation.report.words import percentage
+from tracebed.validation.verdict.case_metric import CaseMetric
 from tracebed.validation.verdict.screening import Repetition
-from tracebed.validation.verdict.validation import CaseMetric, CaseResult, Validation
+from tracebed.validation.verdict.validation import CaseResult, Validation
 
 REACH = 2.0
 """End of the axis of the bars, in margins."""

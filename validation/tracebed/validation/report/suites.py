@@ -10,7 +10,8 @@ from markupsafe import Markup
 
 from tracebed.validation.report.sections import Section
 from tracebed.validation.report.templates import fill
-from tracebed.validation.verdict.validation import CaseMetric, CaseResult, Validation
+from tracebed.validation.verdict.case_metric import CaseMetric
+from tracebed.validation.verdict.validation import CaseResult, Validation
 
 CLASSES = ((1.0, "inside"), (math.inf, "outside"))
 """Largest difference in margins -> CSS class of a cell."""

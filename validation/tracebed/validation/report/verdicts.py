@@ -53,6 +53,7 @@ def _evidence(validation: Validation) -> Markup:
         facts=facts,
         hashes=[("tolerances", tolerances.sha256), ("arguments of the simulator", simulator.arguments_sha256)],
         dependence=validation.dependence,
+        courses=validation.courses,
         moving_averages=validation.moving_averages,
         workloads=validation.workloads,
         intervals=[

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from tracebed.orchestrator.run import RunInfo
 
 if TYPE_CHECKING:
+    from tracebed.validation.verdict.case_metric import CaseMetric
     from tracebed.validation.verdict.rule import Reason
-    from tracebed.validation.verdict.validation import CaseMetric, MetricVerdict
+    from tracebed.validation.verdict.validation import MetricVerdict
 
 EXECUTION = {
     "computed": "computed: real processes that used CPU time",

@@ -10,7 +10,6 @@ import pandas as pd
 from tracebed.converters.formats import amte
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import Kind, Workload
-from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.validation.simulators.assembly import run_of
@@ -30,20 +29,20 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
     All jobs are rigid if none was resized. Otherwise the scripts in the folders beside the log state which jobs are
     malleable; without scripts, all jobs count as malleable.
 
+    A shrink that the program refused released no hosts, so it is no resize. Some versions of the scheduler print the
+    error of the program in the place of hosts.
+
     Raises:
-        InputError: the log is damaged (`formats.amte.logged_jobs`), a job releases a host that it does not hold, or
-            the jobs are not those of the workload.
+        InputError: the log is damaged (`formats.amte.logged_jobs`), or the jobs are not those of the workload.
     """
     file = Input.at(path)
     jobs = amte.logged_jobs(file)
     resized = any(job.changes for job in jobs)
     scripts = amte.scripts_beside(path, len(jobs)) if resized else None
     malleable = [resized if scripts is None else scripts[row].malleable for row in range(len(jobs))]
-    names = sorted(
-        {host for job in jobs for part in (job.hosts, *(each.hosts for each in job.changes)) for host in part}
-    )
+    names = sorted(amte.hosts_of(jobs))
     numbers = {host: number for number, host in enumerate(names)}
-    periods, resizes = [], []
+    periods, resizes, strange = [], [], 0
     for row, job in enumerate(jobs):
         held = dict.fromkeys(job.hosts, job.start)
         for change in job.changes:
@@ -51,12 +50,11 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
             if change.expands:
                 held |= dict.fromkeys(change.hosts, change.time)
             else:
-                for host in change.hosts:
-                    if host not in held:
-                        what = f"job {job.name} releases {host}, which it does not hold"
-                        raise InputError(what, where=str(path), hint=amte.HINT)
-                    periods.append((row, numbers[host], held.pop(host), change.time))
-            resizes.append((row, before, len(held), change.time, change.expands))
+                strange += len(set(change.hosts) - held.keys())
+                gone = [host for host in dict.fromkeys(change.hosts) if host in held]
+                periods += [(row, numbers[host], held.pop(host), change.time) for host in gone]
+            if len(held) != before:
+                resizes.append((row, before, len(held), change.time, change.expands))
         periods += [(row, numbers[host], since, job.end) for host, since in held.items()]
     ids = [str(row) for row in range(len(jobs))]
     table = pd.DataFrame(
@@ -83,6 +81,7 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
         resolution_s=0.0,
         match="id",
         facts={"names": [job.name for job in jobs]},
+        warnings=[f"{strange} words in lists of released hosts are no hosts of the job"] if strange else [],
     )
     return run_of(observed, workload, options)
 

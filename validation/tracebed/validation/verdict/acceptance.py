@@ -172,7 +172,7 @@ def _metric(
     needed = tolerances["repeats_many" if real_runs >= MANY else "repeats_few"]
     decidable = item["profile_based"] or min((case["repeats"] for case in found), default=0) >= needed
     decidable &= all(
-        matching[case["case"]]["unmatched_share"] <= matching[case["case"]]["unmatched_accepted"] for case in found
+        matching[case["case"]]["unmatched_share"] <= matching[case["case"]]["unmatched_limit"] for case in found
     )
     half = (_number(item["high"]) - _number(item["low"])) / 2 + _number(item["reserve"])
     reach = reach_of(half) if decidable else None

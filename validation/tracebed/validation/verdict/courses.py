@@ -7,14 +7,17 @@ steps (single linkage). Courses that the metrics cannot tell apart are therefore
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracebed.converters.workload import FloatArray
+from tracebed.converters.workload import BoolArray, FloatArray
 from tracebed.validation.metrics import Margin, all_metrics
+
+if TYPE_CHECKING:
+    from tracebed.validation.verdict.validation import CaseResult
 
 STEP = 0.5
 """Largest difference of neighboring runs of one course in each gated metric, in margins."""
@@ -107,6 +110,12 @@ def sentence(name: str, found: Sequence[Course], repetitions: int) -> str:
     return f"{name}: {'; '.join(parts)}"
 
 
+def sentences(results: Iterable[CaseResult]) -> list[str]:
+    """Return the sentence of each case whose ensemble has several courses."""
+    found = [(each, sum(not one.excluded for one in each.repetitions)) for each in results]
+    return [sentence(each.case.name, each.courses, count) for each, count in found if len(each.courses) > 1]
+
+
 def _values(course: Course) -> list[str]:
     """Return makespan and mean wait of a course as text, as far as they are known."""
     metrics = {name: each for name, each in all_metrics().items() if name in course.metrics and each.unit == "s"}
@@ -118,7 +127,7 @@ def _distances(first: FloatArray, second: FloatArray) -> FloatArray:
     return np.asarray(np.abs(first[:, None, :] - second[None, :, :]).max(axis=-1))
 
 
-def _connected(near: FloatArray) -> list[int]:
+def _connected(near: BoolArray) -> list[int]:
     """Return the number of the connected component of each point, given which points are neighbors."""
     from scipy.sparse.csgraph import connected_components
 

@@ -100,7 +100,7 @@ def common_reasons(cases: Sequence[MeasuredCase], tolerances: Tolerances, *, pro
     total = [each.healthy + each.unfit for each in cases]
     applies = {
         Reason.CALIBRATION_WORKLOAD: all(each.calibration for each in cases),
-        Reason.UNMATCHED_JOBS: any(each.unmatched > each.unmatched_accepted for each in cases),
+        Reason.UNMATCHED_JOBS: any(each.unmatched > each.unmatched_limit for each in cases),
         Reason.TOO_FEW_REPEATS: min(total) < needed and not profile_based,
         Reason.UNHEALTHY: any(each.unfit and each.healthy < (1 if profile_based else needed) for each in cases),
     }

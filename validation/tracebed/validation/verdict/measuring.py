@@ -38,7 +38,7 @@ class MeasuredCase:
     repetitions: tuple[Repetition, ...]
     unmatched: float
     """Largest share of the jobs of a pair of runs without a counterpart."""
-    unmatched_accepted: float
+    unmatched_limit: float
     """Largest accepted share: that of the tolerances or, if it is larger, that of two runs of the ensemble."""
     copied: bool
     """Whether the run times of each prediction are copies of those that a repetition observed."""
@@ -77,7 +77,7 @@ class MeasuredCase:
             figures=figures,
             predicted_figures=tuple(map(summarize, predicted)),
             repetitions=repetitions,
-            unmatched_accepted=max([tolerances.unmatched, *(_paired(a, b)[0] for a, b in pairwise(predicted))]),
+            unmatched_limit=max([tolerances.unmatched, *(_paired(a, b)[0] for a, b in pairwise(predicted))]),
             unmatched=max(unmatched for row in pairs for unmatched, _ in row),
             copied=all(any(copied for _, copied in row) for row in pairs),
             compression=time_compression(case.real[0].info),

@@ -13,6 +13,7 @@ import numpy as np
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import TAU
+from tracebed.validation.verdict.case_metric import CaseMetric
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.cautions import cautions
 from tracebed.validation.verdict.clusters import Level, interval
@@ -32,7 +33,6 @@ from tracebed.validation.verdict.rates import paired_rates
 from tracebed.validation.verdict.rule import Reason, Verdict, combine
 from tracebed.validation.verdict.tolerances import Tolerances
 from tracebed.validation.verdict.validation import (
-    CaseMetric,
     CaseResult,
     MetricVerdict,
     SimulatorFacts,
@@ -215,7 +215,7 @@ def _result(each: MeasuredCase, tolerances: Tolerances) -> CaseResult:
         moving_average=(
             moving_average(pair.jobs, window_s=tolerances.window_s, level=level) if len(each.real) == 1 else None
         ),
-        unmatched_accepted=each.unmatched_accepted,
+        unmatched_limit=each.unmatched_limit,
         courses=tuple(
             courses(each.predicted_figures, [each.figures[index] for index in each.selected()], tolerances.margins)
             if len(each.predicted) > 1

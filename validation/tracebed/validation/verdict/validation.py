@@ -13,10 +13,11 @@ from typing import Any
 from tracebed.errors import ExitCode
 from tracebed.validation.metrics import Margin, Metric
 from tracebed.validation.significance import Difference
+from tracebed.validation.verdict.case_metric import CaseMetric
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.clusters import Level, Membership
 from tracebed.validation.verdict.comparison import Comparison
-from tracebed.validation.verdict.courses import Course, sentence
+from tracebed.validation.verdict.courses import Course, sentences
 from tracebed.validation.verdict.moving_average import MovingAverage, in_words
 from tracebed.validation.verdict.needed import Needed, margin_text
 from tracebed.validation.verdict.per_job import PerJob
@@ -44,38 +45,6 @@ class SimulatorFacts:
     """Hash of the parameters of all predictions: policies, run-time model, overheads, calibration, seeds."""
     runs: int
     """Number of predictions, over all cases."""
-
-
-@dataclass(frozen=True)
-class CaseMetric:
-    """One metric in one case. NaN: undefined or unknown."""
-
-    case: str
-    repeats: int
-    """Number of real repetitions."""
-    runs: int
-    """Number of predictions."""
-    real_mean: float
-    """Mean over the repetitions, unit of the metric."""
-    real_sd: float
-    """Standard deviation over the repetitions, unit of the metric."""
-    predicted: float
-    """Mean over the predictions, unit of the metric."""
-    relative_error: float
-    """(predicted - real mean) / real mean; NaN for a real mean of 0."""
-    margin: float
-    """Margin in the unit of the metric."""
-    z: float
-    """(predicted - real mean) / margin."""
-    low: float
-    """Lower end of the confidence interval of z."""
-    high: float
-    noise_cv: float
-    """Coefficient of variation of the real runs: real_sd / real_mean."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the figures as JSON values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -243,7 +212,7 @@ class CaseResult:
     """Differences of the waits job by job; None if fewer than two jobs ended in all runs."""
     rates: tuple[PairedRate, ...]
     """Rates of the jobs with deadlines in the pair of runs; empty without deadlines."""
-    unmatched_accepted: float
+    unmatched_limit: float
     """Largest accepted share of unmatched jobs."""
     moving_average: MovingAverage | None = None
     """Error of the moving average of the wait, if there is one real run of enough jobs; advisory."""
@@ -253,6 +222,7 @@ class CaseResult:
     def to_json(self) -> dict[str, Any]:
         """Return the case as JSON values, without the tables of the runs."""
         matching, info = self.pair.matching, self.case.real[0].info
+        shares = {"unmatched_share": self.unmatched, "unmatched_limit": self.unmatched_limit}
         return {
             "name": self.case.name,
             "workload": self.case.workload,
@@ -267,8 +237,7 @@ class CaseResult:
             "window": self.pair.real_metrics["utilization_window"],
             "repetitions": [each.to_json() for each in self.repetitions],
             "predictions": [identity(run) for run in self.case.predicted],
-            "matching": asdict(matching)
-            | {"unmatched_share": self.unmatched, "unmatched_accepted": self.unmatched_accepted},
+            "matching": asdict(matching) | shares,
             "courses": [course.to_json() for course in self.courses],
             "per_job": self.per_job.to_json() if self.per_job else None,
             "rates": [asdict(rate) for rate in self.rates],
@@ -368,11 +337,7 @@ class Validation:
     @property
     def courses(self) -> list[str]:
         """A sentence for each case whose ensemble has several courses: their frequencies, and the real runs of each."""
-        return [
-            sentence(each.case.name, each.courses, sum(not repetition.excluded for repetition in each.repetitions))
-            for each in self.cases
-            if len(each.courses) > 1
-        ]
+        return sentences(self.cases)
 
     @property
     def pair(self) -> Comparison:

@@ -218,8 +218,8 @@ class Oar(ParameterTable):
             idle &= ~nodes
             running.append(Occupied(whole_second(self._wall(hold.start)), self._limit(state, job), nodes))
         waiting = [job for job in state.queue.jobs() if job not in launched]
-        waiting = first_of_users(waiting, jobs.user, self.fairsharing_max_job_per_user)
-        asked = [Waiting(job, jobs.nodes[job], self._limit(state, job)) for job in waiting]
+        first = first_of_users(waiting, jobs.user, self.fairsharing_max_job_per_user)
+        asked = [Waiting(job, jobs.nodes[job], self._limit(state, job)) for job in first]
         while asked and asked[-1].nodes > idle.bit_count():
             asked.pop()  # the last ones cannot start, and the plan is discarded
         planned = plan(at, idle, running, asked, security=self.job_security_time, hole=self.gantt_hole_minimum_time)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, fields
 from functools import cache
 from pathlib import Path
@@ -37,7 +37,7 @@ from tracebed.orchestrator.scheduling.record import Resizes, ScheduleRecord
 from tracebed.orchestrator.scheduling.state import Policy, shares, visible_jobs
 from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.cores_in_use import is_divided
-from tracebed.orchestrator.simulation.delays import ROWS, STEPS
+from tracebed.orchestrator.simulation.delays import ROWS, STEPS, Drawn
 from tracebed.orchestrator.simulation.engine.library import DescriptionError, Library, Results
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.overheads import Overheads
@@ -163,7 +163,7 @@ class CompiledSimulator:
         *,
         sockets: list[int] | None = None,
         interference: Interference | None = None,
-        drawn: Mapping[str, Sequence[float]] | None = None,
+        drawn: Drawn | None = None,
     ) -> None:
         """Prepare the arrays of the workload. Raise ValueError if there is an `obstacle`."""
         if reason := obstacle(jobs, policy, len(cores), setup, interference=interference):

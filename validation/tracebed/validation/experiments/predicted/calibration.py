@@ -37,7 +37,7 @@ class TiedParameters(Part):
 
     parameters: list[str]
     correlation: Number
-    """Rank correlation over the cloud."""
+    """Correlation over the cloud."""
 
 
 class CalibrationCase(Part):

@@ -190,7 +190,7 @@ class BuiltInSimulator(CalibratedSimulator):
         assert task.workload is not None
         setup = Setup.of(task.setup, calibration=self.calibration(task), runtime_model=self.spec.runtime_model)
         member = seed if self.spec.seeds > 1 else None
-        return predict(task.workload, task.nodes, setup, name=task.title, member=member)
+        return predict(task.workload, task.nodes or None, setup, name=task.title, member=member)
 
 
 class DrivenSimulator(CalibratedSimulator):

@@ -317,7 +317,7 @@ def _runs_needed(each: Sequence[Sequence[float]]) -> int:
         return 0
     with np.errstate(divide="ignore"):
         needed = len(each) * (halves / np.abs(means)) ** 2
-    return math.ceil(min(needed.max(), MOST_RUNS))
+    return math.ceil(min(float(needed.max()), MOST_RUNS))
 
 
 def _matches(claim: Claim, ours: Sequence[float]) -> bool | None:
