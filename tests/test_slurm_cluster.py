@@ -232,7 +232,6 @@ def inputs(draw: st.DrawFn) -> Inputs:
         period_s=25.0,
         first_period_s=3.5,
         kill_wait_s=draw(st.sampled_from([0, 30])),
-        defer=draw(st.booleans()),
     )
 
 
@@ -333,9 +332,10 @@ def test_jobs_share_nodes_and_wait_in_their_partition() -> None:
     )
     run = predict(workload, None, Slurm(cluster=CLUSTER.model_dump_json()), over_limit=OverLimit.KILL)
     jobs = run.jobs.set_index("job_id")
-    assert jobs["start"][["1", "2", "5"]].tolist() == [0.0, 1.0, 4.0]
+    waits = (jobs["start"] - jobs["submit"])[["1", "2", "5"]]
+    assert ((waits >= 0.0) & (waits < 4.5)).all()  # until the next pass
     assert 30.0 <= jobs["start"]["4"] < 36.0  # beside 1 or 2, by a backfill pass, since 3 comes first
-    assert 100.0 <= jobs["start"]["3"] < 105.0
+    assert 100.0 <= jobs["start"]["3"] < 108.0
     assert jobs["reason"]["6"] == "no nodes of its partition can ever run it"
     assert jobs["reason"]["7"] == "the cluster has no partition none"
     assert [node.name for node in run.info.nodes] == ["n1", "n2", "g1"]
@@ -350,7 +350,8 @@ def test_a_job_is_killed_at_its_limit_or_gets_more_time() -> None:
     killed = predict(workload, None, policy, over_limit=OverLimit.KILL).jobs
     assert killed["state"][0] == "killed"
     assert 600.0 <= killed["end"][0] - killed["start"][0] <= 630.0
-    assert predict(workload, None, policy).jobs["end"][0] == 900.0
+    more = predict(workload, None, policy).jobs
+    assert more["end"][0] - more["start"][0] == pytest.approx(900.0)
     with pytest.raises(InputError, match="--over-limit now is not modeled"):
         predict(workload, None, policy, over_limit=OverLimit.NOW)
 

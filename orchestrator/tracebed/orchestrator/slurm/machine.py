@@ -107,7 +107,6 @@ class Machine(Fact):
         memory: whether memory is allocated, too.
         weights: the weights of priorities.
         kill_wait_s: time from the time limit of a job to its forced end, s.
-        defer: whether jobs are not tried at their submission.
     """
 
     kinds: tuple[Alike, ...]
@@ -116,7 +115,6 @@ class Machine(Fact):
     memory: bool = False
     weights: Weights = Weights()
     kill_wait_s: int = 30
-    defer: bool = False
 
     @cached_property
     def nodes(self) -> tuple[tuple[str, Alike], ...]:
@@ -172,7 +170,6 @@ def machine_of(lines: Sequence[Line], path: Path) -> Machine | None:
         memory=any(parameter in WITH_MEMORY for parameter in parameters),
         weights=_weights(values) if multifactor else Weights(),
         kill_wait_s=whole(values.get("killwait", ""), 30),
-        defer="defer" in values.get("schedulerparameters", "").lower().split(","),
     )
 
 

@@ -121,7 +121,8 @@ class Resources:
 
         If nodes of one switch suffice, the switch with the fewest usable nodes is chosen. Else the switch with the most
         usable cores comes first, until the rest fits into one switch: then the one with the fewest usable cores is
-        chosen. The nodes of a switch are used in their order.
+        chosen. The nodes of a switch are used in their order. Without a topology, blocks of consecutive nodes of one
+        weight take the place of switches, and those of the smallest weight come first.
         """
         groups = self._groups(capacity)
         sizes = [sum(capacity[node] for node in group) for group in groups]
@@ -134,16 +135,7 @@ class Resources:
         parts: dict[int, int] = {}
         left = list(range(len(groups)))
         while (cores > 0 or fewest > 0) and left:
-            best = left[0]
-            sufficient = sizes[best] >= cores and len(groups[best]) >= fewest
-            for k in left[1:]:
-                suffices = sizes[k] >= cores and len(groups[k]) >= fewest
-                if (
-                    (suffices and not sufficient)
-                    or (suffices and sizes[k] < sizes[best])
-                    or (not suffices and not sufficient and sizes[k] > sizes[best])
-                ):
-                    best, sufficient = k, suffices
+            best = min(left, key=lambda k: self._rank(groups[k], sizes[k], cores, fewest))
             left.remove(best)
             for node in groups[best]:
                 if cores <= 0 and fewest <= 0:
@@ -156,10 +148,20 @@ class Resources:
                 fewest -= 1
         return parts if cores <= 0 and fewest <= 0 else None
 
+    def _rank(self, group: Sequence[int], size: int, cores: int, fewest: int) -> tuple[int, bool, int]:
+        """Return the key by which the next group of nodes is chosen for the rest of a job: the smallest one."""
+        suffices = size >= cores and len(group) >= fewest
+        weight = self.weights[group[0]] if self.groups is None else 0
+        return weight, not suffices, size if suffices else -size
+
     def _groups(self, capacity: Parts) -> list[list[int]]:
-        """Return the usable nodes by switch, in the order of the switches; without a topology by block."""
+        """Return the usable nodes by switch, in the order of the switches; without a topology by block and weight."""
         if self.groups is not None:
             by_switch = sorted(capacity, key=lambda node: (self.groups[node], node))  # type: ignore[index]
             return [list(nodes) for _, nodes in groupby(by_switch, key=self.groups.__getitem__)]
         mask = sum(1 << node for node in capacity)
-        return [[*range(first, first + count)] for first, count in blocks(mask)]
+        return [
+            list(nodes)
+            for first, count in blocks(mask)
+            for _, nodes in groupby(range(first, first + count), key=self.weights.__getitem__)
+        ]

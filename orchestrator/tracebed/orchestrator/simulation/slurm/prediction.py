@@ -155,7 +155,6 @@ def _inputs(
         period_s=weights.period_s,
         first_period_s=0.0,
         kill_wait_s=machine.kill_wait_s,
-        defer=machine.defer,
     )
     return inputs, numbers
 

@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from tracebed.orchestrator.scheduling.node_masks import mask_of
-from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.scheduling.policies.slurm import ROUNDING_S, Slurm
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import first_of_users
 from tracebed.orchestrator.scheduling.slurm.multifactor import FairTree
 from tracebed.orchestrator.scheduling.slurm.plan import Running, Waiting, backfill
@@ -42,7 +42,6 @@ class Inputs:
         age, max_age_s, fairshare, half_life_s, period_s: of priority/multifactor, see `machine.Weights`.
         first_period_s: instant of the first computation of priorities, s.
         kill_wait_s: see `plan.backfill`.
-        defer: whether jobs are not tried at their submission (`SchedulerParameters=defer`).
     """
 
     submit: Sequence[float]
@@ -67,7 +66,6 @@ class Inputs:
     period_s: float
     first_period_s: float
     kill_wait_s: int = 30
-    defer: bool = False
 
 
 @dataclass
@@ -186,18 +184,9 @@ class Simulation:
     # -- events -------------------------------------------------------------------------------------------------------
 
     def _submit(self, job: int) -> None:
-        """Add a job to the queue. A job that comes first in its partition is tried at once."""
+        """Add a job to the queue. As tried on Slurm 22.05.8, no batch job starts before the next pass."""
         self._rank(job)
-        partition = self._in.partition[job]
-        rivals = (other for other in self.queue if self._in.partition[other] == partition)
-        first = all(self._priority[other] < self._priority[job] for other in rivals)
         self.queue.append(job)
-        if first and not self._in.defer:
-            parts = self._free.choose(self._in.requests[job], self._everything)
-            if parts is not None:
-                self._start(job, parts)
-                self.freed = True
-                return
         self.arrived.append(job)
 
     def _end(self, job: int) -> None:
@@ -229,7 +218,7 @@ class Simulation:
         inputs, request, limit = self._in, self._in.requests[job], self._in.limit[job]
         self._free.take(request, parts)
         self.queue.remove(job)
-        insort(self._running, Running(math.floor(self.now) + limit, job, request, parts, mask_of(parts.keys())))
+        insort(self._running, Running(self._second(self.now) + limit, job, request, parts, mask_of(parts.keys())))
         self._out.start[job], self._out.parts[job] = self.now, parts
         self._out.launched[job] = launched = self.now + inputs.launch_s[job]
         over = inputs.run_time[job] > limit
@@ -271,7 +260,7 @@ class Simulation:
     def backfill(self, policy: _Shared, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
         """Make a backfill pass. Return whether any job started, and whether jobs wait."""
         yield from ()
-        second = math.floor(at + policy.epoch_s + 1e-6)
+        second = self._second(at)
         order = first_of_users(self._ordered(), self._in.user, policy.bf_max_job_user)[: policy.bf_max_job_test]
         waiting = [
             Waiting(job, self._in.requests[job], self._in.limit[job], not self._young(policy, job)) for job in order
@@ -295,6 +284,10 @@ class Simulation:
             if started == policy.bf_max_job_start:
                 break
         return started > 0, bool(self.queue)
+
+    def _second(self, at: float) -> int:
+        """Return the whole second of an instant, as Slurm's clock shows it."""
+        return math.floor(at + self._policy.epoch_s + ROUNDING_S)
 
     def _young(self, policy: _Shared, job: int) -> bool:
         return self.now - self._in.submit[job] < policy.bf_min_age_reserve

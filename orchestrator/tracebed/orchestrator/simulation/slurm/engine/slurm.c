@@ -25,7 +25,7 @@
     _(const int32_t *, groups) /* null: blocks of consecutive nodes */ _(const int32_t *, weights) \
     _(const int32_t *, account) /* of each user */ _(const double *, user_share) _(const double *, account_share) \
     _(double, age) _(double, max_age_s) _(double, fairshare) _(double, half_life_s) _(double, period_s) \
-    _(double, first_period_s) _(int64_t, kill_wait_s) _(int64_t, defer) \
+    _(double, first_period_s) _(int64_t, kill_wait_s) \
     _(int64_t, sched_interval) _(int64_t, batch_sched_delay) _(int64_t, default_queue_depth) \
     _(int64_t, sched_max_job_start) _(int64_t, bf_interval) _(int64_t, bf_resolution) _(int64_t, bf_window) \
     _(int64_t, bf_max_job_test) _(int64_t, bf_max_job_start) _(int64_t, bf_max_job_user) _(int64_t, bf_node_space_size) \
@@ -48,7 +48,7 @@ struct part { int32_t node, cores; };
 struct running { int64_t end; int32_t job; };
 struct slot { int64_t begin, end; uint64_t *nodes; };
 struct free_resources { int32_t *cores, *gres; int64_t *memory; };
-struct group { int32_t first, count; int64_t size; };
+struct group { int32_t first, count, weight; int64_t size; };
 
 struct engine {
     const struct setup *s;
@@ -164,16 +164,17 @@ static int32_t capacity(const struct setup *s, const struct free_resources *free
 static int spread(struct engine *e, int32_t job, int32_t count, int32_t weight) {
     const struct setup *s = e->s;
     int64_t cores = s->wanted_cores[job], fewest = s->fewest[job];
-    int32_t groups = 0, before_node = -2, before_group = -1;
+    int32_t groups = 0, before_node = -2, before_group = -1; /* the group, or the weight, of the node before */
     for (int32_t k = 0; k < count; k++) {
         struct part *each = &e->capacity[k];
         if (s->weights[each->node] > weight) continue;
-        int new = s->groups ? s->groups[each->node] != before_group || !groups : each->node != before_node + 1;
-        if (new) e->group[groups++] = (struct group){k, 0, 0};
+        int32_t own = s->groups ? s->groups[each->node] : s->weights[each->node];
+        if (!groups || own != before_group || (!s->groups && each->node != before_node + 1))
+            e->group[groups++] = (struct group){k, 0, s->groups ? 0 : own, 0};
         e->group[groups - 1].count++;
         e->group[groups - 1].size += each->cores;
         before_node = each->node;
-        before_group = s->groups ? s->groups[each->node] : 0;
+        before_group = own;
     }
     memset(e->used, 0, (size_t)groups);
     if (s->groups) {
@@ -191,9 +192,11 @@ static int spread(struct engine *e, int32_t job, int32_t count, int32_t weight) 
         int sufficient = 0;
         for (int32_t g = 0; g < groups; g++) {
             if (e->used[g]) continue;
-            int suffices = e->group[g].size >= cores && e->group[g].count >= fewest;
-            if (best < 0 || (suffices && !sufficient) || (suffices && e->group[g].size < e->group[best].size) ||
-                (!suffices && !sufficient && e->group[g].size > e->group[best].size)) {
+            const struct group *own = &e->group[g], *other = best < 0 ? NULL : &e->group[best];
+            int suffices = own->size >= cores && own->count >= fewest;
+            if (!other || own->weight < other->weight ||
+                (own->weight == other->weight &&
+                 (suffices > sufficient || (suffices == sufficient && (suffices ? own->size < other->size : own->size > other->size))))) {
                 best = g;
                 sufficient = suffices;
             }
@@ -336,6 +339,8 @@ static void compute(struct engine *e) {
     for (int64_t k = 0; k < e->queue_count; k++) rank_job(e, e->queue[k]);
 }
 
+static int64_t whole_second(const struct engine *e, double instant) { return (int64_t)floor(instant + e->s->epoch_s + ROUNDING_S); }
+
 /* -- jobs ----------------------------------------------------------------------------------------------------------- */
 
 /* Start `job` on the nodes in `e->chosen`. */
@@ -351,7 +356,7 @@ static void start(struct engine *e, int32_t job) {
     int64_t k = 0;
     while (e->queue[k] != job) k++;
     memmove(e->queue + k, e->queue + k + 1, (size_t)(--e->queue_count - k) * sizeof *e->queue);
-    struct running own = {(int64_t)floor(e->now) + s->limit[job], job};
+    struct running own = {whole_second(e, e->now) + s->limit[job], job};
     for (k = e->running_count++; k; k--) {
         const struct running *other = &e->running[k - 1];
         if (other->end < own.end || (other->end == own.end && other->job < job)) break;
@@ -366,16 +371,9 @@ static void start(struct engine *e, int32_t job) {
 }
 
 static void submit(struct engine *e, int32_t job) {
-    const struct setup *s = e->s;
     rank_job(e, job);
-    int first = 1;
-    for (int64_t k = 0; k < e->queue_count && first; k++)
-        first = s->partition[e->queue[k]] != s->partition[job] || e->priority[e->queue[k]] < e->priority[job];
     e->queue[e->queue_count++] = job;
-    if (first && !s->defer && choose(e, &e->free, job, e->everything)) {
-        start(e, job);
-        e->freed = 1;
-    } else e->arrived++;
+    e->arrived++;
 }
 
 static void end(struct engine *e, int32_t job) {
@@ -402,8 +400,6 @@ static int by_priority(const void *a, const void *b, void *engine) {
 }
 
 /* -- passes --------------------------------------------------------------------------------------------------------- */
-
-static int64_t whole_second(const struct engine *e, double instant) { return (int64_t)floor(instant + e->s->epoch_s + ROUNDING_S); }
 
 static int64_t order_queue(struct engine *e) {
     memcpy(e->order, e->queue, (size_t)e->queue_count * sizeof *e->order);
