@@ -145,7 +145,18 @@ def test_written_events_are_read_as_the_same_jobs(tmp_path: Path) -> None:
     before, _ = read_table(tmp_path)
     tb.write(before, tmp_path / "again.events")
     after, _ = read(tmp_path / "again.events", keep_names=True)
-    for name in ("job_id", "run_time", "time_limit", "nodes", "cores_per_node", "memory_mib", "user", "queue"):
+    for name in (
+        "job_id",
+        "run_time",
+        "time_limit",
+        "nodes",
+        "cores_per_node",
+        "memory_mib",
+        "user",
+        "queue",
+        "features",
+        "gres",
+    ):
         assert after.column(name).tolist() == pytest.approx(before.column(name).tolist(), nan_ok=True), name
 
 

@@ -35,11 +35,13 @@ from tracebed.registry import one_of
 
 HELD = {
     *("job_id", "submit_time", "run_time", "time_limit", "nodes", "cores_per_node", "memory_mib"),
-    *("user", "group", "partition", "queue"),
+    *("user", "group", "partition", "queue", "features", "gres"),
 }
 NAMES = {"user": "--uid=", "group": "-A ", "partition": "-p ", "queue": "-q "}
-STRANGE = re.compile(r"[^\w.@+-]")
-"""Characters that the simulator may read as the end of a word or line."""
+DEMANDS = {"features": "--constraint=", "gres": "--gres="}
+"""Columns of what a job demands of its nodes -> option."""
+STRANGE = {**dict.fromkeys(NAMES, re.compile(r"[^\w.@+-]")), **dict.fromkeys(DEMANDS, re.compile(r"[^\w.@+:,&*-]"))}
+"""Column -> characters that the simulator may read as the end of a word or line."""
 DEFAULT_USER = "user1"
 EVENT = re.compile(r"-dt\s+(\S+)\s+-e\s+submit_batch_job\s*\|\s*(.*)")
 COMMENTS = "#"
@@ -78,8 +80,6 @@ WANTED = {
     "features": column_spec("label", "constraint"),
     "gres": column_spec("label", "gres"),
 }
-DEMANDS = ("features", "gres")
-"""Columns of what a job demands of its nodes."""
 MAX_ID = 2**31 - 1
 
 
@@ -249,8 +249,9 @@ def write(workload: Workload, file: BinaryIO) -> None:
         InputError: no job can be run.
     """
     workload, counts = simulated_jobs(workload, "the Slurm simulator")
-    names = {name: [STRANGE.sub("_", text) for text in workload.column(name)] for name in NAMES}
-    changed = sum(bool(STRANGE.search(text)) for name in NAMES for text in workload.column(name))
+    options = NAMES | DEMANDS
+    names = {name: [STRANGE[name].sub("_", text) for text in workload.column(name)] for name in options}
+    changed = sum(bool(STRANGE[name].search(text)) for name in options for text in workload.column(name))
     numbers, renumbered = _numbers(workload)
     submit, run, limit = (workload.floats(name) for name in ("submit_time", "run_time", "time_limit"))
     tolerate(
@@ -277,7 +278,7 @@ def write(workload: Workload, file: BinaryIO) -> None:
             *([] if most != most else [f"-t {_duration(int(most))}"]),
             f"-n {nodes * cores} --ntasks-per-node={cores}",
             *([] if memory != memory else [f"--mem={int(np.ceil(memory))}"]),
-            *(option + name for option, name in zip(NAMES.values(), of, strict=True) if name),
+            *(option + name for option, name in zip(options.values(), of, strict=True) if name),
             "pseudo.job\n",
         ]
         file.write(" ".join(words).encode())
