@@ -54,9 +54,12 @@ def test_a_table_of_jobs_is_a_workload(log: Path) -> None:
     assert table["queue"].tolist() == ["normal", "normal", "high", "normal"]
     assert table["partition"].tolist() == ["normal", "normal", "normal", "debug"]
     assert table["user"].str.startswith("user-").all()
+    assert table["features"].tolist() == ["", "CPU-N", "", "CPU-M"]
+    assert table["gres"].tolist() == ["", "", "gpu:2", ""]
+    assert table["fewest_nodes"].tolist() == [1, 1, 1, 1]
     assert said == {
         "jobs that run until their limit (run time -1), limit used as run time": 1,
-        "columns left out (keep them with --keep extra): constraint, gres": 2,
+        "jobs that demand features or generic resources, which only `--policy slurm -P @slurm.conf` reads": 3,
         "jobs in 2 partitions (normal 3, debug 1), which count as jobs of one machine of equal nodes "
         "(clean --set keep_partitions.partitions=NAME)": 4,
         "jobs on a part of a node, which count as jobs of the whole node (convert --by core)": 1,
@@ -68,8 +71,8 @@ def test_cores_as_nodes_and_kept_columns(log: Path) -> None:
     assert workload.table["nodes"].tolist() == [12, 1, 25, 24]
     assert workload.table["cores_per_node"].tolist() == [1, 1, 1, 1]
     assert workload.table["user"].tolist() == ["user5", "user1", "user4", "user4"]
-    assert workload.table["extra_constraint"].fillna("").tolist() == ["", "CPU-N", "", "CPU-M"]
-    assert not [what for what in said if "left out" in what or "part of a node" in what]
+    assert workload.column("fewest_nodes").tolist() == [0, 0, 0, 0]
+    assert not [what for what in said if "part of a node" in what]
     with pytest.raises(InputError, match="unknown by 'cores'"):
         read(log, by="cores")
 
@@ -104,14 +107,17 @@ def test_events_are_read(tmp_path: Path) -> None:
     np.testing.assert_array_equal(table["memory_mib"], [np.nan, np.nan, 512000, np.nan])
     assert table["user"].tolist() == ["user5", "user1", "", ""]
     assert table["queue"].tolist() == ["", "", "high", ""]
-    assert said["events with other options of sbatch, which are left out"] == 3
+    assert table["features"].tolist() == ["", "", "", "CPU-M"]
+    assert table["gres"].tolist() == ["", "", "gpu:2", ""]
+    assert table["fewest_nodes"].tolist() == [1, 1, 3, 1]
+    assert said["events with other options of sbatch, which are left out"] == 1  # --contiguous
     assert said["jobs that run until their limit (run time -1), limit used as run time"] == 1
 
 
 @pytest.mark.parametrize(
     ("event", "message"),
     [
-        ("-dt 0 -e cancel_job | -J jobid_1 p.job", "line has 1 fields instead of 13"),
+        ("-dt 0 -e cancel_job | -J jobid_1 p.job", "line has 1 fields instead of 15"),
         ("-dt x -e submit_batch_job | -J jobid_1 -sim-walltime 1 p.job", r"\(submit_time\) is 'x', not a number"),
         ("-dt 0 -e submit_batch_job | -J jobid_1 -sim-walltime 1 -t soon p.job", r"\(limit\) is 'soon', not a number"),
         ("-dt 0 -e submit_batch_job | -J jobid_1 -sim-walltime 1 --mem=much p.job", r"\(memory\) is 'much', not a"),
@@ -139,7 +145,18 @@ def test_written_events_are_read_as_the_same_jobs(tmp_path: Path) -> None:
     before, _ = read_table(tmp_path)
     tb.write(before, tmp_path / "again.events")
     after, _ = read(tmp_path / "again.events", keep_names=True)
-    for name in ("job_id", "run_time", "time_limit", "nodes", "cores_per_node", "memory_mib", "user", "queue"):
+    for name in (
+        "job_id",
+        "run_time",
+        "time_limit",
+        "nodes",
+        "cores_per_node",
+        "memory_mib",
+        "user",
+        "queue",
+        "features",
+        "gres",
+    ):
         assert after.column(name).tolist() == pytest.approx(before.column(name).tolist(), nan_ok=True), name
 
 
@@ -170,3 +187,22 @@ def test_the_two_real_runs_become_a_case(reference_data: Callable[[str], Path], 
     assert found.verdict == "inconclusive"  # two repetitions are too few
     (wait,) = [item for item in found.metrics if item.name == "mean_wait_s"]
     assert wait.cases[0].real_mean > 0
+
+
+def test_the_real_runs_are_predicted_with_their_slurm_conf_by_commands(
+    reference_data: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """The jobs share ten nodes, and demand features, GPUs and memory: whole nodes are not assigned to them."""
+    source = reference_data("slurm-model")
+    call("convert", source / "jobs500.csv", "--system", "10x12", "-o", tmp_path / "w.parquet")
+    for number in (1, 2):
+        words = ("--as", "real", "--workload", tmp_path / "w.parquet", "--rows", f"run_id={number}")
+        call("import", source / "two-runs.csv", *words, "-o", tmp_path / "real" / f"rep-0{number}")
+    slurm = ("--policy", "slurm", "-P", f"@{source / 'slurm.conf'}", "--over-limit", "kill")
+    call("simulate", tmp_path / "w.parquet", *slurm, "-o", tmp_path / "sim")
+    found = tb.compare(tmp_path / "real", tmp_path / "sim")
+    assert [run.total_nodes for run in found.cases[0].case.real] == [10, 10]
+    metrics = {item.name: item.cases[0] for item in found.metrics}
+    assert "utilization" not in metrics
+    wait = metrics["mean_wait_s"]
+    assert (round(wait.real_mean), wait.predicted) == (9593, pytest.approx(wait.real_mean, rel=0.08))

@@ -35,17 +35,19 @@ from tracebed.registry import one_of
 
 HELD = {
     *("job_id", "submit_time", "run_time", "time_limit", "nodes", "cores_per_node", "memory_mib"),
-    *("user", "group", "partition", "queue"),
+    *("user", "group", "partition", "queue", "features", "gres"),
 }
 NAMES = {"user": "--uid=", "group": "-A ", "partition": "-p ", "queue": "-q "}
-STRANGE = re.compile(r"[^\w.@+-]")
-"""Characters that the simulator may read as the end of a word or line."""
+DEMANDS = {"features": "--constraint=", "gres": "--gres="}
+"""Columns of what a job demands of its nodes -> option."""
+STRANGE = {**dict.fromkeys(NAMES, re.compile(r"[^\w.@+-]")), **dict.fromkeys(DEMANDS, re.compile(r"[^\w.@+:,&*-]"))}
+"""Column -> characters that the simulator may read as the end of a word or line."""
 DEFAULT_USER = "user1"
 EVENT = re.compile(r"-dt\s+(\S+)\s+-e\s+submit_batch_job\s*\|\s*(.*)")
 COMMENTS = "#"
 EVENT_FIELDS = (
     *("submit_time", "job_id", "run", "limit", "tasks", "nodes", "per node", "memory"),
-    *("user", "group", "partition", "queue", "others"),
+    *("user", "group", "partition", "queue", "features", "gres", "others"),
 )
 OPTIONS = {
     **dict.fromkeys(("-J", "--job-name", "-jid"), "job_id"),
@@ -59,6 +61,8 @@ OPTIONS = {
     **dict.fromkeys(("-A", "--account"), "group"),
     **dict.fromkeys(("-p", "--partition"), "partition"),
     **dict.fromkeys(("-q", "--qos"), "queue"),
+    **dict.fromkeys(("-C", "--constraint"), "features"),
+    "--gres": "gres",
 }
 """Option of an event -> field."""
 WANTED = {
@@ -73,6 +77,8 @@ WANTED = {
     "group": column_spec("label", "account"),
     "partition": column_spec("label", "partition"),
     "queue": column_spec("label", "qos"),
+    "features": column_spec("label", "constraint"),
+    "gres": column_spec("label", "gres"),
 }
 MAX_ID = 2**31 - 1
 
@@ -95,8 +101,7 @@ def read_log(
 
     Args:
         files: the tables, or the files of events.
-        keep_extra: keep the columns of a table that no job is scheduled by, features (`constraint`) and generic
-            resources (`gres`).
+        keep_extra: keep the other columns of a table.
         keep_names: keep the names of users and accounts.
         by: `node`: jobs hold whole nodes. `core`: a node of the workload is one core, for nodes shared by jobs.
 
@@ -106,6 +111,7 @@ def read_log(
     one_of("by", by, ("node", "core"))
     jobs = _events(files) if EVENT.match(first_line(files[0], COMMENTS.encode())) else _table(files, keep_extra)
     to_limit = np.isnan(jobs.run)
+    demands = np.array([any(texts) for texts in zip(*(jobs.others[name] for name in DEMANDS), strict=True)], dtype=bool)
     columns = {
         "job_id": jobs.ids,
         "submit_time": jobs.submit,
@@ -113,6 +119,7 @@ def read_log(
         "time_limit": jobs.limit,
         "nodes": jobs.tasks if by == "core" else np.ceil(jobs.tasks / jobs.per_node),
         "cores_per_node": np.ones(len(to_limit)) if by == "core" else np.minimum(jobs.tasks, jobs.per_node),
+        "fewest_nodes": np.zeros(len(to_limit), dtype=np.int64) if by == "core" else jobs.fewest.astype(np.int64),
         "memory_mib": np.where(jobs.memory > 0, jobs.memory, np.nan),
     }
     return make_log(
@@ -120,7 +127,11 @@ def read_log(
         "ub-slurm",
         columns | jobs.others,
         parameters={"keep_extra": keep_extra, "keep_names": keep_names, "by": by},
-        defects={"jobs that run until their limit (run time -1), limit used as run time": to_limit, **jobs.defects},
+        defects={
+            "jobs that run until their limit (run time -1), limit used as run time": to_limit,
+            "jobs that demand features or generic resources, which only `--policy slurm -P @slurm.conf` reads": demands,
+            **jobs.defects,
+        },
         place=jobs.place,
         names=("user", "group"),
         unread=jobs.unread,
@@ -145,6 +156,8 @@ class _Jobs:
     """Tasks on a node."""
     memory: FloatArray
     """Memory of a node, MiB."""
+    fewest: FloatArray
+    """Smallest number of nodes that was asked for."""
     others: dict[str, Any]
     """Further columns: names, and the columns that are kept."""
     place: Callable[[int], str]
@@ -164,7 +177,8 @@ def _table(files: Sequence[Input], keep_extra: bool) -> _Jobs:
         tasks=tasks,
         per_node=first_positive(c.numbers("per node"), tasks),
         memory=c.numbers("memory"),
-        others={name: c.labels(name) for name in NAMES} | dict(c.extras),
+        fewest=np.ones(len(c)),
+        others={name: c.labels(name) for name in (*NAMES, *DEMANDS)} | dict(c.extras),
         place=c.place,
         unread=c.unread,
     )
@@ -183,7 +197,8 @@ def _events(files: Sequence[Input]) -> _Jobs:
         tasks=tasks,
         per_node=first_positive(f.known("per node"), np.ceil(tasks / nodes), tasks),
         memory=f.known("memory"),
-        others={name: f.labels(name) for name in NAMES},
+        fewest=np.where(nodes > 0, nodes, 1.0),
+        others={name: f.labels(name) for name in (*NAMES, *DEMANDS)},
         place=f.place,
         defects={"events with other options of sbatch, which are left out": (f.texts("others") != "").to_numpy()},
     )
@@ -234,8 +249,9 @@ def write(workload: Workload, file: BinaryIO) -> None:
         InputError: no job can be run.
     """
     workload, counts = simulated_jobs(workload, "the Slurm simulator")
-    names = {name: [STRANGE.sub("_", text) for text in workload.column(name)] for name in NAMES}
-    changed = sum(bool(STRANGE.search(text)) for name in NAMES for text in workload.column(name))
+    options = NAMES | DEMANDS
+    names = {name: [STRANGE[name].sub("_", text) for text in workload.column(name)] for name in options}
+    changed = sum(bool(STRANGE[name].search(text)) for name in options for text in workload.column(name))
     numbers, renumbered = _numbers(workload)
     submit, run, limit = (workload.floats(name) for name in ("submit_time", "run_time", "time_limit"))
     tolerate(
@@ -262,7 +278,7 @@ def write(workload: Workload, file: BinaryIO) -> None:
             *([] if most != most else [f"-t {_duration(int(most))}"]),
             f"-n {nodes * cores} --ntasks-per-node={cores}",
             *([] if memory != memory else [f"--mem={int(np.ceil(memory))}"]),
-            *(option + name for option, name in zip(NAMES.values(), of, strict=True) if name),
+            *(option + name for option, name in zip(options.values(), of, strict=True) if name),
             "pseudo.job\n",
         ]
         file.write(" ".join(words).encode())

@@ -47,8 +47,13 @@ def allocations_of(
     if not (size[ran] > 0).all():
         lacking = int((size[ran] <= 0).sum())
         return nodes, None, unknown | {"allocations": f"{NO_SIZES}: unknown for {lacking:,} of {int(ran.sum()):,}"}, []
-    allocations, nodes, warnings = _assigned(observed, workload, times, size, ran, nodes, options)
-    return nodes, allocations, unknown, warnings
+    allocations, assigned, warnings = _assigned(observed, workload, times, size, ran, nodes, options)
+    if len(assigned) > len(nodes) and (parts := part_jobs(workload)):
+        what = (
+            f"{warnings[0]}: {parts:,} jobs on a part of a node count as jobs of the whole node, and allocations are "
+        )
+        return nodes, None, unknown | {"allocations": "jobs share nodes"}, [f"{what}unknown"]
+    return assigned, allocations, unknown, [f"{warning}: nodes were added" for warning in warnings]
 
 
 def _nodes(observed: Observed, workload: Workload, options: ReadOptions) -> list[NodeFacts]:
@@ -94,12 +99,10 @@ def _assigned(
     warnings = []
     if busiest > len(nodes):
         what = f"up to {busiest:,} nodes are busy at once, but the machine has {len(nodes):,}"
-        if parts := part_jobs(workload):
-            what += f" ({parts:,} jobs on a part of a node count as jobs of the whole node)"
-        if options.side == "predicted" or options.nodes is not None:
+        if (options.side == "predicted" or options.nodes is not None) and not part_jobs(workload):
             hint = "check --nodes, the sizes of the jobs (nodes or cores? nodes shared by jobs?) and the times"
             raise InputError(what, where=observed.where, hint=hint)
-        warnings.append(f"{what}: nodes were added")
+        warnings.append(what)
         nodes = nodes_of(System(busiest, nodes[0].cores))
     table = pd.DataFrame(
         {
