@@ -131,7 +131,8 @@ def first_start(
 
     The running jobs on these nodes end one after another, in groups; the job starts when the last job of a group ends.
     A group ends with the first job after which the next running job, on any node, ends later than a barrier by more
-    than a window, which doubles from group to group. The barrier is the next multiple of `WINDOW_S` after the first end.
+    than a window, which doubles from group to group. The barrier is the first multiple of `WINDOW_S` after the first
+    end.
     """
     parts = free.choose(request, usable)
     if parts is not None:
