@@ -10,8 +10,9 @@ from heapq import heappop, heappush
 from typing import Any
 
 from tracebed.orchestrator.scheduling.node_masks import mask_of
-from tracebed.orchestrator.scheduling.policies.slurm import ROUNDING_S, Slurm
+from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import first_of_users
+from tracebed.orchestrator.scheduling.policies.wall_times import ROUNDING_S
 from tracebed.orchestrator.scheduling.slurm.multifactor import FairTree
 from tracebed.orchestrator.scheduling.slurm.plan import Running, Waiting, backfill
 from tracebed.orchestrator.scheduling.slurm.resources import Parts, Request, Resources
