@@ -154,6 +154,7 @@ class Simulation:
             if kind == COMPUTE:
                 self._compute()
                 self._at(self.now + self._in.period_s, COMPUTE, 0)
+                self.freed = call = True
             elif kind == WAKE:
                 call = call or self._wake == self.now
             else:
@@ -241,12 +242,14 @@ class Simulation:
             yield Note("full_last", at)
             depth = len(self._in.submit)
         started = tested = 0
+        cut = False
         usable, blocked = self._everything, set[int]()
         for job in self._ordered():
             partition = self._in.partition[job]
             if partition in blocked:
                 continue
-            if tested == depth or (policy.sched_max_job_start and started == policy.sched_max_job_start):
+            cut = tested == depth or (policy.sched_max_job_start > 0 and started == policy.sched_max_job_start)
+            if cut:
                 break
             tested += 1
             parts = self._free.choose(self._in.requests[job], usable)
@@ -256,10 +259,10 @@ class Simulation:
             elif not self._young(policy, job):
                 blocked.add(partition)
                 usable &= ~self._nodes_of[partition]
-        return started > 0, bool(self.queue)
+        return started > 0, cut
 
     def backfill(self, policy: _Shared, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
-        """Make a backfill pass. Return whether any job started, and whether jobs wait."""
+        """Make a backfill pass. Return whether any job started, and whether work is left without another event."""
         yield from ()
         second = self._second(at)
         order = first_of_users(self._ordered(), self._in.user, policy.bf_max_job_user)[: policy.bf_max_job_test]
@@ -283,8 +286,8 @@ class Simulation:
             self._start(planned.job, planned.parts)
             started += 1
             if started == policy.bf_max_job_start:
-                break
-        return started > 0, bool(self.queue)
+                return True, True
+        return started > 0, policy.bf_min_age_reserve > 0 and bool(self.queue)
 
     def _second(self, at: float) -> int:
         """Return the whole second of an instant, as Slurm's clock shows it."""

@@ -47,7 +47,7 @@ struct event { double at; int64_t sequence; int32_t kind, job; };
 struct part { int32_t node, cores; };
 struct running { int64_t end; int32_t job; };
 struct slot { int64_t begin, end; uint64_t *nodes; };
-struct free_resources { int32_t *cores, *gres; int64_t *memory; };
+struct free_resources { int32_t *cores, *gres; int64_t *memory; uint64_t *some; /* the nodes with idle cores */ };
 struct group { int32_t first, count, weight; int64_t size, waste; }; /* waste: by which groups compare */
 
 struct engine {
@@ -61,7 +61,8 @@ struct engine {
     int64_t *priority;
     uint64_t *everything, *held /* jobs x words: the nodes of each running job */, *partition_nodes, *usable, *allowed;
     struct slot *slots; int64_t slot_count, slot_room;
-    int32_t *node_order; /* nodes by group */
+    int32_t *node_order; /* nodes by group; null: in the order of their numbers */
+    int one_weight; /* of all nodes */
     struct part *capacity, *chosen; int32_t chosen_count; struct group *group; uint8_t *used;
     int32_t *jobs_of_user;
     double *usage, *ended, *factor, since;
@@ -139,6 +140,8 @@ static void take(struct engine *e, struct free_resources *free, int32_t job, int
     for (int32_t p = 0; p < e->part_size[job]; p++) {
         int32_t node = parts[p].node, cores = parts[p].cores;
         free->cores[node] += sign * cores;
+        if (free->cores[node]) free->some[node >> 6] |= 1ull << (node & 63);
+        else free->some[node >> 6] &= ~(1ull << (node & 63));
         int64_t memory = s->whole[job] || s->wanted_memory[job] < 0 ? s->memory[node] : s->by_core[job] ? s->wanted_memory[job] * cores : s->wanted_memory[job];
         free->memory[node] += sign * memory;
         for (int64_t k = 0; k < s->kinds; k++) free->gres[node * s->kinds + k] += sign * s->wanted_gres[job * s->kinds + k];
@@ -230,12 +233,26 @@ static int choose(struct engine *e, const struct free_resources *free, int32_t j
     const struct setup *s = e->s;
     const uint64_t *eligible = s->eligible + job * e->words;
     int32_t count = 0;
-    for (int64_t k = 0; k < s->nodes; k++) {
-        int32_t node = e->node_order[k];
-        if (!(has(usable, node) && has(eligible, node))) continue;
-        int32_t cores = capacity(s, free, job, node);
-        if (cores) e->capacity[count++] = (struct part){node, cores};
-    }
+    int64_t cores_left = s->wanted_cores[job], nodes_left = s->fewest[job];
+    if (e->node_order)
+        for (int64_t k = 0; k < s->nodes; k++) {
+            int32_t node = e->node_order[k];
+            if (!(has(usable, node) && has(eligible, node))) continue;
+            int32_t cores = capacity(s, free, job, node);
+            if (!cores) continue;
+            e->capacity[count++] = (struct part){node, cores};
+            cores_left -= cores, nodes_left--;
+        }
+    else
+        for (int64_t w = 0; w < e->words; w++)
+            for (uint64_t left = usable[w] & eligible[w] & free->some[w]; left; left &= left - 1) {
+                int32_t node = (int32_t)(64 * w + __builtin_ctzll(left)), cores = capacity(s, free, job, node);
+                if (!cores) continue;
+                e->capacity[count++] = (struct part){node, cores};
+                cores_left -= cores, nodes_left--;
+            }
+    if (cores_left > 0 || nodes_left > 0) return 0;
+    if (e->one_weight) return spread(e, free, job, count, s->weights[0]);
     int32_t weight = INT32_MIN;
     for (;;) { /* the weights of the nodes in ascending order */
         int32_t next = INT32_MAX;
@@ -414,7 +431,7 @@ static int64_t order_queue(struct engine *e) {
     return e->queue_count;
 }
 
-static int64_t main_pass(struct engine *e, double at) {
+static int64_t main_pass(struct engine *e, double at, int *left) {
     const struct setup *s = e->s;
     int64_t depth = s->default_queue_depth, tested = 0, started = 0, waiting = order_queue(e);
     double full = isnan(e->full_last) ? s->sched_phase_s : e->full_last;
@@ -428,7 +445,10 @@ static int64_t main_pass(struct engine *e, double at) {
     for (int64_t k = 0; k < waiting; k++) {
         int32_t job = e->order[k], partition = s->partition[job];
         if (blocked[partition]) continue;
-        if (tested == depth || (s->sched_max_job_start && started == s->sched_max_job_start)) break;
+        if (tested == depth || (s->sched_max_job_start && started == s->sched_max_job_start)) {
+            *left = 1;
+            break;
+        }
         tested++;
         if (choose(e, &e->free, job, e->allowed)) {
             start(e, job);
@@ -448,6 +468,7 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now) {
     memcpy(e->expected.cores, e->free.cores, (size_t)s->nodes * sizeof *e->free.cores);
     memcpy(e->expected.memory, e->free.memory, (size_t)s->nodes * sizeof *e->free.memory);
     memcpy(e->expected.gres, e->free.gres, (size_t)(s->nodes * s->kinds) * sizeof *e->free.gres);
+    memcpy(e->expected.some, e->free.some, (size_t)e->words * sizeof *e->free.some);
     int64_t window = WINDOW_S, barrier = -1, last = -1;
     for (int64_t k = 0; k < e->running_count; k++) {
         const struct running *own = &e->running[k];
@@ -569,7 +590,7 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now) {
     }
 }
 
-static int64_t backfill_pass(struct engine *e, double at) {
+static int64_t backfill_pass(struct engine *e, double at, int *left) {
     const struct setup *s = e->s;
     int64_t now = whole_second(e, at), waiting = order_queue(e), started = 0, reserved = 0, considered = 0;
     int64_t table = s->bf_node_space_size ? s->bf_node_space_size : s->bf_max_job_test;
@@ -588,7 +609,10 @@ static int64_t backfill_pass(struct engine *e, double at) {
         if (begin < 0) continue;
         if (begin <= now) {
             start(e, job);
-            if (++started == s->bf_max_job_start) break;
+            if (++started == s->bf_max_job_start) {
+                *left = 1;
+                return started;
+            }
         } else if (young(e, job) || (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) continue;
         else if (e->slot_count >= table) break;
         else {
@@ -597,6 +621,7 @@ static int64_t backfill_pass(struct engine *e, double at) {
             reserve(e, begin / resolution * resolution, (begin + s->limit[job]) / resolution * resolution, e->allowed);
         }
     }
+    *left = s->bf_min_age_reserve > 0 && e->queue_count > 0;
     return started;
 }
 
@@ -654,9 +679,10 @@ static double decide(struct engine *e) {
         if (instant > now + ROUNDING_S) continue;
         due[backfills] = INFINITY;
         *(backfills ? &e->bf_last : &e->sched_last) = instant;
-        int64_t started = backfills ? backfill_pass(e, instant) : main_pass(e, instant);
+        int left = 0;
+        int64_t started = backfills ? backfill_pass(e, instant, &left) : main_pass(e, instant, &left);
         if (started) due[1] = less(due[1], next_backfill(e, backfills ? instant : e->bf_last));
-        if (e->queue_count) {
+        if (left) {
             double again = backfills ? next_backfill(e, instant) : next_full(e, instant);
             due[backfills] = less(due[backfills], again);
         }
@@ -675,6 +701,7 @@ static int handle(struct engine *e) {
         if (event.kind == COMPUTE) {
             compute(e);
             at(e, e->now + e->s->period_s, COMPUTE, 0);
+            e->freed = call = 1;
         } else if (event.kind == WAKE) call = call || e->wake == e->now;
         else {
             if (event.kind == SUBMIT) submit(e, event.job);
@@ -724,6 +751,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, int32_t *parts, int64_t r
         e->free.cores = malloc(nodes * sizeof(int32_t)), e->free.memory = malloc(nodes * sizeof(int64_t)),
         e->free.gres = malloc(nodes * kinds * sizeof(int32_t) + 1), e->expected.cores = malloc(nodes * sizeof(int32_t)),
         e->expected.memory = malloc(nodes * sizeof(int64_t)), e->expected.gres = malloc(nodes * kinds * sizeof(int32_t) + 1),
+        e->free.some = calloc(words, sizeof(uint64_t)), e->expected.some = calloc(words, sizeof(uint64_t)),
         e->running = malloc(jobs * sizeof *e->running), e->queue = malloc(jobs * sizeof(int32_t)),
         e->order = malloc(jobs * sizeof(int32_t)), e->priority = calloc(jobs, sizeof(int64_t)),
         e->everything = calloc(words, sizeof(uint64_t)), e->held = calloc(jobs * words, sizeof(uint64_t)),
@@ -743,8 +771,13 @@ int64_t tracebed_slurm_simulate(const struct setup *s, int32_t *parts, int64_t r
         for (size_t node = 0; node < nodes; node++) {
             e->node_order[node] = (int32_t)node;
             e->everything[node >> 6] |= 1ull << (node & 63);
+            if (s->cores[node]) e->free.some[node >> 6] |= 1ull << (node & 63);
         }
+        e->one_weight = 1;
+        for (size_t node = 1; node < nodes; node++) e->one_weight &= s->weights[node] == s->weights[0];
+        int32_t *by_number = s->groups ? e->node_order : NULL;
         qsort_r(e->node_order, nodes, sizeof *e->node_order, by_group, (void *)s->groups);
+        e->node_order = by_number;
         for (size_t job = 0; job < jobs; job++)
             for (size_t w = 0; w < words; w++) e->partition_nodes[(size_t)s->partition[job] * words + w] |= s->eligible[job * words + w];
         for (int64_t user = 0; user < s->users; user++) e->factor[user] = 1.0;
