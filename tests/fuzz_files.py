@@ -139,7 +139,7 @@ def prepare(folder: Path, call: Call) -> list[Case]:
             case(f"run {name}", f"replayed/{name}", f"export replayed --to {form} -o out/x.{end}")
         case(f"run {name}", f"replayed/{name}", "explain small.csv --real replayed")
         case(f"run {name}", f"{REAL}/rep-03/{name}", f"metrics {REAL} --noise out/noise.yaml")
-        case(f"run {name}", f"replayed/{name}", "watch replayed --every 0")
+        case(f"run {name}", f"replayed/{name}", "watch replayed --interval 0")
     case("perturbed", "perturbed/perturbed.csv", f"compare --real {REAL} --predicted perturbed")
     case("perturbed", "perturbed/perturbed.csv", "metrics perturbed")
 
@@ -151,7 +151,7 @@ def prepare(folder: Path, call: Call) -> list[Case]:
         case("journal", f"{left.name}/journal.sqlite", f"replay --recover {left.name} -o out/recovered")
     case("journal", "replayed/journal.sqlite", "explain small.csv --real replayed")
     case("journal", f"{left.name}/tracebed-replay.json", f"replay --recover {left.name} -o out/recovered")
-    case("journal", f"{left.name}/journal.sqlite", f"watch {left.name} --every 0")
+    case("journal", f"{left.name}/journal.sqlite", f"watch {left.name} --interval 0")
 
     (folder / "real.yaml").write_text(REAL_CELLS)
     done("experiment real.yaml -o camp", 4)

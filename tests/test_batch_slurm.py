@@ -115,7 +115,7 @@ def test_a_replay_is_watched_from_a_second_process(slurm: Slurm, tmp_path: Path)
     jobs = workload(*((f"j{number}", number, 3.0 + number % 3, 1 + number % 3, 60) for number in range(8)))
     output = tmp_path / "run"
     command = [str(Path(sys.executable).with_name("tracebed")), "watch", str(output)]
-    more = ["--wait", "--every", "0.5", "--json", "--metrics", str(tmp_path / "run.prom")]
+    more = ["--wait", "--interval", "0.5", "--json", "--metrics", str(tmp_path / "run.prom")]
     watcher = subprocess.Popen([*command, *more], stdout=subprocess.PIPE, text=True)
     process = replay(jobs, output, slurm, "--metrics", str(tmp_path / "own.prom"))
     seen, _ = watcher.communicate(timeout=patience(200))

@@ -143,7 +143,7 @@ def test_the_seeds_of_a_suite_are_members_and_one_seed_is_the_prediction_with_co
 def test_the_command_writes_the_members_and_prints_the_courses(tmp_path: Path) -> None:
     path, workload = MADE.save(tmp_path / "c.yaml"), tb.write(race(), tmp_path / "w.csv")
     words = ["simulate", str(workload), "--policy", "fcfs", "--nodes", "4", "--speed", "60", "--calibration", str(path)]
-    result = CliRunner().invoke(tracebed, [*words, "--ensemble", "5", "-o", str(tmp_path / "sim")])
+    result = CliRunner().invoke(tracebed, [*words, "--repetitions", "5", "-o", str(tmp_path / "sim")])
     assert result.exit_code == 0, result.output
     assert "95 % of the ensemble" in result.output
     assert "fcfs: course A" in result.output

@@ -590,12 +590,12 @@ def test_one_run_of_a_table_of_several_is_chosen_by_its_rows(tmp_path: Path) -> 
     )
     words = ("import", path, "--as", "real", "--nodes", 2)
     for number, starts in (("1", [0.0, 60.5, 60.5]), ("2", [1.0, 61.5, 61.5])):
-        call(*words, "--rows", f"run_id={number}", "-o", tmp_path / number)
+        call(*words, "--only", f"run_id={number}", "-o", tmp_path / number)
         assert Run.load(tmp_path / number).jobs["start"].tolist() == starts
     both = str(call(*words, "-o", tmp_path / "both").exception)
     assert "t.csv:5: job 'a' occurs twice (3 rows are repeated)" in both
-    assert "of a table of several runs, choose one: --rows COLUMN=VALUE" in both
-    with pytest.raises(InputError, match=r"t\.csv:5: .*choose one: --rows COLUMN=VALUE"):
+    assert "of a table of several runs, choose one: --only COLUMN=VALUE" in both
+    with pytest.raises(InputError, match=r"t\.csv:5: .*choose one: --only COLUMN=VALUE"):
         tb.import_run(path, side="real", workload=workload())
     for rows, message in (
         ({"run_id": "3"}, "no row has run_id '3' .the column has 1, 2"),
@@ -606,7 +606,7 @@ def test_one_run_of_a_table_of_several_is_chosen_by_its_rows(tmp_path: Path) -> 
             tb.import_run(path, side="real", rows=rows)
     swf = tmp_path / "log.swf"
     swf.write_text(SWF)
-    with pytest.raises(InputError, match=r"--rows is for tables, and log\.swf is in format swf"):
+    with pytest.raises(InputError, match=r"--only is for tables, and log\.swf is in format swf"):
         tb.import_run(swf, side="real", rows={"a": "1"}, form="swf")
 
 

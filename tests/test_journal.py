@@ -106,7 +106,7 @@ READERS: dict[str, Callable[[Path], object]] = {
         workload(3), emulated(4), "fcfs", folder.parent / "run", **replaying(2000.0), resume=True
     ),
     "watch": lambda folder: CliRunner().invoke(
-        tracebed, ["watch", str(folder), "--every", "0"], catch_exceptions=False
+        tracebed, ["watch", str(folder), "--interval", "0"], catch_exceptions=False
     ),
 }
 EDITS = {

@@ -83,7 +83,7 @@ CASES = {
         renewed=True,
         light=False,
     ),
-    "watch --metrics": Case("watch real --every 0 --metrics OUT", "out.prom", renewed=True, light=False),
+    "watch --metrics": Case("watch real --interval 0 --metrics OUT", "out.prom", renewed=True, light=False),
     "metrics --noise": Case("metrics r/1 r/2 r/3 r/4 r/5 --noise OUT", "out.yaml", source="r/1/run.json"),
     "replay -o, recover": Case("replay --recover p -o OUT", "out", "run", light=False),
     "import -o": Case(
@@ -111,7 +111,7 @@ INPUTS = {
     *("baseline", "before", "calibration", "commands", "config", "file", "folder", "recover", "health"),
     *("inventory", "log", "noise", "predicted", "raw", "real", "run", "runs"),
     *(
-        "source",
+        "sources",
         "suite",
         "tolerances",
         "work_rate",

@@ -178,7 +178,7 @@ def test_the_two_real_runs_become_a_case(reference_data: Callable[[str], Path], 
     source = reference_data("slurm-model")
     call("convert", source / "jobs500.csv", "--by", "core", "--system", "120", "-o", tmp_path / "w.parquet")
     for number in (1, 2):
-        words = ("--as", "real", "--workload", tmp_path / "w.parquet", "--rows", f"run_id={number}")
+        words = ("--as", "real", "--workload", tmp_path / "w.parquet", "--only", f"run_id={number}")
         call("import", source / "two-runs.csv", *words, "-o", tmp_path / "real" / f"rep-0{number}")
     call("simulate", tmp_path / "w.parquet", "--policy", "easy", "-o", tmp_path / "sim")
     found = tb.compare(tmp_path / "real", tmp_path / "sim")
@@ -196,7 +196,7 @@ def test_the_real_runs_are_predicted_with_their_slurm_conf_by_commands(
     source = reference_data("slurm-model")
     call("convert", source / "jobs500.csv", "--system", "10x12", "-o", tmp_path / "w.parquet")
     for number in (1, 2):
-        words = ("--as", "real", "--workload", tmp_path / "w.parquet", "--rows", f"run_id={number}")
+        words = ("--as", "real", "--workload", tmp_path / "w.parquet", "--only", f"run_id={number}")
         call("import", source / "two-runs.csv", *words, "-o", tmp_path / "real" / f"rep-0{number}")
     slurm = ("--policy", "slurm", "-P", f"@{source / 'slurm.conf'}", "--over-limit", "kill")
     call("simulate", tmp_path / "w.parquet", *slurm, "-o", tmp_path / "sim")

@@ -183,7 +183,7 @@ def test_faults_are_told(made: Path) -> None:
 def test_a_replay_is_watched_from_a_second_process(tmp_path: Path) -> None:
     write_workload(workload(), tmp_path / "w.csv")
     watcher = subprocess.Popen(
-        [*TRACEBED, "watch", "run", "--wait", "--every", "0.2", "--json", "--metrics", "run.prom"],
+        [*TRACEBED, "watch", "run", "--wait", "--interval", "0.2", "--json", "--metrics", "run.prom"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         text=True,

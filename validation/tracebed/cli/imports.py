@@ -75,7 +75,7 @@ def reading_options(command: Command) -> Command:
 @click.option("--cores-per-node", type=SIZE, help="Cores of each node.  [default: as in FILE or the workload]")
 @reading_options
 @click.option(
-    "--rows",
+    "--only",
     multiple=True,
     metavar="COLUMN=VALUE,...",
     help="Rows of a table that has several runs: those with these values. May be repeated.",
@@ -86,7 +86,7 @@ def import_(
     file: Path,
     side: Side,
     columns: Sequence[str],
-    rows: Sequence[str],
+    only: Sequence[str],
     output: Path,
     replace: bool,
     as_json: bool,
@@ -111,8 +111,8 @@ def import_(
     check_run(output, replace=replace, real=side == "real")
     with progress(f"reading {file.name}"):
         given = {name: value for name, value in options.items() if value is not None}
-        only = chosen(rows, "--rows", "COLUMN=VALUE", "run_id=1")
-        run = tb.import_run(file, side=side, columns=chosen(columns), rows=only, **given)
+        rows = chosen(only, "--only", "COLUMN=VALUE", "run_id=1")
+        run = tb.import_run(file, side=side, columns=chosen(columns), rows=rows, **given)
     run.save(output, replace=replace)
     summary(run, output, as_json)
 

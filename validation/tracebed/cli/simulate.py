@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     sections={
         "Scheduling": SECTION,
         "Model of time": (*OF_TIMING, "cloud", "processes"),
-        "Simulator and repetitions": ("engine", "simulator", "ensemble", "perturb"),
+        "Simulator and repetitions": ("engine", "simulator", "repetitions", "perturb"),
     },
 )
 @workload_argument
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     "folder for its files, program its program.  [default: tracebed's]",
 )
 @click.option(
-    "--ensemble",
+    "--repetitions",
     type=click.IntRange(2, 10_000),
     metavar="N",
     help="Simulate N times more with delays drawn from the distributions of --calibration, write these runs to the "
@@ -114,7 +114,7 @@ def simulate(
     --with runs the simulator of another project in place of tracebed's. ElastiSim simulates the jobs, and the policy
     of tracebed decides.
 
-    --ensemble shows how much the figures depend on milliseconds: where a race of jobs decides, the schedule may take
+    --repetitions shows how much the figures depend on milliseconds: where a race of jobs decides, the schedule may take
     one of several courses. `tracebed compare --predicted OUTPUT/ensemble` compares all of its runs with real ones.
 
     --perturb shows how much the figures depend on small random changes of the workload. `tracebed metrics` then prints
@@ -133,7 +133,7 @@ def simulate(
     calibration: Path | None = values["calibration"]
     if cloud and (calibration is None or as_json):
         raise InputError("--cloud prints a table for a --calibration", hint="give --calibration FILE, and not --json")
-    ensemble: int = values.pop("ensemble") or 0
+    ensemble: int = values.pop("repetitions") or 0
     members: Sequence[AnyCalibration] = ()
     if cloud and calibration:
         from tracebed.cli.fitting import cloud_of, show_cloud

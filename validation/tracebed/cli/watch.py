@@ -55,7 +55,7 @@ metrics_option = click.option(
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--wait", is_flag=True, help="Wait up to a minute until a replay to RUN begins.")
 @click.option(
-    "--every",
+    "--interval",
     type=click.FloatRange(0),
     metavar="SECONDS",
     help="Time between two pictures or lines; 0: show one and exit.",
@@ -65,7 +65,7 @@ metrics_option = click.option(
 def watch(
     run: Path,
     wait: bool,
-    every: float | None,
+    interval: float | None,
     metrics: int | Path | None,
     as_json: bool,
 ) -> ExitCode:
@@ -81,7 +81,7 @@ def watch(
     """
     from tracebed.api.watching import JournalFollower, Metrics
 
-    once = every == 0
+    once = interval == 0
     with contextlib.ExitStack() as stack:
         follower = stack.enter_context(contextlib.closing(JournalFollower(run, wait=wait)))
         published = None
@@ -90,7 +90,7 @@ def watch(
             stack.callback(published.close)
         terminal = sys.stdout.isatty() and not as_json and not once
         show = stack.enter_context(_screen() if terminal else _printed(as_json))
-        period = max(every, LEAST_S) if every else (REFRESH_S if terminal or published else LOG_S)
+        period = max(interval, LEAST_S) if interval else (REFRESH_S if terminal or published else LOG_S)
         while True:
             going = follower.read() and not once
             view = follower.view

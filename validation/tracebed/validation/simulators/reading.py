@@ -43,7 +43,7 @@ def import_run(
     if form is None:
         form = TABLE if options.columns or options.rows else form_of(path)
     if options.rows and form != TABLE:
-        raise InputError(f"--rows is for tables, and {path.name} is in format {form}", hint="use --from csv")
+        raise InputError(f"--only is for tables, and {path.name} is in format {form}", hint="use --from csv")
     if form in SIMULATORS.entries:
         chosen = simulator(form)
         if chosen.read is None:
