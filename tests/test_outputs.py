@@ -111,6 +111,7 @@ INPUTS = {
     *("baseline", "before", "calibration", "commands", "config", "file", "folder", "recover", "health"),
     *("inventory", "log", "noise", "predicted", "raw", "real", "run", "runs"),
     *(
+        "source",
         "sources",
         "suite",
         "tolerances",
