@@ -37,6 +37,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("conservative", {"reserve": "nodes"}, replaying(SPEED)),
     ("conservative", {"reserve": "nodes", "backfill_depth": 3, "backfill_interval_s": 50.0}, replaying(SPEED)),
     ("deadline", {}, replaying(SPEED)),
+    ("fcfs-malleable", {"pause_s": 1.0}, replaying(SPEED)),
     ("leak", {}, replaying(SPEED)),
     ("slurm", {"bf_interval": 1, "bf_resolution": 1, "batch_sched_delay": 0}, replaying(SPEED)),
     ("oar", {"min_time_between_2_calls": 0, "job_security_time": 0}, replaying(SPEED)),
@@ -61,7 +62,7 @@ REPRESENTATIVES = [(policy, {}, replaying(SPEED)) for policy in ("conservative",
 """Cases of the default run: a rigid policy, a malleable one, and one that shares nodes."""
 PARAMETERS = [pytest.param(*case, marks=() if case in REPRESENTATIVES else pytest.mark.slow) for case in CASES]
 KASSEL = ("avg", "min", "pref", "keep-pref")
-MALLEABLE = (*KASSEL, "dmr", "leak")
+MALLEABLE = (*KASSEL, "dmr", "leak", "fcfs-malleable")
 SHARING = ("sd", "drom-share")
 
 
@@ -124,7 +125,7 @@ def test_fed_the_events_of_a_replay_a_policy_decides_as_it_did(
     at_intervals = "backfill_interval_s" in parameters or policy == "slurm"
     assert (Reserve in said) == (policy in ("conservative", "deadline", "oar") and not at_intervals)
     at_once = policy in KASSEL and parameters.get("calls") != "event"
-    assert (Wake in said) == (at_intervals or at_once or policy in ("deadline", "oar"))
+    assert (Wake in said) == (at_intervals or at_once or policy in ("deadline", "oar", "fcfs-malleable"))
 
 
 @pytest.mark.slow

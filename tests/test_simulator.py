@@ -353,7 +353,7 @@ def test_policies_come_by_name_with_typed_parameters() -> None:
         "ties": "start",
         "spread": False,
     }
-    with pytest.raises(InputError, match="easy, fcfs, firstfit"):
+    with pytest.raises(InputError, match="easy, fcfs, fcfs-malleable, firstfit"):
         registry.load("best")
     with pytest.raises(InputError, match="count_idle, grow_at_start"):
         registry.load("pref", {"count_idol": "no"})
