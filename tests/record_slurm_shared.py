@@ -1,6 +1,6 @@
 """Records a real Slurm on nodes that jobs share: three partitions, three kinds of nodes, fairshare of four users.
 
-    python tests/record_slurm_shared.py tests/slurm_recordings/shared-1.json --seed 1 [--runs 3]
+    python tests/record_slurm_shared.py tests/slurm_recordings/shared/shared-1.json --seed 1 [--runs 3]
 
 needs root, Slurm with accounting, and the users of `USERS`, which the script adds. Each run takes five minutes. The
 file has the configuration, the jobs, when each started and ended in each run, and of the first run every decision of

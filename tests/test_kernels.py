@@ -23,7 +23,7 @@ from tracebed.benchmarks import kernels
 from tracebed.errors import InputError, TestbedError
 
 ROOT = Path(__file__).resolve().parents[1]
-LIBRARIES = 3
+LIBRARIES = 4
 """Number of shared libraries that the build makes."""
 
 

@@ -151,7 +151,7 @@ def test_a_prediction_repeats_under_the_setup_of_its_run_json(seed: int, tmp_pat
     run = predict(**arguments)
     run.save(tmp_path / "run")
     setup = tb.Run.load(tmp_path / "run").info.setup
-    again = predict(arguments["workload"], arguments["nodes"], setup)
+    again = predict(arguments["workload"], arguments["nodes"], setup, member=arguments.get("member"))
     assert again.jobs.equals(run.jobs) and again.info.setup == setup
 
 

@@ -30,7 +30,7 @@ from tracebed.orchestrator.simulation.slurm import prediction
 from tracebed.orchestrator.slurm.conf import read
 from tracebed.orchestrator.slurm.host_lists import host_names
 
-FOLDER = Path(__file__).parent / "slurm_recordings"
+FOLDER = Path(__file__).parent / "slurm_recordings" / "shared"
 RECORDINGS = sorted(path.stem for path in FOLDER.glob("shared-*.json"))
 
 

@@ -19,8 +19,6 @@ from tracebed.validation import significance
 from tracebed.validation.metrics import Metric
 from tracebed.validation.metrics.jobs import TAU
 from tracebed.validation.significance import Difference, intervals, with_interval
-from tracebed.validation.verdict import courses
-from tracebed.validation.verdict.tolerances import Tolerances
 
 __all__ = [
     "PERTURBED",
@@ -118,6 +116,9 @@ def courses_of(name: str, members: Sequence[Mapping[str, Any]]) -> str:
         name: what the ensemble predicts.
         members: the metrics of each run of the ensemble.
     """
+    from tracebed.validation.verdict import courses
+    from tracebed.validation.verdict.tolerances import Tolerances
+
     return courses.sentence(name, courses.courses(members, [], Tolerances.default().margins), 0)
 
 
