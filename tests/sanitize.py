@@ -68,12 +68,14 @@ def run_cases(folder: Path, cases: int, large: int, seed: int) -> None:
     """Compare the engine and the kernels of `folder` with their Python counterparts; exit if they differ."""
     import engines
     import evolving_cases
+    import slurm_cases
     from tracebed.benchmarks import kernels
     from tracebed.benchmarks.kernels import stream
     from tracebed.orchestrator.evolving import compiled as evolving
     from tracebed.orchestrator.simulation import engine
+    from tracebed.orchestrator.simulation.slurm import engine as slurm
 
-    for module in (engine, kernels, evolving):
+    for module in (engine, kernels, evolving, slurm):
         module.LIBRARY = folder / module.LIBRARY.name
     for number in range(cases + large):
         if found := engines.compared(seed + number, large=number >= cases):
@@ -81,6 +83,9 @@ def run_cases(folder: Path, cases: int, large: int, seed: int) -> None:
     for number in range(cases + large):
         if found := evolving_cases.compared(seed + number, large=number >= cases):
             sys.exit(f"seed {seed + number} of evolving jobs{' (large)' if number >= cases else ''}: {found}")
+    for number in range(cases + large):
+        if found := slurm_cases.compared(seed + number, large=number >= cases):
+            sys.exit(f"seed {seed + number} of Slurm{' (large)' if number >= cases else ''}: {found}")
     kernel, twin = kernels._load(kernels.LIBRARY), kernels._numpy_kernel()
     for first, units in ((0, 0), (7, 1), (0, 17), (2**40, 1000)):
         if kernel(first, units) != twin(first, units):
@@ -89,7 +94,7 @@ def run_cases(folder: Path, cases: int, large: int, seed: int) -> None:
         results = [streamed(made, blocks, first, units) for made in (stream._C(), stream._NumPy())]
         if results[0] != results[1]:
             sys.exit(f"the kernels of STREAM differ on {blocks} blocks and {units} units from {first}")
-    what = f"{cases:,} cases and {large} large ones from seed {seed}, evolving jobs and the kernels"
+    what = f"{cases:,} cases and {large} large ones from seed {seed}, evolving jobs, Slurm and the kernels"
     print(f"{what}: the same, nothing reported")  # noqa: T201
 
 
@@ -123,11 +128,12 @@ def main() -> int:
     from tracebed.benchmarks import kernels
     from tracebed.orchestrator.evolving import compiled as evolving
     from tracebed.orchestrator.simulation import engine
+    from tracebed.orchestrator.simulation.slurm import engine as slurm
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prove_that_defects_are_seen(folder)
-        for library in (engine.LIBRARY, kernels.LIBRARY, evolving.LIBRARY):
+        for library in (engine.LIBRARY, kernels.LIBRARY, evolving.LIBRARY, slurm.LIBRARY):
             build(sorted(library.parent.glob("*.c")), folder / library.name)
         again = [str(options.cases), "--large", str(options.large), "--seed", str(options.seed)]
         return sanitized([__file__, *again, "--libraries", name]).returncode

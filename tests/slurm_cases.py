@@ -1,0 +1,104 @@
+"""Drawn clusters of Slurm with shared nodes, and their jobs: both simulators must return the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request, Resources
+from tracebed.orchestrator.simulation.slurm import engine
+from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Simulation
+
+PARAMETERS: dict[str, list[Any]] = {
+    "sched_interval": [-1, 0, 20],
+    "batch_sched_delay": [0, 3],
+    "default_queue_depth": [2, 100],
+    "sched_max_job_start": [0, 1],
+    "bf_interval": [1, 30],
+    "bf_resolution": [1, 60],
+    "bf_window": [2, 1440],
+    "bf_max_job_test": [3, 500],
+    "bf_max_job_start": [0, 1],
+    "bf_max_job_user": [0, 2],
+    "bf_node_space_size": [0, 3],
+    "bf_min_age_reserve": [0, 10],
+    "bf_job_part_count_reserve": [0, 1],
+    "epoch_s": [0.0, 1000.25],
+    "sched_phase_s": [0.0, 0.75],
+}
+OF_JOBS = ("submit", "run_time", "limit", "launch_s", "overrun_s", "end_s", "requests", "partition", "user", "fixed")
+
+
+def drawn(seed: int, *, large: bool = False) -> tuple[Inputs, Slurm]:
+    """Draw a cluster, its jobs and the parameters of Slurm. Jobs that never fit are left out."""
+    draw = Random(seed)
+    nodes, count = draw.randint(1, 70), draw.randint(1, 25)
+    if large:
+        nodes, count = nodes + 150, count + 100
+    cores, parts = draw.choice((1, 4)), draw.randint(1, 3)
+    masks = [draw.randint(1, (1 << nodes) - 1) for _ in range(parts)]
+    partition = [draw.randrange(parts) for _ in range(count)]
+    requests = [_request(draw, masks[part], cores) for part in partition]
+    users, accounts = draw.randint(1, 4), draw.randint(1, 2)
+    every = range(count)
+    inputs = Inputs(
+        submit=sorted(float(draw.randint(0, 30)) for _ in every),
+        run_time=[draw.choice((1.5, 20.0, 90.0, 400.0)) for _ in every],
+        limit=[draw.choice((60, 120, 300)) for _ in every],
+        launch_s=[draw.choice((0.0, 0.25)) for _ in every],
+        overrun_s=[draw.choice((0.0, 17.5)) for _ in every],
+        end_s=[0.0] * count,
+        requests=requests,
+        partition=partition,
+        user=[draw.randrange(users) for _ in every],
+        fixed=[draw.choice((0.0, 3.0, 100.0)) for _ in every],
+        tier=[draw.randint(1, 2) for _ in range(parts)],
+        free=Resources(
+            [cores] * nodes,
+            [4] * nodes,
+            [(1,)] * nodes,
+            [cores] * nodes,
+            [4] * nodes,
+            draw.choice((None, [node % 4 for node in range(nodes)])),
+            draw.choice(([1] * nodes, [node % 2 for node in range(nodes)])),
+        ),
+        account=[user % accounts for user in range(users)],
+        user_share=[1.0] * users,
+        account_share=[1.0 / accounts] * accounts,
+        age=draw.choice((0.0, 50.0)),
+        max_age_s=100.0,
+        fairshare=draw.choice((0.0, 70.0)),
+        half_life_s=draw.choice((0.0, 60.0)),
+        period_s=25.0,
+        first_period_s=3.5,
+        kill_wait_s=draw.choice((0, 30)),
+    )
+    fit = [job for job, asked in enumerate(requests) if inputs.free.choose(asked, (1 << nodes) - 1)]
+    kept = {name: [getattr(inputs, name)[job] for job in fit] for name in OF_JOBS}
+    return replace(inputs, **kept), Slurm(**{name: draw.choice(values) for name, values in PARAMETERS.items()})
+
+
+def _request(draw: Random, eligible: int, cores: int) -> Request:
+    per_node, most = draw.choice((0, cores)), eligible.bit_count()
+    fewest = draw.randint(1, min(3, most))
+    memory, by_core = draw.choice(((0, False), (1, True), (4, False), (ALL, False)))
+    return Request(
+        cores=per_node * fewest if per_node else draw.randint(fewest, most * cores),
+        per_node=per_node,
+        fewest=fewest,
+        whole=draw.random() < 0.5,
+        memory=memory,
+        by_core=by_core,
+        gres=(draw.randint(0, 1),),
+        eligible=eligible,
+    )
+
+
+def compared(seed: int, *, large: bool = False) -> str:
+    """Return the difference of the two simulators on a drawn case; empty: none."""
+    inputs, policy = drawn(seed, large=large)
+    if not inputs.requests or engine.simulate(inputs, policy) == Simulation(inputs, policy).run():
+        return ""
+    return "the compiled simulation of Slurm differs from that in Python"
