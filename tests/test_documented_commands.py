@@ -39,6 +39,7 @@ FASTEST = 20_000.0
 NOT_RUN = {
     "README.md": 1,
     "docs/accuracy.md": 3,
+    "docs/board.md": 1,
     "docs/explanation/amte-malleable.md": 1,
     "docs/explanation/calibration.md": 1,
     "docs/explanation/ensembles.md": 1,
@@ -312,6 +313,14 @@ def fitted(path: Path) -> None:
     path.write_text(f"{text.replace('my-simulator', toy)}    calibration: fit/calibrated/mine.yaml\n")
 
 
+def slurm_conf(path: Path) -> None:
+    """Write the slurm.conf of a cluster whose jobs share nodes."""
+    path.write_text(
+        "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\nPriorityType=priority/multifactor\n"
+        "PriorityWeightFairshare=1000\nNodeName=n[1-64] CPUs=48\nPartitionName=batch Nodes=ALL Default=YES\n"
+    )
+
+
 def best_fit(path: Path) -> None:
     path.write_text(packages.files_of(ROOT / "docs/how-to/write-a-policy.md")["bestfit.py"])
 
@@ -336,6 +345,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "jobs.csv": buffalo,
     "two-runs.csv": buffalo,
     "fit.yaml": fitted,
+    "slurm.conf": slurm_conf,
     "knl.parquet": of_cori,
     "raw.parquet": of_cori,
     "ricc.parquet": of_ricc,
@@ -345,7 +355,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
 
 def provide(word: str, folder: Path) -> None:
     """Write a file that a command assumes, if it is missing and can be made."""
-    top = word.partition("/")[0].partition(":")[0]
+    top = word.removeprefix("@").partition("/")[0].partition(":")[0]
     if top in FIXTURES and not (folder / top).exists():
         FIXTURES[top](folder / top)
 

@@ -265,6 +265,13 @@ def test_no_testbed_replays_a_cluster() -> None:
         next(iter(Slurm(cluster=CLUSTER.model_dump_json()).decide(None)))  # type: ignore[arg-type]
 
 
+def test_no_run_without_jobs_is_made() -> None:
+    workload = workload_of(submit_time=[0.0], run_time=[9.0], nodes=[1], partition=["other"])
+    says = "none of the 1 jobs can run on the cluster: the cluster has no partition other"
+    with pytest.raises(InputError, match=says):
+        predict(workload, None, Slurm(cluster=CLUSTER.model_dump_json()))
+
+
 def test_no_invalid_cluster_is_simulated() -> None:
     workload = workload_of(submit_time=[0.0], run_time=[9.0], nodes=[1])
     with pytest.raises(InputError, match=r"slurm\.cluster is invalid"):

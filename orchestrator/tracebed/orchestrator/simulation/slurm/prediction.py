@@ -65,7 +65,8 @@ def simulate(
         python: whether to use the Python simulator in place of the compiled engine.
 
     Raises:
-        InputError: the cluster is invalid, a job has an invalid feature, or a setting is not modeled.
+        InputError: the cluster is invalid, no job can run on it, a job has an invalid feature, or a setting is not
+            modeled.
     """
     if setup.timing.speed != 1:
         raise InputError("a cluster of a slurm.conf is simulated at speed 1 only", hint="leave the speed out")
@@ -78,17 +79,20 @@ def simulate(
     record, cluster = ScheduleRecord(jobs), Cluster(cores)
     inputs, numbers = _inputs(workload, jobs, machine, policy, setup, record)
     record.submit = list(jobs.submit)
-    if numbers:
-        policy, inputs = _drawn(policy, inputs)
-        run = Simulation(inputs, policy).run if python or not engine.available() else None
-        _enter(record, cluster, numbers, inputs, run() if run else engine.simulate(inputs, policy), setup)
+    policy, inputs = _drawn(policy, inputs)
+    run = Simulation(inputs, policy).run if python or not engine.available() else None
+    _enter(record, cluster, numbers, inputs, run() if run else engine.simulate(inputs, policy), setup)
     return record, cluster
 
 
 def _inputs(
     workload: Workload, jobs: Jobs, machine: Machine, policy: Slurm, setup: Setup, record: ScheduleRecord
 ) -> tuple[Inputs, list[int]]:
-    """Return the inputs of the simulation, and the numbers of the jobs in it. Jobs that never fit are rejected."""
+    """Return the inputs of the simulation, and the numbers of the jobs in it. Jobs that never fit are rejected.
+
+    Raises:
+        InputError: no job fits, or a job has an invalid feature.
+    """
     runnable, _ = workload.runnable()
     partitions = _partitions(runnable.texts("partition").tolist(), machine)
     kinds = sorted({name for kind in machine.kinds for name in kind.gres})
@@ -126,6 +130,9 @@ def _inputs(
         requests.append(request)
         size = size_factor(request.fewest, request.cores, all_nodes, all_cores, favor_small=weights.favor_small)
         fixed.append(weights.partition * partition.factor / factors + weights.job_size * size)
+    if not numbers:
+        hint = "use the slurm.conf of the cluster, and the partitions of the workload"
+        raise InputError(f"none of the {len(jobs):,} jobs can run on the cluster: {record.reason[0]}", hint=hint)
     users: dict[tuple[str, str], int] = {}
     accounts: dict[str, int] = {}
     user = [users.setdefault((columns["group"][job], columns["user"][job]), len(users)) for job in numbers]
