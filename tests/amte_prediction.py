@@ -9,6 +9,7 @@ that is nearest to the mean of the ensemble. The second form compares the log of
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
@@ -238,9 +239,13 @@ def judged(log: Path, folder: Path) -> list[str]:
 
 def main() -> None:
     """Write the prediction, or judge it."""
-    words = sys.argv[1:]
-    log, folder = map(Path, words[-2:])
-    if words[0] == "--judge":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--judge", action="store_true", help="compare the log with the prediction in the folder")
+    parser.add_argument("log", type=Path, help="log of the scheduler")
+    parser.add_argument("folder", type=Path, help="folder of the prediction")
+    given = parser.parse_args()
+    log, folder = given.log, given.folder
+    if given.judge:
         sys.stdout.write("\n".join([*judged(log, folder), ""]))
         return
     run, facts = prediction(log)
