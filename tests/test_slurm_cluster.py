@@ -265,6 +265,16 @@ def test_no_testbed_replays_a_cluster() -> None:
         next(iter(Slurm(cluster=CLUSTER.model_dump_json()).decide(None)))  # type: ignore[arg-type]
 
 
+def test_a_job_whose_memory_fits_on_no_nodes_is_rejected() -> None:
+    main = CLUSTER.partitions[0].model_copy(update={"memory_per_core_mib": 500})  # for two of the four cores
+    cluster = CLUSTER.model_copy(update={"partitions": (main,)})
+    workload = workload_of(
+        submit_time=[0.0, 0.0], run_time=[9.0, 9.0], nodes=[8, 4], spread=[1, 1], fewest_nodes=[1, 1]
+    )
+    run = predict(workload, None, Slurm(cluster=cluster.model_dump_json()))
+    assert run.jobs["state"].tolist() == ["rejected", "completed"]
+
+
 def test_no_run_without_jobs_is_made() -> None:
     workload = workload_of(submit_time=[0.0], run_time=[9.0], nodes=[1], partition=["other"])
     says = "none of the 1 jobs can run on the cluster: the cluster has no partition other"

@@ -167,5 +167,5 @@ def cpus(line: Line) -> int:
 
 
 def whole(text: str, default: int) -> int:
-    """Return a number without sign; `default` if the text is none."""
+    """Return a number without sign; `default` if the text is not a number."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else default

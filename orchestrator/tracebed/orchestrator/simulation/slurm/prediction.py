@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ def simulate(
     cores = [kind.cores for _, kind in machine.nodes]
     jobs = Jobs.of(workload, cores_per_node=max(cores), over_limit=setup.scheduling.over_limit)
     record, cluster = ScheduleRecord(jobs), Cluster(cores)
-    inputs, numbers = _inputs(workload, jobs, machine, policy, setup, record)
+    inputs, numbers = _inputs(workload, jobs, machine, setup, record)
     record.submit = list(jobs.submit)
     policy, inputs = _drawn(policy, inputs)
     run = Simulation(inputs, policy).run if python or not engine.available() else None
@@ -86,7 +87,7 @@ def simulate(
 
 
 def _inputs(
-    workload: Workload, jobs: Jobs, machine: Machine, policy: Slurm, setup: Setup, record: ScheduleRecord
+    workload: Workload, jobs: Jobs, machine: Machine, setup: Setup, record: ScheduleRecord
 ) -> tuple[Inputs, list[int]]:
     """Return the inputs of the simulation, and the numbers of the jobs in it. Jobs that never fit are rejected.
 
@@ -96,7 +97,8 @@ def _inputs(
     runnable, _ = workload.runnable()
     partitions = _partitions(runnable.texts("partition").tolist(), machine)
     kinds = sorted({name for kind in machine.kinds for name in kind.gres})
-    eligible = _eligible(machine, kinds)
+    empty = _resources(machine, kinds)
+    placed = _placed(machine, empty)
     columns: dict[str, Sequence[Any]] = {
         name: runnable.texts(name).tolist() for name in ("features", "gres", "group", "user")
     }
@@ -121,13 +123,12 @@ def _inputs(
             gres=tuple(wanted.get(kind, 0) for kind in kinds),
             **_memory(memory[job], partition, machine),
         )
-        usable = eligible(number, columns["features"][job], request) if not wanted.keys() - set(kinds) else 0
-        request = request._replace(eligible=usable)
-        if not _fits(request, machine, usable):
+        fitting = placed(number, columns["features"][job], request) if not wanted.keys() - set(kinds) else None
+        if fitting is None:
             record.refuse(job, JobState.REJECTED, "no nodes of its partition can ever run it")
             continue
         numbers.append(job)
-        requests.append(request)
+        requests.append(fitting)
         size = size_factor(request.fewest, request.cores, all_nodes, all_cores, favor_small=weights.favor_small)
         fixed.append(weights.partition * partition.factor / factors + weights.job_size * size)
     if not numbers:
@@ -151,7 +152,7 @@ def _inputs(
         user=user,
         fixed=fixed,
         tier=[partition.tier for partition in machine.partitions],
-        free=_resources(machine, kinds),
+        free=empty,
         account=account,
         user_share=[1.0 / account.count(own) for own in account],
         account_share=[1.0 / len(accounts)] * len(accounts),
@@ -206,30 +207,24 @@ def _resources(machine: Machine, kinds: Sequence[str]) -> Resources:
     )
 
 
-def _eligible(machine: Machine, kinds: Sequence[str]) -> Any:
-    """Return a function from partition, features and request of a job to the mask of the nodes that can run it."""
-    known: dict[tuple[Any, ...], int] = {}
+def _placed(machine: Machine, empty: Resources) -> Callable[[int, str, Request], Request | None]:
+    """Return a function from partition, features and request of a job to the request with its eligible nodes.
 
-    def eligible(partition: int, features: str, request: Request) -> int:
-        key = (partition, features, request._replace(fewest=0, eligible=0, cores=0))
-        if key not in known:
-            empty = _resources(machine, kinds)
-            of_kind = {kind.names: satisfies(kind.features, features) for kind in machine.kinds}
-            nodes = [node for node in machine.members(partition) if of_kind[machine.nodes[node][1].names]]
-            known[key] = mask_of([node for node in nodes if empty.capacity(request, node)])
-        return known[key]
+    The result is None if the job does not fit on the empty cluster.
+    """
 
-    return eligible
+    @cache
+    def placed(partition: int, features: str, request: Request) -> Request | None:
+        able = [node for node in members(partition, features) if empty.capacity(request, node)]
+        suited = request._replace(eligible=mask_of(able))
+        return suited if empty.choose(suited, suited.eligible) else None
 
+    @cache
+    def members(partition: int, features: str) -> list[int]:
+        of_kind = {kind.names: satisfies(kind.features, features) for kind in machine.kinds}
+        return [node for node in machine.members(partition) if of_kind[machine.nodes[node][1].names]]
 
-def _fits(request: Request, machine: Machine, usable: int) -> bool:
-    """Return whether the usable nodes, all idle, have enough cores for a job."""
-    if usable.bit_count() < request.fewest:
-        return False
-    capacity = sum(
-        min(kind.cores, request.per_node or kind.cores) for k, (_, kind) in enumerate(machine.nodes) if usable >> k & 1
-    )
-    return capacity >= request.cores
+    return placed
 
 
 def satisfies(features: Sequence[str], demanded: str) -> bool:
