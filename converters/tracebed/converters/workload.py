@@ -61,7 +61,10 @@ __all__ = [
 NOT_REQUESTED = ("memory_mib", "user", "group", "queue", "partition", "status", "logged_start", "logged_end")
 REQUESTED = tuple(name for name in SCHEMA if name not in NOT_REQUESTED)
 """Columns that a scheduler or a testbed receives: what the jobs request and how they behave."""
-LATER = ("requests", "features", "gres", "fewest_nodes", "spread")
+LATER = (
+    *("requests", "features", "gres", "fewest_nodes", "spread"),
+    *("dependency", "array", "reservation", "licenses"),
+)
 """Columns that are newer than stored hashes, such as those of the recorded suites."""
 
 
