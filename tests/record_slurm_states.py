@@ -44,7 +44,7 @@ FIRST_S, LAST_S, STEP_S = 90, 690, 30
 SUBMIT_S = 840
 """Jobs are submitted until then."""
 LOAD = 1.0
-QUEUE_S = 60
+QUEUE_S = 90
 """Until then, three times as many jobs arrive: a queue begins."""
 
 
@@ -86,7 +86,8 @@ def drawn(seed: int) -> list[dict[str, Any]]:
                 {"limit": 2} if program["partition"] == "short" else {}
             )
         jobs = []
-        for _ in range(draw.choices((1, 2, 4, 6), (6, 3, 2, 1))[0]):
+        times = draw.choices((1, 2, 4, 6), (6, 3, 2, 1))[0]
+        for _ in range(times if program["cores"] < 8 else 1):
             run = program["limit"] * 60 * program["share"] * draw.lognormvariate(0, program["sigma"])
             if draw.random() < 0.05:  # a failure soon after the start
                 run = draw.uniform(1, 6)
@@ -99,7 +100,7 @@ def drawn(seed: int) -> list[dict[str, Any]]:
             found.append(job | {"submit": round(at, 2)})
             at += draw.uniform(0.2, 3.0)
         work = sum(job["cores"] * min(job["run"], job["limit"] * 60) for job in jobs)
-        now += work / CORES / (LOAD if now > QUEUE_S else 3.0) * draw.expovariate(1)
+        now += work / CORES / (LOAD if now > QUEUE_S else 3.0) * draw.uniform(0.3, 1.7)
     return sorted((job for job in found if job["submit"] < SUBMIT_S), key=lambda job: job["submit"])
 
 
@@ -155,6 +156,7 @@ def main() -> None:
     for user in USERS:
         subprocess.run(["useradd", "-M", user], check=False, capture_output=True)
     with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)  # the users read their scripts there
         recorded = run(Path(folder), drawn(given.seed))
     content = json.dumps({"slurm": "22.05.8", **recorded}, separators=(",", ":"))
     given.file.write_bytes(lzma.compress(content.encode(), preset=9 | lzma.PRESET_EXTREME))

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from tracebed.cli import COMMANDS, GROUPS, tracebed
 from tracebed.cli.sections import Sectioned
 
-MOST_COMMANDS = 18
+MOST_COMMANDS = 20
 MOST_OPTIONS = 110
 """Distinct options of all commands. An option that several commands have counts once."""
 WIDTH = 80
