@@ -236,3 +236,16 @@ def test_a_second_job_that_was_accepted_while_no_replayer_ran_is_noticed() -> No
     play = BatchPlay(BatchScenario(1, jobs, (twice, killed))).play()
     play.check()
     assert len(play.system.jobs) == 2
+
+
+def test_a_job_that_arrives_after_an_interruption_is_cancelled() -> None:
+    """Seeds 5001059, 5006608 and 5021138: the batch system accepted the second job after its submission had failed, and
+    the replay had been interrupted. The job was listed, but neither taken over nor cancelled.
+    """
+    jobs = ((0.0, 5000.0, 6000.0, 1), (10.0, 5000.0, 6000.0, 1))
+    silent = BatchFault("submit_silent", 1.5, 130.0, 0.5)  # accepted after 65 s; the submission fails after 60 s
+    faults = (silent, BatchFault("cancel_late", 0.0, 45.0), BatchFault("terminate", 350))
+    play = BatchPlay(BatchScenario(1, jobs, faults)).play()
+    play.check()
+    assert states(play) == ["interrupted"] * 2
+    assert [job.now.word for job in play.system.jobs] == ["CANCELLED"] * 2
