@@ -249,3 +249,13 @@ def test_a_job_that_arrives_after_an_interruption_is_cancelled() -> None:
     play.check()
     assert states(play) == ["interrupted"] * 2
     assert [job.now.word for job in play.system.jobs] == ["CANCELLED"] * 2
+
+
+def test_a_second_job_is_not_noticed_while_the_batch_system_is_silent() -> None:
+    """Seed 5002553: the interrupted replay had ended without an answer since the second job was accepted."""
+    twice, silent = BatchFault("submit_twice", 0.9, 25.0, 0.6), BatchFault("poll_silent", 18.0, 70.0)
+    faults = (twice, silent, BatchFault("terminate", 200))
+    play = BatchPlay(BatchScenario(1, ((0.0, 5000.0, 6000.0, 1),), faults)).play()
+    play.check()
+    assert play.run is not None
+    assert play.run.info.warnings == ["1 jobs may still run in the batch system, for example job 1"]
