@@ -259,3 +259,12 @@ def test_a_second_job_is_not_noticed_while_the_batch_system_is_silent() -> None:
     play.check()
     assert play.run is not None
     assert play.run.info.warnings == ["1 jobs may still run in the batch system, for example job 1"]
+
+
+def test_a_job_that_was_started_again_on_other_nodes_was_not_resized() -> None:
+    """Seed 5016030: no observation was between two executions of a job. It seemed to hold a node that it had lost."""
+    play = BatchPlay(BatchScenario(1, ((0.0, 200.0, 600.0, 4),), (BatchFault("node_requeue", 3.2, 0.3, 0.0),))).play()
+    play.check()
+    assert play.run is not None
+    assert play.run.jobs["restarts"].tolist() == [1]
+    assert play.run.allocations[["node", "count"]].to_numpy().tolist() == [[1, 4]]
