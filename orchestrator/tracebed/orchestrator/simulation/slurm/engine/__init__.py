@@ -25,7 +25,7 @@ FROM_POLICY = (
 FROM_INPUTS = (
     *("submit", "run_time", "limit", "launch_s", "overrun_s", "end_s", "partition", "user", "fixed", "tier"),
     *("account", "user_share", "account_share", "age", "max_age_s", "fairshare", "half_life_s", "period_s"),
-    *("first_period_s", "kill_wait_s"),
+    *("first_period_s", "kill_wait_s", "begin_s", "watched"),
 )
 
 
@@ -71,6 +71,7 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
     library, fields, kind = _functions()
     free, requests = inputs.free, inputs.requests
     jobs, nodes = len(requests), len(free.total)
+    held_parts = [(job, *part) for job, parts in enumerate(inputs.held) for part in parts.items()]
     times = {name: np.full(jobs, np.nan) for name in ("start", "launched", "end")}
     values: dict[str, Any] = {
         **{name: getattr(policy, name) for name in FROM_POLICY},
@@ -87,6 +88,9 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
         "wanted_memory": [request.memory for request in requests],
         "by_core": [request.by_core for request in requests],
         "wanted_gres": [request.gres for request in requests],
+        **{name: getattr(inputs, name) or None for name in ("since", "usage", "factors")},
+        "held": held_parts or None,
+        "held_count": len(held_parts),
         "eligible": _masks([request.eligible for request in requests], nodes),
     }
     arrays = {
