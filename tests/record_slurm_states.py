@@ -2,7 +2,7 @@
 
     python tests/record_slurm_states.py tests/slurm_recordings/states/states-1.json.xz --seed 1
 
-needs root, Slurm with accounting, and the users of `USERS`, which the script adds. A run takes 20 minutes. The cluster
+needs root, Slurm with accounting, and the users of `USERS`, which the script adds. A run takes 25 minutes. The cluster
 is that of `record_slurm_shared.py`: three partitions, three kinds of nodes, shared nodes, memory, a generic resource
 and fair shares. Users repeat programs: a program has a size, a limit and run times around a share of the limit. The
 programs are the same for every seed, and a seed draws which jobs arrive when.
@@ -41,10 +41,11 @@ STATE = {
 START = ("squeue", "--start", "-h", "-o", "%i|%S")
 FIRST_S, LAST_S, STEP_S = 90, 690, 30
 """The instants of the states."""
-SUBMIT_S = 840
+SUBMIT_S = 1400
 """Jobs are submitted until then."""
-LOAD = 1.0
-QUEUE_S = 90
+LOAD = 0.82
+"""Offered load. Shared nodes and backfill use some 85 % of the cores."""
+QUEUE_S = 75
 """Until then, three times as many jobs arrive: a queue begins."""
 
 
@@ -136,9 +137,9 @@ def run(folder: Path, jobs: list[dict[str, Any]]) -> dict[str, Any]:
             else:
                 state = {name: slurm(*words) for name, words in STATE.items()}
                 states.append({"at": round(time.time(), 2), **state, "start": slurm(*START)})
-        while slurm("squeue", "-h", "-o", "%i").strip():
+        waited = {line.split("|")[0] for state in states for line in state["start"].splitlines()}
+        while waited & {*slurm("squeue", "-h", "-t", "PD", "-o", "%i").split()}:
             time.sleep(1)
-        time.sleep(2)
         words = COMMAND.split()
         words[words.index("DATE")] = "now-2hours"
         sacct = slurm(*words[:1], "-X", *words[1:])

@@ -10,6 +10,14 @@
 #error "double arithmetic is not IEEE double on this platform: use the Python simulator"
 #endif
 
+#ifdef __GLIBC__ /* the same function for systems with a glibc before 2.29; only errno differs */
+#if defined(__x86_64__)
+__asm__(".symver pow,pow@GLIBC_2.2.5");
+#elif defined(__aarch64__)
+__asm__(".symver pow,pow@GLIBC_2.17");
+#endif
+#endif
+
 /* The structure shared with Python. It is one list, which expands both to the declaration and to the text that
  * `tracebed_slurm_description` returns. */
 #define SETUP(_) \
