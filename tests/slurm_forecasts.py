@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 import tracebed.api as tb
@@ -44,9 +43,7 @@ def log_of(recordings: Sequence[dict[str, Any]]) -> tb.Workload:
             file.write_text(content["sacct"])
             table = tb.read(file, keep_names=True, time_zone="UTC").table
             shift = since - float(table["submit_time"].min())
-            tables.append(
-                table.assign(job_id=f"{number}-" + table["job_id"], submit_time=table["submit_time"] + shift)
-            )
+            tables.append(table.assign(job_id=f"{number}-" + table["job_id"], submit_time=table["submit_time"] + shift))
             since = float(tables[-1]["submit_time"].max()) + 1.0
     return tb.Workload(pd.concat(tables, ignore_index=True).drop(columns=["logged_start", "logged_end"]))
 
@@ -58,8 +55,7 @@ def forecasts(content: dict[str, Any], log: tb.Workload, repetitions: int, every
         fields = dict(zip(content["sacct"].splitlines()[0].split("|"), line.split("|"), strict=True))
         real[fields["JobID"]] = instant(fields["Start"], "sacct")
     tables = []
-    with tempfile.TemporaryDirectory() as name, warnings.catch_warnings():
-        warnings.simplefilter("ignore", Tolerated)
+    with tempfile.TemporaryDirectory() as name:
         for number, state in enumerate(content["states"][::every]):
             folder = Path(name) / str(number)
             folder.mkdir()

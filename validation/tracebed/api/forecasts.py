@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,11 +12,11 @@ import pandas as pd
 
 from tracebed.api.workloads import read
 from tracebed.converters import workload as converters
-from tracebed.errors import InputError, Tolerated
+from tracebed.errors import InputError
 from tracebed.orchestrator.batch.slurm_state import ask
 from tracebed.orchestrator.simulation.slurm.forecast import Starts
 from tracebed.orchestrator.simulation.slurm.forecast import forecast as simulate
-from tracebed.orchestrator.slurm.state import ClusterState, read_folder, state_of
+from tracebed.orchestrator.slurm.state import read_folder, state_of
 from tracebed.outputs import FORECAST
 
 INTERVAL = (0.1, 0.9)
@@ -36,11 +35,13 @@ class Forecast:
             (smallest number), `cores`, `limit_s`, `priority`; `start` (median), `earliest` and `latest` (80 % of the
             ensemble) and `slurm` (Slurm's own estimate), times on the clock of the cluster; and `reason`, why there is
             no forecast.
+        notes: what the state has that is not modeled, and what the log lacks, one sentence each.
     """
 
     instant: datetime
     members: int
     table: pd.DataFrame
+    notes: tuple[str, ...]
 
     def to_csv(self, path: Path | str, *, replace: bool = False) -> None:
         """Write the table to a file.
@@ -57,7 +58,8 @@ class Forecast:
         for name in ("start", "earliest", "latest", "slurm"):
             table[name] = table[name].dt.strftime("%Y-%m-%dT%H:%M:%S")
         rows = table.astype(object).where(table.notna(), None).to_dict("records")
-        return {"instant": self.instant.isoformat(), "members": self.members, "interval": INTERVAL, "jobs": rows}
+        facts = {"instant": self.instant.isoformat(), "members": self.members, "interval": INTERVAL}
+        return {**facts, "notes": self.notes, "jobs": rows}
 
 
 def forecast(
@@ -71,7 +73,7 @@ def forecast(
     """Forecast when the waiting jobs of a Slurm cluster start.
 
     Each member of an ensemble simulates the cluster from its present state. Run times (as shares of time limits) and
-    the jobs that will be submitted are drawn from the log. What is not modeled is a warning.
+    the jobs that will be submitted are drawn from the log.
 
     Args:
         state: folder with the output of Slurm's commands (config.txt, partition.txt, node.txt, job.txt, and if possible
@@ -95,12 +97,10 @@ def forecast(
     found = state_of(ask() if state is None else read_folder(folder), folder)
     history = read(log) if isinstance(log, str | Path) else log
     starts = simulate(found, history, repetitions, seed, arrivals=arrivals)
-    for note in starts.notes:
-        warnings.warn(note, Tolerated, stacklevel=2)
-    return Forecast(_instant(found.instant), repetitions, _table(found, starts))
+    return Forecast(_instant(found.instant), repetitions, _table(starts), starts.notes)
 
 
-def _table(state: ClusterState, starts: Starts) -> pd.DataFrame:
+def _table(starts: Starts) -> pd.DataFrame:
     low, middle, high = np.quantile(starts.starts, (INTERVAL[0], 0.5, INTERVAL[1]), axis=1)
     jobs = starts.jobs
     table = pd.DataFrame(

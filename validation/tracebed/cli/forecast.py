@@ -10,7 +10,7 @@ import click
 
 from tracebed.cli.charts import duration_text
 from tracebed.cli.console import load_workload, print_json, print_table
-from tracebed.cli.messages import emit, progress
+from tracebed.cli.messages import emit, progress, warn
 from tracebed.cli.options import PATH, json_option, output_option, seed_option
 from tracebed.outputs import FORECAST
 
@@ -60,6 +60,8 @@ def forecast(
     history = load_workload(log)
     with progress("simulating"):
         found = tb.forecast(state, history, repetitions=repetitions, seed=seed)
+    for note in found.notes:
+        warn(note)
     if output is not None:
         found.to_csv(output, replace=replace)
     if as_json:
@@ -72,10 +74,10 @@ def forecast(
 
 def _print(found: Forecast) -> None:
     rows: list[list[Any]] = []
-    for row in found.table.itertuples():
-        asked = f"{row.cores} cores, {duration_text(row.limit_s)}"
-        times = [_clock(time, found.instant) for time in (row.start, row.earliest, row.latest, row.slurm)]
-        rows.append([row.job_id, row.user, row.partition, asked, *times, row.reason])
+    for row in found.table.to_dict("records"):
+        asked = f"{row['cores']} {'core' if row['cores'] == 1 else 'cores'}, {duration_text(row['limit_s'])}"
+        times = [_clock(row[name], found.instant) for name in ("start", "earliest", "latest", "slurm")]
+        rows.append([row["job_id"], row["user"], row["partition"], asked, *times, row["reason"]])
     columns = ["job", "user", "partition", "asked", "start", "80 %: from", "to", "Slurm's estimate", "no forecast"]
     if not any(row[-1] for row in rows):
         columns, rows = columns[:-1], [row[:-1] for row in rows]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -146,7 +147,7 @@ class _Ensemble:
         rng, begin, policy = self._rng, self._begin, self._policy
         own = len(self._jobs)
         which = [*range(own), *later.jobs.tolist()]
-        columns = {name: [getattr(inputs, name)[job] for job in which] for name in OF_JOBS}
+        columns: dict[str, Any] = {name: [getattr(inputs, name)[job] for job in which] for name in OF_JOBS}
         columns["submit"][own:] = (later.submit + begin).tolist()
         columns["overrun_s"] = (rng.random(len(which)) * CHECK_S).tolist()
         drawn = replace(
