@@ -76,7 +76,7 @@ class Outcome:
     start: list[float]
     launched: list[float]
     end: list[float]
-    parts: list[Parts]
+    parts: Sequence[Parts]
 
 
 class _Shared(Slurm):
