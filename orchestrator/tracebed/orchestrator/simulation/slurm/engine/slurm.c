@@ -53,7 +53,11 @@ struct part { int32_t node, cores; };
 struct range { int32_t first, count, cores; }; /* consecutive nodes, and the cores on each */
 struct bits { int32_t word; uint64_t nodes; };
 struct running { int64_t end; int32_t job; };
-struct slot { int64_t begin, end; uint64_t *nodes; int more; /* whether the next slot has additional nodes */ };
+struct slot { /* of the plan of a pass */
+    int64_t begin, end;
+    uint64_t *nodes /* without a reservation */, *since_now; /* without a reservation in this slot and all before */
+    int more; /* whether the next slot has additional nodes */
+};
 struct free_resources { int32_t *cores, *gres; int64_t *memory; };
 struct group { int32_t first, count, weight; int64_t size, waste; }; /* waste: by which groups compare */
 
@@ -647,8 +651,12 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now) {
 static struct slot *new_slot(struct engine *e, int64_t where) {
     int64_t room = e->slot_room;
     if (!grow((void **)&e->slots, &room, e->slot_count + 1, sizeof *e->slots)) { e->out_of_memory = 1; return NULL; }
-    for (; e->slot_room < room; e->slot_room++)
-        if (!(e->slots[e->slot_room].nodes = malloc((size_t)e->words * sizeof(uint64_t)))) { e->out_of_memory = 1; return NULL; }
+    for (; e->slot_room < room; e->slot_room++) {
+        uint64_t *masks = malloc(2 * (size_t)e->words * sizeof(uint64_t));
+        if (!masks) { e->out_of_memory = 1; return NULL; }
+        e->slots[e->slot_room].nodes = masks;
+        e->slots[e->slot_room].since_now = masks + e->words;
+    }
     struct slot spare = e->slots[e->slot_count];
     memmove(e->slots + where + 1, e->slots + where, (size_t)(e->slot_count - where) * sizeof *e->slots);
     e->slots[where] = spare;
@@ -656,67 +664,103 @@ static struct slot *new_slot(struct engine *e, int64_t where) {
     return &e->slots[where];
 }
 
-static void cut(struct engine *e, int64_t at) {
-    for (int64_t k = 0; k < e->slot_count; k++)
-        if (e->slots[k].begin < at && at < e->slots[k].end) {
-            struct slot *new = new_slot(e, k + 1);
-            if (!new) return;
-            struct slot *old = &e->slots[k];
-            memcpy(new->nodes, old->nodes, (size_t)e->words * sizeof(uint64_t));
-            new->begin = at;
-            new->end = old->end;
-            old->end = at;
-            return;
-        }
+static void new_plan(struct engine *e, int64_t now, int64_t end) {
+    e->slot_count = 0;
+    struct slot *all = new_slot(e, 0);
+    if (!all) return;
+    all->begin = now;
+    all->end = end;
+    all->more = 0;
+    memcpy(all->nodes, e->everything, (size_t)e->words * sizeof(uint64_t));
+    memcpy(all->since_now, e->everything, (size_t)e->words * sizeof(uint64_t));
 }
 
+/* The first slot that ends after `instant`; the number of slots: none. */
+static int64_t slot_after(const struct engine *e, int64_t instant) {
+    int64_t low = 0, high = e->slot_count;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (e->slots[middle].end <= instant) low = middle + 1; else high = middle;
+    }
+    return low;
+}
+
+static void cut(struct engine *e, int64_t at) {
+    int64_t k = slot_after(e, at);
+    if (k == e->slot_count || e->slots[k].begin >= at) return;
+    struct slot *new = new_slot(e, k + 1);
+    if (!new) return;
+    struct slot *old = &e->slots[k];
+    memcpy(new->nodes, old->nodes, (size_t)e->words * sizeof(uint64_t));
+    memcpy(new->since_now, old->since_now, (size_t)e->words * sizeof(uint64_t));
+    new->begin = at;
+    new->end = old->end;
+    new->more = old->more;
+    old->end = at;
+    old->more = 0;
+}
+
+/* Reserve `nodes`. Adjacent slots with equal nodes become one: there are none but those of the reservation. */
 static void reserve(struct engine *e, int64_t start, int64_t end, const uint64_t *nodes) {
+    size_t size = (size_t)e->words * sizeof(uint64_t);
+    if (end <= start) return;
     cut(e, start);
     cut(e, end);
-    int64_t kept = 0;
-    size_t size = (size_t)e->words * sizeof(uint64_t);
-    for (int64_t k = 0; k < e->slot_count; k++) {
+    int64_t first = slot_after(e, start), after = first;
+    for (int64_t k = first; k < e->slot_count; k++) {
         struct slot *own = &e->slots[k];
-        if (own->begin < end && start < own->end)
-            for (int64_t w = 0; w < e->words; w++) own->nodes[w] &= ~nodes[w];
-        if (kept && !memcmp(e->slots[kept - 1].nodes, own->nodes, size)) {
-            e->slots[kept - 1].end = own->end;
-            continue;
-        }
-        struct slot moved = *own;
-        *own = e->slots[kept];
-        e->slots[kept++] = moved;
+        for (int64_t w = 0; w < e->words; w++) own->since_now[w] &= ~nodes[w];
+        if (own->begin >= end) continue;
+        after = k + 1;
+        for (int64_t w = 0; w < e->words; w++) own->nodes[w] &= ~nodes[w];
     }
-    e->slot_count = kept;
+    for (int64_t k = after < e->slot_count ? after : e->slot_count - 1; k >= (first ? first : 1); k--) {
+        if (memcmp(e->slots[k - 1].nodes, e->slots[k].nodes, size)) continue;
+        struct slot spare = e->slots[k];
+        e->slots[k - 1].end = spare.end;
+        e->slot_count--;
+        memmove(e->slots + k, e->slots + k + 1, (size_t)(e->slot_count - k) * sizeof *e->slots);
+        e->slots[e->slot_count] = spare;
+    }
+    for (int64_t k = first ? first - 1 : 0; k <= after && k < e->slot_count; k++) {
+        struct slot *own = &e->slots[k];
+        own->more = 0;
+        for (int64_t w = 0; w < e->words && k + 1 < e->slot_count && !own->more; w++) own->more = (own[1].nodes[w] & ~own->nodes[w]) != 0;
+    }
 }
 
-/* The nodes free in every slot of the job, in `e->usable`; return the next start worth a trial, 0: none. */
-static int64_t usable(struct engine *e, int32_t job, int64_t start) {
-    int64_t later = 0, limit = e->s->limit[job];
-    memcpy(e->usable, e->everything, (size_t)e->words * sizeof(uint64_t));
-    for (int64_t k = 0; k < e->slot_count; k++) {
+/* The next start after `start` that is worth a trial for `job`, 0: none. */
+static int64_t next_trial(const struct engine *e, int32_t job, int64_t start) {
+    int64_t limit = e->s->limit[job];
+    for (int64_t k = slot_after(e, start); k < e->slot_count; k++) {
         const struct slot *own = &e->slots[k];
-        if (own->end <= start) continue;
-        if (!later && k + 1 < e->slot_count)
-            for (int64_t w = 0; w < e->words; w++)
-                if (own[1].nodes[w] & ~own->nodes[w]) {
-                    later = own->end;
-                    break;
-                }
-        if (own->begin > start + limit) break;
-        for (int64_t w = 0; w < e->words; w++) e->usable[w] &= own->nodes[w];
+        if (own->more) return own->end;
+        if (own->begin > start + limit) return 0;
     }
-    for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->s->eligible[e->s->set[job] * e->words + w];
-    return later;
+    return 0;
+}
+
+/* The nodes free in every slot of the job, in `e->usable`. */
+static void usable(struct engine *e, int32_t job, int64_t start) {
+    int64_t end = start + e->s->limit[job], first = slot_after(e, start), after = first;
+    const uint64_t *eligible = e->s->eligible + e->s->set[job] * e->words, *one;
+    int64_t high = e->slot_count;
+    while (after < high) { /* the slots up to `after` begin at `end` at the latest */
+        int64_t middle = (after + high) / 2;
+        if (e->slots[middle].begin <= end) after = middle + 1; else high = middle;
+    }
+    if (first == after) one = e->everything;
+    else if (!first) one = e->slots[first = after - 1].since_now;
+    else one = e->slots[first].nodes;
+    for (int64_t w = 0; w < e->words; w++) e->usable[w] = one[w] & eligible[w];
+    for (int64_t k = first + 1; k < after; k++)
+        for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->slots[k].nodes[w];
 }
 
 static int overlap(const struct engine *e, int64_t start, int64_t end, const uint64_t *nodes) {
-    for (int64_t k = 0; k < e->slot_count; k++) {
-        const struct slot *own = &e->slots[k];
-        if (!(own->begin < end && start < own->end)) continue;
+    for (int64_t k = slot_after(e, start); k < e->slot_count && e->slots[k].begin < end; k++)
         for (int64_t w = 0; w < e->words; w++)
-            if (nodes[w] & ~own->nodes[w]) return 1;
-    }
+            if (nodes[w] & ~e->slots[k].nodes[w]) return 1;
     return 0;
 }
 
@@ -726,7 +770,8 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now) {
     int64_t later = now, resolution = s->bf_resolution;
     for (;;) {
         int64_t since = later;
-        later = usable(e, job, since);
+        later = next_trial(e, job, since);
+        usable(e, job, since);
         if (count_of(e, e->usable) >= s->fewest[job]) {
             int64_t start = first_start(e, job, now);
             if (start >= 0) {
@@ -747,17 +792,18 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     const struct setup *s = e->s;
     int64_t now = whole_second(e, at), waiting = order_queue(e), started = 0, reserved = 0, considered = 0;
     int64_t table = s->bf_node_space_size ? s->bf_node_space_size : s->bf_max_job_test;
-    e->slot_count = 0;
-    struct slot *all = new_slot(e, 0);
-    if (!all) return 0;
-    all->begin = now;
-    all->end = now + s->bf_window * MINUTE_S;
-    memcpy(all->nodes, e->everything, (size_t)e->words * sizeof(uint64_t));
+    new_plan(e, now, now + s->bf_window * MINUTE_S);
+    if (e->out_of_memory) return 0;
     if (s->bf_max_job_user) memset(e->jobs_of_user, 0, (size_t)s->users * sizeof *e->jobs_of_user);
+    int64_t last = 0; /* jobs from there on cannot start now, and those before only if all nodes are usable */
     for (int64_t k = 0; k < waiting && considered < s->bf_max_job_test; k++) {
         int32_t job = e->order[k];
         if (s->bf_max_job_user && ++e->jobs_of_user[s->user[job]] > s->bf_max_job_user) continue;
-        considered++;
+        e->order[considered++] = job;
+        if (may_fit(e, job)) last = considered;
+    }
+    for (int64_t k = 0; k < last; k++) {
+        int32_t job = e->order[k];
         int64_t begin = plan(e, job, now);
         if (begin < 0) continue;
         if (begin <= now) {
@@ -766,6 +812,7 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
                 *left = 1;
                 return started;
             }
+            while (last > k && !may_fit(e, e->order[last - 1])) last--;
         } else if (young(e, job) || (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) continue;
         else if (e->slot_count >= table) break;
         else {
