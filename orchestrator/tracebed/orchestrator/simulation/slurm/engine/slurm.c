@@ -56,6 +56,7 @@ struct running { int64_t end; int32_t job; };
 struct slot { /* of the plan of a pass */
     int64_t begin, end;
     uint64_t *nodes /* without a reservation */, *since_now; /* without a reservation in this slot and all before */
+    uint64_t *until; /* without a reservation in this slot and those before `window_middle` */
     int more; /* whether the next slot has additional nodes */
 };
 struct free_resources { int32_t *cores, *gres; int64_t *memory; };
@@ -75,7 +76,8 @@ struct engine {
     int32_t *queue, *order; int64_t queue_count, arrived; int unsorted;
     int64_t *priority;
     uint64_t *everything, *partition_nodes, *usable, *allowed, *then, *later, *picked;
-    struct slot *slots; int64_t slot_count, slot_room;
+    struct slot *slots; int64_t slot_count, slot_room, pass; /* number of the backfill pass */
+    int64_t window_middle, window_after; uint64_t *rest; /* see `usable` */
     int32_t *node_order; /* nodes by group; null: in the order of their numbers */
     int one_weight; /* of all nodes */
     struct part *capacity, *chosen; int32_t chosen_count; struct group *group; uint8_t *used; int32_t *share, *room, alike;
@@ -577,25 +579,67 @@ static int choose_after(struct engine *e, struct view *v, int32_t job, const uin
     return choose_of(e, job, able, v->cores, e->expected.cores);
 }
 
-/* Add to `able` the usable nodes that have room for a request of a step after the end of `last`, and their cores and
- * number to `cores` and `nodes`. Return whether `last` holds any usable node. */
-static int add_able(struct engine *e, struct view *v, uint64_t *able, int32_t last, int64_t *cores, int64_t *nodes) {
+/* The nodes `among` with room for a request of a step, which grow as running jobs end. */
+struct able { uint64_t *nodes; const uint64_t *among; int64_t cores, count; };
+
+static struct able able_now(const struct engine *e, const struct view *v, const uint64_t *among) {
+    struct able able = {e->later, among, 0, 0};
+    int32_t unit = e->classes[v->class].unit;
+    for (int64_t w = 0; w < e->words; w++) {
+        able.nodes[w] = among[w] & v->able[w];
+        if (unit) able.count += __builtin_popcountll(able.nodes[w]);
+        else for (uint64_t left = able.nodes[w]; left; left &= left - 1, able.count++)
+            able.cores += v->cores[64 * w + __builtin_ctzll(left)];
+    }
+    if (unit) able.cores = able.count * unit;
+    return able;
+}
+
+/* Add the nodes that have room after the end of `last`. Return whether `last` holds any of the nodes. */
+static int add_able(struct engine *e, struct view *v, struct able *able, int32_t last) {
     int held = 0;
     const struct bits *bits = e->bits + e->bits_first[last];
     for (int32_t k = 0; k < e->bits_size[last]; k++) {
         int64_t w = bits[k].word;
-        uint64_t own = bits[k].nodes & e->usable[w];
+        uint64_t own = bits[k].nodes & able->among[w];
         if (!own) continue;
         held = 1;
-        for (uint64_t left = own & ~able[w]; left; left &= left - 1) {
+        for (uint64_t left = own & ~able->nodes[w]; left; left &= left - 1) {
             int32_t node = (int32_t)(64 * w + __builtin_ctzll(left));
             if (!v->cores[node] || !(has(e->alone, node) || last_holder(e, v, node) == last)) continue;
-            able[w] |= left & -left;
-            *cores += v->cores[node];
-            ++*nodes;
+            able->nodes[w] |= left & -left;
+            able->cores += v->cores[node];
+            able->count++;
         }
     }
     return held;
+}
+
+/* The end of the running job after which the cluster has room for `job`, whatever the plan reserves; `now`: there is
+ * room now, or that is not known; -1: never. It is that at the first call in a pass; starts only make it later. */
+static int64_t bound(struct engine *e, int32_t job, int64_t now) {
+    const struct setup *s = e->s;
+    struct view *v = view_of(e, job);
+    if (!e->classes[v->class].step) return now;
+    if (v->pass != e->pass) {
+        struct able able = able_now(e, v, s->eligible + s->set[job] * e->words);
+        v->pass = e->pass;
+        v->reach_count = 0;
+        for (int64_t k = -1; k < e->running_count; k++) {
+            int64_t before = able.count;
+            if (k >= 0) add_able(e, v, &able, e->running[k].job);
+            if (k >= 0 && able.count == before) continue;
+            if (!grow((void **)&v->reach, &v->reach_room, v->reach_count + 1, sizeof *v->reach)) { e->out_of_memory = 1; return -1; }
+            v->reach[v->reach_count++] = (struct reach){k < 0 ? now : e->running[k].end, able.cores, able.count};
+        }
+    }
+    int64_t low = 0, high = v->reach_count;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        const struct reach *own = &v->reach[middle];
+        if (own->cores < s->wanted_cores[job] || own->count < s->fewest[job]) low = middle + 1; else high = middle;
+    }
+    return low == v->reach_count ? -1 : v->reach[low].end;
 }
 
 /* Whether `job` holds any usable node. */
@@ -606,22 +650,16 @@ static int holds_usable(const struct engine *e, int32_t job) {
     return 0;
 }
 
-/* The first instant at which the running jobs leave enough of the usable nodes; -1: none. The nodes are those of the
- * last choice. */
-static int64_t first_start(struct engine *e, int32_t job, int64_t now) {
+/* The first instant at which the running jobs leave enough of the usable nodes; -1: none until `latest` (0: at all).
+ * The nodes are those of the last choice. */
+static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t latest) {
     const struct setup *s = e->s;
     if (choose(e, job, e->usable)) return now;
-    int64_t window = WINDOW_S, barrier = -1, last = -1, cores = 0, nodes = 0;
+    int64_t window = WINDOW_S, barrier = -1, last = -1;
     struct view *v = view_of(e, job);
+    struct able able = {0};
     int step = e->classes[v->class].step;
-    if (step)
-        for (int64_t w = 0; w < e->words; w++) {
-            e->later[w] = e->usable[w] & v->able[w];
-            for (uint64_t left = e->later[w]; left; left &= left - 1) {
-                cores += v->cores[64 * w + __builtin_ctzll(left)];
-                nodes++;
-            }
-        }
+    if (step) able = able_now(e, v, e->usable);
     else {
         memcpy(e->expected.cores, e->free.cores, (size_t)s->nodes * sizeof *e->free.cores);
         memcpy(e->expected.memory, e->free.memory, (size_t)s->nodes * sizeof *e->free.memory);
@@ -629,7 +667,9 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now) {
     }
     for (int64_t k = 0; k < e->running_count; k++) {
         const struct running *own = &e->running[k];
-        if (!(step ? add_able(e, v, e->later, own->job, &cores, &nodes) : holds_usable(e, own->job))) {
+        int enough = !step || (able.cores >= s->wanted_cores[job] && able.count >= s->fewest[job]);
+        if (latest && own->end > latest && !enough) return -1; /* the start is the end of this job or of a later one */
+        if (!(step ? add_able(e, v, &able, own->job) : holds_usable(e, own->job))) {
             if (k + 1 < e->running_count || last < 0) continue;
         } else {
             if (!step) take(e, &e->expected, own->job, 1);
@@ -638,7 +678,8 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now) {
             if (k + 1 < e->running_count && own[1].end <= barrier + window) continue;
         }
         window *= 2;
-        if (step ? cores >= s->wanted_cores[job] && nodes >= s->fewest[job] && choose_after(e, v, job, e->later, own->job)
+        enough = !step || (able.cores >= s->wanted_cores[job] && able.count >= s->fewest[job]);
+        if (step ? enough && choose_after(e, v, job, able.nodes, own->job)
                  : choose_expected(e, job)) {
             int64_t killed = last + s->kill_wait_s;
             return last > now ? last : killed > now + 1 ? killed : now + 1;
@@ -652,10 +693,11 @@ static struct slot *new_slot(struct engine *e, int64_t where) {
     int64_t room = e->slot_room;
     if (!grow((void **)&e->slots, &room, e->slot_count + 1, sizeof *e->slots)) { e->out_of_memory = 1; return NULL; }
     for (; e->slot_room < room; e->slot_room++) {
-        uint64_t *masks = malloc(2 * (size_t)e->words * sizeof(uint64_t));
+        uint64_t *masks = malloc(3 * (size_t)e->words * sizeof(uint64_t));
         if (!masks) { e->out_of_memory = 1; return NULL; }
         e->slots[e->slot_room].nodes = masks;
         e->slots[e->slot_room].since_now = masks + e->words;
+        e->slots[e->slot_room].until = masks + 2 * e->words;
     }
     struct slot spare = e->slots[e->slot_count];
     memmove(e->slots + where + 1, e->slots + where, (size_t)(e->slot_count - where) * sizeof *e->slots);
@@ -740,21 +782,30 @@ static int64_t next_trial(const struct engine *e, int32_t job, int64_t start) {
     return 0;
 }
 
-/* The nodes free in every slot of the job, in `e->usable`. */
+/* The nodes free in every slot of the job, in `e->usable`. The starts of one job ascend: the slots are a window that
+ * moves, whose first part has its common nodes in `until`, the second part in `e->rest`. */
 static void usable(struct engine *e, int32_t job, int64_t start) {
-    int64_t end = start + e->s->limit[job], first = slot_after(e, start), after = first;
-    const uint64_t *eligible = e->s->eligible + e->s->set[job] * e->words, *one;
-    int64_t high = e->slot_count;
-    while (after < high) { /* the slots up to `after` begin at `end` at the latest */
+    int64_t end = start + e->s->limit[job], first = slot_after(e, start), after = first, high = e->slot_count;
+    const uint64_t *eligible = e->s->eligible + e->s->set[job] * e->words, *a = e->everything, *b = e->everything;
+    while (after < high) { /* the slots before `after` begin at `end` at the latest */
         int64_t middle = (after + high) / 2;
         if (e->slots[middle].begin <= end) after = middle + 1; else high = middle;
     }
-    if (first == after) one = e->everything;
-    else if (!first) one = e->slots[first = after - 1].since_now;
-    else one = e->slots[first].nodes;
-    for (int64_t w = 0; w < e->words; w++) e->usable[w] = one[w] & eligible[w];
-    for (int64_t k = first + 1; k < after; k++)
-        for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->slots[k].nodes[w];
+    if (first < after && !first) a = e->slots[after - 1].since_now;
+    else if (first < after) {
+        if (first >= e->window_middle) {
+            memcpy(e->slots[after - 1].until, e->slots[after - 1].nodes, (size_t)e->words * sizeof *e->rest);
+            for (int64_t k = after - 2; k >= first; k--)
+                for (int64_t w = 0; w < e->words; w++) e->slots[k].until[w] = e->slots[k + 1].until[w] & e->slots[k].nodes[w];
+            e->window_middle = e->window_after = after;
+            memcpy(e->rest, e->everything, (size_t)e->words * sizeof *e->rest);
+        }
+        for (; e->window_after < after; e->window_after++)
+            for (int64_t w = 0; w < e->words; w++) e->rest[w] &= e->slots[e->window_after].nodes[w];
+        a = e->slots[first].until;
+        b = e->rest;
+    }
+    for (int64_t w = 0; w < e->words; w++) e->usable[w] = a[w] & b[w] & eligible[w];
 }
 
 static int overlap(const struct engine *e, int64_t start, int64_t end, const uint64_t *nodes) {
@@ -767,13 +818,16 @@ static int overlap(const struct engine *e, int64_t start, int64_t end, const uin
 /* When `job` can start at the earliest, -1: never; the nodes are those of the last choice. */
 static int64_t plan(struct engine *e, int32_t job, int64_t now) {
     const struct setup *s = e->s;
-    int64_t later = now, resolution = s->bf_resolution;
+    int64_t later = now, resolution = s->bf_resolution, earliest = bound(e, job, now);
+    if (earliest < 0) return -1;
+    e->window_middle = 0;
     for (;;) {
         int64_t since = later;
         later = next_trial(e, job, since);
+        if (later && later < earliest) continue; /* the job would start after `later` */
         usable(e, job, since);
         if (count_of(e, e->usable) >= s->fewest[job]) {
-            int64_t start = first_start(e, job, now);
+            int64_t start = first_start(e, job, now, later);
             if (start >= 0) {
                 if (start < since) start = since;
                 if (!later || start <= later) {
@@ -792,6 +846,7 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     const struct setup *s = e->s;
     int64_t now = whole_second(e, at), waiting = order_queue(e), started = 0, reserved = 0, considered = 0;
     int64_t table = s->bf_node_space_size ? s->bf_node_space_size : s->bf_max_job_test;
+    e->pass++;
     new_plan(e, now, now + s->bf_window * MINUTE_S);
     if (e->out_of_memory) return 0;
     if (s->bf_max_job_user) memset(e->jobs_of_user, 0, (size_t)s->users * sizeof *e->jobs_of_user);
@@ -969,7 +1024,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
         e->priority = calloc(jobs, sizeof(int64_t)), e->everything = calloc(words, sizeof(uint64_t)),
         e->partition_nodes = calloc((size_t)s->partitions * words, sizeof(uint64_t)), e->usable = calloc(words, sizeof(uint64_t)),
         e->allowed = calloc(words, sizeof(uint64_t)), e->then = calloc(words, sizeof(uint64_t)),
-        e->later = calloc(words, sizeof(uint64_t)), e->picked = calloc(words, sizeof(uint64_t)),
+        e->later = calloc(words, sizeof(uint64_t)), e->rest = calloc(words, sizeof(uint64_t)), e->picked = calloc(words, sizeof(uint64_t)),
         e->node_order = malloc(nodes * sizeof(int32_t)), e->capacity = malloc(nodes * sizeof *e->capacity),
         e->chosen = malloc(nodes * sizeof *e->chosen), e->share = malloc(nodes * sizeof(int32_t)),
         e->room = malloc(nodes * sizeof(int32_t)), e->group = malloc(nodes * sizeof *e->group), e->used = malloc(nodes),
@@ -1007,6 +1062,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
     }
     if (e->holders)
         for (size_t node = 0; node < nodes; node++) free(e->holders[node].list);
+    for (int64_t k = 0; e->views && k < e->view_count; k++) free(e->views[k].reach);
     for (int k = 0; k < PIECES; k++) free(pieces[k]);
     for (int64_t k = 0; k < e->slot_room; k++) free(e->slots[k].nodes);
     free(e->slots), free(e->events), free(e->bits);

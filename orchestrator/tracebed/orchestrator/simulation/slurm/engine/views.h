@@ -11,6 +11,8 @@ struct class {
     int blocks; /* whether blocks of consecutive nodes with room compare by their number of nodes */
 };
 
+struct reach { int64_t end, cores, count; };
+
 struct view {
     int32_t class; /* -1: not in use */
     int64_t seen; /* number of changes of nodes that the view knows */
@@ -18,6 +20,7 @@ struct view {
     int32_t *cores; /* of each node: those that a job can use now; of a step: of the empty node */
     uint64_t *able; /* the nodes with room now */
     int32_t *last; uint32_t *version; /* of each node: the holder after whose end it has room, and when that was so */
+    struct reach *reach; int64_t reach_count, reach_room, pass; /* of the pass: see `bound` */
 };
 
 static int64_t memory_of(const struct setup *s, int32_t job, int32_t node, int32_t cores) {
@@ -129,6 +132,7 @@ static struct view *view_of(struct engine *e, int32_t job) {
         const uint64_t *eligible = s->eligible + s->set[job] * e->words;
         if (other) memset(v->version, 0xff, (size_t)s->nodes * sizeof *v->version);
         v->class = class;
+        v->pass = -1;
         v->sum = v->count = 0;
         memset(v->able, 0, (size_t)e->words * sizeof *v->able);
         for (int64_t w = 0; w < e->words; w++)
