@@ -10,6 +10,13 @@
 #error "double arithmetic is not IEEE double on this platform: use the Python simulator"
 #endif
 
+/* Functions that pass over masks of nodes are compiled for newer processors, too. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#define HOT __attribute__((target_clones("avx2", "default")))
+#else
+#define HOT
+#endif
+
 /* The structure shared with Python. It is one list, which expands both to the declaration and to the text that
  * `tracebed_slurm_description` returns. */
 #define SETUP(_) \
@@ -90,7 +97,7 @@ struct engine {
 
 /* -- masks ---------------------------------------------------------------------------------------------------------- */
 
-static int64_t count_of(const struct engine *e, const uint64_t *mask) {
+HOT static int64_t count_of(const struct engine *e, const uint64_t *mask) {
     int64_t count = 0;
     for (int64_t w = 0; w < e->words; w++) count += __builtin_popcountll(mask[w]);
     return count;
@@ -582,7 +589,7 @@ static int choose_after(struct engine *e, struct view *v, int32_t job, const uin
 /* The nodes `among` with room for a request of a step, which grow as running jobs end. */
 struct able { uint64_t *nodes; const uint64_t *among; int64_t cores, count; };
 
-static struct able able_now(const struct engine *e, const struct view *v, const uint64_t *among) {
+HOT static struct able able_now(const struct engine *e, const struct view *v, const uint64_t *among) {
     struct able able = {e->later, among, 0, 0};
     int32_t unit = e->classes[v->class].unit;
     for (int64_t w = 0; w < e->words; w++) {
@@ -596,21 +603,22 @@ static struct able able_now(const struct engine *e, const struct view *v, const 
 }
 
 /* Add the nodes that have room after the end of `last`. Return whether `last` holds any of the nodes. */
-static int add_able(struct engine *e, struct view *v, struct able *able, int32_t last) {
+HOT static int add_able(struct engine *e, struct view *v, struct able *able, int32_t last) {
     int held = 0;
+    int32_t unit = e->classes[v->class].unit;
     const struct bits *bits = e->bits + e->bits_first[last];
     for (int32_t k = 0; k < e->bits_size[last]; k++) {
         int64_t w = bits[k].word;
         uint64_t own = bits[k].nodes & able->among[w];
         if (!own) continue;
         held = 1;
-        for (uint64_t left = own & ~able->nodes[w]; left; left &= left - 1) {
-            int32_t node = (int32_t)(64 * w + __builtin_ctzll(left));
-            if (!v->cores[node] || !(has(e->alone, node) || last_holder(e, v, node) == last)) continue;
-            able->nodes[w] |= left & -left;
-            able->cores += v->cores[node];
-            able->count++;
-        }
+        uint64_t left = own & ~able->nodes[w] & v->empty[w], new = left & e->alone[w];
+        for (left &= ~new; left; left &= left - 1)
+            if (last_holder(e, v, (int32_t)(64 * w + __builtin_ctzll(left))) == last) new |= left & -left;
+        able->nodes[w] |= new;
+        able->count += __builtin_popcountll(new);
+        if (unit) able->cores = able->count * unit;
+        else for (; new; new &= new - 1) able->cores += v->cores[64 * w + __builtin_ctzll(new)];
     }
     return held;
 }
@@ -743,7 +751,7 @@ static void cut(struct engine *e, int64_t at) {
 }
 
 /* Reserve `nodes`. Adjacent slots with equal nodes become one: there are none but those of the reservation. */
-static void reserve(struct engine *e, int64_t start, int64_t end, const uint64_t *nodes) {
+HOT static void reserve(struct engine *e, int64_t start, int64_t end, const uint64_t *nodes) {
     size_t size = (size_t)e->words * sizeof(uint64_t);
     if (end <= start) return;
     cut(e, start);
@@ -784,7 +792,7 @@ static int64_t next_trial(const struct engine *e, int32_t job, int64_t start) {
 
 /* The nodes free in every slot of the job, in `e->usable`. The starts of one job ascend: the slots are a window that
  * moves, whose first part has its common nodes in `until`, the second part in `e->rest`. */
-static void usable(struct engine *e, int32_t job, int64_t start) {
+HOT static void usable(struct engine *e, int32_t job, int64_t start) {
     int64_t end = start + e->s->limit[job], first = slot_after(e, start), after = first, high = e->slot_count;
     const uint64_t *eligible = e->s->eligible + e->s->set[job] * e->words, *a = e->everything, *b = e->everything;
     while (after < high) { /* the slots before `after` begin at `end` at the latest */
@@ -808,7 +816,7 @@ static void usable(struct engine *e, int32_t job, int64_t start) {
     for (int64_t w = 0; w < e->words; w++) e->usable[w] = a[w] & b[w] & eligible[w];
 }
 
-static int overlap(const struct engine *e, int64_t start, int64_t end, const uint64_t *nodes) {
+HOT static int overlap(const struct engine *e, int64_t start, int64_t end, const uint64_t *nodes) {
     for (int64_t k = slot_after(e, start); k < e->slot_count && e->slots[k].begin < end; k++)
         for (int64_t w = 0; w < e->words; w++)
             if (nodes[w] & ~e->slots[k].nodes[w]) return 1;
@@ -1008,7 +1016,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
     size_t views = (size_t)e->view_count;
     int32_t *view_cores, *view_last;
     uint32_t *view_version;
-    uint64_t *view_able;
+    uint64_t *view_able, *view_empty;
     void *pieces[] = {
         e->free.cores = malloc(nodes * sizeof(int32_t)), e->free.memory = malloc(nodes * sizeof(int64_t)),
         e->free.gres = malloc(nodes * kinds * sizeof(int32_t) + 1), e->expected.cores = malloc(nodes * sizeof(int32_t)),
@@ -1020,6 +1028,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
         e->classes = calloc((size_t)s->classes, sizeof *e->classes), e->views = calloc(views, sizeof *e->views),
         view_cores = calloc(views * nodes, sizeof(int32_t)), view_last = calloc(views * nodes, sizeof(int32_t)),
         view_version = calloc(views * nodes, sizeof(uint32_t)), view_able = calloc(views * words, sizeof(uint64_t)),
+        view_empty = calloc(views * words, sizeof(uint64_t)),
         e->queue = malloc(jobs * sizeof(int32_t)), e->order = malloc(jobs * sizeof(int32_t)),
         e->priority = calloc(jobs, sizeof(int64_t)), e->everything = calloc(words, sizeof(uint64_t)),
         e->partition_nodes = calloc((size_t)s->partitions * words, sizeof(uint64_t)), e->usable = calloc(words, sizeof(uint64_t)),
@@ -1049,7 +1058,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
         for (size_t view = 0; view < views; view++)
             e->views[view] = (struct view){
                 .class = -1, .cores = view_cores + view * nodes, .last = view_last + view * nodes,
-                .version = view_version + view * nodes, .able = view_able + view * words,
+                .version = view_version + view * nodes, .able = view_able + view * words, .empty = view_empty + view * words,
             };
         classify(e);
         for (size_t job = 0; job < jobs; job++) {

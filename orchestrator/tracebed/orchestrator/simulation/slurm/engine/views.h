@@ -18,7 +18,7 @@ struct view {
     int64_t seen; /* number of changes of nodes that the view knows */
     int64_t sum, count; /* of the cores that a job can use now, and of the nodes with room */
     int32_t *cores; /* of each node: those that a job can use now; of a step: of the empty node */
-    uint64_t *able; /* the nodes with room now */
+    uint64_t *able, *empty; /* the nodes with room now; of a step: those with room when they are empty */
     int32_t *last; uint32_t *version; /* of each node: the holder after whose end it has room, and when that was so */
     struct reach *reach; int64_t reach_count, reach_room, pass; /* of the pass: see `bound` */
 };
@@ -135,10 +135,14 @@ static struct view *view_of(struct engine *e, int32_t job) {
         v->pass = -1;
         v->sum = v->count = 0;
         memset(v->able, 0, (size_t)e->words * sizeof *v->able);
+        if (other) memset(v->empty, 0, (size_t)e->words * sizeof *v->empty);
         for (int64_t w = 0; w < e->words; w++)
             for (uint64_t left = eligible[w]; left; left &= left - 1) {
                 int32_t node = (int32_t)(64 * w + __builtin_ctzll(left));
-                if (other && own->step) v->cores[node] = capacity(s, &e->empty, own->job, node);
+                if (other && own->step) {
+                    v->cores[node] = capacity(s, &e->empty, own->job, node);
+                    if (v->cores[node]) v->empty[w] |= left & -left;
+                }
                 see(e, v, node);
             }
     } else
