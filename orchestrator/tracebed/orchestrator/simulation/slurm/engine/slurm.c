@@ -6,15 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "slots.h"
+
 #if __FLT_EVAL_METHOD__ != 0
 #error "double arithmetic is not IEEE double on this platform: use the Python simulator"
-#endif
-
-/* Functions that pass over masks of nodes are compiled for newer processors, too. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
-#define HOT __attribute__((target_clones("avx2", "default")))
-#else
-#define HOT
 #endif
 
 /* The structure shared with Python. It is one list, which expands both to the declaration and to the text that
@@ -60,12 +55,6 @@ struct part { int32_t node, cores; };
 struct range { int32_t first, count, cores; }; /* consecutive nodes, and the cores on each */
 struct bits { int32_t word; uint64_t nodes; };
 struct running { int64_t end; int32_t job; };
-struct slot { /* of the plan of a pass */
-    int64_t begin, end;
-    uint64_t *nodes /* without a reservation */, *since_now; /* without a reservation in this slot and all before */
-    uint64_t *until; /* without a reservation in this slot and those before `window_middle` */
-    int more; /* whether the next slot has additional nodes */
-};
 struct free_resources { int32_t *cores, *gres; int64_t *memory; };
 struct group { int32_t first, count, weight; int64_t size, waste; }; /* waste: by which groups compare */
 
@@ -83,25 +72,16 @@ struct engine {
     int32_t *queue, *order; int64_t queue_count, arrived; int unsorted;
     int64_t *priority;
     uint64_t *everything, *partition_nodes, *usable, *allowed, *then, *later, *picked;
-    struct slot *slots; int64_t slot_count, slot_room, pass; /* number of the backfill pass */
-    int64_t window_middle, window_after; uint64_t *rest; /* see `usable` */
+    struct slots slots; int64_t pass; /* number of the backfill pass */
     int32_t *node_order; /* nodes by group; null: in the order of their numbers */
     int one_weight; /* of all nodes */
-    struct part *capacity, *chosen; int32_t chosen_count; struct group *group; uint8_t *used; int32_t *share, *room, alike;
+    struct part *capacity, *chosen; int32_t chosen_count; struct group *group; struct block *blocks; uint8_t *used; int32_t *share, *room, alike;
     int32_t *jobs_of_user;
     double *usage, *ended, *factor, since;
     double now, wake; int freed;
     double sched_last, full_last, bf_last, sched_due, bf_due; /* NaN: never */
     int out_of_memory;
 };
-
-/* -- masks ---------------------------------------------------------------------------------------------------------- */
-
-HOT static int64_t count_of(const struct engine *e, const uint64_t *mask) {
-    int64_t count = 0;
-    for (int64_t w = 0; w < e->words; w++) count += __builtin_popcountll(mask[w]);
-    return count;
-}
 
 static int has(const uint64_t *mask, int32_t node) { return mask[node >> 6] >> (node & 63) & 1; }
 
@@ -220,48 +200,6 @@ static int spread(struct engine *e, const int32_t *free, int32_t job, int32_t co
     return 1;
 }
 
-/* Pick `count` of the nodes `able` with little fragmentation: as `spread` does for nodes that are alike. */
-static void pick(struct engine *e, const uint64_t *able, int64_t count) {
-    int32_t groups = 0, best = -1, largest = -1;
-    int64_t begin = -1;
-    memset(e->picked, 0, (size_t)e->words * sizeof *e->picked);
-    for (int64_t w = 0; w <= e->words; w++) { /* the blocks of consecutive nodes; `begin` of one that ends in a later word */
-        uint64_t left = w < e->words ? able[w] : 0;
-        while (left || begin >= 0) {
-            int from = begin >= 0 ? 0 : __builtin_ctzll(left);
-            uint64_t rest = ~(left >> from);
-            int to = from + (rest ? __builtin_ctzll(rest) : 64);
-            if (begin < 0) begin = 64 * w + from;
-            if (to == 64) break;
-            left &= ~0ull << to;
-            int32_t size = (int32_t)(64 * w + to - begin);
-            if (size >= count && (best < 0 || size < e->group[best].count)) best = groups;
-            if (largest < 0 || size > e->group[largest].count) largest = groups;
-            e->group[groups++] = (struct group){(int32_t)begin, size, 0, 0, 0};
-            begin = -1;
-        }
-    }
-    for (;;) {
-        struct group *own = &e->group[best >= 0 ? best : largest];
-        int64_t taken = own->count < count ? own->count : count, node = own->first;
-        for (int64_t left = taken; left;) {
-            int64_t from = node & 63, here = 64 - from < left ? 64 - from : left;
-            e->picked[node >> 6] |= (here == 64 ? ~0ull : (1ull << here) - 1) << from;
-            node += here;
-            left -= here;
-        }
-        count -= taken;
-        if (!count) return;
-        own->count = 0;
-        best = -1;
-        largest = 0;
-        for (int32_t g = 0; g < groups; g++) {
-            if (e->group[g].count >= count && (best < 0 || e->group[g].count < e->group[best].count)) best = g;
-            if (e->group[g].count > e->group[largest].count) largest = g;
-        }
-    }
-}
-
 /* Choose nodes for `job` among the nodes `able`, of which it can use `cores`. `free`: the free cores of the nodes. The
  * result is the mask `e->picked`, and `e->share`, the cores of each node. Return whether the nodes suffice. */
 static int choose_of(struct engine *e, int32_t job, const uint64_t *able, const int32_t *cores, const int32_t *free) {
@@ -272,9 +210,9 @@ static int choose_of(struct engine *e, int32_t job, const uint64_t *able, const 
     if (class->unit) {
         int64_t wanted = (cores_left + class->unit - 1) / class->unit;
         if (wanted < nodes_left) wanted = nodes_left;
-        if (count_of(e, able) < wanted) return 0;
+        if (nodes_in(e->words, able) < wanted) return 0;
         if (class->blocks) {
-            pick(e, able, wanted);
+            pick(e->words, able, wanted, e->picked, e->blocks);
             e->alike = class->unit;
             return 1;
         }
@@ -697,151 +635,25 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t l
     return -1;
 }
 
-static struct slot *new_slot(struct engine *e, int64_t where) {
-    int64_t room = e->slot_room;
-    if (!grow((void **)&e->slots, &room, e->slot_count + 1, sizeof *e->slots)) { e->out_of_memory = 1; return NULL; }
-    for (; e->slot_room < room; e->slot_room++) {
-        uint64_t *masks = malloc(3 * (size_t)e->words * sizeof(uint64_t));
-        if (!masks) { e->out_of_memory = 1; return NULL; }
-        e->slots[e->slot_room].nodes = masks;
-        e->slots[e->slot_room].since_now = masks + e->words;
-        e->slots[e->slot_room].until = masks + 2 * e->words;
-    }
-    struct slot spare = e->slots[e->slot_count];
-    memmove(e->slots + where + 1, e->slots + where, (size_t)(e->slot_count - where) * sizeof *e->slots);
-    e->slots[where] = spare;
-    e->slot_count++;
-    return &e->slots[where];
-}
-
-static void new_plan(struct engine *e, int64_t now, int64_t end) {
-    e->slot_count = 0;
-    struct slot *all = new_slot(e, 0);
-    if (!all) return;
-    all->begin = now;
-    all->end = end;
-    all->more = 0;
-    memcpy(all->nodes, e->everything, (size_t)e->words * sizeof(uint64_t));
-    memcpy(all->since_now, e->everything, (size_t)e->words * sizeof(uint64_t));
-}
-
-/* The first slot that ends after `instant`; the number of slots: none. */
-static int64_t slot_after(const struct engine *e, int64_t instant) {
-    int64_t low = 0, high = e->slot_count;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (e->slots[middle].end <= instant) low = middle + 1; else high = middle;
-    }
-    return low;
-}
-
-static void cut(struct engine *e, int64_t at) {
-    int64_t k = slot_after(e, at);
-    if (k == e->slot_count || e->slots[k].begin >= at) return;
-    struct slot *new = new_slot(e, k + 1);
-    if (!new) return;
-    struct slot *old = &e->slots[k];
-    memcpy(new->nodes, old->nodes, (size_t)e->words * sizeof(uint64_t));
-    memcpy(new->since_now, old->since_now, (size_t)e->words * sizeof(uint64_t));
-    new->begin = at;
-    new->end = old->end;
-    new->more = old->more;
-    old->end = at;
-    old->more = 0;
-}
-
-/* Reserve `nodes`. Adjacent slots with equal nodes become one: there are none but those of the reservation. */
-HOT static void reserve(struct engine *e, int64_t start, int64_t end, const uint64_t *nodes) {
-    size_t size = (size_t)e->words * sizeof(uint64_t);
-    if (end <= start) return;
-    cut(e, start);
-    cut(e, end);
-    int64_t first = slot_after(e, start), after = first;
-    for (int64_t k = first; k < e->slot_count; k++) {
-        struct slot *own = &e->slots[k];
-        for (int64_t w = 0; w < e->words; w++) own->since_now[w] &= ~nodes[w];
-        if (own->begin >= end) continue;
-        after = k + 1;
-        for (int64_t w = 0; w < e->words; w++) own->nodes[w] &= ~nodes[w];
-    }
-    for (int64_t k = after < e->slot_count ? after : e->slot_count - 1; k >= (first ? first : 1); k--) {
-        if (memcmp(e->slots[k - 1].nodes, e->slots[k].nodes, size)) continue;
-        struct slot spare = e->slots[k];
-        e->slots[k - 1].end = spare.end;
-        e->slot_count--;
-        memmove(e->slots + k, e->slots + k + 1, (size_t)(e->slot_count - k) * sizeof *e->slots);
-        e->slots[e->slot_count] = spare;
-    }
-    for (int64_t k = first ? first - 1 : 0; k <= after && k < e->slot_count; k++) {
-        struct slot *own = &e->slots[k];
-        own->more = 0;
-        for (int64_t w = 0; w < e->words && k + 1 < e->slot_count && !own->more; w++) own->more = (own[1].nodes[w] & ~own->nodes[w]) != 0;
-    }
-}
-
-/* The next start after `start` that is worth a trial for `job`, 0: none. */
-static int64_t next_trial(const struct engine *e, int32_t job, int64_t start) {
-    int64_t limit = e->s->limit[job];
-    for (int64_t k = slot_after(e, start); k < e->slot_count; k++) {
-        const struct slot *own = &e->slots[k];
-        if (own->more) return own->end;
-        if (own->begin > start + limit) return 0;
-    }
-    return 0;
-}
-
-/* The nodes free in every slot of the job, in `e->usable`. The starts of one job ascend: the slots are a window that
- * moves, whose first part has its common nodes in `until`, the second part in `e->rest`. */
-HOT static void usable(struct engine *e, int32_t job, int64_t start) {
-    int64_t end = start + e->s->limit[job], first = slot_after(e, start), after = first, high = e->slot_count;
-    const uint64_t *eligible = e->s->eligible + e->s->set[job] * e->words, *a = e->everything, *b = e->everything;
-    while (after < high) { /* the slots before `after` begin at `end` at the latest */
-        int64_t middle = (after + high) / 2;
-        if (e->slots[middle].begin <= end) after = middle + 1; else high = middle;
-    }
-    if (first < after && !first) a = e->slots[after - 1].since_now;
-    else if (first < after) {
-        if (first >= e->window_middle) {
-            memcpy(e->slots[after - 1].until, e->slots[after - 1].nodes, (size_t)e->words * sizeof *e->rest);
-            for (int64_t k = after - 2; k >= first; k--)
-                for (int64_t w = 0; w < e->words; w++) e->slots[k].until[w] = e->slots[k + 1].until[w] & e->slots[k].nodes[w];
-            e->window_middle = e->window_after = after;
-            memcpy(e->rest, e->everything, (size_t)e->words * sizeof *e->rest);
-        }
-        for (; e->window_after < after; e->window_after++)
-            for (int64_t w = 0; w < e->words; w++) e->rest[w] &= e->slots[e->window_after].nodes[w];
-        a = e->slots[first].until;
-        b = e->rest;
-    }
-    for (int64_t w = 0; w < e->words; w++) e->usable[w] = a[w] & b[w] & eligible[w];
-}
-
-HOT static int overlap(const struct engine *e, int64_t start, int64_t end, const uint64_t *nodes) {
-    for (int64_t k = slot_after(e, start); k < e->slot_count && e->slots[k].begin < end; k++)
-        for (int64_t w = 0; w < e->words; w++)
-            if (nodes[w] & ~e->slots[k].nodes[w]) return 1;
-    return 0;
-}
-
 /* When `job` can start at the earliest, -1: never; the nodes are those of the last choice. */
 static int64_t plan(struct engine *e, int32_t job, int64_t now) {
     const struct setup *s = e->s;
     int64_t later = now, resolution = s->bf_resolution, earliest = bound(e, job, now);
     if (earliest < 0) return -1;
-    e->window_middle = 0;
+    slots_next_job(&e->slots);
     for (;;) {
         int64_t since = later;
-        later = next_trial(e, job, since);
+        later = slots_later(&e->slots, since, s->limit[job]);
         if (later && later < earliest) continue; /* the job would start after `later` */
-        usable(e, job, since);
-        if (count_of(e, e->usable) >= s->fewest[job]) {
+        slots_usable(&e->slots, since, s->limit[job], s->eligible + s->set[job] * e->words, e->usable);
+        if (nodes_in(e->words, e->usable) >= s->fewest[job]) {
             int64_t start = first_start(e, job, now, later);
             if (start >= 0) {
                 if (start < since) start = since;
                 if (!later || start <= later) {
                     if (start > now + s->bf_window * MINUTE_S) return -1;
                     int64_t begin = start / resolution * resolution, end = (start + s->limit[job]) / resolution * resolution;
-                    if (start <= now || !overlap(e, begin, end, e->picked)) return start;
+                    if (start <= now || !slots_overlap(&e->slots, begin, end, e->picked)) return start;
                     later = start;
                 }
             }
@@ -855,9 +667,9 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     int64_t now = whole_second(e, at), waiting = order_queue(e), started = 0, reserved = 0, considered = 0;
     int64_t table = s->bf_node_space_size ? s->bf_node_space_size : s->bf_max_job_test;
     e->pass++;
-    new_plan(e, now, now + s->bf_window * MINUTE_S);
-    if (e->out_of_memory) return 0;
+    slots_begin(&e->slots, e->words, now, now + s->bf_window * MINUTE_S, e->everything);
     if (s->bf_max_job_user) memset(e->jobs_of_user, 0, (size_t)s->users * sizeof *e->jobs_of_user);
+    if (e->slots.failed) { e->out_of_memory = 1; return 0; }
     int64_t last = 0; /* jobs from there on cannot start now, and those before only if all nodes are usable */
     for (int64_t k = 0; k < waiting && considered < s->bf_max_job_test; k++) {
         int32_t job = e->order[k];
@@ -877,13 +689,14 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
             }
             while (last > k && !may_fit(e, e->order[last - 1])) last--;
         } else if (young(e, job) || (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) continue;
-        else if (e->slot_count >= table) break;
+        else if (e->slots.count >= table) break;
         else {
             int64_t resolution = s->bf_resolution;
             reserved++;
-            reserve(e, begin / resolution * resolution, (begin + s->limit[job]) / resolution * resolution, e->picked);
+            slots_reserve(&e->slots, begin / resolution * resolution, (begin + s->limit[job]) / resolution * resolution, e->picked);
         }
     }
+    e->out_of_memory |= e->slots.failed;
     *left = s->bf_min_age_reserve > 0 && e->queue_count > 0;
     return started;
 }
@@ -1033,7 +846,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
         e->priority = calloc(jobs, sizeof(int64_t)), e->everything = calloc(words, sizeof(uint64_t)),
         e->partition_nodes = calloc((size_t)s->partitions * words, sizeof(uint64_t)), e->usable = calloc(words, sizeof(uint64_t)),
         e->allowed = calloc(words, sizeof(uint64_t)), e->then = calloc(words, sizeof(uint64_t)),
-        e->later = calloc(words, sizeof(uint64_t)), e->rest = calloc(words, sizeof(uint64_t)), e->picked = calloc(words, sizeof(uint64_t)),
+        e->later = calloc(words, sizeof(uint64_t)), e->blocks = malloc((nodes / 2 + 1) * sizeof *e->blocks), e->picked = calloc(words, sizeof(uint64_t)),
         e->node_order = malloc(nodes * sizeof(int32_t)), e->capacity = malloc(nodes * sizeof *e->capacity),
         e->chosen = malloc(nodes * sizeof *e->chosen), e->share = malloc(nodes * sizeof(int32_t)),
         e->room = malloc(nodes * sizeof(int32_t)), e->group = malloc(nodes * sizeof *e->group), e->used = malloc(nodes),
@@ -1073,8 +886,8 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
         for (size_t node = 0; node < nodes; node++) free(e->holders[node].list);
     for (int64_t k = 0; e->views && k < e->view_count; k++) free(e->views[k].reach);
     for (int k = 0; k < PIECES; k++) free(pieces[k]);
-    for (int64_t k = 0; k < e->slot_room; k++) free(e->slots[k].nodes);
-    free(e->slots), free(e->events), free(e->bits);
+    slots_close(&e->slots);
+    free(e->events), free(e->bits);
     *ranges = e->ranges;
     return e->out_of_memory ? -1 : e->range_count;
 }
