@@ -28,7 +28,7 @@ FROM_POLICY = (
 FROM_INPUTS = (
     *("submit", "run_time", "limit", "launch_s", "overrun_s", "end_s", "partition", "user", "fixed", "tier"),
     *("account", "user_share", "account_share", "age", "max_age_s", "fairshare", "half_life_s", "period_s"),
-    *("first_period_s", "kill_wait_s"),
+    *("first_period_s", "kill_wait_s", "begin_s", "watched"),
 )
 
 
@@ -75,6 +75,7 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
     library, fields, kind = _functions()
     free, requests = inputs.free, inputs.requests
     jobs, nodes = len(requests), len(free.total)
+    held_parts = [(job, *part) for job, parts in enumerate(inputs.held) for part in parts.items()]
     times = {name: np.full(jobs, np.nan) for name in ("start", "launched", "end")}
     results = {**times, "range_first": np.zeros(jobs, np.int64), "range_size": np.zeros(jobs, np.int32)}
     masks, sets = _numbered([request.eligible for request in requests])
@@ -96,6 +97,9 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
         "wanted_gres": [request.gres for request in requests],
         **{"sets": len(masks), "eligible": _masks(masks, nodes), "set": sets},
         **{"classes": len(classes), "class": numbers},
+        **{name: getattr(inputs, name) or None for name in ("since", "usage", "factors")},
+        "held": held_parts or None,
+        "held_count": len(held_parts),
     }
     arrays = {
         name: results[name] if name in results else np.ascontiguousarray(values[name], dtype=code)

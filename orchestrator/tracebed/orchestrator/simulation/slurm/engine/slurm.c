@@ -12,6 +12,14 @@
 #error "double arithmetic is not IEEE double on this platform: use the Python simulator"
 #endif
 
+#ifdef __GLIBC__ /* the same function for systems with a glibc before 2.29; only errno differs */
+#if defined(__x86_64__)
+__asm__(".symver pow,pow@GLIBC_2.2.5");
+#elif defined(__aarch64__)
+__asm__(".symver pow,pow@GLIBC_2.17");
+#endif
+#endif
+
 /* The structure shared with Python. It is one list, which expands both to the declaration and to the text that
  * `tracebed_slurm_description` returns. */
 #define SETUP(_) \
@@ -36,6 +44,9 @@
     _(int64_t, bf_max_job_test) _(int64_t, bf_max_job_start) _(int64_t, bf_max_job_user) _(int64_t, bf_node_space_size) \
     _(int64_t, bf_min_age_reserve) _(int64_t, bf_job_part_count_reserve) _(double, epoch_s) _(double, sched_loop_s) \
     _(double, sched_phase_s) _(double, bf_loop_s) _(double, bf_phase_s) \
+    _(double, begin_s) _(const double *, since) /* null: no job runs at the begin */ _(int64_t, held_count) \
+    _(const int32_t *, held) /* (job, node, cores), by job */ _(const double *, usage) _(const double *, factors) \
+    _(int64_t, watched) \
     _(double *, start) _(double *, launched) _(double *, end) /* results, of each job */ \
     _(int64_t *, range_first) _(int32_t *, range_size) /* results: the ranges of each job among those returned */
 #define DECLARED(type, name) type name;
@@ -60,7 +71,7 @@ struct group { int32_t first, count, weight; int64_t size, waste; }; /* waste: b
 
 struct engine {
     const struct setup *s;
-    int64_t words, now_left;
+    int64_t words, now_left, to_start; /* to_start < 0: the simulation ends with the last job */
     struct event *events; int64_t event_count, event_room, sequence;
     struct range *ranges; int64_t range_count, range_room; /* of all jobs that have started */
     struct bits *bits; int64_t bits_count, bits_room; int64_t *bits_first; int32_t *bits_size; /* the same nodes */
@@ -393,26 +404,33 @@ static void note_nodes(struct engine *e, int32_t job) {
     e->s->range_size[job] = (int32_t)(e->range_count - e->s->range_first[job]);
 }
 
-/* Start `job` on the nodes of the last choice. */
-static void start(struct engine *e, int32_t job) {
+/* Let `job` run on the nodes of the last choice since `instant`. */
+static void run(struct engine *e, int32_t job, double instant) {
     const struct setup *s = e->s;
     note_nodes(e, job);
     if (e->out_of_memory) return;
-    e->due[job] = whole_second(e, e->now) + s->limit[job];
+    e->due[job] = whole_second(e, instant) + s->limit[job];
     take(e, &e->free, job, -1);
     hold(e, job);
+    struct running own = {e->due[job], job};
+    int64_t k = e->running_count++;
+    for (; k && earlier(own.end, job, e->running[k - 1].end, e->running[k - 1].job); k--) e->running[k] = e->running[k - 1];
+    e->running[k] = own;
+    s->start[job] = instant;
+    s->launched[job] = instant + s->launch_s[job];
+    double end = s->run_time[job] > (double)s->limit[job] ? instant + (double)s->limit[job] + s->overrun_s[job]
+                                                          : s->launched[job] + s->run_time[job];
+    s->end[job] = end > e->now ? end : e->now;
+    at(e, s->end[job] + s->end_s[job], END, job);
+}
+
+/* Start `job` on the nodes of the last choice. */
+static void start(struct engine *e, int32_t job) {
     int64_t k = 0;
     while (e->queue[k] != job) k++;
     memmove(e->queue + k, e->queue + k + 1, (size_t)(--e->queue_count - k) * sizeof *e->queue);
-    struct running own = {e->due[job], job};
-    for (k = e->running_count++; k && earlier(own.end, job, e->running[k - 1].end, e->running[k - 1].job); k--)
-        e->running[k] = e->running[k - 1];
-    e->running[k] = own;
-    s->start[job] = e->now;
-    s->launched[job] = e->now + s->launch_s[job];
-    s->end[job] = s->run_time[job] > (double)s->limit[job] ? e->now + (double)s->limit[job] + s->overrun_s[job]
-                                                             : s->launched[job] + s->run_time[job];
-    at(e, s->end[job] + s->end_s[job], END, job);
+    run(e, job, e->now);
+    if (job < e->s->watched) e->to_start--;
 }
 
 static int by_priority(const void *a, const void *b, void *engine) {
@@ -790,9 +808,25 @@ static int handle(struct engine *e) {
 
 static void simulate(struct engine *e) {
     const struct setup *s = e->s;
-    for (int64_t job = 0; job < s->jobs; job++) at(e, s->submit[job], SUBMIT, (int32_t)job);
+    int64_t held = 0;
+    e->now = s->begin_s;
+    e->to_start = s->watched ? 0 : -1;
+    for (int64_t job = 0; job < s->jobs; job++)
+        if (held < s->held_count && s->held[3 * held] == job) {
+            e->alike = 0;
+            memset(e->picked, 0, (size_t)e->words * sizeof *e->picked);
+            for (; held < s->held_count && s->held[3 * held] == job; held++) {
+                int32_t node = s->held[3 * held + 1];
+                e->picked[node >> 6] |= 1ull << (node & 63);
+                e->share[node] = s->held[3 * held + 2];
+            }
+            run(e, (int32_t)job, s->since[job]);
+        } else {
+            at(e, s->submit[job] > s->begin_s ? s->submit[job] : s->begin_s, SUBMIT, (int32_t)job);
+            if (job < s->watched) e->to_start++;
+        }
     if (s->age != 0 || s->fairshare != 0) at(e, s->first_period_s, COMPUTE, 0);
-    while (e->now_left && !e->out_of_memory) {
+    while (e->now_left && e->to_start && !e->out_of_memory) {
         e->now = e->events[0].at;
         if (!handle(e)) continue;
         e->wake = INFINITY;
@@ -879,7 +913,11 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
             const uint64_t *eligible = s->eligible + (size_t)s->set[job] * words;
             for (size_t w = 0; w < words; w++) e->partition_nodes[(size_t)s->partition[job] * words + w] |= eligible[w];
         }
-        for (int64_t user = 0; user < s->users; user++) e->factor[user] = 1.0;
+        for (int64_t user = 0; user < s->users; user++) e->factor[user] = s->factors ? s->factors[user] : 1.0;
+        if (s->usage) {
+            memcpy(e->usage, s->usage, (size_t)s->users * sizeof *e->usage);
+            e->since = s->begin_s;
+        }
         simulate(e);
     }
     if (e->holders)
