@@ -15,6 +15,7 @@ import pytest
 
 import sacct_dumps
 import tracebed.api as tb
+from test_schemas import problems
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.slurm.conf import of_lines
 from tracebed.orchestrator.slurm.lines import lines_of
@@ -311,7 +312,7 @@ def test_an_export_of_sacct_becomes_a_page_with_pictures_and_their_data(
         assert {path.suffix for path in (folder / "plots").glob(f"{name}.*")} == {".png", ".svg", ".csv"}
         assert len(pd.read_csv(folder / "plots" / f"{name}.csv")) > 5
     document = json.loads((folder / "whatif.json").read_text())
-    assert document["schema"] == "tracebed-whatif/1"
+    assert problems(document, "tracebed-whatif-1.json") == []
     assert len(pd.read_csv(folder / "jobs.csv")) == document["log"]["jobs"]
     assert sum(each["jobs"] for each in document["classes"] if each["by"] == "partition") == document["log"]["jobs"]
     status, again, _ = call(*map(str, command), *changes)  # the page is a view and is made again
@@ -324,6 +325,7 @@ def test_the_document_is_that_of_the_folder(export: Path, call: Call, tmp_path: 
     assert status == ExitCode.OK
     assert json.loads(out) == json.loads((tmp_path / "out" / "whatif.json").read_text())
     assert json.loads(out)["change"] == []
+    assert problems(json.loads(out), "tracebed-whatif-1.json") == []
 
 
 @pytest.mark.parametrize(
