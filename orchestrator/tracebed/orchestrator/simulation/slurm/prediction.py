@@ -98,8 +98,8 @@ def _inputs(
     runnable, _ = workload.runnable()
     partitions = _partitions(runnable.texts("partition").tolist(), machine)
     kinds = sorted({name for kind in machine.kinds for name in kind.gres})
-    empty = _resources(machine, kinds)
-    placed = _placed(machine, empty)
+    empty = resources_of(machine, kinds)
+    placed = placement(machine, empty)
     columns: dict[str, Sequence[Any]] = {
         name: runnable.texts(name).tolist() for name in ("features", "gres", "group", "user")
     }
@@ -122,7 +122,7 @@ def _inputs(
             fewest=fewest[job] or nodes,
             whole=partition.exclusive or not machine.shared,
             gres=tuple(wanted.get(kind, 0) for kind in kinds),
-            **_memory(memory[job], partition, machine),
+            **memory_of(memory[job], partition, machine),
         )
         fitting = placed(number, columns["features"][job], request) if not wanted.keys() - set(kinds) else None
         if fitting is None:
@@ -176,7 +176,7 @@ def _partitions(names: Sequence[str], machine: Machine) -> list[int | None]:
     return [known[name] for name in names]
 
 
-def _memory(memory_mib: float, partition: Any, machine: Machine) -> dict[str, Any]:
+def memory_of(memory_mib: float, partition: Any, machine: Machine) -> dict[str, Any]:
     """Return the fields `memory` and `by_core` of a request."""
     if not machine.memory:
         return {}
@@ -193,7 +193,8 @@ def _limit(limit: float, most: float, extend: bool) -> int:
     return max(1, math.ceil(allowed / MINUTE_S - 1e-6)) * MINUTE_S
 
 
-def _resources(machine: Machine, kinds: Sequence[str]) -> Resources:
+def resources_of(machine: Machine, kinds: Sequence[str]) -> Resources:
+    """Return the resources of the empty cluster, with generic resources of these kinds."""
     nodes = [kind for _, kind in machine.nodes]
     switches = {name: number for number, name in enumerate(dict.fromkeys(node.switch for node in nodes))}
     cores, memory = [node.cores for node in nodes], [node.memory_mib for node in nodes]
@@ -208,7 +209,7 @@ def _resources(machine: Machine, kinds: Sequence[str]) -> Resources:
     )
 
 
-def _placed(machine: Machine, empty: Resources) -> Callable[[int, str, Request], Request | None]:
+def placement(machine: Machine, empty: Resources) -> Callable[[int, str, Request], Request | None]:
     """Return a function from partition, features and request of a job to the request with its eligible nodes.
 
     The result is None if the job does not fit on the empty cluster.
