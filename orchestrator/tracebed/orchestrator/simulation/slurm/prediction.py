@@ -272,14 +272,14 @@ def _enter(
         over = inputs.run_time[at] > inputs.limit[at]
         record.finish(job, outcome.end[at], JobState.KILLED if over else JobState.COMPLETED)
     held = outcome.parts if isinstance(outcome.parts, Held) else Held.of(outcome.parts)
-    at, row = held.by_job()
+    entered, row = held.by_job()
     ledger, first, cores = cluster.ledger, held.first[row], held.cores[row]
     for column, values in (
-        (ledger.jobs, np.array(numbers)[at]),
+        (ledger.jobs, np.array(numbers)[entered]),
         (ledger.firsts, first),
-        (ledger.counts, held.count[row]),
-        (ledger.starts, np.array(starts)[at]),
-        (ledger.ends, np.array(outcome.end)[at]),
+        (ledger.counts, held.nodes[row]),
+        (ledger.starts, np.array(starts)[entered]),
+        (ledger.ends, np.array(outcome.end)[entered]),
     ):
         column.frombytes(values.astype(column.typecode).tobytes())
     shared = np.flatnonzero(cores != np.array(cluster.cores)[first])

@@ -115,7 +115,7 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
         ranges = np.frombuffer(ctypes.string_at(pointer, 3 * NUMBER * count), np.int32).reshape(count, 3)
     finally:
         library.tracebed_slurm_free(pointer)
-    held = Held(*ranges.T, results["range_first"], results["range_size"])
+    held = Held(ranges, results["range_first"], results["range_size"])
     return Outcome(times["start"].tolist(), times["launched"].tolist(), times["end"].tolist(), held)
 
 
