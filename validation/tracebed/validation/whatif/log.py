@@ -14,14 +14,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 
 from tracebed.converters.formats.tools.states import UNFINISHED
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Step, Workload
 from tracebed.errors import InputError
+from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.slurm.lines import Line, cpus, entries, whole
 from tracebed.orchestrator.slurm.machine import Machine
 
 EXPORT = "export the log with sacct -aPD -S DATE -E DATE -o ... (`tracebed clean --list` has the fields)"
+
+OWN = "give the slurm.conf of the cluster of the log"
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,14 @@ class Log:
         workload: the jobs that are simulated, by submission. `logged_start` is what happened.
         judged: whether a job is judged, shape (jobs,).
         begin: beginning of the log, s.
+        wide: number of jobs with more cores on a node than any node has; they are left out.
         notes: what was assumed or left out, with its number of jobs.
     """
 
     workload: Workload
     judged: BoolArray
     begin: float
+    wide: int
     notes: tuple[str, ...]
 
     @property
@@ -49,6 +55,23 @@ class Log:
     def cores(self) -> IntArray:
         """The cores of each job, shape (jobs,)."""
         return self.workload.ints("nodes") * self.workload.ints("cores_per_node")
+
+
+def with_starts(workload: Workload, run: Run) -> Workload:
+    """Return a workload with the starts and ends of a real run of it as the logged ones.
+
+    Raises:
+        InputError: a job of the workload is not in the run.
+    """
+    rows = pd.Index(run.jobs["job_id"]).get_indexer(pd.Index(workload.column("job_id")))
+    if (rows < 0).any():
+        job = workload.column("job_id")[int(np.argmin(rows))]
+        what = f"the run lacks {int((rows < 0).sum()):,} jobs of the workload, such as {job}"
+        raise InputError(what, hint="give a run of this workload")
+    jobs = run.jobs.iloc[rows]
+    moved = workload.floats("submit_time") - jobs["submit"].to_numpy(dtype=np.float64)
+    times = {f"logged_{end}": jobs[end].to_numpy(dtype=np.float64) + moved for end in ("start", "end")}
+    return Workload(workload.table.assign(**times), workload.provenance)
 
 
 def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: str | None = None) -> Log:
@@ -91,18 +114,23 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
         "have no time limit in the log: their run time is taken, which makes backfill too good": unlimited,
     }
     submit = np.where(ran, start, np.where(waited, begin, submit))
-    table = workload.table.assign(submit_time=submit, run_time=run_time)
-    table["cores_per_node"], threads = _cores(workload, lines, machine)
+    cores, threads = _cores(workload, lines, machine)
+    wide = kept & (cores > max(kind.cores for kind in machine.kinds))
+    table = workload.table.assign(submit_time=submit, run_time=run_time, cores_per_node=cores)
     notes = [f"{int(each.sum()):,} of {len(kept):,} jobs {what}" for what, each in counts.items() if each.any()]
     notes += [f"the CPUs of the log are hardware threads, {threads} of a core"] if threads > 1 else []
     judged = np.isfinite(start) & ~ran & ~waited
-    table = table.drop(columns=["earliest_start"], errors="ignore").assign(extra_judged=judged)[kept]
+    if np.isfinite(eligible).any():  # the log says when the conditions of a job were met
+        table = table.drop(columns=["earliest_start", "dependency"], errors="ignore")
+    table = table.assign(extra_judged=judged)[kept & ~wide]
+    if not len(table):
+        raise InputError("each job has more cores on a node than any node of the slurm.conf", where=where, hint=OWN)
     found = Workload(table, replace(workload.provenance, steps=(*workload.provenance.steps, Step("whatif"))))
     judged = found.table.pop("extra_judged").to_numpy(dtype=bool)
     if not judged.any():
         what = "no job was submitted after the first end of a job: the log is too short to judge a model"
         raise InputError(what, where=where, hint="give a longer log")
-    return Log(found, judged, begin, tuple(notes))
+    return Log(found, judged, begin, int(wide.sum()), tuple(notes))
 
 
 def _cores(workload: Workload, lines: Sequence[Line], machine: Machine) -> tuple[IntArray, int]:

@@ -28,6 +28,7 @@ from tracebed.orchestrator.scheduling.slurm.multifactor import size_factor
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request, Resources
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.slurm import engine
+from tracebed.orchestrator.simulation.slurm.held import Held
 from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Outcome, Simulation
 from tracebed.orchestrator.slurm.machine import MINUTE_S, Machine, gres_of
 from tracebed.states import JobState
@@ -267,16 +268,21 @@ def _enter(
     """Write the outcome into the record and the ledger."""
     starts = outcome.launched if setup.timing.dispatched else outcome.start
     for at, job in enumerate(numbers):
-        start, end = starts[at], outcome.end[at]
-        record.start[job], record.launched[job] = start, outcome.launched[at]
-        record.finish(job, end, JobState.KILLED if inputs.run_time[at] > inputs.limit[at] else JobState.COMPLETED)
-        by_cores: dict[int, list[int]] = {}
-        for node, cores in sorted(outcome.parts[at].items()):
-            by_cores.setdefault(cores, []).append(node)
-        for cores, nodes in by_cores.items():
-            whole = [node for node in nodes if cluster.cores[node] == cores]
-            shared = [node for node in nodes if cluster.cores[node] != cores]
-            if whole:
-                cluster.ledger.add(job, whole, start, end)
-            if shared:
-                cluster.ledger.add(job, shared, start, end, range(cores))
+        record.start[job], record.launched[job] = starts[at], outcome.launched[at]
+        over = inputs.run_time[at] > inputs.limit[at]
+        record.finish(job, outcome.end[at], JobState.KILLED if over else JobState.COMPLETED)
+    held = outcome.parts if isinstance(outcome.parts, Held) else Held.of(outcome.parts)
+    entered, row = held.by_job()
+    ledger, first, cores = cluster.ledger, held.first[row], held.cores[row]
+    for column, values in (
+        (ledger.jobs, np.array(numbers)[entered]),
+        (ledger.firsts, first),
+        (ledger.counts, held.nodes[row]),
+        (ledger.starts, np.array(starts)[entered]),
+        (ledger.ends, np.array(outcome.end)[entered]),
+    ):
+        column.frombytes(values.astype(column.typecode).tobytes())
+    shared = np.flatnonzero(cores != np.array(cluster.cores)[first])
+    ledger.parts.update(
+        (entry, range(part)) for entry, part in zip(shared.tolist(), cores[shared].tolist(), strict=True)
+    )
