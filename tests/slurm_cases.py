@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from random import Random
 from typing import Any
 
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.scheduling.slurm.conditions import SINGLETON, Arrays, Condition, Conditions
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request, Resources
 from tracebed.orchestrator.simulation.slurm import engine
 from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Simulation
@@ -77,7 +79,11 @@ def drawn(seed: int, *, large: bool = False) -> tuple[Inputs, Slurm]:
     )
     fit = [job for job, asked in enumerate(requests) if inputs.free.choose(asked, (1 << nodes) - 1)]
     kept = {name: [getattr(inputs, name)[job] for job in fit] for name in OF_JOBS}
-    return replace(inputs, **kept), Slurm(**{name: draw.choice(values) for name, values in PARAMETERS.items()})
+    if draw.random() < 0.7:
+        kept |= {"conditions": _conditions(draw, len(fit)), "arrays": _arrays(draw, len(fit))}
+    return replace(inputs, **kept, array_reservations=draw.choice((1, 20))), Slurm(
+        **{name: draw.choice(values) for name, values in PARAMETERS.items()}
+    )
 
 
 def _request(draw: Random, eligible: int, cores: int) -> Request:
@@ -94,6 +100,33 @@ def _request(draw: Random, eligible: int, cores: int) -> Request:
         gres=(draw.randint(0, 1),),
         eligible=eligible,
     )
+
+
+def _conditions(draw: Random, count: int) -> Conditions:
+    """Draw begin times and dependencies on earlier jobs."""
+    group = [draw.choice((-1, 0, 1)) for _ in range(count)]
+    dependencies = []
+    for job in range(count):
+        found = [Condition(SINGLETON, group[job])] if group[job] >= 0 and draw.random() < 0.3 else []
+        found += [
+            Condition(draw.randrange(SINGLETON), draw.randrange(job), draw.choice((0.0, 0.0, 60.0)))
+            for _ in range(draw.choice((0, 0, 1, 2)) if job else 0)
+        ]
+        dependencies.append(tuple(found))
+    return Conditions(
+        [draw.choice((-math.inf, 12.5, 100.0, 500.0)) for _ in range(count)],
+        dependencies,
+        [bool(own) and draw.random() < 0.3 for own in dependencies],
+        group,
+        [draw.random() < 0.3 for _ in range(count)],
+        draw.random() < 0.5,
+    )
+
+
+def _arrays(draw: Random, count: int) -> Arrays:
+    """Draw arrays of consecutive jobs."""
+    of = [draw.choice((-1, job // 4)) for job in range(count)]
+    return Arrays(of, [draw.choice((0, 1, 2)) for _ in range(count // 4 + 1)])
 
 
 def compared(seed: int, *, large: bool = False) -> str:

@@ -188,7 +188,9 @@ def test_compiled_and_python_are_equal_and_no_core_is_held_twice(seed: int) -> N
     if not kept.requests:
         return
     outcome = Simulation(kept, policy).run()
-    assert not any(math.isnan(end) for end in outcome.end)
+    conditions = kept.conditions
+    for job, end in enumerate(outcome.end):  # only a job with a dependency may never start
+        assert not math.isnan(end) or (conditions and conditions.dependencies[job])
     if engine.available():
         assert engine.simulate(kept, policy) == outcome
     for node, cores in enumerate(kept.free.total):

@@ -22,6 +22,7 @@ from tracebed.orchestrator.slurm.keys import (
     OFF,
     PARTITION_GROUPS,
     PRIORITY,
+    SCHEDULER_OF_CLUSTER,
     STATES,
 )
 from tracebed.orchestrator.slurm.lines import HINT, Line, cpus, entries, hosts, lines_of
@@ -96,7 +97,8 @@ def read(path: Path) -> SlurmConf:
     machine = machine_of(lines, path)
     machine = None if machine is None or machine.plain else machine
     modeled = MODELED if machine is None else MODELED_WITH_CLUSTER
-    conf = of_config({line.key: line.value for line in lines}, modeled)
+    scheduler = () if machine is None else SCHEDULER_OF_CLUSTER
+    conf = of_config({line.key: line.value for line in lines}, modeled, scheduler)
     given = {line.key.lower() for line in lines}
     unset = (
         f"{key} is not set, and its default depends on the version of Slurm; {MODELED[key.lower()][0]} is assumed"
@@ -122,10 +124,12 @@ def read(path: Path) -> SlurmConf:
     return SlurmConf(conf.parameters | cluster, differences, dict(sizes), str(path), machine)
 
 
-def of_config(config: Mapping[str, str], modeled: Mapping[str, Sequence[str]] = MODELED) -> SlurmConf:
+def of_config(
+    config: Mapping[str, str], modeled: Mapping[str, Sequence[str]] = MODELED, scheduler: Collection[str] = ()
+) -> SlurmConf:
     """Return the scheduling settings of a configuration (key -> value). The keys are not case-sensitive.
 
-    `modeled` has the values of some keys that are modeled.
+    `modeled` has the values of some keys that are modeled, `scheduler` further SchedulerParameters that are modeled.
     """
     known = {field.name for field in fields(Slurm)} - set(CLOCKS) - {"cluster", "seed"}
     keys = {key.lower(): value for key, value in config.items()}
@@ -136,7 +140,7 @@ def of_config(config: Mapping[str, str], modeled: Mapping[str, Sequence[str]] = 
         name = name.lower()
         if name in known:
             parameters.setdefault(name, value)  # Slurm takes the first
-        elif name not in WITHOUT_EFFECT:
+        elif name not in WITHOUT_EFFECT and name not in scheduler:
             unmodeled.append(text.strip())
     if unmodeled:
         differences.append(_group("the scheduler", [f"SchedulerParameters {text}" for text in unmodeled]))

@@ -107,6 +107,8 @@ class Machine(Fact):
         memory: whether memory is allocated, too.
         weights: the weights of priorities.
         kill_wait_s: time from the time limit of a job to its forced end, s.
+        kill_invalid_depend: whether a job is cancelled if its dependency can never be satisfied.
+        bf_max_job_array_resv: most tasks of an array with a reservation in a backfill pass.
     """
 
     kinds: tuple[Alike, ...]
@@ -115,6 +117,8 @@ class Machine(Fact):
     memory: bool = False
     weights: Weights = Weights()
     kill_wait_s: int = 30
+    kill_invalid_depend: bool = False
+    bf_max_job_array_resv: int = 20
 
     @cached_property
     def nodes(self) -> tuple[tuple[str, Alike], ...]:
@@ -162,6 +166,7 @@ def machine_of(lines: Sequence[Line], path: Path) -> Machine | None:
     known = {name for kind in kinds for name in host_names(kind.names)}
     partitions = [_partition(line, known, values) for line in entries(lines, "PartitionName")]
     multifactor = values.get("prioritytype", "priority/basic").lower() == "priority/multifactor"
+    scheduler = _parameters(values, "schedulerparameters")
     parameters = values.get("selecttypeparameters", "").lower().split(",")
     return Machine(
         kinds=tuple(kinds),
@@ -170,7 +175,18 @@ def machine_of(lines: Sequence[Line], path: Path) -> Machine | None:
         memory=any(parameter in WITH_MEMORY for parameter in parameters),
         weights=_weights(values) if multifactor else Weights(),
         kill_wait_s=whole(values.get("killwait", ""), 30),
+        bf_max_job_array_resv=whole(scheduler.get("bf_max_job_array_resv", ""), 20),
+        kill_invalid_depend="kill_invalid_depend" in _parameters(values, "dependencyparameters"),
     )
+
+
+def _parameters(values: Mapping[str, str], key: str) -> dict[str, str]:
+    """Return the items NAME or NAME=VALUE of a list, names in lower case. Slurm takes the first of a name."""
+    found: dict[str, str] = {}
+    for item in values.get(key, "").split(","):
+        name, _, value = item.partition("=")
+        found.setdefault(name.strip().lower(), value.strip())
+    return found
 
 
 def _kinds(line: Line, switches: Mapping[str, str]) -> Iterator[Alike]:

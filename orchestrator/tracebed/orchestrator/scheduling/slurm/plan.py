@@ -26,6 +26,8 @@ class Waiting(NamedTuple):
     """Time limit, s."""
     reserve: bool = True
     """Whether nodes are reserved for the job if it cannot start now."""
+    array: int = -1
+    """Array of the job; -1: none."""
 
 
 class Running(NamedTuple):
@@ -59,6 +61,8 @@ def backfill(
     table: int,
     reservations: int = 0,
     kill_wait: int = 30,
+    room: Sequence[int | None] = (),
+    array_reservations: int = 20,
 ) -> Iterator[Planned]:
     """Plan the waiting jobs in order, and yield those that start now. The caller updates `free` and `running`.
 
@@ -73,24 +77,39 @@ def backfill(
         table: largest number of slots, `bf_node_space_size`.
         reservations: most jobs with a reservation, `bf_job_part_count_reserve`; 0: any number.
         kill_wait: a job that has passed its expected end is expected to end this much later, s.
+        room: how many tasks of each array may still start; None: any number.
+        array_reservations: most tasks of an array with a reservation, `bf_max_job_array_resv`.
     """
     reserved = 0
     slots = Slots(now, now + window, everything)
+    left, tasks, skipped = [*room], [0] * len(room), -1
     for job in waiting:
+        if 0 <= job.array == skipped:
+            continue
+        if job.array >= 0 and left[job.array] == 0:
+            skipped = job.array
+            continue
         planned = _plan(job, now, free, running, slots, resolution, window, kill_wait)
         if planned is None:
+            skipped = job.array
             continue
         start, parts = planned
+        if job.array >= 0 and (room_left := left[job.array]) is not None:
+            left[job.array] = room_left - 1
         if start <= now:
             yield Planned(job.job, parts)
         elif not job.reserve or (reservations and reserved == reservations):
-            continue
+            skipped = job.array
         elif len(slots.begins) >= table:
             return
         else:
             reserved += 1
             begin, end = start // resolution * resolution, (start + job.limit) // resolution * resolution
             slots.reserve(begin, end, mask_of(parts.keys()))
+            if job.array >= 0:
+                tasks[job.array] += 1
+                if tasks[job.array] >= array_reservations:
+                    skipped = job.array
 
 
 def _plan(

@@ -28,6 +28,7 @@ from tracebed.orchestrator.scheduling.slurm.multifactor import size_factor
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request, Resources
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.slurm import engine
+from tracebed.orchestrator.simulation.slurm.events import arrays_in, conditions_of
 from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Outcome, Simulation
 from tracebed.orchestrator.slurm.machine import MINUTE_S, Machine, gres_of
 from tracebed.states import JobState
@@ -163,6 +164,9 @@ def _inputs(
         period_s=weights.period_s,
         first_period_s=0.0,
         kill_wait_s=machine.kill_wait_s,
+        conditions=conditions_of(runnable, numbers, kill_invalid=machine.kill_invalid_depend),
+        arrays=arrays_in(runnable, numbers),
+        array_reservations=machine.bf_max_job_array_resv,
     )
     return inputs, numbers
 
@@ -255,6 +259,14 @@ def _drawn(policy: Slurm, inputs: Inputs) -> tuple[Slurm, Inputs]:
     )
 
 
+def _never(inputs: Inputs, job: int) -> tuple[JobState, str]:
+    """Return the final state, and the reason, of a job that never starts."""
+    if inputs.conditions and inputs.conditions.dependencies[job]:
+        killed = inputs.conditions.kill_invalid
+        return JobState.CANCELLED if killed else JobState.INTERRUPTED, "its dependency is never satisfied"
+    return JobState.INTERRUPTED, "no pass of Slurm ever starts it"
+
+
 def _enter(
     record: ScheduleRecord,
     cluster: Cluster,
@@ -267,6 +279,9 @@ def _enter(
     starts = outcome.launched if setup.timing.dispatched else outcome.start
     for at, job in enumerate(numbers):
         start, end = starts[at], outcome.end[at]
+        if math.isnan(end):
+            record.refuse(job, *_never(inputs, at))
+            continue
         record.start[job], record.launched[job] = start, outcome.launched[at]
         record.finish(job, end, JobState.KILLED if inputs.run_time[at] > inputs.limit[at] else JobState.COMPLETED)
         by_cores: dict[int, list[int]] = {}

@@ -11,14 +11,27 @@ from typing import Any
 
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
-from tracebed.orchestrator.scheduling.policies.slurm_backfill import first_of_users
 from tracebed.orchestrator.scheduling.policies.wall_times import ROUNDING_S
+from tracebed.orchestrator.scheduling.slurm.conditions import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    IMPOSSIBLE,
+    MET,
+    RUNNING,
+    STUCK,
+    Arrays,
+    Conditions,
+    Progress,
+)
 from tracebed.orchestrator.scheduling.slurm.multifactor import FairTree
 from tracebed.orchestrator.scheduling.slurm.plan import Running, Waiting, backfill
 from tracebed.orchestrator.scheduling.slurm.resources import Parts, Request, Resources
 from tracebed.orchestrator.scheduling.state import Decision, Note, Wake
 
 NEVER = math.nan
+GIVE_UP_S = 86400.0
+"""If nothing can change the decisions any more, and no job has started for this time, the waiting jobs never start."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +56,9 @@ class Inputs:
         age, max_age_s, fairshare, half_life_s, period_s: of priority/multifactor, see `machine.Weights`.
         first_period_s: instant of the first computation of priorities, s.
         kill_wait_s: see `plan.backfill`.
+        conditions: conditions of the starts; None: there are none.
+        arrays: the arrays of the jobs; None: there are none.
+        array_reservations: most tasks of an array with a reservation in a backfill pass (`bf_max_job_array_resv`).
     """
 
     submit: Sequence[float]
@@ -67,6 +83,9 @@ class Inputs:
     period_s: float
     first_period_s: float
     kill_wait_s: int = 30
+    conditions: Conditions | None = None
+    arrays: Arrays | None = None
+    array_reservations: int = 20
 
 
 @dataclass
@@ -90,13 +109,19 @@ class _Shared(Slurm):
         passed: tuple[bool, bool] = yield from state.backfill(self, at)
         return passed
 
+    def _changed(self, state: Any) -> bool:
+        return bool(state.changed)
+
+    def _waits(self, state: Any) -> bool:
+        return bool(state.waited)
+
     def full(self, state: Any, at: float) -> bool:
         """Return whether a pass of the main loop goes through the whole queue."""
         return bool(at - state.notes.get("full_last", self.sched_phase_s) >= self.sched_interval)
 
 
-SUBMIT, END, COMPUTE, WAKE = range(4)
-"""Kinds of events."""
+SUBMIT, END, COMPUTE, WAKE, CHANGE = range(5)
+"""Kinds of events. `CHANGE`: a condition of a start may be met, which slurmctld does not notice at once."""
 
 
 class Simulation:
@@ -107,6 +132,8 @@ class Simulation:
         notes: notes of the policy.
         arrived: jobs that have been submitted since the last call of the policy, and wait.
         freed: whether another event has happened since then.
+        changed: whether a condition of a start may be met since then, without an event.
+        waited: number of the waiting jobs that could have started before, but for the resources.
         queue: the waiting jobs, in the order of their submission.
     """
 
@@ -115,7 +142,8 @@ class Simulation:
         self.now = 0.0
         self.notes: dict[str, float] = {}
         self.arrived: list[int] = []
-        self.freed = False
+        self.freed = self.changed = False
+        self.waited = 0
         self.queue: list[int] = []
         self._in, self._policy = inputs, _Shared(**{**vars(policy), "cluster": ""})
         count = len(inputs.submit)
@@ -126,6 +154,8 @@ class Simulation:
         self._events: list[tuple[float, int, int, int]] = []
         self._sequence = 0
         self._left = count
+        self._upcoming = 0  # events that may change decisions
+        self._last = 0.0  # the last of them, or of the starts
         self._wake = math.inf
         self._fairness = FairTree(inputs.account, inputs.user_share, inputs.account_share, inputs.half_life_s)
         nothing: list[Parts] = [{}] * count
@@ -133,6 +163,15 @@ class Simulation:
         self._nodes_of: list[int] = [0] * len(inputs.tier)
         for request, partition in zip(inputs.requests, inputs.partition, strict=True):
             self._nodes_of[partition] |= request.eligible
+        self._conditions = inputs.conditions or Conditions.none(count)
+        self._progress = Progress(self._conditions)
+        self._ready = [
+            not dependencies and earliest == -math.inf
+            for dependencies, earliest in zip(self._conditions.dependencies, self._conditions.earliest, strict=True)
+        ]
+        self._since = [*inputs.submit]
+        self._arrays = inputs.arrays or Arrays.none(count)
+        self._tasks = [0] * len(self._arrays.most)  # running tasks of each array
 
     def run(self) -> Outcome:
         """Simulate until all jobs have ended."""
@@ -140,7 +179,7 @@ class Simulation:
             self._at(submit, SUBMIT, job)
         if self._in.age or self._in.fairshare:
             self._at(self._in.first_period_s, COMPUTE, 0)
-        while self._left:
+        while self._left and self._events and (self._upcoming or self._events[0][0] <= self._last + GIVE_UP_S):
             self.now = self._events[0][0]
             if self._handle():
                 self._decide()
@@ -158,7 +197,12 @@ class Simulation:
             elif kind == WAKE:
                 call = call or self._wake == self.now
             else:
-                (self._submit if kind == SUBMIT else self._end)(job)
+                self._upcoming -= 1
+                self._last = self.now
+                if kind == CHANGE:
+                    self.changed = True
+                else:
+                    (self._submit if kind == SUBMIT else self._end)(job)
                 call = True
         return call
 
@@ -172,7 +216,8 @@ class Simulation:
                     self.notes[decision.name] = decision.value
                 elif isinstance(decision, Wake):
                     again = decision.at
-            self.arrived, self.freed = [], False
+            self.waited = sum(self._ready[job] and not self._full(job) for job in self.queue)
+            self.arrived, self.freed, self.changed = [], False, False
             if again > self.now:
                 break
         if again < math.inf:
@@ -182,6 +227,7 @@ class Simulation:
     def _at(self, instant: float, kind: int, job: int) -> None:
         heappush(self._events, (instant, self._sequence, kind, job))
         self._sequence += 1
+        self._upcoming += kind in (SUBMIT, END, CHANGE)
 
     # -- events -------------------------------------------------------------------------------------------------------
 
@@ -190,6 +236,9 @@ class Simulation:
         self._rank(job)
         self.queue.append(job)
         self.arrived.append(job)
+        if self._conditions.earliest[job] > self.now:
+            self._since[job] = self._conditions.earliest[job]
+            self._at(self._since[job], CHANGE, job)
 
     def _end(self, job: int) -> None:
         """Release the nodes of a job."""
@@ -197,6 +246,10 @@ class Simulation:
         self._free.release(self._in.requests[job], parts)
         self._running = [other for other in self._running if other.job != job]
         self._fairness.end(self._in.user[job], sum(parts.values()), self._out.start[job], self.now)
+        failed = self._in.run_time[job] > self._in.limit[job] or self._conditions.fails[job]
+        self._progress.set(job, FAILED if failed else DONE, self.now)
+        if (array := self._arrays.of[job]) >= 0:
+            self._tasks[array] -= 1
         self._left -= 1
         self.freed = True
 
@@ -211,7 +264,7 @@ class Simulation:
 
     def _rank(self, job: int) -> None:
         """Compute the priority of a waiting job. Priorities are whole numbers."""
-        age = min(1.0, (self.now - self._in.submit[job]) / self._in.max_age_s)
+        age = max(0.0, min(1.0, (self.now - self._since[job]) / self._in.max_age_s))
         share = self._fairness.factors[self._in.user[job]]
         self._priority[job] = math.floor(self._in.fixed[job] + self._in.age * age + self._in.fairshare * share)
 
@@ -227,13 +280,41 @@ class Simulation:
         end = self.now + limit + inputs.overrun_s[job] if over else launched + inputs.run_time[job]
         self._out.end[job] = end
         self._at(end + inputs.end_s[job], END, job)
+        self._progress.set(job, RUNNING, self.now)
+        if (array := self._arrays.of[job]) >= 0:
+            self._tasks[array] += 1
+        self._last = self.now
 
     # -- passes -------------------------------------------------------------------------------------------------------
 
     def _ordered(self) -> list[int]:
-        """Return the waiting jobs by tier of the partition, priority and submission."""
+        """Return the waiting jobs that may start, by tier of the partition, priority and submission."""
+        self._refresh()
         tier, partition = self._in.tier, self._in.partition
-        return sorted(self.queue, key=lambda job: (-tier[partition[job]], -self._priority[job], job))
+        ready = (job for job in self.queue if self._ready[job] and not self._full(job))
+        return sorted(ready, key=lambda job: (-tier[partition[job]], -self._priority[job], job))
+
+    def _full(self, job: int) -> bool:
+        """Return whether as many tasks of the array of a job run as may."""
+        array = self._arrays.of[job]
+        return array >= 0 and 0 < self._arrays.most[array] <= self._tasks[array]
+
+    def _refresh(self) -> None:
+        """Find the jobs whose conditions are met by now, and remove those whose conditions are impossible."""
+        again = True
+        while again:
+            again = False
+            for job in [job for job in self.queue if not self._ready[job]]:
+                result, later = self._progress.check(job, self.now)
+                if result == IMPOSSIBLE:
+                    self._progress.set(job, CANCELLED if self._conditions.kill_invalid else STUCK, self.now)
+                    self.queue.remove(job)
+                    self._left -= 1
+                    again = True
+                elif result == MET and self._conditions.earliest[job] <= self.now + ROUNDING_S:
+                    self._ready[job] = True
+                elif self.now < later < math.inf:
+                    self._at(later, CHANGE, job)
 
     def main(self, policy: _Shared, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
         """Start jobs in order. A job that does not fit blocks its partition, and its nodes for other partitions."""
@@ -244,14 +325,17 @@ class Simulation:
         started = tested = 0
         cut = False
         usable, blocked = self._everything, set[int]()
+        last = -1  # array of the job before: all tasks of an array are one entry of Slurm's queue
         for job in self._ordered():
-            partition = self._in.partition[job]
-            if partition in blocked:
+            partition, array = self._in.partition[job], self._arrays.of[job]
+            if partition in blocked or self._full(job):
                 continue
-            cut = tested == depth or (policy.sched_max_job_start > 0 and started == policy.sched_max_job_start)
+            entry = array < 0 or array != last
+            last = array
+            cut = (entry and tested == depth) or 0 < policy.sched_max_job_start == started
             if cut:
                 break
-            tested += 1
+            tested += entry
             parts = self._free.choose(self._in.requests[job], usable)
             if parts is not None:
                 self._start(job, parts)
@@ -265,10 +349,13 @@ class Simulation:
         """Make a backfill pass. Return whether any job started, and whether work is left without another event."""
         yield from ()
         second = self._second(at)
-        order = first_of_users(self._ordered(), self._in.user, policy.bf_max_job_user)[: policy.bf_max_job_test]
         waiting = [
-            Waiting(job, self._in.requests[job], self._in.limit[job], not self._young(policy, job)) for job in order
+            Waiting(
+                job, self._in.requests[job], self._in.limit[job], not self._young(policy, job), self._arrays.of[job]
+            )
+            for job in self._considered(policy)
         ]
+        room = [most - tasks if most else None for most, tasks in zip(self._arrays.most, self._tasks, strict=True)]
         plan = backfill(
             second,
             self._free,
@@ -280,6 +367,8 @@ class Simulation:
             table=policy.bf_node_space_size or policy.bf_max_job_test,
             reservations=policy.bf_job_part_count_reserve,
             kill_wait=self._in.kill_wait_s,
+            room=room,
+            array_reservations=self._in.array_reservations,
         )
         started = 0
         for planned in plan:
@@ -288,6 +377,25 @@ class Simulation:
             if started == policy.bf_max_job_start:
                 return True, True
         return started > 0, policy.bf_min_age_reserve > 0 and bool(self.queue)
+
+    def _considered(self, policy: _Shared) -> list[int]:
+        """Return the jobs of a backfill pass. All tasks of an array are one entry of Slurm's queue."""
+        considered: list[int] = []
+        of_user = dict[int, int]()
+        entries, last = 0, -1
+        for job in self._ordered():
+            array, user = self._arrays.of[job], self._in.user[job]
+            if array < 0 or array != last:
+                if policy.bf_max_job_user:
+                    of_user[user] = of_user.get(user, 0) + 1
+                    if of_user[user] > policy.bf_max_job_user:
+                        continue
+                if entries == policy.bf_max_job_test:
+                    break
+                entries += 1
+            last = array
+            considered.append(job)
+        return considered
 
     def _second(self, at: float) -> int:
         """Return the whole second of an instant, as Slurm's clock shows it."""

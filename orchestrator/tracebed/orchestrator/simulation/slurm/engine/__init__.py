@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from tracebed.orchestrator.scheduling.policies.slurm import CLOCKS, Slurm
+from tracebed.orchestrator.scheduling.slurm.conditions import Arrays, Conditions
 from tracebed.orchestrator.simulation.engine.library import fields_of, structure
-from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Outcome
+from tracebed.orchestrator.simulation.slurm.simulator import NEVER, Inputs, Outcome
 
 LIBRARY = Path(__file__).with_name("libtracebed_slurm.so")
 WORD = 64
@@ -25,7 +26,7 @@ FROM_POLICY = (
 FROM_INPUTS = (
     *("submit", "run_time", "limit", "launch_s", "overrun_s", "end_s", "partition", "user", "fixed", "tier"),
     *("account", "user_share", "account_share", "age", "max_age_s", "fairshare", "half_life_s", "period_s"),
-    *("first_period_s", "kill_wait_s"),
+    *("first_period_s", "kill_wait_s", "array_reservations"),
 )
 
 
@@ -71,6 +72,7 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
     library, fields, kind = _functions()
     free, requests = inputs.free, inputs.requests
     jobs, nodes = len(requests), len(free.total)
+    tasks = inputs.arrays or Arrays.none(jobs)
     times = {name: np.full(jobs, np.nan) for name in ("start", "launched", "end")}
     values: dict[str, Any] = {
         **{name: getattr(policy, name) for name in FROM_POLICY},
@@ -88,6 +90,8 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
         "by_core": [request.by_core for request in requests],
         "wanted_gres": [request.gres for request in requests],
         "eligible": _masks([request.eligible for request in requests], nodes),
+        **_of_conditions(inputs.conditions or Conditions.none(jobs)),
+        **{"array": tasks.of, "array_most": tasks.most, "arrays": len(tasks.most)},
     }
     arrays = {
         name: times.get(name, np.ascontiguousarray(values[name], dtype=code))
@@ -107,7 +111,27 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
     held: list[dict[int, int]] = [{} for _ in range(jobs)]
     for job, node, cores in parts[:count].tolist():
         held[job][node] = cores
-    return Outcome(times["start"].tolist(), times["launched"].tolist(), times["end"].tolist(), [*held])
+    start, launched, end = (_times(array) for array in times.values())
+    return Outcome(start, launched, end, [*held])
+
+
+def _times(array: Any) -> list[float]:
+    """Return instants; NaN is always the same object, so that equal outcomes compare equal."""
+    times: list[float] = array.tolist()
+    return [NEVER if time != time else time for time in times] if np.isnan(array).any() else times
+
+
+def _of_conditions(conditions: Conditions) -> dict[str, Any]:
+    """Return the fields of the structure for the conditions of the starts."""
+    every = [condition for own in conditions.dependencies for condition in own]
+    return {
+        **{name: getattr(conditions, name) for name in ("earliest", "any_of", "group", "fails")},
+        "kill_invalid": conditions.kill_invalid,
+        "condition_first": np.cumsum([0, *map(len, conditions.dependencies)]),
+        "condition_kind": [condition.kind for condition in every],
+        "condition_of": [condition.of for condition in every],
+        "condition_delay": [condition.delay_s for condition in every],
+    }
 
 
 def _masks(masks: list[int], nodes: int) -> Any:

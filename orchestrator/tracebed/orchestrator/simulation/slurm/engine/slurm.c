@@ -26,6 +26,10 @@
     _(const int32_t *, account) /* of each user */ _(const double *, user_share) _(const double *, account_share) \
     _(double, age) _(double, max_age_s) _(double, fairshare) _(double, half_life_s) _(double, period_s) \
     _(double, first_period_s) _(int64_t, kill_wait_s) \
+    _(const double *, earliest) _(const int64_t *, condition_first) _(const uint8_t *, any_of) /* of each job */ \
+    _(const uint8_t *, condition_kind) _(const int32_t *, condition_of) _(const double *, condition_delay) \
+    _(const int32_t *, group) _(const uint8_t *, fails) /* of each job */ _(int64_t, kill_invalid) \
+    _(const int32_t *, array) /* of each job */ _(const int32_t *, array_most) _(int64_t, arrays) _(int64_t, array_reservations) \
     _(int64_t, sched_interval) _(int64_t, batch_sched_delay) _(int64_t, default_queue_depth) \
     _(int64_t, sched_max_job_start) _(int64_t, bf_interval) _(int64_t, bf_resolution) _(int64_t, bf_window) \
     _(int64_t, bf_max_job_test) _(int64_t, bf_max_job_start) _(int64_t, bf_max_job_user) _(int64_t, bf_node_space_size) \
@@ -39,7 +43,11 @@ struct setup { SETUP(DECLARED) };
 const char *tracebed_slurm_description(void) { return "setup:" SETUP(DESCRIBED) "\n"; }
 int64_t tracebed_slurm_setup_size(void) { return sizeof(struct setup); }
 
-enum { SUBMIT, END, COMPUTE, WAKE };
+enum { SUBMIT, END, COMPUTE, WAKE, CHANGE };
+enum { AFTER, AFTER_OK, AFTER_NOT_OK, AFTER_ANY, SINGLETON }; /* kinds of conditions */
+enum { WAITING, RUNNING, DONE, FAILED, CANCELLED, STUCK };    /* states of jobs */
+enum { OPEN, MET, IMPOSSIBLE };
+static const double GIVE_UP_S = 86400.0;
 enum { MINUTE_S = 60, WINDOW_S = 30 };
 static const double ROUNDING_S = 1e-6, COUNTABLE = 9007199254740992.0;
 
@@ -66,7 +74,10 @@ struct engine {
     struct part *capacity, *chosen; int32_t chosen_count; struct group *group; uint8_t *used;
     int32_t *jobs_of_user;
     double *usage, *ended, *factor, since;
-    double now, wake; int freed;
+    double now, wake, last /* event or start */, *accrued /* since when each job waits, for the age */; int freed, changed;
+    uint8_t *state, *ready; int64_t upcoming, ready_count /* of the queue */, waited;
+    int32_t *array_running, *array_waiting, *array_left, *array_reserved;
+    int32_t *group_member, *group_running; int64_t *group_first;
     double sched_last, full_last, bf_last, sched_due, bf_due; /* NaN: never */
     int out_of_memory;
 };
@@ -115,6 +126,7 @@ static void at(struct engine *e, double instant, int kind, int32_t job) {
         k = (k - 1) / 2;
     }
     e->events[k] = new;
+    e->upcoming += kind == SUBMIT || kind == END || kind == CHANGE;
 }
 
 static struct event next_event(struct engine *e) {
@@ -285,8 +297,9 @@ static void mask_of_chosen(const struct engine *e, uint64_t *mask) {
 
 static void rank_job(struct engine *e, int32_t job) {
     const struct setup *s = e->s;
-    double age = (e->now - s->submit[job]) / s->max_age_s;
+    double age = (e->now - e->accrued[job]) / s->max_age_s;
     if (!(age < 1.0)) age = 1.0;
+    if (!(age > 0.0)) age = 0.0;
     e->priority[job] = (int64_t)floor(s->fixed[job] + s->age * age + s->fairshare * e->factor[s->user[job]]);
 }
 
@@ -365,6 +378,108 @@ static void compute(struct engine *e) {
 
 static int64_t whole_second(const struct engine *e, double instant) { return (int64_t)floor(instant + e->s->epoch_s + ROUNDING_S); }
 
+/* -- conditions, as in scheduling/slurm/conditions.py --------------------------------------------------------------- */
+
+/* Whether as many tasks of the array of a job run as may. */
+static int full_array(const struct engine *e, int32_t job) {
+    int32_t array = e->s->array[job];
+    return array >= 0 && e->s->array_most[array] > 0 && e->array_running[array] >= e->s->array_most[array];
+}
+
+/* Count a job that is ready into the queue (1), or out of it (-1). */
+static void count_ready(struct engine *e, int32_t job, int sign) {
+    if (e->s->array[job] >= 0) e->array_waiting[e->s->array[job]] += sign;
+    if (!full_array(e, job)) e->ready_count += sign;
+}
+
+/* A task of the array of a job starts (1) or ends (-1). */
+static void count_running(struct engine *e, int32_t job, int sign) {
+    int32_t array = e->s->array[job];
+    if (array < 0) return;
+    int before = full_array(e, job);
+    e->array_running[array] += sign;
+    e->ready_count += (before - full_array(e, job)) * e->array_waiting[array];
+}
+
+static void set_state(struct engine *e, int32_t job, int state) {
+    int32_t group = e->s->group[job];
+    if (group >= 0) e->group_running[group] += (state == RUNNING) - (e->state[job] == RUNNING);
+    e->state[job] = (uint8_t)state;
+    if (state == CANCELLED) e->s->start[job] = e->now; /* for the delay of `after`; removed at the end */
+}
+
+static int alone(struct engine *e, int32_t job, int32_t group) {
+    for (;;) {
+        int32_t first = e->group_member[e->group_first[group]];
+        int state = e->state[first];
+        if (state == DONE || state == FAILED || state == CANCELLED) e->group_first[group]++;
+        else if (first < job && state == STUCK) return IMPOSSIBLE;
+        else return e->group_running[group] || first < job ? OPEN : MET;
+    }
+}
+
+static int check_one(struct engine *e, int32_t job, int64_t k, double *at) {
+    const struct setup *s = e->s;
+    int kind = s->condition_kind[k];
+    int32_t of = s->condition_of[k];
+    if (kind == SINGLETON) return alone(e, job, of);
+    int state = e->state[of];
+    if (state == STUCK) return IMPOSSIBLE;
+    if (state == WAITING) return OPEN;
+    if (kind == AFTER) {
+        double instant = s->start[of] + s->condition_delay[k];
+        if (instant <= e->now) return MET;
+        *at = instant;
+        return OPEN;
+    }
+    if (state == RUNNING) return OPEN;
+    if (kind == AFTER_ANY) return MET;
+    return (state == DONE) == (kind == AFTER_OK) ? MET : IMPOSSIBLE;
+}
+
+static int check(struct engine *e, int32_t job, double *later) {
+    const struct setup *s = e->s;
+    int any_of = s->any_of[job], undecided = 0;
+    *later = INFINITY;
+    for (int64_t k = s->condition_first[job]; k < s->condition_first[job + 1]; k++) {
+        double instant = INFINITY;
+        int result = check_one(e, job, k, &instant);
+        if (result == (any_of ? MET : IMPOSSIBLE)) {
+            *later = INFINITY;
+            return result;
+        }
+        undecided |= result == OPEN;
+        if (instant < *later) *later = instant;
+    }
+    return undecided ? OPEN : any_of ? IMPOSSIBLE : MET;
+}
+
+static void refresh(struct engine *e) {
+    const struct setup *s = e->s;
+    int again = 1;
+    while (again) {
+        again = 0;
+        int64_t kept = 0;
+        for (int64_t k = 0; k < e->queue_count; k++) {
+            int32_t job = e->queue[k];
+            if (!e->ready[job]) {
+                double later;
+                int result = check(e, job, &later);
+                if (result == IMPOSSIBLE) {
+                    set_state(e, job, s->kill_invalid ? CANCELLED : STUCK);
+                    e->now_left--;
+                    again = 1;
+                    continue;
+                }
+                if (result == MET && s->earliest[job] <= e->now + ROUNDING_S) e->ready[job] = 1, count_ready(e, job, 1);
+                else if (e->now < later && later < INFINITY) at(e, later, CHANGE, job);
+            }
+            e->queue[kept++] = job;
+        }
+        e->queue_count = kept;
+    }
+}
+
 /* -- jobs ----------------------------------------------------------------------------------------------------------- */
 
 /* Start `job` on the nodes in `e->chosen`. */
@@ -380,6 +495,8 @@ static void start(struct engine *e, int32_t job) {
     int64_t k = 0;
     while (e->queue[k] != job) k++;
     memmove(e->queue + k, e->queue + k + 1, (size_t)(--e->queue_count - k) * sizeof *e->queue);
+    count_ready(e, job, -1);
+    count_running(e, job, 1);
     struct running own = {whole_second(e, e->now) + s->limit[job], job};
     for (k = e->running_count++; k; k--) {
         const struct running *other = &e->running[k - 1];
@@ -392,12 +509,19 @@ static void start(struct engine *e, int32_t job) {
     s->end[job] = s->run_time[job] > (double)s->limit[job] ? e->now + (double)s->limit[job] + s->overrun_s[job]
                                                              : s->launched[job] + s->run_time[job];
     at(e, s->end[job] + s->end_s[job], END, job);
+    set_state(e, job, RUNNING);
+    e->last = e->now;
 }
 
 static void submit(struct engine *e, int32_t job) {
     rank_job(e, job);
     e->queue[e->queue_count++] = job;
+    if (e->ready[job]) count_ready(e, job, 1);
     e->arrived++;
+    if (e->s->earliest[job] > e->now) {
+        e->accrued[job] = e->s->earliest[job];
+        at(e, e->accrued[job], CHANGE, job);
+    }
 }
 
 static void end(struct engine *e, int32_t job) {
@@ -408,6 +532,8 @@ static void end(struct engine *e, int32_t job) {
     memmove(e->running + k, e->running + k + 1, (size_t)(--e->running_count - k) * sizeof *e->running);
     double since = s->start[job] > e->since ? s->start[job] : e->since;
     e->ended[s->user[job]] += (double)cores_of(e, job) * (e->now - since);
+    count_running(e, job, -1);
+    set_state(e, job, s->run_time[job] > (double)s->limit[job] || s->fails[job] ? FAILED : DONE);
     e->now_left--;
     e->freed = 1;
 }
@@ -426,9 +552,12 @@ static int by_priority(const void *a, const void *b, void *engine) {
 /* -- passes --------------------------------------------------------------------------------------------------------- */
 
 static int64_t order_queue(struct engine *e) {
-    memcpy(e->order, e->queue, (size_t)e->queue_count * sizeof *e->order);
-    qsort_r(e->order, (size_t)e->queue_count, sizeof *e->order, by_priority, e);
-    return e->queue_count;
+    int64_t count = 0;
+    refresh(e);
+    for (int64_t k = 0; k < e->queue_count; k++)
+        if (e->ready[e->queue[k]] && !full_array(e, e->queue[k])) e->order[count++] = e->queue[k];
+    qsort_r(e->order, (size_t)count, sizeof *e->order, by_priority, e);
+    return count;
 }
 
 static int64_t main_pass(struct engine *e, double at, int *left) {
@@ -439,17 +568,20 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
         e->full_last = at;
         depth = s->jobs;
     }
+    int32_t last = -1;
     uint8_t blocked[s->partitions];
     memset(blocked, 0, sizeof blocked);
     memcpy(e->allowed, e->everything, (size_t)e->words * sizeof *e->allowed);
     for (int64_t k = 0; k < waiting; k++) {
         int32_t job = e->order[k], partition = s->partition[job];
-        if (blocked[partition]) continue;
-        if (tested == depth || (s->sched_max_job_start && started == s->sched_max_job_start)) {
+        if (blocked[partition] || full_array(e, job)) continue;
+        int entry = s->array[job] < 0 || s->array[job] != last; /* all tasks of an array are one entry of the queue */
+        last = s->array[job];
+        if ((entry && tested == depth) || (s->sched_max_job_start && started == s->sched_max_job_start)) {
             *left = 1;
             break;
         }
-        tested++;
+        tested += entry;
         if (choose(e, &e->free, job, e->allowed)) {
             start(e, job);
             started++;
@@ -601,24 +733,43 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     all->end = now + s->bf_window * MINUTE_S;
     memcpy(all->nodes, e->everything, (size_t)e->words * sizeof(uint64_t));
     if (s->bf_max_job_user) memset(e->jobs_of_user, 0, (size_t)s->users * sizeof *e->jobs_of_user);
-    for (int64_t k = 0; k < waiting && considered < s->bf_max_job_test; k++) {
-        int32_t job = e->order[k];
-        if (s->bf_max_job_user && ++e->jobs_of_user[s->user[job]] > s->bf_max_job_user) continue;
-        considered++;
+    int32_t last = -1, skipped = -1;
+    for (int64_t k = 0; k < s->arrays; k++) {
+        e->array_left[k] = s->array_most[k] ? s->array_most[k] - e->array_running[k] : -1; /* -1: any number */
+        e->array_reserved[k] = 0;
+    }
+    for (int64_t k = 0; k < waiting; k++) {
+        int32_t job = e->order[k], array = s->array[job];
+        if (array < 0 || array != last) {
+            if (s->bf_max_job_user && ++e->jobs_of_user[s->user[job]] > s->bf_max_job_user) continue;
+            if (considered == s->bf_max_job_test) break;
+            considered++;
+        }
+        last = array;
+        if (array >= 0 && array == skipped) continue;
+        if (array >= 0 && e->array_left[array] == 0) {
+            skipped = array;
+            continue;
+        }
         int64_t begin = plan(e, job, now);
-        if (begin < 0) continue;
+        if (begin < 0) {
+            skipped = array;
+            continue;
+        }
+        if (array >= 0 && e->array_left[array] > 0) e->array_left[array]--;
         if (begin <= now) {
             start(e, job);
             if (++started == s->bf_max_job_start) {
                 *left = 1;
                 return started;
             }
-        } else if (young(e, job) || (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) continue;
+        } else if (young(e, job) || (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) skipped = array;
         else if (e->slot_count >= table) break;
         else {
             int64_t resolution = s->bf_resolution;
             reserved++;
             reserve(e, begin / resolution * resolution, (begin + s->limit[job]) / resolution * resolution, e->allowed);
+            if (array >= 0 && ++e->array_reserved[array] >= s->array_reservations) skipped = array;
         }
     }
     *left = s->bf_min_age_reserve > 0 && e->queue_count > 0;
@@ -646,9 +797,14 @@ static double next_main(const struct engine *e) {
 
 static double next_full(const struct engine *e, double last) {
     const struct setup *s = e->s;
-    double since = isnan(e->full_last) ? s->sched_phase_s : e->full_last;
-    double a = last + s->sched_loop_s, b = since + (double)s->sched_interval;
-    return next_multiple(s->sched_loop_s, a > b ? a : b, s->sched_phase_s, 0);
+    if (s->sched_interval < 0) return INFINITY;
+    double since = isnan(e->full_last) ? s->sched_phase_s : e->full_last, least = last + s->sched_loop_s;
+    if (0 < s->sched_interval && (double)s->sched_interval < least - since) {
+        double period = ceil((double)s->sched_interval / s->sched_loop_s) * s->sched_loop_s;
+        since += (ceil((least - since) / period) - 1.0) * period;
+    }
+    double b = since + (double)s->sched_interval;
+    return next_multiple(s->sched_loop_s, least > b ? least : b, s->sched_phase_s, 0);
 }
 
 static double interval(const struct engine *e) { return (double)e->s->bf_interval + e->s->bf_loop_s - 1.0; }
@@ -664,13 +820,14 @@ static double less(double a, double b) { return b < a ? b : a; }
 /* One call of the policy. Return the instant of the next one. */
 static double decide(struct engine *e) {
     double now = e->now, due[2] = {isnan(e->sched_due) ? INFINITY : e->sched_due, isnan(e->bf_due) ? INFINITY : e->bf_due};
-    if (e->arrived || e->freed || now < less(due[0], due[1]) - ROUNDING_S) {
-        if (!isnan(e->bf_last) && e->s->bf_interval > 0 && e->queue_count > e->arrived) {
+    int event = e->arrived || e->freed || (!e->changed && now < less(due[0], due[1]) - ROUNDING_S);
+    if (event || e->changed) {
+        if (!isnan(e->bf_last) && e->s->bf_interval > 0 && e->waited) {
             double passes = ceil((now - e->bf_last) / interval(e) - ROUNDING_S) - 1.0;
             if (passes > 0) e->bf_last += passes * interval(e);
         }
-        due[0] = less(due[0], next_main(e));
-        due[1] = less(due[1], next_backfill(e, e->bf_last));
+        due[0] = less(due[0], event ? next_main(e) : next_full(e, now - e->s->sched_loop_s));
+        if (event || e->waited || e->s->sched_interval < 0) due[1] = less(due[1], next_backfill(e, e->bf_last));
     }
     int first = due[1] < due[0];
     for (int k = 0; k < 2; k++) {
@@ -704,7 +861,10 @@ static int handle(struct engine *e) {
             e->freed = call = 1;
         } else if (event.kind == WAKE) call = call || e->wake == e->now;
         else {
-            if (event.kind == SUBMIT) submit(e, event.job);
+            e->upcoming--;
+            e->last = e->now;
+            if (event.kind == CHANGE) e->changed = 1;
+            else if (event.kind == SUBMIT) submit(e, event.job);
             else end(e, event.job);
             call = 1;
         }
@@ -716,14 +876,15 @@ static void simulate(struct engine *e) {
     const struct setup *s = e->s;
     for (int64_t job = 0; job < s->jobs; job++) at(e, s->submit[job], SUBMIT, (int32_t)job);
     if (s->age != 0 || s->fairshare != 0) at(e, s->first_period_s, COMPUTE, 0);
-    while (e->now_left && !e->out_of_memory) {
+    while (e->now_left && !e->out_of_memory && e->event_count && (e->upcoming || e->events[0].at <= e->last + GIVE_UP_S)) {
         e->now = e->events[0].at;
         if (!handle(e)) continue;
         e->wake = INFINITY;
         double again;
         do {
             again = decide(e);
-            e->arrived = e->freed = 0;
+            e->waited = e->ready_count;
+            e->arrived = e->freed = e->changed = 0;
         } while (again <= e->now && !e->out_of_memory);
         if (again < INFINITY) {
             e->wake = again;
@@ -761,6 +922,11 @@ int64_t tracebed_slurm_simulate(const struct setup *s, int32_t *parts, int64_t r
         e->group = malloc(nodes * sizeof *e->group), e->used = malloc(nodes),
         e->jobs_of_user = calloc((size_t)s->users, sizeof(int32_t)), e->usage = calloc((size_t)s->users, sizeof(double)),
         e->ended = calloc((size_t)s->users, sizeof(double)), e->factor = calloc((size_t)s->users, sizeof(double)),
+        e->accrued = malloc(jobs * sizeof(double)), e->state = calloc(jobs, 1), e->ready = calloc(jobs, 1),
+        e->group_member = malloc(jobs * sizeof(int32_t)), e->group_running = calloc(jobs, sizeof(int32_t)),
+        e->group_first = calloc(jobs + 1, sizeof(int64_t)), e->array_running = calloc(jobs, sizeof(int32_t)),
+        e->array_waiting = calloc(jobs, sizeof(int32_t)), e->array_left = calloc(jobs, sizeof(int32_t)),
+        e->array_reserved = calloc(jobs, sizeof(int32_t)),
     };
     enum { PIECES = sizeof pieces / sizeof *pieces };
     for (int k = 0; k < PIECES; k++) e->out_of_memory |= !pieces[k];
@@ -781,7 +947,18 @@ int64_t tracebed_slurm_simulate(const struct setup *s, int32_t *parts, int64_t r
         for (size_t job = 0; job < jobs; job++)
             for (size_t w = 0; w < words; w++) e->partition_nodes[(size_t)s->partition[job] * words + w] |= s->eligible[job * words + w];
         for (int64_t user = 0; user < s->users; user++) e->factor[user] = 1.0;
+        for (size_t job = 0; job < jobs; job++) {
+            e->accrued[job] = s->submit[job];
+            e->ready[job] = s->condition_first[job] == s->condition_first[job + 1] && s->earliest[job] == -INFINITY;
+            if (s->group[job] >= 0) e->group_first[s->group[job] + 1]++;
+        }
+        for (size_t group = 0; group < jobs; group++) e->group_first[group + 1] += e->group_first[group];
+        for (size_t job = jobs; job-- > 0;) /* backwards: group_first is each group's end, then its begin */
+            if (s->group[job] >= 0) e->group_member[--e->group_first[s->group[job] + 1]] = (int32_t)job;
+        memmove(e->group_first, e->group_first + 1, jobs * sizeof *e->group_first);
         simulate(e);
+        for (size_t job = 0; job < jobs; job++)
+            if (e->state[job] == CANCELLED) s->start[job] = NAN;
     }
     int64_t count = e->out_of_memory ? -1 : e->part_count;
     if (count >= 0 && count <= room)
