@@ -59,6 +59,12 @@ class Inputs:
         conditions: conditions of the starts; None: there are none.
         arrays: the arrays of the jobs; None: there are none.
         array_reservations: most tasks of an array with a reservation in a backfill pass (`bf_max_job_array_resv`).
+        begin_s: instant at which the simulation begins, s. Jobs that were submitted before it wait at this instant.
+        held: of each job, the cores by node that it holds when the simulation begins; empty: no job runs then.
+        since: start of each job that runs then, s; NaN: the job waits.
+        usage: decayed core seconds of each user when the simulation begins; empty: 0.
+        factors: fair-share factor of each user when the simulation begins; empty: 1.
+        watched: the simulation ends when the first `watched` jobs have started; 0: when all jobs have ended.
     """
 
     submit: Sequence[float]
@@ -86,6 +92,12 @@ class Inputs:
     conditions: Conditions | None = None
     arrays: Arrays | None = None
     array_reservations: int = 20
+    begin_s: float = -math.inf
+    held: Sequence[Parts] = ()
+    since: Sequence[float] = ()
+    usage: Sequence[float] = ()
+    factors: Sequence[float] = ()
+    watched: int = 0
 
 
 @dataclass
@@ -158,6 +170,9 @@ class Simulation:
         self._last = 0.0  # the last of them, or of the starts
         self._wake = math.inf
         self._fairness = FairTree(inputs.account, inputs.user_share, inputs.account_share, inputs.half_life_s)
+        if inputs.usage:
+            self._fairness.resume(inputs.usage, inputs.factors, inputs.begin_s)
+        self._to_start = 0 if inputs.watched else -1
         nothing: list[Parts] = [{}] * count
         self._out = Outcome([NEVER] * count, [NEVER] * count, [NEVER] * count, nothing)
         self._nodes_of: list[int] = [0] * len(inputs.tier)
@@ -174,12 +189,19 @@ class Simulation:
         self._tasks = [0] * len(self._arrays.most)  # running tasks of each array
 
     def run(self) -> Outcome:
-        """Simulate until all jobs have ended."""
+        """Simulate until all jobs have ended, or all watched ones have started."""
+        self.now = self._in.begin_s
         for job, submit in enumerate(self._in.submit):
-            self._at(submit, SUBMIT, job)
+            if self._in.held and self._in.held[job]:
+                self._run(job, dict(self._in.held[job]), self._in.since[job])
+            else:
+                self._at(max(submit, self._in.begin_s), SUBMIT, job)
+                self._to_start += job < self._in.watched
         if self._in.age or self._in.fairshare:
             self._at(self._in.first_period_s, COMPUTE, 0)
-        while self._left and self._events and (self._upcoming or self._events[0][0] <= self._last + GIVE_UP_S):
+        while self._left and self._to_start and self._events:
+            if not self._upcoming and self._events[0][0] > self._last + GIVE_UP_S:
+                break
             self.now = self._events[0][0]
             if self._handle():
                 self._decide()
@@ -270,17 +292,23 @@ class Simulation:
 
     def _start(self, job: int, parts: dict[int, int]) -> None:
         """Start a job on the cores `parts`."""
+        self.queue.remove(job)
+        self._run(job, parts, self.now)
+        if job < self._in.watched:
+            self._to_start -= 1
+
+    def _run(self, job: int, parts: dict[int, int], start: float) -> None:
+        """Let a job run on the cores `parts` since `start`."""
         inputs, request, limit = self._in, self._in.requests[job], self._in.limit[job]
         self._free.take(request, parts)
-        self.queue.remove(job)
-        insort(self._running, Running(self._second(self.now) + limit, job, request, parts, mask_of(parts.keys())))
-        self._out.start[job], self._out.parts[job] = self.now, parts
-        self._out.launched[job] = launched = self.now + inputs.launch_s[job]
+        insort(self._running, Running(self._second(start) + limit, job, request, parts, mask_of(parts.keys())))
+        self._out.start[job], self._out.parts[job] = start, parts
+        self._out.launched[job] = launched = start + inputs.launch_s[job]
         over = inputs.run_time[job] > limit
-        end = self.now + limit + inputs.overrun_s[job] if over else launched + inputs.run_time[job]
+        end = max(start + limit + inputs.overrun_s[job] if over else launched + inputs.run_time[job], self.now)
         self._out.end[job] = end
         self._at(end + inputs.end_s[job], END, job)
-        self._progress.set(job, RUNNING, self.now)
+        self._progress.set(job, RUNNING, start)
         if (array := self._arrays.of[job]) >= 0:
             self._tasks[array] += 1
         self._last = self.now
@@ -310,6 +338,7 @@ class Simulation:
                     self._progress.set(job, CANCELLED if self._conditions.kill_invalid else STUCK, self.now)
                     self.queue.remove(job)
                     self._left -= 1
+                    self._to_start -= job < self._in.watched
                     again = True
                 elif result == MET and self._conditions.earliest[job] <= self.now + ROUNDING_S:
                     self._ready[job] = True

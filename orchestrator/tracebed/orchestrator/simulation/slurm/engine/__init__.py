@@ -12,7 +12,7 @@ import numpy as np
 from tracebed.orchestrator.scheduling.policies.slurm import CLOCKS, Slurm
 from tracebed.orchestrator.scheduling.slurm.conditions import Arrays, Conditions
 from tracebed.orchestrator.simulation.engine.library import fields_of, structure
-from tracebed.orchestrator.simulation.slurm.simulator import NEVER, Inputs, Outcome
+from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Outcome
 
 LIBRARY = Path(__file__).with_name("libtracebed_slurm.so")
 WORD = 64
@@ -26,7 +26,7 @@ FROM_POLICY = (
 FROM_INPUTS = (
     *("submit", "run_time", "limit", "launch_s", "overrun_s", "end_s", "partition", "user", "fixed", "tier"),
     *("account", "user_share", "account_share", "age", "max_age_s", "fairshare", "half_life_s", "period_s"),
-    *("first_period_s", "kill_wait_s", "array_reservations"),
+    *("first_period_s", "kill_wait_s", "begin_s", "watched", "array_reservations"),
 )
 
 
@@ -73,6 +73,7 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
     free, requests = inputs.free, inputs.requests
     jobs, nodes = len(requests), len(free.total)
     tasks = inputs.arrays or Arrays.none(jobs)
+    held_parts = [(job, *part) for job, parts in enumerate(inputs.held) for part in parts.items()]
     times = {name: np.full(jobs, np.nan) for name in ("start", "launched", "end")}
     values: dict[str, Any] = {
         **{name: getattr(policy, name) for name in FROM_POLICY},
@@ -89,6 +90,9 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
         "wanted_memory": [request.memory for request in requests],
         "by_core": [request.by_core for request in requests],
         "wanted_gres": [request.gres for request in requests],
+        **{name: getattr(inputs, name) or None for name in ("since", "usage", "factors")},
+        "held": held_parts or None,
+        "held_count": len(held_parts),
         "eligible": _masks([request.eligible for request in requests], nodes),
         **_of_conditions(inputs.conditions or Conditions.none(jobs)),
         **{"array": tasks.of, "array_most": tasks.most, "arrays": len(tasks.most)},
@@ -111,14 +115,7 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
     held: list[dict[int, int]] = [{} for _ in range(jobs)]
     for job, node, cores in parts[:count].tolist():
         held[job][node] = cores
-    start, launched, end = (_times(array) for array in times.values())
-    return Outcome(start, launched, end, [*held])
-
-
-def _times(array: Any) -> list[float]:
-    """Return instants; NaN is always the same object, so that equal outcomes compare equal."""
-    times: list[float] = array.tolist()
-    return [NEVER if time != time else time for time in times] if np.isnan(array).any() else times
+    return Outcome(times["start"].tolist(), times["launched"].tolist(), times["end"].tolist(), [*held])
 
 
 def _of_conditions(conditions: Conditions) -> dict[str, Any]:

@@ -10,6 +10,14 @@
 #error "double arithmetic is not IEEE double on this platform: use the Python simulator"
 #endif
 
+#ifdef __GLIBC__ /* the same function for systems with a glibc before 2.29; only errno differs */
+#if defined(__x86_64__)
+__asm__(".symver pow,pow@GLIBC_2.2.5");
+#elif defined(__aarch64__)
+__asm__(".symver pow,pow@GLIBC_2.17");
+#endif
+#endif
+
 /* The structure shared with Python. It is one list, which expands both to the declaration and to the text that
  * `tracebed_slurm_description` returns. */
 #define SETUP(_) \
@@ -35,6 +43,9 @@
     _(int64_t, bf_max_job_test) _(int64_t, bf_max_job_start) _(int64_t, bf_max_job_user) _(int64_t, bf_node_space_size) \
     _(int64_t, bf_min_age_reserve) _(int64_t, bf_job_part_count_reserve) _(double, epoch_s) _(double, sched_loop_s) \
     _(double, sched_phase_s) _(double, bf_loop_s) _(double, bf_phase_s) \
+    _(double, begin_s) _(const double *, since) /* null: no job runs at the begin */ _(int64_t, held_count) \
+    _(const int32_t *, held) /* (job, node, cores), by job */ _(const double *, usage) _(const double *, factors) \
+    _(int64_t, watched) \
     _(double *, start) _(double *, launched) _(double *, end) /* results, of each job */
 #define DECLARED(type, name) type name;
 #define DESCRIBED(type, name) " " #type " " #name ";"
@@ -60,7 +71,7 @@ struct group { int32_t first, count, weight; int64_t size, waste; }; /* waste: b
 
 struct engine {
     const struct setup *s;
-    int64_t words, now_left;
+    int64_t words, now_left, to_start; /* to_start < 0: the simulation ends with the last job */
     struct event *events; int64_t event_count, event_room, sequence;
     struct part *parts; int64_t part_count, part_room; int64_t *part_first; int32_t *part_size;
     struct free_resources free, expected;
@@ -468,6 +479,7 @@ static void refresh(struct engine *e) {
                 if (result == IMPOSSIBLE) {
                     set_state(e, job, s->kill_invalid ? CANCELLED : STUCK);
                     e->now_left--;
+                    if (job < s->watched) e->to_start--;
                     again = 1;
                     continue;
                 }
@@ -482,8 +494,8 @@ static void refresh(struct engine *e) {
 
 /* -- jobs ----------------------------------------------------------------------------------------------------------- */
 
-/* Start `job` on the nodes in `e->chosen`. */
-static void start(struct engine *e, int32_t job) {
+/* Let `job` run on the nodes in `e->chosen` since `instant`. */
+static void run(struct engine *e, int32_t job, double instant) {
     const struct setup *s = e->s;
     if (!grow((void **)&e->parts, &e->part_room, e->part_count + e->chosen_count, sizeof *e->parts)) { e->out_of_memory = 1; return; }
     memcpy(e->parts + e->part_count, e->chosen, (size_t)e->chosen_count * sizeof *e->parts);
@@ -492,25 +504,33 @@ static void start(struct engine *e, int32_t job) {
     e->part_count += e->chosen_count;
     take(e, &e->free, job, -1);
     mask_of_chosen(e, e->held + job * e->words);
-    int64_t k = 0;
-    while (e->queue[k] != job) k++;
-    memmove(e->queue + k, e->queue + k + 1, (size_t)(--e->queue_count - k) * sizeof *e->queue);
-    count_ready(e, job, -1);
     count_running(e, job, 1);
-    struct running own = {whole_second(e, e->now) + s->limit[job], job};
+    struct running own = {whole_second(e, instant) + s->limit[job], job};
+    int64_t k;
     for (k = e->running_count++; k; k--) {
         const struct running *other = &e->running[k - 1];
         if (other->end < own.end || (other->end == own.end && other->job < job)) break;
         e->running[k] = *other;
     }
     e->running[k] = own;
-    s->start[job] = e->now;
-    s->launched[job] = e->now + s->launch_s[job];
-    s->end[job] = s->run_time[job] > (double)s->limit[job] ? e->now + (double)s->limit[job] + s->overrun_s[job]
-                                                             : s->launched[job] + s->run_time[job];
+    s->start[job] = instant;
+    s->launched[job] = instant + s->launch_s[job];
+    double end = s->run_time[job] > (double)s->limit[job] ? instant + (double)s->limit[job] + s->overrun_s[job]
+                                                          : s->launched[job] + s->run_time[job];
+    s->end[job] = end > e->now ? end : e->now;
     at(e, s->end[job] + s->end_s[job], END, job);
     set_state(e, job, RUNNING);
     e->last = e->now;
+}
+
+/* Start `job` on the nodes in `e->chosen`. */
+static void start(struct engine *e, int32_t job) {
+    int64_t k = 0;
+    while (e->queue[k] != job) k++;
+    memmove(e->queue + k, e->queue + k + 1, (size_t)(--e->queue_count - k) * sizeof *e->queue);
+    count_ready(e, job, -1);
+    run(e, job, e->now);
+    if (job < e->s->watched) e->to_start--;
 }
 
 static void submit(struct engine *e, int32_t job) {
@@ -874,9 +894,21 @@ static int handle(struct engine *e) {
 
 static void simulate(struct engine *e) {
     const struct setup *s = e->s;
-    for (int64_t job = 0; job < s->jobs; job++) at(e, s->submit[job], SUBMIT, (int32_t)job);
+    int64_t held = 0;
+    e->now = s->begin_s;
+    e->to_start = s->watched ? 0 : -1;
+    for (int64_t job = 0; job < s->jobs; job++)
+        if (held < s->held_count && s->held[3 * held] == job) {
+            for (e->chosen_count = 0; held < s->held_count && s->held[3 * held] == job; held++)
+                e->chosen[e->chosen_count++] = (struct part){s->held[3 * held + 1], s->held[3 * held + 2]};
+            run(e, (int32_t)job, s->since[job]);
+        } else {
+            at(e, s->submit[job] > s->begin_s ? s->submit[job] : s->begin_s, SUBMIT, (int32_t)job);
+            if (job < s->watched) e->to_start++;
+        }
     if (s->age != 0 || s->fairshare != 0) at(e, s->first_period_s, COMPUTE, 0);
-    while (e->now_left && !e->out_of_memory && e->event_count && (e->upcoming || e->events[0].at <= e->last + GIVE_UP_S)) {
+    while (e->now_left && e->to_start && !e->out_of_memory && e->event_count &&
+           (e->upcoming || e->events[0].at <= e->last + GIVE_UP_S)) {
         e->now = e->events[0].at;
         if (!handle(e)) continue;
         e->wake = INFINITY;
@@ -946,7 +978,11 @@ int64_t tracebed_slurm_simulate(const struct setup *s, int32_t *parts, int64_t r
         e->node_order = by_number;
         for (size_t job = 0; job < jobs; job++)
             for (size_t w = 0; w < words; w++) e->partition_nodes[(size_t)s->partition[job] * words + w] |= s->eligible[job * words + w];
-        for (int64_t user = 0; user < s->users; user++) e->factor[user] = 1.0;
+        for (int64_t user = 0; user < s->users; user++) e->factor[user] = s->factors ? s->factors[user] : 1.0;
+        if (s->usage) {
+            memcpy(e->usage, s->usage, (size_t)s->users * sizeof *e->usage);
+            e->since = s->begin_s;
+        }
         for (size_t job = 0; job < jobs; job++) {
             e->accrued[job] = s->submit[job];
             e->ready[job] = s->condition_first[job] == s->condition_first[job + 1] && s->earliest[job] == -INFINITY;
