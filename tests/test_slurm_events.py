@@ -82,9 +82,9 @@ def differences(name: str, folder: Path) -> list[str]:
 
 
 STARTS = (
-    *("begin", "begin-main-loop"),
+    *("begin", "begin-main-loop", "begin-age"),
     *("dependency", "dependency-killed", "dependency-delay", "dependency-after-limit"),
-    *("singleton", "dependency-no-reservation"),
+    *("singleton", "dependency-no-reservation", "dependency-age"),
     *("array-limit", "array-of-different-jobs", "array-depth", "array-bf-max-job-test", "array-limit-reservation"),
     *("array-reserved", "bf_max_job_array_resv", "array-dependency", "array-aftercorr"),
 )

@@ -184,7 +184,10 @@ class Simulation:
             not dependencies and earliest == -math.inf
             for dependencies, earliest in zip(self._conditions.dependencies, self._conditions.earliest, strict=True)
         ]
-        self._since = [*inputs.submit]
+        self._since = [  # from when on each job waits, for its age
+            math.inf if dependencies else submit
+            for dependencies, submit in zip(self._conditions.dependencies, inputs.submit, strict=True)
+        ]
         self._arrays = inputs.arrays or Arrays.none(count)
         self._tasks = [0] * len(self._arrays.most)  # running tasks of each array
 
@@ -258,9 +261,9 @@ class Simulation:
         self._rank(job)
         self.queue.append(job)
         self.arrived.append(job)
-        if self._conditions.earliest[job] > self.now:
-            self._since[job] = self._conditions.earliest[job]
-            self._at(self._since[job], CHANGE, job)
+        if (earliest := self._conditions.earliest[job]) > self.now:
+            self._since[job] = max(self._since[job], earliest)
+            self._at(earliest, CHANGE, job)
 
     def _end(self, job: int) -> None:
         """Release the nodes of a job."""
@@ -342,6 +345,7 @@ class Simulation:
                     again = True
                 elif result == MET and self._conditions.earliest[job] <= self.now + ROUNDING_S:
                     self._ready[job] = True
+                    self._since[job] = min(self._since[job], self.now)
                 elif self.now < later < math.inf:
                     self._at(later, CHANGE, job)
 

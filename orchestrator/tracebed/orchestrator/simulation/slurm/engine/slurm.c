@@ -483,8 +483,11 @@ static void refresh(struct engine *e) {
                     again = 1;
                     continue;
                 }
-                if (result == MET && s->earliest[job] <= e->now + ROUNDING_S) e->ready[job] = 1, count_ready(e, job, 1);
-                else if (e->now < later && later < INFINITY) at(e, later, CHANGE, job);
+                if (result == MET && s->earliest[job] <= e->now + ROUNDING_S) {
+                    e->ready[job] = 1;
+                    if (e->now < e->accrued[job]) e->accrued[job] = e->now;
+                    count_ready(e, job, 1);
+                } else if (e->now < later && later < INFINITY) at(e, later, CHANGE, job);
             }
             e->queue[kept++] = job;
         }
@@ -539,8 +542,8 @@ static void submit(struct engine *e, int32_t job) {
     if (e->ready[job]) count_ready(e, job, 1);
     e->arrived++;
     if (e->s->earliest[job] > e->now) {
-        e->accrued[job] = e->s->earliest[job];
-        at(e, e->accrued[job], CHANGE, job);
+        if (e->accrued[job] < e->s->earliest[job]) e->accrued[job] = e->s->earliest[job];
+        at(e, e->s->earliest[job], CHANGE, job);
     }
 }
 
@@ -984,7 +987,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, int32_t *parts, int64_t r
             e->since = s->begin_s;
         }
         for (size_t job = 0; job < jobs; job++) {
-            e->accrued[job] = s->submit[job];
+            e->accrued[job] = s->condition_first[job] == s->condition_first[job + 1] ? s->submit[job] : INFINITY;
             e->ready[job] = s->condition_first[job] == s->condition_first[job + 1] && s->earliest[job] == -INFINITY;
             if (s->group[job] >= 0) e->group_first[s->group[job] + 1]++;
         }
