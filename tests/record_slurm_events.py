@@ -25,7 +25,7 @@ from slurmd import SETTINGS, Slurm
 
 FOLDER = Path(__file__).parent / "slurm_recordings" / "events"
 LOGGED = {"DebugFlags": "Backfill", "SlurmctldDebug": "debug3", "LogTimeFormat": "iso8601_ms"}
-AT_ONCE = 3
+AT_ONCE = 4
 
 
 class DesignedSlurm(Slurm):
@@ -89,7 +89,8 @@ def run(folder: Path, scenario: Scenario) -> dict[str, Any]:
                 slurm(*stamps.split())
                 texts.append(slurm("scontrol", "show", "reservation"))
                 continue
-            script = f"sleep {step.run}" + ("; exit 1" if step.fails else "")
+            script = f"for k in $(seq {step.run}); do sleep 1; done" if scenario.stepwise else f"sleep {step.run}"
+            script += "; exit 1" if step.fails else ""
             tasks = [f"--array={step.tasks}"] if step.tasks else []
             asked.append(round(time.time() - zero, 3))
             slurm("sbatch", "-o", "/dev/null", "-D", "/", *options(step, zero), *tasks, "--wrap", script)

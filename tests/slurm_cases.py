@@ -9,9 +9,12 @@ from typing import Any
 
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.slurm.conditions import SINGLETON, Arrays, Condition, Conditions
+from tracebed.orchestrator.scheduling.slurm.licenses import Licenses
+from tracebed.orchestrator.scheduling.slurm.outlook import Booked, Bookings
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Parts, Request, Resources
 from tracebed.orchestrator.simulation.slurm import engine
-from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Simulation
+from tracebed.orchestrator.simulation.slurm.inputs import Inputs
+from tracebed.orchestrator.simulation.slurm.simulator import Simulation
 
 PARAMETERS: dict[str, list[Any]] = {
     "sched_interval": [-1, 0, 20],
@@ -83,6 +86,10 @@ def drawn(seed: int, *, large: bool = False) -> tuple[Inputs, Slurm]:
         kept |= {"conditions": _conditions(draw, len(fit)), "arrays": _arrays(draw, len(fit))}
     inputs = replace(inputs, **kept, array_reservations=draw.choice((1, 20)))
     policy = Slurm(**{name: draw.choice(values) for name, values in PARAMETERS.items()})
+    if draw.random() < 0.4:
+        inputs = replace(inputs, licenses=_licenses(draw, len(fit)))
+    if draw.random() < 0.4:
+        inputs = replace(inputs, bookings=_bookings(draw, len(fit), nodes, int(policy.epoch_s)))
     return (begun(draw, inputs) if fit and draw.random() < 0.5 else inputs), policy
 
 
@@ -145,6 +152,23 @@ def _conditions(draw: Random, count: int) -> Conditions:
         [draw.random() < 0.3 for _ in range(count)],
         draw.random() < 0.5,
     )
+
+
+def _licenses(draw: Random, count: int) -> Licenses:
+    """Draw licences of two kinds."""
+    wanted = [draw.choice(((0, 0), (0, 0), (1, 0), (2, 1), (0, 1))) for _ in range(count)]
+    return Licenses((draw.choice((2, 5)), 1), wanted, draw.random() < 0.5)
+
+
+def _bookings(draw: Random, count: int, nodes: int, epoch: int) -> Bookings:
+    """Draw advance reservations, and jobs in them."""
+    booked = []
+    for _ in range(draw.randint(1, 3)):
+        begin = epoch + draw.randint(0, 200)
+        end = begin + draw.choice((10, 60, 400))
+        booked.append(Booked(begin, end, end + draw.choice((0, 60)), draw.randint(0, (1 << nodes) - 1)))
+    inside = [draw.randrange(len(booked)) if draw.random() < 0.2 else -1 for _ in range(count)]
+    return Bookings(booked, inside, [each.begin - epoch + draw.random() * 5 for each in booked])
 
 
 def _arrays(draw: Random, count: int) -> Arrays:

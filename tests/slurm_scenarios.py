@@ -47,6 +47,7 @@ class Scenario:
         actions: commands of the administrator, with their instants; `@N` is second N of the recording.
         accounts: arguments of sacctmgr.
         nodes: number of nodes.
+        stepwise: whether the jobs sleep second by second, so that a suspended one does not go on.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Scenario:
     actions: tuple[tuple[float, str], ...] = ()
     accounts: tuple[str, ...] = ()
     nodes: int = 2
+    stepwise: bool = False
 
 
 EACH_SECOND = "bf_interval=1,bf_resolution=1,bf_max_job_test=1000,sched_min_interval=0,batch_sched_delay=0"
@@ -66,15 +68,17 @@ SCENARIOS: dict[str, Scenario] = {}
 def _add(
     name: str, until: float, *jobs: Submitted, parameters: str = "", more: tuple[str, ...] = (), **other: object
 ) -> None:
+    given = dict(item.partition("=")[::2] for item in f"{EACH_SECOND}{parameters}".split(","))
+    text = ",".join(f"{key}={value}" if value else key for key, value in given.items())
     settings = (
-        f"SchedulerParameters={EACH_SECOND}{parameters}",
+        f"SchedulerParameters={text}",
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_Core",
         *more,
     )
     lines = ("NodeName=n[1-2] CPUs=4", "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE")
-    given = {"settings": settings, "lines": lines, **other}
-    SCENARIOS[name] = Scenario(name, jobs, until, **given)  # type: ignore[arg-type]
+    more_of_it = {"settings": settings, "lines": lines, **other}
+    SCENARIOS[name] = Scenario(name, jobs, until, **more_of_it)  # type: ignore[arg-type]
 
 
 def _job(at: float, run: float, cores: int, limit: int = 1, **other: object) -> Submitted:
@@ -263,6 +267,7 @@ _add(
     _job(30, 3, 1),
     actions=((-2, CREATE.format(75, 90, "ALL", "Flags=MAINT,IGNORE_JOBS")),),
 )
+# Without backfill. Job 1 fits on no nodes that are not reserved: it blocks no other job.
 _add(
     "reservation-main-loop",
     60,
@@ -270,7 +275,19 @@ _add(
     _job(1, 5, 2, 1),
     _job(9, 3, 2, 1),
     actions=((-2, CREATE.format(68, 90, "ALL", "")),),
-    parameters=",bf_interval=-1",
+    parameters=",bf_interval=-1,sched_interval=300",
+)
+# Job 2 waits for node 1, since node 2 is reserved: it blocks job 3.
+_add(
+    "reservation-main-loop-busy",
+    60,
+    _job(0, 20, 4, 1),
+    _job(1, 5, 6, 1),
+    _job(2, 5, 2, 1),
+    lines=THREE,
+    nodes=3,
+    actions=((-2, CREATE.format(30, 90, "n2", "")),),
+    parameters=",bf_interval=-1,sched_interval=300",
 )
 _add(
     "reservation-inside",
@@ -304,9 +321,9 @@ PREEMPTED = (
     _job(9, 5, 2, 1),
     _job(30, 5, 8, 1, partition="high"),
 )
-_add("preempt-requeue", 130, *PREEMPTED, lines=TIERS, more=(*BY_TIER, "PreemptMode=REQUEUE"))
+_add("preempt-requeue", 210, *PREEMPTED, lines=TIERS, more=(*BY_TIER, "PreemptMode=REQUEUE"))
 _add("preempt-cancel", 70, *PREEMPTED, lines=TIERS, more=(*BY_TIER, "PreemptMode=CANCEL"))
-_add("preempt-suspend", 100, *PREEMPTED, lines=TIERS, more=(*BY_TIER, "PreemptMode=SUSPEND,GANG"))
+_add("preempt-suspend", 100, *PREEMPTED, stepwise=True, lines=TIERS, more=(*BY_TIER, "PreemptMode=SUSPEND,GANG"))
 GRACE = ("NodeName=n[1-2] CPUs=4", "PartitionName=low Nodes=ALL Default=YES PriorityTier=1 GraceTime=10", TIERS[2])
 _add("preempt-grace", 80, *PREEMPTED, lines=GRACE, more=(*BY_TIER, "PreemptMode=CANCEL"))
 _add(
@@ -332,4 +349,27 @@ _add(
     *SMALL,
     lines=TIERS,
     more=(*BY_TIER, "PreemptMode=CANCEL", "PreemptParameters=youngest_first"),
+)
+# Preemption by QOS, off for a partition, and of the jobs that do not fit beside each other
+QOS = ("modify qos normal set priority=0", "add qos high preempt=normal priority=100", "modify user root set qos+=high")
+_add(
+    "preempt-qos",
+    70,
+    _job(0, 40, 4, 2),
+    _job(0.5, 40, 4, 2),
+    _job(8, 6, 4, 1, queue="high"),
+    _job(9, 5, 2, 1),
+    accounts=QOS,
+    more=("PreemptType=preempt/qos", "PreemptMode=CANCEL"),
+)
+OFF = (*TIERS[:2], "PartitionName=off Nodes=ALL PriorityTier=1 PreemptMode=OFF", TIERS[2])
+_add(
+    "preempt-off",
+    60,
+    _job(0, 30, 4, 2, partition="off"),
+    _job(0.5, 30, 2, 2),
+    _job(8, 6, 4, 1, partition="high"),
+    _job(16, 6, 8, 1, partition="high"),
+    lines=OFF,
+    more=(*BY_TIER, "PreemptMode=CANCEL"),
 )

@@ -12,6 +12,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.slurm import CLOCKS, Slurm
 from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.slurm import reservations
 from tracebed.orchestrator.slurm.keys import (
     ACCESS,
     GROUPS,
@@ -83,10 +84,15 @@ class SlurmConf:
 def read(path: Path) -> SlurmConf:
     """Read a slurm.conf with the files that it includes. The last value of a key counts.
 
+    The output of `scontrol show reservation` is recognized by its content.
+
     Raises:
         InputError: a file cannot be read, is not a slurm.conf, or has a line that Slurm rejects. A key that is unknown
             here may belong to a newer version of Slurm. A file in which half of the keys are unknown is refused.
     """
+    if reservations.recognized(path):
+        listed, sentences = reservations.read(path)
+        return SlurmConf({"reservations": listed}, tuple(sentences), {}, str(path))
     lines = lines_of(path)
     if not lines:
         raise InputError("contains no settings", where=str(path), hint=HINT)
@@ -131,7 +137,7 @@ def of_config(
 
     `modeled` has the values of some keys that are modeled, `scheduler` further SchedulerParameters that are modeled.
     """
-    known = {field.name for field in fields(Slurm)} - set(CLOCKS) - {"cluster", "seed"}
+    known = {field.name for field in fields(Slurm)} - set(CLOCKS) - {"cluster", "reservations", "seed"}
     keys = {key.lower(): value for key, value in config.items()}
     parameters: dict[str, str] = {}
     differences, unmodeled = [], []

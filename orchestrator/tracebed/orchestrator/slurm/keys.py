@@ -107,11 +107,11 @@ OF_CLUSTER = frozenset(
     PriorityWeightAge PriorityWeightFairshare PriorityWeightJobSize PriorityWeightPartition PriorityMaxAge
     PriorityDecayHalfLife PriorityCalcPeriod PriorityFavorSmall FairShareDampeningFactor DefMemPerCPU GresTypes
     SelectTypeParameters KillWait PriorityTier PriorityJobFactor Priority MaxTime Gres Feature Features Weight
-    DependencyParameters
+    DependencyParameters Licenses ResvOverRun
     """.lower().split()
 )
 """Keys, in lower case, that a simulation of a cluster models. With Fair Tree, the dampening factor has no effect."""
-SCHEDULER_OF_CLUSTER = frozenset(("bf_max_job_array_resv",))
+SCHEDULER_OF_CLUSTER = frozenset(("bf_licenses", "bf_max_job_array_resv"))
 """SchedulerParameters that a simulation of a cluster models, beside those of the policy."""
 WITHOUT_EFFECT = frozenset(
     """

@@ -14,10 +14,12 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling.slurm.licenses import licenses_of
 from tracebed.orchestrator.slurm.host_lists import host_names
 from tracebed.orchestrator.slurm.lines import Line, cpus, entries, hosts, hosts_of, lines_of, whole
 
 MINUTE_S = 60
+FOREVER_S = 10**9
 UNLIMITED = ("infinite", "unlimited", "-1")
 SHARED = ("select/cons_tres", "select/cons_res")
 WITH_MEMORY = ("cr_core_memory", "cr_cpu_memory", "cr_socket_memory", "cr_memory")
@@ -108,6 +110,9 @@ class Machine(Fact):
         weights: the weights of priorities.
         kill_wait_s: time from the time limit of a job to its forced end, s.
         kill_invalid_depend: whether a job is cancelled if its dependency can never be satisfied.
+        licenses: licence -> count.
+        bf_licenses: whether a backfill pass reserves licences.
+        resv_over_run_s: time after the end of a reservation at which its jobs are killed, s.
         bf_max_job_array_resv: most tasks of an array with a reservation in a backfill pass.
     """
 
@@ -118,6 +123,9 @@ class Machine(Fact):
     weights: Weights = Weights()
     kill_wait_s: int = 30
     kill_invalid_depend: bool = False
+    licenses: dict[str, int] = {}
+    bf_licenses: bool = False
+    resv_over_run_s: int = 0
     bf_max_job_array_resv: int = 20
 
     @cached_property
@@ -175,9 +183,17 @@ def machine_of(lines: Sequence[Line], path: Path) -> Machine | None:
         memory=any(parameter in WITH_MEMORY for parameter in parameters),
         weights=_weights(values) if multifactor else Weights(),
         kill_wait_s=whole(values.get("killwait", ""), 30),
+        licenses=licenses_of(values.get("licenses", ""), str(path)),
+        bf_licenses="bf_licenses" in scheduler,
+        resv_over_run_s=_over_run_s(values.get("resvoverrun", "")),
         bf_max_job_array_resv=whole(scheduler.get("bf_max_job_array_resv", ""), 20),
         kill_invalid_depend="kill_invalid_depend" in _parameters(values, "dependencyparameters"),
     )
+
+
+def _over_run_s(text: str) -> int:
+    """Return `ResvOverRun`, in minutes, as s."""
+    return FOREVER_S if text.lower() in UNLIMITED else MINUTE_S * whole(text, 0)
 
 
 def _parameters(values: Mapping[str, str], key: str) -> dict[str, str]:

@@ -54,6 +54,7 @@ class Slurm(ParameterTable):
         bf_phase_s: first instant at which it may make a pass.
         cluster: nodes, partitions and priorities of a slurm.conf as JSON (`-P @slurm.conf`); empty: equal nodes, each
             held by one job, one partition, jobs in the order of submission.
+        reservations: with a cluster, its advance reservations as JSON (`-P @FILE` of `scontrol show reservation`).
         seed: with a cluster, seed of the draws of phases and delays that a slurm.conf leaves open.
     """
 
@@ -80,11 +81,12 @@ class Slurm(ParameterTable):
     bf_loop_s: float = 1.0009
     bf_phase_s: float = 0.5
     cluster: str = ""
+    reservations: str = ""
     seed: int = 0
 
     def __post_init__(self) -> None:
         """Raise InputError if a parameter is out of range."""
-        for name in (field.name for field in fields(self) if field.name != "cluster"):
+        for name in (field.name for field in fields(self) if field.type != "str"):
             value, least = getattr(self, name), LEAST.get(name, 0)
             if not least <= value < math.inf or (value == 0 and name.endswith("loop_s")):
                 raise InputError(f"slurm.{name} is {value:g}", hint=f"use a number from {least} on")

@@ -7,10 +7,12 @@ Slurm's documentation, and the passes recorded for `scheduling/policies/slurm_ba
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Slots
+from tracebed.orchestrator.scheduling.slurm.outlook import Outlook
 from tracebed.orchestrator.scheduling.slurm.resources import Parts, Request, Resources
 
 WINDOW_S = 30
@@ -49,6 +51,21 @@ class Planned(NamedTuple):
     parts: dict[int, int]
 
 
+@dataclass
+class Tasks:
+    """The tasks of arrays in a pass.
+
+    Attributes:
+        room: how many tasks of each array may still start; None: any number.
+        most: most tasks of an array with a reservation, `bf_max_job_array_resv`.
+        reserved: array -> number of its tasks with a reservation.
+    """
+
+    room: list[int | None]
+    most: int
+    reserved: dict[int, int] = field(default_factory=dict)
+
+
 def backfill(
     now: int,
     free: Resources,
@@ -61,8 +78,8 @@ def backfill(
     table: int,
     reservations: int = 0,
     kill_wait: int = 30,
-    room: Sequence[int | None] = (),
-    array_reservations: int = 20,
+    tasks: Tasks | None = None,
+    outlook: Outlook | None = None,
 ) -> Iterator[Planned]:
     """Plan the waiting jobs in order, and yield those that start now. The caller updates `free` and `running`.
 
@@ -77,26 +94,30 @@ def backfill(
         table: largest number of slots, `bf_node_space_size`.
         reservations: most jobs with a reservation, `bf_job_part_count_reserve`; 0: any number.
         kill_wait: a job that has passed its expected end is expected to end this much later, s.
-        room: how many tasks of each array may still start; None: any number.
-        array_reservations: most tasks of an array with a reservation, `bf_max_job_array_resv`.
+        tasks: the arrays; None: there are none.
+        outlook: advance reservations and licences; None: there are none.
     """
     reserved = 0
     slots = Slots(now, now + window, everything)
-    left, tasks, skipped = [*room], [0] * len(room), -1
+    tasks, skipped = tasks or Tasks([], 0), -1
     for job in waiting:
         if 0 <= job.array == skipped:
             continue
-        if job.array >= 0 and left[job.array] == 0:
+        if job.array >= 0 and tasks.room[job.array] == 0:
             skipped = job.array
             continue
-        planned = _plan(job, now, free, running, slots, resolution, window, kill_wait)
+        if outlook and not outlook.licenses.considered(job.job):
+            continue
+        planned = _plan(job, now, free, running, slots, resolution, window, kill_wait, outlook)
         if planned is None:
             skipped = job.array
             continue
         start, parts = planned
-        if job.array >= 0 and (room_left := left[job.array]) is not None:
-            left[job.array] = room_left - 1
+        if job.array >= 0 and (left := tasks.room[job.array]) is not None:
+            tasks.room[job.array] = left - 1
         if start <= now:
+            if outlook:
+                outlook.licenses.hold(job.job, now, now + job.limit)
             yield Planned(job.job, parts)
         elif not job.reserve or (reservations and reserved == reservations):
             skipped = job.array
@@ -106,9 +127,11 @@ def backfill(
             reserved += 1
             begin, end = start // resolution * resolution, (start + job.limit) // resolution * resolution
             slots.reserve(begin, end, mask_of(parts.keys()))
+            if outlook:
+                outlook.licenses.hold(job.job, begin, end)
             if job.array >= 0:
-                tasks[job.array] += 1
-                if tasks[job.array] >= array_reservations:
+                tasks.reserved[job.array] = tasks.reserved.get(job.array, 0) + 1
+                if tasks.reserved[job.array] >= tasks.most:
                     skipped = job.array
 
 
@@ -121,6 +144,7 @@ def _plan(
     resolution: int,
     window: int,
     kill_wait: int,
+    outlook: Outlook | None = None,
 ) -> tuple[int, dict[int, int]] | None:
     """Return when and on which nodes `job` can start at the earliest; None: the search ends without a start."""
     later = now
@@ -128,6 +152,9 @@ def _plan(
         since = later
         usable, later = slots.usable(since, job.limit)
         usable &= job.request.eligible
+        if outlook:
+            usable &= outlook.usable(job.job, since, job.limit, now)
+            later = outlook.later(job.job, since, later)
         if usable.bit_count() >= job.request.fewest:
             found = first_start(job.request, usable, now, free, running, kill_wait)
             if found is not None:
@@ -136,7 +163,9 @@ def _plan(
                     if start > now + window:
                         return None
                     begin, end = start // resolution * resolution, (start + job.limit) // resolution * resolution
-                    if start <= now or not slots.overlap(begin, end, mask_of(parts.keys())):
+                    nodes = mask_of(parts.keys())
+                    beyond = start > since and outlook and nodes & ~outlook.usable(job.job, start, job.limit, now)
+                    if not beyond and (start <= now or not slots.overlap(begin, end, nodes)):
                         return start, parts
                     later = start  # other nodes may be usable then
         if later <= since:

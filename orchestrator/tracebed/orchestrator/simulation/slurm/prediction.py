@@ -28,8 +28,16 @@ from tracebed.orchestrator.scheduling.slurm.multifactor import size_factor
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request, Resources
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.slurm import engine
-from tracebed.orchestrator.simulation.slurm.events import arrays_in, conditions_of
-from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Outcome, Simulation
+from tracebed.orchestrator.simulation.slurm.events import (
+    arrays_in,
+    conditions_of,
+    excess,
+    licenses_in,
+    start_of,
+    with_bookings,
+)
+from tracebed.orchestrator.simulation.slurm.inputs import KILLED, Inputs, Outcome
+from tracebed.orchestrator.simulation.slurm.simulator import Simulation
 from tracebed.orchestrator.slurm.machine import MINUTE_S, Machine, gres_of
 from tracebed.states import JobState
 
@@ -81,7 +89,11 @@ def simulate(
     record, cluster = ScheduleRecord(jobs), Cluster(cores)
     inputs, numbers = _inputs(workload, jobs, machine, setup, record)
     record.submit = list(jobs.submit)
+    if policy.reservations:
+        policy = replace(policy, epoch_s=start_of(workload, policy))
     policy, inputs = _drawn(policy, inputs)
+    if policy.reservations:
+        inputs = with_bookings(inputs, workload.runnable()[0], numbers, machine, policy)
     run = Simulation(inputs, policy).run if python or not engine.available() else None
     _enter(record, cluster, numbers, inputs, run() if run else engine.simulate(inputs, policy), setup)
     return record, cluster
@@ -101,7 +113,7 @@ def _inputs(
     empty = _resources(machine, kinds)
     placed = _placed(machine, empty)
     columns: dict[str, Sequence[Any]] = {
-        name: runnable.texts(name).tolist() for name in ("features", "gres", "group", "user")
+        name: runnable.texts(name).tolist() for name in ("features", "gres", "group", "licenses", "user")
     }
     fewest, spread = runnable.ints("fewest_nodes").tolist(), runnable.ints("spread").tolist()
     memory = runnable.floats("memory_mib").tolist()
@@ -127,6 +139,9 @@ def _inputs(
         fitting = placed(number, columns["features"][job], request) if not wanted.keys() - set(kinds) else None
         if fitting is None:
             record.refuse(job, JobState.REJECTED, "no nodes of its partition can ever run it")
+            continue
+        if name := excess(columns["licenses"][job], machine):
+            record.refuse(job, JobState.REJECTED, f"the cluster has fewer licences {name}")
             continue
         numbers.append(job)
         requests.append(fitting)
@@ -166,6 +181,7 @@ def _inputs(
         kill_wait_s=machine.kill_wait_s,
         conditions=conditions_of(runnable, numbers, kill_invalid=machine.kill_invalid_depend),
         arrays=arrays_in(runnable, numbers),
+        licenses=licenses_in(runnable, numbers, machine),
         array_reservations=machine.bf_max_job_array_resv,
     )
     return inputs, numbers
@@ -283,7 +299,7 @@ def _enter(
             record.refuse(job, *_never(inputs, at))
             continue
         record.start[job], record.launched[job] = start, outcome.launched[at]
-        record.finish(job, end, JobState.KILLED if inputs.run_time[at] > inputs.limit[at] else JobState.COMPLETED)
+        record.finish(job, end, JobState.KILLED if outcome.fate[at] == KILLED else JobState.COMPLETED)
         by_cores: dict[int, list[int]] = {}
         for node, cores in sorted(outcome.parts[at].items()):
             by_cores.setdefault(cores, []).append(node)

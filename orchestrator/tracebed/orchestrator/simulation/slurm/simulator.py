@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator
 from heapq import heappop, heappush
 from typing import Any
 
@@ -24,90 +23,16 @@ from tracebed.orchestrator.scheduling.slurm.conditions import (
     Conditions,
     Progress,
 )
+from tracebed.orchestrator.scheduling.slurm.licenses import LicensePlan, Licenses, suffice
 from tracebed.orchestrator.scheduling.slurm.multifactor import FairTree
-from tracebed.orchestrator.scheduling.slurm.plan import Running, Waiting, backfill
-from tracebed.orchestrator.scheduling.slurm.resources import Parts, Request, Resources
+from tracebed.orchestrator.scheduling.slurm.outlook import Bookings, Outlook
+from tracebed.orchestrator.scheduling.slurm.plan import Running, Tasks, Waiting, backfill
+from tracebed.orchestrator.scheduling.slurm.resources import Parts
 from tracebed.orchestrator.scheduling.state import Decision, Note, Wake
+from tracebed.orchestrator.simulation.slurm.inputs import ENDED, KILLED, NEVER, Inputs, Outcome
 
-NEVER = math.nan
 GIVE_UP_S = 86400.0
 """If nothing can change the decisions any more, and no job has started for this time, the waiting jobs never start."""
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """What a simulation needs, in arrays. Jobs are in the order of their submission.
-
-    Attributes:
-        submit: submission of each job, s.
-        run_time: run time of each job, s; infinite: until its time limit.
-        limit: time limit of each job, s.
-        launch_s: time from the decision to the start of the processes, for each job, s.
-        overrun_s: time that a job runs after its time limit, for each job, s.
-        end_s: time from the end of the processes to the release of the nodes, for each job, s.
-        requests: the resources that each job requests.
-        partition: partition of each job.
-        user: user of each job.
-        fixed: part of the priority of each job that does not change.
-        tier: tier of each partition.
-        free: the resources of the empty cluster.
-        account: account of each user.
-        user_share, account_share: shares of users and accounts.
-        age, max_age_s, fairshare, half_life_s, period_s: of priority/multifactor, see `machine.Weights`.
-        first_period_s: instant of the first computation of priorities, s.
-        kill_wait_s: see `plan.backfill`.
-        conditions: conditions of the starts; None: there are none.
-        arrays: the arrays of the jobs; None: there are none.
-        array_reservations: most tasks of an array with a reservation in a backfill pass (`bf_max_job_array_resv`).
-        begin_s: instant at which the simulation begins, s. Jobs that were submitted before it wait at this instant.
-        held: of each job, the cores by node that it holds when the simulation begins; empty: no job runs then.
-        since: start of each job that runs then, s; NaN: the job waits.
-        usage: decayed core seconds of each user when the simulation begins; empty: 0.
-        factors: fair-share factor of each user when the simulation begins; empty: 1.
-        watched: the simulation ends when the first `watched` jobs have started; 0: when all jobs have ended.
-    """
-
-    submit: Sequence[float]
-    run_time: Sequence[float]
-    limit: Sequence[int]
-    launch_s: Sequence[float]
-    overrun_s: Sequence[float]
-    end_s: Sequence[float]
-    requests: Sequence[Request]
-    partition: Sequence[int]
-    user: Sequence[int]
-    fixed: Sequence[float]
-    tier: Sequence[int]
-    free: Resources
-    account: Sequence[int]
-    user_share: Sequence[float]
-    account_share: Sequence[float]
-    age: float
-    max_age_s: float
-    fairshare: float
-    half_life_s: float
-    period_s: float
-    first_period_s: float
-    kill_wait_s: int = 30
-    conditions: Conditions | None = None
-    arrays: Arrays | None = None
-    array_reservations: int = 20
-    begin_s: float = -math.inf
-    held: Sequence[Parts] = ()
-    since: Sequence[float] = ()
-    usage: Sequence[float] = ()
-    factors: Sequence[float] = ()
-    watched: int = 0
-
-
-@dataclass
-class Outcome:
-    """What happened: times of each job, s (NaN: never), and the cores that each job held by node."""
-
-    start: list[float]
-    launched: list[float]
-    end: list[float]
-    parts: list[Parts]
 
 
 class _Shared(Slurm):
@@ -132,8 +57,9 @@ class _Shared(Slurm):
         return bool(at - state.notes.get("full_last", self.sched_phase_s) >= self.sched_interval)
 
 
-SUBMIT, END, COMPUTE, WAKE, CHANGE = range(5)
-"""Kinds of events. `CHANGE`: a condition of a start may be met, which slurmctld does not notice at once."""
+SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE = range(6)
+"""Kinds of events. `CHANGE`: a condition of a start may be met, which slurmctld does not notice at once. `NOTICE`:
+slurmctld notices that an advance reservation has begun or ended."""
 
 
 class Simulation:
@@ -174,7 +100,7 @@ class Simulation:
             self._fairness.resume(inputs.usage, inputs.factors, inputs.begin_s)
         self._to_start = 0 if inputs.watched else -1
         nothing: list[Parts] = [{}] * count
-        self._out = Outcome([NEVER] * count, [NEVER] * count, [NEVER] * count, nothing)
+        self._out = Outcome([NEVER] * count, [NEVER] * count, [NEVER] * count, nothing, [ENDED] * count)
         self._nodes_of: list[int] = [0] * len(inputs.tier)
         for request, partition in zip(inputs.requests, inputs.partition, strict=True):
             self._nodes_of[partition] |= request.eligible
@@ -190,6 +116,9 @@ class Simulation:
         ]
         self._arrays = inputs.arrays or Arrays.none(count)
         self._tasks = [0] * len(self._arrays.most)  # running tasks of each array
+        self._licenses = inputs.licenses or Licenses.none(count)
+        self._left_licenses = [*self._licenses.total]
+        self._bookings = inputs.bookings or Bookings.none(count)
 
     def run(self) -> Outcome:
         """Simulate until all jobs have ended, or all watched ones have started."""
@@ -200,6 +129,10 @@ class Simulation:
             else:
                 self._at(max(submit, self._in.begin_s), SUBMIT, job)
                 self._to_start += job < self._in.watched
+        for instant in self._bookings.notices:
+            self._at(instant, NOTICE, 0)
+        for instant in sorted({float(each.end) - self._policy.epoch_s for each in self._bookings.booked}):
+            self._at(instant, CHANGE, 0)
         if self._in.age or self._in.fairshare:
             self._at(self._in.first_period_s, COMPUTE, 0)
         while self._left and self._to_start and self._events:
@@ -226,6 +159,8 @@ class Simulation:
                 self._last = self.now
                 if kind == CHANGE:
                     self.changed = True
+                elif kind == NOTICE:
+                    self.freed = True
                 else:
                     (self._submit if kind == SUBMIT else self._end)(job)
                 call = True
@@ -252,7 +187,7 @@ class Simulation:
     def _at(self, instant: float, kind: int, job: int) -> None:
         heappush(self._events, (instant, self._sequence, kind, job))
         self._sequence += 1
-        self._upcoming += kind in (SUBMIT, END, CHANGE)
+        self._upcoming += kind not in (COMPUTE, WAKE)
 
     # -- events -------------------------------------------------------------------------------------------------------
 
@@ -271,10 +206,9 @@ class Simulation:
         self._free.release(self._in.requests[job], parts)
         self._running = [other for other in self._running if other.job != job]
         self._fairness.end(self._in.user[job], sum(parts.values()), self._out.start[job], self.now)
-        failed = self._in.run_time[job] > self._in.limit[job] or self._conditions.fails[job]
+        failed = self._out.fate[job] != ENDED or self._conditions.fails[job]
         self._progress.set(job, FAILED if failed else DONE, self.now)
-        if (array := self._arrays.of[job]) >= 0:
-            self._tasks[array] -= 1
+        self._count(job, -1)
         self._left -= 1
         self.freed = True
 
@@ -307,14 +241,22 @@ class Simulation:
         insort(self._running, Running(self._second(start) + limit, job, request, parts, mask_of(parts.keys())))
         self._out.start[job], self._out.parts[job] = start, parts
         self._out.launched[job] = launched = start + inputs.launch_s[job]
-        over = inputs.run_time[job] > limit
-        end = max(start + limit + inputs.overrun_s[job] if over else launched + inputs.run_time[job], self.now)
+        most = self._bookings.most(job, self._second(start), limit)
+        over = inputs.run_time[job] > most
+        self._out.fate[job] = KILLED if over else ENDED
+        end = max(start + most + inputs.overrun_s[job] if over else launched + inputs.run_time[job], self.now)
         self._out.end[job] = end
         self._at(end + inputs.end_s[job], END, job)
         self._progress.set(job, RUNNING, start)
-        if (array := self._arrays.of[job]) >= 0:
-            self._tasks[array] += 1
+        self._count(job, 1)
         self._last = self.now
+
+    def _count(self, job: int, sign: int) -> None:
+        """Count a job into the running tasks of its array and into the used licences (1), or out of them (-1)."""
+        if (array := self._arrays.of[job]) >= 0:
+            self._tasks[array] += sign
+        for kind, wanted in enumerate(self._licenses.wanted[job]):
+            self._left_licenses[kind] -= sign * wanted
 
     # -- passes -------------------------------------------------------------------------------------------------------
 
@@ -323,7 +265,8 @@ class Simulation:
         self._refresh()
         tier, partition = self._in.tier, self._in.partition
         ready = (job for job in self.queue if self._ready[job] and not self._full(job))
-        return sorted(ready, key=lambda job: (-tier[partition[job]], -self._priority[job], job))
+        inside = self._bookings.inside
+        return sorted(ready, key=lambda job: (inside[job] < 0, -tier[partition[job]], -self._priority[job], job))
 
     def _full(self, job: int) -> bool:
         """Return whether as many tasks of the array of a job run as may."""
@@ -332,22 +275,29 @@ class Simulation:
 
     def _refresh(self) -> None:
         """Find the jobs whose conditions are met by now, and remove those whose conditions are impossible."""
+        now = self._second(self.now)
+        for job in [job for job in self.queue if self._bookings.over(job, now)]:
+            self._forget(job, STUCK)
         again = True
         while again:
             again = False
             for job in [job for job in self.queue if not self._ready[job]]:
                 result, later = self._progress.check(job, self.now)
                 if result == IMPOSSIBLE:
-                    self._progress.set(job, CANCELLED if self._conditions.kill_invalid else STUCK, self.now)
-                    self.queue.remove(job)
-                    self._left -= 1
-                    self._to_start -= job < self._in.watched
+                    self._forget(job, CANCELLED if self._conditions.kill_invalid else STUCK)
                     again = True
                 elif result == MET and self._conditions.earliest[job] <= self.now + ROUNDING_S:
                     self._ready[job] = True
                     self._since[job] = min(self._since[job], self.now)
                 elif self.now < later < math.inf:
                     self._at(later, CHANGE, job)
+
+    def _forget(self, job: int, state: int) -> None:
+        """Remove a job that never starts from the queue."""
+        self._progress.set(job, state, self.now)
+        self.queue.remove(job)
+        self._left -= 1
+        self._to_start -= job < self._in.watched
 
     def main(self, policy: _Shared, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
         """Start jobs in order. A job that does not fit blocks its partition, and its nodes for other partitions."""
@@ -359,9 +309,10 @@ class Simulation:
         cut = False
         usable, blocked = self._everything, set[int]()
         last = -1  # array of the job before: all tasks of an array are one entry of Slurm's queue
+        second, busy = self._second(at), set[int]()  # reservations whose jobs do not fit
         for job in self._ordered():
-            partition, array = self._in.partition[job], self._arrays.of[job]
-            if partition in blocked or self._full(job):
+            partition, array, inside = self._in.partition[job], self._arrays.of[job], self._bookings.inside[job]
+            if (inside in busy if inside >= 0 else partition in blocked) or self._full(job):
                 continue
             entry = array < 0 or array != last
             last = array
@@ -369,10 +320,19 @@ class Simulation:
             if cut:
                 break
             tested += entry
-            parts = self._free.choose(self._in.requests[job], usable)
+            if not suffice(self._left_licenses, self._licenses.wanted[job]):
+                if self._licenses.planned:
+                    break  # backfill plans the licences
+                continue
+            request, allowed = self._in.requests[job], self._bookings.allowed(job, second, self._in.limit[job])
+            parts = self._free.choose(request, usable & allowed)
             if parts is not None:
                 self._start(job, parts)
                 started += 1
+            elif inside >= 0:
+                busy.add(inside)
+            elif request.eligible & ~allowed and self._in.free.choose(request, request.eligible & allowed) is None:
+                continue  # it waits for the end of a reservation
             elif not self._young(policy, job):
                 blocked.add(partition)
                 usable &= ~self._nodes_of[partition]
@@ -400,8 +360,8 @@ class Simulation:
             table=policy.bf_node_space_size or policy.bf_max_job_test,
             reservations=policy.bf_job_part_count_reserve,
             kill_wait=self._in.kill_wait_s,
-            room=room,
-            array_reservations=self._in.array_reservations,
+            tasks=Tasks(room, self._in.array_reservations),
+            outlook=self._outlook(second, policy.bf_resolution),
         )
         started = 0
         for planned in plan:
@@ -410,6 +370,15 @@ class Simulation:
             if started == policy.bf_max_job_start:
                 return True, True
         return started > 0, policy.bf_min_age_reserve > 0 and bool(self.queue)
+
+    def _outlook(self, now: int, resolution: int) -> Outlook | None:
+        """Return the reservations and licences for a backfill pass; None: there are none."""
+        if not self._bookings.booked and not self._licenses.total:
+            return None
+        licenses = LicensePlan(self._licenses, self._left_licenses)
+        for each in self._running:
+            licenses.hold(each.job, now, max(each.end // resolution * resolution, now + 1))
+        return Outlook(self._bookings, licenses)
 
     def _considered(self, policy: _Shared) -> list[int]:
         """Return the jobs of a backfill pass. All tasks of an array are one entry of Slurm's queue."""

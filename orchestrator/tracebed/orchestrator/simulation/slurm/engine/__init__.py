@@ -11,8 +11,10 @@ import numpy as np
 
 from tracebed.orchestrator.scheduling.policies.slurm import CLOCKS, Slurm
 from tracebed.orchestrator.scheduling.slurm.conditions import Arrays, Conditions
+from tracebed.orchestrator.scheduling.slurm.licenses import Licenses
+from tracebed.orchestrator.scheduling.slurm.outlook import Bookings
 from tracebed.orchestrator.simulation.engine.library import fields_of, structure
-from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Outcome
+from tracebed.orchestrator.simulation.slurm.inputs import Inputs, Outcome
 
 LIBRARY = Path(__file__).with_name("libtracebed_slurm.so")
 WORD = 64
@@ -74,7 +76,8 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
     jobs, nodes = len(requests), len(free.total)
     tasks = inputs.arrays or Arrays.none(jobs)
     held_parts = [(job, *part) for job, parts in enumerate(inputs.held) for part in parts.items()]
-    times = {name: np.full(jobs, np.nan) for name in ("start", "launched", "end")}
+    times: dict[str, Any] = {name: np.full(jobs, np.nan) for name in ("start", "launched", "end")}
+    times["fate"] = np.zeros(jobs, dtype=np.int32)
     values: dict[str, Any] = {
         **{name: getattr(policy, name) for name in FROM_POLICY},
         **{name: getattr(inputs, name) for name in FROM_INPUTS},
@@ -96,9 +99,11 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
         "eligible": _masks([request.eligible for request in requests], nodes),
         **_of_conditions(inputs.conditions or Conditions.none(jobs)),
         **{"array": tasks.of, "array_most": tasks.most, "arrays": len(tasks.most)},
+        **_of_licenses(inputs.licenses or Licenses.none(jobs)),
+        **_of_bookings(inputs.bookings or Bookings.none(jobs), nodes, policy.epoch_s),
     }
     arrays = {
-        name: times.get(name, np.ascontiguousarray(values[name], dtype=code))
+        name: times[name] if name in times else np.ascontiguousarray(values[name], dtype=code)
         for name, (code, is_array) in fields.items()
         if is_array and values[name] is not None
     }
@@ -115,7 +120,8 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
     held: list[dict[int, int]] = [{} for _ in range(jobs)]
     for job, node, cores in parts[:count].tolist():
         held[job][node] = cores
-    return Outcome(times["start"].tolist(), times["launched"].tolist(), times["end"].tolist(), [*held])
+    start, launched, end, fate = (array.tolist() for array in times.values())
+    return Outcome(start, launched, end, [*held], fate)
 
 
 def _of_conditions(conditions: Conditions) -> dict[str, Any]:
@@ -128,6 +134,27 @@ def _of_conditions(conditions: Conditions) -> dict[str, Any]:
         "condition_kind": [condition.kind for condition in every],
         "condition_of": [condition.of for condition in every],
         "condition_delay": [condition.delay_s for condition in every],
+    }
+
+
+def _of_licenses(licenses: Licenses) -> dict[str, Any]:
+    """Return the fields of the structure for licences."""
+    kinds = len(licenses.total)
+    wanted = {"licenses": licenses.total, "wanted_licenses": licenses.wanted if kinds else [0]}
+    return {**wanted, "license_kinds": kinds, "plan_licenses": licenses.planned and kinds > 0}
+
+
+def _of_bookings(bookings: Bookings, nodes: int, epoch_s: float) -> dict[str, Any]:
+    """Return the fields of the structure for advance reservations."""
+    booked = bookings.booked
+    ends = sorted({float(each.end) - epoch_s for each in booked})
+    return {
+        "inside": bookings.inside,
+        "bookings": len(booked),
+        **{f"booked_{name}": [getattr(each, name) for each in booked] for name in ("begin", "end", "kill")},
+        "booked_nodes": _masks([each.nodes for each in booked], nodes) if booked else [0],
+        **{"notices": bookings.notices, "notice_count": len(bookings.notices)},
+        **{"changes": ends, "change_count": len(ends)},
     }
 
 

@@ -38,6 +38,11 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(const uint8_t *, condition_kind) _(const int32_t *, condition_of) _(const double *, condition_delay) \
     _(const int32_t *, group) _(const uint8_t *, fails) /* of each job */ _(int64_t, kill_invalid) \
     _(const int32_t *, array) /* of each job */ _(const int32_t *, array_most) _(int64_t, arrays) _(int64_t, array_reservations) \
+    _(int64_t, license_kinds) _(const int64_t *, licenses) _(const int64_t *, wanted_licenses) /* jobs x kinds */ \
+    _(int64_t, plan_licenses) _(const int32_t *, inside) /* of each job */ _(int64_t, bookings) \
+    _(const int64_t *, booked_begin) _(const int64_t *, booked_end) _(const int64_t *, booked_kill) \
+    _(const uint64_t *, booked_nodes) /* bookings x words */ _(const double *, notices) _(int64_t, notice_count) \
+    _(const double *, changes) _(int64_t, change_count) \
     _(int64_t, sched_interval) _(int64_t, batch_sched_delay) _(int64_t, default_queue_depth) \
     _(int64_t, sched_max_job_start) _(int64_t, bf_interval) _(int64_t, bf_resolution) _(int64_t, bf_window) \
     _(int64_t, bf_max_job_test) _(int64_t, bf_max_job_start) _(int64_t, bf_max_job_user) _(int64_t, bf_node_space_size) \
@@ -46,7 +51,7 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(double, begin_s) _(const double *, since) /* null: no job runs at the begin */ _(int64_t, held_count) \
     _(const int32_t *, held) /* (job, node, cores), by job */ _(const double *, usage) _(const double *, factors) \
     _(int64_t, watched) \
-    _(double *, start) _(double *, launched) _(double *, end) /* results, of each job */
+    _(double *, start) _(double *, launched) _(double *, end) _(int32_t *, fate) /* results, of each job */
 #define DECLARED(type, name) type name;
 #define DESCRIBED(type, name) " " #type " " #name ";"
 struct setup { SETUP(DECLARED) };
@@ -54,10 +59,11 @@ struct setup { SETUP(DECLARED) };
 const char *tracebed_slurm_description(void) { return "setup:" SETUP(DESCRIBED) "\n"; }
 int64_t tracebed_slurm_setup_size(void) { return sizeof(struct setup); }
 
-enum { SUBMIT, END, COMPUTE, WAKE, CHANGE };
+enum { SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE };
 enum { AFTER, AFTER_OK, AFTER_NOT_OK, AFTER_ANY, SINGLETON }; /* kinds of conditions */
 enum { WAITING, RUNNING, DONE, FAILED, CANCELLED, STUCK };    /* states of jobs */
 enum { OPEN, MET, IMPOSSIBLE };
+enum { ENDED, KILLED };
 static const double GIVE_UP_S = 86400.0;
 enum { MINUTE_S = 60, WINDOW_S = 30 };
 static const double ROUNDING_S = 1e-6, COUNTABLE = 9007199254740992.0;
@@ -66,6 +72,7 @@ struct event { double at; int64_t sequence; int32_t kind, job; };
 struct part { int32_t node, cores; };
 struct running { int64_t end; int32_t job; };
 struct slot { int64_t begin, end; uint64_t *nodes; };
+struct held_licenses { int64_t begin, end; int32_t job; };
 struct free_resources { int32_t *cores, *gres; int64_t *memory; uint64_t *some; /* the nodes with idle cores */ };
 struct group { int32_t first, count, weight; int64_t size, waste; }; /* waste: by which groups compare */
 
@@ -87,6 +94,8 @@ struct engine {
     double *usage, *ended, *factor, since;
     double now, wake, last /* event or start */, *accrued /* since when each job waits, for the age */; int freed, changed;
     uint8_t *state, *ready; int64_t upcoming, ready_count /* of the queue */, waited;
+    int64_t *licenses /* free */, *license_room, license_count; struct held_licenses *license_plan; /* of a pass */
+    uint64_t *open /* nodes that reservations leave */; struct free_resources empty;
     int32_t *array_running, *array_waiting, *array_left, *array_reserved;
     int32_t *group_member, *group_running; int64_t *group_first;
     double sched_last, full_last, bf_last, sched_due, bf_due; /* NaN: never */
@@ -137,7 +146,7 @@ static void at(struct engine *e, double instant, int kind, int32_t job) {
         k = (k - 1) / 2;
     }
     e->events[k] = new;
-    e->upcoming += kind == SUBMIT || kind == END || kind == CHANGE;
+    e->upcoming += kind != COMPUTE && kind != WAKE;
 }
 
 static struct event next_event(struct engine *e) {
@@ -403,9 +412,11 @@ static void count_ready(struct engine *e, int32_t job, int sign) {
     if (!full_array(e, job)) e->ready_count += sign;
 }
 
-/* A task of the array of a job starts (1) or ends (-1). */
+/* A job starts (1) or ends (-1): the tasks of its array and the licences. */
 static void count_running(struct engine *e, int32_t job, int sign) {
     int32_t array = e->s->array[job];
+    for (int64_t k = 0; k < e->s->license_kinds; k++)
+        e->licenses[k] -= sign * e->s->wanted_licenses[job * e->s->license_kinds + k];
     if (array < 0) return;
     int before = full_array(e, job);
     e->array_running[array] += sign;
@@ -465,9 +476,27 @@ static int check(struct engine *e, int32_t job, double *later) {
     return undecided ? OPEN : any_of ? IMPOSSIBLE : MET;
 }
 
+/* Remove a job that never starts; the caller removes it from the queue. */
+static void forget(struct engine *e, int32_t job, int state) {
+    set_state(e, job, state);
+    e->now_left--;
+    if (job < e->s->watched) e->to_start--;
+}
+
 static void refresh(struct engine *e) {
     const struct setup *s = e->s;
     int again = 1;
+    if (s->bookings) {
+        int64_t kept = 0, now = whole_second(e, e->now);
+        for (int64_t k = 0; k < e->queue_count; k++) {
+            int32_t job = e->queue[k];
+            if (s->inside[job] >= 0 && s->booked_end[s->inside[job]] <= now) {
+                if (e->ready[job]) count_ready(e, job, -1);
+                forget(e, job, STUCK);
+            } else e->queue[kept++] = job;
+        }
+        e->queue_count = kept;
+    }
     while (again) {
         again = 0;
         int64_t kept = 0;
@@ -477,9 +506,7 @@ static void refresh(struct engine *e) {
                 double later;
                 int result = check(e, job, &later);
                 if (result == IMPOSSIBLE) {
-                    set_state(e, job, s->kill_invalid ? CANCELLED : STUCK);
-                    e->now_left--;
-                    if (job < s->watched) e->to_start--;
+                    forget(e, job, s->kill_invalid ? CANCELLED : STUCK);
                     again = 1;
                     continue;
                 }
@@ -518,8 +545,13 @@ static void run(struct engine *e, int32_t job, double instant) {
     e->running[k] = own;
     s->start[job] = instant;
     s->launched[job] = instant + s->launch_s[job];
-    double end = s->run_time[job] > (double)s->limit[job] ? instant + (double)s->limit[job] + s->overrun_s[job]
-                                                          : s->launched[job] + s->run_time[job];
+    int64_t most = s->limit[job]; /* a job ends with its reservation */
+    if (s->inside[job] >= 0) {
+        int64_t left = s->booked_kill[s->inside[job]] - whole_second(e, instant);
+        if (left < most) most = left > 0 ? left : 0;
+    }
+    s->fate[job] = s->run_time[job] > (double)most ? KILLED : ENDED;
+    double end = s->fate[job] == KILLED ? instant + (double)most + s->overrun_s[job] : s->launched[job] + s->run_time[job];
     s->end[job] = end > e->now ? end : e->now;
     at(e, s->end[job] + s->end_s[job], END, job);
     set_state(e, job, RUNNING);
@@ -556,7 +588,7 @@ static void end(struct engine *e, int32_t job) {
     double since = s->start[job] > e->since ? s->start[job] : e->since;
     e->ended[s->user[job]] += (double)cores_of(e, job) * (e->now - since);
     count_running(e, job, -1);
-    set_state(e, job, s->run_time[job] > (double)s->limit[job] || s->fails[job] ? FAILED : DONE);
+    set_state(e, job, s->fate[job] != ENDED || s->fails[job] ? FAILED : DONE);
     e->now_left--;
     e->freed = 1;
 }
@@ -566,11 +598,87 @@ static int young(const struct engine *e, int32_t job) { return e->now - e->s->su
 static int by_priority(const void *a, const void *b, void *engine) {
     const struct engine *e = engine;
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    int outside_x = e->s->inside[x] < 0, outside_y = e->s->inside[y] < 0;
+    if (outside_x != outside_y) return outside_x - outside_y;
     int32_t tier_x = e->s->tier[e->s->partition[x]], tier_y = e->s->tier[e->s->partition[y]];
     if (tier_x != tier_y) return tier_x > tier_y ? -1 : 1;
     if (e->priority[x] != e->priority[y]) return e->priority[x] > e->priority[y] ? -1 : 1;
     return x < y ? -1 : x > y;
 }
+
+/* -- advance reservations and licences, as in scheduling/slurm/outlook.py and licenses.py ---------------------------- */
+
+/* The nodes that a job may use from `start` to `start + limit`, in `mask`. */
+static void allowed_nodes(const struct engine *e, int32_t job, int64_t start, uint64_t *mask) {
+    const struct setup *s = e->s;
+    int32_t inside = s->inside[job];
+    memcpy(mask, inside >= 0 ? s->booked_nodes + inside * e->words : e->everything, (size_t)e->words * sizeof *mask);
+    for (int64_t k = 0; k < s->bookings; k++)
+        if (k != inside && s->booked_begin[k] < start + s->limit[job] && start < s->booked_end[k])
+            for (int64_t w = 0; w < e->words; w++) mask[w] &= ~s->booked_nodes[k * e->words + w];
+}
+
+static int suffice(const struct engine *e, const int64_t *free, int32_t job) {
+    const struct setup *s = e->s;
+    for (int64_t k = 0; k < s->license_kinds; k++)
+        if (free[k] < s->wanted_licenses[job * s->license_kinds + k]) return 0;
+    return 1;
+}
+
+static int wants_licenses(const struct engine *e, int32_t job) {
+    const struct setup *s = e->s;
+    for (int64_t k = 0; k < s->license_kinds; k++)
+        if (s->wanted_licenses[job * s->license_kinds + k]) return 1;
+    return 0;
+}
+
+static int suffice_at(const struct engine *e, int32_t job, int64_t instant) {
+    const struct setup *s = e->s;
+    memcpy(e->license_room, s->licenses, (size_t)s->license_kinds * sizeof *e->license_room);
+    for (int64_t n = 0; n < e->license_count; n++) {
+        const struct held_licenses *own = &e->license_plan[n];
+        if (own->begin <= instant && instant < own->end)
+            for (int64_t k = 0; k < s->license_kinds; k++) e->license_room[k] -= s->wanted_licenses[own->job * s->license_kinds + k];
+    }
+    return suffice(e, e->license_room, job);
+}
+
+static int licensed(const struct engine *e, int32_t job, int64_t start, int64_t now) {
+    const struct setup *s = e->s;
+    if (!wants_licenses(e, job)) return 1;
+    if (start <= now && !suffice(e, e->licenses, job)) return 0;
+    if (!s->plan_licenses) return 1;
+    if (!suffice_at(e, job, start)) return 0;
+    for (int64_t n = 0; n < e->license_count; n++) {
+        int64_t begin = e->license_plan[n].begin;
+        if (start < begin && begin <= start + s->limit[job] && !suffice_at(e, job, begin)) return 0;
+    }
+    return 1;
+}
+
+static void hold_licenses(struct engine *e, int32_t job, int64_t begin, int64_t end) {
+    if (e->s->plan_licenses && wants_licenses(e, job)) e->license_plan[e->license_count++] = (struct held_licenses){begin, end, job};
+}
+
+/* The nodes that a job may use from `start` on, in `mask`: none if licences are missing. */
+static void open_nodes(const struct engine *e, int32_t job, int64_t start, int64_t now, uint64_t *mask) {
+    if (licensed(e, job, start, now)) allowed_nodes(e, job, start, mask);
+    else memset(mask, 0, (size_t)e->words * sizeof *mask);
+}
+
+static int64_t next_later(const struct engine *e, int32_t job, int64_t after, int64_t found) {
+    const struct setup *s = e->s;
+    for (int64_t k = 0; k < s->bookings; k++)
+        if (s->booked_end[k] > after && (!found || s->booked_end[k] < found)) found = s->booked_end[k];
+    if (s->plan_licenses && wants_licenses(e, job))
+        for (int64_t n = 0; n < e->license_count; n++) {
+            int64_t end = e->license_plan[n].end;
+            if (end > after && (!found || end < found)) found = end;
+        }
+    return found;
+}
+
+static int outlook(const struct engine *e) { return e->s->bookings || e->s->license_kinds; }
 
 /* -- passes --------------------------------------------------------------------------------------------------------- */
 
@@ -581,6 +689,13 @@ static int64_t order_queue(struct engine *e) {
         if (e->ready[e->queue[k]] && !full_array(e, e->queue[k])) e->order[count++] = e->queue[k];
     qsort_r(e->order, (size_t)count, sizeof *e->order, by_priority, e);
     return count;
+}
+
+/* Whether some of `nodes` are not in `mask`. */
+static int beyond(const struct engine *e, const uint64_t *nodes, const uint64_t *mask) {
+    for (int64_t w = 0; w < e->words; w++)
+        if (nodes[w] & ~mask[w]) return 1;
+    return 0;
 }
 
 static int64_t main_pass(struct engine *e, double at, int *left) {
@@ -595,9 +710,12 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
     uint8_t blocked[s->partitions];
     memset(blocked, 0, sizeof blocked);
     memcpy(e->allowed, e->everything, (size_t)e->words * sizeof *e->allowed);
+    uint8_t busy[s->bookings + 1]; /* reservations whose jobs do not fit */
+    memset(busy, 0, sizeof busy);
+    int64_t second = whole_second(e, at);
     for (int64_t k = 0; k < waiting; k++) {
-        int32_t job = e->order[k], partition = s->partition[job];
-        if (blocked[partition] || full_array(e, job)) continue;
+        int32_t job = e->order[k], partition = s->partition[job], inside = s->inside[job];
+        if ((inside >= 0 ? busy[inside] : blocked[partition]) || full_array(e, job)) continue;
         int entry = s->array[job] < 0 || s->array[job] != last; /* all tasks of an array are one entry of the queue */
         last = s->array[job];
         if ((entry && tested == depth) || (s->sched_max_job_start && started == s->sched_max_job_start)) {
@@ -605,10 +723,24 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
             break;
         }
         tested += entry;
-        if (choose(e, &e->free, job, e->allowed)) {
+        const uint64_t *nodes = e->allowed;
+        if (outlook(e)) {
+            if (!suffice(e, e->licenses, job)) {
+                if (s->plan_licenses) break; /* backfill plans the licences */
+                continue;
+            }
+            allowed_nodes(e, job, second, e->open);
+            memcpy(e->usable, e->open, (size_t)e->words * sizeof *e->usable);
+            for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->allowed[w];
+            nodes = e->usable;
+        }
+        if (choose(e, &e->free, job, nodes)) {
             start(e, job);
             started++;
-        } else if (!young(e, job)) {
+        } else if (inside >= 0) busy[inside] = 1;
+        else if (outlook(e) && beyond(e, s->eligible + job * e->words, e->open) && !choose(e, &e->empty, job, e->open))
+            continue; /* it waits for the end of a reservation */
+        else if (!young(e, job)) {
             blocked[partition] = 1;
             for (int64_t w = 0; w < e->words; w++) e->allowed[w] &= ~e->partition_nodes[partition * e->words + w];
         }
@@ -728,6 +860,11 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now) {
     for (;;) {
         int64_t since = later;
         later = usable(e, job, since);
+        if (outlook(e)) {
+            open_nodes(e, job, since, now, e->open);
+            for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->open[w];
+            later = next_later(e, job, since, later);
+        }
         if (count_of(e, e->usable) >= s->fewest[job]) {
             int64_t start = first_start(e, job, now);
             if (start >= 0) {
@@ -736,7 +873,12 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now) {
                     if (start > now + s->bf_window * MINUTE_S) return -1;
                     mask_of_chosen(e, e->allowed);
                     int64_t begin = start / resolution * resolution, end = (start + s->limit[job]) / resolution * resolution;
-                    if (start <= now || !overlap(e, begin, end, e->allowed)) return start;
+                    int blocked = 0;
+                    if (start > since && outlook(e)) {
+                        open_nodes(e, job, start, now, e->open);
+                        blocked = beyond(e, e->allowed, e->open);
+                    }
+                    if (!blocked && (start <= now || !overlap(e, begin, end, e->allowed))) return start;
                     later = start;
                 }
             }
@@ -757,6 +899,11 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     memcpy(all->nodes, e->everything, (size_t)e->words * sizeof(uint64_t));
     if (s->bf_max_job_user) memset(e->jobs_of_user, 0, (size_t)s->users * sizeof *e->jobs_of_user);
     int32_t last = -1, skipped = -1;
+    e->license_count = 0;
+    for (int64_t k = 0; s->plan_licenses && k < e->running_count; k++) {
+        int64_t until = e->running[k].end / s->bf_resolution * s->bf_resolution;
+        hold_licenses(e, e->running[k].job, now, until > now + 1 ? until : now + 1);
+    }
     for (int64_t k = 0; k < s->arrays; k++) {
         e->array_left[k] = s->array_most[k] ? s->array_most[k] - e->array_running[k] : -1; /* -1: any number */
         e->array_reserved[k] = 0;
@@ -774,6 +921,7 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
             skipped = array;
             continue;
         }
+        if (s->license_kinds && !s->plan_licenses && !suffice(e, e->licenses, job)) continue;
         int64_t begin = plan(e, job, now);
         if (begin < 0) {
             skipped = array;
@@ -781,6 +929,7 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
         }
         if (array >= 0 && e->array_left[array] > 0) e->array_left[array]--;
         if (begin <= now) {
+            hold_licenses(e, job, now, now + s->limit[job]);
             start(e, job);
             if (++started == s->bf_max_job_start) {
                 *left = 1;
@@ -791,7 +940,10 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
         else {
             int64_t resolution = s->bf_resolution;
             reserved++;
-            reserve(e, begin / resolution * resolution, (begin + s->limit[job]) / resolution * resolution, e->allowed);
+            int64_t end = (begin + s->limit[job]) / resolution * resolution;
+            begin = begin / resolution * resolution;
+            reserve(e, begin, end, e->allowed);
+            hold_licenses(e, job, begin, end);
             if (array >= 0 && ++e->array_reserved[array] >= s->array_reservations) skipped = array;
         }
     }
@@ -887,6 +1039,7 @@ static int handle(struct engine *e) {
             e->upcoming--;
             e->last = e->now;
             if (event.kind == CHANGE) e->changed = 1;
+            else if (event.kind == NOTICE) e->freed = 1;
             else if (event.kind == SUBMIT) submit(e, event.job);
             else end(e, event.job);
             call = 1;
@@ -909,6 +1062,8 @@ static void simulate(struct engine *e) {
             at(e, s->submit[job] > s->begin_s ? s->submit[job] : s->begin_s, SUBMIT, (int32_t)job);
             if (job < s->watched) e->to_start++;
         }
+    for (int64_t k = 0; k < s->notice_count; k++) at(e, s->notices[k], NOTICE, 0);
+    for (int64_t k = 0; k < s->change_count; k++) at(e, s->changes[k], CHANGE, 0);
     if (s->age != 0 || s->fairshare != 0) at(e, s->first_period_s, COMPUTE, 0);
     while (e->now_left && e->to_start && !e->out_of_memory && e->event_count &&
            (e->upcoming || e->events[0].at <= e->last + GIVE_UP_S)) {
@@ -961,7 +1116,9 @@ int64_t tracebed_slurm_simulate(const struct setup *s, int32_t *parts, int64_t r
         e->group_member = malloc(jobs * sizeof(int32_t)), e->group_running = calloc(jobs, sizeof(int32_t)),
         e->group_first = calloc(jobs + 1, sizeof(int64_t)), e->array_running = calloc(jobs, sizeof(int32_t)),
         e->array_waiting = calloc(jobs, sizeof(int32_t)), e->array_left = calloc(jobs, sizeof(int32_t)),
-        e->array_reserved = calloc(jobs, sizeof(int32_t)),
+        e->array_reserved = calloc(jobs, sizeof(int32_t)), e->licenses = calloc((size_t)s->license_kinds + 1, sizeof(int64_t)),
+        e->license_room = calloc((size_t)s->license_kinds + 1, sizeof(int64_t)),
+        e->license_plan = malloc(2 * jobs * sizeof *e->license_plan), e->open = calloc(words, sizeof(uint64_t)),
     };
     enum { PIECES = sizeof pieces / sizeof *pieces };
     for (int k = 0; k < PIECES; k++) e->out_of_memory |= !pieces[k];
@@ -974,6 +1131,8 @@ int64_t tracebed_slurm_simulate(const struct setup *s, int32_t *parts, int64_t r
             e->everything[node >> 6] |= 1ull << (node & 63);
             if (s->cores[node]) e->free.some[node >> 6] |= 1ull << (node & 63);
         }
+        memcpy(e->licenses, s->licenses, (size_t)s->license_kinds * sizeof(int64_t));
+        e->empty = (struct free_resources){(int32_t *)s->cores, (int32_t *)s->gres, (int64_t *)s->memory, e->everything};
         e->one_weight = 1;
         for (size_t node = 1; node < nodes; node++) e->one_weight &= s->weights[node] == s->weights[0];
         int32_t *by_number = s->groups ? e->node_order : NULL;
