@@ -2,7 +2,8 @@
 
     python tests/record_slurm_shared.py tests/slurm_recordings/shared/shared-1.json --seed 1 [--runs 3]
 
-needs root, Slurm with accounting, and the users of `USERS`, which the script adds. Each run takes five minutes. The
+needs root, Slurm with accounting, and the users of `USERS`, which the script adds. Each run takes five minutes.
+`--change OLD NEW` replaces a text in the configuration, such as bf_max_job_test=1000 by bf_max_job_test=3. The
 file has the configuration, the jobs, when each started and ended in each run, and of the first run every decision of
 every backfill pass.
 """
@@ -189,7 +190,12 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--change", nargs=2, action="append", default=[], metavar=("OLD", "NEW"))
     given = parser.parse_args()
+    global CONF, NODES
+    for old, new in given.change:
+        assert old in CONF + NODES, old
+        CONF, NODES = CONF.replace(old, new), NODES.replace(old, new)
     for user in USERS:
         subprocess.run(["useradd", "-M", user], check=False, capture_output=True)
     jobs, runs = drawn(given.seed), []

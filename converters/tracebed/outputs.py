@@ -161,6 +161,12 @@ NOISE = OutputKind("a noise profile", rb"schema\W+tracebed-noise/")
 INVENTORY = OutputKind("an inventory", rb"\A# Written by `tracebed nodes`")
 REPORT = OutputKind("a report", rb'<meta name="generator" content="tracebed">', renewed=True)
 PICTURE = OutputKind("a picture", rb"Software\x00tracebed|/Creator \(tracebed\)|<dc:title>tracebed<", renewed=True)
+WHATIF = OutputKind(
+    "a what-if",
+    rb'<meta name="generator" content="tracebed what-if">',
+    renewed=True,
+    parts=("index.html", "whatif.json"),
+)
 REPORT_OR_PICTURE = OutputKind("a report or picture", REPORT.mark + b"|" + PICTURE.mark, renewed=True)
 SUMMARY = OutputKind("a summary", rb"<!-- tracebed -->", renewed=True)
 JUNIT = OutputKind("a JUnit file", rb'<testsuites name="tracebed"', renewed=True)

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     )
     from tracebed.api.schedulers import replay_on, slurm_parameters
     from tracebed.api.verdicts import compare, validate
+    from tracebed.api.whatifs import WhatIf, whatif
     from tracebed.api.workloads import (
         convert,
         generate,
@@ -91,6 +92,7 @@ __all__ = [
     "Tolerated",
     "TracebedError",
     "Validation",
+    "WhatIf",
     "Workload",
     "as_run",
     "audit",
@@ -132,6 +134,7 @@ __all__ = [
     "simulate",
     "slurm_parameters",
     "validate",
+    "whatif",
     "with_facts",
     "without_nodes",
     "write",
@@ -157,6 +160,7 @@ _HOME = {
     "tracebed.api.runs": (*("inventory", "metrics", "policies", "recover", "replay", "shortest_replay", "simulate"),),
     "tracebed.api.schedulers": ("replay_on", "slurm_parameters"),
     "tracebed.api.verdicts": ("compare", "validate"),
+    "tracebed.api.whatifs": ("WhatIf", "whatif"),
     "tracebed.api.workloads": (
         *("convert", "generate", "make_malleable"),
         *("read", "scale", "perturb", "write"),

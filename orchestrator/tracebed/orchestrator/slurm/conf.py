@@ -93,7 +93,20 @@ def read(path: Path) -> SlurmConf:
     if reservations.recognized(path):
         listed, sentences = reservations.read(path)
         return SlurmConf({"reservations": listed}, tuple(sentences), {}, str(path))
-    lines = lines_of(path)
+    return of_lines(lines_of(path), path)
+
+
+def of_lines(lines: Sequence[Line], path: Path, *, plain: bool = False) -> SlurmConf:
+    """Return the scheduling settings of the lines of a slurm.conf.
+
+    Args:
+        lines: the lines.
+        path: the file, for messages and for topology.conf beside it.
+        plain: whether a cluster of equal nodes in one partition is a cluster, too.
+
+    Raises:
+        InputError: as `read`.
+    """
     if not lines:
         raise InputError("contains no settings", where=str(path), hint=HINT)
     unknown = [setting for line in lines for setting in line.unknown]
@@ -101,7 +114,7 @@ def read(path: Path) -> SlurmConf:
         what = f"unknown {'keys' if len(unknown) > 1 else 'key'}, such as {unknown[0][:60]!r}: not a slurm.conf"
         raise InputError(what, where=next(line.where for line in lines if line.unknown), hint=HINT)
     machine = machine_of(lines, path)
-    machine = None if machine is None or machine.plain else machine
+    machine = None if machine is None or (machine.plain and not plain) else machine
     modeled = MODELED if machine is None else MODELED_WITH_CLUSTER
     scheduler = () if machine is None else SCHEDULER_OF_CLUSTER
     conf = of_config({line.key: line.value for line in lines}, modeled, scheduler)
