@@ -49,6 +49,9 @@ class DesignedSlurm(Slurm):
             lines.append(line)
         text = re.sub(r"(?m)^(NodeName|PartitionName)=.*\n", "", self.conf.read_text())
         self.conf.write_text(text + "\n".join(lines) + "\n")
+        epilog = self.folder / "epilog"
+        epilog.write_text("#!/bin/sh\nsleep 6\n")
+        epilog.chmod(0o755)
 
 
 def options(job: Submitted, zero: float) -> list[str]:

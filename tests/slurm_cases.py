@@ -11,6 +11,7 @@ from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.slurm.conditions import SINGLETON, Arrays, Condition, Conditions
 from tracebed.orchestrator.scheduling.slurm.licenses import Licenses
 from tracebed.orchestrator.scheduling.slurm.outlook import Booked, Bookings
+from tracebed.orchestrator.scheduling.slurm.preemption import CANCEL, REQUEUE, SUSPEND, Preemption
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Parts, Request, Resources
 from tracebed.orchestrator.simulation.slurm import engine
 from tracebed.orchestrator.simulation.slurm.inputs import Inputs
@@ -90,6 +91,8 @@ def drawn(seed: int, *, large: bool = False) -> tuple[Inputs, Slurm]:
         inputs = replace(inputs, licenses=_licenses(draw, len(fit)))
     if draw.random() < 0.4:
         inputs = replace(inputs, bookings=_bookings(draw, len(fit), nodes, int(policy.epoch_s)))
+    if draw.random() < 0.5:
+        inputs = replace(inputs, preemption=_preemption(draw, len(fit)))
     return (begun(draw, inputs) if fit and draw.random() < 0.5 else inputs), policy
 
 
@@ -169,6 +172,20 @@ def _bookings(draw: Random, count: int, nodes: int, epoch: int) -> Bookings:
         booked.append(Booked(begin, end, end + draw.choice((0, 60)), draw.randint(0, (1 << nodes) - 1)))
     inside = [draw.randrange(len(booked)) if draw.random() < 0.2 else -1 for _ in range(count)]
     return Bookings(booked, inside, [each.begin - epoch + draw.random() * 5 for each in booked])
+
+
+def _preemption(draw: Random, count: int) -> Preemption:
+    """Draw three classes of jobs. Jobs of a higher class preempt some of those of lower ones."""
+    return Preemption(
+        [draw.randrange(3) for _ in range(count)],
+        [0, draw.choice((0, 1)), draw.choice((1, 2, 3))],
+        [0, draw.randint(0, 1), 1],
+        [draw.choice((CANCEL, REQUEUE, SUSPEND)) for _ in range(3)],
+        [draw.choice((0, 0, 10)) for _ in range(3)],
+        draw.choice((0.0, 15.0)),
+        draw.random() < 0.3,
+        draw.choice((0, 1, 2)),
+    )
 
 
 def _arrays(draw: Random, count: int) -> Arrays:

@@ -325,7 +325,7 @@ _add("preempt-requeue", 210, *PREEMPTED, lines=TIERS, more=(*BY_TIER, "PreemptMo
 _add("preempt-cancel", 70, *PREEMPTED, lines=TIERS, more=(*BY_TIER, "PreemptMode=CANCEL"))
 _add("preempt-suspend", 100, *PREEMPTED, stepwise=True, lines=TIERS, more=(*BY_TIER, "PreemptMode=SUSPEND,GANG"))
 GRACE = ("NodeName=n[1-2] CPUs=4", "PartitionName=low Nodes=ALL Default=YES PriorityTier=1 GraceTime=10", TIERS[2])
-_add("preempt-grace", 80, *PREEMPTED, lines=GRACE, more=(*BY_TIER, "PreemptMode=CANCEL"))
+_add("preempt-grace", 60, *PREEMPTED[:4], lines=GRACE, more=(*BY_TIER, "PreemptMode=CANCEL"))
 _add(
     "preempt-exempt",
     80,
@@ -348,7 +348,8 @@ _add(
     60,
     *SMALL,
     lines=TIERS,
-    more=(*BY_TIER, "PreemptMode=CANCEL", "PreemptParameters=youngest_first"),
+    more=(*BY_TIER, "PreemptMode=CANCEL"),
+    parameters=",preempt_youngest_first",
 )
 # Preemption by QOS, off for a partition, and of the jobs that do not fit beside each other
 QOS = ("modify qos normal set priority=0", "add qos high preempt=normal priority=100", "modify user root set qos+=high")
@@ -373,3 +374,46 @@ _add(
     lines=OFF,
     more=(*BY_TIER, "PreemptMode=CANCEL"),
 )
+# Limits by partition: partition p has nodes 1 and 2, partition q node 3
+PARTS = ("NodeName=n[1-3] CPUs=4", "PartitionName=p Nodes=n[1-2] Default=YES", "PartitionName=q Nodes=n3")
+QUEUED = (
+    *(_job(0, 8, 8), _job(0.2, 8, 4, partition="q")),
+    *(
+        _job(1, 30, 1),
+        _job(1.2, 30, 1),
+        _job(1.4, 30, 1),
+        _job(1.6, 30, 1, partition="q"),
+        _job(1.8, 30, 1, partition="q"),
+    ),
+)
+_add(
+    "partition_job_depth",
+    60,
+    *QUEUED,
+    lines=PARTS,
+    nodes=3,
+    parameters=",partition_job_depth=2,bf_interval=-1,sched_interval=300",
+)
+WAITING = (
+    _job(0, 20, 4, 2),
+    _job(1, 5, 8, 1),
+    _job(2, 5, 1, 1),
+    _job(3, 5, 2, 1, partition="q"),
+    _job(4, 5, 2, 1, partition="q"),
+)
+_add("bf_max_job_part", 60, *WAITING, lines=PARTS, nodes=3, parameters=",bf_max_job_part=1,sched_interval=-1")
+_add("bf_max_job_user_part", 60, *WAITING, lines=PARTS, nodes=3, parameters=",bf_max_job_user_part=1,sched_interval=-1")
+# The node of job 1 is completing for six seconds. Job 2 has an idle node.
+COMPLETING = (_job(0, 5, 4), _job(7, 5, 4), _job(7.2, 5, 4))
+_add("complete-wait", 40, *COMPLETING, more=("Epilog={folder}/epilog", "CompleteWait=4"))
+_add("completing", 40, *COMPLETING, more=("Epilog={folder}/epilog",))
+# A job of two partitions: the backfill pass reserves nodes in each, or in one
+TWICE = (
+    _job(0, 20, 8, 2),
+    _job(0.2, 30, 4, 4, partition="q"),
+    _job(1, 5, 4, 3, partition="p,q"),
+    _job(2, 40, 8, 5),
+    _job(3, 5, 4, 1, partition="q"),
+)
+_add("two-partitions", 90, *TWICE, lines=PARTS, nodes=3)
+_add("bf_one_resv_per_job", 90, *TWICE, lines=PARTS, nodes=3, parameters=",bf_one_resv_per_job")

@@ -194,11 +194,16 @@ def test_compiled_and_python_are_equal_and_no_core_is_held_twice(seed: int) -> N
         inside = kept.bookings and kept.bookings.inside[job] >= 0
         assert not math.isnan(end) or inside or (conditions and conditions.dependencies[job])
     until = Simulation(kept, policy).run()  # it ends when the watched jobs have started
-    assert until.start[: kept.watched] == outcome.start[: kept.watched]
+    if not any(outcome.restarts):
+        assert until.start[: kept.watched] == outcome.start[: kept.watched]
+    stints = [
+        *((stint.parts, stint.start, stint.end) for stint in outcome.stints),
+        *zip(outcome.parts, outcome.active, outcome.end, strict=True),
+    ]
     for node, cores in enumerate(kept.free.total):
         changes = [
             (when, sign * parts[node])
-            for parts, start, end in zip(outcome.parts, outcome.start, outcome.end, strict=True)
+            for parts, start, end in stints
             if node in parts
             for when, sign in ((end, -1), (start, 1))
         ]

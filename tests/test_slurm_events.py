@@ -23,7 +23,7 @@ TOLERANCE_S = 4.0
 """A pass each second, and the whole seconds of Slurm: a chain of some jobs may start this much earlier or later."""
 SCRIPT_S = 0.1
 """Time that the start and the end of a job take."""
-LATE_S = {"dependency-after-limit": 30.0}
+LATE_S = {"dependency-after-limit": 30.0, "reservation-end": 30.0}
 """Tolerance where a job exceeds its limit: slurmctld notices this within half a minute."""
 
 
@@ -73,18 +73,35 @@ def predicted(name: str, folder: Path) -> pd.DataFrame:
 
 
 def differences(name: str, folder: Path) -> list[str]:
-    """Return the jobs that Slurm started at another instant, or that only one of both started."""
+    """Return the jobs whose start, end, final state or number of requeues differs from that in Slurm."""
     jobs, found = predicted(name, folder), []
-    for job, (start, _, state, nodes, *_) in recorded(name)["found"].items():
-        real = start if nodes and state != "PENDING" else None
-        own = jobs["start"].get(job)
-        own = None if own is None or pd.isna(own) or own > SCENARIOS[name].until else round(float(own), 1)
-        equal = own is real is None
-        if own is not None and real is not None:
-            equal = abs(own - real - 0.5) <= LATE_S.get(name, TOLERANCE_S)
-        if not equal:
-            found.append(f"{name}: job {job} starts at {own}, in Slurm at {real}")
+    tolerance = LATE_S.get(name, TOLERANCE_S)
+    for job, (start, end, state, nodes, _, restarts) in recorded(name)["found"].items():
+        real = (start if nodes and state != "PENDING" else None, end if state in STATES else None)
+        own = tuple(_within(jobs[column].get(job), SCENARIOS[name].until) for column in ("start", "end"))
+        equal = all(
+            a is b is None or (a is not None and b is not None and abs(a - b - 0.5) <= tolerance)
+            for a, b in zip(own, real, strict=True)
+            if b is not None or state in ("PENDING", *STATES)
+        )
+        fate = jobs["state"].get(job), jobs["reason"].get(job)
+        if not equal or (state in STATES and fate != STATES[state]) or (nodes and jobs["restarts"][job] != restarts):
+            found.append(f"{name}: job {job} {fate} {own}, in Slurm {state} {real}")
     return found
+
+
+STATES = {
+    "COMPLETED": ("completed", ""),
+    "FAILED": ("completed", ""),  # a prediction does not say so
+    "PREEMPTED": ("cancelled", "preempted"),
+    "TIMEOUT": ("killed", ""),
+}
+"""Final state of Slurm -> state and reason of a prediction."""
+
+
+def _within(instant: Any, until: float) -> float | None:
+    """Return an instant before the end of a recording."""
+    return None if instant is None or pd.isna(instant) or instant > until else round(float(instant), 1)
 
 
 STARTS = (
@@ -96,6 +113,8 @@ STARTS = (
     *("licenses", "licenses-no-reservation", "bf_licenses", "bf_licenses-plan"),
     *("reservation-maintenance", "reservation-before", "reservation-inside", "reservation-end"),
     *("reservation-main-loop", "reservation-main-loop-busy"),
+    *("preempt-cancel", "preempt-requeue", "preempt-suspend", "preempt-grace", "preempt-exempt", "preempt-order"),
+    *("preempt-off", "preempt-youngest"),
 )
 
 

@@ -37,7 +37,9 @@ WITHOUT_EFFECT = frozenset(
     )
 )
 """Parameters that change nothing for batch jobs of whole nodes in one partition, in passes that take no time."""
-NAMES = {name.lower(): name for name in ("SchedulerType", "SelectType", "PriorityType", "TopologyPlugin")}
+NAMES = {
+    name.lower(): name for name in ("SchedulerType", "SelectType", "PriorityType", "TopologyPlugin", "PreemptType")
+}
 CHANGED_DEFAULTS = ("SelectType", "PriorityType")
 """Keys of `MODELED` whose defaults differ between versions of Slurm."""
 SHARED_BY_ALL = ("Priority", "PriorityJobFactor", "PriorityTier")

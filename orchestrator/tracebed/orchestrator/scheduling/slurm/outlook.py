@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tracebed.orchestrator.scheduling.slurm.licenses import LicensePlan
+from tracebed.orchestrator.scheduling.slurm.resources import Running
 
 
 class Booked(NamedTuple):
@@ -61,12 +62,23 @@ class Bookings:
         return min(limit, max(0, self.booked[self.inside[job]].kill - start)) if self.inside[job] >= 0 else limit
 
 
+class Preemptor(Protocol):
+    """What preempts running jobs for a waiting one."""
+
+    def candidates(self, job: int) -> list[Running]:
+        """Return the running jobs that `job` may preempt."""
+
+    def preempt(self, job: int, usable: int, candidates: Sequence[Running]) -> tuple[bool, int]:
+        """Preempt jobs for `job`; return whether it has started, and the nodes that it gets."""
+
+
 @dataclass
 class Outlook:
-    """Reservations and licences in a backfill pass."""
+    """Reservations and licences in a backfill pass, and what preempts jobs for those that a pass starts."""
 
     bookings: Bookings
     licenses: LicensePlan
+    preemptor: Preemptor | None = None
 
     def later(self, job: int, after: int, found: int) -> int:
         """Return the next start worth a trial: `found` (0: none), or the next end of a reservation or of licences."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Slots
 from tracebed.orchestrator.scheduling.slurm.outlook import Outlook
-from tracebed.orchestrator.scheduling.slurm.resources import Parts, Request, Resources
+from tracebed.orchestrator.scheduling.slurm.resources import Request, Resources, Running
 
 WINDOW_S = 30
 """Running jobs that end within this time are expected to end together, s; see `first_start`."""
@@ -32,23 +32,19 @@ class Waiting(NamedTuple):
     """Array of the job; -1: none."""
 
 
-class Running(NamedTuple):
-    """A running job, in the order in which a pass expects the ends."""
-
-    end: int
-    """Expected end: start plus time limit."""
-    job: int
-    request: Request
-    parts: Parts
-    nodes: int
-    """Mask of the nodes."""
-
-
 class Planned(NamedTuple):
-    """A job that a pass starts now."""
+    """A job that a pass starts now, or, without parts, has started in place of suspended jobs."""
 
     job: int
     parts: dict[int, int]
+
+
+class Found(NamedTuple):
+    """The earliest start of a job, its cores by node, and, if it starts now by preemption, its usable nodes (mask)."""
+
+    start: int
+    parts: dict[int, int]
+    usable: int = 0
 
 
 @dataclass
@@ -112,13 +108,18 @@ def backfill(
         if planned is None:
             skipped = job.array
             continue
-        start, parts = planned
+        start, parts, _ = planned
+        nodes = mask_of(parts.keys())
         if job.array >= 0 and (left := tasks.room[job.array]) is not None:
             tasks.room[job.array] = left - 1
-        if start <= now:
+        preempts = start <= now and planned.usable
+        began = False
+        if preempts and outlook and outlook.preemptor:
+            began, nodes = outlook.preemptor.preempt(job.job, planned.usable, outlook.preemptor.candidates(job.job))
+        if began or (start <= now and not preempts):
             if outlook:
                 outlook.licenses.hold(job.job, now, now + job.limit)
-            yield Planned(job.job, parts)
+            yield Planned(job.job, {} if began else parts)
         elif not job.reserve or (reservations and reserved == reservations):
             skipped = job.array
         elif len(slots.begins) >= table:
@@ -126,7 +127,7 @@ def backfill(
         else:
             reserved += 1
             begin, end = start // resolution * resolution, (start + job.limit) // resolution * resolution
-            slots.reserve(begin, end, mask_of(parts.keys()))
+            slots.reserve(begin, end, nodes)
             if outlook:
                 outlook.licenses.hold(job.job, begin, end)
             if job.array >= 0:
@@ -145,9 +146,10 @@ def _plan(
     window: int,
     kill_wait: int,
     outlook: Outlook | None = None,
-) -> tuple[int, dict[int, int]] | None:
+) -> Found | None:
     """Return when and on which nodes `job` can start at the earliest; None: the search ends without a start."""
     later = now
+    candidates = outlook.preemptor.candidates(job.job) if outlook and outlook.preemptor else []
     while True:
         since = later
         usable, later = slots.usable(since, job.limit)
@@ -156,7 +158,7 @@ def _plan(
             usable &= outlook.usable(job.job, since, job.limit, now)
             later = outlook.later(job.job, since, later)
         if usable.bit_count() >= job.request.fewest:
-            found = first_start(job.request, usable, now, free, running, kill_wait)
+            found = first_start(job.request, usable, now, free, running, kill_wait, candidates)
             if found is not None:
                 start, parts = max(found[0], since), found[1]
                 if not later or start <= later:
@@ -166,26 +168,41 @@ def _plan(
                     nodes = mask_of(parts.keys())
                     beyond = start > since and outlook and nodes & ~outlook.usable(job.job, start, job.limit, now)
                     if not beyond and (start <= now or not slots.overlap(begin, end, nodes)):
-                        return start, parts
+                        preempts = candidates and start <= now and free.choose(job.request, usable) is None
+                        return Found(start, parts, usable if preempts else 0)
                     later = start  # other nodes may be usable then
         if later <= since:
             return None
 
 
 def first_start(
-    request: Request, usable: int, now: int, free: Resources, running: Sequence[Running], kill_wait: int
+    request: Request,
+    usable: int,
+    now: int,
+    free: Resources,
+    running: Sequence[Running],
+    kill_wait: int,
+    candidates: Sequence[Running] = (),
 ) -> tuple[int, dict[int, int]] | None:
     """Return the first instant at which the running jobs leave enough of the `usable` nodes, and the nodes then.
 
     The running jobs on these nodes end one after another, in groups; the job starts when the last job of a group ends.
     A group ends with the first job after which the next running job, on any node, ends later than a barrier by more
     than a window, which doubles from group to group. The barrier is the first multiple of `WINDOW_S` after the first
-    end.
+    end. The jobs that may be preempted, `candidates`, end at once.
     """
     parts = free.choose(request, usable)
     if parts is not None:
         return now, parts
     expected = free.copy()
+    if candidates:
+        for each in candidates:
+            expected.release(each.request, each.parts)
+        parts = expected.choose(request, usable)
+        if parts is not None:
+            return now, parts
+        ending = {each.job for each in candidates}
+        running = [each for each in running if each.job not in ending]
     window, count, barrier, last = WINDOW_S, len(running), -1, -1
     for at, job in enumerate(running, 1):
         if not job.nodes & usable:

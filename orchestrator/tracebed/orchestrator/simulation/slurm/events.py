@@ -15,6 +15,7 @@ from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.slurm.conditions import Arrays, Conditions, arrays_of, dependencies_of
 from tracebed.orchestrator.scheduling.slurm.licenses import Licenses, counts, licenses_of
 from tracebed.orchestrator.scheduling.slurm.outlook import Booked, Bookings
+from tracebed.orchestrator.scheduling.slurm.preemption import CANCEL, REQUEUE, SUSPEND, Preemption
 from tracebed.orchestrator.simulation.slurm.inputs import Inputs
 from tracebed.orchestrator.slurm.host_lists import host_names
 from tracebed.orchestrator.slurm.machine import Machine
@@ -83,6 +84,28 @@ def excess(text: str, machine: Machine) -> str:
     """Return the licence of which a job wants more than the cluster has; empty: there is none."""
     wanted = licenses_of(text, "") if text else {}
     return next((name for name, many in wanted.items() if "@" not in name and many > machine.licenses.get(name, 0)), "")
+
+
+MODES = {"cancel": CANCEL, "requeue": REQUEUE, "suspend": SUSPEND}
+
+
+def preemption_of(machine: Machine, partitions: Sequence[int]) -> Preemption | None:
+    """Return which jobs preempt which, from the partition of each job; None: no job preempts another one."""
+    own, all_of = machine.preempt, machine.partitions
+    if not own.by_tier:
+        return None
+    modes = [partition.preempt_mode or own.mode for partition in all_of]
+    weak = [number for number, mode in enumerate(modes) if mode in MODES]
+    return Preemption(
+        of=partitions,
+        may=[mask_of([low for low in weak if all_of[low].tier < partition.tier]) for partition in all_of],
+        rank=[partition.tier for partition in all_of],
+        mode=[MODES.get(mode, CANCEL) for mode in modes],
+        grace_s=[partition.grace_s for partition in all_of],
+        exempt_s=own.exempt_s,
+        youngest=own.youngest,
+        again=own.again,
+    )
 
 
 def start_of(workload: Workload, policy: Slurm) -> float:

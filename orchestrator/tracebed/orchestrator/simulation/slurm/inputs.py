@@ -5,15 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tracebed.orchestrator.scheduling.slurm.conditions import Arrays, Conditions
 from tracebed.orchestrator.scheduling.slurm.licenses import Licenses
 from tracebed.orchestrator.scheduling.slurm.outlook import Bookings
+from tracebed.orchestrator.scheduling.slurm.preemption import Preemption
 from tracebed.orchestrator.scheduling.slurm.resources import Parts, Request, Resources
 
 NEVER = math.nan
-ENDED, KILLED = range(2)
-"""How a job ended: by itself, or at its time limit or the end of its reservation."""
+ENDED, KILLED, PREEMPTED = range(3)
+"""How a job ended: by itself, at its time limit or the end of its reservation, or since it was preempted."""
+SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE = range(6)
+"""Kinds of events. `CHANGE`: a condition of a start may be met, which slurmctld does not notice at once. `NOTICE`:
+slurmctld notices that an advance reservation has begun or ended."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,7 @@ class Inputs:
         array_reservations: most tasks of an array with a reservation in a backfill pass (`bf_max_job_array_resv`).
         licenses: the licences; None: no job wants any.
         bookings: the advance reservations; None: there are none.
+        preemption: which jobs preempt which; None: no job preempts another one.
         begin_s: instant at which the simulation begins, s. Jobs that were submitted before it wait at this instant.
         held: of each job, the cores by node that it holds when the simulation begins; empty: no job runs then.
         since: start of each job that runs then, s; NaN: the job waits.
@@ -78,6 +84,7 @@ class Inputs:
     array_reservations: int = 20
     licenses: Licenses | None = None
     bookings: Bookings | None = None
+    preemption: Preemption | None = None
     begin_s: float = -math.inf
     held: Sequence[Parts] = ()
     since: Sequence[float] = ()
@@ -86,12 +93,28 @@ class Inputs:
     watched: int = 0
 
 
+class Stint(NamedTuple):
+    """A time in which a job held cores, before it was requeued or suspended."""
+
+    job: int
+    start: float
+    end: float
+    parts: Parts
+
+
 @dataclass
 class Outcome:
-    """What happened: times of each job, s (NaN: never), the cores that each job held by node, and how it ended."""
+    """What happened: times of each job, s (NaN: never), the cores that each job held by node, and how it ended.
+
+    The times and the cores are those of the last run of a job. `active` is the instant from which on it ran without
+    being suspended, `restarts` how often it was requeued.
+    """
 
     start: list[float]
     launched: list[float]
     end: list[float]
-    parts: list[Parts]
+    active: list[float]
     fate: list[int]
+    restarts: list[int]
+    parts: list[Parts]
+    stints: list[Stint]

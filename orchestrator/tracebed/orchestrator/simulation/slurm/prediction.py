@@ -25,7 +25,7 @@ from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.slurm.multifactor import size_factor
-from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request, Resources
+from tracebed.orchestrator.scheduling.slurm.resources import ALL, Parts, Request, Resources
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.slurm import engine
 from tracebed.orchestrator.simulation.slurm.events import (
@@ -33,10 +33,11 @@ from tracebed.orchestrator.simulation.slurm.events import (
     conditions_of,
     excess,
     licenses_in,
+    preemption_of,
     start_of,
     with_bookings,
 )
-from tracebed.orchestrator.simulation.slurm.inputs import KILLED, Inputs, Outcome
+from tracebed.orchestrator.simulation.slurm.inputs import ENDED, KILLED, PREEMPTED, Inputs, Outcome
 from tracebed.orchestrator.simulation.slurm.simulator import Simulation
 from tracebed.orchestrator.slurm.machine import MINUTE_S, Machine, gres_of
 from tracebed.states import JobState
@@ -182,6 +183,7 @@ def _inputs(
         conditions=conditions_of(runnable, numbers, kill_invalid=machine.kill_invalid_depend),
         arrays=arrays_in(runnable, numbers),
         licenses=licenses_in(runnable, numbers, machine),
+        preemption=preemption_of(machine, [partitions[job] or 0 for job in numbers]),
         array_reservations=machine.bf_max_job_array_resv,
     )
     return inputs, numbers
@@ -293,20 +295,38 @@ def _enter(
 ) -> None:
     """Write the outcome into the record and the ledger."""
     starts = outcome.launched if setup.timing.dispatched else outcome.start
+    for stint in outcome.stints:
+        _hold(cluster, numbers[stint.job], stint.parts, stint.start, stint.end)
     for at, job in enumerate(numbers):
         start, end = starts[at], outcome.end[at]
+        record.restarts[job] = outcome.restarts[at]
         if math.isnan(end):
             record.refuse(job, *_never(inputs, at))
             continue
         record.start[job], record.launched[job] = start, outcome.launched[at]
-        record.finish(job, end, JobState.KILLED if outcome.fate[at] == KILLED else JobState.COMPLETED)
-        by_cores: dict[int, list[int]] = {}
-        for node, cores in sorted(outcome.parts[at].items()):
-            by_cores.setdefault(cores, []).append(node)
-        for cores, nodes in by_cores.items():
-            whole = [node for node in nodes if cluster.cores[node] == cores]
-            shared = [node for node in nodes if cluster.cores[node] != cores]
-            if whole:
-                cluster.ledger.add(job, whole, start, end)
-            if shared:
-                cluster.ledger.add(job, shared, start, end, range(cores))
+        state, reason = FATES[outcome.fate[at]]
+        record.finish(job, end, state, reason)
+        resumed = outcome.active[at] > outcome.start[at]
+        _hold(cluster, job, outcome.parts[at], outcome.active[at] if resumed else start, end)
+
+
+FATES = {
+    ENDED: (JobState.COMPLETED, ""),
+    KILLED: (JobState.KILLED, ""),
+    PREEMPTED: (JobState.CANCELLED, "preempted"),
+}
+"""How a job ended -> its final state and the reason."""
+
+
+def _hold(cluster: Cluster, job: int, parts: Parts, start: float, end: float) -> None:
+    """Write into the ledger that a job held cores."""
+    by_cores: dict[int, list[int]] = {}
+    for node, cores in sorted(parts.items()):
+        by_cores.setdefault(cores, []).append(node)
+    for cores, nodes in by_cores.items():
+        whole = [node for node in nodes if cluster.cores[node] == cores]
+        shared = [node for node in nodes if cluster.cores[node] != cores]
+        if whole:
+            cluster.ledger.add(job, whole, start, end)
+        if shared:
+            cluster.ledger.add(job, shared, start, end, range(cores))

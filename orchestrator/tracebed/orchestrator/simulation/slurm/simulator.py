@@ -19,6 +19,7 @@ from tracebed.orchestrator.scheduling.slurm.conditions import (
     MET,
     RUNNING,
     STUCK,
+    WAITING,
     Arrays,
     Conditions,
     Progress,
@@ -26,10 +27,24 @@ from tracebed.orchestrator.scheduling.slurm.conditions import (
 from tracebed.orchestrator.scheduling.slurm.licenses import LicensePlan, Licenses, suffice
 from tracebed.orchestrator.scheduling.slurm.multifactor import FairTree
 from tracebed.orchestrator.scheduling.slurm.outlook import Bookings, Outlook
-from tracebed.orchestrator.scheduling.slurm.plan import Running, Tasks, Waiting, backfill
-from tracebed.orchestrator.scheduling.slurm.resources import Parts
+from tracebed.orchestrator.scheduling.slurm.plan import Tasks, Waiting, backfill
+from tracebed.orchestrator.scheduling.slurm.preemption import Preemption
+from tracebed.orchestrator.scheduling.slurm.resources import Parts, Running
 from tracebed.orchestrator.scheduling.state import Decision, Note, Wake
-from tracebed.orchestrator.simulation.slurm.inputs import ENDED, KILLED, NEVER, Inputs, Outcome
+from tracebed.orchestrator.simulation.slurm.inputs import (
+    CHANGE,
+    COMPUTE,
+    END,
+    ENDED,
+    KILLED,
+    NEVER,
+    NOTICE,
+    SUBMIT,
+    WAKE,
+    Inputs,
+    Outcome,
+)
+from tracebed.orchestrator.simulation.slurm.preempting import Preempting
 
 GIVE_UP_S = 86400.0
 """If nothing can change the decisions any more, and no job has started for this time, the waiting jobs never start."""
@@ -57,12 +72,7 @@ class _Shared(Slurm):
         return bool(at - state.notes.get("full_last", self.sched_phase_s) >= self.sched_interval)
 
 
-SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE = range(6)
-"""Kinds of events. `CHANGE`: a condition of a start may be met, which slurmctld does not notice at once. `NOTICE`:
-slurmctld notices that an advance reservation has begun or ended."""
-
-
-class Simulation:
+class Simulation(Preempting):
     """The cluster in virtual time. The attributes without underscore are what `Slurm.decide` reads.
 
     Attributes:
@@ -100,7 +110,8 @@ class Simulation:
             self._fairness.resume(inputs.usage, inputs.factors, inputs.begin_s)
         self._to_start = 0 if inputs.watched else -1
         nothing: list[Parts] = [{}] * count
-        self._out = Outcome([NEVER] * count, [NEVER] * count, [NEVER] * count, nothing, [ENDED] * count)
+        start, launched, end, active = ([NEVER] * count for _ in range(4))
+        self._out = Outcome(start, launched, end, active, [ENDED] * count, [0] * count, nothing, [])
         self._nodes_of: list[int] = [0] * len(inputs.tier)
         for request, partition in zip(inputs.requests, inputs.partition, strict=True):
             self._nodes_of[partition] |= request.eligible
@@ -119,6 +130,10 @@ class Simulation:
         self._licenses = inputs.licenses or Licenses.none(count)
         self._left_licenses = [*self._licenses.total]
         self._bookings = inputs.bookings or Bookings.none(count)
+        self._preemption = inputs.preemption or Preemption.none(count)
+        self._earliest = [*self._conditions.earliest]
+        self._due = [NEVER] * count  # instant of the valid event at the end of each job
+        self._asleep: dict[int, tuple[float, float]] = {}
 
     def run(self) -> Outcome:
         """Simulate until all jobs have ended, or all watched ones have started."""
@@ -156,6 +171,8 @@ class Simulation:
                 call = call or self._wake == self.now
             else:
                 self._upcoming -= 1
+                if kind == END and self._due[job] != self.now:
+                    continue  # the job has been preempted
                 self._last = self.now
                 if kind == CHANGE:
                     self.changed = True
@@ -196,7 +213,7 @@ class Simulation:
         self._rank(job)
         self.queue.append(job)
         self.arrived.append(job)
-        if (earliest := self._conditions.earliest[job]) > self.now:
+        if (earliest := self._earliest[job]) > self.now:
             self._since[job] = max(self._since[job], earliest)
             self._at(earliest, CHANGE, job)
 
@@ -207,9 +224,13 @@ class Simulation:
         self._running = [other for other in self._running if other.job != job]
         self._fairness.end(self._in.user[job], sum(parts.values()), self._out.start[job], self.now)
         failed = self._out.fate[job] != ENDED or self._conditions.fails[job]
-        self._progress.set(job, FAILED if failed else DONE, self.now)
         self._count(job, -1)
-        self._left -= 1
+        if self._requeued(job):
+            self._progress.set(job, WAITING, self.now)
+        else:
+            self._progress.set(job, FAILED if failed else DONE, self.now)
+            self._left -= 1
+        self._resume()
         self.freed = True
 
     def _compute(self) -> None:
@@ -231,7 +252,7 @@ class Simulation:
         """Start a job on the cores `parts`."""
         self.queue.remove(job)
         self._run(job, parts, self.now)
-        if job < self._in.watched:
+        if job < self._in.watched and not self._out.restarts[job]:
             self._to_start -= 1
 
     def _run(self, job: int, parts: dict[int, int], start: float) -> None:
@@ -245,8 +266,9 @@ class Simulation:
         over = inputs.run_time[job] > most
         self._out.fate[job] = KILLED if over else ENDED
         end = max(start + most + inputs.overrun_s[job] if over else launched + inputs.run_time[job], self.now)
-        self._out.end[job] = end
-        self._at(end + inputs.end_s[job], END, job)
+        self._out.end[job], self._out.active[job] = end, start
+        self._due[job] = end + inputs.end_s[job]
+        self._at(self._due[job], END, job)
         self._progress.set(job, RUNNING, start)
         self._count(job, 1)
         self._last = self.now
@@ -261,12 +283,20 @@ class Simulation:
     # -- passes -------------------------------------------------------------------------------------------------------
 
     def _ordered(self) -> list[int]:
-        """Return the waiting jobs that may start, by tier of the partition, priority and submission."""
+        """Return the waiting jobs that may start, in their order.
+
+        Jobs that may preempt others come first, then those in a reservation. The others are in the order of the tiers
+        of their partitions, their priorities and their submissions.
+        """
         self._refresh()
         tier, partition = self._in.tier, self._in.partition
         ready = (job for job in self.queue if self._ready[job] and not self._full(job))
-        inside = self._bookings.inside
-        return sorted(ready, key=lambda job: (inside[job] < 0, -tier[partition[job]], -self._priority[job], job))
+        inside, of, level = self._bookings.inside, self._preemption.of, self._preemption.levels
+
+        def key(job: int) -> tuple[int, bool, int, int, int]:
+            return -level[of[job]], inside[job] < 0, -tier[partition[job]], -self._priority[job], job
+
+        return sorted(ready, key=key)
 
     def _full(self, job: int) -> bool:
         """Return whether as many tasks of the array of a job run as may."""
@@ -286,7 +316,7 @@ class Simulation:
                 if result == IMPOSSIBLE:
                     self._forget(job, CANCELLED if self._conditions.kill_invalid else STUCK)
                     again = True
-                elif result == MET and self._conditions.earliest[job] <= self.now + ROUNDING_S:
+                elif result == MET and self._earliest[job] <= self.now + ROUNDING_S:
                     self._ready[job] = True
                     self._since[job] = min(self._since[job], self.now)
                 elif self.now < later < math.inf:
@@ -326,7 +356,13 @@ class Simulation:
                 continue
             request, allowed = self._in.requests[job], self._bookings.allowed(job, second, self._in.limit[job])
             parts = self._free.choose(request, usable & allowed)
-            if parts is not None:
+            if (
+                parts is None
+                and (candidates := self.candidates(job))
+                and self.preempt(job, usable & allowed, candidates)[0]
+            ):
+                started += 1
+            elif parts is not None:
                 self._start(job, parts)
                 started += 1
             elif inside >= 0:
@@ -365,7 +401,8 @@ class Simulation:
         )
         started = 0
         for planned in plan:
-            self._start(planned.job, planned.parts)
+            if planned.parts:  # else it has started in place of suspended jobs
+                self._start(planned.job, planned.parts)
             started += 1
             if started == policy.bf_max_job_start:
                 return True, True
@@ -373,12 +410,13 @@ class Simulation:
 
     def _outlook(self, now: int, resolution: int) -> Outlook | None:
         """Return the reservations and licences for a backfill pass; None: there are none."""
-        if not self._bookings.booked and not self._licenses.total:
+        preempts = any(self._preemption.may)
+        if not self._bookings.booked and not self._licenses.total and not preempts:
             return None
         licenses = LicensePlan(self._licenses, self._left_licenses)
         for each in self._running:
             licenses.hold(each.job, now, max(each.end // resolution * resolution, now + 1))
-        return Outlook(self._bookings, licenses)
+        return Outlook(self._bookings, licenses, self if preempts else None)
 
     def _considered(self, policy: _Shared) -> list[int]:
         """Return the jobs of a backfill pass. All tasks of an array are one entry of Slurm's queue."""

@@ -13,8 +13,9 @@ from tracebed.orchestrator.scheduling.policies.slurm import CLOCKS, Slurm
 from tracebed.orchestrator.scheduling.slurm.conditions import Arrays, Conditions
 from tracebed.orchestrator.scheduling.slurm.licenses import Licenses
 from tracebed.orchestrator.scheduling.slurm.outlook import Bookings
+from tracebed.orchestrator.scheduling.slurm.preemption import Preemption
 from tracebed.orchestrator.simulation.engine.library import fields_of, structure
-from tracebed.orchestrator.simulation.slurm.inputs import Inputs, Outcome
+from tracebed.orchestrator.simulation.slurm.inputs import Inputs, Outcome, Stint
 
 LIBRARY = Path(__file__).with_name("libtracebed_slurm.so")
 WORD = 64
@@ -76,8 +77,8 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
     jobs, nodes = len(requests), len(free.total)
     tasks = inputs.arrays or Arrays.none(jobs)
     held_parts = [(job, *part) for job, parts in enumerate(inputs.held) for part in parts.items()]
-    times: dict[str, Any] = {name: np.full(jobs, np.nan) for name in ("start", "launched", "end")}
-    times["fate"] = np.zeros(jobs, dtype=np.int32)
+    times: dict[str, Any] = {name: np.full(jobs, np.nan) for name in ("start", "launched", "end", "active")}
+    times |= {name: np.zeros(jobs, dtype=np.int32) for name in ("fate", "restarts")}
     values: dict[str, Any] = {
         **{name: getattr(policy, name) for name in FROM_POLICY},
         **{name: getattr(inputs, name) for name in FROM_INPUTS},
@@ -101,27 +102,35 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
         **{"array": tasks.of, "array_most": tasks.most, "arrays": len(tasks.most)},
         **_of_licenses(inputs.licenses or Licenses.none(jobs)),
         **_of_bookings(inputs.bookings or Bookings.none(jobs), nodes, policy.epoch_s),
+        **_of_preemption(inputs.preemption or Preemption.none(jobs)),
+        **{"stint_count": np.zeros(1, dtype=np.int64), "stint_room": 0, "stints": None},
     }
     arrays = {
         name: times[name] if name in times else np.ascontiguousarray(values[name], dtype=code)
         for name, (code, is_array) in fields.items()
-        if is_array and values[name] is not None
+        if is_array and name != "stints" and values[name] is not None
     }
     setup = kind(**{**values, **{name: array.ctypes.data for name, array in arrays.items()}})
-    room = max(1, sum(max(request.fewest, 1) for request in requests) * 2)
+    room, setup.stint_room = max(1, sum(max(request.fewest, 1) for request in requests) * 2), jobs
     while True:
-        parts = np.empty((room, 3), dtype=np.int32)
+        parts, stints = np.empty((room, 3), dtype=np.int32), np.empty((setup.stint_room, 3))
+        setup.stints = stints.ctypes.data
         count = library.tracebed_slurm_simulate(ctypes.byref(setup), parts.ctypes.data, room)
         if count < 0:
             raise MemoryError("the simulation of Slurm needs more memory")
-        if count <= room:
+        stint_count = int(arrays["stint_count"][0])
+        if count <= room and stint_count <= setup.stint_room:
             break
-        room = count
-    held: list[dict[int, int]] = [{} for _ in range(jobs)]
-    for job, node, cores in parts[:count].tolist():
-        held[job][node] = cores
-    start, launched, end, fate = (array.tolist() for array in times.values())
-    return Outcome(start, launched, end, [*held], fate)
+        room, setup.stint_room = max(room, count), max(setup.stint_room, stint_count)
+    held: list[dict[int, int]] = [{} for _ in range(jobs + stint_count)]
+    for owner, node, cores in parts[:count].tolist():
+        held[owner][node] = cores
+    start, launched, end, active, fate, restarts = (array.tolist() for array in times.values())
+    before = [
+        Stint(int(job), begin, until, held[jobs + at])
+        for at, (job, begin, until) in enumerate(stints[:stint_count].tolist())
+    ]
+    return Outcome(start, launched, end, active, fate, restarts, [*held[:jobs]], before)
 
 
 def _of_conditions(conditions: Conditions) -> dict[str, Any]:
@@ -155,6 +164,17 @@ def _of_bookings(bookings: Bookings, nodes: int, epoch_s: float) -> dict[str, An
         "booked_nodes": _masks([each.nodes for each in booked], nodes) if booked else [0],
         **{"notices": bookings.notices, "notice_count": len(bookings.notices)},
         **{"changes": ends, "change_count": len(ends)},
+    }
+
+
+def _of_preemption(preemption: Preemption) -> dict[str, Any]:
+    """Return the fields of the structure for preemption."""
+    classes = range(len(preemption.may))
+    return {
+        **{name: getattr(preemption, name) for name in ("rank", "mode", "youngest", "again")},
+        **{"class_of": preemption.of, "classes": len(classes), "preempts": any(preemption.may)},
+        **{"grace": preemption.grace_s, "exempt": preemption.exempt_s},
+        "may": [[may >> other & 1 for other in classes] for may in preemption.may],
     }
 
 

@@ -43,6 +43,9 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(const int64_t *, booked_begin) _(const int64_t *, booked_end) _(const int64_t *, booked_kill) \
     _(const uint64_t *, booked_nodes) /* bookings x words */ _(const double *, notices) _(int64_t, notice_count) \
     _(const double *, changes) _(int64_t, change_count) \
+    _(const int32_t *, class_of) /* of each job */ _(int64_t, classes) _(const uint8_t *, may) /* classes x classes */ \
+    _(const int64_t *, rank) _(const int32_t *, mode) _(const int64_t *, grace) /* of each class */ \
+    _(int64_t, preempts) _(double, exempt) _(int64_t, youngest) _(int64_t, again) \
     _(int64_t, sched_interval) _(int64_t, batch_sched_delay) _(int64_t, default_queue_depth) \
     _(int64_t, sched_max_job_start) _(int64_t, bf_interval) _(int64_t, bf_resolution) _(int64_t, bf_window) \
     _(int64_t, bf_max_job_test) _(int64_t, bf_max_job_start) _(int64_t, bf_max_job_user) _(int64_t, bf_node_space_size) \
@@ -51,7 +54,8 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(double, begin_s) _(const double *, since) /* null: no job runs at the begin */ _(int64_t, held_count) \
     _(const int32_t *, held) /* (job, node, cores), by job */ _(const double *, usage) _(const double *, factors) \
     _(int64_t, watched) \
-    _(double *, start) _(double *, launched) _(double *, end) _(int32_t *, fate) /* results, of each job */
+    _(double *, start) _(double *, launched) _(double *, end) _(double *, active) _(int32_t *, fate) _(int32_t *, restarts) /* results, of each job */ \
+    _(double *, stints) /* results: job, start and end of each */ _(int64_t, stint_room) _(int64_t *, stint_count)
 #define DECLARED(type, name) type name;
 #define DESCRIBED(type, name) " " #type " " #name ";"
 struct setup { SETUP(DECLARED) };
@@ -63,7 +67,9 @@ enum { SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE };
 enum { AFTER, AFTER_OK, AFTER_NOT_OK, AFTER_ANY, SINGLETON }; /* kinds of conditions */
 enum { WAITING, RUNNING, DONE, FAILED, CANCELLED, STUCK };    /* states of jobs */
 enum { OPEN, MET, IMPOSSIBLE };
-enum { ENDED, KILLED };
+enum { ENDED, KILLED, PREEMPTED };
+enum { CANCEL, REQUEUE, SUSPEND };
+static const double REQUEUED_S = 121.0;
 static const double GIVE_UP_S = 86400.0;
 enum { MINUTE_S = 60, WINDOW_S = 30 };
 static const double ROUNDING_S = 1e-6, COUNTABLE = 9007199254740992.0;
@@ -94,6 +100,10 @@ struct engine {
     double *usage, *ended, *factor, since;
     double now, wake, last /* event or start */, *accrued /* since when each job waits, for the age */; int freed, changed;
     uint8_t *state, *ready; int64_t upcoming, ready_count /* of the queue */, waited;
+    double *due /* of the end of each job */, *earliest, *asleep_at, *asleep_left; uint8_t *asleep; int64_t asleep_count;
+    int32_t *level /* number of classes whose jobs a class may preempt */, *candidates, *victims, *order_of, *overlap; int64_t candidate_count, victim_count; uint8_t *yields;
+    struct running *rest; uint64_t *victim_nodes; int preempting;
+    struct part *stint_parts; int64_t stint_count, stint_part_count, stint_part_room;
     int64_t *licenses /* free */, *license_room, license_count; struct held_licenses *license_plan; /* of a pass */
     uint64_t *open /* nodes that reservations leave */; struct free_resources empty;
     int32_t *array_running, *array_waiting, *array_left, *array_reserved;
@@ -510,7 +520,7 @@ static void refresh(struct engine *e) {
                     again = 1;
                     continue;
                 }
-                if (result == MET && s->earliest[job] <= e->now + ROUNDING_S) {
+                if (result == MET && e->earliest[job] <= e->now + ROUNDING_S) {
                     e->ready[job] = 1;
                     if (e->now < e->accrued[job]) e->accrued[job] = e->now;
                     count_ready(e, job, 1);
@@ -524,6 +534,27 @@ static void refresh(struct engine *e) {
 
 /* -- jobs ----------------------------------------------------------------------------------------------------------- */
 
+static int64_t place_of(const struct engine *e, int32_t job) {
+    int64_t k = 0;
+    while (e->running[k].job != job) k++;
+    return k;
+}
+
+static void insert_running(struct engine *e, struct running own) {
+    int64_t k;
+    for (k = e->running_count++; k; k--) {
+        const struct running *other = &e->running[k - 1];
+        if (other->end < own.end || (other->end == own.end && other->job < own.job)) break;
+        e->running[k] = *other;
+    }
+    e->running[k] = own;
+}
+
+static void remove_running(struct engine *e, int32_t job) {
+    int64_t k = place_of(e, job);
+    memmove(e->running + k, e->running + k + 1, (size_t)(--e->running_count - k) * sizeof *e->running);
+}
+
 /* Let `job` run on the nodes in `e->chosen` since `instant`. */
 static void run(struct engine *e, int32_t job, double instant) {
     const struct setup *s = e->s;
@@ -535,14 +566,7 @@ static void run(struct engine *e, int32_t job, double instant) {
     take(e, &e->free, job, -1);
     mask_of_chosen(e, e->held + job * e->words);
     count_running(e, job, 1);
-    struct running own = {whole_second(e, instant) + s->limit[job], job};
-    int64_t k;
-    for (k = e->running_count++; k; k--) {
-        const struct running *other = &e->running[k - 1];
-        if (other->end < own.end || (other->end == own.end && other->job < job)) break;
-        e->running[k] = *other;
-    }
-    e->running[k] = own;
+    insert_running(e, (struct running){whole_second(e, instant) + s->limit[job], job});
     s->start[job] = instant;
     s->launched[job] = instant + s->launch_s[job];
     int64_t most = s->limit[job]; /* a job ends with its reservation */
@@ -553,7 +577,9 @@ static void run(struct engine *e, int32_t job, double instant) {
     s->fate[job] = s->run_time[job] > (double)most ? KILLED : ENDED;
     double end = s->fate[job] == KILLED ? instant + (double)most + s->overrun_s[job] : s->launched[job] + s->run_time[job];
     s->end[job] = end > e->now ? end : e->now;
-    at(e, s->end[job] + s->end_s[job], END, job);
+    s->active[job] = instant;
+    e->due[job] = s->end[job] + s->end_s[job];
+    at(e, e->due[job], END, job);
     set_state(e, job, RUNNING);
     e->last = e->now;
 }
@@ -565,7 +591,7 @@ static void start(struct engine *e, int32_t job) {
     memmove(e->queue + k, e->queue + k + 1, (size_t)(--e->queue_count - k) * sizeof *e->queue);
     count_ready(e, job, -1);
     run(e, job, e->now);
-    if (job < e->s->watched) e->to_start--;
+    if (job < e->s->watched && !e->s->restarts[job]) e->to_start--;
 }
 
 static void submit(struct engine *e, int32_t job) {
@@ -573,24 +599,209 @@ static void submit(struct engine *e, int32_t job) {
     e->queue[e->queue_count++] = job;
     if (e->ready[job]) count_ready(e, job, 1);
     e->arrived++;
-    if (e->s->earliest[job] > e->now) {
-        if (e->accrued[job] < e->s->earliest[job]) e->accrued[job] = e->s->earliest[job];
-        at(e, e->s->earliest[job], CHANGE, job);
+    if (e->earliest[job] > e->now) {
+        if (e->accrued[job] < e->earliest[job]) e->accrued[job] = e->earliest[job];
+        at(e, e->earliest[job], CHANGE, job);
     }
+}
+
+/* -- preemption, as in scheduling/slurm/preemption.py and preempting.py ---------------------------------------------- */
+
+/* Record that `job` held its nodes from `s->active[job]` until now. */
+static void stint(struct engine *e, int32_t job) {
+    const struct setup *s = e->s;
+    if (!grow((void **)&e->stint_parts, &e->stint_part_room, e->stint_part_count + 2 * e->part_size[job], sizeof *e->stint_parts)) {
+        e->out_of_memory = 1;
+        return;
+    }
+    if (e->stint_count < s->stint_room) {
+        double *own = s->stints + 3 * e->stint_count;
+        own[0] = job, own[1] = s->active[job], own[2] = e->now;
+    }
+    for (int32_t p = 0; p < e->part_size[job]; p++) { /* the number of the stint, then the part */
+        e->stint_parts[e->stint_part_count++] = (struct part){(int32_t)e->stint_count, 0};
+        e->stint_parts[e->stint_part_count++] = e->parts[e->part_first[job] + p];
+    }
+    e->stint_count++;
+}
+
+/* Note another expected end of a running job. */
+static void expect(struct engine *e, int32_t job, int64_t end) {
+    remove_running(e, job);
+    insert_running(e, (struct running){end, job});
+}
+
+static void kill_job(struct engine *e, int32_t job, int64_t grace) {
+    const struct setup *s = e->s;
+    double end = e->now + (double)grace;
+    if (!(end < s->end[job])) return;
+    s->end[job] = end;
+    s->fate[job] = PREEMPTED;
+    e->due[job] = end + s->end_s[job];
+    at(e, e->due[job], END, job);
+    expect(e, job, whole_second(e, e->now) + grace);
+}
+
+static void suspend(struct engine *e, int32_t job) {
+    if (e->asleep[job]) return;
+    e->asleep[job] = 1;
+    e->asleep_count++;
+    e->asleep_at[job] = e->now;
+    e->asleep_left[job] = e->s->end[job] - e->now;
+    e->due[job] = NAN;
+    stint(e, job);
+}
+
+static void resume(struct engine *e) {
+    const struct setup *s = e->s;
+    for (int32_t job = 0; e->asleep_count && job < s->jobs; job++) {
+        if (!e->asleep[job]) continue;
+        int used = 0;
+        for (int32_t p = 0; p < e->part_size[job]; p++) used |= e->free.cores[e->parts[e->part_first[job] + p].node] < 0;
+        if (used) continue;
+        e->asleep[job] = 0;
+        e->asleep_count--;
+        s->active[job] = e->now;
+        s->end[job] = e->now + e->asleep_left[job];
+        e->due[job] = s->end[job] + s->end_s[job];
+        at(e, e->due[job], END, job);
+        expect(e, job, e->running[place_of(e, job)].end + whole_second(e, e->now) - whole_second(e, e->asleep_at[job]));
+    }
+}
+
+static int requeued(struct engine *e, int32_t job) {
+    const struct setup *s = e->s;
+    if (s->fate[job] != PREEMPTED || s->mode[s->class_of[job]] != REQUEUE) return 0;
+    stint(e, job);
+    s->restarts[job]++;
+    e->part_size[job] = 0;
+    s->start[job] = s->launched[job] = s->end[job] = NAN;
+    e->earliest[job] = e->accrued[job] = e->now + REQUEUED_S;
+    e->ready[job] = 0;
+    at(e, e->earliest[job], CHANGE, job);
+    rank_job(e, job);
+    e->queue[e->queue_count++] = job;
+    return 1;
 }
 
 static void end(struct engine *e, int32_t job) {
     const struct setup *s = e->s;
     take(e, &e->free, job, 1);
-    int64_t k = 0;
-    while (e->running[k].job != job) k++;
-    memmove(e->running + k, e->running + k + 1, (size_t)(--e->running_count - k) * sizeof *e->running);
+    remove_running(e, job);
     double since = s->start[job] > e->since ? s->start[job] : e->since;
     e->ended[s->user[job]] += (double)cores_of(e, job) * (e->now - since);
     count_running(e, job, -1);
-    set_state(e, job, s->fate[job] != ENDED || s->fails[job] ? FAILED : DONE);
-    e->now_left--;
+    int state = s->fate[job] != ENDED || s->fails[job] ? FAILED : DONE;
+    if (requeued(e, job)) set_state(e, job, WAITING);
+    else {
+        set_state(e, job, state);
+        e->now_left--;
+    }
+    resume(e);
     e->freed = 1;
+}
+
+/* Whether `a` is preempted before `b`. */
+static int yields_before(const struct engine *e, int32_t a, int32_t b) {
+    const struct setup *s = e->s;
+    if (s->youngest) return s->start[a] != s->start[b] ? s->start[a] > s->start[b] : a < b;
+    int64_t x = s->rank[s->class_of[a]], y = s->rank[s->class_of[b]];
+    if (x != y) return x < y;
+    if (e->part_size[a] != e->part_size[b]) return e->part_size[a] < e->part_size[b];
+    return a < b;
+}
+
+/* The running jobs that `job` may preempt, in `e->candidates`. */
+static void gather(struct engine *e, int32_t job) {
+    const struct setup *s = e->s;
+    e->candidate_count = 0;
+    if (!s->preempts) return;
+    const uint8_t *may = s->may + s->class_of[job] * s->classes;
+    for (int64_t k = 0; k < e->running_count; k++) {
+        int32_t other = e->running[k].job, own = s->class_of[other];
+        if (!may[own] || (s->mode[own] != SUSPEND && !(e->now - s->start[other] >= s->exempt))) continue;
+        int64_t to = e->candidate_count++;
+        for (; to && yields_before(e, other, e->candidates[to - 1]); to--) e->candidates[to] = e->candidates[to - 1];
+        e->candidates[to] = other;
+    }
+}
+
+static void copy_free(struct engine *e) {
+    const struct setup *s = e->s;
+    memcpy(e->expected.cores, e->free.cores, (size_t)s->nodes * sizeof *e->free.cores);
+    memcpy(e->expected.memory, e->free.memory, (size_t)s->nodes * sizeof *e->free.memory);
+    memcpy(e->expected.gres, e->free.gres, (size_t)(s->nodes * s->kinds) * sizeof *e->free.gres);
+    memcpy(e->expected.some, e->free.some, (size_t)e->words * sizeof *e->free.some);
+}
+
+/* Release in `e->expected` what a preempted job releases: a suspended one keeps its memory and generic resources. */
+static void yield(struct engine *e, int32_t job) {
+    if (e->s->mode[e->s->class_of[job]] != SUSPEND) {
+        take(e, &e->expected, job, 1);
+        return;
+    }
+    for (int32_t p = 0; p < e->part_size[job]; p++) {
+        const struct part *own = &e->parts[e->part_first[job] + p];
+        e->expected.cores[own->node] += own->cores;
+        if (e->expected.cores[own->node]) e->expected.some[own->node >> 6] |= 1ull << (own->node & 63);
+        else e->expected.some[own->node >> 6] &= ~(1ull << (own->node & 63));
+    }
+}
+
+/* Choose the jobs that are preempted for `job` on the `usable` nodes, in `e->victims`, and its nodes, in `e->chosen`. */
+static int choose_victims(struct engine *e, int32_t job, const uint64_t *usable) {
+    int64_t count = 0, again = e->s->again;
+    for (int64_t k = 0; k < e->candidate_count; k++)
+        if (overlaps(e, e->held + e->candidates[k] * e->words, usable)) e->order_of[count++] = e->candidates[k];
+    for (;;) {
+        int64_t taken = 0;
+        int found = 0;
+        copy_free(e);
+        while (taken < count && !found) {
+            yield(e, e->order_of[taken++]);
+            found = choose(e, &e->expected, job, usable);
+        }
+        if (!found) return 0;
+        mask_of_chosen(e, e->victim_nodes);
+        if (again == 0 || taken == 1) {
+            e->victim_count = 0;
+            for (int64_t k = 0; k < taken; k++)
+                if (overlaps(e, e->held + e->order_of[k] * e->words, e->victim_nodes)) e->victims[e->victim_count++] = e->order_of[k];
+            return 1;
+        }
+        again--;
+        int32_t last = e->order_of[taken - 1];
+        for (int64_t k = 0; k < taken; k++) {
+            int32_t own = e->order_of[k], nodes = 0;
+            for (int64_t w = 0; w < e->words; w++) nodes += __builtin_popcountll(e->held[own * e->words + w] & e->victim_nodes[w]);
+            if (own == last) nodes = INT32_MAX;
+            int64_t to = k;
+            for (; to && nodes > e->overlap[to - 1]; to--) e->overlap[to] = e->overlap[to - 1], e->order_of[to] = e->order_of[to - 1];
+            e->overlap[to] = nodes, e->order_of[to] = own;
+        }
+        count = taken;
+    }
+}
+
+/* Preempt candidates for `job` on the `usable` nodes. Return whether it has started; `e->victim_nodes` are its nodes and
+ * those of the preempted jobs, and `e->victim_count` is -1 if it does not fit. */
+static int preempt(struct engine *e, int32_t job, const uint64_t *usable) {
+    const struct setup *s = e->s;
+    gather(e, job);
+    e->victim_count = -1;
+    if (!e->candidate_count || !choose_victims(e, job, usable)) return 0;
+    int suspended = 1;
+    for (int64_t k = 0; k < e->victim_count; k++) {
+        int32_t own = e->victims[k], of = s->class_of[own];
+        for (int64_t w = 0; w < e->words; w++) e->victim_nodes[w] |= e->held[own * e->words + w];
+        if (s->mode[of] == SUSPEND) suspend(e, own);
+        else {
+            suspended = 0;
+            kill_job(e, own, s->grace[of]);
+        }
+    }
+    if (suspended) start(e, job);
+    return suspended;
 }
 
 static int young(const struct engine *e, int32_t job) { return e->now - e->s->submit[job] < (double)e->s->bf_min_age_reserve; }
@@ -598,6 +809,8 @@ static int young(const struct engine *e, int32_t job) { return e->now - e->s->su
 static int by_priority(const void *a, const void *b, void *engine) {
     const struct engine *e = engine;
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    int32_t level_x = e->level[e->s->class_of[x]], level_y = e->level[e->s->class_of[y]];
+    if (level_x != level_y) return level_x > level_y ? -1 : 1;
     int outside_x = e->s->inside[x] < 0, outside_y = e->s->inside[y] < 0;
     if (outside_x != outside_y) return outside_x - outside_y;
     int32_t tier_x = e->s->tier[e->s->partition[x]], tier_y = e->s->tier[e->s->partition[y]];
@@ -737,7 +950,8 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
         if (choose(e, &e->free, job, nodes)) {
             start(e, job);
             started++;
-        } else if (inside >= 0) busy[inside] = 1;
+        } else if (s->preempts && preempt(e, job, nodes)) started++;
+        else if (inside >= 0) busy[inside] = 1;
         else if (outlook(e) && beyond(e, s->eligible + job * e->words, e->open) && !choose(e, &e->empty, job, e->open))
             continue; /* it waits for the end of a reservation */
         else if (!young(e, job)) {
@@ -751,21 +965,34 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
 /* The first instant at which the running jobs leave enough of the usable nodes; -1: none. The nodes are in `e->chosen`. */
 static int64_t first_start(struct engine *e, int32_t job, int64_t now) {
     const struct setup *s = e->s;
+    e->preempting = 0;
     if (choose(e, &e->free, job, e->usable)) return now;
-    memcpy(e->expected.cores, e->free.cores, (size_t)s->nodes * sizeof *e->free.cores);
-    memcpy(e->expected.memory, e->free.memory, (size_t)s->nodes * sizeof *e->free.memory);
-    memcpy(e->expected.gres, e->free.gres, (size_t)(s->nodes * s->kinds) * sizeof *e->free.gres);
-    memcpy(e->expected.some, e->free.some, (size_t)e->words * sizeof *e->free.some);
+    copy_free(e);
+    const struct running *running = e->running;
+    int64_t count = e->running_count;
+    if (e->candidate_count) {
+        for (int64_t k = 0; k < e->candidate_count; k++) {
+            e->yields[e->candidates[k]] = 1;
+            yield(e, e->candidates[k]);
+        }
+        e->preempting = choose(e, &e->expected, job, e->usable);
+        count = 0;
+        for (int64_t k = 0; k < e->running_count; k++)
+            if (!e->yields[e->running[k].job]) e->rest[count++] = e->running[k];
+        running = e->rest;
+        for (int64_t k = 0; k < e->candidate_count; k++) e->yields[e->candidates[k]] = 0;
+        if (e->preempting) return now;
+    }
     int64_t window = WINDOW_S, barrier = -1, last = -1;
-    for (int64_t k = 0; k < e->running_count; k++) {
-        const struct running *own = &e->running[k];
+    for (int64_t k = 0; k < count; k++) {
+        const struct running *own = &running[k];
         if (!overlaps(e, e->held + own->job * e->words, e->usable)) {
-            if (k + 1 < e->running_count || last < 0) continue;
+            if (k + 1 < count || last < 0) continue;
         } else {
             take(e, &e->expected, own->job, 1);
             last = own->end;
             if (barrier < 0) barrier = (last / WINDOW_S + 1) * WINDOW_S;
-            if (k + 1 < e->running_count && own[1].end <= barrier + window) continue;
+            if (k + 1 < count && own[1].end <= barrier + window) continue;
         }
         window *= 2;
         if (choose(e, &e->expected, job, e->usable)) {
@@ -857,6 +1084,7 @@ static int overlap(const struct engine *e, int64_t start, int64_t end, const uin
 static int64_t plan(struct engine *e, int32_t job, int64_t now) {
     const struct setup *s = e->s;
     int64_t later = now, resolution = s->bf_resolution;
+    gather(e, job);
     for (;;) {
         int64_t since = later;
         later = usable(e, job, since);
@@ -928,9 +1156,14 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
             continue;
         }
         if (array >= 0 && e->array_left[array] > 0) e->array_left[array]--;
-        if (begin <= now) {
+        int began = 0, preempts = begin <= now && e->preempting;
+        if (preempts) {
+            began = preempt(e, job, e->usable);
+            memcpy(e->allowed, e->victim_nodes, (size_t)e->words * sizeof *e->allowed);
+        }
+        if (began || (begin <= now && !preempts)) {
             hold_licenses(e, job, now, now + s->limit[job]);
-            start(e, job);
+            if (!began) start(e, job);
             if (++started == s->bf_max_job_start) {
                 *left = 1;
                 return started;
@@ -1037,6 +1270,7 @@ static int handle(struct engine *e) {
         } else if (event.kind == WAKE) call = call || e->wake == e->now;
         else {
             e->upcoming--;
+            if (event.kind == END && e->due[event.job] != e->now) continue; /* the job has been preempted */
             e->last = e->now;
             if (event.kind == CHANGE) e->changed = 1;
             else if (event.kind == NOTICE) e->freed = 1;
@@ -1118,6 +1352,11 @@ int64_t tracebed_slurm_simulate(const struct setup *s, int32_t *parts, int64_t r
         e->array_waiting = calloc(jobs, sizeof(int32_t)), e->array_left = calloc(jobs, sizeof(int32_t)),
         e->array_reserved = calloc(jobs, sizeof(int32_t)), e->licenses = calloc((size_t)s->license_kinds + 1, sizeof(int64_t)),
         e->license_room = calloc((size_t)s->license_kinds + 1, sizeof(int64_t)),
+        e->due = malloc(jobs * sizeof(double)), e->earliest = malloc(jobs * sizeof(double)),
+        e->asleep_at = malloc(jobs * sizeof(double)), e->asleep_left = malloc(jobs * sizeof(double)), e->asleep = calloc(jobs, 1),
+        e->level = calloc((size_t)s->classes, sizeof(int32_t)), e->candidates = malloc(jobs * sizeof(int32_t)), e->victims = malloc(jobs * sizeof(int32_t)),
+        e->order_of = malloc(jobs * sizeof(int32_t)), e->overlap = malloc(jobs * sizeof(int32_t)), e->yields = calloc(jobs, 1),
+        e->rest = malloc(jobs * sizeof *e->rest), e->victim_nodes = calloc(words, sizeof(uint64_t)),
         e->license_plan = malloc(2 * jobs * sizeof *e->license_plan), e->open = calloc(words, sizeof(uint64_t)),
     };
     enum { PIECES = sizeof pieces / sizeof *pieces };
@@ -1131,6 +1370,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, int32_t *parts, int64_t r
             e->everything[node >> 6] |= 1ull << (node & 63);
             if (s->cores[node]) e->free.some[node >> 6] |= 1ull << (node & 63);
         }
+        for (int64_t of = 0; of < s->classes * s->classes; of++) e->level[of / s->classes] += s->may[of];
         memcpy(e->licenses, s->licenses, (size_t)s->license_kinds * sizeof(int64_t));
         e->empty = (struct free_resources){(int32_t *)s->cores, (int32_t *)s->gres, (int64_t *)s->memory, e->everything};
         e->one_weight = 1;
@@ -1146,6 +1386,10 @@ int64_t tracebed_slurm_simulate(const struct setup *s, int32_t *parts, int64_t r
             e->since = s->begin_s;
         }
         for (size_t job = 0; job < jobs; job++) {
+            s->start[job] = s->launched[job] = s->end[job] = s->active[job] = NAN;
+            s->fate[job] = s->restarts[job] = 0;
+            e->earliest[job] = s->earliest[job];
+            e->due[job] = NAN;
             e->accrued[job] = s->condition_first[job] == s->condition_first[job + 1] ? s->submit[job] : INFINITY;
             e->ready[job] = s->condition_first[job] == s->condition_first[job + 1] && s->earliest[job] == -INFINITY;
             if (s->group[job] >= 0) e->group_first[s->group[job] + 1]++;
@@ -1158,15 +1402,23 @@ int64_t tracebed_slurm_simulate(const struct setup *s, int32_t *parts, int64_t r
         for (size_t job = 0; job < jobs; job++)
             if (e->state[job] == CANCELLED) s->start[job] = NAN;
     }
-    int64_t count = e->out_of_memory ? -1 : e->part_count;
-    if (count >= 0 && count <= room)
-        for (int64_t job = 0, k = 0; job < s->jobs; job++)
+    int64_t last_parts = 0;
+    for (int64_t job = 0; job < s->jobs; job++) last_parts += e->part_size ? e->part_size[job] : 0;
+    int64_t count = e->out_of_memory ? -1 : last_parts + e->stint_part_count / 2, k = 0;
+    *s->stint_count = e->stint_count;
+    if (count >= 0 && count <= room) {
+        for (int64_t job = 0; job < s->jobs; job++)
             for (int32_t p = 0; p < e->part_size[job]; p++, k++) {
                 const struct part *each = &e->parts[e->part_first[job] + p];
                 parts[3 * k] = (int32_t)job, parts[3 * k + 1] = each->node, parts[3 * k + 2] = each->cores;
             }
+        for (int64_t p = 0; p < e->stint_part_count; p += 2, k++) { /* those of a stint have the number jobs + stint */
+            const struct part *each = &e->stint_parts[p + 1];
+            parts[3 * k] = (int32_t)(s->jobs + e->stint_parts[p].node), parts[3 * k + 1] = each->node, parts[3 * k + 2] = each->cores;
+        }
+    }
     for (int k = 0; k < PIECES; k++) free(pieces[k]);
     for (int64_t k = 0; k < e->slot_room; k++) free(e->slots[k].nodes);
-    free(e->slots), free(e->events), free(e->parts);
+    free(e->slots), free(e->events), free(e->parts), free(e->stint_parts);
     return count;
 }
