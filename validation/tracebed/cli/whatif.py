@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +78,9 @@ def whatif(
     """
     import tracebed.api as tb
 
-    jobs = load_workload(log, equal_nodes=False, **raw_options(options))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*which only `--policy slurm -P @slurm.conf` reads")
+        jobs = load_workload(log, equal_nodes=False, **raw_options(options))
     members, given = perturb
     sides = 2 if settings or add_nodes or replacement else 1
     with progress("predicting", total=sides * members) as bar:
@@ -126,14 +129,16 @@ def _show(found: WhatIf) -> None:
     click.echo(f"{found.name}: {len(found.jobs):,} judged jobs, {found.span}")
     columns = ["mean wait (s)", "jobs", "logged", "predicted", "error", "moving average"]
     columns += ["changed", "effect", "inconclusive"] if found.change else []
+    from tracebed.api.words import percentage
+
     rows, counts = [], dict(SHOWN)
     for each in found.classes:
         if each.by in counts:
             counts[each.by] -= 1
             if counts[each.by] < 0:
                 continue
-        moving = "-" if each.moving is None else _percent(each.moving.error)
-        row = [each.title, each.jobs, each.logged_s, each.predicted_s, _percent(each.error), moving]
+        moving = "-" if each.moving is None else percentage(each.moving.error)
+        row = [each.title, each.jobs, each.logged_s, each.predicted_s, percentage(each.error), moving]
         if each.effect is not None:
             row += [each.changed_s, each.effect_text, each.doubt]
         rows.append(row)
@@ -145,9 +150,3 @@ def _show(found: WhatIf) -> None:
         click.echo(sentence)
     if found.change:
         click.echo(f"backtest: {found.backtest}")
-
-
-def _percent(share: float) -> str:
-    from tracebed.api.words import percentage
-
-    return percentage(share)

@@ -23,6 +23,8 @@ from tracebed.orchestrator.slurm.machine import Machine
 
 EXPORT = "export the log with sacct -aPD -S DATE -E DATE -o ... (`tracebed clean --list` has the fields)"
 
+OWN = "give the slurm.conf of the cluster of the log"
+
 
 @dataclass(frozen=True)
 class Log:
@@ -32,12 +34,14 @@ class Log:
         workload: the jobs that are simulated, by submission. `logged_start` is what happened.
         judged: whether a job is judged, shape (jobs,).
         begin: beginning of the log, s.
+        wide: number of jobs with more cores on a node than any node has; they are left out.
         notes: what was assumed or left out, with its number of jobs.
     """
 
     workload: Workload
     judged: BoolArray
     begin: float
+    wide: int
     notes: tuple[str, ...]
 
     @property
@@ -91,18 +95,23 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
         "have no time limit in the log: their run time is taken, which makes backfill too good": unlimited,
     }
     submit = np.where(ran, start, np.where(waited, begin, submit))
-    table = workload.table.assign(submit_time=submit, run_time=run_time)
-    table["cores_per_node"], threads = _cores(workload, lines, machine)
+    cores, threads = _cores(workload, lines, machine)
+    wide = kept & (cores > max(kind.cores for kind in machine.kinds))
+    table = workload.table.assign(submit_time=submit, run_time=run_time, cores_per_node=cores)
     notes = [f"{int(each.sum()):,} of {len(kept):,} jobs {what}" for what, each in counts.items() if each.any()]
     notes += [f"the CPUs of the log are hardware threads, {threads} of a core"] if threads > 1 else []
     judged = np.isfinite(start) & ~ran & ~waited
-    table = table.drop(columns=["earliest_start"], errors="ignore").assign(extra_judged=judged)[kept]
+    if np.isfinite(eligible).any():  # the log says when the conditions of a job were met
+        table = table.drop(columns=["earliest_start", "dependency"], errors="ignore")
+    table = table.assign(extra_judged=judged)[kept & ~wide]
+    if not len(table):
+        raise InputError("each job has more cores on a node than any node of the slurm.conf", where=where, hint=OWN)
     found = Workload(table, replace(workload.provenance, steps=(*workload.provenance.steps, Step("whatif"))))
     judged = found.table.pop("extra_judged").to_numpy(dtype=bool)
     if not judged.any():
         what = "no job was submitted after the first end of a job: the log is too short to judge a model"
         raise InputError(what, where=where, hint="give a longer log")
-    return Log(found, judged, begin, tuple(notes))
+    return Log(found, judged, begin, int(wide.sum()), tuple(notes))
 
 
 def _cores(workload: Workload, lines: Sequence[Line], machine: Machine) -> tuple[IntArray, int]:

@@ -25,7 +25,7 @@ from tracebed.orchestrator.slurm.lines import Line, lines_of
 from tracebed.orchestrator.slurm.machine import Machine
 from tracebed.validation.steps import Steps
 from tracebed.validation.verdict.moving_average import WINDOW_S, moving_means, window_length, window_starts
-from tracebed.validation.whatif.classes import JobClass, classes_of, headlines
+from tracebed.validation.whatif.classes import JobClass, classes_of, headlines, percent
 from tracebed.validation.whatif.log import Log, log_of
 from tracebed.validation.whatif.members import Predicted, ensembles, mean_of
 
@@ -110,7 +110,7 @@ class WhatIf:
         """The error of the model on the log in words."""
         every = self.classes[0]
         moving = "" if every.moving is None else f"; moving average of the wait: {every.moving.sentence}"
-        error = "unknown, since no job waited" if math.isnan(every.error) else f"{100 * every.error:.2g} %"
+        error = "unknown, since no job waited" if math.isnan(every.error) else f"{percent(every.error)} %"
         return f"the model's own error on this log is {error}{moving}"
 
     @property
@@ -267,11 +267,11 @@ def _misfits(log: Log, member: Predicted, machine: Machine, name: str, conf: str
     Raises:
         InputError: the share of the jobs is `MISFIT` or more.
     """
-    found: Counter[str] = Counter()
+    found = Counter({"with more cores on a node than any node has": log.wide})
     for (partition, reason), count in member.rejected.items():
         found[reason if "no partition" in reason else f"partition {partition}: {reason}"] += count
-    total, jobs = sum(found.values()), len(log.workload)
-    worst = "; ".join(f"{count:,} jobs, {reason}" for reason, count in found.most_common(4))
+    total, jobs = sum(found.values()), len(log.workload) + log.wide
+    worst = "; ".join(f"{count:,} jobs, {reason}" for reason, count in found.most_common(4) if count)
     if total >= MISFIT * jobs:
         partitions = ", ".join(each.name for each in machine.partitions)
         largest = max(kind.cores for kind in machine.kinds)

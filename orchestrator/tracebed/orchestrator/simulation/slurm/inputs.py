@@ -116,5 +116,5 @@ class Outcome:
     active: list[float]
     fate: list[int]
     restarts: list[int]
-    parts: list[Parts]
+    parts: Sequence[Parts]
     stints: list[Stint]

@@ -37,6 +37,7 @@ from tracebed.orchestrator.simulation.slurm.events import (
     start_of,
     with_bookings,
 )
+from tracebed.orchestrator.simulation.slurm.held import Held
 from tracebed.orchestrator.simulation.slurm.inputs import ENDED, KILLED, PREEMPTED, Inputs, Outcome
 from tracebed.orchestrator.simulation.slurm.simulator import Simulation
 from tracebed.orchestrator.slurm.machine import MINUTE_S, Machine, gres_of
@@ -111,8 +112,8 @@ def _inputs(
     runnable, _ = workload.runnable()
     partitions = _partitions(runnable.texts("partition").tolist(), machine)
     kinds = sorted({name for kind in machine.kinds for name in kind.gres})
-    empty = _resources(machine, kinds)
-    placed = _placed(machine, empty)
+    empty = resources_of(machine, kinds)
+    placed = placement(machine, empty)
     columns: dict[str, Sequence[Any]] = {
         name: runnable.texts(name).tolist() for name in ("features", "gres", "group", "licenses", "user")
     }
@@ -135,7 +136,7 @@ def _inputs(
             fewest=fewest[job] or nodes,
             whole=partition.exclusive or not machine.shared,
             gres=tuple(wanted.get(kind, 0) for kind in kinds),
-            **_memory(memory[job], partition, machine),
+            **memory_of(memory[job], partition, machine),
         )
         fitting = placed(number, columns["features"][job], request) if not wanted.keys() - set(kinds) else None
         if fitting is None:
@@ -197,7 +198,7 @@ def _partitions(names: Sequence[str], machine: Machine) -> list[int | None]:
     return [known[name] for name in names]
 
 
-def _memory(memory_mib: float, partition: Any, machine: Machine) -> dict[str, Any]:
+def memory_of(memory_mib: float, partition: Any, machine: Machine) -> dict[str, Any]:
     """Return the fields `memory` and `by_core` of a request."""
     if not machine.memory:
         return {}
@@ -214,7 +215,8 @@ def _limit(limit: float, most: float, extend: bool) -> int:
     return max(1, math.ceil(allowed / MINUTE_S - 1e-6)) * MINUTE_S
 
 
-def _resources(machine: Machine, kinds: Sequence[str]) -> Resources:
+def resources_of(machine: Machine, kinds: Sequence[str]) -> Resources:
+    """Return the resources of the empty cluster, with generic resources of these kinds."""
     nodes = [kind for _, kind in machine.nodes]
     switches = {name: number for number, name in enumerate(dict.fromkeys(node.switch for node in nodes))}
     cores, memory = [node.cores for node in nodes], [node.memory_mib for node in nodes]
@@ -229,7 +231,7 @@ def _resources(machine: Machine, kinds: Sequence[str]) -> Resources:
     )
 
 
-def _placed(machine: Machine, empty: Resources) -> Callable[[int, str, Request], Request | None]:
+def placement(machine: Machine, empty: Resources) -> Callable[[int, str, Request], Request | None]:
     """Return a function from partition, features and request of a job to the request with its eligible nodes.
 
     The result is None if the job does not fit on the empty cluster.
@@ -295,19 +297,23 @@ def _enter(
 ) -> None:
     """Write the outcome into the record and the ledger."""
     starts = outcome.launched if setup.timing.dispatched else outcome.start
-    for stint in outcome.stints:
-        _hold(cluster, numbers[stint.job], stint.parts, stint.start, stint.end)
     for at, job in enumerate(numbers):
-        start, end = starts[at], outcome.end[at]
         record.restarts[job] = outcome.restarts[at]
-        if math.isnan(end):
+        if math.isnan(outcome.end[at]):
             record.refuse(job, *_never(inputs, at))
             continue
-        record.start[job], record.launched[job] = start, outcome.launched[at]
-        state, reason = FATES[outcome.fate[at]]
-        record.finish(job, end, state, reason)
-        resumed = outcome.active[at] > outcome.start[at]
-        _hold(cluster, job, outcome.parts[at], outcome.active[at] if resumed else start, end)
+        record.start[job], record.launched[job] = starts[at], outcome.launched[at]
+        record.finish(job, outcome.end[at], *FATES[outcome.fate[at]])
+    begins = [
+        active if active > start else begin
+        for active, start, begin in zip(outcome.active, outcome.start, starts, strict=True)
+    ]
+    _hold(cluster, outcome.parts, numbers, begins, outcome.end)
+    stints = outcome.stints
+    if stints:
+        owners = [numbers[stint.job] for stint in stints]
+        begins, ends = ([getattr(stint, name) for stint in stints] for name in ("start", "end"))
+        _hold(cluster, [stint.parts for stint in stints], owners, begins, ends)
 
 
 FATES = {
@@ -318,15 +324,23 @@ FATES = {
 """How a job ended -> its final state and the reason."""
 
 
-def _hold(cluster: Cluster, job: int, parts: Parts, start: float, end: float) -> None:
-    """Write into the ledger that a job held cores."""
-    by_cores: dict[int, list[int]] = {}
-    for node, cores in sorted(parts.items()):
-        by_cores.setdefault(cores, []).append(node)
-    for cores, nodes in by_cores.items():
-        whole = [node for node in nodes if cluster.cores[node] == cores]
-        shared = [node for node in nodes if cluster.cores[node] != cores]
-        if whole:
-            cluster.ledger.add(job, whole, start, end)
-        if shared:
-            cluster.ledger.add(job, shared, start, end, range(cores))
+def _hold(
+    cluster: Cluster, parts: Sequence[Parts], jobs: Sequence[int], begins: Sequence[float], ends: Sequence[float]
+) -> None:
+    """Write into the ledger which cores each of `jobs` held."""
+    held = parts if isinstance(parts, Held) else Held.of(parts)
+    at, row = held.by_job()
+    ledger, first, cores = cluster.ledger, held.first[row], held.cores[row]
+    before = len(ledger.jobs)
+    for column, values in (
+        (ledger.jobs, np.array(jobs)[at]),
+        (ledger.firsts, first),
+        (ledger.counts, held.count[row]),
+        (ledger.starts, np.array(begins)[at]),
+        (ledger.ends, np.array(ends)[at]),
+    ):
+        column.frombytes(values.astype(column.typecode).tobytes())
+    shared = np.flatnonzero(cores != np.array(cluster.cores)[first])
+    ledger.parts.update(
+        (before + entry, range(part)) for entry, part in zip(shared.tolist(), cores[shared].tolist(), strict=True)
+    )

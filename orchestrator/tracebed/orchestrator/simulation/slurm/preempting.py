@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.slurm.preemption import REQUEUE, REQUEUED_S, SUSPEND, Preemption, choose
-from tracebed.orchestrator.scheduling.slurm.resources import Resources, Running
+from tracebed.orchestrator.scheduling.slurm.resources import Parts, Resources, Running
 from tracebed.orchestrator.simulation.slurm.inputs import CHANGE, END, NEVER, PREEMPTED, Inputs, Outcome, Stint
 
 
@@ -20,6 +20,7 @@ class Preempting:
     _out: Outcome
     _free: Resources
     _running: list[Running]
+    _parts: list[Parts]
     _ready: list[bool]
     _earliest: list[float]
     _since: list[float]
@@ -81,12 +82,12 @@ class Preempting:
         if job not in self._asleep:
             self._asleep[job] = self.now, self._out.end[job] - self.now
             self._due[job] = NEVER
-            self._out.stints.append(Stint(job, self._out.active[job], self.now, self._out.parts[job]))
+            self._out.stints.append(Stint(job, self._out.active[job], self.now, self._parts[job]))
 
     def _resume(self) -> None:
         """Resume the suspended jobs whose nodes no job of a higher class uses."""
         for job in sorted(self._asleep):
-            if any(self._free.cores[node] < 0 for node in self._out.parts[job]):
+            if any(self._free.cores[node] < 0 for node in self._parts[job]):
                 continue
             since, left = self._asleep.pop(job)
             self._out.active[job], self._out.end[job] = self.now, self.now + left
@@ -105,9 +106,9 @@ class Preempting:
         """Return whether a job that has ended returns to the queue; let it."""
         if self._out.fate[job] != PREEMPTED or self._preemption.mode[self._preemption.of[job]] != REQUEUE:
             return False
-        self._out.stints.append(Stint(job, self._out.active[job], self.now, self._out.parts[job]))
+        self._out.stints.append(Stint(job, self._out.active[job], self.now, self._parts[job]))
         self._out.restarts[job] += 1
-        self._out.parts[job] = {}
+        self._parts[job] = {}
         self._out.start[job] = self._out.launched[job] = self._out.end[job] = NEVER
         self._earliest[job] = self._since[job] = self.now + REQUEUED_S
         self._ready[job] = False

@@ -109,9 +109,9 @@ class Simulation(Preempting):
         if inputs.usage:
             self._fairness.resume(inputs.usage, inputs.factors, inputs.begin_s)
         self._to_start = 0 if inputs.watched else -1
-        nothing: list[Parts] = [{}] * count
+        self._parts: list[Parts] = [{}] * count
         start, launched, end, active = ([NEVER] * count for _ in range(4))
-        self._out = Outcome(start, launched, end, active, [ENDED] * count, [0] * count, nothing, [])
+        self._out = Outcome(start, launched, end, active, [ENDED] * count, [0] * count, self._parts, [])
         self._nodes_of: list[int] = [0] * len(inputs.tier)
         for request, partition in zip(inputs.requests, inputs.partition, strict=True):
             self._nodes_of[partition] |= request.eligible
@@ -219,7 +219,7 @@ class Simulation(Preempting):
 
     def _end(self, job: int) -> None:
         """Release the nodes of a job."""
-        parts = self._out.parts[job]
+        parts = self._parts[job]
         self._free.release(self._in.requests[job], parts)
         self._running = [other for other in self._running if other.job != job]
         self._fairness.end(self._in.user[job], sum(parts.values()), self._out.start[job], self.now)
@@ -260,7 +260,7 @@ class Simulation(Preempting):
         inputs, request, limit = self._in, self._in.requests[job], self._in.limit[job]
         self._free.take(request, parts)
         insort(self._running, Running(self._second(start) + limit, job, request, parts, mask_of(parts.keys())))
-        self._out.start[job], self._out.parts[job] = start, parts
+        self._out.start[job], self._parts[job] = start, parts
         self._out.launched[job] = launched = start + inputs.launch_s[job]
         most = self._bookings.most(job, self._second(start), limit)
         over = inputs.run_time[job] > most
