@@ -350,3 +350,63 @@ def test_no_folder_of_others_is_replaced(export: Path, call: Call, tmp_path: Pat
     status, _, err = call("whatif", str(export / "sacct.txt"), str(export / "slurm.conf"), "-o", "out")
     assert status == ExitCode.USAGE
     assert "exists and is not a what-if" in err
+
+
+# -- logs of real clusters
+
+PERLMUTTER = """SchedulerParameters=bf_interval=60,bf_max_job_test=500
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+PriorityType=priority/multifactor
+PriorityWeightAge=1000
+NodeName=nid[000001-001792] CPUs=128 Sockets=1 CoresPerSocket=64 ThreadsPerCore=2 RealMemory=256000 Gres=gpu:4
+PartitionName=gpu_ss11 Nodes=ALL Default=YES MaxTime=2-00:00:00
+PartitionName=resv Nodes=ALL
+PartitionName=cron Nodes=ALL
+"""
+HASWELL = """SchedulerParameters=bf_interval=60,bf_max_job_test=500
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+PriorityType=priority/multifactor
+PriorityWeightAge=1000
+NodeName=nid[00001-02388] CPUs=64 Sockets=2 CoresPerSocket=16 ThreadsPerCore=2 RealMemory=128000
+PartitionName=DEFAULT Nodes=ALL
+PartitionName=regular_hsw Default=YES OverSubscribe=EXCLUSIVE
+PartitionName=debug_hsw PriorityTier=2 OverSubscribe=EXCLUSIVE
+PartitionName=shared
+PartitionName=genepool_shared
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "text"),
+    [("nersc_perlmutter_gpu_sample.csv", PERLMUTTER), ("nersc_cori_haswell_sample.csv", HASWELL)],
+)
+def test_a_sample_of_a_real_log_is_answered_as_inconclusive(
+    log: str, text: str, call: Call, reference_data: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Of a sample, a cluster of this size is empty: no job waits in the prediction, and the error is 100 %."""
+    (tmp_path / "slurm.conf").write_text(text)
+    path = reference_data(f"logs/{log}")
+    status, out, err = call("whatif", str(path), "slurm.conf", "--set", "bf_interval=120", "--perturb", "6")
+    assert status == ExitCode.OK, err
+    assert "time zone America/Los_Angeles" in out
+    assert re.search(r"waits of all jobs: inconclusive: .*; the model's own error on this log is (?:9\d|100) %", out)
+
+
+def test_the_jobs_of_slurm_model_are_predicted_and_a_change_is_answered(
+    call: Call, reference_data: Callable[[str], Path]
+) -> None:
+    """A real Slurm of other people: the starts are those of one of its runs."""
+    folder = reference_data("slurm-model")
+    table = ["import", folder / "two-runs.csv", "--as", "real", "--workload", folder / "jobs500.csv"]
+    status, _, err = call(*map(str, table), "--only", "run_id=1", "-o", "real")
+    assert status == ExitCode.OK, err
+    command = ["whatif", folder / "jobs500.csv", folder / "slurm.conf", "--real", "real", "--json"]
+    status, out, err = call(*map(str, command), "--set", "PriorityWeightJobSize=0", "--perturb", "8,submit=0")
+    assert status == ExitCode.OK, err
+    every = json.loads(out)["classes"][0]
+    assert every["jobs"] == 499  # the first job to end is not judged
+    assert every["error"] < 0.1
+    assert every["effect"]["answer"] == "fall"  # small jobs no longer wait for large ones
+    assert "PriorityWeightQOS" in err  # not modeled, and named

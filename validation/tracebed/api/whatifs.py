@@ -9,7 +9,9 @@ from tracebed import bounds
 from tracebed.converters import workload as converters
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.perturbation import Perturbation
+from tracebed.orchestrator.run import Run
 from tracebed.validation.whatif import page, study
+from tracebed.validation.whatif.log import with_starts
 
 __all__ = ["WhatIf", "whatif"]
 
@@ -33,6 +35,7 @@ def whatif(
     settings: Sequence[str] = (),
     add_nodes: Mapping[str, int] | None = None,
     replacement: Path | str | None = None,
+    real: Run | Path | str | None = None,
     members: int = 16,
     submit_s: float = 10.0,
     limit_s: float = 0.0,
@@ -53,6 +56,7 @@ def whatif(
             `Node.n[1-4].Weight=5`.
         add_nodes: partition -> number of additional nodes, which are like most nodes of the partition.
         replacement: another slurm.conf in place of `conf`; the other changes change this one.
+        real: a real run of the jobs, or its folder: its starts are those of the log.
         members: members of each ensemble.
         submit_s: the submissions of each member but the first move by at most this time, s.
         limit_s: time limits are rounded up to multiples of a time drawn up to this one, s.
@@ -81,6 +85,8 @@ def whatif(
     """
     bounds.check("number of members", members, 2, 10_000)
     workload = log if isinstance(log, converters.Workload) else read_workload(log, equal_nodes=False)
+    if real is not None:
+        workload = with_starts(workload, real if isinstance(real, Run) else Run.load(real))
     own = name or ("log" if isinstance(log, converters.Workload) else Path(log).name)
     found = study.whatif(
         workload,

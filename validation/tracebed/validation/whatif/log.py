@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 
 from tracebed.converters.formats.tools.states import UNFINISHED
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Step, Workload
 from tracebed.errors import InputError
+from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.slurm.lines import Line, cpus, entries, whole
 from tracebed.orchestrator.slurm.machine import Machine
 
@@ -53,6 +55,23 @@ class Log:
     def cores(self) -> IntArray:
         """The cores of each job, shape (jobs,)."""
         return self.workload.ints("nodes") * self.workload.ints("cores_per_node")
+
+
+def with_starts(workload: Workload, run: Run) -> Workload:
+    """Return a workload with the starts and ends of a real run of it as the logged ones.
+
+    Raises:
+        InputError: a job of the workload is not in the run.
+    """
+    rows = pd.Index(run.jobs["job_id"]).get_indexer(pd.Index(workload.column("job_id")))
+    if (rows < 0).any():
+        job = workload.column("job_id")[int(np.argmin(rows))]
+        what = f"the run lacks {int((rows < 0).sum()):,} jobs of the workload, such as {job}"
+        raise InputError(what, hint="give a run of this workload")
+    jobs = run.jobs.iloc[rows]
+    moved = workload.floats("submit_time") - jobs["submit"].to_numpy(dtype=np.float64)
+    times = {f"logged_{end}": jobs[end].to_numpy(dtype=np.float64) + moved for end in ("start", "end")}
+    return Workload(workload.table.assign(**times), workload.provenance)
 
 
 def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: str | None = None) -> Log:

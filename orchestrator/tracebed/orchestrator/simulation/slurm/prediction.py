@@ -335,7 +335,7 @@ def _hold(
     for column, values in (
         (ledger.jobs, np.array(jobs)[at]),
         (ledger.firsts, first),
-        (ledger.counts, held.count[row]),
+        (ledger.counts, held.nodes[row]),
         (ledger.starts, np.array(begins)[at]),
         (ledger.ends, np.array(ends)[at]),
     ):

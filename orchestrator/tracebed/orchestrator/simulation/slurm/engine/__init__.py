@@ -130,8 +130,8 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
     finally:
         library.tracebed_slurm_free(pointer)
         library.tracebed_slurm_free(others)
-    held = Held(*ranges.T, results["range_first"], results["range_size"])
-    before = Held(*ranges.T, stints["range_first"], stints["range_size"])
+    held = Held(ranges, results["range_first"], results["range_size"])
+    before = Held(ranges, stints["range_first"], stints["range_size"])
     rows = zip(*(stints[name].tolist() for name in ("job", "start", "end")), before, strict=True)
     start, launched, end, active, fate, restarts = (array.tolist() for array in times.values())
     return Outcome(start, launched, end, active, fate, restarts, held, [Stint(*row) for row in rows])
