@@ -109,11 +109,15 @@ OF_CLUSTER = frozenset(
     PriorityDecayHalfLife PriorityCalcPeriod PriorityFavorSmall FairShareDampeningFactor DefMemPerCPU GresTypes
     SelectTypeParameters KillWait PriorityTier PriorityJobFactor Priority MaxTime Gres Feature Features Weight
     DependencyParameters Licenses ResvOverRun PreemptType PreemptMode PreemptExemptTime GraceTime JobRequeue
+    CompleteWait
     """.lower().split()
 )
 """Keys, in lower case, that a simulation of a cluster models. With Fair Tree, the dampening factor has no effect."""
 SCHEDULER_OF_CLUSTER = frozenset(
-    ("bf_licenses", "bf_max_job_array_resv", "preempt_youngest_first", "preempt_reorder_count")
+    (
+        *("bf_licenses", "bf_max_job_array_resv", "bf_max_job_part", "bf_max_job_user_part", "partition_job_depth"),
+        *("preempt_youngest_first", "preempt_reorder_count"),
+    )
 )
 """SchedulerParameters that a simulation of a cluster models, beside those of the policy."""
 WITHOUT_EFFECT = frozenset(

@@ -137,6 +137,10 @@ class Machine(Fact):
         licenses: licence -> count.
         bf_licenses: whether a backfill pass reserves licences.
         resv_over_run_s: time after the end of a reservation at which its jobs are killed, s.
+        partition_job_depth: number of jobs of a partition in a pass of the main loop; 0: any number.
+        bf_max_job_part, bf_max_job_user_part: number of jobs of a partition, and of a user in a partition, in a
+            backfill pass; 0: any number.
+        complete_wait_s: for how long no job starts while another one is completing, s (`CompleteWait`).
         bf_max_job_array_resv: most tasks of an array with a reservation in a backfill pass.
     """
 
@@ -151,6 +155,10 @@ class Machine(Fact):
     licenses: dict[str, int] = {}
     bf_licenses: bool = False
     resv_over_run_s: int = 0
+    partition_job_depth: int = 0
+    bf_max_job_part: int = 0
+    bf_max_job_user_part: int = 0
+    complete_wait_s: int = 0
     bf_max_job_array_resv: int = 20
 
     @cached_property
@@ -212,6 +220,10 @@ def machine_of(lines: Sequence[Line], path: Path) -> Machine | None:
         licenses=licenses_of(values.get("licenses", ""), str(path)),
         bf_licenses="bf_licenses" in scheduler,
         resv_over_run_s=_over_run_s(values.get("resvoverrun", "")),
+        partition_job_depth=whole(scheduler.get("partition_job_depth", ""), 0),
+        bf_max_job_part=whole(scheduler.get("bf_max_job_part", ""), 0),
+        bf_max_job_user_part=whole(scheduler.get("bf_max_job_user_part", ""), 0),
+        complete_wait_s=whole(values.get("completewait", ""), 0),
         bf_max_job_array_resv=whole(scheduler.get("bf_max_job_array_resv", ""), 20),
         kill_invalid_depend="kill_invalid_depend" in _parameters(values, "dependencyparameters"),
     )

@@ -186,6 +186,10 @@ def _inputs(
         licenses=licenses_in(runnable, numbers, machine),
         preemption=preemption_of(machine, [partitions[job] or 0 for job in numbers]),
         array_reservations=machine.bf_max_job_array_resv,
+        job_depth=machine.partition_job_depth,
+        part_test=machine.bf_max_job_part,
+        user_part_test=machine.bf_max_job_user_part,
+        complete_wait_s=machine.complete_wait_s,
     )
     return inputs, numbers
 

@@ -24,6 +24,7 @@ from tracebed.orchestrator.scheduling.slurm.conditions import (
     Conditions,
     Progress,
 )
+from tracebed.orchestrator.scheduling.slurm.depth import Depth, considered
 from tracebed.orchestrator.scheduling.slurm.licenses import LicensePlan, Licenses, suffice
 from tracebed.orchestrator.scheduling.slurm.multifactor import FairTree
 from tracebed.orchestrator.scheduling.slurm.outlook import Bookings, Outlook
@@ -331,14 +332,17 @@ class Simulation(Preempting):
 
     def main(self, policy: _Shared, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
         """Start jobs in order. A job that does not fit blocks its partition, and its nodes for other partitions."""
+        if self._completing():
+            return False, False
         depth = policy.default_queue_depth
         if policy.full(self, at):
             yield Note("full_last", at)
             depth = len(self._in.submit)
         started = tested = 0
-        cut = False
+        left = False
         usable, blocked = self._everything, set[int]()
         last = -1  # array of the job before: all tasks of an array are one entry of Slurm's queue
+        of_part = [0] * len(self._in.tier)
         second, busy = self._second(at), set[int]()  # reservations whose jobs do not fit
         for job in self._ordered():
             partition, array, inside = self._in.partition[job], self._arrays.of[job], self._bookings.inside[job]
@@ -346,8 +350,12 @@ class Simulation(Preempting):
                 continue
             entry = array < 0 or array != last
             last = array
-            cut = (entry and tested == depth) or 0 < policy.sched_max_job_start == started
-            if cut:
+            of_part[partition] += entry
+            if 0 < self._in.job_depth < of_part[partition]:
+                left = True
+                continue
+            if (entry and tested == depth) or 0 < policy.sched_max_job_start == started:
+                left = True
                 break
             tested += entry
             if not suffice(self._left_licenses, self._licenses.wanted[job]):
@@ -372,11 +380,13 @@ class Simulation(Preempting):
             elif not self._young(policy, job):
                 blocked.add(partition)
                 usable &= ~self._nodes_of[partition]
-        return started > 0, cut
+        return started > 0, left
 
     def backfill(self, policy: _Shared, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
         """Make a backfill pass. Return whether any job started, and whether work is left without another event."""
         yield from ()
+        if self._completing():
+            return False, True
         second = self._second(at)
         waiting = [
             Waiting(
@@ -419,23 +429,17 @@ class Simulation(Preempting):
         return Outlook(self._bookings, licenses, self if preempts else None)
 
     def _considered(self, policy: _Shared) -> list[int]:
-        """Return the jobs of a backfill pass. All tasks of an array are one entry of Slurm's queue."""
-        considered: list[int] = []
-        of_user = dict[int, int]()
-        entries, last = 0, -1
-        for job in self._ordered():
-            array, user = self._arrays.of[job], self._in.user[job]
-            if array < 0 or array != last:
-                if policy.bf_max_job_user:
-                    of_user[user] = of_user.get(user, 0) + 1
-                    if of_user[user] > policy.bf_max_job_user:
-                        continue
-                if entries == policy.bf_max_job_test:
-                    break
-                entries += 1
-            last = array
-            considered.append(job)
-        return considered
+        """Return the jobs of a backfill pass."""
+        own = self._in
+        depth = Depth(policy.bf_max_job_test, own.part_test, own.user_part_test, policy.bf_max_job_user)
+        return considered(self._ordered(), depth, self._arrays.of, own.partition, own.user)
+
+    def _completing(self) -> bool:
+        """Return whether a job is completing, for which the other jobs wait."""
+        end, due, wait = self._out.end, self._due, self._in.complete_wait_s
+        return wait > 0 and any(
+            end[each.job] <= self.now < due[each.job] and self.now - end[each.job] < wait for each in self._running
+        )
 
     def _second(self, at: float) -> int:
         """Return the whole second of an instant, as Slurm's clock shows it."""

@@ -34,6 +34,7 @@ FROM_INPUTS = (
     *("submit", "run_time", "limit", "launch_s", "overrun_s", "end_s", "partition", "user", "fixed", "tier"),
     *("account", "user_share", "account_share", "age", "max_age_s", "fairshare", "half_life_s", "period_s"),
     *("first_period_s", "kill_wait_s", "begin_s", "watched", "array_reservations"),
+    *("job_depth", "part_test", "user_part_test", "complete_wait_s"),
 )
 
 

@@ -69,6 +69,7 @@ static int requeued(struct engine *e, int32_t job) {
     s->start[job] = s->launched[job] = s->end[job] = NAN;
     e->earliest[job] = e->accrued[job] = e->now + REQUEUED_S;
     e->ready[job] = 0;
+    e->unready++;
     at(e, e->earliest[job], CHANGE, job);
     enqueue(e, job);
     return 1;
