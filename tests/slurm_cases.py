@@ -128,7 +128,8 @@ def compared(seed: int, *, large: bool = False) -> str:
     inputs, policy = drawn(seed, large=large)
     if not inputs.requests or not engine.available():
         return ""
+    a, b = engine.simulate(inputs, policy), Simulation(inputs, policy).run()
     # as text, since NaN, of a job beyond the simulated time, differs from itself
-    if repr(engine.simulate(inputs, policy)) == repr(Simulation(inputs, policy).run()):
+    if repr((a.start, a.launched, a.end)) == repr((b.start, b.launched, b.end)) and a.parts == b.parts:
         return ""
     return "the compiled simulation of Slurm differs from that in Python"

@@ -88,7 +88,7 @@ class Outcome:
     start: list[float]
     launched: list[float]
     end: list[float]
-    parts: list[Parts]
+    parts: Sequence[Parts]
 
 
 class _Shared(Slurm):
@@ -144,6 +144,7 @@ class Simulation:
             self._fairness.resume(inputs.usage, inputs.factors, inputs.begin_s)
         self._to_start = 0 if inputs.watched else -1
         nothing: list[Parts] = [{}] * count
+        self._parts = nothing
         self._out = Outcome([NEVER] * count, [NEVER] * count, [NEVER] * count, nothing)
         self._nodes_of: list[int] = [0] * len(inputs.tier)
         for request, partition in zip(inputs.requests, inputs.partition, strict=True):
@@ -213,7 +214,7 @@ class Simulation:
 
     def _end(self, job: int) -> None:
         """Release the nodes of a job."""
-        parts = self._out.parts[job]
+        parts = self._parts[job]
         self._free.release(self._in.requests[job], parts)
         self._running = [other for other in self._running if other.job != job]
         self._fairness.end(self._in.user[job], sum(parts.values()), self._out.start[job], self.now)
@@ -247,7 +248,7 @@ class Simulation:
         inputs, request, limit = self._in, self._in.requests[job], self._in.limit[job]
         self._free.take(request, parts)
         insort(self._running, Running(self._second(start) + limit, job, request, parts, mask_of(parts.keys())))
-        self._out.start[job], self._out.parts[job] = start, parts
+        self._out.start[job], self._parts[job] = start, parts
         self._out.launched[job] = launched = start + inputs.launch_s[job]
         over = inputs.run_time[job] > limit
         end = max(start + limit + inputs.overrun_s[job] if over else launched + inputs.run_time[job], self.now)
