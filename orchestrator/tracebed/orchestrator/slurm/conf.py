@@ -46,7 +46,7 @@ SHARED_BY_ALL = ("Priority", "PriorityJobFactor", "PriorityTier")
 """Settings of partitions with the default 1 that have no effect if all partitions have the same value."""
 EQUAL_SHARES = "the shares of accounts and users are not in a slurm.conf; all of a level are assumed to be equal"
 MOST_SHOWN = 12
-REMEDY = "tracebed clean LOG --recipe sacct --set keep_partitions.partitions=NAME"
+REMEDY = "tracebed clean LOG --recipe sacct --only partition=NAME"
 """Command that selects the jobs of a partition of a log."""
 
 

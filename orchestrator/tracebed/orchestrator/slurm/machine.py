@@ -16,7 +16,16 @@ from pydantic import BaseModel, ConfigDict
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.slurm.licenses import licenses_of
 from tracebed.orchestrator.slurm.host_lists import host_names
-from tracebed.orchestrator.slurm.lines import Line, cpus, entries, hosts, hosts_of, lines_of, whole
+from tracebed.orchestrator.slurm.lines import (
+    Line,
+    cpus,
+    entries,
+    hosts,
+    hosts_of,
+    lines_of,
+    threads_per_core,
+    whole,
+)
 
 MINUTE_S = 60
 FOREVER_S = 10**9
@@ -39,6 +48,7 @@ class Alike(Fact):
     Attributes:
         names: their names, as a list of hosts.
         cores: number of cores.
+        threads: CPUs of each core, which Slurm allocates together.
         memory_mib: memory that jobs may use, MiB.
         gres: generic resource -> count, such as `{"gpu": 2}`.
         features: the features that a job may demand.
@@ -48,6 +58,7 @@ class Alike(Fact):
 
     names: str
     cores: int
+    threads: int = 1
     memory_mib: int = 1
     gres: dict[str, int] = {}
     features: tuple[str, ...] = ()
@@ -263,13 +274,13 @@ def _parameters(values: Mapping[str, str], key: str) -> dict[str, str]:
 def _kinds(line: Line, switches: Mapping[str, str]) -> Iterator[Alike]:
     """Yield the nodes of a line, divided by switch."""
     features = tuple(filter(None, re.split(r"[,\s]+", line.of("Feature") or line.of("Features"))))
-    # A core with several hardware threads is allocated as a whole.
-    cores = cpus(line) // max(1, whole(line.of("ThreadsPerCore"), 1))
+    threads = threads_per_core(line)
     for switch, names in groupby(hosts_of(line.value, line.where), key=lambda name: switches.get(name, "")):
         listed = [*names]
         yield Alike(
             names=line.value if len(listed) == hosts(line.value) else ",".join(listed),
-            cores=cores,
+            cores=cpus(line) // threads,
+            threads=threads,
             memory_mib=whole(line.of("RealMemory"), 1),
             gres=gres_of(line.of("Gres")),
             features=features,

@@ -28,6 +28,7 @@ from tracebed.orchestrator.scheduling.slurm.multifactor import size_factor
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Parts, Request, Resources
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.slurm import engine
+from tracebed.orchestrator.simulation.slurm.asked import as_asked
 from tracebed.orchestrator.simulation.slurm.events import (
     arrays_in,
     conditions_of,
@@ -86,8 +87,10 @@ def simulate(
         what = f"--over-limit {setup.scheduling.over_limit} is not modeled for a cluster of a slurm.conf"
         raise InputError(what, hint="use kill, as Slurm does, or extend")
     machine = machine_of(policy)
+    workload, counts = as_asked(workload, machine)
     cores = [kind.cores for _, kind in machine.nodes]
     jobs = Jobs.of(workload, cores_per_node=max(cores), over_limit=setup.scheduling.over_limit)
+    jobs.counts.update(counts)
     record, cluster = ScheduleRecord(jobs), Cluster(cores)
     inputs, numbers = _inputs(workload, jobs, machine, setup, record)
     record.submit = list(jobs.submit)
