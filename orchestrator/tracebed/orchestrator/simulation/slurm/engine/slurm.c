@@ -1064,6 +1064,9 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
     int64_t most = VIEW_BYTES / (s->nodes * (int64_t)(3 * sizeof(int32_t)));
     e->view_count = s->classes < most ? s->classes : most > 16 ? most : 16;
     size_t views = (size_t)e->view_count;
+    size_t groups = 0;
+    for (size_t job = 0; job < jobs; job++)
+        if (s->group[job] >= (int64_t)groups) groups = (size_t)s->group[job] + 1;
     int32_t *view_cores, *view_last;
     uint32_t *view_version;
     uint64_t *view_able, *view_empty;
@@ -1090,8 +1093,8 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
         e->jobs_of_user = calloc((size_t)s->users, sizeof(int32_t)), e->usage = calloc((size_t)s->users, sizeof(double)),
         e->ended = calloc((size_t)s->users, sizeof(double)), e->factor = calloc((size_t)s->users, sizeof(double)),
         e->accrued = malloc(jobs * sizeof(double)), e->state = calloc(jobs, 1), e->ready = calloc(jobs, 1),
-        e->group_member = malloc(jobs * sizeof(int32_t)), e->group_running = calloc(jobs, sizeof(int32_t)),
-        e->group_first = calloc(jobs + 1, sizeof(int64_t)), e->array_running = calloc(jobs, sizeof(int32_t)),
+        e->group_member = malloc(jobs * sizeof(int32_t)), e->group_running = calloc(groups + 1, sizeof(int32_t)),
+        e->group_first = calloc(groups + 1, sizeof(int64_t)), e->array_running = calloc(jobs, sizeof(int32_t)),
         e->array_waiting = calloc(jobs, sizeof(int32_t)), e->array_left = calloc(jobs, sizeof(int32_t)),
         e->array_reserved = calloc(jobs, sizeof(int32_t)), e->licenses = calloc((size_t)s->license_kinds + 1, sizeof(int64_t)),
         e->license_room = calloc((size_t)s->license_kinds + 1, sizeof(int64_t)), e->open = calloc(words, sizeof(uint64_t)),
@@ -1147,10 +1150,10 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
             e->ready[job] = s->condition_first[job] == s->condition_first[job + 1] && s->earliest[job] == -INFINITY;
             if (s->group[job] >= 0) e->group_first[s->group[job] + 1]++;
         }
-        for (size_t group = 0; group < jobs; group++) e->group_first[group + 1] += e->group_first[group];
+        for (size_t group = 0; group < groups; group++) e->group_first[group + 1] += e->group_first[group];
         for (size_t job = jobs; job-- > 0;) /* backwards: group_first is each group's end, then its begin */
             if (s->group[job] >= 0) e->group_member[--e->group_first[s->group[job] + 1]] = (int32_t)job;
-        memmove(e->group_first, e->group_first + 1, jobs * sizeof *e->group_first);
+        memmove(e->group_first, e->group_first + 1, groups * sizeof *e->group_first);
         simulate(e);
         for (size_t job = 0; job < jobs; job++)
             if (e->state[job] == CANCELLED) s->start[job] = NAN;
