@@ -128,6 +128,7 @@ def call(*arguments: str) -> Result:
 RANGES = "{launch: [0.01, 100], end: [0.01, 100], slow: {low: 0.5, high: 2, scale: linear}}"
 
 
+@pytest.mark.slow
 def test_parameters_are_recovered_and_those_that_cannot_be_told_apart_are_named() -> None:
     prepare(3, 4, jobs=30)
     suite(RANGES)
@@ -454,7 +455,7 @@ def test_the_command_prints_a_table_and_a_document_with_a_published_schema() -> 
     assert published == about | SimulatorCalibration.model_json_schema(by_alias=True)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_the_search_beats_random_search_on_three_overheads_of_malleable_jobs(seed: int) -> None:
     names, truth = ("launch_s", "end_s", "reconfiguration_s"), np.array([20.0, 5.0, 30.0])
     space = Space(tuple(Parameter(name, 0.001, 1000.0) for name in names))
