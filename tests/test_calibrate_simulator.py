@@ -239,11 +239,11 @@ def contents(made: SimulatorCalibration) -> dict[str, Any]:
 
 
 def test_an_interrupted_calibration_continues(monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare(3, 4, jobs=5)
-    suite("{launch: [0.01, 100], end: [0.01, 100]}", fixed="slow=1.1")
+    prepare(3, jobs=5)
+    suite("{launch: [0.01, 100], end: [0.01, 100]}", "w3: w3.csv", fixed="slow=1.1")
     whole = calibrated("whole", budget=20)
     count = InProcess.calls
-    assert count == whole.simulations > 60
+    assert count == whole.simulations > 31
     monkeypatch.setattr(InProcess, "interrupt_at", count + 31)
     with pytest.raises(KeyboardInterrupt):
         calibrated(budget=20)
@@ -259,7 +259,7 @@ def test_an_interrupted_calibration_continues(monkeypatch: pytest.MonkeyPatch) -
     assert InProcess.calls == 0
     other = calibrated(seed=1, budget=20)
     assert contents(other) != contents(whole)
-    suite("{launch: [0.01, 100], end: [0.01, 100]}", fixed="slow=1.2")
+    suite("{launch: [0.01, 100], end: [0.01, 100]}", "w3: w3.csv", fixed="slow=1.2")
     monkeypatch.setattr(InProcess, "calls", 0)
     assert InProcess.calls < calibrated(budget=20).simulations == InProcess.calls
 
