@@ -111,7 +111,7 @@ def test_a_finding_is_shrunk_to_the_fault_and_the_job_that_matter(monkeypatch: p
 
     monkeypatch.setattr(Replayer, "_send", forgets)
     faults = (Fault("drift", 1.0, "v2", 1.0, 0.3), Fault("slow_network", 2.0, "v3", 1.0, 0.3))
-    scenario = Scenario(8, nodes=4, jobs=EIGHT, faults=faults)
+    scenario = Scenario(8, nodes=4, jobs=EIGHT[:6], faults=faults)
     found = violations(scenario)
     assert found
     smallest = shrunk(Finding(scenario, found))
