@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from random import Random
 from typing import Any
 
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
-from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request, Resources
+from tracebed.orchestrator.scheduling.slurm.resources import ALL, Parts, Request, Resources
 from tracebed.orchestrator.simulation.slurm import engine
 from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Simulation
 
@@ -76,8 +77,34 @@ def drawn(seed: int, *, large: bool = False) -> tuple[Inputs, Slurm]:
         kill_wait_s=draw.choice((0, 30)),
     )
     fit = [job for job, asked in enumerate(requests) if inputs.free.choose(asked, (1 << nodes) - 1)]
-    kept = {name: [getattr(inputs, name)[job] for job in fit] for name in OF_JOBS}
-    return replace(inputs, **kept), Slurm(**{name: draw.choice(values) for name, values in PARAMETERS.items()})
+    kept: dict[str, Any] = {name: [getattr(inputs, name)[job] for job in fit] for name in OF_JOBS}
+    inputs = replace(inputs, **kept)
+    policy = Slurm(**{name: draw.choice(values) for name, values in PARAMETERS.items()})
+    return (begun(draw, inputs) if fit and draw.random() < 0.5 else inputs), policy
+
+
+def begun(draw: Random, inputs: Inputs) -> Inputs:
+    """Return the inputs of a simulation that begins with running jobs, and with the usage of the users."""
+    begin, free = draw.choice((5.0, 20.5)), inputs.free.copy()
+    held: list[Parts] = []
+    since: list[float] = []
+    for job, request in enumerate(inputs.requests):
+        runs = draw.random() < 0.4 and inputs.submit[job] < begin
+        parts = (free.choose(request, (1 << len(free.total)) - 1) if runs else None) or {}
+        free.take(request, parts)
+        held.append(parts)
+        since.append(draw.choice((inputs.submit[job], inputs.submit[job] - 200)) if parts else math.nan)
+    users = range(len(inputs.account))
+    return replace(
+        inputs,
+        begin_s=begin,
+        held=held,
+        since=since,
+        usage=[draw.choice((0.0, 500.0, 900.0)) for _ in users],
+        factors=[draw.choice((0.25, 0.5, 1.0)) for _ in users],
+        first_period_s=begin + 3.5,
+        watched=draw.choice((0, 3, len(held))),
+    )
 
 
 def _request(draw: Random, eligible: int, cores: int) -> Request:
@@ -99,6 +126,10 @@ def _request(draw: Random, eligible: int, cores: int) -> Request:
 def compared(seed: int, *, large: bool = False) -> str:
     """Return the difference of the two simulators on a drawn case; empty: none."""
     inputs, policy = drawn(seed, large=large)
-    if not inputs.requests or engine.simulate(inputs, policy) == Simulation(inputs, policy).run():
+    if not inputs.requests or not engine.available():
+        return ""
+    a, b = engine.simulate(inputs, policy), Simulation(inputs, policy).run()
+    # as text, since NaN, of a job beyond the simulated time, differs from itself
+    if repr((a.start, a.launched, a.end)) == repr((b.start, b.launched, b.end)) and a.parts == b.parts:
         return ""
     return "the compiled simulation of Slurm differs from that in Python"

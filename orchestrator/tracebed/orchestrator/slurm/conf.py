@@ -86,7 +86,20 @@ def read(path: Path) -> SlurmConf:
         InputError: a file cannot be read, is not a slurm.conf, or has a line that Slurm rejects. A key that is unknown
             here may belong to a newer version of Slurm. A file in which half of the keys are unknown is refused.
     """
-    lines = lines_of(path)
+    return of_lines(lines_of(path), path)
+
+
+def of_lines(lines: Sequence[Line], path: Path, *, plain: bool = False) -> SlurmConf:
+    """Return the scheduling settings of the lines of a slurm.conf.
+
+    Args:
+        lines: the lines.
+        path: the file, for messages and for topology.conf beside it.
+        plain: whether a cluster of equal nodes in one partition is a cluster, too.
+
+    Raises:
+        InputError: as `read`.
+    """
     if not lines:
         raise InputError("contains no settings", where=str(path), hint=HINT)
     unknown = [setting for line in lines for setting in line.unknown]
@@ -94,7 +107,7 @@ def read(path: Path) -> SlurmConf:
         what = f"unknown {'keys' if len(unknown) > 1 else 'key'}, such as {unknown[0][:60]!r}: not a slurm.conf"
         raise InputError(what, where=next(line.where for line in lines if line.unknown), hint=HINT)
     machine = machine_of(lines, path)
-    machine = None if machine is None or machine.plain else machine
+    machine = None if machine is None or (machine.plain and not plain) else machine
     modeled = MODELED if machine is None else MODELED_WITH_CLUSTER
     conf = of_config({line.key: line.value for line in lines}, modeled)
     given = {line.key.lower() for line in lines}

@@ -53,6 +53,10 @@ class FairTree:
         self.usage = [0.0] * len(account)
         self.factors = [1.0] * len(account)
 
+    def resume(self, usage: Sequence[float], factors: Sequence[float], now: float) -> None:
+        """Begin at `now` with the usage and the factors of the users."""
+        self.usage, self.factors, self._since = [*usage], [*factors], now
+
     def end(self, user: int, cores: int, start: float, now: float) -> None:
         """Record that a job of `user` on `cores` cores, which started at `start`, has ended."""
         self._ended[user] += cores * (now - max(start, self._since))

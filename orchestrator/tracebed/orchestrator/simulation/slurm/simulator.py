@@ -43,6 +43,12 @@ class Inputs:
         age, max_age_s, fairshare, half_life_s, period_s: of priority/multifactor, see `machine.Weights`.
         first_period_s: instant of the first computation of priorities, s.
         kill_wait_s: see `plan.backfill`.
+        begin_s: instant at which the simulation begins, s. Jobs that were submitted before it wait at this instant.
+        held: of each job, the cores by node that it holds when the simulation begins; empty: no job runs then.
+        since: start of each job that runs then, s; NaN: the job waits.
+        usage: decayed core seconds of each user when the simulation begins; empty: 0.
+        factors: fair-share factor of each user when the simulation begins; empty: 1.
+        watched: the simulation ends when the first `watched` jobs have started; 0: when all jobs have ended.
     """
 
     submit: Sequence[float]
@@ -67,6 +73,12 @@ class Inputs:
     period_s: float
     first_period_s: float
     kill_wait_s: int = 30
+    begin_s: float = -math.inf
+    held: Sequence[Parts] = ()
+    since: Sequence[float] = ()
+    usage: Sequence[float] = ()
+    factors: Sequence[float] = ()
+    watched: int = 0
 
 
 @dataclass
@@ -76,7 +88,7 @@ class Outcome:
     start: list[float]
     launched: list[float]
     end: list[float]
-    parts: list[Parts]
+    parts: Sequence[Parts]
 
 
 class _Shared(Slurm):
@@ -128,19 +140,28 @@ class Simulation:
         self._left = count
         self._wake = math.inf
         self._fairness = FairTree(inputs.account, inputs.user_share, inputs.account_share, inputs.half_life_s)
+        if inputs.usage:
+            self._fairness.resume(inputs.usage, inputs.factors, inputs.begin_s)
+        self._to_start = 0 if inputs.watched else -1
         nothing: list[Parts] = [{}] * count
+        self._parts = nothing
         self._out = Outcome([NEVER] * count, [NEVER] * count, [NEVER] * count, nothing)
         self._nodes_of: list[int] = [0] * len(inputs.tier)
         for request, partition in zip(inputs.requests, inputs.partition, strict=True):
             self._nodes_of[partition] |= request.eligible
 
     def run(self) -> Outcome:
-        """Simulate until all jobs have ended."""
+        """Simulate until all jobs have ended, or all watched ones have started."""
+        self.now = self._in.begin_s
         for job, submit in enumerate(self._in.submit):
-            self._at(submit, SUBMIT, job)
+            if self._in.held and self._in.held[job]:
+                self._run(job, dict(self._in.held[job]), self._in.since[job])
+            else:
+                self._at(max(submit, self._in.begin_s), SUBMIT, job)
+                self._to_start += job < self._in.watched
         if self._in.age or self._in.fairshare:
             self._at(self._in.first_period_s, COMPUTE, 0)
-        while self._left:
+        while self._left and self._to_start:
             self.now = self._events[0][0]
             if self._handle():
                 self._decide()
@@ -193,7 +214,7 @@ class Simulation:
 
     def _end(self, job: int) -> None:
         """Release the nodes of a job."""
-        parts = self._out.parts[job]
+        parts = self._parts[job]
         self._free.release(self._in.requests[job], parts)
         self._running = [other for other in self._running if other.job != job]
         self._fairness.end(self._in.user[job], sum(parts.values()), self._out.start[job], self.now)
@@ -217,14 +238,20 @@ class Simulation:
 
     def _start(self, job: int, parts: dict[int, int]) -> None:
         """Start a job on the cores `parts`."""
+        self.queue.remove(job)
+        self._run(job, parts, self.now)
+        if job < self._in.watched:
+            self._to_start -= 1
+
+    def _run(self, job: int, parts: dict[int, int], start: float) -> None:
+        """Let a job run on the cores `parts` since `start`."""
         inputs, request, limit = self._in, self._in.requests[job], self._in.limit[job]
         self._free.take(request, parts)
-        self.queue.remove(job)
-        insort(self._running, Running(self._second(self.now) + limit, job, request, parts, mask_of(parts.keys())))
-        self._out.start[job], self._out.parts[job] = self.now, parts
-        self._out.launched[job] = launched = self.now + inputs.launch_s[job]
+        insort(self._running, Running(self._second(start) + limit, job, request, parts, mask_of(parts.keys())))
+        self._out.start[job], self._parts[job] = start, parts
+        self._out.launched[job] = launched = start + inputs.launch_s[job]
         over = inputs.run_time[job] > limit
-        end = self.now + limit + inputs.overrun_s[job] if over else launched + inputs.run_time[job]
+        end = max(start + limit + inputs.overrun_s[job] if over else launched + inputs.run_time[job], self.now)
         self._out.end[job] = end
         self._at(end + inputs.end_s[job], END, job)
 
