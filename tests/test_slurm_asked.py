@@ -54,6 +54,8 @@ def test_a_log_of_slurm_counts_cpus_and_a_core_has_some(tmp_path: Path) -> None:
     """The node b1 has eight CPUs and eight cores: Slurm does not allocate its hardware threads."""
     asked, _ = as_asked(jobs(Step("read", {"format": "sacct", "by": "node"})), machine(tmp_path))
     assert asked.ints("cores_per_node").tolist() == [4, 7, 7, 4, 7]
+    whatif = jobs(Step("read", {"format": "sacct", "by": "node"}), Step("whatif"))  # has cores already
+    assert as_asked(whatif, machine(tmp_path))[0].ints("cores_per_node").tolist() == [7] * 5
 
 
 def test_a_node_for_each_core_is_no_job_of_the_cluster(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ YEAR_S = 365 * 86400.0
 """Limit that Slurm plans with for a job without any, s."""
 IN_CPUS = ("sacct",)
 """Formats whose cores are CPUs of Slurm: hardware threads, where the cluster counts them."""
+IN_CORES = "whatif"
+"""Step that makes cores of the CPUs of a log."""
 NO_LIMIT = "jobs without a time limit: that of their partition"
 
 
@@ -34,7 +36,8 @@ def as_asked(workload: Workload, machine: Machine) -> tuple[Workload, dict[str, 
     most = {name: YEAR_S if part is None else _limit_s(machine, part) for name, part in number.items()}
     missing = np.isnan(limit)
     columns = {"time_limit": np.where(missing, [most[name] for name in names], limit)}
-    if any(parameters.get("format") in IN_CPUS for parameters in reading):
+    done = any(step.name == IN_CORES for step in workload.provenance.steps)
+    if not done and any(parameters.get("format") in IN_CPUS for parameters in reading):
         threads = {name: 1 if part is None else _threads(machine, part) for name, part in number.items()}
         columns["cores_per_node"] = -(-cores // np.array([threads[name] for name in names]))
     counts = {NO_LIMIT: int((missing & np.isfinite(workload.floats("run_time"))).sum())}
