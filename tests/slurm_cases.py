@@ -186,7 +186,7 @@ def _preemption(draw: Random, count: int) -> Preemption:
         [0, draw.randint(0, 1), 1],
         [draw.choice((CANCEL, REQUEUE, SUSPEND)) for _ in range(3)],
         [draw.choice((0, 0, 10)) for _ in range(3)],
-        draw.choice((0.0, 15.0)),
+        [draw.choice((0.0, 15.0)) for _ in range(3)],
         draw.random() < 0.3,
         draw.choice((0, 1, 2)),
     )

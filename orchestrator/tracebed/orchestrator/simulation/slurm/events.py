@@ -102,7 +102,7 @@ def preemption_of(machine: Machine, partitions: Sequence[int]) -> Preemption | N
         rank=[partition.tier for partition in all_of],
         mode=[MODES.get(mode, CANCEL) for mode in modes],
         grace_s=[partition.grace_s for partition in all_of],
-        exempt_s=own.exempt_s,
+        exempt_s=[own.exempt_s for _ in all_of],
         youngest=own.youngest,
         again=own.again,
     )
