@@ -19,7 +19,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ports import free_ports
 from slurm_mixtures import DRAWN
 from slurm_scenarios import SCENARIOS, Scenario, Submitted
 from slurmd import SETTINGS, Slurm
@@ -39,17 +38,7 @@ class DesignedSlurm(Slurm):
 
     def _configure(self) -> None:
         super()._configure()
-        ports = iter(free_ports(self.nodes))
-        lines = []
-        for line in self.lines:
-            if name := re.match(r"NodeName=n(?:\[(\d)-(\d)\]|\d)", line):
-                count = int(name[2]) - int(name[1]) + 1 if name[1] else 1
-                listed = ",".join(str(next(ports)) for _ in range(count))
-                where = f"NodeHostname=localhost NodeAddr=127.0.0.1 Port={listed if count == 1 else f'[{listed}]'}"
-                line = f"{line} {where}"
-            lines.append(line)
-        text = re.sub(r"(?m)^(NodeName|PartitionName)=.*\n", "", self.conf.read_text())
-        self.conf.write_text(text + "\n".join(lines) + "\n")
+        self._replace_nodes(self.lines)
         epilog = self.folder / "epilog"
         epilog.write_text("#!/bin/sh\nsleep 6\n")
         epilog.chmod(0o755)

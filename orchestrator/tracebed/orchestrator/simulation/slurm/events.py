@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -178,7 +178,17 @@ def ignored(workload: Workload, policy: Slurm) -> list[str]:
         if count:
             why = "the reservations are not given (-P @FILE)" if policy.cluster else "the nodes of slurm.conf are equal"
             warnings.append(f"the column {name} of {count:,} jobs is ignored: {why}")
-    return warnings
+    return [*warnings, *_partial(policy)]
+
+
+def _partial(policy: Slurm) -> Iterator[str]:
+    """Yield a warning for each reservation of some cores of its nodes."""
+    cores: dict[str, int] = {}
+    for each in parsed(policy.reservations) if policy.cluster else ():
+        cores = cores or {name: kind.cores for name, kind in Machine.model_validate_json(policy.cluster).nodes}
+        all_cores = sum(cores.get(name, 0) for name in (host_names(each.nodes) if each.nodes else ()))
+        if 0 < each.cores < all_cores:
+            yield f"the reservation {each.name} has {each.cores} of {all_cores} cores; all cores are assumed"
 
 
 def _of(workload: Workload, name: str, numbers: Sequence[int]) -> list[str]:
