@@ -7,9 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from slurm_mixtures import DRAWN
 from slurm_scenarios import SCENARIOS, Submitted
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError
@@ -18,6 +20,7 @@ from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.slurm import reservations
 from tracebed.orchestrator.slurm.conf import read
 
+ALL = SCENARIOS | DRAWN
 FOLDER = Path(__file__).parent / "slurm_recordings" / "events"
 TOLERANCE_S = 4.0
 """A pass each second, and the whole seconds of Slurm: a chain of some jobs may start this much earlier or later."""
@@ -49,22 +52,22 @@ def rows_of(job: Submitted, number: int, submit: float) -> list[dict[str, Any]]:
 def workload_of(name: str) -> Workload:
     """Return the jobs of a recording as they were submitted."""
     rows: list[dict[str, Any]] = []
-    jobs = sorted(SCENARIOS[name].jobs, key=lambda job: job.at)
+    jobs = sorted(ALL[name].jobs, key=lambda job: job.at)
     ids = sorted({int(job.partition("_")[0]) for job in recorded(name)["found"]})
     for job, number, submit in zip(jobs, ids, recorded(name)["asked"], strict=True):
         rows += rows_of(job, number, submit)
     table = pd.DataFrame(rows).fillna({column: "" for job in jobs for column in job.columns if column in TEXTS})
-    return Workload(table, Provenance(system=System(SCENARIOS[name].nodes, 4)))
+    return Workload(table, Provenance(system=System(ALL[name].nodes, 4)))
 
 
 TEXTS = ("dependency", "application", "licenses", "reservation", "partition", "queue")
 
 
-def predicted(name: str, folder: Path, **settings: Any) -> pd.DataFrame:
+def predicted(name: str, folder: Path, seed: int = 0, **settings: Any) -> pd.DataFrame:
     """Return the table of the jobs of a prediction, by id."""
     path = folder / "slurm.conf"
     path.write_text(recorded(name)["conf"])
-    given = {**read(path).parameters, "epoch_s": recorded(name)["zero"]}
+    given = {**read(path).parameters, "epoch_s": recorded(name)["zero"], "seed": seed}
     if shown := recorded(name)["reservations"]:
         path.write_text(shown[-1])
         given |= read(path).parameters
@@ -79,7 +82,7 @@ def differences(name: str, folder: Path) -> list[str]:
     tolerance = LATE_S.get(name, TOLERANCE_S)
     for job, (start, end, state, nodes, _, restarts) in recorded(name)["found"].items():
         real = (start if nodes and state != "PENDING" else None, end if state in STATES else None)
-        until = SCENARIOS[name].until
+        until = ALL[name].until
         own = _within(jobs["start"].get(job), until), _within(jobs["end"].get(job), until + tolerance)
         equal = all(
             a is b is None or (a is not None and b is not None and abs(a - b - 0.5) <= tolerance)
@@ -132,6 +135,21 @@ def test_jobs_wait_for_completing_ones_with_complete_wait_only(name: str, tmp_pa
     jobs = predicted(name, tmp_path, overheads={"end_s": 6.0})
     real = sorted(start for start, *_ in recorded(name)["found"].values())
     assert sorted(jobs["start"]) == pytest.approx([start + 0.5 for start in real], abs=1.6)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_mean_wait_of_a_mixture_is_that_of_slurm(name: str, tmp_path: Path) -> None:
+    """Arrays, begin times, licences, a reservation, and in two of three mixtures preemption; 16 seeds, one real run."""
+    waits, preempted = [], []
+    for seed in range(16):
+        jobs = predicted(name, tmp_path, seed=seed)
+        waits.append((jobs["start"] - jobs["submit"]).mean())
+        preempted.append(int((jobs["reason"] == "preempted").sum() + jobs["restarts"].sum()))
+    found = recorded(name)["found"]
+    real = np.mean([found[job][0] + 0.5 - submit for job, submit in jobs["submit"].items() if job in found])
+    count = sum(state == "PREEMPTED" or restarts for _, _, state, _, _, restarts in found.values())
+    assert np.mean(waits) == pytest.approx(real, abs=2 * np.std(waits) + 0.03 * real)
+    assert np.mean(preempted) == pytest.approx(count, abs=3.0)
 
 
 # -- what is read -----------------------------------------------------------------------------------------------------
