@@ -16,9 +16,13 @@ from slurm_scenarios import SCENARIOS, Submitted
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.slurm.preemption import CANCEL, REQUEUE
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.slurm.events import preemption_of
 from tracebed.orchestrator.slurm import reservations
-from tracebed.orchestrator.slurm.conf import read
+from tracebed.orchestrator.slurm.conf import NO_QOS, read
+from tracebed.orchestrator.slurm.machine import Machine
+from tracebed.orchestrator.slurm.qos_preemption import preempting
 
 ALL = SCENARIOS | DRAWN
 FOLDER = Path(__file__).parent / "slurm_recordings" / "events"
@@ -71,6 +75,10 @@ def predicted(name: str, folder: Path, seed: int = 0, **settings: Any) -> pd.Dat
     if shown := recorded(name)["reservations"]:
         path.write_text(shown[-1])
         given |= read(path).parameters
+    if "qos" in recorded(name):
+        machine = Machine.model_validate_json(given["cluster"])
+        preempt = machine.preempt.model_copy(update={"qos": preempting(recorded(name)["qos"], "")})
+        given["cluster"] = machine.model_copy(update={"preempt": preempt}).model_dump_json()
     settings |= {"over_limit": OverLimit.KILL, "policy_parameters": given}
     jobs = predict(workload_of(name), None, "slurm", **settings).jobs
     return jobs.set_index("job_id")
@@ -120,7 +128,7 @@ STARTS = (
     *("reservation-main-loop", "reservation-main-loop-busy"),
     *("preempt-cancel", "preempt-requeue", "preempt-suspend", "preempt-grace", "preempt-exempt", "preempt-order"),
     *("preempt-off", "preempt-youngest", "partition_job_depth", "partition_job_depth-full"),
-    *("bf_max_job_part", "bf_max_job_user_part"),
+    *("bf_max_job_part", "bf_max_job_user_part", "preempt-qos"),
 )
 
 
@@ -244,3 +252,22 @@ def test_ignored_columns_are_named(tmp_path: Path) -> None:
     warnings = predict(workload, None, "slurm").info.warnings
     assert [text.split()[2] for text in warnings] == ["earliest_start", "array", "reservation"]
     assert predict(workload, None, "easy").info.warnings == []
+
+
+def test_preemption_by_qos_needs_the_database(tmp_path: Path) -> None:
+    _, given = inputs_of(tmp_path, {}, "PreemptType=preempt/qos\nPreemptMode=REQUEUE\n")
+    assert NO_QOS in read(tmp_path / "slurm.conf").differences
+    table = "Name|Priority|GraceTime|Preempt|PreemptExemptTime|PreemptMode\n"
+    table += "normal|0|00:00:10|||cluster\nhigh|5|00:00:00|normal,low|00:02:00|cancel\nlow|0||||off\n"
+    qos = preempting(table, "")
+    assert [(each.name, each.preempts, each.mode, each.grace_s, each.exempt_s) for each in qos] == [
+        ("normal", (), "", 10, None),
+        ("high", ("normal", "low"), "cancel", 0, 120.0),
+        ("low", (), "off", 0, None),
+    ]
+    machine = Machine.model_validate_json(given["cluster"])
+    machine = machine.model_copy(update={"preempt": machine.preempt.model_copy(update={"qos": qos})})
+    found = preemption_of(machine, [0] * 4, ["", "high", "low", "other"])
+    assert found is not None
+    assert (found.of, found.may, found.mode[:2]) == ([0, 1, 2, 3], [0, 0b001, 0, 0], [REQUEUE, CANCEL])
+    assert found.grace_s[0] == 10

@@ -45,6 +45,7 @@ CHANGED_DEFAULTS = ("SelectType", "PriorityType")
 SHARED_BY_ALL = ("Priority", "PriorityJobFactor", "PriorityTier")
 """Settings of partitions with the default 1 that have no effect if all partitions have the same value."""
 EQUAL_SHARES = "the shares of accounts and users are not in a slurm.conf; all of a level are assumed to be equal"
+NO_QOS = "which QOS preempts which is not in a slurm.conf; with PreemptType=preempt/qos, no job preempts another one"
 MOST_SHOWN = 12
 REMEDY = "tracebed clean LOG --recipe sacct --only partition=NAME"
 """Command that selects the jobs of a partition of a log."""
@@ -140,6 +141,7 @@ def of_lines(lines: Sequence[Line], path: Path, *, plain: bool = False) -> Slurm
         *_of_partitions(partitions, known),
         *_of_nodes(nodes, sizes, known),
         *([EQUAL_SHARES] if machine and machine.weights.fairshare else []),
+        *([NO_QOS] if machine and machine.preempt.by_qos and not machine.preempt.qos else []),
     )
     cluster = {"cluster": machine.model_dump_json(exclude_defaults=True)} if machine else {}
     return SlurmConf(conf.parameters | cluster, differences, dict(sizes), str(path), machine)

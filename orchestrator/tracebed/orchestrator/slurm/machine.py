@@ -115,11 +115,33 @@ class Weights(Fact):
     favor_small: bool = False
 
 
+class QosPreempt(Fact):
+    """What a QOS says about preemption.
+
+    Attributes:
+        name: the name.
+        priority: its priority; jobs of QOS of smaller priority are preempted first.
+        preempts: the QOS whose jobs its jobs preempt.
+        mode: what happens to its jobs if they are preempted; empty: as in the whole cluster.
+        grace_s: time from the preemption to the end of its jobs, s.
+        exempt_s: a job that has run for less time is not preempted, s; None: as in the whole cluster.
+    """
+
+    name: str
+    priority: int = 0
+    preempts: tuple[str, ...] = ()
+    mode: str = ""
+    grace_s: int = 0
+    exempt_s: float | None = None
+
+
 class Preempt(Fact):
     """How jobs preempt others.
 
     Attributes:
         by_tier: whether jobs of a partition of a higher tier preempt those of lower ones (`preempt/partition_prio`).
+        by_qos: whether jobs of a QOS preempt those of other ones (`preempt/qos`).
+        qos: the QOS.
         mode: what happens to the others: cancel, requeue, suspend or off (`PreemptMode`).
         exempt_s: a job that has run for less time is not preempted, s (`PreemptExemptTime`).
         youngest: whether the youngest jobs are preempted first (`preempt_youngest_first`).
@@ -127,6 +149,8 @@ class Preempt(Fact):
     """
 
     by_tier: bool = False
+    by_qos: bool = False
+    qos: tuple[QosPreempt, ...] = ()
     mode: str = "off"
     exempt_s: float = 0.0
     youngest: bool = False
@@ -244,6 +268,7 @@ def _preempt(values: Mapping[str, str], scheduler: Mapping[str, str]) -> Preempt
     exempt = values.get("preemptexempttime", "-1")
     return Preempt(
         by_tier=values.get("preempttype", "").lower() == "preempt/partition_prio",
+        by_qos=values.get("preempttype", "").lower() == "preempt/qos",
         mode=_mode(values.get("preemptmode", ""), values) or "off",
         exempt_s=0.0 if exempt == "-1" else duration_s(exempt, ""),
         youngest="preempt_youngest_first" in scheduler,

@@ -118,7 +118,7 @@ def _inputs(
     empty = resources_of(machine, kinds)
     placed = placement(machine, empty)
     columns: dict[str, Sequence[Any]] = {
-        name: runnable.texts(name).tolist() for name in ("features", "gres", "group", "licenses", "user")
+        name: runnable.texts(name).tolist() for name in ("features", "gres", "group", "licenses", "queue", "user")
     }
     fewest, spread = runnable.ints("fewest_nodes").tolist(), runnable.ints("spread").tolist()
     memory = runnable.floats("memory_mib").tolist()
@@ -187,7 +187,9 @@ def _inputs(
         conditions=conditions_of(runnable, numbers, kill_invalid=machine.kill_invalid_depend),
         arrays=arrays_in(runnable, numbers),
         licenses=licenses_in(runnable, numbers, machine),
-        preemption=preemption_of(machine, [partitions[job] or 0 for job in numbers]),
+        preemption=preemption_of(
+            machine, [partitions[job] or 0 for job in numbers], [columns["queue"][job] for job in numbers]
+        ),
         array_reservations=machine.bf_max_job_array_resv,
         job_depth=machine.partition_job_depth,
         part_test=machine.bf_max_job_part,
