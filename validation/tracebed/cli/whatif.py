@@ -97,9 +97,12 @@ def whatif(
             submit_s=given.get("submit", 10.0),
             limit_s=given.get("limits", 0.0),
             name=log.name,
-            on_warning=warn,
             on_progress=bar.update,
         )
+    for text in found.not_modeled:
+        warn(f"{conf}: {text}")
+    for note in found.notes:
+        emit(f"{log.name}: {note}")
     if output is not None:
         with progress("drawing the page"):
             page = found.save(output)
