@@ -19,7 +19,7 @@ from test_schemas import problems
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.slurm.conf import of_lines
 from tracebed.orchestrator.slurm.lines import lines_of
-from tracebed.validation.whatif.classes import Answer, JobClass, classes_of, headlines
+from tracebed.validation.whatif.classes import Answer, JobClass, classes_of
 from tracebed.validation.whatif.log import Log, log_of
 
 Call = Callable[..., tuple[int, str, str]]
@@ -208,9 +208,15 @@ def test_more_nodes_in_a_partition_shorten_its_waits_alone(conf: Path) -> None:
         r"waits of partition batch fall by \d+ % \(\d+ to \d+ %\); the model's own error on this log is [\d.]+ %",
         batch.sentence,
     )
-    assert headlines(found.classes) == found.sentences
+    assert [each.title for each in found.headlines] == ["partition batch", "all jobs", "partition long"]
+    assert found.sentences[0] == batch.sentence
     assert found.jobs.columns.tolist()[-3:] == ["logged", "predicted", "changed"]
     assert (found.courses["busy_changed"] <= 1).all()
+
+
+def test_the_partitions_that_a_change_names_come_first(conf: Path) -> None:
+    found = tb.whatif(drawn(conf, 60), conf, settings=["partition.long.MaxTime=10"], members=2)
+    assert [each.title for each in found.headlines] == ["partition long", "all jobs", "partition batch"]
 
 
 def test_a_pair_has_the_same_draws_and_the_same_input(conf: Path) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,8 @@ from tracebed.validation.verdict.moving_average import MovingAverage, moving_ave
 BY = {"partition": "partition", "queue": "QOS", "group": "account", "cores": "size"}
 """Column of the table of jobs -> name of its classification."""
 ALL = "all jobs"
+MOST = 6
+"""Most partitions, besides those that were changed, whose answers are printed as sentences."""
 
 
 class Answer(enum.StrEnum):
@@ -209,11 +211,19 @@ def _shares(before: FloatArray, after: FloatArray) -> tuple[float, float, float]
     return float(after.mean() / before.mean() - 1), float(low), float(high)
 
 
-def headlines(classes: Sequence[JobClass], most: int = 6) -> list[str]:
-    """Return the sentences about all jobs and about the partitions; of many partitions, those that change most."""
-    chosen = [each for each in classes if each.by in ("all", BY["partition"])]
-    largest = sorted(chosen[1:], key=lambda each: -np.nan_to_num(abs(each.shares[0])))[:most]
-    return [each.sentence for each in chosen if (each is chosen[0] or each in largest) and each.sentence]
+def headlines(classes: Sequence[JobClass], changed: Collection[str] = (), most: int = MOST) -> list[JobClass]:
+    """Return the classes whose answers come first.
+
+    Args:
+        classes: the classes, all jobs first.
+        changed: the partitions that were changed; they precede all jobs.
+        most: most further partitions; those whose waits change most.
+    """
+    every, *others = [each for each in classes if each.by in ("all", BY["partition"])]
+    first = [each for each in others if each.name in changed]
+    rest = [each for each in others if each not in first]
+    largest = sorted(rest, key=lambda each: -np.nan_to_num(abs(each.shares[0])))[:most]
+    return [*first, every, *(each for each in rest if each in largest)]
 
 
 def percent(share: float) -> str:

@@ -32,6 +32,8 @@ from tracebed.validation.whatif.members import Predicted, ensembles, mean_of
 SCHEMA = "tracebed-whatif/1"
 BINS = 400
 """Bins of the courses of queue length and utilization."""
+STARTED = 0.99
+"""Share of the jobs that have started when the courses end."""
 MOST_WINDOWS = 1000
 MISFIT = 0.10
 """Share of the jobs of a log that fit on no nodes of the cluster, from which the slurm.conf is not that of the log."""
@@ -54,6 +56,13 @@ class Change:
         replaced = () if self.replacement is None else (f"{self.replacement.name} in place of the slurm.conf",)
         return (*replaced, *self.settings, *(f"{count:,} more nodes of {name}" for name, count in self.nodes))
 
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The partitions that the settings and nodes name."""
+        keys = [setting.partition("=")[0].strip() for setting in self.settings]
+        named = [key.partition(".")[2].rpartition(".")[0] for key in keys if key.lower().startswith("partition.")]
+        return (*named, *(name for name, _ in self.nodes))
+
     def applied(self, lines: Sequence[Line]) -> list[Line]:
         """Return the changed lines.
 
@@ -71,6 +80,7 @@ class WhatIf:
     Attributes:
         name: name of the log.
         change: the change in words; empty: there is none.
+        partitions: the partitions that the change names.
         machines: the cluster as it was, and the changed one if there is a change.
         classes: classes of jobs, all jobs first.
         jobs: the judged jobs: `job_id`, `submit` (s), `partition`, `queue`, `group`, `cores`, and the waits `logged`,
@@ -87,6 +97,7 @@ class WhatIf:
 
     name: str
     change: tuple[str, ...]
+    partitions: tuple[str, ...]
     machines: tuple[Machine, ...]
     classes: tuple[JobClass, ...]
     jobs: pd.DataFrame
@@ -102,8 +113,13 @@ class WhatIf:
 
     @property
     def sentences(self) -> list[str]:
-        """The answers about all jobs and about the partitions, a sentence each; without a change, the backtest."""
-        return headlines(self.classes) if self.change else [self.backtest]
+        """The answers, a sentence each: about the changed partitions, all jobs, and others; or the backtest."""
+        return [each.sentence for each in self.headlines] if self.change else [self.backtest]
+
+    @property
+    def headlines(self) -> list[JobClass]:
+        """The classes of `sentences`."""
+        return headlines(self.classes, self.partitions)
 
     @property
     def backtest(self) -> str:
@@ -206,6 +222,7 @@ def whatif(
     return WhatIf(
         name=name,
         change=change.words,
+        partitions=change.partitions,
         machines=tuple(machines),
         classes=tuple(classes_of(jobs, waits[0][:, rows], waits[1][:, rows] if len(waits) > 1 else None)),
         jobs=jobs,
@@ -245,9 +262,9 @@ def _changed(base: SlurmConf, lines: Sequence[Line], path: Path, change: Change)
 
 
 def _end(log: Log) -> float:
-    """Return the end of the judged time, s: the last submission, or the last logged start."""
+    """Return the end of the courses, s: the last submission, or the logged start of nearly all jobs."""
     start, submit = log.workload.floats("logged_start"), log.workload.floats("submit_time")
-    return float(max(np.nanmax(start), submit.max(), log.begin + 1.0))
+    return float(max(np.quantile(start[np.isfinite(start)], STARTED), submit.max(), log.begin + 1.0))
 
 
 def _misfits(log: Log, member: Predicted, machine: Machine, name: str, conf: str) -> list[str]:
