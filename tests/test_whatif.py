@@ -179,6 +179,13 @@ def test_no_effect_is_shown_where_none_is_defined() -> None:
     assert {a_class([0] * 6, [2] * 6).answer, a_class([100] * 5, [50] * 5).answer} == {Answer.UNKNOWN}
 
 
+def test_an_error_that_says_nothing_has_no_number() -> None:
+    found = a_class([10_000] * 6, [100] * 6, real=1.0)
+    assert found.errors == ("above 1,000 %", "-")
+    assert found.sentence.endswith("the model's own error on this log is above 1,000 %")
+    assert a_class([1] * 6, [1] * 6, real=0.0).errors == ("-", "-")
+
+
 def test_a_fall_is_at_most_100_percent() -> None:
     found = a_class([10, 100, 1000, 10, 100, 1000], [1, 1, 1, 1, 1, 1])
     assert -1 <= found.shares[1] <= found.shares[0] <= found.shares[2] < 0
@@ -260,9 +267,9 @@ def test_a_slurm_conf_that_does_not_fit_the_log_is_an_error(conf: Path, tmp_path
     log = drawn(conf, 100)
     other = tmp_path / "other.conf"
     other.write_text(CONF.replace("PartitionName=long", "PartitionName=longer"))
-    with pytest.raises(InputError, match=r"jobs fit on no nodes .*the cluster has no partition long") as found:
+    with pytest.raises(InputError, match=r"jobs are in partitions that .* lacks: long \d+") as found:
         tb.whatif(log, other)
-    assert "partitions batch, longer" in str(found.value.hint)
+    assert "this one has batch, longer" in str(found.value.hint)
     other.write_text(CONF.replace("CPUs=8", "CPUs=4"))
     with pytest.raises(InputError, match="jobs, with more cores on a node than any node has") as found:
         tb.whatif(log, other)

@@ -25,7 +25,7 @@ from tracebed.orchestrator.slurm.lines import Line, lines_of
 from tracebed.orchestrator.slurm.machine import Machine
 from tracebed.validation.steps import Steps
 from tracebed.validation.verdict.moving_average import WINDOW_S, moving_means, window_length, window_starts
-from tracebed.validation.whatif.classes import JobClass, classes_of, headlines, percent
+from tracebed.validation.whatif.classes import JobClass, classes_of, headlines, percentage
 from tracebed.validation.whatif.log import Log, log_of
 from tracebed.validation.whatif.members import Predicted, ensembles, mean_of
 
@@ -126,7 +126,7 @@ class WhatIf:
         """The error of the model on the log in words."""
         every = self.classes[0]
         moving = "" if every.moving is None else f"; moving average of the wait: {every.moving.sentence}"
-        error = "unknown, since no job waited" if math.isnan(every.error) else f"{percent(every.error)} %"
+        error = "unknown, since no job waited" if math.isnan(every.error) else percentage(every.error)
         return f"the model's own error on this log is {error}{moving}"
 
     @property
@@ -197,6 +197,7 @@ def whatif(
         clusters.append(_changed(clusters[0], change.applied(lines), change.replacement or conf, change))
     machines = [_machine(each) for each in clusters]
     log = log_of(workload, lines, machines[0], name)
+    _check_partitions(log, machines[0], name, str(conf))
     origin = workload.provenance.unix_start
     known: dict[str, Any] = {} if origin is None else {"epoch_s": float(origin)}
     edges = np.linspace(log.begin, _end(log), BINS + 1)
@@ -265,6 +266,18 @@ def _end(log: Log) -> float:
     """Return the end of the courses, s: the last submission, or the logged start of nearly all jobs."""
     start, submit = log.workload.floats("logged_start"), log.workload.floats("submit_time")
     return float(max(np.quantile(start[np.isfinite(start)], STARTED), submit.max(), log.begin + 1.0))
+
+
+def _check_partitions(log: Log, machine: Machine, name: str, conf: str) -> None:
+    """Raise InputError if many jobs are in partitions that the cluster lacks."""
+    names = log.workload.texts("partition").str.partition(",")[0]
+    gone = names[[machine.partition(each) is None for each in names]].value_counts()
+    if gone.sum() >= MISFIT * len(names):
+        worst = ", ".join(f"{partition} {jobs:,}" for partition, jobs in gone.head(4).items())
+        what = f"{gone.sum():,} of {len(names):,} jobs are in partitions that {conf} lacks: {worst}"
+        own = ", ".join(each.name for each in machine.partitions)
+        hint = f"give the slurm.conf of the log, with its partitions; this one has {own}"
+        raise InputError(what, where=name, hint=hint)
 
 
 def _misfits(log: Log, member: Predicted, machine: Machine, name: str, conf: str) -> list[str]:
