@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import chromium
 import sacct_dumps
 import tracebed.api as tb
 from test_schemas import problems
@@ -433,3 +434,20 @@ def test_the_jobs_of_slurm_model_are_predicted_and_a_change_is_answered(
     assert every["error"] < 0.1
     assert every["effect"]["answer"] == "fall"  # small jobs no longer wait for large ones
     assert "PriorityWeightQOS" in err  # not modeled, and named
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(chromium.PROGRAM is None, reason="no chromium to open the page with (apt-get install chromium)")
+@pytest.mark.parametrize("width", [1280, 375])
+def test_the_page_is_readable_in_a_browser_and_escapes_names(width: int, conf: Path, tmp_path: Path) -> None:
+    log = drawn(conf, 120)
+    evil = "<img src=x onerror=alert(1)>"
+    named = tb.Workload(log.table.assign(queue=[evil, *log.table["queue"][1:]]), log.provenance)
+    found = tb.whatif(named, conf, add_nodes={"batch": 1}, members=6, name=evil)
+    page = found.save(tmp_path / "out")
+    with chromium.Chromium(tmp_path / "profile") as browser:
+        opened = chromium.Page(browser, page, width=width, phone=width < 500)
+        assert opened.errors() == []
+        assert opened.run("document.querySelectorAll('figure').length") == 5
+        assert opened.run("document.images.length") == 0
+        assert opened.run("document.documentElement.scrollWidth") <= width
