@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import FloatArray, IntArray
+from tracebed.display import effect
 from tracebed.validation.significance import PERCENTS, Difference, paired
 from tracebed.validation.verdict.breakdown import SIZES, most_frequent, numbered, size_label
 from tracebed.validation.verdict.moving_average import MovingAverage, moving_average
@@ -97,8 +98,8 @@ class JobClass:
         """The effect with its interval in percent; a dash without a change or an interval."""
         if self.effect is None or math.isnan(self.shares[0]):
             return "-"
-        middle, low, high = (f"{100 * share:+,.3g}" for share in self.shares)
-        return "equal" if self.answer is Answer.EQUAL else f"{middle} % ({low} to {high})"
+        change, low, high = self.shares
+        return "equal" if self.answer is Answer.EQUAL else effect(change, low, high, 1.0)
 
     @property
     def doubt(self) -> str:

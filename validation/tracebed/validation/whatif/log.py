@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from tracebed.converters.description import cores_used
 from tracebed.converters.formats.tools.states import UNFINISHED
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Step, Workload
 from tracebed.errors import InputError
@@ -152,10 +153,7 @@ def _cores(workload: Workload, lines: Sequence[Line], machine: Machine) -> tuple
     Slurm counts a hardware thread as a CPU, and allocates whole cores. The CPUs of a log are threads if they are those
     of sacct, or if a job has more of them than any node has cores.
     """
-    cores = workload.ints("cores_per_node")
-    if "extra_node_share" in workload.table:
-        share = workload.table["extra_node_share"].to_numpy(dtype=np.float64)
-        cores = np.where(np.isfinite(share), np.ceil(np.nan_to_num(share) * cores - 1e-9), cores).astype(np.int64)
+    cores = cores_used(workload)
     threads = max((whole(line.of("ThreadsPerCore"), 1) for line in entries(lines, "NodeName")), default=1)
     steps = workload.provenance.steps
     of_sacct = bool(steps) and steps[0].parameters.get("format") == "sacct"

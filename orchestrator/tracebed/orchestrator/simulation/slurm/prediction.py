@@ -90,7 +90,7 @@ def simulate(
     workload, counts = as_asked(workload, machine)
     cores = [kind.cores for _, kind in machine.nodes]
     jobs = Jobs.of(workload, cores_per_node=max(cores), over_limit=setup.scheduling.over_limit)
-    jobs.counts.update(counts)
+    jobs.counts.update({what: count for what, count in counts.items() if count})
     record, cluster = ScheduleRecord(jobs), Cluster(cores)
     inputs, numbers = _inputs(workload, jobs, machine, setup, record)
     record.submit = list(jobs.submit)
