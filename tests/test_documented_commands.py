@@ -333,6 +333,12 @@ def cluster_state(path: Path) -> None:
         (path / f"{part}.txt").write_text(recording["states"][0][part])
 
 
+def reservations(path: Path) -> None:
+    """Write an advance reservation, as scontrol shows it."""
+    times = "StartTime=1790003600 EndTime=1790007200"
+    path.write_text(f"ReservationName=maintenance {times} Duration=01:00:00\n   Nodes=n[1-64] Flags=MAINT\n")
+
+
 def best_fit(path: Path) -> None:
     path.write_text(packages.files_of(ROOT / "docs/how-to/write-a-policy.md")["bestfit.py"])
 
@@ -358,6 +364,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "two-runs.csv": buffalo,
     "fit.yaml": fitted,
     "state": cluster_state,
+    "resv.txt": reservations,
     "slurm.conf": slurm_conf,
     "slurm.conf.new": slurm_conf,
     "knl.parquet": of_cori,

@@ -41,7 +41,6 @@ def whatif(
     limit_s: float = 0.0,
     name: str = "",
     workers: int | None = None,
-    on_warning: Callable[[str], None] = lambda text: None,
     on_progress: Callable[[int], None] | None = None,
 ) -> WhatIf:
     """Predict a log under its slurm.conf, and under a changed one, as two ensembles.
@@ -62,11 +61,10 @@ def whatif(
         limit_s: time limits are rounded up to multiples of a time drawn up to this one, s.
         name: name of the log in messages; by default that of its file.
         workers: number of processes; by default that of the available cores.
-        on_warning: called with what is assumed or not modeled, a sentence each.
         on_progress: called with the number of finished members.
 
     Returns:
-        The result. Without a change, it is the backtest alone.
+        The result; `notes` and `not_modeled` are its assumptions. Without a change, it is the backtest alone.
 
     Raises:
         InputError: the log has no starts, the slurm.conf does not describe its cluster, a change is invalid, or the
@@ -98,7 +96,6 @@ def whatif(
         members=members,
         perturbation=Perturbation(submit_s, limit_s),
         workers=workers,
-        warn=on_warning,
         on_progress=on_progress,
     )
     return WhatIf(**vars(found))

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from tracebed.converters.description import cores_used
 from tracebed.converters.formats.tools.states import UNFINISHED
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Step, Workload
 from tracebed.errors import InputError
@@ -25,6 +26,7 @@ from tracebed.orchestrator.slurm.machine import Machine
 
 EXPORT = "export the log with sacct -aPD -S DATE -E DATE -o ... (`tracebed clean --list` has the fields)"
 
+NAN = float("nan")
 OWN = "give the slurm.conf of the cluster of the log"
 
 
@@ -96,12 +98,13 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
     kept = np.isfinite(run_time) & sized
     if not (kept & np.isfinite(start)).any():
         raise InputError("no job has a logged start, a run time and a size", where=where, hint=EXPORT)
-    eligible = workload.floats("earliest_start")
+    eligible = workload.floats("extra_eligible" if "extra_eligible" in workload.table else "earliest_start")
     held = kept & (eligible > submit)
     submit = np.where(held, eligible, submit)
     known = kept & np.isfinite(end) & ~unfinished
     begin = float(end[known].min()) if known.any() else float(submit[kept].min())
     ran, waited = start < begin, (submit < begin) & ~(start < begin)
+    limit = _limits(workload, machine)
     unlimited = kept & np.isnan(limit)
     counts = {
         "never started, or have no end or size in the log: left out": ~kept,
@@ -111,17 +114,17 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
         "were held by a dependency, a begin time or a limit: submitted when they became eligible": held
         & ~ran
         & ~waited,
-        "have no time limit in the log: their run time is taken, which makes backfill too good": unlimited,
+        "have no time limit in the log: that of their partition is taken": unlimited,
     }
     submit = np.where(ran, start, np.where(waited, begin, submit))
     cores, threads = _cores(workload, lines, machine)
     wide = kept & (cores > max(kind.cores for kind in machine.kinds))
-    table = workload.table.assign(submit_time=submit, run_time=run_time, cores_per_node=cores)
+    table = workload.table.assign(submit_time=submit, run_time=run_time, time_limit=limit, cores_per_node=cores)
     notes = [f"{int(each.sum()):,} of {len(kept):,} jobs {what}" for what, each in counts.items() if each.any()]
     notes += [f"the CPUs of the log are hardware threads, {threads} of a core"] if threads > 1 else []
     judged = np.isfinite(start) & ~ran & ~waited
     if np.isfinite(eligible).any():  # the log says when the conditions of a job were met
-        table = table.drop(columns=["earliest_start", "dependency"], errors="ignore")
+        table = table.drop(columns=["earliest_start", "dependency", "array"], errors="ignore")
     table = table.assign(extra_judged=judged)[kept & ~wide]
     if not len(table):
         raise InputError("each job has more cores on a node than any node of the slurm.conf", where=where, hint=OWN)
@@ -133,16 +136,24 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
     return Log(found, judged, begin, int(wide.sum()), tuple(notes))
 
 
+def _limits(workload: Workload, machine: Machine) -> FloatArray:
+    """Return the time limits, s; NaN: unknown. In a log with limits, a job without one has that of its partition."""
+    limit = workload.floats("time_limit")
+    if np.isnan(limit).all():
+        return limit
+    numbers = {name: machine.partition(name) for name in set(workload.texts("partition"))}
+    most = {name: NAN if number is None else machine.partitions[number].limit_s for name, number in numbers.items()}
+    of_partition = workload.texts("partition").map(most).to_numpy(dtype=np.float64)
+    return np.where(np.isnan(limit) & (of_partition > 0), of_partition, limit)
+
+
 def _cores(workload: Workload, lines: Sequence[Line], machine: Machine) -> tuple[IntArray, int]:
     """Return the cores per node of each job, shape (jobs,), and the CPUs of a log that are one core.
 
     Slurm counts a hardware thread as a CPU, and allocates whole cores. The CPUs of a log are threads if they are those
     of sacct, or if a job has more of them than any node has cores.
     """
-    cores = workload.ints("cores_per_node")
-    if "extra_node_share" in workload.table:
-        share = workload.table["extra_node_share"].to_numpy(dtype=np.float64)
-        cores = np.where(np.isfinite(share), np.ceil(np.nan_to_num(share) * cores - 1e-9), cores).astype(np.int64)
+    cores = cores_used(workload)
     threads = max((whole(line.of("ThreadsPerCore"), 1) for line in entries(lines, "NodeName")), default=1)
     steps = workload.provenance.steps
     of_sacct = bool(steps) and steps[0].parameters.get("format") == "sacct"

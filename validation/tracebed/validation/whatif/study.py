@@ -25,13 +25,15 @@ from tracebed.orchestrator.slurm.lines import Line, lines_of
 from tracebed.orchestrator.slurm.machine import Machine
 from tracebed.validation.steps import Steps
 from tracebed.validation.verdict.moving_average import WINDOW_S, moving_means, window_length, window_starts
-from tracebed.validation.whatif.classes import JobClass, classes_of, headlines, percent
+from tracebed.validation.whatif.classes import JobClass, classes_of, headlines, percentage
 from tracebed.validation.whatif.log import Log, log_of
 from tracebed.validation.whatif.members import Predicted, ensembles, mean_of
 
 SCHEMA = "tracebed-whatif/1"
 BINS = 400
 """Bins of the courses of queue length and utilization."""
+STARTED = 0.99
+"""Share of the jobs that have started when the courses end."""
 MOST_WINDOWS = 1000
 MISFIT = 0.10
 """Share of the jobs of a log that fit on no nodes of the cluster, from which the slurm.conf is not that of the log."""
@@ -54,6 +56,13 @@ class Change:
         replaced = () if self.replacement is None else (f"{self.replacement.name} in place of the slurm.conf",)
         return (*replaced, *self.settings, *(f"{count:,} more nodes of {name}" for name, count in self.nodes))
 
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The partitions that the settings and nodes name."""
+        keys = [setting.partition("=")[0].strip() for setting in self.settings]
+        named = [key.partition(".")[2].rpartition(".")[0] for key in keys if key.lower().startswith("partition.")]
+        return (*named, *(name for name, _ in self.nodes))
+
     def applied(self, lines: Sequence[Line]) -> list[Line]:
         """Return the changed lines.
 
@@ -71,6 +80,7 @@ class WhatIf:
     Attributes:
         name: name of the log.
         change: the change in words; empty: there is none.
+        partitions: the partitions that the change names.
         machines: the cluster as it was, and the changed one if there is a change.
         classes: classes of jobs, all jobs first.
         jobs: the judged jobs: `job_id`, `submit` (s), `partition`, `queue`, `group`, `cores`, and the waits `logged`,
@@ -80,13 +90,14 @@ class WhatIf:
         members: members of each ensemble.
         perturbation: largest changes of their input.
         notes: assumptions about the log, and jobs that are left out.
-        not_modeled: settings of the slurm.conf that are not modeled.
+        not_modeled: what is not modeled of both files, a sentence for each group of settings.
         unix_start: Unix time of second 0; None: unknown.
         zone: time zone of the log.
     """
 
     name: str
     change: tuple[str, ...]
+    partitions: tuple[str, ...]
     machines: tuple[Machine, ...]
     classes: tuple[JobClass, ...]
     jobs: pd.DataFrame
@@ -102,15 +113,20 @@ class WhatIf:
 
     @property
     def sentences(self) -> list[str]:
-        """The answers about all jobs and about the partitions, a sentence each; without a change, the backtest."""
-        return headlines(self.classes) if self.change else [self.backtest]
+        """The answers, a sentence each: about the changed partitions, all jobs, and others; or the backtest."""
+        return [each.sentence for each in self.headlines] if self.change else [self.backtest]
+
+    @property
+    def headlines(self) -> list[JobClass]:
+        """The classes of `sentences`."""
+        return headlines(self.classes, self.partitions)
 
     @property
     def backtest(self) -> str:
         """The error of the model on the log in words."""
         every = self.classes[0]
         moving = "" if every.moving is None else f"; moving average of the wait: {every.moving.sentence}"
-        error = "unknown, since no job waited" if math.isnan(every.error) else f"{percent(every.error)} %"
+        error = "unknown, since no job waited" if math.isnan(every.error) else percentage(every.error)
         return f"the model's own error on this log is {error}{moving}"
 
     @property
@@ -157,7 +173,6 @@ def whatif(
     members: int = 16,
     perturbation: Perturbation,
     workers: int | None = None,
-    warn: Callable[[str], None] = lambda text: None,
     on_progress: Callable[[int], None] | None = None,
 ) -> WhatIf:
     """Predict a log under its slurm.conf and under a changed one, and compare both with each other and with the log.
@@ -170,7 +185,6 @@ def whatif(
         members: members of each ensemble.
         perturbation: largest changes of their input.
         workers: number of processes; None: that of the available cores.
-        warn: called with what is not modeled or assumed, a sentence each.
         on_progress: called with the number of finished members.
 
     Raises:
@@ -179,12 +193,11 @@ def whatif(
     """
     lines = lines_of(conf)
     clusters = [_cluster(lines, conf)]
-    for difference in clusters[0].differences:
-        warn(f"{conf}: {difference}")
     if change.words:
-        clusters.append(_changed(clusters[0], change.applied(lines), change.replacement or conf, change, warn))
+        clusters.append(_changed(clusters[0], change.applied(lines), change.replacement or conf, change))
     machines = [_machine(each) for each in clusters]
     log = log_of(workload, lines, machines[0], name)
+    _check_partitions(log, machines[0], name, str(conf))
     origin = workload.provenance.unix_start
     known: dict[str, Any] = {} if origin is None else {"epoch_s": float(origin)}
     edges = np.linspace(log.begin, _end(log), BINS + 1)
@@ -201,8 +214,6 @@ def whatif(
     if len(found) > 1:
         lost = sum((found[1][0].rejected - found[0][0].rejected).values())
         notes += [f"{lost:,} jobs that ran can never start in the changed cluster, and are not judged"] if lost else []
-    for note in notes:
-        warn(f"{name}: {note}")
     waits = [np.stack([member.wait for member in each]) for each in found]
     rows = log.judged & np.isfinite(np.concatenate(waits)).all(axis=0)
     if not rows.any():
@@ -212,6 +223,7 @@ def whatif(
     return WhatIf(
         name=name,
         change=change.words,
+        partitions=change.partitions,
         machines=tuple(machines),
         classes=tuple(classes_of(jobs, waits[0][:, rows], waits[1][:, rows] if len(waits) > 1 else None)),
         jobs=jobs,
@@ -221,7 +233,7 @@ def whatif(
         members=members,
         perturbation=perturbation,
         notes=tuple(notes),
-        not_modeled=clusters[-1].differences,
+        not_modeled=tuple(dict.fromkeys(text for each in clusters for text in each.differences)),
         unix_start=origin,
         zone=workload.provenance.time_zone or "UTC",
     )
@@ -240,14 +252,9 @@ def _machine(conf: SlurmConf) -> Machine:
     return conf.machine
 
 
-def _changed(
-    base: SlurmConf, lines: Sequence[Line], path: Path, change: Change, warn: Callable[[str], None]
-) -> SlurmConf:
+def _changed(base: SlurmConf, lines: Sequence[Line], path: Path, change: Change) -> SlurmConf:
     """Return the changed settings; refuse a change without an effect on the model."""
     found = _cluster(lines, path)
-    for difference in found.differences:
-        if difference not in base.differences:
-            warn(f"{path}, changed: {difference}")
     Setup.of("slurm", policy_parameters=found.parameters).policy()  # checks the values
     if found.parameters == base.parameters:
         what = f"{'; '.join(change.words)}: the model has no rule for this, and the prediction would be the same"
@@ -256,9 +263,21 @@ def _changed(
 
 
 def _end(log: Log) -> float:
-    """Return the end of the judged time, s: the last submission, or the last logged start."""
+    """Return the end of the courses, s: the last submission, or the logged start of nearly all jobs."""
     start, submit = log.workload.floats("logged_start"), log.workload.floats("submit_time")
-    return float(max(np.nanmax(start), submit.max(), log.begin + 1.0))
+    return float(max(np.quantile(start[np.isfinite(start)], STARTED), submit.max(), log.begin + 1.0))
+
+
+def _check_partitions(log: Log, machine: Machine, name: str, conf: str) -> None:
+    """Raise InputError if many jobs are in partitions that the cluster lacks."""
+    names = log.workload.texts("partition").str.partition(",")[0]
+    gone = names[[machine.partition(each) is None for each in names]].value_counts()
+    if gone.sum() >= MISFIT * len(names):
+        worst = ", ".join(f"{partition} {jobs:,}" for partition, jobs in gone.head(4).items())
+        what = f"{gone.sum():,} of {len(names):,} jobs are in partitions that {conf} lacks: {worst}"
+        own = ", ".join(each.name for each in machine.partitions)
+        hint = f"give the slurm.conf of the log, with its partitions; this one has {own}"
+        raise InputError(what, where=name, hint=hint)
 
 
 def _misfits(log: Log, member: Predicted, machine: Machine, name: str, conf: str) -> list[str]:

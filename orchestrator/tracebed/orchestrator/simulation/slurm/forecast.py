@@ -20,10 +20,11 @@ from tracebed.orchestrator.scheduling.policies.registry import resolve
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.slurm.resources import Request
 from tracebed.orchestrator.simulation.slurm import engine
+from tracebed.orchestrator.simulation.slurm.inputs import Inputs
 from tracebed.orchestrator.simulation.slurm.live import LiveInputs, minutes
 from tracebed.orchestrator.simulation.slurm.prediction import CHECK_S
 from tracebed.orchestrator.simulation.slurm.run_times import Draws, RunTimes
-from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Simulation
+from tracebed.orchestrator.simulation.slurm.simulator import Simulation
 from tracebed.orchestrator.slurm.state import BLOCKING, ClusterState, LiveJob
 
 OF_JOBS = (*("submit", "limit", "launch_s", "end_s", "requests", "partition", "user", "fixed", "held", "since"),)
