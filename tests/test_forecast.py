@@ -152,6 +152,7 @@ def test_tasks_of_an_array_wait_one_by_one(tmp_path: Path) -> None:
         ("job", "Partition=main", "Partition=gpu", "job.txt:1: job 2 has the unknown partition gpu"),
         ("job", "T11:00:00", " 11h", "job.txt:1: '2026-01-31' is not a time|job.txt:1: .* is not a time"),
         ("node", "CPUTot=4", "CPUs=4", "node.txt:1: the record has no field CPUTot"),
+        ("node", "CPUTot=4", "CPUTot=0", "node.txt:1: CPUTot=0 is not a number of CPUs"),
         ("node", "NodeName", "#NodeName", "node.txt:1: .* is not a record that begins with NodeName="),
         ("partition", PARTITION, "", "partition.txt: has no partition"),
         ("partition", "n[1-2]", "n[1-", "partition.txt:1: .* is not a list of hosts"),

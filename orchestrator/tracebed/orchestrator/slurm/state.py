@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tracebed.converters.limits import MAX_SIZE
 from tracebed.errors import InputError
 from tracebed.input_files import read_file
 from tracebed.orchestrator.slurm.conf import EQUAL_SHARES, SlurmConf, of_lines
@@ -254,7 +255,9 @@ def _settings(settings: Mapping[str, str]) -> Iterator[Line]:
 
 
 def _node(record: Record) -> Line:
-    record.number("CPUTot")
+    if not 0 < record.number("CPUTot") <= MAX_SIZE:
+        hint = "save the output of scontrol as it is"
+        raise InputError(f"CPUTot={record.of('CPUTot')} is not a number of CPUs", where=record.where, hint=hint)
     settings = {key: record.of(name) for key, name in OF_NODES.items() if record.of(name)}
     return Line("NodeName", record.needed("NodeName"), settings, record.where)
 
