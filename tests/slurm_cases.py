@@ -7,6 +7,8 @@ from random import Random
 from typing import Any
 
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.scheduling.slurm.limits import CORES, GRES, JOBS, MEMORY, NODES, SUBMITTED, Limit, Limits
+from tracebed.orchestrator.scheduling.slurm.multifactor import OF_PARENT, Associations
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request, Resources
 from tracebed.orchestrator.simulation.slurm import engine
 from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Simulation
@@ -28,7 +30,10 @@ PARAMETERS: dict[str, list[Any]] = {
     "epoch_s": [0.0, 1000.25],
     "sched_phase_s": [0.0, 0.75],
 }
-OF_JOBS = ("submit", "run_time", "limit", "launch_s", "overrun_s", "end_s", "requests", "partition", "user", "fixed")
+OF_JOBS = (
+    *("submit", "run_time", "limit", "launch_s", "overrun_s", "end_s", "requests", "partition", "user", "fixed"),
+    *("association", "usage_factor", "reserve"),
+)
 
 
 def drawn(seed: int, *, large: bool = False) -> tuple[Inputs, Slurm]:
@@ -41,7 +46,10 @@ def drawn(seed: int, *, large: bool = False) -> tuple[Inputs, Slurm]:
     masks = [draw.randint(1, (1 << nodes) - 1) for _ in range(parts)]
     partition = [draw.randrange(parts) for _ in range(count)]
     requests = [_request(draw, masks[part], cores) for part in partition]
-    users, accounts = draw.randint(1, 4), draw.randint(1, 2)
+    tree = _associations(draw)
+    leaves = [each for each, is_user in enumerate(tree.is_user) if is_user]
+    user = [draw.randrange(4) for _ in range(count)]
+    limits = _limits(draw, count)
     every = range(count)
     inputs = Inputs(
         submit=sorted(float(draw.randint(0, 30)) for _ in every),
@@ -52,7 +60,7 @@ def drawn(seed: int, *, large: bool = False) -> tuple[Inputs, Slurm]:
         end_s=[0.0] * count,
         requests=requests,
         partition=partition,
-        user=[draw.randrange(users) for _ in every],
+        user=user,
         fixed=[draw.choice((0.0, 3.0, 100.0)) for _ in every],
         tier=[draw.randint(1, 2) for _ in range(parts)],
         free=Resources(
@@ -64,20 +72,60 @@ def drawn(seed: int, *, large: bool = False) -> tuple[Inputs, Slurm]:
             draw.choice((None, [node % 4 for node in range(nodes)])),
             draw.choice(([1] * nodes, [node % 2 for node in range(nodes)])),
         ),
-        account=[user % accounts for user in range(users)],
-        user_share=[1.0] * users,
-        account_share=[1.0 / accounts] * accounts,
+        associations=tree,
+        association=[draw.choice((-1, *leaves)) for _ in every],
+        usage_factor=[draw.choice((1.0, 0.5)) for _ in every],
+        billing=[[1.0, draw.choice((0.0, 0.3)), 0.0, 0.0, draw.choice((0.0, 2.5))] for _ in range(parts)],
+        billing_most=draw.random() < 0.3,
+        limits=limits,
+        reserve=[draw.random() < 0.9 for _ in every],
         age=draw.choice((0.0, 50.0)),
         max_age_s=100.0,
         fairshare=draw.choice((0.0, 70.0)),
-        half_life_s=draw.choice((0.0, 60.0)),
         period_s=25.0,
         first_period_s=3.5,
         kill_wait_s=draw.choice((0, 30)),
+        most_idle=60,
     )
     fit = [job for job, asked in enumerate(requests) if inputs.free.choose(asked, (1 << nodes) - 1)]
-    kept = {name: [getattr(inputs, name)[job] for job in fit] for name in OF_JOBS}
+    kept: dict[str, Any] = {name: [getattr(inputs, name)[job] for job in fit] for name in OF_JOBS}
+    kept["limits"] = replace(limits, group=[limits.group[job] for job in fit] if limits.group else [])
     return replace(inputs, **kept), Slurm(**{name: draw.choice(values) for name, values in PARAMETERS.items()})
+
+
+def _associations(draw: Random) -> Associations:
+    """Draw a tree of accounts and users."""
+    parent, is_user = [0, 0], [False, True]
+    accounts = [0]
+    for _ in range(draw.randint(1, 3)):
+        parent.append(draw.choice(accounts))
+        is_user.append(False)
+        accounts.append(len(parent) - 1)
+    for _ in range(draw.randint(1, 5)):
+        parent.append(draw.choice(accounts))
+        is_user.append(True)
+    return Associations(
+        parent=parent,
+        shares=[draw.choice((1, 1, 1, 2, 0, OF_PARENT)) for _ in parent],
+        is_user=is_user,
+        half_life_s=draw.choice((0.0, 60.0)),
+        resets=draw.choice(((), (50, 1010, 1090))),
+        dampening=draw.choice((0, 0, 1, 3)),
+    )
+
+
+def _limits(draw: Random, jobs: int) -> Limits:
+    """Draw limits of up to three groups of jobs. Half of the cases have none."""
+    if draw.random() < 0.5:
+        return Limits()
+    groups, kinds = draw.randint(1, 3), [draw.choice((SUBMITTED, JOBS, CORES, MEMORY, NODES, GRES)) for _ in range(4)]
+    counted = [sorted({(counter, kinds[counter]) for counter in draw.choices(range(4), k=3)}) for _ in range(groups)]
+    return Limits(
+        group=[draw.randrange(groups) for _ in range(jobs)],
+        limits=[[Limit(counter, kind, draw.randint(0, 9), "") for counter, kind in own[1:]] for own in counted],
+        counted=counted,
+        counters=4,
+    )
 
 
 def _request(draw: Random, eligible: int, cores: int) -> Request:
@@ -99,6 +147,6 @@ def _request(draw: Random, eligible: int, cores: int) -> Request:
 def compared(seed: int, *, large: bool = False) -> str:
     """Return the difference of the two simulators on a drawn case; empty: none."""
     inputs, policy = drawn(seed, large=large)
-    if not inputs.requests or engine.simulate(inputs, policy) == Simulation(inputs, policy).run():
+    if not inputs.requests or repr(engine.simulate(inputs, policy)) == repr(Simulation(inputs, policy).run()):
         return ""
     return "the compiled simulation of Slurm differs from that in Python"

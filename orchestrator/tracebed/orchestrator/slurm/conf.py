@@ -12,6 +12,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.slurm import CLOCKS, Slurm
 from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.slurm.database import CONF, DUMP, QOS, Database, kind_of, read_dump, read_qos
 from tracebed.orchestrator.slurm.keys import (
     ACCESS,
     GROUPS,
@@ -26,6 +27,7 @@ from tracebed.orchestrator.slurm.keys import (
 )
 from tracebed.orchestrator.slurm.lines import HINT, Line, cpus, entries, hosts, lines_of
 from tracebed.orchestrator.slurm.machine import Machine, machine_of
+from tracebed.orchestrator.slurm.unmodeled import unmodeled_of
 
 WITHOUT_EFFECT = frozenset(
     (
@@ -40,7 +42,6 @@ CHANGED_DEFAULTS = ("SelectType", "PriorityType")
 """Keys of `MODELED` whose defaults differ between versions of Slurm."""
 SHARED_BY_ALL = ("Priority", "PriorityJobFactor", "PriorityTier")
 """Settings of partitions with the default 1 that have no effect if all partitions have the same value."""
-EQUAL_SHARES = "the shares of accounts and users are not in a slurm.conf; all of a level are assumed to be equal"
 MOST_SHOWN = 12
 REMEDY = "tracebed clean LOG --recipe sacct --set keep_partitions.partitions=NAME"
 """Command that selects the jobs of a partition of a log."""
@@ -79,13 +80,19 @@ class SlurmConf:
         )
 
 
-def read(path: Path) -> SlurmConf:
-    """Read a slurm.conf with the files that it includes. The last value of a key counts.
+def read(*paths: Path) -> SlurmConf:
+    """Read a slurm.conf with the files that it includes, and the output of sacctmgr. The last value of a key counts.
+
+    Args:
+        paths: the slurm.conf, and, if known, the output of `sacctmgr dump CLUSTER` and of `sacctmgr -P show qos`, in
+            any order. The content says what a file is.
 
     Raises:
-        InputError: a file cannot be read, is not a slurm.conf, or has a line that Slurm rejects. A key that is unknown
-            here may belong to a newer version of Slurm. A file in which half of the keys are unknown is refused.
+        InputError: there is no slurm.conf, or two files of a kind; a file cannot be read, is not a slurm.conf, or has
+            a line that Slurm rejects. A key that is unknown here may belong to a newer version of Slurm. A file in
+            which half of the keys are unknown is refused.
     """
+    path, database, ignored = _sorted(paths)
     lines = lines_of(path)
     if not lines:
         raise InputError("contains no settings", where=str(path), hint=HINT)
@@ -93,7 +100,7 @@ def read(path: Path) -> SlurmConf:
     if 2 * len(unknown) >= len(lines):
         what = f"unknown {'keys' if len(unknown) > 1 else 'key'}, such as {unknown[0][:60]!r}: not a slurm.conf"
         raise InputError(what, where=next(line.where for line in lines if line.unknown), hint=HINT)
-    machine = machine_of(lines, path)
+    machine = machine_of(lines, path, database)
     machine = None if machine is None or machine.plain else machine
     modeled = MODELED if machine is None else MODELED_WITH_CLUSTER
     conf = of_config({line.key: line.value for line in lines}, modeled)
@@ -116,10 +123,33 @@ def read(path: Path) -> SlurmConf:
         *_of_lines(lines, known),
         *_of_partitions(partitions, known),
         *_of_nodes(nodes, sizes, known),
-        *([EQUAL_SHARES] if machine and machine.weights.fairshare else []),
+        *(unmodeled_of(machine, ignored) if machine else ()),
     )
     cluster = {"cluster": machine.model_dump_json(exclude_defaults=True)} if machine else {}
     return SlurmConf(conf.parameters | cluster, differences, dict(sizes), str(path), machine)
+
+
+def _sorted(paths: Sequence[Path]) -> tuple[Path, Database, list[str]]:
+    """Return the slurm.conf among files, the database of the others, and its settings that are not modeled."""
+    found: dict[str, Path] = {}
+    database, ignored = Database(), list[str]()
+    for path in paths:
+        kind, text = kind_of(path)
+        if kind in found:
+            raise InputError(f"{found[kind]} is a {kind}, too", where=str(path), hint="give one file of each kind")
+        found[kind] = path
+        if kind == DUMP:
+            associations, more = read_dump(text, str(path))
+            database = database.model_copy(update={"associations": associations})
+        elif kind == QOS:
+            qos, more = read_qos(text, str(path))
+            database = database.model_copy(update={"qos": qos})
+        else:
+            continue
+        ignored += more
+    if CONF not in found:
+        raise InputError("the slurm.conf is missing", where=str(paths[0]), hint="give -P @slurm.conf, too")
+    return found[CONF], database, ignored
 
 
 def of_config(config: Mapping[str, str], modeled: Mapping[str, Sequence[str]] = MODELED) -> SlurmConf:

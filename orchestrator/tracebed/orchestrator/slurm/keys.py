@@ -107,6 +107,8 @@ OF_CLUSTER = frozenset(
     PriorityWeightAge PriorityWeightFairshare PriorityWeightJobSize PriorityWeightPartition PriorityMaxAge
     PriorityDecayHalfLife PriorityCalcPeriod PriorityFavorSmall FairShareDampeningFactor DefMemPerCPU GresTypes
     SelectTypeParameters KillWait PriorityTier PriorityJobFactor Priority MaxTime Gres Feature Features Weight
+    PriorityWeightQOS PriorityWeightAssoc PriorityWeightTRES PriorityUsageResetPeriod PriorityFlags QOS
+    AccountingStorageEnforce EnforcePartLimits
     """.lower().split()
 )
 """Keys, in lower case, that a simulation of a cluster models. With Fair Tree, the dampening factor has no effect."""

@@ -24,10 +24,12 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
-from tracebed.orchestrator.scheduling.slurm.multifactor import size_factor
+from tracebed.orchestrator.scheduling.slurm.limits import amounts_of
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request, Resources
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.slurm import engine
+from tracebed.orchestrator.simulation.slurm.accounts import Accounting, Owner
+from tracebed.orchestrator.simulation.slurm.factors import Factors
 from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Outcome, Simulation
 from tracebed.orchestrator.slurm.machine import MINUTE_S, Machine, gres_of
 from tracebed.states import JobState
@@ -100,13 +102,16 @@ def _inputs(
     empty = _resources(machine, kinds)
     placed = _placed(machine, empty)
     columns: dict[str, Sequence[Any]] = {
-        name: runnable.texts(name).tolist() for name in ("features", "gres", "group", "user")
+        name: runnable.texts(name).tolist() for name in ("features", "gres", "group", "user", "queue")
     }
+    accounting = Accounting(machine, kinds, columns["group"], columns["user"])
+    factors, owner_of, owners = Factors(machine, kinds, accounting), cache(accounting.owner), list[Owner]()
+    own_limit = runnable.floats("time_limit").tolist()
     fewest, spread = runnable.ints("fewest_nodes").tolist(), runnable.ints("spread").tolist()
     memory = runnable.floats("memory_mib").tolist()
-    requests, numbers, fixed = list[Request](), list[int](), list[float]()
-    all_nodes, all_cores, weights = len(machine.nodes), sum(kind.cores for _, kind in machine.nodes), machine.weights
-    factors = max(partition.factor for partition in machine.partitions) or 1
+    requests, numbers, fixed, limits = list[Request](), list[int](), list[float](), list[int]()
+    extend = setup.scheduling.over_limit is OverLimit.EXTEND
+    weights = machine.weights
     for job, number in enumerate(partitions):
         if number is None:
             name = runnable.texts("partition")[job]
@@ -127,19 +132,29 @@ def _inputs(
         if fitting is None:
             record.refuse(job, JobState.REJECTED, "no nodes of its partition can ever run it")
             continue
+        owner = owner_of(columns["group"][job], columns["user"][job], columns["queue"][job], number)
+        reason = owner if isinstance(owner, str) else ""
+        if isinstance(owner, Owner):
+            longest = 0.0 if accounting.beyond_partition(owner) else partition.limit_s
+            limit = _limit(jobs.limit[job], longest, extend)
+            amounts = amounts_of(request, None, empty, factors.billing[number], factors.most)
+            reason = accounting.never(owner, amounts, limit)
+            if longest and own_limit[job] > longest:
+                reason = "PartitionTimeLimit: the time limit exceeds that of the partition"
+        if reason or not isinstance(owner, Owner):
+            record.refuse(job, JobState.REJECTED, reason)
+            continue
+        owners.append(owner)
+        limits.append(limit)
         numbers.append(job)
         requests.append(fitting)
-        size = size_factor(request.fewest, request.cores, all_nodes, all_cores, favor_small=weights.favor_small)
-        fixed.append(weights.partition * partition.factor / factors + weights.job_size * size)
+        fixed.append(factors.fixed(request, amounts, number, owner, limit))
     if not numbers:
         hint = "use the slurm.conf of the cluster, and the partitions of the workload"
         raise InputError(f"none of the {len(jobs):,} jobs can run on the cluster: {record.reason[0]}", hint=hint)
-    users: dict[tuple[str, str], int] = {}
-    accounts: dict[str, int] = {}
-    user = [users.setdefault((columns["group"][job], columns["user"][job]), len(users)) for job in numbers]
-    account = [accounts.setdefault(group, len(accounts)) for group, _ in users]
-    overheads, extend = setup.timing.overheads, setup.scheduling.over_limit is OverLimit.EXTEND
-    limits = [_limit(jobs.limit[job], machine.partitions[partitions[job] or 0].limit_s, extend) for job in numbers]
+    overheads = setup.timing.overheads
+    users: dict[str, int] = {}
+    group = [accounting.group(owner) for owner in owners]
     inputs = Inputs(
         submit=[jobs.submit[job] for job in numbers],
         run_time=[jobs.run_time[job] for job in numbers],
@@ -149,17 +164,20 @@ def _inputs(
         end_s=[overheads.end(jobs.nodes[job]) for job in numbers],
         requests=requests,
         partition=[partitions[job] or 0 for job in numbers],
-        user=user,
+        user=[users.setdefault(owner.user, len(users)) for owner in owners],
         fixed=fixed,
         tier=[partition.tier for partition in machine.partitions],
         free=empty,
-        account=account,
-        user_share=[1.0 / account.count(own) for own in account],
-        account_share=[1.0 / len(accounts)] * len(accounts),
+        associations=accounting.tree(weights.half_life_s, (), weights.classic),
+        association=[owner.association for owner in owners],
+        usage_factor=[accounting.usage_factor(owner) for owner in owners],
+        billing=factors.billing,
+        billing_most=factors.most,
+        limits=accounting.limits(group),
+        reserve=[accounting.reserves(owner) for owner in owners],
         age=weights.age,
         max_age_s=weights.max_age_s,
         fairshare=weights.fairshare,
-        half_life_s=weights.half_life_s,
         period_s=weights.period_s,
         first_period_s=0.0,
         kill_wait_s=machine.kill_wait_s,
@@ -267,6 +285,12 @@ def _enter(
     starts = outcome.launched if setup.timing.dispatched else outcome.start
     for at, job in enumerate(numbers):
         start, end = starts[at], outcome.end[at]
+        if math.isnan(start):
+            refused = outcome.refused[at]
+            reason = inputs.limits.limits[inputs.limits.group[at]][refused].reason if refused >= 0 else ""
+            what = f"{reason}: Slurm refuses the job" if reason else "the job waits for ever"
+            record.refuse(job, JobState.REJECTED, what)
+            continue
         record.start[job], record.launched[job] = start, outcome.launched[at]
         record.finish(job, end, JobState.KILLED if inputs.run_time[at] > inputs.limit[at] else JobState.COMPLETED)
         by_cores: dict[int, list[int]] = {}

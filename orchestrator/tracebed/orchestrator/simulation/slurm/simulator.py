@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
@@ -13,7 +13,8 @@ from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import first_of_users
 from tracebed.orchestrator.scheduling.policies.wall_times import ROUNDING_S
-from tracebed.orchestrator.scheduling.slurm.multifactor import FairTree
+from tracebed.orchestrator.scheduling.slurm.limits import Counters, Limits, amounts_of, billed
+from tracebed.orchestrator.scheduling.slurm.multifactor import Associations, FairShare
 from tracebed.orchestrator.scheduling.slurm.plan import Running, Waiting, backfill
 from tracebed.orchestrator.scheduling.slurm.resources import Parts, Request, Resources
 from tracebed.orchestrator.scheduling.state import Decision, Note, Wake
@@ -34,15 +35,22 @@ class Inputs:
         end_s: time from the end of the processes to the release of the nodes, for each job, s.
         requests: the resources that each job requests.
         partition: partition of each job.
-        user: user of each job.
+        user: user of each job, for `bf_max_job_user`.
         fixed: part of the priority of each job that does not change.
         tier: tier of each partition.
         free: the resources of the empty cluster.
-        account: account of each user.
-        user_share, account_share: shares of users and accounts.
-        age, max_age_s, fairshare, half_life_s, period_s: of priority/multifactor, see `machine.Weights`.
+        associations: the tree of accounts and users.
+        association: association of each job; -1: none.
+        usage_factor: factor of the usage of each job.
+        billing: weights of the amounts of a job in its usage (`limits.billed`), of each partition.
+        billing_most: whether the largest weighted amount is billed, not the sum.
+        limits: the limits of the jobs.
+        reserve: whether backfill reserves nodes for each job.
+        age, max_age_s, fairshare, period_s: of priority/multifactor, see `machine.Weights`.
         first_period_s: instant of the first computation of priorities, s.
         kill_wait_s: see `plan.backfill`.
+        most_idle: instants at which no job runs, and none will be submitted, after which the simulation ends, although
+            jobs wait: a limit holds them.
     """
 
     submit: Sequence[float]
@@ -57,26 +65,34 @@ class Inputs:
     fixed: Sequence[float]
     tier: Sequence[int]
     free: Resources
-    account: Sequence[int]
-    user_share: Sequence[float]
-    account_share: Sequence[float]
+    associations: Associations
+    association: Sequence[int]
+    usage_factor: Sequence[float]
+    billing: Sequence[Sequence[float]]
+    limits: Limits
+    reserve: Sequence[bool]
     age: float
     max_age_s: float
     fairshare: float
-    half_life_s: float
     period_s: float
     first_period_s: float
+    billing_most: bool = False
     kill_wait_s: int = 30
+    most_idle: int = 100_000
 
 
 @dataclass
 class Outcome:
-    """What happened: times of each job, s (NaN: never), and the cores that each job held by node."""
+    """What happened: times of each job, s (NaN: never), and the cores that each job held by node.
+
+    `refused` is the limit of its group that refused a job at its submission; -1: none.
+    """
 
     start: list[float]
     launched: list[float]
     end: list[float]
     parts: list[Parts]
+    refused: list[int]
 
 
 class _Shared(Slurm):
@@ -127,21 +143,25 @@ class Simulation:
         self._sequence = 0
         self._left = count
         self._wake = math.inf
-        self._fairness = FairTree(inputs.account, inputs.user_share, inputs.account_share, inputs.half_life_s)
+        self._fairness = FairShare(inputs.associations, self._second(inputs.submit[0]))
+        self._counters = Counters(inputs.limits)
+        self._amounts: dict[int, Sequence[int]] = {}
         nothing: list[Parts] = [{}] * count
-        self._out = Outcome([NEVER] * count, [NEVER] * count, [NEVER] * count, nothing)
+        self._out = Outcome([NEVER] * count, [NEVER] * count, [NEVER] * count, nothing, [-1] * count)
         self._nodes_of: list[int] = [0] * len(inputs.tier)
         for request, partition in zip(inputs.requests, inputs.partition, strict=True):
             self._nodes_of[partition] |= request.eligible
 
     def run(self) -> Outcome:
-        """Simulate until all jobs have ended."""
+        """Simulate until all jobs have ended, or no waiting job can start."""
         for job, submit in enumerate(self._in.submit):
             self._at(submit, SUBMIT, job)
         if self._in.age or self._in.fairshare:
             self._at(self._in.first_period_s, COMPUTE, 0)
-        while self._left:
+        idle = 0
+        while self._left and self._events and idle < self._in.most_idle:
             self.now = self._events[0][0]
+            idle = 0 if self._running or len(self.queue) < self._left else idle + 1
             if self._handle():
                 self._decide()
         return self._out
@@ -186,7 +206,13 @@ class Simulation:
     # -- events -------------------------------------------------------------------------------------------------------
 
     def _submit(self, job: int) -> None:
-        """Add a job to the queue. As tried on Slurm 22.05.8, no batch job starts before the next pass."""
+        """Add a job to the queue, unless a limit refuses it. As tried on Slurm 22.05.8, no batch job starts before
+        the next pass."""
+        self._out.refused[job] = self._counters.refused(job)
+        if self._out.refused[job] >= 0:
+            self._left -= 1
+            return
+        self._counters.count(job, None, 1)
         self._rank(job)
         self.queue.append(job)
         self.arrived.append(job)
@@ -196,23 +222,42 @@ class Simulation:
         parts = self._out.parts[job]
         self._free.release(self._in.requests[job], parts)
         self._running = [other for other in self._running if other.job != job]
-        self._fairness.end(self._in.user[job], sum(parts.values()), self._out.start[job], self.now)
+        user, billing, start = self._use(job)
+        self._fairness.use(user, billing, start, self._second(self.now))
+        self._counters.count(job, self._amounts[job], -1)
+        self._counters.count(job, None, -1)
         self._left -= 1
         self.freed = True
 
     def _compute(self) -> None:
         """Compute the usage and all priorities."""
-        running = (
-            (self._in.user[each.job], sum(each.parts.values()), self._out.start[each.job]) for each in self._running
-        )
-        self._fairness.update(running, self.now)
+        self._fairness.update((self._use(each.job) for each in self._running), self._second(self.now))
         for job in self.queue:
             self._rank(job)
+
+    def _use(self, job: int) -> tuple[int, float, int]:
+        """Return the association, the billing and the second of the start of a running job."""
+        inputs = self._in
+        billing = billed(self._amounts[job], inputs.billing[inputs.partition[job]], inputs.billing_most)
+        return inputs.association[job], billing * inputs.usage_factor[job], self._second(self._out.start[job])
+
+    def _amounts_of(self, job: int, parts: Parts | None) -> Sequence[int]:
+        """Return the amounts of a job by kind: those that it gets with `parts`, or those that it requests."""
+        inputs = self._in
+        weights = inputs.billing[inputs.partition[job]]
+        return amounts_of(inputs.requests[job], parts, self._free, weights, inputs.billing_most)
+
+    def _held(self, job: int, parts: Parts | None) -> bool:
+        """Return whether a limit of resources holds a job that would get `parts`, or that requests its amounts."""
+        if not self._in.limits.counters:
+            return False
+        return self._counters.exceeded(job, self._amounts_of(job, parts)) >= 0
 
     def _rank(self, job: int) -> None:
         """Compute the priority of a waiting job. Priorities are whole numbers."""
         age = min(1.0, (self.now - self._in.submit[job]) / self._in.max_age_s)
-        share = self._fairness.factors[self._in.user[job]]
+        user = self._in.association[job]
+        share = self._fairness.factors[user] if user >= 0 else 0.0
         self._priority[job] = math.floor(self._in.fixed[job] + self._in.age * age + self._in.fairshare * share)
 
     def _start(self, job: int, parts: dict[int, int]) -> None:
@@ -222,6 +267,8 @@ class Simulation:
         self.queue.remove(job)
         insort(self._running, Running(self._second(self.now) + limit, job, request, parts, mask_of(parts.keys())))
         self._out.start[job], self._out.parts[job] = self.now, parts
+        self._amounts[job] = self._amounts_of(job, parts)
+        self._counters.count(job, self._amounts[job], 1)
         self._out.launched[job] = launched = self.now + inputs.launch_s[job]
         over = inputs.run_time[job] > limit
         end = self.now + limit + inputs.overrun_s[job] if over else launched + inputs.run_time[job]
@@ -236,7 +283,8 @@ class Simulation:
         return sorted(self.queue, key=lambda job: (-tier[partition[job]], -self._priority[job], job))
 
     def main(self, policy: _Shared, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
-        """Start jobs in order. A job that does not fit blocks its partition, and its nodes for other partitions."""
+        """Start jobs in order. A job that does not fit blocks its partition, and its nodes for other partitions, unless
+        a limit holds the job."""
         depth = policy.default_queue_depth
         if policy.full(self, at):
             yield Note("full_last", at)
@@ -246,13 +294,15 @@ class Simulation:
         usable, blocked = self._everything, set[int]()
         for job in self._ordered():
             partition = self._in.partition[job]
-            if partition in blocked:
+            if partition in blocked or self._counters.held(job) >= 0:
                 continue
             cut = tested == depth or (policy.sched_max_job_start > 0 and started == policy.sched_max_job_start)
             if cut:
                 break
             tested += 1
             parts = self._free.choose(self._in.requests[job], usable)
+            if self._held(job, parts):
+                continue
             if parts is not None:
                 self._start(job, parts)
                 started += 1
@@ -265,15 +315,11 @@ class Simulation:
         """Make a backfill pass. Return whether any job started, and whether work is left without another event."""
         yield from ()
         second = self._second(at)
-        order = first_of_users(self._ordered(), self._in.user, policy.bf_max_job_user)[: policy.bf_max_job_test]
-        waiting = [
-            Waiting(job, self._in.requests[job], self._in.limit[job], not self._young(policy, job)) for job in order
-        ]
         plan = backfill(
             second,
             self._free,
             self._running,
-            waiting,
+            self._tested(policy),
             everything=self._everything,
             resolution=policy.bf_resolution,
             window=policy.bf_window * 60,
@@ -283,11 +329,26 @@ class Simulation:
         )
         started = 0
         for planned in plan:
+            if self._held(planned.job, planned.parts):
+                continue
             self._start(planned.job, planned.parts)
             started += 1
             if started == policy.bf_max_job_start:
                 return True, True
         return started > 0, policy.bf_min_age_reserve > 0 and bool(self.queue)
+
+    def _tested(self, policy: _Shared) -> Iterator[Waiting]:
+        """Yield the jobs that a backfill pass tests. A job that a limit holds now is not planned."""
+        tested = 0
+        for job in first_of_users(self._ordered(), self._in.user, policy.bf_max_job_user):
+            if self._counters.held(job) >= 0:
+                continue
+            tested += 1
+            if tested > policy.bf_max_job_test:
+                return
+            if not self._held(job, None):
+                reserve = self._in.reserve[job] and not self._young(policy, job)
+                yield Waiting(job, self._in.requests[job], self._in.limit[job], reserve)
 
     def _second(self, at: float) -> int:
         """Return the whole second of an instant, as Slurm's clock shows it."""

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from tracebed.orchestrator.scheduling.policies.slurm import CLOCKS, Slurm
+from tracebed.orchestrator.scheduling.slurm.limits import Limits
+from tracebed.orchestrator.scheduling.slurm.multifactor import Associations
 from tracebed.orchestrator.simulation.engine.library import fields_of, structure
 from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Outcome
 
@@ -24,8 +26,8 @@ FROM_POLICY = (
 )
 FROM_INPUTS = (
     *("submit", "run_time", "limit", "launch_s", "overrun_s", "end_s", "partition", "user", "fixed", "tier"),
-    *("account", "user_share", "account_share", "age", "max_age_s", "fairshare", "half_life_s", "period_s"),
-    *("first_period_s", "kill_wait_s"),
+    *("association", "usage_factor", "billing", "billing_most", "age", "max_age_s", "fairshare", "period_s"),
+    *("first_period_s", "kill_wait_s", "most_idle"),
 )
 
 
@@ -71,13 +73,16 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
     library, fields, kind = _functions()
     free, requests = inputs.free, inputs.requests
     jobs, nodes = len(requests), len(free.total)
-    times = {name: np.full(jobs, np.nan) for name in ("start", "launched", "end")}
+    times: dict[str, Any] = {name: np.full(jobs, np.nan) for name in ("start", "launched", "end")}
+    times["refused"] = np.full(jobs, -1, dtype=np.int32)
     values: dict[str, Any] = {
         **{name: getattr(policy, name) for name in FROM_POLICY},
         **{name: getattr(inputs, name) for name in FROM_INPUTS},
         **times,
         **{"jobs": jobs, "nodes": nodes, "kinds": len(free.gres[0]), "partitions": len(inputs.tier)},
-        **{"users": len(inputs.account), "accounts": len(inputs.account_share)},
+        **{"users": max(inputs.user, default=0) + 1, "reserves": inputs.reserve},
+        **_of_associations(inputs.associations),
+        **_of_limits(inputs.limits),
         **{"cores": free.total, "memory": free.total_memory, "gres": free.gres},
         **{"groups": free.groups, "weights": free.weights},
         "wanted_cores": [request.cores for request in requests],
@@ -107,7 +112,34 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
     held: list[dict[int, int]] = [{} for _ in range(jobs)]
     for job, node, cores in parts[:count].tolist():
         held[job][node] = cores
-    return Outcome(times["start"].tolist(), times["launched"].tolist(), times["end"].tolist(), [*held])
+    return Outcome(
+        times["start"].tolist(), times["launched"].tolist(), times["end"].tolist(), [*held], times["refused"].tolist()
+    )
+
+
+def _of_associations(tree: Associations) -> dict[str, Any]:
+    """Return the fields of the tree of fair shares."""
+    return {
+        **{"associations": len(tree.parent), "parent": tree.parent, "share": tree.shares, "is_user": tree.is_user},
+        **{"resets": tree.resets, "reset_count": len(tree.resets)},
+        **{"half_life_s": tree.half_life_s, "dampening": tree.dampening},
+    }
+
+
+def _of_limits(limits: Limits) -> dict[str, Any]:
+    """Return the fields of the limits: those of all groups, one after the other, and where each group begins."""
+    rules = [limit for own in limits.limits for limit in own]
+    counted = [each for own in limits.counted for each in own]
+    return {
+        **{"counters": limits.counters, "group": limits.group},
+        "first_limit": np.cumsum([0, *map(len, limits.limits)]),
+        "limit_counter": [limit.counter for limit in rules],
+        "limit_kind": [limit.kind for limit in rules],
+        "limit_most": [limit.most for limit in rules],
+        "first_counted": np.cumsum([0, *map(len, limits.counted)]),
+        "counted": [counter for counter, _ in counted],
+        "counted_kind": [kind for _, kind in counted],
+    }
 
 
 def _masks(masks: list[int], nodes: int) -> Any:

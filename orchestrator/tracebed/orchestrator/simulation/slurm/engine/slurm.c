@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include "accounts.h"
 
 #if __FLT_EVAL_METHOD__ != 0
 #error "double arithmetic is not IEEE double on this platform: use the Python simulator"
@@ -14,7 +15,7 @@
  * `tracebed_slurm_description` returns. */
 #define SETUP(_) \
     _(int64_t, jobs) _(int64_t, nodes) _(int64_t, kinds) /* of generic resources */ _(int64_t, partitions) \
-    _(int64_t, users) _(int64_t, accounts) \
+    _(int64_t, users) _(int64_t, associations) \
     _(const double *, submit) _(const double *, run_time) _(const int64_t *, limit) _(const double *, launch_s) \
     _(const double *, overrun_s) _(const double *, end_s) /* of each job */ \
     _(const int32_t *, wanted_cores) _(const int32_t *, per_node) _(const int32_t *, fewest) _(const uint8_t *, whole) \
@@ -23,15 +24,21 @@
     _(const double *, fixed) _(const int32_t *, tier) /* of each partition */ \
     _(const int32_t *, cores) _(const int64_t *, memory) _(const int32_t *, gres) /* nodes x kinds */ \
     _(const int32_t *, groups) /* null: blocks of consecutive nodes */ _(const int32_t *, weights) \
-    _(const int32_t *, account) /* of each user */ _(const double *, user_share) _(const double *, account_share) \
-    _(double, age) _(double, max_age_s) _(double, fairshare) _(double, half_life_s) _(double, period_s) \
-    _(double, first_period_s) _(int64_t, kill_wait_s) \
+    _(const int32_t *, parent) _(const int32_t *, share) _(const uint8_t *, is_user) /* of each association */ \
+    _(const int64_t *, resets) _(int64_t, reset_count) _(double, half_life_s) _(int64_t, dampening) \
+    _(const int32_t *, association) _(const double *, usage_factor) _(const uint8_t *, reserves) /* of each job */ \
+    _(const double *, billing) /* partitions x (4 + kinds) */ _(int64_t, billing_most) \
+    _(int64_t, counters) _(const int32_t *, group) /* of each job */ _(const int32_t *, first_limit) /* of each group */ \
+    _(const int32_t *, limit_counter) _(const int32_t *, limit_kind) _(const int64_t *, limit_most) \
+    _(const int32_t *, first_counted) _(const int32_t *, counted) _(const int32_t *, counted_kind) \
+    _(double, age) _(double, max_age_s) _(double, fairshare) _(double, period_s) \
+    _(double, first_period_s) _(int64_t, kill_wait_s) _(int64_t, most_idle) \
     _(int64_t, sched_interval) _(int64_t, batch_sched_delay) _(int64_t, default_queue_depth) \
     _(int64_t, sched_max_job_start) _(int64_t, bf_interval) _(int64_t, bf_resolution) _(int64_t, bf_window) \
     _(int64_t, bf_max_job_test) _(int64_t, bf_max_job_start) _(int64_t, bf_max_job_user) _(int64_t, bf_node_space_size) \
     _(int64_t, bf_min_age_reserve) _(int64_t, bf_job_part_count_reserve) _(double, epoch_s) _(double, sched_loop_s) \
     _(double, sched_phase_s) _(double, bf_loop_s) _(double, bf_phase_s) \
-    _(double *, start) _(double *, launched) _(double *, end) /* results, of each job */
+    _(double *, start) _(double *, launched) _(double *, end) _(int32_t *, refused) /* results, of each job */
 #define DECLARED(type, name) type name;
 #define DESCRIBED(type, name) " " #type " " #name ";"
 struct setup { SETUP(DECLARED) };
@@ -41,6 +48,7 @@ int64_t tracebed_slurm_setup_size(void) { return sizeof(struct setup); }
 
 enum { SUBMIT, END, COMPUTE, WAKE };
 enum { MINUTE_S = 60, WINDOW_S = 30 };
+enum { CORES, MEMORY, NODES, BILLING, GRES }; /* the amounts of a job */
 static const double ROUNDING_S = 1e-6, COUNTABLE = 9007199254740992.0;
 
 struct event { double at; int64_t sequence; int32_t kind, job; };
@@ -65,7 +73,9 @@ struct engine {
     int one_weight; /* of all nodes */
     struct part *capacity, *chosen; int32_t chosen_count; struct group *group; uint8_t *used;
     int32_t *jobs_of_user;
-    double *usage, *ended, *factor, since;
+    struct shares shares;
+    struct limits limits;
+    int64_t *amounts; /* of one job */
     double now, wake; int freed;
     double sched_last, full_last, bf_last, sched_due, bf_due; /* NaN: never */
     int out_of_memory;
@@ -134,6 +144,11 @@ static struct event next_event(struct engine *e) {
 
 /* -- resources ------------------------------------------------------------------------------------------------------ */
 
+static int64_t memory_of(const struct setup *s, int32_t job, int32_t node, int32_t cores) {
+    if (s->whole[job] || s->wanted_memory[job] < 0) return s->memory[node];
+    return s->by_core[job] ? s->wanted_memory[job] * cores : s->wanted_memory[job];
+}
+
 static void take(struct engine *e, struct free_resources *free, int32_t job, int sign) {
     const struct setup *s = e->s;
     const struct part *parts = e->parts + e->part_first[job];
@@ -142,8 +157,7 @@ static void take(struct engine *e, struct free_resources *free, int32_t job, int
         free->cores[node] += sign * cores;
         if (free->cores[node]) free->some[node >> 6] |= 1ull << (node & 63);
         else free->some[node >> 6] &= ~(1ull << (node & 63));
-        int64_t memory = s->whole[job] || s->wanted_memory[job] < 0 ? s->memory[node] : s->by_core[job] ? s->wanted_memory[job] * cores : s->wanted_memory[job];
-        free->memory[node] += sign * memory;
+        free->memory[node] += sign * memory_of(s, job, node, cores);
         for (int64_t k = 0; k < s->kinds; k++) free->gres[node * s->kinds + k] += sign * s->wanted_gres[job * s->kinds + k];
     }
 }
@@ -281,89 +295,74 @@ static void mask_of_chosen(const struct engine *e, uint64_t *mask) {
     for (int32_t k = 0; k < e->chosen_count; k++) mask[e->chosen[k].node >> 6] |= 1ull << (e->chosen[k].node & 63);
 }
 
+/* -- accounts and limits -------------------------------------------------------------------------------------------- */
+
+static double billed(const struct engine *e, int32_t job) {
+    const struct setup *s = e->s;
+    const double *weights = s->billing + s->partition[job] * (GRES + s->kinds);
+    double total = 0;
+    for (int64_t k = 0; k < GRES + s->kinds; k++) {
+        double value = (double)e->amounts[k] * weights[k];
+        if (!s->billing_most) total += value;
+        else if (value > total) total = value;
+    }
+    return total;
+}
+
+/* Set `e->amounts` to those of a job with these parts of nodes; null: to the requested ones. Return the amounts. */
+static const int64_t *amounts_of(struct engine *e, int32_t job, const struct part *parts, int32_t count) {
+    const struct setup *s = e->s;
+    int64_t cores = 0, memory = 0, nodes = count;
+    if (parts)
+        for (int32_t p = 0; p < count; p++) {
+            cores += parts[p].cores;
+            memory += memory_of(s, job, parts[p].node, parts[p].cores);
+        }
+    else {
+        cores = s->wanted_cores[job], nodes = s->fewest[job];
+        memory = (s->wanted_memory[job] > 0 ? s->wanted_memory[job] : 0) * (s->by_core[job] ? cores : nodes);
+    }
+    e->amounts[CORES] = cores, e->amounts[MEMORY] = memory, e->amounts[NODES] = nodes, e->amounts[BILLING] = 0;
+    for (int64_t k = 0; k < s->kinds; k++) e->amounts[GRES + k] = s->wanted_gres[job * s->kinds + k] * nodes;
+    e->amounts[BILLING] = (int64_t)billed(e, job);
+    return e->amounts;
+}
+
+static const int64_t *amounts_held(struct engine *e, int32_t job) {
+    return amounts_of(e, job, e->parts + e->part_first[job], e->part_size[job]);
+}
+
+/* Whether a limit of resources holds a job that would get the `chosen` nodes, or that requests its amounts. */
+static int held(struct engine *e, int32_t job, int chosen) {
+    if (!e->limits.counters) return 0;
+    return exceeded(&e->limits, job, amounts_of(e, job, chosen ? e->chosen : NULL, e->chosen_count));
+}
+
+static int64_t whole_second(const struct engine *e, double instant) { return (int64_t)floor(instant + e->s->epoch_s + ROUNDING_S); }
+
+static void use_of(struct engine *e, int32_t job) {
+    const struct setup *s = e->s;
+    amounts_held(e, job);
+    use(&e->shares, s->association[job], billed(e, job) * s->usage_factor[job], whole_second(e, s->start[job]), whole_second(e, e->now));
+}
+
 /* -- priorities ----------------------------------------------------------------------------------------------------- */
 
 static void rank_job(struct engine *e, int32_t job) {
     const struct setup *s = e->s;
-    double age = (e->now - s->submit[job]) / s->max_age_s;
+    double age = (e->now - s->submit[job]) / s->max_age_s, share = s->association[job] < 0 ? 0.0 : e->shares.factor[s->association[job]];
     if (!(age < 1.0)) age = 1.0;
-    e->priority[job] = (int64_t)floor(s->fixed[job] + s->age * age + s->fairshare * e->factor[s->user[job]]);
-}
-
-static double level(double share, double used, double total) { return used > 0 ? share / (used / total) : INFINITY; }
-
-/* Sort `count` numbers by descending `key`; equal ones keep their order. */
-static void by_key(int32_t *numbers, int64_t count, const double *key) {
-    for (int64_t k = 1; k < count; k++) {
-        int32_t own = numbers[k];
-        int64_t to = k;
-        while (to && key[own] > key[numbers[to - 1]]) {
-            numbers[to] = numbers[to - 1];
-            to--;
-        }
-        numbers[to] = own;
-    }
-}
-
-static void rank_users(struct engine *e) {
-    const struct setup *s = e->s;
-    int64_t users = s->users, accounts = s->accounts, room = users > accounts ? users : accounts;
-    double *of_account = calloc((size_t)accounts, sizeof(double)), *of = calloc((size_t)room, sizeof(double)), total = 0;
-    double *levels = calloc((size_t)accounts, sizeof(double));
-    int32_t *order = calloc((size_t)accounts, sizeof(int32_t)), *own = calloc((size_t)users, sizeof(int32_t));
-    if (!of_account || !of || !levels || !order || !own) e->out_of_memory = 1;
-    else {
-        for (int64_t user = 0; user < users; user++) of_account[s->account[user]] += e->usage[user];
-        for (int64_t account = 0; account < accounts; account++) total += of_account[account];
-        for (int64_t account = 0; account < accounts; account++) {
-            levels[account] = level(s->account_share[account], of_account[account], total);
-            order[account] = (int32_t)account;
-        }
-        by_key(order, accounts, levels);
-        int64_t rank = users, count = users + 1;
-        for (int64_t k = 0; k < accounts; k++) {
-            int64_t members = 0, last = -1;
-            for (int64_t user = 0; user < users; user++)
-                if (s->account[user] == order[k]) {
-                    of[user] = level(s->user_share[user], e->usage[user], of_account[order[k]]);
-                    own[members++] = (int32_t)user;
-                }
-            by_key(own, members, of);
-            for (int64_t m = 0; m < members; m++) {
-                int64_t user = own[m];
-                e->factor[user] = last >= 0 && of[user] == of[last] ? e->factor[last] : (double)rank / (double)count;
-                last = user;
-                rank--;
-            }
-        }
-    }
-    free(of_account), free(of), free(levels), free(order), free(own);
-}
-
-static int64_t cores_of(const struct engine *e, int32_t job) {
-    int64_t cores = 0;
-    for (int32_t p = 0; p < e->part_size[job]; p++) cores += e->parts[e->part_first[job] + p].cores;
-    return cores;
+    e->priority[job] = (int64_t)floor(s->fixed[job] + s->age * age + s->fairshare * share);
 }
 
 static void compute(struct engine *e) {
-    const struct setup *s = e->s;
-    double decay = s->half_life_s ? pow(0.5, (e->now - e->since) / s->half_life_s) : 1.0;
-    for (int64_t user = 0; user < s->users; user++) {
-        e->usage[user] = e->usage[user] * decay + e->ended[user];
-        e->ended[user] = 0.0;
-    }
-    for (int64_t k = 0; k < e->running_count; k++) {
-        int32_t job = e->running[k].job;
-        double since = s->start[job] > e->since ? s->start[job] : e->since;
-        e->usage[s->user[job]] += (double)cores_of(e, job) * (e->now - since);
-    }
-    e->since = e->now;
-    rank_users(e);
+    int64_t now = whole_second(e, e->now);
+    decay_usage(&e->shares, now);
+    for (int64_t k = 0; k < e->running_count; k++) use_of(e, e->running[k].job);
+    e->shares.since = now;
+    rank_users(&e->shares);
     for (int64_t k = 0; k < e->queue_count; k++) rank_job(e, e->queue[k]);
 }
-
-static int64_t whole_second(const struct engine *e, double instant) { return (int64_t)floor(instant + e->s->epoch_s + ROUNDING_S); }
 
 /* -- jobs ----------------------------------------------------------------------------------------------------------- */
 
@@ -376,6 +375,7 @@ static void start(struct engine *e, int32_t job) {
     e->part_size[job] = e->chosen_count;
     e->part_count += e->chosen_count;
     take(e, &e->free, job, -1);
+    count_job(&e->limits, job, amounts_held(e, job), 1);
     mask_of_chosen(e, e->held + job * e->words);
     int64_t k = 0;
     while (e->queue[k] != job) k++;
@@ -395,19 +395,25 @@ static void start(struct engine *e, int32_t job) {
 }
 
 static void submit(struct engine *e, int32_t job) {
+    e->s->refused[job] = reached(&e->limits, job, SUBMITTED);
+    if (e->s->refused[job] >= 0) {
+        e->now_left--;
+        return;
+    }
+    count_job(&e->limits, job, NULL, 1);
     rank_job(e, job);
     e->queue[e->queue_count++] = job;
     e->arrived++;
 }
 
 static void end(struct engine *e, int32_t job) {
-    const struct setup *s = e->s;
     take(e, &e->free, job, 1);
     int64_t k = 0;
     while (e->running[k].job != job) k++;
     memmove(e->running + k, e->running + k + 1, (size_t)(--e->running_count - k) * sizeof *e->running);
-    double since = s->start[job] > e->since ? s->start[job] : e->since;
-    e->ended[s->user[job]] += (double)cores_of(e, job) * (e->now - since);
+    use_of(e, job);
+    count_job(&e->limits, job, amounts_held(e, job), -1);
+    count_job(&e->limits, job, NULL, -1);
     e->now_left--;
     e->freed = 1;
 }
@@ -444,13 +450,15 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
     memcpy(e->allowed, e->everything, (size_t)e->words * sizeof *e->allowed);
     for (int64_t k = 0; k < waiting; k++) {
         int32_t job = e->order[k], partition = s->partition[job];
-        if (blocked[partition]) continue;
+        if (blocked[partition] || reached(&e->limits, job, JOBS) >= 0) continue;
         if (tested == depth || (s->sched_max_job_start && started == s->sched_max_job_start)) {
             *left = 1;
             break;
         }
         tested++;
-        if (choose(e, &e->free, job, e->allowed)) {
+        int fits = choose(e, &e->free, job, e->allowed);
+        if (held(e, job, fits)) continue;
+        if (fits) {
             start(e, job);
             started++;
         } else if (!young(e, job)) {
@@ -601,19 +609,22 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     all->end = now + s->bf_window * MINUTE_S;
     memcpy(all->nodes, e->everything, (size_t)e->words * sizeof(uint64_t));
     if (s->bf_max_job_user) memset(e->jobs_of_user, 0, (size_t)s->users * sizeof *e->jobs_of_user);
-    for (int64_t k = 0; k < waiting && considered < s->bf_max_job_test; k++) {
+    for (int64_t k = 0; k < waiting; k++) {
         int32_t job = e->order[k];
         if (s->bf_max_job_user && ++e->jobs_of_user[s->user[job]] > s->bf_max_job_user) continue;
-        considered++;
+        if (reached(&e->limits, job, JOBS) >= 0) continue;
+        if (considered++ == s->bf_max_job_test) break;
+        if (held(e, job, 0)) continue;
         int64_t begin = plan(e, job, now);
         if (begin < 0) continue;
         if (begin <= now) {
+            if (held(e, job, 1)) continue;
             start(e, job);
             if (++started == s->bf_max_job_start) {
                 *left = 1;
                 return started;
             }
-        } else if (young(e, job) || (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) continue;
+        } else if (!s->reserves[job] || young(e, job) || (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) continue;
         else if (e->slot_count >= table) break;
         else {
             int64_t resolution = s->bf_resolution;
@@ -716,8 +727,10 @@ static void simulate(struct engine *e) {
     const struct setup *s = e->s;
     for (int64_t job = 0; job < s->jobs; job++) at(e, s->submit[job], SUBMIT, (int32_t)job);
     if (s->age != 0 || s->fairshare != 0) at(e, s->first_period_s, COMPUTE, 0);
-    while (e->now_left && !e->out_of_memory) {
+    int64_t idle = 0;
+    while (e->now_left && e->event_count && idle < s->most_idle && !e->out_of_memory) {
         e->now = e->events[0].at;
+        idle = e->running_count || e->queue_count < e->now_left ? 0 : idle + 1;
         if (!handle(e)) continue;
         e->wake = INFINITY;
         double again;
@@ -746,6 +759,8 @@ int64_t tracebed_slurm_simulate(const struct setup *s, int32_t *parts, int64_t r
     size_t jobs = (size_t)s->jobs, nodes = (size_t)s->nodes, words = (size_t)e->words, kinds = (size_t)s->kinds;
     e->sched_last = e->full_last = e->bf_last = e->sched_due = e->bf_due = NAN;
     e->wake = INFINITY;
+    e->shares = (struct shares){.count = s->associations, .parent = s->parent, .share = s->share, .is_user = s->is_user, .resets = s->resets, .reset_count = s->reset_count, .dampening = s->dampening};
+    e->limits = (struct limits){s->counters, s->group, s->first_limit, s->limit_counter, s->limit_kind, s->first_counted, s->counted, s->counted_kind, s->limit_most, NULL};
     void *pieces[] = {
         e->part_first = calloc(jobs, sizeof *e->part_first), e->part_size = calloc(jobs, sizeof *e->part_size),
         e->free.cores = malloc(nodes * sizeof(int32_t)), e->free.memory = malloc(nodes * sizeof(int64_t)),
@@ -759,11 +774,12 @@ int64_t tracebed_slurm_simulate(const struct setup *s, int32_t *parts, int64_t r
         e->allowed = calloc(words, sizeof(uint64_t)), e->node_order = malloc(nodes * sizeof(int32_t)),
         e->capacity = malloc(nodes * sizeof *e->capacity), e->chosen = malloc(nodes * sizeof *e->chosen),
         e->group = malloc(nodes * sizeof *e->group), e->used = malloc(nodes),
-        e->jobs_of_user = calloc((size_t)s->users, sizeof(int32_t)), e->usage = calloc((size_t)s->users, sizeof(double)),
-        e->ended = calloc((size_t)s->users, sizeof(double)), e->factor = calloc((size_t)s->users, sizeof(double)),
+        e->jobs_of_user = calloc((size_t)s->users, sizeof(int32_t)), e->amounts = calloc(GRES + kinds, sizeof(int64_t)),
+        e->limits.used = calloc((size_t)s->counters + 1, sizeof(int64_t)),
     };
     enum { PIECES = sizeof pieces / sizeof *pieces };
     for (int k = 0; k < PIECES; k++) e->out_of_memory |= !pieces[k];
+    e->out_of_memory |= !begin_shares(&e->shares, s->half_life_s, whole_second(e, s->submit[0]));
     if (!e->out_of_memory) {
         memcpy(e->free.cores, s->cores, nodes * sizeof(int32_t));
         memcpy(e->free.memory, s->memory, nodes * sizeof(int64_t));
@@ -780,7 +796,6 @@ int64_t tracebed_slurm_simulate(const struct setup *s, int32_t *parts, int64_t r
         e->node_order = by_number;
         for (size_t job = 0; job < jobs; job++)
             for (size_t w = 0; w < words; w++) e->partition_nodes[(size_t)s->partition[job] * words + w] |= s->eligible[job * words + w];
-        for (int64_t user = 0; user < s->users; user++) e->factor[user] = 1.0;
         simulate(e);
     }
     int64_t count = e->out_of_memory ? -1 : e->part_count;
@@ -791,6 +806,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, int32_t *parts, int64_t r
                 parts[3 * k] = (int32_t)job, parts[3 * k + 1] = each->node, parts[3 * k + 2] = each->cores;
             }
     for (int k = 0; k < PIECES; k++) free(pieces[k]);
+    end_shares(&e->shares);
     for (int64_t k = 0; k < e->slot_room; k++) free(e->slots[k].nodes);
     free(e->slots), free(e->events), free(e->parts);
     return count;
