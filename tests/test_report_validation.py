@@ -213,6 +213,7 @@ def test_an_error_beyond_the_axis_is_an_arrow_at_its_end(alone: Validation, z: f
     row = forest.metric_row(replace(alone.metrics[0], z=z, low=z - 20, high=z + 20))
     assert row.z == place
     assert row.interval == (-forest.REACH, forest.REACH)
+    assert row.beyond == {7.5: "+7.5", -7.5: "\N{MINUS SIGN}7.5"}.get(z, "")
     assert row.shape == shape
 
 

@@ -119,7 +119,8 @@ def _predict_cluster(
         raise InputError(what, hint="leave the nodes out: those of the slurm.conf are used")
     obstacle = "" if compiled.available() else "the compiled engine was not built, or belongs to another version"
     python = _simulator(engine, obstacle) is Simulator
-    record, cluster = simulate(workload, policy, chosen, python=python)
+    with _no_collection():
+        record, cluster = simulate(workload, policy, chosen, python=python)
     info = RunInfo(
         source="simulator",
         engine="python" if python else "compiled",

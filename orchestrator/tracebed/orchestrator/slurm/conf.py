@@ -93,7 +93,29 @@ def read(*paths: Path) -> SlurmConf:
             which half of the keys are unknown is refused.
     """
     path, database, ignored = _sorted(paths)
-    lines = lines_of(path)
+    return of_lines(lines_of(path), path, database=database, ignored=ignored)
+
+
+def of_lines(
+    lines: Sequence[Line],
+    path: Path,
+    *,
+    plain: bool = False,
+    database: Database | None = None,
+    ignored: Sequence[str] = (),
+) -> SlurmConf:
+    """Return the scheduling settings of the lines of a slurm.conf.
+
+    Args:
+        lines: the lines.
+        path: the file, for messages and for topology.conf beside it.
+        plain: whether a cluster of equal nodes in one partition is a cluster, too.
+        database: accounts, users and QOS.
+        ignored: settings of the database that are not modeled.
+
+    Raises:
+        InputError: as `read`.
+    """
     if not lines:
         raise InputError("contains no settings", where=str(path), hint=HINT)
     unknown = [setting for line in lines for setting in line.unknown]
@@ -101,7 +123,7 @@ def read(*paths: Path) -> SlurmConf:
         what = f"unknown {'keys' if len(unknown) > 1 else 'key'}, such as {unknown[0][:60]!r}: not a slurm.conf"
         raise InputError(what, where=next(line.where for line in lines if line.unknown), hint=HINT)
     machine = machine_of(lines, path, database)
-    machine = None if machine is None or machine.plain else machine
+    machine = None if machine is None or (machine.plain and not plain) else machine
     modeled = MODELED if machine is None else MODELED_WITH_CLUSTER
     conf = of_config({line.key: line.value for line in lines}, modeled)
     given = {line.key.lower() for line in lines}

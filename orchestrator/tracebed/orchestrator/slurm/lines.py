@@ -67,7 +67,7 @@ def lines_of(path: Path) -> list[Line]:
             stack.append(_logical(file, where, room))
             continue
         room -= len(text)
-        found.append(_parsed(text, where))
+        found.append(parsed(text, where))
     return found
 
 
@@ -96,7 +96,7 @@ def _logical(path: Path, where: str | None, room: int) -> Iterator[tuple[str, st
         yield f"{path}:{begun}", whole.rstrip()
 
 
-def _parsed(text: str, where: str) -> Line:
+def parsed(text: str, where: str) -> Line:
     """Return a line of settings. Raise InputError if no version of Slurm reads the line."""
     pairs, end = [], 0
     while (pair := PAIR.match(text, end)) is not None:

@@ -7,6 +7,10 @@ from collections.abc import Iterator, Sequence
 from tracebed.orchestrator.slurm.machine import Machine
 
 MOST_SHOWN = 12
+EQUAL_SHARES = (
+    "the shares of accounts and users are not in a slurm.conf; all of a level are assumed to be equal "
+    "(give the output of `sacctmgr dump CLUSTER`, too)"
+)
 FLAGS = frozenset(
     (
         *("max_tres", "no_fair_tree", "no_normal_all", "no_normal_assoc", "no_normal_part", "no_normal_qos"),
@@ -25,10 +29,7 @@ def unmodeled_of(machine: Machine, ignored: Sequence[str]) -> Iterator[str]:
     """
     database, weights = machine.database, machine.weights
     if weights.fairshare and not database.associations:
-        yield (
-            "the shares of accounts and users are not in a slurm.conf; all of a level are assumed to be equal "
-            "(give the output of `sacctmgr dump CLUSTER`, too)"
-        )
+        yield EQUAL_SHARES
     limited = "limits" in machine.enforced
     lacking = [
         *(["accounts and users (`sacctmgr dump CLUSTER`)"] if not database.associations else []),

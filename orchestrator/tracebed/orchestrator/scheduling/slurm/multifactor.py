@@ -35,7 +35,7 @@ def size_factor(
     return (nodes / all_nodes + cores / all_cores) / 2
 
 
-OF_PARENT = -1
+OF_PARENT = -1.0
 """Shares of an association with `Fairshare=parent`."""
 
 
@@ -53,7 +53,7 @@ class Associations:
     """
 
     parent: Sequence[int]
-    shares: Sequence[int]
+    shares: Sequence[float]
     is_user: Sequence[bool]
     half_life_s: float = 0.0
     resets: Sequence[int] = ()
@@ -91,6 +91,10 @@ class FairShare:
         self.usage = [0.0] * count
         self.factors = [0.0] * count
         self._rank()
+
+    def resume(self, usage: Sequence[float], factors: Sequence[float], now: int) -> None:
+        """Begin at the second `now` with the usage and the factors of the associations."""
+        self.usage, self.factors, self._since = [*usage], [*factors], now
 
     def use(self, user: int, billing: float, start: int, now: int) -> None:
         """Record the use of a job since `start` or the last update, until `now`, in whole seconds. No user: -1."""

@@ -30,6 +30,7 @@ from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.slurm import engine
 from tracebed.orchestrator.simulation.slurm.accounts import Accounting, Owner
 from tracebed.orchestrator.simulation.slurm.factors import Factors
+from tracebed.orchestrator.simulation.slurm.held import Held
 from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Outcome, Simulation
 from tracebed.orchestrator.slurm.machine import MINUTE_S, Machine, gres_of
 from tracebed.states import JobState
@@ -99,8 +100,8 @@ def _inputs(
     runnable, _ = workload.runnable()
     partitions = _partitions(runnable.texts("partition").tolist(), machine)
     kinds = sorted({name for kind in machine.kinds for name in kind.gres})
-    empty = _resources(machine, kinds)
-    placed = _placed(machine, empty)
+    empty = resources_of(machine, kinds)
+    placed = placement(machine, empty)
     columns: dict[str, Sequence[Any]] = {
         name: runnable.texts(name).tolist() for name in ("features", "gres", "group", "user", "queue")
     }
@@ -126,7 +127,7 @@ def _inputs(
             fewest=fewest[job] or nodes,
             whole=partition.exclusive or not machine.shared,
             gres=tuple(wanted.get(kind, 0) for kind in kinds),
-            **_memory(memory[job], partition, machine),
+            **memory_of(memory[job], partition, machine),
         )
         fitting = placed(number, columns["features"][job], request) if not wanted.keys() - set(kinds) else None
         if fitting is None:
@@ -193,7 +194,7 @@ def _partitions(names: Sequence[str], machine: Machine) -> list[int | None]:
     return [known[name] for name in names]
 
 
-def _memory(memory_mib: float, partition: Any, machine: Machine) -> dict[str, Any]:
+def memory_of(memory_mib: float, partition: Any, machine: Machine) -> dict[str, Any]:
     """Return the fields `memory` and `by_core` of a request."""
     if not machine.memory:
         return {}
@@ -210,7 +211,8 @@ def _limit(limit: float, most: float, extend: bool) -> int:
     return max(1, math.ceil(allowed / MINUTE_S - 1e-6)) * MINUTE_S
 
 
-def _resources(machine: Machine, kinds: Sequence[str]) -> Resources:
+def resources_of(machine: Machine, kinds: Sequence[str]) -> Resources:
+    """Return the resources of the empty cluster, with generic resources of these kinds."""
     nodes = [kind for _, kind in machine.nodes]
     switches = {name: number for number, name in enumerate(dict.fromkeys(node.switch for node in nodes))}
     cores, memory = [node.cores for node in nodes], [node.memory_mib for node in nodes]
@@ -225,7 +227,7 @@ def _resources(machine: Machine, kinds: Sequence[str]) -> Resources:
     )
 
 
-def _placed(machine: Machine, empty: Resources) -> Callable[[int, str, Request], Request | None]:
+def placement(machine: Machine, empty: Resources) -> Callable[[int, str, Request], Request | None]:
     """Return a function from partition, features and request of a job to the request with its eligible nodes.
 
     The result is None if the job does not fit on the empty cluster.
@@ -284,22 +286,27 @@ def _enter(
     """Write the outcome into the record and the ledger."""
     starts = outcome.launched if setup.timing.dispatched else outcome.start
     for at, job in enumerate(numbers):
-        start, end = starts[at], outcome.end[at]
-        if math.isnan(start):
+        if math.isnan(starts[at]):
             refused = outcome.refused[at]
             reason = inputs.limits.limits[inputs.limits.group[at]][refused].reason if refused >= 0 else ""
             what = f"{reason}: Slurm refuses the job" if reason else "the job waits for ever"
             record.refuse(job, JobState.REJECTED, what)
             continue
-        record.start[job], record.launched[job] = start, outcome.launched[at]
-        record.finish(job, end, JobState.KILLED if inputs.run_time[at] > inputs.limit[at] else JobState.COMPLETED)
-        by_cores: dict[int, list[int]] = {}
-        for node, cores in sorted(outcome.parts[at].items()):
-            by_cores.setdefault(cores, []).append(node)
-        for cores, nodes in by_cores.items():
-            whole = [node for node in nodes if cluster.cores[node] == cores]
-            shared = [node for node in nodes if cluster.cores[node] != cores]
-            if whole:
-                cluster.ledger.add(job, whole, start, end)
-            if shared:
-                cluster.ledger.add(job, shared, start, end, range(cores))
+        record.start[job], record.launched[job] = starts[at], outcome.launched[at]
+        over = inputs.run_time[at] > inputs.limit[at]
+        record.finish(job, outcome.end[at], JobState.KILLED if over else JobState.COMPLETED)
+    held = outcome.parts if isinstance(outcome.parts, Held) else Held.of(outcome.parts)
+    at, row = held.by_job()
+    ledger, first, cores = cluster.ledger, held.first[row], held.cores[row]
+    for column, values in (
+        (ledger.jobs, np.array(numbers)[at]),
+        (ledger.firsts, first),
+        (ledger.counts, held.count[row]),
+        (ledger.starts, np.array(starts)[at]),
+        (ledger.ends, np.array(outcome.end)[at]),
+    ):
+        column.frombytes(values.astype(column.typecode).tobytes())
+    shared = np.flatnonzero(cores != np.array(cluster.cores)[first])
+    ledger.parts.update(
+        (entry, range(part)) for entry, part in zip(shared.tolist(), cores[shared].tolist(), strict=True)
+    )

@@ -51,6 +51,12 @@ class Inputs:
         kill_wait_s: see `plan.backfill`.
         most_idle: instants at which no job runs, and none will be submitted, after which the simulation ends, although
             jobs wait: a limit holds them.
+        begin_s: instant at which the simulation begins, s. Jobs that were submitted before it wait at this instant.
+        held: of each job, the cores by node that it holds when the simulation begins; empty: no job runs then.
+        since: start of each job that runs then, s; NaN: the job waits.
+        usage: decayed, billed seconds of each association when the simulation begins; empty: 0.
+        factors: fair-share factor of each association when the simulation begins; empty: as without usage.
+        watched: the simulation ends when the first `watched` jobs have started; 0: when all jobs have ended.
     """
 
     submit: Sequence[float]
@@ -79,6 +85,12 @@ class Inputs:
     billing_most: bool = False
     kill_wait_s: int = 30
     most_idle: int = 100_000
+    begin_s: float = -math.inf
+    held: Sequence[Parts] = ()
+    since: Sequence[float] = ()
+    usage: Sequence[float] = ()
+    factors: Sequence[float] = ()
+    watched: int = 0
 
 
 @dataclass
@@ -91,7 +103,7 @@ class Outcome:
     start: list[float]
     launched: list[float]
     end: list[float]
-    parts: list[Parts]
+    parts: Sequence[Parts]
     refused: list[int]
 
 
@@ -143,9 +155,12 @@ class Simulation:
         self._sequence = 0
         self._left = count
         self._wake = math.inf
-        self._fairness = FairShare(inputs.associations, self._second(inputs.submit[0]))
+        self._fairness = FairShare(inputs.associations, self._second(max(inputs.begin_s, inputs.submit[0])))
+        if inputs.usage:
+            self._fairness.resume(inputs.usage, inputs.factors, self._second(inputs.begin_s))
         self._counters = Counters(inputs.limits)
         self._amounts: dict[int, Sequence[int]] = {}
+        self._to_start = 0 if inputs.watched else -1
         nothing: list[Parts] = [{}] * count
         self._out = Outcome([NEVER] * count, [NEVER] * count, [NEVER] * count, nothing, [-1] * count)
         self._nodes_of: list[int] = [0] * len(inputs.tier)
@@ -153,13 +168,19 @@ class Simulation:
             self._nodes_of[partition] |= request.eligible
 
     def run(self) -> Outcome:
-        """Simulate until all jobs have ended, or no waiting job can start."""
+        """Simulate until all jobs have ended, all watched ones have started, or no waiting job can start."""
+        self.now = self._in.begin_s
         for job, submit in enumerate(self._in.submit):
-            self._at(submit, SUBMIT, job)
+            if self._in.held and self._in.held[job]:
+                self._counters.count(job, None, 1)
+                self._run(job, dict(self._in.held[job]), self._in.since[job])
+            else:
+                self._at(max(submit, self._in.begin_s), SUBMIT, job)
+                self._to_start += job < self._in.watched
         if self._in.age or self._in.fairshare:
             self._at(self._in.first_period_s, COMPUTE, 0)
         idle = 0
-        while self._left and self._events and idle < self._in.most_idle:
+        while self._left and self._to_start and self._events and idle < self._in.most_idle:
             self.now = self._events[0][0]
             idle = 0 if self._running or len(self.queue) < self._left else idle + 1
             if self._handle():
@@ -211,6 +232,7 @@ class Simulation:
         self._out.refused[job] = self._counters.refused(job)
         if self._out.refused[job] >= 0:
             self._left -= 1
+            self._to_start -= job < self._in.watched
             return
         self._counters.count(job, None, 1)
         self._rank(job)
@@ -262,16 +284,22 @@ class Simulation:
 
     def _start(self, job: int, parts: dict[int, int]) -> None:
         """Start a job on the cores `parts`."""
+        self.queue.remove(job)
+        self._run(job, parts, self.now)
+        if job < self._in.watched:
+            self._to_start -= 1
+
+    def _run(self, job: int, parts: dict[int, int], start: float) -> None:
+        """Let a job run on the cores `parts` since `start`."""
         inputs, request, limit = self._in, self._in.requests[job], self._in.limit[job]
         self._free.take(request, parts)
-        self.queue.remove(job)
-        insort(self._running, Running(self._second(self.now) + limit, job, request, parts, mask_of(parts.keys())))
-        self._out.start[job], self._out.parts[job] = self.now, parts
         self._amounts[job] = self._amounts_of(job, parts)
         self._counters.count(job, self._amounts[job], 1)
-        self._out.launched[job] = launched = self.now + inputs.launch_s[job]
+        insort(self._running, Running(self._second(start) + limit, job, request, parts, mask_of(parts.keys())))
+        self._out.start[job], self._out.parts[job] = start, parts
+        self._out.launched[job] = launched = start + inputs.launch_s[job]
         over = inputs.run_time[job] > limit
-        end = self.now + limit + inputs.overrun_s[job] if over else launched + inputs.run_time[job]
+        end = max(start + limit + inputs.overrun_s[job] if over else launched + inputs.run_time[job], self.now)
         self._out.end[job] = end
         self._at(end + inputs.end_s[job], END, job)
 

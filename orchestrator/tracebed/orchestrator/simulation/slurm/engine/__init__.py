@@ -13,11 +13,14 @@ from tracebed.orchestrator.scheduling.policies.slurm import CLOCKS, Slurm
 from tracebed.orchestrator.scheduling.slurm.limits import Limits
 from tracebed.orchestrator.scheduling.slurm.multifactor import Associations
 from tracebed.orchestrator.simulation.engine.library import fields_of, structure
+from tracebed.orchestrator.simulation.slurm.held import Held
 from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Outcome
 
 LIBRARY = Path(__file__).with_name("libtracebed_slurm.so")
 WORD = 64
 """Nodes in a word of a mask."""
+NUMBER = 4
+"""Bytes of each of the three numbers of a range of nodes."""
 FROM_POLICY = (
     *("sched_interval", "batch_sched_delay", "default_queue_depth", "sched_max_job_start", "bf_interval"),
     *("bf_resolution", "bf_window", "bf_max_job_test", "bf_max_job_start", "bf_max_job_user", "bf_node_space_size"),
@@ -27,7 +30,7 @@ FROM_POLICY = (
 FROM_INPUTS = (
     *("submit", "run_time", "limit", "launch_s", "overrun_s", "end_s", "partition", "user", "fixed", "tier"),
     *("association", "usage_factor", "billing", "billing_most", "age", "max_age_s", "fairshare", "period_s"),
-    *("first_period_s", "kill_wait_s", "most_idle"),
+    *("first_period_s", "kill_wait_s", "most_idle", "begin_s", "watched"),
 )
 
 
@@ -49,8 +52,9 @@ def _functions() -> tuple[Any, dict[str, tuple[str, bool]], type[ctypes.Structur
             raise OSError(f"{LIBRARY.name} was built for another platform")
     except (AttributeError, KeyError, ValueError) as error:
         raise OSError(f"{LIBRARY.name} belongs to another version of tracebed: {error}") from error
-    library.tracebed_slurm_simulate.argtypes = [ctypes.POINTER(kind), ctypes.c_void_p, ctypes.c_int64]
+    library.tracebed_slurm_simulate.argtypes = [ctypes.POINTER(kind), ctypes.POINTER(ctypes.c_void_p)]
     library.tracebed_slurm_simulate.restype = ctypes.c_int64
+    library.tracebed_slurm_free.argtypes, library.tracebed_slurm_free.restype = [ctypes.c_void_p], None
     return library, fields, kind
 
 
@@ -73,12 +77,20 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
     library, fields, kind = _functions()
     free, requests = inputs.free, inputs.requests
     jobs, nodes = len(requests), len(free.total)
-    times: dict[str, Any] = {name: np.full(jobs, np.nan) for name in ("start", "launched", "end")}
-    times["refused"] = np.full(jobs, -1, dtype=np.int32)
+    held_parts = [(job, *part) for job, parts in enumerate(inputs.held) for part in parts.items()]
+    times = {name: np.full(jobs, np.nan) for name in ("start", "launched", "end")}
+    results = {
+        **times,
+        "refused": np.full(jobs, -1, np.int32),
+        "range_first": np.zeros(jobs, np.int64),
+        "range_size": np.zeros(jobs, np.int32),
+    }
+    masks, sets = _numbered([request.eligible for request in requests])
+    classes, numbers = _numbered([request._replace(cores=0, fewest=0) for request in requests])
     values: dict[str, Any] = {
         **{name: getattr(policy, name) for name in FROM_POLICY},
         **{name: getattr(inputs, name) for name in FROM_INPUTS},
-        **times,
+        **results,
         **{"jobs": jobs, "nodes": nodes, "kinds": len(free.gres[0]), "partitions": len(inputs.tier)},
         **{"users": max(inputs.user, default=0) + 1, "reserves": inputs.reserve},
         **_of_associations(inputs.associations),
@@ -92,29 +104,29 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
         "wanted_memory": [request.memory for request in requests],
         "by_core": [request.by_core for request in requests],
         "wanted_gres": [request.gres for request in requests],
-        "eligible": _masks([request.eligible for request in requests], nodes),
+        **{"sets": len(masks), "eligible": _masks(masks, nodes), "set": sets},
+        **{"classes": len(classes), "class": numbers},
+        **{name: getattr(inputs, name) or None for name in ("since", "usage", "factors")},
+        "held": held_parts or None,
+        "held_count": len(held_parts),
     }
     arrays = {
-        name: times.get(name, np.ascontiguousarray(values[name], dtype=code))
+        name: results[name] if name in results else np.ascontiguousarray(values[name], dtype=code)
         for name, (code, is_array) in fields.items()
         if is_array and values[name] is not None
     }
     setup = kind(**{**values, **{name: array.ctypes.data for name, array in arrays.items()}})
-    room = max(1, sum(max(request.fewest, 1) for request in requests) * 2)
-    while True:
-        parts = np.empty((room, 3), dtype=np.int32)
-        count = library.tracebed_slurm_simulate(ctypes.byref(setup), parts.ctypes.data, room)
+    pointer = ctypes.c_void_p()
+    count = library.tracebed_slurm_simulate(ctypes.byref(setup), ctypes.byref(pointer))
+    try:
         if count < 0:
             raise MemoryError("the simulation of Slurm needs more memory")
-        if count <= room:
-            break
-        room = count
-    held: list[dict[int, int]] = [{} for _ in range(jobs)]
-    for job, node, cores in parts[:count].tolist():
-        held[job][node] = cores
-    return Outcome(
-        times["start"].tolist(), times["launched"].tolist(), times["end"].tolist(), [*held], times["refused"].tolist()
-    )
+        ranges = np.frombuffer(ctypes.string_at(pointer, 3 * NUMBER * count), np.int32).reshape(count, 3)
+    finally:
+        library.tracebed_slurm_free(pointer)
+    held = Held(*ranges.T, results["range_first"], results["range_size"])
+    start, launched, end = (times[name].tolist() for name in ("start", "launched", "end"))
+    return Outcome(start, launched, end, held, results["refused"].tolist())
 
 
 def _of_associations(tree: Associations) -> dict[str, Any]:
@@ -140,6 +152,13 @@ def _of_limits(limits: Limits) -> dict[str, Any]:
         "counted": [counter for counter, _ in counted],
         "counted_kind": [kind for _, kind in counted],
     }
+
+
+def _numbered(values: list[Any]) -> tuple[list[Any], list[int]]:
+    """Return the different values, and the number of each."""
+    numbers: dict[Any, int] = {}
+    found = [numbers.setdefault(value, len(numbers)) for value in values]
+    return [*numbers], found
 
 
 def _masks(masks: list[int], nodes: int) -> Any:

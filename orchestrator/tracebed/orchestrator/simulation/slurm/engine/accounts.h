@@ -6,13 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OF_PARENT = -1, SUBMITTED = -2, JOBS = -1 };
+static const double OF_PARENT = -1.0;
+enum { SUBMITTED = -2, JOBS = -1 }; /* kinds of counters */
 
 struct sibling { double level; int32_t association; uint8_t is_user; };
 
 struct shares {
     int64_t count; /* of associations */
-    const int32_t *parent, *share;
+    const int32_t *parent;
+    const double *share;
     const uint8_t *is_user;
     const int64_t *resets; int64_t reset_count, next_reset;
     int64_t dampening, since, users;
@@ -27,7 +29,7 @@ static double level_of(const struct shares *f, int32_t each) {
     if (!f->share[each]) return 0.0;
     int32_t above = f->above[each];
     double used = f->usage[each];
-    return used > 0 ? (double)f->share[each] / f->siblings[above] / (used / f->usage[above]) : INFINITY;
+    return used > 0 ? f->share[each] / f->siblings[above] / (used / f->usage[above]) : INFINITY;
 }
 
 static int by_level(const void *a, const void *b) {
@@ -62,7 +64,7 @@ static void classic_below(struct shares *f, int32_t account, double shares, doub
         int32_t each = f->child[k];
         double own = shares, usage = effective;
         if (f->share[each] != OF_PARENT) {
-            double part = f->siblings[account] ? (double)f->share[each] / f->siblings[account] : 0.0;
+            double part = f->siblings[account] ? f->share[each] / f->siblings[account] : 0.0;
             own = shares * part;
             usage = total > 0 ? f->usage[each] / total : 0.0;
             if (account) usage += (effective - usage) * part;
@@ -102,7 +104,7 @@ static int begin_shares(struct shares *f, double half_life_s, int64_t now) {
         while (above && f->share[above] == OF_PARENT) above = f->parent[above];
         f->above[each] = above;
         f->first_child[above + 1]++;
-        if (f->share[each] != OF_PARENT) f->siblings[above] += (double)f->share[each];
+        if (f->share[each] != OF_PARENT) f->siblings[above] += f->share[each];
     }
     for (int64_t each = 0; each < f->count; each++) f->first_child[each + 1] += f->first_child[each];
     int32_t *filled = calloc(count, sizeof(int32_t));

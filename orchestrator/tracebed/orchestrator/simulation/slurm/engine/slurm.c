@@ -5,10 +5,20 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
 #include "accounts.h"
+#include "slots.h"
 
 #if __FLT_EVAL_METHOD__ != 0
 #error "double arithmetic is not IEEE double on this platform: use the Python simulator"
+#endif
+
+#ifdef __GLIBC__ /* the same function for systems with a glibc before 2.29; only errno differs */
+#if defined(__x86_64__)
+__asm__(".symver pow,pow@GLIBC_2.2.5");
+#elif defined(__aarch64__)
+__asm__(".symver pow,pow@GLIBC_2.17");
+#endif
 #endif
 
 /* The structure shared with Python. It is one list, which expands both to the declaration and to the text that
@@ -20,11 +30,14 @@
     _(const double *, overrun_s) _(const double *, end_s) /* of each job */ \
     _(const int32_t *, wanted_cores) _(const int32_t *, per_node) _(const int32_t *, fewest) _(const uint8_t *, whole) \
     _(const int64_t *, wanted_memory) _(const uint8_t *, by_core) _(const int32_t *, wanted_gres) /* jobs x kinds */ \
-    _(const uint64_t *, eligible) /* jobs x words */ _(const int32_t *, partition) _(const int32_t *, user) \
+    _(int64_t, sets) _(const uint64_t *, eligible) /* sets x words: the nodes eligible for jobs */ \
+    _(const int32_t *, set) /* of each job */ \
+    _(int64_t, classes) _(const int32_t *, class) /* of each job; jobs of one class differ in cores and fewest only */ \
+    _(const int32_t *, partition) _(const int32_t *, user) \
     _(const double *, fixed) _(const int32_t *, tier) /* of each partition */ \
     _(const int32_t *, cores) _(const int64_t *, memory) _(const int32_t *, gres) /* nodes x kinds */ \
     _(const int32_t *, groups) /* null: blocks of consecutive nodes */ _(const int32_t *, weights) \
-    _(const int32_t *, parent) _(const int32_t *, share) _(const uint8_t *, is_user) /* of each association */ \
+    _(const int32_t *, parent) _(const double *, share) _(const uint8_t *, is_user) /* of each association */ \
     _(const int64_t *, resets) _(int64_t, reset_count) _(double, half_life_s) _(int64_t, dampening) \
     _(const int32_t *, association) _(const double *, usage_factor) _(const uint8_t *, reserves) /* of each job */ \
     _(const double *, billing) /* partitions x (4 + kinds) */ _(int64_t, billing_most) \
@@ -38,7 +51,11 @@
     _(int64_t, bf_max_job_test) _(int64_t, bf_max_job_start) _(int64_t, bf_max_job_user) _(int64_t, bf_node_space_size) \
     _(int64_t, bf_min_age_reserve) _(int64_t, bf_job_part_count_reserve) _(double, epoch_s) _(double, sched_loop_s) \
     _(double, sched_phase_s) _(double, bf_loop_s) _(double, bf_phase_s) \
-    _(double *, start) _(double *, launched) _(double *, end) _(int32_t *, refused) /* results, of each job */
+    _(double, begin_s) _(const double *, since) /* null: no job runs at the begin */ _(int64_t, held_count) \
+    _(const int32_t *, held) /* (job, node, cores), by job */ _(const double *, usage) _(const double *, factors) \
+    _(int64_t, watched) \
+    _(double *, start) _(double *, launched) _(double *, end) _(int32_t *, refused) /* results, of each job */ \
+    _(int64_t *, range_first) _(int32_t *, range_size) /* results: the ranges of each job among those returned */
 #define DECLARED(type, name) type name;
 #define DESCRIBED(type, name) " " #type " " #name ";"
 struct setup { SETUP(DECLARED) };
@@ -49,51 +66,44 @@ int64_t tracebed_slurm_setup_size(void) { return sizeof(struct setup); }
 enum { SUBMIT, END, COMPUTE, WAKE };
 enum { MINUTE_S = 60, WINDOW_S = 30 };
 enum { CORES, MEMORY, NODES, BILLING, GRES }; /* the amounts of a job */
+enum { VIEW_BYTES = 1 << 26 }; /* of all views: of more classes, some take turns */
 static const double ROUNDING_S = 1e-6, COUNTABLE = 9007199254740992.0;
 
 struct event { double at; int64_t sequence; int32_t kind, job; };
 struct part { int32_t node, cores; };
+struct range { int32_t first, count, cores; }; /* consecutive nodes, and the cores on each */
+struct bits { int32_t word; uint64_t nodes; };
 struct running { int64_t end; int32_t job; };
-struct slot { int64_t begin, end; uint64_t *nodes; };
-struct free_resources { int32_t *cores, *gres; int64_t *memory; uint64_t *some; /* the nodes with idle cores */ };
+struct free_resources { int32_t *cores, *gres; int64_t *memory; };
 struct group { int32_t first, count, weight; int64_t size, waste; }; /* waste: by which groups compare */
 
 struct engine {
     const struct setup *s;
-    int64_t words, now_left;
+    int64_t words, now_left, to_start; /* to_start < 0: the simulation ends with the last job */
     struct event *events; int64_t event_count, event_room, sequence;
-    struct part *parts; int64_t part_count, part_room; int64_t *part_first; int32_t *part_size;
-    struct free_resources free, expected;
-    struct running *running; int64_t running_count;
-    int32_t *queue, *order; int64_t queue_count, arrived;
+    struct range *ranges; int64_t range_count, range_room; /* of all jobs that have started */
+    struct bits *bits; int64_t bits_count, bits_room; int64_t *bits_first; int32_t *bits_size; /* the same nodes */
+    struct free_resources free, expected, empty;
+    struct running *running; int64_t running_count; int64_t *due; /* expected end of each running job */
+    struct holders *holders; uint64_t *alone; /* the nodes that one job holds */ uint32_t *version; /* of each node */
+    int32_t *changed; int64_t change_count, change_room; /* the nodes whose free resources have changed, as a ring */
+    struct view *views; int64_t view_count; struct class *classes;
+    int32_t *queue, *order; int64_t queue_count, arrived; int unsorted;
     int64_t *priority;
-    uint64_t *everything, *held /* jobs x words: the nodes of each running job */, *partition_nodes, *usable, *allowed;
-    struct slot *slots; int64_t slot_count, slot_room;
+    uint64_t *everything, *partition_nodes, *usable, *allowed, *then, *later, *picked;
+    struct slots slots; int64_t pass; /* number of the backfill pass */
     int32_t *node_order; /* nodes by group; null: in the order of their numbers */
     int one_weight; /* of all nodes */
-    struct part *capacity, *chosen; int32_t chosen_count; struct group *group; uint8_t *used;
+    struct part *capacity, *chosen; int32_t chosen_count; struct group *group; struct block *blocks; uint8_t *used; int32_t *share, *room, alike;
     int32_t *jobs_of_user;
     struct shares shares;
     struct limits limits;
     int64_t *amounts; /* of one job */
+    double *billed; /* of each running job */
     double now, wake; int freed;
     double sched_last, full_last, bf_last, sched_due, bf_due; /* NaN: never */
     int out_of_memory;
 };
-
-/* -- masks ---------------------------------------------------------------------------------------------------------- */
-
-static int64_t count_of(const struct engine *e, const uint64_t *mask) {
-    int64_t count = 0;
-    for (int64_t w = 0; w < e->words; w++) count += __builtin_popcountll(mask[w]);
-    return count;
-}
-
-static int overlaps(const struct engine *e, const uint64_t *a, const uint64_t *b) {
-    for (int64_t w = 0; w < e->words; w++)
-        if (a[w] & b[w]) return 1;
-    return 0;
-}
 
 static int has(const uint64_t *mask, int32_t node) { return mask[node >> 6] >> (node & 63) & 1; }
 
@@ -142,43 +152,13 @@ static struct event next_event(struct engine *e) {
     return first;
 }
 
-/* -- resources ------------------------------------------------------------------------------------------------------ */
+#include "views.h"
 
-static int64_t memory_of(const struct setup *s, int32_t job, int32_t node, int32_t cores) {
-    if (s->whole[job] || s->wanted_memory[job] < 0) return s->memory[node];
-    return s->by_core[job] ? s->wanted_memory[job] * cores : s->wanted_memory[job];
-}
+/* -- the choice of nodes ------------------------------------------------------------------------------------------- */
 
-static void take(struct engine *e, struct free_resources *free, int32_t job, int sign) {
-    const struct setup *s = e->s;
-    const struct part *parts = e->parts + e->part_first[job];
-    for (int32_t p = 0; p < e->part_size[job]; p++) {
-        int32_t node = parts[p].node, cores = parts[p].cores;
-        free->cores[node] += sign * cores;
-        if (free->cores[node]) free->some[node >> 6] |= 1ull << (node & 63);
-        else free->some[node >> 6] &= ~(1ull << (node & 63));
-        free->memory[node] += sign * memory_of(s, job, node, cores);
-        for (int64_t k = 0; k < s->kinds; k++) free->gres[node * s->kinds + k] += sign * s->wanted_gres[job * s->kinds + k];
-    }
-}
-
-static int32_t capacity(const struct setup *s, const struct free_resources *free, int32_t job, int32_t node) {
-    int64_t cores = free->cores[node];
-    for (int64_t k = 0; k < s->kinds; k++)
-        if (s->wanted_gres[job * s->kinds + k] > free->gres[node * s->kinds + k]) return 0;
-    if (s->whole[job]) return cores == s->cores[node] ? (int32_t)cores : 0;
-    int64_t least = s->per_node[job] > 1 ? s->per_node[job] : 1, memory = s->wanted_memory[job];
-    if (memory < 0) {
-        if (free->memory[node] != s->memory[node]) return 0;
-    } else if (s->by_core[job] && memory) {
-        int64_t most = free->memory[node] / memory;
-        if (most < cores) cores = most;
-    } else if (memory > free->memory[node]) return 0;
-    return cores < least ? 0 : s->per_node[job] ? s->per_node[job] : (int32_t)cores;
-}
-
-/* Distribute the cores of `job` over the nodes of weight <= `weight` in `e->capacity` (by group). Return whether it fits. */
-static int spread(struct engine *e, const struct free_resources *free, int32_t job, int32_t count, int32_t weight) {
+/* Distribute the cores of `job` over the nodes of weight <= `weight` in `e->capacity` (by group). `free`: the free cores
+ * of the nodes. Return whether the job fits. */
+static int spread(struct engine *e, const int32_t *free, int32_t job, int32_t count, int32_t weight) {
     const struct setup *s = e->s;
     int64_t cores = s->wanted_cores[job], fewest = s->fewest[job];
     int32_t groups = 0, before_node = -2, before_group = -1; /* the group, or the weight, of the node before */
@@ -190,7 +170,7 @@ static int spread(struct engine *e, const struct free_resources *free, int32_t j
             e->group[groups++] = (struct group){k, 0, s->groups ? 0 : own, 0, 0};
         e->group[groups - 1].count++;
         e->group[groups - 1].size += each->cores;
-        e->group[groups - 1].waste += s->groups ? each->cores : free->cores[each->node];
+        e->group[groups - 1].waste += s->groups ? each->cores : free[each->node];
         before_node = each->node;
         before_group = own;
     }
@@ -225,7 +205,7 @@ static int spread(struct engine *e, const struct free_resources *free, int32_t j
         if (!s->groups && fewest <= 1)
             for (int32_t k = e->group[best].first, left = e->group[best].count; left; k++, left--)
                 if (e->capacity[k].cores >= cores &&
-                    (alone < 0 || free->cores[e->capacity[k].node] < free->cores[e->capacity[alone].node])) alone = k;
+                    (alone < 0 || free[e->capacity[k].node] < free[e->capacity[alone].node])) alone = k;
         if (alone >= 0) e->group[best] = (struct group){alone, 1, 0, 0, 0};
         for (int32_t k = e->group[best].first, left = e->group[best].count; left && (cores > 0 || fewest > 0); k++) {
             struct part *each = &e->capacity[k];
@@ -242,33 +222,42 @@ static int spread(struct engine *e, const struct free_resources *free, int32_t j
     return 1;
 }
 
-/* Choose nodes for `job` among the `usable` ones; the result is in `e->chosen`. Return whether enough are free. */
-static int choose(struct engine *e, const struct free_resources *free, int32_t job, const uint64_t *usable) {
+/* Choose nodes for `job` among the nodes `able`, of which it can use `cores`. `free`: the free cores of the nodes. The
+ * result is the mask `e->picked`, and `e->share`, the cores of each node. Return whether the nodes suffice. */
+static int choose_of(struct engine *e, int32_t job, const uint64_t *able, const int32_t *cores, const int32_t *free) {
     const struct setup *s = e->s;
-    const uint64_t *eligible = s->eligible + job * e->words;
+    const struct class *class = &e->classes[s->class[job]];
     int32_t count = 0;
     int64_t cores_left = s->wanted_cores[job], nodes_left = s->fewest[job];
+    if (class->unit) {
+        int64_t wanted = (cores_left + class->unit - 1) / class->unit;
+        if (wanted < nodes_left) wanted = nodes_left;
+        if (nodes_in(e->words, able) < wanted) return 0;
+        if (class->blocks) {
+            pick(e->words, able, wanted, e->picked, e->blocks);
+            e->alike = class->unit;
+            return 1;
+        }
+    }
+    e->alike = 0;
     if (e->node_order)
         for (int64_t k = 0; k < s->nodes; k++) {
             int32_t node = e->node_order[k];
-            if (!(has(usable, node) && has(eligible, node))) continue;
-            int32_t cores = capacity(s, free, job, node);
-            if (!cores) continue;
-            e->capacity[count++] = (struct part){node, cores};
-            cores_left -= cores, nodes_left--;
+            if (!has(able, node)) continue;
+            e->capacity[count++] = (struct part){node, cores[node]};
+            cores_left -= cores[node], nodes_left--;
         }
     else
         for (int64_t w = 0; w < e->words; w++)
-            for (uint64_t left = usable[w] & eligible[w] & free->some[w]; left; left &= left - 1) {
-                int32_t node = (int32_t)(64 * w + __builtin_ctzll(left)), cores = capacity(s, free, job, node);
-                if (!cores) continue;
-                e->capacity[count++] = (struct part){node, cores};
-                cores_left -= cores, nodes_left--;
+            for (uint64_t left = able[w]; left; left &= left - 1) {
+                int32_t node = (int32_t)(64 * w + __builtin_ctzll(left));
+                e->capacity[count++] = (struct part){node, cores[node]};
+                cores_left -= cores[node], nodes_left--;
             }
     if (cores_left > 0 || nodes_left > 0) return 0;
-    if (e->one_weight) return spread(e, free, job, count, s->weights[0]);
+    int fits = e->one_weight && spread(e, free, job, count, s->weights[0]);
     int32_t weight = INT32_MIN;
-    for (;;) { /* the weights of the nodes in ascending order */
+    while (!e->one_weight && !fits) { /* the weights of the nodes in ascending order */
         int32_t next = INT32_MAX;
         int more = 0;
         for (int32_t k = 0; k < count; k++) {
@@ -278,21 +267,38 @@ static int choose(struct engine *e, const struct free_resources *free, int32_t j
                 more = 1;
             }
         }
-        if (!more) return 0;
+        if (!more) break;
         weight = next;
-        int64_t cores = 0, nodes = 0;
+        int64_t sum = 0, nodes = 0;
         for (int32_t k = 0; k < count; k++)
             if (s->weights[e->capacity[k].node] <= weight) {
-                cores += e->capacity[k].cores;
+                sum += e->capacity[k].cores;
                 nodes++;
             }
-        if (cores >= s->wanted_cores[job] && nodes >= s->fewest[job] && spread(e, free, job, count, weight)) return 1;
+        fits = sum >= s->wanted_cores[job] && nodes >= s->fewest[job] && spread(e, free, job, count, weight);
     }
+    if (!fits) return 0;
+    memset(e->picked, 0, (size_t)e->words * sizeof *e->picked);
+    for (int32_t k = 0; k < e->chosen_count; k++) {
+        int32_t node = e->chosen[k].node;
+        e->picked[node >> 6] |= 1ull << (node & 63);
+        e->share[node] = e->chosen[k].cores;
+    }
+    return 1;
 }
 
-static void mask_of_chosen(const struct engine *e, uint64_t *mask) {
-    memset(mask, 0, (size_t)e->words * sizeof *mask);
-    for (int32_t k = 0; k < e->chosen_count; k++) mask[e->chosen[k].node >> 6] |= 1ull << (e->chosen[k].node & 63);
+/* Whether the free resources of all nodes together suffice for `job`. */
+static int may_fit(struct engine *e, int32_t job) {
+    const struct view *v = view_of(e, job);
+    return v->sum >= e->s->wanted_cores[job] && v->count >= e->s->fewest[job];
+}
+
+/* Choose nodes for `job` now among the `usable` ones. Return whether enough are free. */
+static int choose(struct engine *e, int32_t job, const uint64_t *usable) {
+    if (!may_fit(e, job)) return 0;
+    const struct view *v = view_of(e, job);
+    for (int64_t w = 0; w < e->words; w++) e->then[w] = usable[w] & v->able[w];
+    return choose_of(e, job, e->then, v->cores, e->free.cores);
 }
 
 /* -- accounts and limits -------------------------------------------------------------------------------------------- */
@@ -309,41 +315,54 @@ static double billed(const struct engine *e, int32_t job) {
     return total;
 }
 
-/* Set `e->amounts` to those of a job with these parts of nodes; null: to the requested ones. Return the amounts. */
-static const int64_t *amounts_of(struct engine *e, int32_t job, const struct part *parts, int32_t count) {
-    const struct setup *s = e->s;
-    int64_t cores = 0, memory = 0, nodes = count;
-    if (parts)
-        for (int32_t p = 0; p < count; p++) {
-            cores += parts[p].cores;
-            memory += memory_of(s, job, parts[p].node, parts[p].cores);
-        }
-    else {
-        cores = s->wanted_cores[job], nodes = s->fewest[job];
-        memory = (s->wanted_memory[job] > 0 ? s->wanted_memory[job] : 0) * (s->by_core[job] ? cores : nodes);
-    }
+static const int64_t *amounts(struct engine *e, int32_t job, int64_t cores, int64_t memory, int64_t nodes) {
     e->amounts[CORES] = cores, e->amounts[MEMORY] = memory, e->amounts[NODES] = nodes, e->amounts[BILLING] = 0;
-    for (int64_t k = 0; k < s->kinds; k++) e->amounts[GRES + k] = s->wanted_gres[job * s->kinds + k] * nodes;
+    for (int64_t k = 0; k < e->s->kinds; k++) e->amounts[GRES + k] = e->s->wanted_gres[job * e->s->kinds + k] * nodes;
     e->amounts[BILLING] = (int64_t)billed(e, job);
     return e->amounts;
 }
 
-static const int64_t *amounts_held(struct engine *e, int32_t job) {
-    return amounts_of(e, job, e->parts + e->part_first[job], e->part_size[job]);
+/* The amounts that `job` requests. */
+static const int64_t *amounts_wanted(struct engine *e, int32_t job) {
+    const struct setup *s = e->s;
+    int64_t memory = s->wanted_memory[job] > 0 ? s->wanted_memory[job] : 0;
+    return amounts(e, job, s->wanted_cores[job], memory * (s->by_core[job] ? s->wanted_cores[job] : s->fewest[job]), s->fewest[job]);
 }
 
-/* Whether a limit of resources holds a job that would get the `chosen` nodes, or that requests its amounts. */
-static int held(struct engine *e, int32_t job, int chosen) {
-    if (!e->limits.counters) return 0;
-    return exceeded(&e->limits, job, amounts_of(e, job, chosen ? e->chosen : NULL, e->chosen_count));
+/* The amounts that `job` gets on the nodes of the last choice. */
+static const int64_t *amounts_picked(struct engine *e, int32_t job) {
+    int64_t cores = 0, memory = 0, nodes = 0;
+    for (int64_t w = 0; w < e->words; w++)
+        for (uint64_t left = e->picked[w]; left; left &= left - 1, nodes++) {
+            int32_t node = (int32_t)(64 * w + __builtin_ctzll(left)), own = e->alike ? e->alike : e->share[node];
+            cores += own;
+            memory += memory_of(e->s, job, node, own);
+        }
+    return amounts(e, job, cores, memory, nodes);
+}
+
+/* The amounts that `job` holds. */
+static const int64_t *amounts_held(struct engine *e, int32_t job) {
+    const struct range *ranges = e->ranges + e->s->range_first[job];
+    int64_t cores = 0, memory = 0, nodes = 0;
+    for (int32_t r = 0; r < e->s->range_size[job]; r++)
+        for (int32_t node = ranges[r].first, left = ranges[r].count; left; node++, left--, nodes++) {
+            cores += ranges[r].cores;
+            memory += memory_of(e->s, job, node, ranges[r].cores);
+        }
+    return amounts(e, job, cores, memory, nodes);
+}
+
+/* Whether a limit of resources holds a job that requests its amounts, or that gets the nodes of the last choice. */
+static int held(struct engine *e, int32_t job, int picked) {
+    return e->limits.counters && exceeded(&e->limits, job, picked ? amounts_picked(e, job) : amounts_wanted(e, job));
 }
 
 static int64_t whole_second(const struct engine *e, double instant) { return (int64_t)floor(instant + e->s->epoch_s + ROUNDING_S); }
 
 static void use_of(struct engine *e, int32_t job) {
     const struct setup *s = e->s;
-    amounts_held(e, job);
-    use(&e->shares, s->association[job], billed(e, job) * s->usage_factor[job], whole_second(e, s->start[job]), whole_second(e, e->now));
+    use(&e->shares, s->association[job], e->billed[job] * s->usage_factor[job], whole_second(e, s->start[job]), whole_second(e, e->now));
 }
 
 /* -- priorities ----------------------------------------------------------------------------------------------------- */
@@ -362,63 +381,68 @@ static void compute(struct engine *e) {
     e->shares.since = now;
     rank_users(&e->shares);
     for (int64_t k = 0; k < e->queue_count; k++) rank_job(e, e->queue[k]);
+    e->unsorted = 1;
 }
 
 /* -- jobs ----------------------------------------------------------------------------------------------------------- */
 
-/* Start `job` on the nodes in `e->chosen`. */
-static void start(struct engine *e, int32_t job) {
-    const struct setup *s = e->s;
-    if (!grow((void **)&e->parts, &e->part_room, e->part_count + e->chosen_count, sizeof *e->parts)) { e->out_of_memory = 1; return; }
-    memcpy(e->parts + e->part_count, e->chosen, (size_t)e->chosen_count * sizeof *e->parts);
-    e->part_first[job] = e->part_count;
-    e->part_size[job] = e->chosen_count;
-    e->part_count += e->chosen_count;
-    take(e, &e->free, job, -1);
-    count_job(&e->limits, job, amounts_held(e, job), 1);
-    mask_of_chosen(e, e->held + job * e->words);
-    int64_t k = 0;
-    while (e->queue[k] != job) k++;
-    memmove(e->queue + k, e->queue + k + 1, (size_t)(--e->queue_count - k) * sizeof *e->queue);
-    struct running own = {whole_second(e, e->now) + s->limit[job], job};
-    for (k = e->running_count++; k; k--) {
-        const struct running *other = &e->running[k - 1];
-        if (other->end < own.end || (other->end == own.end && other->job < job)) break;
-        e->running[k] = *other;
+/* Note the nodes chosen for `job` as ranges and as words of a mask. */
+static void note_nodes(struct engine *e, int32_t job) {
+    if (!grow((void **)&e->bits, &e->bits_room, e->bits_count + e->words, sizeof *e->bits) ||
+        !grow((void **)&e->ranges, &e->range_room, e->range_count + e->s->nodes, sizeof *e->ranges)) {
+        e->out_of_memory = 1;
+        return;
     }
+    e->bits_first[job] = e->bits_count;
+    e->s->range_first[job] = e->range_count;
+    struct range *last = NULL;
+    for (int64_t w = 0; w < e->words; w++) {
+        if (!e->picked[w]) continue;
+        e->bits[e->bits_count++] = (struct bits){(int32_t)w, e->picked[w]};
+        for (uint64_t left = e->picked[w]; left; left &= left - 1) {
+            int32_t node = (int32_t)(64 * w + __builtin_ctzll(left)), cores = e->alike ? e->alike : e->share[node];
+            if (last && last->first + last->count == node && last->cores == cores && e->s->cores[node - 1] == e->s->cores[node]) last->count++;
+            else {
+                last = &e->ranges[e->range_count++];
+                *last = (struct range){node, 1, cores};
+            }
+        }
+    }
+    e->bits_size[job] = (int32_t)(e->bits_count - e->bits_first[job]);
+    e->s->range_size[job] = (int32_t)(e->range_count - e->s->range_first[job]);
+}
+
+/* Let `job` run on the nodes of the last choice since `instant`. */
+static void run(struct engine *e, int32_t job, double instant) {
+    const struct setup *s = e->s;
+    note_nodes(e, job);
+    if (e->out_of_memory) return;
+    e->due[job] = whole_second(e, instant) + s->limit[job];
+    take(e, &e->free, job, -1);
+    const int64_t *amounts = amounts_held(e, job);
+    e->billed[job] = billed(e, job);
+    count_job(&e->limits, job, amounts, 1);
+    hold(e, job);
+    struct running own = {e->due[job], job};
+    int64_t k = e->running_count++;
+    for (; k && earlier(own.end, job, e->running[k - 1].end, e->running[k - 1].job); k--) e->running[k] = e->running[k - 1];
     e->running[k] = own;
-    s->start[job] = e->now;
-    s->launched[job] = e->now + s->launch_s[job];
-    s->end[job] = s->run_time[job] > (double)s->limit[job] ? e->now + (double)s->limit[job] + s->overrun_s[job]
-                                                             : s->launched[job] + s->run_time[job];
+    s->start[job] = instant;
+    s->launched[job] = instant + s->launch_s[job];
+    double end = s->run_time[job] > (double)s->limit[job] ? instant + (double)s->limit[job] + s->overrun_s[job]
+                                                          : s->launched[job] + s->run_time[job];
+    s->end[job] = end > e->now ? end : e->now;
     at(e, s->end[job] + s->end_s[job], END, job);
 }
 
-static void submit(struct engine *e, int32_t job) {
-    e->s->refused[job] = reached(&e->limits, job, SUBMITTED);
-    if (e->s->refused[job] >= 0) {
-        e->now_left--;
-        return;
-    }
-    count_job(&e->limits, job, NULL, 1);
-    rank_job(e, job);
-    e->queue[e->queue_count++] = job;
-    e->arrived++;
-}
-
-static void end(struct engine *e, int32_t job) {
-    take(e, &e->free, job, 1);
+/* Start `job` on the nodes of the last choice. */
+static void start(struct engine *e, int32_t job) {
     int64_t k = 0;
-    while (e->running[k].job != job) k++;
-    memmove(e->running + k, e->running + k + 1, (size_t)(--e->running_count - k) * sizeof *e->running);
-    use_of(e, job);
-    count_job(&e->limits, job, amounts_held(e, job), -1);
-    count_job(&e->limits, job, NULL, -1);
-    e->now_left--;
-    e->freed = 1;
+    while (e->queue[k] != job) k++;
+    memmove(e->queue + k, e->queue + k + 1, (size_t)(--e->queue_count - k) * sizeof *e->queue);
+    run(e, job, e->now);
+    if (job < e->s->watched) e->to_start--;
 }
-
-static int young(const struct engine *e, int32_t job) { return e->now - e->s->submit[job] < (double)e->s->bf_min_age_reserve; }
 
 static int by_priority(const void *a, const void *b, void *engine) {
     const struct engine *e = engine;
@@ -429,11 +453,50 @@ static int by_priority(const void *a, const void *b, void *engine) {
     return x < y ? -1 : x > y;
 }
 
+/* Add `job` to the queue, whose order is kept until priorities are computed again. */
+static void submit(struct engine *e, int32_t job) {
+    e->s->refused[job] = reached(&e->limits, job, SUBMITTED);
+    if (e->s->refused[job] >= 0) {
+        e->now_left--;
+        if (job < e->s->watched) e->to_start--;
+        return;
+    }
+    count_job(&e->limits, job, NULL, 1);
+    rank_job(e, job);
+    int64_t k = e->queue_count++;
+    if (!e->unsorted)
+        for (; k && by_priority(&job, &e->queue[k - 1], e) < 0; k--) e->queue[k] = e->queue[k - 1];
+    e->queue[k] = job;
+    e->arrived++;
+}
+
+static void end(struct engine *e, int32_t job) {
+    take(e, &e->free, job, 1);
+    leave(e, job);
+    int64_t low = 0, high = e->running_count;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (earlier(e->running[middle].end, e->running[middle].job, e->due[job], job)) low = middle + 1; else high = middle;
+    }
+    memmove(e->running + low, e->running + low + 1, (size_t)(--e->running_count - low) * sizeof *e->running);
+    use_of(e, job);
+    if (e->limits.counters) {
+        count_job(&e->limits, job, amounts_held(e, job), -1);
+        count_job(&e->limits, job, NULL, -1);
+    }
+    e->now_left--;
+    e->freed = 1;
+}
+
+static int young(const struct engine *e, int32_t job) { return e->now - e->s->submit[job] < (double)e->s->bf_min_age_reserve; }
+
 /* -- passes --------------------------------------------------------------------------------------------------------- */
 
+/* The waiting jobs by tier, priority and submission, in `e->order`; return their number. */
 static int64_t order_queue(struct engine *e) {
+    if (e->unsorted) qsort_r(e->queue, (size_t)e->queue_count, sizeof *e->queue, by_priority, e);
+    e->unsorted = 0;
     memcpy(e->order, e->queue, (size_t)e->queue_count * sizeof *e->order);
-    qsort_r(e->order, (size_t)e->queue_count, sizeof *e->order, by_priority, e);
     return e->queue_count;
 }
 
@@ -456,7 +519,7 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
             break;
         }
         tested++;
-        int fits = choose(e, &e->free, job, e->allowed);
+        int fits = choose(e, job, e->allowed);
         if (held(e, job, fits)) continue;
         if (fits) {
             start(e, job);
@@ -469,27 +532,141 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
     return started;
 }
 
-/* The first instant at which the running jobs leave enough of the usable nodes; -1: none. The nodes are in `e->chosen`. */
-static int64_t first_start(struct engine *e, int32_t job, int64_t now) {
+/* Choose nodes for `job` among the usable ones when the resources `e->expected` are free. */
+static int choose_expected(struct engine *e, int32_t job) {
     const struct setup *s = e->s;
-    if (choose(e, &e->free, job, e->usable)) return now;
-    memcpy(e->expected.cores, e->free.cores, (size_t)s->nodes * sizeof *e->free.cores);
-    memcpy(e->expected.memory, e->free.memory, (size_t)s->nodes * sizeof *e->free.memory);
-    memcpy(e->expected.gres, e->free.gres, (size_t)(s->nodes * s->kinds) * sizeof *e->free.gres);
-    memcpy(e->expected.some, e->free.some, (size_t)e->words * sizeof *e->free.some);
+    int64_t cores = s->wanted_cores[job], nodes = s->fewest[job];
+    for (int64_t w = 0; w < e->words; w++) {
+        e->then[w] = 0;
+        for (uint64_t left = e->usable[w]; left; left &= left - 1) {
+            int32_t node = (int32_t)(64 * w + __builtin_ctzll(left)), own = capacity(s, &e->expected, job, node);
+            if (!own) continue;
+            e->then[w] |= left & -left;
+            e->room[node] = own;
+            cores -= own, nodes--;
+        }
+    }
+    return cores <= 0 && nodes <= 0 && choose_of(e, job, e->then, e->room, e->expected.cores);
+}
+
+/* Choose nodes for `job` of a step among `able`, the nodes with room after the end of the job `last`. */
+static int choose_after(struct engine *e, struct view *v, int32_t job, const uint64_t *able, int32_t last) {
+    const struct class *class = &e->classes[v->class];
+    if (!class->blocks && !e->s->groups)
+        for (int64_t w = 0; w < e->words; w++)
+            for (uint64_t left = able[w]; left; left &= left - 1) {
+                int32_t node = (int32_t)(64 * w + __builtin_ctzll(left));
+                const struct holders *of = &e->holders[node];
+                e->expected.cores[node] = e->free.cores[node];
+                for (int32_t k = 0; k < of->count && !earlier(e->due[last], last, of->list[k].end, of->list[k].job); k++)
+                    e->expected.cores[node] += of->list[k].cores;
+            }
+    return choose_of(e, job, able, v->cores, e->expected.cores);
+}
+
+/* The nodes `among` with room for a request of a step, which grow as running jobs end. */
+struct able { uint64_t *nodes; const uint64_t *among; int64_t cores, count; };
+
+HOT static struct able able_now(const struct engine *e, const struct view *v, const uint64_t *among) {
+    struct able able = {e->later, among, 0, 0};
+    int32_t unit = e->classes[v->class].unit;
+    for (int64_t w = 0; w < e->words; w++) {
+        able.nodes[w] = among[w] & v->able[w];
+        if (unit) able.count += __builtin_popcountll(able.nodes[w]);
+        else for (uint64_t left = able.nodes[w]; left; left &= left - 1, able.count++)
+            able.cores += v->cores[64 * w + __builtin_ctzll(left)];
+    }
+    if (unit) able.cores = able.count * unit;
+    return able;
+}
+
+/* Add the nodes that have room after the end of `last`. Return whether `last` holds any of the nodes. */
+HOT static int add_able(struct engine *e, struct view *v, struct able *able, int32_t last) {
+    int held = 0;
+    int32_t unit = e->classes[v->class].unit;
+    const struct bits *bits = e->bits + e->bits_first[last];
+    for (int32_t k = 0; k < e->bits_size[last]; k++) {
+        int64_t w = bits[k].word;
+        uint64_t own = bits[k].nodes & able->among[w];
+        if (!own) continue;
+        held = 1;
+        uint64_t left = own & ~able->nodes[w] & v->empty[w], new = left & e->alone[w];
+        for (left &= ~new; left; left &= left - 1)
+            if (last_holder(e, v, (int32_t)(64 * w + __builtin_ctzll(left))) == last) new |= left & -left;
+        able->nodes[w] |= new;
+        able->count += __builtin_popcountll(new);
+        if (unit) able->cores = able->count * unit;
+        else for (; new; new &= new - 1) able->cores += v->cores[64 * w + __builtin_ctzll(new)];
+    }
+    return held;
+}
+
+/* The end of the running job after which the cluster has room for `job`, whatever the plan reserves; `now`: there is
+ * room now, or that is not known; -1: never. It is that at the first call in a pass; starts only make it later. */
+static int64_t bound(struct engine *e, int32_t job, int64_t now) {
+    const struct setup *s = e->s;
+    struct view *v = view_of(e, job);
+    if (!e->classes[v->class].step) return now;
+    if (v->pass != e->pass) {
+        struct able able = able_now(e, v, s->eligible + s->set[job] * e->words);
+        v->pass = e->pass;
+        v->reach_count = 0;
+        for (int64_t k = -1; k < e->running_count; k++) {
+            int64_t before = able.count;
+            if (k >= 0) add_able(e, v, &able, e->running[k].job);
+            if (k >= 0 && able.count == before) continue;
+            if (!grow((void **)&v->reach, &v->reach_room, v->reach_count + 1, sizeof *v->reach)) { e->out_of_memory = 1; return -1; }
+            v->reach[v->reach_count++] = (struct reach){k < 0 ? now : e->running[k].end, able.cores, able.count};
+        }
+    }
+    int64_t low = 0, high = v->reach_count;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        const struct reach *own = &v->reach[middle];
+        if (own->cores < s->wanted_cores[job] || own->count < s->fewest[job]) low = middle + 1; else high = middle;
+    }
+    return low == v->reach_count ? -1 : v->reach[low].end;
+}
+
+/* Whether `job` holds any usable node. */
+static int holds_usable(const struct engine *e, int32_t job) {
+    const struct bits *bits = e->bits + e->bits_first[job];
+    for (int32_t k = 0; k < e->bits_size[job]; k++)
+        if (bits[k].nodes & e->usable[bits[k].word]) return 1;
+    return 0;
+}
+
+/* The first instant at which the running jobs leave enough of the usable nodes; -1: none until `latest` (0: at all).
+ * The nodes are those of the last choice. */
+static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t latest) {
+    const struct setup *s = e->s;
+    if (choose(e, job, e->usable)) return now;
     int64_t window = WINDOW_S, barrier = -1, last = -1;
+    struct view *v = view_of(e, job);
+    struct able able = {0};
+    int step = e->classes[v->class].step;
+    if (step) able = able_now(e, v, e->usable);
+    else {
+        memcpy(e->expected.cores, e->free.cores, (size_t)s->nodes * sizeof *e->free.cores);
+        memcpy(e->expected.memory, e->free.memory, (size_t)s->nodes * sizeof *e->free.memory);
+        memcpy(e->expected.gres, e->free.gres, (size_t)(s->nodes * s->kinds) * sizeof *e->free.gres);
+    }
     for (int64_t k = 0; k < e->running_count; k++) {
         const struct running *own = &e->running[k];
-        if (!overlaps(e, e->held + own->job * e->words, e->usable)) {
+        int enough = !step || (able.cores >= s->wanted_cores[job] && able.count >= s->fewest[job]);
+        if (latest && own->end > latest && !enough) return -1; /* the start is the end of this job or of a later one */
+        if (!(step ? add_able(e, v, &able, own->job) : holds_usable(e, own->job))) {
             if (k + 1 < e->running_count || last < 0) continue;
         } else {
-            take(e, &e->expected, own->job, 1);
+            if (!step) take(e, &e->expected, own->job, 1);
             last = own->end;
             if (barrier < 0) barrier = (last / WINDOW_S + 1) * WINDOW_S;
             if (k + 1 < e->running_count && own[1].end <= barrier + window) continue;
         }
         window *= 2;
-        if (choose(e, &e->expected, job, e->usable)) {
+        enough = !step || (able.cores >= s->wanted_cores[job] && able.count >= s->fewest[job]);
+        if (step ? enough && choose_after(e, v, job, able.nodes, own->job)
+                 : choose_expected(e, job)) {
             int64_t killed = last + s->kill_wait_s;
             return last > now ? last : killed > now + 1 ? killed : now + 1;
         }
@@ -498,98 +675,25 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now) {
     return -1;
 }
 
-static struct slot *new_slot(struct engine *e, int64_t where) {
-    int64_t room = e->slot_room;
-    if (!grow((void **)&e->slots, &room, e->slot_count + 1, sizeof *e->slots)) { e->out_of_memory = 1; return NULL; }
-    for (; e->slot_room < room; e->slot_room++)
-        if (!(e->slots[e->slot_room].nodes = malloc((size_t)e->words * sizeof(uint64_t)))) { e->out_of_memory = 1; return NULL; }
-    struct slot spare = e->slots[e->slot_count];
-    memmove(e->slots + where + 1, e->slots + where, (size_t)(e->slot_count - where) * sizeof *e->slots);
-    e->slots[where] = spare;
-    e->slot_count++;
-    return &e->slots[where];
-}
-
-static void cut(struct engine *e, int64_t at) {
-    for (int64_t k = 0; k < e->slot_count; k++)
-        if (e->slots[k].begin < at && at < e->slots[k].end) {
-            struct slot *new = new_slot(e, k + 1);
-            if (!new) return;
-            struct slot *old = &e->slots[k];
-            memcpy(new->nodes, old->nodes, (size_t)e->words * sizeof(uint64_t));
-            new->begin = at;
-            new->end = old->end;
-            old->end = at;
-            return;
-        }
-}
-
-static void reserve(struct engine *e, int64_t start, int64_t end, const uint64_t *nodes) {
-    cut(e, start);
-    cut(e, end);
-    int64_t kept = 0;
-    size_t size = (size_t)e->words * sizeof(uint64_t);
-    for (int64_t k = 0; k < e->slot_count; k++) {
-        struct slot *own = &e->slots[k];
-        if (own->begin < end && start < own->end)
-            for (int64_t w = 0; w < e->words; w++) own->nodes[w] &= ~nodes[w];
-        if (kept && !memcmp(e->slots[kept - 1].nodes, own->nodes, size)) {
-            e->slots[kept - 1].end = own->end;
-            continue;
-        }
-        struct slot moved = *own;
-        *own = e->slots[kept];
-        e->slots[kept++] = moved;
-    }
-    e->slot_count = kept;
-}
-
-/* The nodes free in every slot of the job, in `e->usable`; return the next start worth a trial, 0: none. */
-static int64_t usable(struct engine *e, int32_t job, int64_t start) {
-    int64_t later = 0, limit = e->s->limit[job];
-    memcpy(e->usable, e->everything, (size_t)e->words * sizeof(uint64_t));
-    for (int64_t k = 0; k < e->slot_count; k++) {
-        const struct slot *own = &e->slots[k];
-        if (own->end <= start) continue;
-        if (!later && k + 1 < e->slot_count)
-            for (int64_t w = 0; w < e->words; w++)
-                if (own[1].nodes[w] & ~own->nodes[w]) {
-                    later = own->end;
-                    break;
-                }
-        if (own->begin > start + limit) break;
-        for (int64_t w = 0; w < e->words; w++) e->usable[w] &= own->nodes[w];
-    }
-    for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->s->eligible[job * e->words + w];
-    return later;
-}
-
-static int overlap(const struct engine *e, int64_t start, int64_t end, const uint64_t *nodes) {
-    for (int64_t k = 0; k < e->slot_count; k++) {
-        const struct slot *own = &e->slots[k];
-        if (!(own->begin < end && start < own->end)) continue;
-        for (int64_t w = 0; w < e->words; w++)
-            if (nodes[w] & ~own->nodes[w]) return 1;
-    }
-    return 0;
-}
-
-/* When `job` can start at the earliest, -1: never; the nodes are in `e->chosen`, and their mask in `e->allowed`. */
+/* When `job` can start at the earliest, -1: never; the nodes are those of the last choice. */
 static int64_t plan(struct engine *e, int32_t job, int64_t now) {
     const struct setup *s = e->s;
-    int64_t later = now, resolution = s->bf_resolution;
+    int64_t later = now, resolution = s->bf_resolution, earliest = bound(e, job, now);
+    if (earliest < 0) return -1;
+    slots_next_job(&e->slots);
     for (;;) {
         int64_t since = later;
-        later = usable(e, job, since);
-        if (count_of(e, e->usable) >= s->fewest[job]) {
-            int64_t start = first_start(e, job, now);
+        later = slots_later(&e->slots, since, s->limit[job]);
+        if (later && later < earliest) continue; /* the job would start after `later` */
+        slots_usable(&e->slots, since, s->limit[job], s->eligible + s->set[job] * e->words, e->usable);
+        if (nodes_in(e->words, e->usable) >= s->fewest[job]) {
+            int64_t start = first_start(e, job, now, later);
             if (start >= 0) {
                 if (start < since) start = since;
                 if (!later || start <= later) {
                     if (start > now + s->bf_window * MINUTE_S) return -1;
-                    mask_of_chosen(e, e->allowed);
                     int64_t begin = start / resolution * resolution, end = (start + s->limit[job]) / resolution * resolution;
-                    if (start <= now || !overlap(e, begin, end, e->allowed)) return start;
+                    if (start <= now || !slots_overlap(&e->slots, begin, end, e->picked)) return start;
                     later = start;
                 }
             }
@@ -602,19 +706,26 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     const struct setup *s = e->s;
     int64_t now = whole_second(e, at), waiting = order_queue(e), started = 0, reserved = 0, considered = 0;
     int64_t table = s->bf_node_space_size ? s->bf_node_space_size : s->bf_max_job_test;
-    e->slot_count = 0;
-    struct slot *all = new_slot(e, 0);
-    if (!all) return 0;
-    all->begin = now;
-    all->end = now + s->bf_window * MINUTE_S;
-    memcpy(all->nodes, e->everything, (size_t)e->words * sizeof(uint64_t));
+    e->pass++;
+    slots_begin(&e->slots, e->words, now, now + s->bf_window * MINUTE_S, e->everything);
     if (s->bf_max_job_user) memset(e->jobs_of_user, 0, (size_t)s->users * sizeof *e->jobs_of_user);
-    for (int64_t k = 0; k < waiting; k++) {
+    if (e->slots.failed) { e->out_of_memory = 1; return 0; }
+    int64_t last = 0; /* jobs from there on cannot start now, and those before only if all nodes are usable */
+    /* with limits, which jobs are tested depends on those that start before */
+    int64_t most = e->limits.counters ? waiting : s->bf_max_job_test, tested = 0;
+    for (int64_t k = 0; k < waiting && considered < most; k++) {
         int32_t job = e->order[k];
         if (s->bf_max_job_user && ++e->jobs_of_user[s->user[job]] > s->bf_max_job_user) continue;
-        if (reached(&e->limits, job, JOBS) >= 0) continue;
-        if (considered++ == s->bf_max_job_test) break;
-        if (held(e, job, 0)) continue;
+        e->order[considered++] = job;
+        if (may_fit(e, job)) last = considered;
+    }
+    for (int64_t k = 0; k < last; k++) {
+        int32_t job = e->order[k];
+        if (e->limits.counters) {
+            if (reached(&e->limits, job, JOBS) >= 0) continue;
+            if (tested++ == s->bf_max_job_test) break;
+            if (held(e, job, 0)) continue;
+        }
         int64_t begin = plan(e, job, now);
         if (begin < 0) continue;
         if (begin <= now) {
@@ -624,14 +735,16 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
                 *left = 1;
                 return started;
             }
+            while (last > k && !may_fit(e, e->order[last - 1])) last--;
         } else if (!s->reserves[job] || young(e, job) || (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) continue;
-        else if (e->slot_count >= table) break;
+        else if (e->slots.count >= table) break;
         else {
             int64_t resolution = s->bf_resolution;
             reserved++;
-            reserve(e, begin / resolution * resolution, (begin + s->limit[job]) / resolution * resolution, e->allowed);
+            slots_reserve(&e->slots, begin / resolution * resolution, (begin + s->limit[job]) / resolution * resolution, e->picked);
         }
     }
+    e->out_of_memory |= e->slots.failed;
     *left = s->bf_min_age_reserve > 0 && e->queue_count > 0;
     return started;
 }
@@ -725,10 +838,27 @@ static int handle(struct engine *e) {
 
 static void simulate(struct engine *e) {
     const struct setup *s = e->s;
-    for (int64_t job = 0; job < s->jobs; job++) at(e, s->submit[job], SUBMIT, (int32_t)job);
+    int64_t held = 0;
+    e->now = s->begin_s;
+    e->to_start = s->watched ? 0 : -1;
+    for (int64_t job = 0; job < s->jobs; job++)
+        if (held < s->held_count && s->held[3 * held] == job) {
+            e->alike = 0;
+            memset(e->picked, 0, (size_t)e->words * sizeof *e->picked);
+            for (; held < s->held_count && s->held[3 * held] == job; held++) {
+                int32_t node = s->held[3 * held + 1];
+                e->picked[node >> 6] |= 1ull << (node & 63);
+                e->share[node] = s->held[3 * held + 2];
+            }
+            count_job(&e->limits, (int32_t)job, NULL, 1);
+            run(e, (int32_t)job, s->since[job]);
+        } else {
+            at(e, s->submit[job] > s->begin_s ? s->submit[job] : s->begin_s, SUBMIT, (int32_t)job);
+            if (job < s->watched) e->to_start++;
+        }
     if (s->age != 0 || s->fairshare != 0) at(e, s->first_period_s, COMPUTE, 0);
-    int64_t idle = 0;
-    while (e->now_left && e->event_count && idle < s->most_idle && !e->out_of_memory) {
+    int64_t idle = 0; /* instants at which no job can start any more: limits hold the rest */
+    while (e->now_left && e->to_start && e->event_count && idle < s->most_idle && !e->out_of_memory) {
         e->now = e->events[0].at;
         idle = e->running_count || e->queue_count < e->now_left ? 0 : idle + 1;
         if (!handle(e)) continue;
@@ -752,34 +882,57 @@ static int by_group(const void *a, const void *b, void *groups) {
     return x < y ? -1 : x > y;
 }
 
-/* Simulate. `parts` receives (job, node, cores) of each part of an allocation, `room` of them. Return the number of
- * parts; -1: out of memory. If there are more than `room`, call again with more. */
-int64_t tracebed_slurm_simulate(const struct setup *s, int32_t *parts, int64_t room) {
+/* Simulate. Return the number of ranges of nodes, and in `ranges` the ranges themselves, which the caller frees with
+ * `tracebed_slurm_free`. -1: out of memory. */
+int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
     struct engine own = {.s = s, .words = (s->nodes + 63) / 64, .now_left = s->jobs}, *e = &own;
     size_t jobs = (size_t)s->jobs, nodes = (size_t)s->nodes, words = (size_t)e->words, kinds = (size_t)s->kinds;
     e->sched_last = e->full_last = e->bf_last = e->sched_due = e->bf_due = NAN;
     e->wake = INFINITY;
-    e->shares = (struct shares){.count = s->associations, .parent = s->parent, .share = s->share, .is_user = s->is_user, .resets = s->resets, .reset_count = s->reset_count, .dampening = s->dampening};
-    e->limits = (struct limits){s->counters, s->group, s->first_limit, s->limit_counter, s->limit_kind, s->first_counted, s->counted, s->counted_kind, s->limit_most, NULL};
+    e->shares = (struct shares){
+        .count = s->associations, .parent = s->parent, .share = s->share, .is_user = s->is_user,
+        .resets = s->resets, .reset_count = s->reset_count, .dampening = s->dampening,
+    };
+    e->limits = (struct limits){
+        .counters = s->counters, .group = s->group, .first_limit = s->first_limit, .limit_counter = s->limit_counter,
+        .limit_kind = s->limit_kind, .most = s->limit_most, .first_counted = s->first_counted, .counted = s->counted,
+        .counted_kind = s->counted_kind,
+    };
+    double first = s->begin_s > s->submit[0] ? s->begin_s : s->submit[0];
+    e->empty = (struct free_resources){(int32_t *)s->cores, (int32_t *)s->gres, (int64_t *)s->memory};
+    for (e->change_room = 64; e->change_room < s->nodes; e->change_room *= 2) {}
+    int64_t most = VIEW_BYTES / (s->nodes * (int64_t)(3 * sizeof(int32_t)));
+    e->view_count = s->classes < most ? s->classes : most > 16 ? most : 16;
+    size_t views = (size_t)e->view_count;
+    int32_t *view_cores, *view_last;
+    uint32_t *view_version;
+    uint64_t *view_able, *view_empty;
     void *pieces[] = {
-        e->part_first = calloc(jobs, sizeof *e->part_first), e->part_size = calloc(jobs, sizeof *e->part_size),
         e->free.cores = malloc(nodes * sizeof(int32_t)), e->free.memory = malloc(nodes * sizeof(int64_t)),
         e->free.gres = malloc(nodes * kinds * sizeof(int32_t) + 1), e->expected.cores = malloc(nodes * sizeof(int32_t)),
         e->expected.memory = malloc(nodes * sizeof(int64_t)), e->expected.gres = malloc(nodes * kinds * sizeof(int32_t) + 1),
-        e->free.some = calloc(words, sizeof(uint64_t)), e->expected.some = calloc(words, sizeof(uint64_t)),
-        e->running = malloc(jobs * sizeof *e->running), e->queue = malloc(jobs * sizeof(int32_t)),
-        e->order = malloc(jobs * sizeof(int32_t)), e->priority = calloc(jobs, sizeof(int64_t)),
-        e->everything = calloc(words, sizeof(uint64_t)), e->held = calloc(jobs * words, sizeof(uint64_t)),
+        e->running = malloc(jobs * sizeof *e->running), e->due = calloc(jobs, sizeof *e->due),
+        e->bits_first = calloc(jobs, sizeof *e->bits_first), e->bits_size = calloc(jobs, sizeof *e->bits_size),
+        e->holders = calloc(nodes, sizeof *e->holders), e->alone = calloc(words, sizeof(uint64_t)),
+        e->version = calloc(nodes, sizeof *e->version), e->changed = malloc((size_t)e->change_room * sizeof(int32_t)),
+        e->classes = calloc((size_t)s->classes, sizeof *e->classes), e->views = calloc(views, sizeof *e->views),
+        view_cores = calloc(views * nodes, sizeof(int32_t)), view_last = calloc(views * nodes, sizeof(int32_t)),
+        view_version = calloc(views * nodes, sizeof(uint32_t)), view_able = calloc(views * words, sizeof(uint64_t)),
+        view_empty = calloc(views * words, sizeof(uint64_t)),
+        e->queue = malloc(jobs * sizeof(int32_t)), e->order = malloc(jobs * sizeof(int32_t)),
+        e->priority = calloc(jobs, sizeof(int64_t)), e->everything = calloc(words, sizeof(uint64_t)),
         e->partition_nodes = calloc((size_t)s->partitions * words, sizeof(uint64_t)), e->usable = calloc(words, sizeof(uint64_t)),
-        e->allowed = calloc(words, sizeof(uint64_t)), e->node_order = malloc(nodes * sizeof(int32_t)),
-        e->capacity = malloc(nodes * sizeof *e->capacity), e->chosen = malloc(nodes * sizeof *e->chosen),
-        e->group = malloc(nodes * sizeof *e->group), e->used = malloc(nodes),
+        e->allowed = calloc(words, sizeof(uint64_t)), e->then = calloc(words, sizeof(uint64_t)),
+        e->later = calloc(words, sizeof(uint64_t)), e->blocks = malloc((nodes / 2 + 1) * sizeof *e->blocks), e->picked = calloc(words, sizeof(uint64_t)),
+        e->node_order = malloc(nodes * sizeof(int32_t)), e->capacity = malloc(nodes * sizeof *e->capacity),
+        e->chosen = malloc(nodes * sizeof *e->chosen), e->share = malloc(nodes * sizeof(int32_t)),
+        e->room = malloc(nodes * sizeof(int32_t)), e->group = malloc(nodes * sizeof *e->group), e->used = malloc(nodes),
         e->jobs_of_user = calloc((size_t)s->users, sizeof(int32_t)), e->amounts = calloc(GRES + kinds, sizeof(int64_t)),
-        e->limits.used = calloc((size_t)s->counters + 1, sizeof(int64_t)),
+        e->limits.used = calloc((size_t)s->counters + 1, sizeof(int64_t)), e->billed = calloc(jobs, sizeof(double)),
     };
     enum { PIECES = sizeof pieces / sizeof *pieces };
     for (int k = 0; k < PIECES; k++) e->out_of_memory |= !pieces[k];
-    e->out_of_memory |= !begin_shares(&e->shares, s->half_life_s, whole_second(e, s->submit[0]));
+    e->out_of_memory |= !begin_shares(&e->shares, s->half_life_s, whole_second(e, first));
     if (!e->out_of_memory) {
         memcpy(e->free.cores, s->cores, nodes * sizeof(int32_t));
         memcpy(e->free.memory, s->memory, nodes * sizeof(int64_t));
@@ -787,27 +940,39 @@ int64_t tracebed_slurm_simulate(const struct setup *s, int32_t *parts, int64_t r
         for (size_t node = 0; node < nodes; node++) {
             e->node_order[node] = (int32_t)node;
             e->everything[node >> 6] |= 1ull << (node & 63);
-            if (s->cores[node]) e->free.some[node >> 6] |= 1ull << (node & 63);
         }
         e->one_weight = 1;
         for (size_t node = 1; node < nodes; node++) e->one_weight &= s->weights[node] == s->weights[0];
         int32_t *by_number = s->groups ? e->node_order : NULL;
         qsort_r(e->node_order, nodes, sizeof *e->node_order, by_group, (void *)s->groups);
         e->node_order = by_number;
-        for (size_t job = 0; job < jobs; job++)
-            for (size_t w = 0; w < words; w++) e->partition_nodes[(size_t)s->partition[job] * words + w] |= s->eligible[job * words + w];
+        for (size_t view = 0; view < views; view++)
+            e->views[view] = (struct view){
+                .class = -1, .cores = view_cores + view * nodes, .last = view_last + view * nodes,
+                .version = view_version + view * nodes, .able = view_able + view * words, .empty = view_empty + view * words,
+            };
+        classify(e);
+        for (size_t job = 0; job < jobs; job++) {
+            if (job && s->partition[job] == s->partition[job - 1] && s->set[job] == s->set[job - 1]) continue;
+            const uint64_t *eligible = s->eligible + (size_t)s->set[job] * words;
+            for (size_t w = 0; w < words; w++) e->partition_nodes[(size_t)s->partition[job] * words + w] |= eligible[w];
+        }
+        if (s->usage) {
+            memcpy(e->shares.usage, s->usage, (size_t)s->associations * sizeof(double));
+            memcpy(e->shares.factor, s->factors, (size_t)s->associations * sizeof(double));
+            e->shares.since = whole_second(e, s->begin_s);
+        }
         simulate(e);
     }
-    int64_t count = e->out_of_memory ? -1 : e->part_count;
-    if (count >= 0 && count <= room)
-        for (int64_t job = 0, k = 0; job < s->jobs; job++)
-            for (int32_t p = 0; p < e->part_size[job]; p++, k++) {
-                const struct part *each = &e->parts[e->part_first[job] + p];
-                parts[3 * k] = (int32_t)job, parts[3 * k + 1] = each->node, parts[3 * k + 2] = each->cores;
-            }
+    if (e->holders)
+        for (size_t node = 0; node < nodes; node++) free(e->holders[node].list);
+    for (int64_t k = 0; e->views && k < e->view_count; k++) free(e->views[k].reach);
     for (int k = 0; k < PIECES; k++) free(pieces[k]);
     end_shares(&e->shares);
-    for (int64_t k = 0; k < e->slot_room; k++) free(e->slots[k].nodes);
-    free(e->slots), free(e->events), free(e->parts);
-    return count;
+    slots_close(&e->slots);
+    free(e->events), free(e->bits);
+    *ranges = e->ranges;
+    return e->out_of_memory ? -1 : e->range_count;
 }
+
+void tracebed_slurm_free(struct range *ranges) { free(ranges); }
