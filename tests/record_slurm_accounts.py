@@ -172,7 +172,8 @@ LIMITED = {
     "time-of-a-partition": [job("1/lab1", 1, partition="short"), job("1/lab1", 1, 2, partition="short")],
     "qos-before-account": [*(job("4/y", 1) for _ in range(2)), *(job("4/y", 1, qos="wide") for _ in range(2))],
     "jobs-of-an-account": [*(job("4/y", 1, qos="wide") for _ in range(3)), *(job("2/y", 1) for _ in range(2))],
-    "inherited": [*(job("2/y", 1) for _ in range(4)), job("2/y", 6)],
+    "inherited": [job("2/y", 1) for _ in range(4)],
+    "one-job-of-an-account": [job("2/y", 6), job("2/y", 1)],
     "cores-of-an-account": [job("2/y", 4), job("4/y", 3), job("4/y", 2)],
     "invalid": [job("1/fac2", 1), job("4/fac2", 1, qos="absent"), job("1/lab1", 1)],
 }

@@ -102,7 +102,7 @@ class Accounting:
         if database.qos or database.associations:
             allowed: tuple[str, ...] = self._inherited(own, "qos") or ()
             qos = qos or self._inherited(own, "default_qos") or (allowed[0] if len(allowed) == 1 else NORMAL)
-            if "qos" in enforced and own != NONE and qos not in allowed:
+            if "qos" in enforced and database.associations and own != NONE and qos not in allowed:
                 return f"InvalidQOS: the user {user} of the account {account} may not use the QOS {qos}"
         return Owner(own, user, account, qos, partition.qos)
 
