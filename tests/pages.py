@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import html.parser
 
+import pytest
+
 from tracebed.orchestrator.run import Run
 from tracebed.validation.report import html as report
+from tracebed.validation.report import sections
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.validate import validate
 from tracebed.validation.verdict.validation import Validation
@@ -16,6 +19,13 @@ VOID = {"meta", "br", "rect", "circle", "path", "image", "use", "line", "polylin
 def rendered(real: Run, predicted: Run) -> str:
     """Return the report of a prediction of one real run."""
     return report.render(validated(real, predicted))
+
+
+def plain(found: Validation) -> str:
+    """Return a report with empty pictures, for tests of its words: the pictures take most of the time of a report."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sections, "svg", lambda figure, name: "<svg></svg>")
+        return report.render(found)
 
 
 def validated(real: Run, predicted: Run) -> Validation:

@@ -204,6 +204,7 @@ def main() -> None:
     jobs, runs = drawn(given.seed), []
     for _ in range(given.runs):
         with tempfile.TemporaryDirectory() as folder:
+            Path(folder).chmod(0o755)  # the users of the jobs read their scripts there
             found = run(Path(folder), jobs)
         runs.append(found if not runs else {name: found[name] for name in ("asked", "start", "end")})
         content = {"slurm": "22.05.8", "conf": CONF + NODES, "jobs": jobs, "runs": runs}

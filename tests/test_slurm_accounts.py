@@ -26,7 +26,8 @@ from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.slurm import prediction
 from tracebed.orchestrator.simulation.slurm.accounts import Accounting
-from tracebed.orchestrator.simulation.slurm.simulator import Inputs
+from tracebed.orchestrator.simulation.slurm.factors import resets
+from tracebed.orchestrator.simulation.slurm.inputs import Inputs
 from tracebed.orchestrator.slurm.conf import read
 from tracebed.orchestrator.slurm.database import Association, Database, Limits, Qos, tres_of
 from tracebed.orchestrator.slurm.machine import Machine
@@ -268,7 +269,7 @@ def test_the_simulation_ends_if_a_limit_holds_jobs_for_ever() -> None:
     machine = machine.model_copy(update={"partitions": (main,), "database": Database(qos=(qos,))})
     job = {"user": "a", "account": "b", "cores": 1, "limit": 3, "run": 9.0}
     run = predict(workload_of([job]), None, Slurm(cluster=machine.model_dump_json()), over_limit=OverLimit.KILL)
-    assert run.jobs["reason"].tolist() == ["the job waits for ever"]
+    assert run.jobs["reason"].tolist() == ["no pass of Slurm ever starts it"]
 
 
 def test_limits_apply_only_if_they_are_enforced() -> None:
@@ -277,3 +278,40 @@ def test_limits_apply_only_if_they_are_enforced() -> None:
     policy = Slurm(cluster=machine.model_dump_json())
     run = predict(workload_of([job, job]), None, policy, over_limit=OverLimit.KILL)
     assert (run.jobs["start"] < WAIT_S).all()
+
+
+@pytest.mark.parametrize(
+    ("period", "dates"),
+    [
+        ("daily", ["2026-11-27", "2026-11-28"]),
+        ("weekly", ["2026-11-29", "2026-12-06"]),
+        ("monthly", ["2026-12-01", "2027-01-01"]),
+        ("quarterly", ["2027-01-01", "2027-04-01"]),
+        ("yearly", ["2027-01-01", "2028-01-01"]),
+    ],
+)
+def test_usage_is_reset_at_midnight(period: str, dates: list[str]) -> None:
+    begin = pd.Timestamp("2026-11-26T10:00", tz="UTC").timestamp()
+    assert resets(period, begin)[:2] == [pd.Timestamp(date, tz="UTC").timestamp() for date in dates]
+
+
+def test_a_reset_changes_the_order_of_the_jobs() -> None:
+    """Before midnight, one user has used more than the other. Then a third one has the cluster, while both wait."""
+    other = {"account": "b", "cores": 16, "limit": 60}
+    jobs = [
+        {**other, "user": "first", "account": "a", "run": 1000.0},
+        {**other, "user": "second", "run": 2000.0},
+        {**other, "user": "third", "account": "c", "run": 1500.0},
+        {**other, "user": "second", "run": 100.0},
+        {**other, "user": "first", "account": "a", "run": 100.0},
+    ]
+    machine = machine_with().model_copy(update={"database": Database(), "enforced": ()})
+    starts = {}
+    for reset in ("", "daily"):
+        weights = machine.weights.model_copy(update={"reset": reset})
+        cluster = machine.model_copy(update={"weights": weights}).model_dump_json()
+        policy = Slurm(cluster=cluster, epoch_s=86400.0 * 20000 - 3500.0)  # midnight is at 3,500 s
+        run = predict(workload_of(jobs), None, policy, over_limit=OverLimit.KILL)
+        starts[reset] = run.jobs.set_index("job_id")["start"]
+    assert starts[""]["5"] < starts[""]["4"]
+    assert starts["daily"]["4"] < starts["daily"]["5"]

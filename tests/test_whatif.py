@@ -121,6 +121,17 @@ def test_the_cpus_of_a_log_are_threads_if_they_are_more_than_the_cores(tmp_path:
     assert of_rows(path, *rows, cores_per_node=[1, 3, 8]).cores.tolist() == [1, 3, 8]
 
 
+def test_a_job_without_a_limit_has_that_of_its_partition_if_the_log_has_limits(tmp_path: Path) -> None:
+    path = tmp_path / "slurm.conf"
+    path.write_text("NodeName=n1 CPUs=4\nPartitionName=a Nodes=n1 Default=YES MaxTime=10\nPartitionName=b Nodes=n1\n")
+    rows = [(0, 10, 40, 60), (50, 60, 90, NAN), (51, 60, 90, NAN)]
+    log = of_rows(path, *rows, partition=["a", "a", "b"])
+    np.testing.assert_equal(log.workload.floats("time_limit"), [60, 600, NAN])
+    assert any("1 of 3 jobs have no time limit" in note for note in log.notes)
+    log = of_rows(path, *((*row[:3], NAN) for row in rows), partition=["a", "a", "b"])
+    assert np.isnan(log.workload.floats("time_limit")).all()
+
+
 def test_a_log_without_starts_or_of_one_job_is_an_error(conf: Path) -> None:
     with pytest.raises(InputError, match="no job has a logged start: there is nothing to compare the model with"):
         of_rows(conf, (0, NAN, NAN, 60))
@@ -261,9 +272,8 @@ def test_a_slurm_conf_that_does_not_fit_the_log_is_an_error(conf: Path, tmp_path
 def test_a_few_jobs_that_do_not_fit_are_left_out_and_named(conf: Path) -> None:
     log = drawn(conf, 100)
     table = log.table.assign(partition=["gone", "gone", *log.table["partition"][2:]])
-    said: list[str] = []
-    found = tb.whatif(tb.Workload(table, log.provenance), conf, members=2, on_warning=said.append)
-    assert any("2 of 100 jobs fit on no nodes" in text and "no partition gone" in text for text in said)
+    found = tb.whatif(tb.Workload(table, log.provenance), conf, members=2)
+    assert any("2 of 100 jobs fit on no nodes" in text and "no partition gone" in text for text in found.notes)
     assert "gone" not in set(found.jobs["partition"])
 
 
@@ -350,3 +360,63 @@ def test_no_folder_of_others_is_replaced(export: Path, call: Call, tmp_path: Pat
     status, _, err = call("whatif", str(export / "sacct.txt"), str(export / "slurm.conf"), "-o", "out")
     assert status == ExitCode.USAGE
     assert "exists and is not a what-if" in err
+
+
+# -- logs of real clusters
+
+PERLMUTTER = """SchedulerParameters=bf_interval=60,bf_max_job_test=500
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+PriorityType=priority/multifactor
+PriorityWeightAge=1000
+NodeName=nid[000001-001792] CPUs=128 Sockets=1 CoresPerSocket=64 ThreadsPerCore=2 RealMemory=256000 Gres=gpu:4
+PartitionName=gpu_ss11 Nodes=ALL Default=YES MaxTime=2-00:00:00
+PartitionName=resv Nodes=ALL
+PartitionName=cron Nodes=ALL
+"""
+HASWELL = """SchedulerParameters=bf_interval=60,bf_max_job_test=500
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+PriorityType=priority/multifactor
+PriorityWeightAge=1000
+NodeName=nid[00001-02388] CPUs=64 Sockets=2 CoresPerSocket=16 ThreadsPerCore=2 RealMemory=128000
+PartitionName=DEFAULT Nodes=ALL
+PartitionName=regular_hsw Default=YES OverSubscribe=EXCLUSIVE
+PartitionName=debug_hsw PriorityTier=2 OverSubscribe=EXCLUSIVE
+PartitionName=shared
+PartitionName=genepool_shared
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "text"),
+    [("nersc_perlmutter_gpu_sample.csv", PERLMUTTER), ("nersc_cori_haswell_sample.csv", HASWELL)],
+)
+def test_a_sample_of_a_real_log_is_answered_as_inconclusive(
+    log: str, text: str, call: Call, reference_data: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Of a sample, a cluster of this size is empty: no job waits in the prediction, and the error is 100 %."""
+    (tmp_path / "slurm.conf").write_text(text)
+    path = reference_data(f"logs/{log}")
+    status, out, err = call("whatif", str(path), "slurm.conf", "--set", "bf_interval=120", "--perturb", "6")
+    assert status == ExitCode.OK, err
+    assert "time zone America/Los_Angeles" in out
+    assert re.search(r"waits of all jobs: inconclusive: .*; the model's own error on this log is (?:9\d|100) %", out)
+
+
+def test_the_jobs_of_slurm_model_are_predicted_and_a_change_is_answered(
+    call: Call, reference_data: Callable[[str], Path]
+) -> None:
+    """A real Slurm of other people: the starts are those of one of its runs."""
+    folder = reference_data("slurm-model")
+    table = ["import", folder / "two-runs.csv", "--as", "real", "--workload", folder / "jobs500.csv"]
+    status, _, err = call(*map(str, table), "--only", "run_id=1", "-o", "real")
+    assert status == ExitCode.OK, err
+    command = ["whatif", folder / "jobs500.csv", folder / "slurm.conf", "--real", "real", "--json"]
+    status, out, err = call(*map(str, command), "--set", "PriorityWeightJobSize=0", "--perturb", "8,submit=0")
+    assert status == ExitCode.OK, err
+    every = json.loads(out)["classes"][0]
+    assert every["jobs"] == 499  # the first job to end is not judged
+    assert every["error"] < 0.1
+    assert every["effect"]["answer"] == "fall"  # small jobs no longer wait for large ones
+    assert "PriorityWeightQOS" in err  # not modeled, and named

@@ -39,6 +39,7 @@ SHOWN = {"partition": 12, "QOS": 8, "account": 9, "size": 20}
 @click.option(
     "--replace", "replacement", type=PATH, metavar="FILE", help="Take this slurm.conf in place of SLURM_CONF."
 )
+@click.option("--real", type=PATH, metavar="RUN", help="Real run of the jobs, whose starts are taken, if LOG has none.")
 @click.option(
     "--perturb",
     type=Family(click.IntRange(2, 10_000), {"submit": DURATION, "limits": DURATION}),
@@ -60,6 +61,7 @@ def whatif(
     settings: tuple[str, ...],
     add_nodes: tuple[str, ...],
     replacement: Path | None,
+    real: Path | None,
     perturb: tuple[int, dict[str, float]],
     output: Path | None,
     as_json: bool,
@@ -90,13 +92,17 @@ def whatif(
             settings=settings,
             add_nodes=_numbers(add_nodes),
             replacement=replacement,
+            real=real,
             members=members,
             submit_s=given.get("submit", 10.0),
             limit_s=given.get("limits", 0.0),
             name=log.name,
-            on_warning=warn,
             on_progress=bar.update,
         )
+    for text in found.not_modeled:
+        warn(f"{conf}: {text}")
+    for note in found.notes:
+        emit(f"{log.name}: {note}")
     if output is not None:
         with progress("drawing the page"):
             page = found.save(output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.slurm import CLOCKS, Slurm
 from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.slurm import reservations
 from tracebed.orchestrator.slurm.database import CONF, DUMP, QOS, Database, kind_of, read_dump, read_qos
 from tracebed.orchestrator.slurm.keys import (
     ACCESS,
@@ -23,6 +24,7 @@ from tracebed.orchestrator.slurm.keys import (
     OFF,
     PARTITION_GROUPS,
     PRIORITY,
+    SCHEDULER_OF_CLUSTER,
     STATES,
 )
 from tracebed.orchestrator.slurm.lines import HINT, Line, cpus, entries, hosts, lines_of
@@ -37,13 +39,16 @@ WITHOUT_EFFECT = frozenset(
     )
 )
 """Parameters that change nothing for batch jobs of whole nodes in one partition, in passes that take no time."""
-NAMES = {name.lower(): name for name in ("SchedulerType", "SelectType", "PriorityType", "TopologyPlugin")}
+NAMES = {
+    name.lower(): name for name in ("SchedulerType", "SelectType", "PriorityType", "TopologyPlugin", "PreemptType")
+}
 CHANGED_DEFAULTS = ("SelectType", "PriorityType")
 """Keys of `MODELED` whose defaults differ between versions of Slurm."""
 SHARED_BY_ALL = ("Priority", "PriorityJobFactor", "PriorityTier")
 """Settings of partitions with the default 1 that have no effect if all partitions have the same value."""
 MOST_SHOWN = 12
-REMEDY = "tracebed clean LOG --recipe sacct --set keep_partitions.partitions=NAME"
+RESERVATIONS = "list of reservations"
+REMEDY = "tracebed clean LOG --recipe sacct --only partition=NAME"
 """Command that selects the jobs of a partition of a log."""
 
 
@@ -85,15 +90,21 @@ def read(*paths: Path) -> SlurmConf:
 
     Args:
         paths: the slurm.conf, and, if known, the output of `sacctmgr dump CLUSTER` and of `sacctmgr -P show qos`, in
-            any order. The content says what a file is.
+            any order, and of `scontrol show reservation`. The content says what a file is.
 
     Raises:
         InputError: there is no slurm.conf, or two files of a kind; a file cannot be read, is not a slurm.conf, or has
             a line that Slurm rejects. A key that is unknown here may belong to a newer version of Slurm. A file in
             which half of the keys are unknown is refused.
     """
-    path, database, ignored = _sorted(paths)
-    return of_lines(lines_of(path), path, database=database, ignored=ignored)
+    found = _sorted(paths)
+    if found.conf is None:
+        return SlurmConf({"reservations": found.reservations}, tuple(found.sentences), {}, str(paths[0]))
+    conf = of_lines(lines_of(found.conf), found.conf, database=found.database, ignored=found.ignored)
+    if not found.reservations:
+        return conf
+    parameters = {**conf.parameters, "reservations": found.reservations}
+    return replace(conf, parameters=parameters, differences=(*conf.differences, *found.sentences))
 
 
 def of_lines(
@@ -125,7 +136,8 @@ def of_lines(
     machine = machine_of(lines, path, database)
     machine = None if machine is None or (machine.plain and not plain) else machine
     modeled = MODELED if machine is None else MODELED_WITH_CLUSTER
-    conf = of_config({line.key: line.value for line in lines}, modeled)
+    scheduler = () if machine is None else SCHEDULER_OF_CLUSTER
+    conf = of_config({line.key: line.value for line in lines}, modeled, scheduler)
     given = {line.key.lower() for line in lines}
     unset = (
         f"{key} is not set, and its default depends on the version of Slurm; {MODELED[key.lower()][0]} is assumed"
@@ -151,35 +163,56 @@ def of_lines(
     return SlurmConf(conf.parameters | cluster, differences, dict(sizes), str(path), machine)
 
 
-def _sorted(paths: Sequence[Path]) -> tuple[Path, Database, list[str]]:
-    """Return the slurm.conf among files, the database of the others, and its settings that are not modeled."""
-    found: dict[str, Path] = {}
-    database, ignored = Database(), list[str]()
+@dataclass
+class _Files:
+    """What files of Slurm contain."""
+
+    conf: Path | None = None
+    database: Database = field(default_factory=Database)
+    ignored: list[str] = field(default_factory=list)
+    """Settings of the database that are not modeled."""
+    reservations: str = ""
+    sentences: list[str] = field(default_factory=list)
+    """About the reservations."""
+
+
+def _sorted(paths: Sequence[Path]) -> _Files:
+    """Return the contents of files, of one kind each."""
+    kinds: dict[str, Path] = {}
+    found = _Files()
     for path in paths:
         kind, text = kind_of(path)
-        if kind in found:
-            raise InputError(f"{found[kind]} is a {kind}, too", where=str(path), hint="give one file of each kind")
-        found[kind] = path
+        if kind == CONF and reservations.recognized(path):
+            kind = RESERVATIONS
+        if kind in kinds:
+            raise InputError(f"{kinds[kind]} is a {kind}, too", where=str(path), hint="give one file of each kind")
+        kinds[kind] = path
+        more: list[str] = []
         if kind == DUMP:
             associations, more = read_dump(text, str(path))
-            database = database.model_copy(update={"associations": associations})
+            found.database = found.database.model_copy(update={"associations": associations})
         elif kind == QOS:
             qos, more = read_qos(text, str(path))
-            database = database.model_copy(update={"qos": qos})
+            found.database = found.database.model_copy(update={"qos": qos})
+        elif kind == RESERVATIONS:
+            found.reservations, sentences = reservations.read(path)
+            found.sentences += sentences
         else:
-            continue
-        ignored += more
-    if CONF not in found:
+            found.conf = path
+        found.ignored += more
+    if found.conf is None and kinds.keys() & {DUMP, QOS}:
         raise InputError("the slurm.conf is missing", where=str(paths[0]), hint="give -P @slurm.conf, too")
-    return found[CONF], database, ignored
+    return found
 
 
-def of_config(config: Mapping[str, str], modeled: Mapping[str, Sequence[str]] = MODELED) -> SlurmConf:
+def of_config(
+    config: Mapping[str, str], modeled: Mapping[str, Sequence[str]] = MODELED, scheduler: Collection[str] = ()
+) -> SlurmConf:
     """Return the scheduling settings of a configuration (key -> value). The keys are not case-sensitive.
 
-    `modeled` has the values of some keys that are modeled.
+    `modeled` has the values of some keys that are modeled, `scheduler` further SchedulerParameters that are modeled.
     """
-    known = {field.name for field in fields(Slurm)} - set(CLOCKS) - {"cluster", "seed"}
+    known = {field.name for field in fields(Slurm)} - set(CLOCKS) - {"cluster", "reservations", "seed"}
     keys = {key.lower(): value for key, value in config.items()}
     parameters: dict[str, str] = {}
     differences, unmodeled = [], []
@@ -188,7 +221,7 @@ def of_config(config: Mapping[str, str], modeled: Mapping[str, Sequence[str]] = 
         name = name.lower()
         if name in known:
             parameters.setdefault(name, value)  # Slurm takes the first
-        elif name not in WITHOUT_EFFECT:
+        elif name not in WITHOUT_EFFECT and name not in scheduler:
             unmodeled.append(text.strip())
     if unmodeled:
         differences.append(_group("the scheduler", [f"SchedulerParameters {text}" for text in unmodeled]))

@@ -38,7 +38,8 @@ def unmodeled_of(machine: Machine, ignored: Sequence[str]) -> Iterator[str]:
     if limited and lacking:
         yield f"limits of {' and '.join(lacking)} are not in a slurm.conf: jobs that they hold start"
     if weights.qos and not database.qos:
-        yield "priorities of QOS (`sacctmgr -P show qos`) are not in a slurm.conf; all are assumed to be 0"
+        which = "priorities of QOS (`sacctmgr -P show qos`) are not in a slurm.conf"
+        yield f"PriorityWeightQOS={weights.qos} has no effect: {which}"
     named = [partition.qos for partition in machine.partitions if partition.qos]
     named += [each.default_qos for each in database.associations if each.default_qos]
     lost = [name for name in dict.fromkeys(named) if name not in {qos.name for qos in database.qos}]

@@ -14,15 +14,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 
 from tracebed.converters.formats.tools.states import UNFINISHED
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Step, Workload
 from tracebed.errors import InputError
+from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.slurm.lines import Line, cpus, entries, whole
 from tracebed.orchestrator.slurm.machine import Machine
 
 EXPORT = "export the log with sacct -aPD -S DATE -E DATE -o ... (`tracebed clean --list` has the fields)"
 
+NAN = float("nan")
 OWN = "give the slurm.conf of the cluster of the log"
 
 
@@ -55,6 +58,23 @@ class Log:
         return self.workload.ints("nodes") * self.workload.ints("cores_per_node")
 
 
+def with_starts(workload: Workload, run: Run) -> Workload:
+    """Return a workload with the starts and ends of a real run of it as the logged ones.
+
+    Raises:
+        InputError: a job of the workload is not in the run.
+    """
+    rows = pd.Index(run.jobs["job_id"]).get_indexer(pd.Index(workload.column("job_id")))
+    if (rows < 0).any():
+        job = workload.column("job_id")[int(np.argmin(rows))]
+        what = f"the run lacks {int((rows < 0).sum()):,} jobs of the workload, such as {job}"
+        raise InputError(what, hint="give a run of this workload")
+    jobs = run.jobs.iloc[rows]
+    moved = workload.floats("submit_time") - jobs["submit"].to_numpy(dtype=np.float64)
+    times = {f"logged_{end}": jobs[end].to_numpy(dtype=np.float64) + moved for end in ("start", "end")}
+    return Workload(workload.table.assign(**times), workload.provenance)
+
+
 def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: str | None = None) -> Log:
     """Return the jobs of a log, to be simulated on its cluster.
 
@@ -83,6 +103,7 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
     known = kept & np.isfinite(end) & ~unfinished
     begin = float(end[known].min()) if known.any() else float(submit[kept].min())
     ran, waited = start < begin, (submit < begin) & ~(start < begin)
+    limit = _limits(workload, machine)
     unlimited = kept & np.isnan(limit)
     counts = {
         "never started, or have no end or size in the log: left out": ~kept,
@@ -97,7 +118,7 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
     submit = np.where(ran, start, np.where(waited, begin, submit))
     cores, threads = _cores(workload, lines, machine)
     wide = kept & (cores > max(kind.cores for kind in machine.kinds))
-    table = workload.table.assign(submit_time=submit, run_time=run_time, cores_per_node=cores)
+    table = workload.table.assign(submit_time=submit, run_time=run_time, time_limit=limit, cores_per_node=cores)
     notes = [f"{int(each.sum()):,} of {len(kept):,} jobs {what}" for what, each in counts.items() if each.any()]
     notes += [f"the CPUs of the log are hardware threads, {threads} of a core"] if threads > 1 else []
     judged = np.isfinite(start) & ~ran & ~waited
@@ -112,6 +133,17 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
         what = "no job was submitted after the first end of a job: the log is too short to judge a model"
         raise InputError(what, where=where, hint="give a longer log")
     return Log(found, judged, begin, int(wide.sum()), tuple(notes))
+
+
+def _limits(workload: Workload, machine: Machine) -> FloatArray:
+    """Return the time limits, s; NaN: unknown. In a log with limits, a job without one has that of its partition."""
+    limit = workload.floats("time_limit")
+    if np.isnan(limit).all():
+        return limit
+    numbers = {name: machine.partition(name) for name in set(workload.texts("partition"))}
+    most = {name: NAN if number is None else machine.partitions[number].limit_s for name, number in numbers.items()}
+    of_partition = workload.texts("partition").map(most).to_numpy(dtype=np.float64)
+    return np.where(np.isnan(limit) & (of_partition > 0), of_partition, limit)
 
 
 def _cores(workload: Workload, lines: Sequence[Line], machine: Machine) -> tuple[IntArray, int]:

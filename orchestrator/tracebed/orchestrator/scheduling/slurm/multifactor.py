@@ -171,7 +171,8 @@ class FairShare:
         if not shares:
             return 0.0
         used = self.usage[each]
-        return shares / self._siblings[above] / (used / self.usage[above]) if used > 0 else math.inf
+        part = used / self.usage[above] if used > 0 else 0.0  # 0, too, if the usage has decayed to almost nothing
+        return shares / self._siblings[above] / part if part > 0 else math.inf
 
     def _classic(self, account: int, shares: float, effective: float) -> None:
         """Compute the classic factors below an account with these normalized shares and effective usage."""

@@ -7,6 +7,7 @@ of Slurm 22.05.8 (`record_slurm_accounts.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, time, timedelta
 
 from tracebed.orchestrator.scheduling.slurm.limits import GRES
 from tracebed.orchestrator.scheduling.slurm.multifactor import size_factor
@@ -76,3 +77,26 @@ def _totals(machine: Machine, partition: int, kinds: Sequence[str]) -> list[floa
     }
     values |= {f"gres/{kind}": sum(node.gres.get(kind, 0) for node in nodes) for kind in kinds}
     return _by_kind(values, kinds)
+
+
+def resets(period: str, begin: float) -> list[int]:
+    """Return the instants of 20 years at which the usage is set to zero, Unix time.
+
+    Args:
+        period: `PriorityUsageResetPeriod`: daily, weekly (Sundays), monthly, quarterly or yearly, at midnight in UTC.
+        begin: begin of the simulation, Unix time.
+    """
+    day = datetime.fromtimestamp(begin, UTC).date()
+    found = []
+    for number in range(1, 20 * 366):
+        date = day + timedelta(days=number)
+        due = {
+            "daily": True,
+            "weekly": date.isoweekday() == 7,
+            "monthly": date.day == 1,
+            "quarterly": date.day == 1 and date.month in (1, 4, 7, 10),
+            "yearly": date.day == 1 and date.month == 1,
+        }[period]
+        if due:
+            found.append(int(datetime.combine(date, time(), UTC).timestamp()))
+    return found

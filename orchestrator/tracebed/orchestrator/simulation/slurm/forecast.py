@@ -6,7 +6,9 @@ of all jobs, the phases of slurmctld, and the jobs that are submitted later, whi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,17 +20,18 @@ from tracebed.orchestrator.scheduling.policies.registry import resolve
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.slurm.resources import Request
 from tracebed.orchestrator.simulation.slurm import engine
+from tracebed.orchestrator.simulation.slurm.inputs import Inputs
 from tracebed.orchestrator.simulation.slurm.live import LiveInputs, minutes
 from tracebed.orchestrator.simulation.slurm.prediction import CHECK_S
 from tracebed.orchestrator.simulation.slurm.run_times import RunTimes
-from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Simulation
+from tracebed.orchestrator.simulation.slurm.simulator import Simulation
 from tracebed.orchestrator.slurm.state import BLOCKING, ClusterState, LiveJob
 
 OF_JOBS = (
-    *("submit", "limit", "launch_s", "overrun_s", "end_s", "requests", "partition", "user", "fixed", "held", "since"),
+    *("submit", "limit", "launch_s", "end_s", "requests", "partition", "user", "fixed", "held", "since"),
     *("association", "usage_factor", "reserve"),
 )
-"""The fields of `Inputs` with a value for each job, except the run times."""
+"""The fields of `Inputs` with a value for each job, except those that a member draws."""
 HORIZON = 2.0
 """Later jobs are submitted until this multiple of the time after which the last waiting job starts without them."""
 UNAVAILABLE = "no available nodes of its partition can run it"
@@ -131,10 +134,11 @@ class _Ensemble:
         nothing = _Later(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
         later = [nothing] * members
         if log is not None:
-            first = self._member(inputs, np.median(drawn, axis=1), nothing)
+            first = self._simulated(self._drawn(inputs, np.median(drawn, axis=1), nothing))
             inputs, later = self._with_later(log, HORIZON * (float(np.nanmax(first)) - self._begin) + 60.0, members)
-        found = [self._member(inputs, drawn[:, member], later[member]) for member in range(members)]
-        return np.array(found).T + self._zero
+        with ThreadPoolExecutor(os.cpu_count()) as threads:  # the engine runs outside the interpreter
+            every = (self._drawn(inputs, drawn[:, member], later[member]) for member in range(members))
+            return np.array([*threads.map(self._simulated, every)]).T + self._zero
 
     def _run_times(self, job: LiveJob, members: int) -> FloatArray:
         """Draw the run time of a job of the state in each member."""
@@ -143,27 +147,26 @@ class _Ensemble:
         elapsed = 0.0 if job.start is None else max(0.0, self._state.instant - job.start)
         return self._learnt.draw(job.user, minutes(job.limit_s), elapsed, members, self._rng)
 
-    def _member(self, inputs: Inputs, run_times: FloatArray, later: _Later) -> list[float]:
-        """Simulate once; return the starts of the jobs `rows`, s."""
+    def _drawn(self, inputs: Inputs, run_times: FloatArray, later: _Later) -> tuple[Inputs, Slurm]:
+        """Return the inputs and the parameters of a member, with drawn phases and delays."""
         rng, begin, policy = self._rng, self._begin, self._policy
         own = len(self._jobs)
         which = [*range(own), *later.jobs.tolist()]
         columns: dict[str, Any] = {name: [getattr(inputs, name)[job] for job in which] for name in OF_JOBS}
         columns["submit"][own:] = (later.submit + begin).tolist()
         columns["overrun_s"] = (rng.random(len(which)) * CHECK_S).tolist()
-        drawn = replace(
-            inputs,
-            **columns,
-            run_time=[*run_times.tolist(), *later.run_time.tolist()],
-            first_period_s=begin + rng.random() * inputs.period_s,
-        )
-        phases = replace(
+        columns["run_time"] = [*run_times.tolist(), *later.run_time.tolist()]
+        first = begin + rng.random() * inputs.period_s
+        return replace(inputs, **columns, first_period_s=first), replace(
             policy,
             sched_phase_s=begin - rng.random() * policy.sched_interval,
             bf_phase_s=begin + rng.random() * max(policy.bf_loop_s, policy.bf_interval),
         )
-        outcome = engine.simulate(drawn, phases) if engine.available() else Simulation(drawn, phases).run()
-        return outcome.start[self._running : own]
+
+    def _simulated(self, drawn: tuple[Inputs, Slurm]) -> list[float]:
+        """Simulate a member; return the starts of the jobs `rows`, s."""
+        outcome = engine.simulate(*drawn) if engine.available() else Simulation(*drawn).run()
+        return outcome.start[self._running : len(self._jobs)]
 
     def _with_later(self, log: Workload, horizon: float, members: int) -> tuple[Inputs, list[_Later]]:
         """Return inputs with all jobs of the log that a member uses, and the later jobs of each member.

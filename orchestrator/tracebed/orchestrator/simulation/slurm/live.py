@@ -12,8 +12,8 @@ from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.slurm.limits import GRES, Limits
 from tracebed.orchestrator.scheduling.slurm.multifactor import Associations, size_factor
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request
+from tracebed.orchestrator.simulation.slurm.inputs import Inputs
 from tracebed.orchestrator.simulation.slurm.prediction import memory_of, placement, resources_of
-from tracebed.orchestrator.simulation.slurm.simulator import Inputs
 from tracebed.orchestrator.slurm.machine import MINUTE_S, gres_of
 from tracebed.orchestrator.slurm.state import ClusterState, LiveJob
 

@@ -25,13 +25,24 @@ from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.slurm.limits import amounts_of
-from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request, Resources
+from tracebed.orchestrator.scheduling.slurm.resources import ALL, Parts, Request, Resources
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.slurm import engine
 from tracebed.orchestrator.simulation.slurm.accounts import Accounting, Owner
-from tracebed.orchestrator.simulation.slurm.factors import Factors
+from tracebed.orchestrator.simulation.slurm.asked import as_asked
+from tracebed.orchestrator.simulation.slurm.events import (
+    arrays_in,
+    conditions_of,
+    excess,
+    licenses_in,
+    preemption_of,
+    start_of,
+    with_bookings,
+)
+from tracebed.orchestrator.simulation.slurm.factors import Factors, resets
 from tracebed.orchestrator.simulation.slurm.held import Held
-from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Outcome, Simulation
+from tracebed.orchestrator.simulation.slurm.inputs import ENDED, KILLED, PREEMPTED, Inputs, Outcome
+from tracebed.orchestrator.simulation.slurm.simulator import Simulation
 from tracebed.orchestrator.slurm.machine import MINUTE_S, Machine, gres_of
 from tracebed.states import JobState
 
@@ -78,12 +89,22 @@ def simulate(
         what = f"--over-limit {setup.scheduling.over_limit} is not modeled for a cluster of a slurm.conf"
         raise InputError(what, hint="use kill, as Slurm does, or extend")
     machine = machine_of(policy)
+    workload, counts = as_asked(workload, machine)
     cores = [kind.cores for _, kind in machine.nodes]
     jobs = Jobs.of(workload, cores_per_node=max(cores), over_limit=setup.scheduling.over_limit)
+    jobs.counts.update(counts)
     record, cluster = ScheduleRecord(jobs), Cluster(cores)
     inputs, numbers = _inputs(workload, jobs, machine, setup, record)
     record.submit = list(jobs.submit)
+    reset = machine.weights.reset
+    if policy.reservations or reset:
+        policy = replace(policy, epoch_s=start_of(workload, policy))
     policy, inputs = _drawn(policy, inputs)
+    if reset:
+        begin = policy.epoch_s + inputs.submit[0]
+        inputs = replace(inputs, associations=replace(inputs.associations, resets=resets(reset, begin)))
+    if policy.reservations:
+        inputs = with_bookings(inputs, workload.runnable()[0], numbers, machine, policy)
     run = Simulation(inputs, policy).run if python or not engine.available() else None
     _enter(record, cluster, numbers, inputs, run() if run else engine.simulate(inputs, policy), setup)
     return record, cluster
@@ -103,16 +124,15 @@ def _inputs(
     empty = resources_of(machine, kinds)
     placed = placement(machine, empty)
     columns: dict[str, Sequence[Any]] = {
-        name: runnable.texts(name).tolist() for name in ("features", "gres", "group", "user", "queue")
+        name: runnable.texts(name).tolist() for name in ("features", "gres", "group", "licenses", "queue", "user")
     }
-    accounting = Accounting(machine, kinds, columns["group"], columns["user"])
-    factors, owner_of, owners = Factors(machine, kinds, accounting), cache(accounting.owner), list[Owner]()
-    own_limit = runnable.floats("time_limit").tolist()
     fewest, spread = runnable.ints("fewest_nodes").tolist(), runnable.ints("spread").tolist()
     memory = runnable.floats("memory_mib").tolist()
+    accounting = Accounting(machine, kinds, columns["group"], columns["user"])
+    factors, owner_of, owners = Factors(machine, kinds, accounting), cache(accounting.owner), list[Owner]()
+    own_limit, weights = runnable.floats("time_limit").tolist(), machine.weights
     requests, numbers, fixed, limits = list[Request](), list[int](), list[float](), list[int]()
     extend = setup.scheduling.over_limit is OverLimit.EXTEND
-    weights = machine.weights
     for job, number in enumerate(partitions):
         if number is None:
             name = runnable.texts("partition")[job]
@@ -132,6 +152,9 @@ def _inputs(
         fitting = placed(number, columns["features"][job], request) if not wanted.keys() - set(kinds) else None
         if fitting is None:
             record.refuse(job, JobState.REJECTED, "no nodes of its partition can ever run it")
+            continue
+        if name := excess(columns["licenses"][job], machine):
+            record.refuse(job, JobState.REJECTED, f"the cluster has fewer licences {name}")
             continue
         owner = owner_of(columns["group"][job], columns["user"][job], columns["queue"][job], number)
         reason = owner if isinstance(owner, str) else ""
@@ -182,6 +205,11 @@ def _inputs(
         period_s=weights.period_s,
         first_period_s=0.0,
         kill_wait_s=machine.kill_wait_s,
+        conditions=conditions_of(runnable, numbers, kill_invalid=machine.kill_invalid_depend),
+        arrays=arrays_in(runnable, numbers),
+        licenses=licenses_in(runnable, numbers, machine),
+        preemption=preemption_of(machine, [partitions[job] or 0 for job in numbers]),
+        array_reservations=machine.bf_max_job_array_resv,
     )
     return inputs, numbers
 
@@ -275,6 +303,17 @@ def _drawn(policy: Slurm, inputs: Inputs) -> tuple[Slurm, Inputs]:
     )
 
 
+def _never(inputs: Inputs, job: int, refused: int) -> tuple[JobState, str]:
+    """Return the final state, and the reason, of a job that never starts."""
+    if refused >= 0:
+        reason = inputs.limits.limits[inputs.limits.group[job]][refused].reason
+        return JobState.REJECTED, f"{reason}: Slurm refuses the job"
+    if inputs.conditions and inputs.conditions.dependencies[job]:
+        killed = inputs.conditions.kill_invalid
+        return JobState.CANCELLED if killed else JobState.INTERRUPTED, "its dependency is never satisfied"
+    return JobState.INTERRUPTED, "no pass of Slurm ever starts it"
+
+
 def _enter(
     record: ScheduleRecord,
     cluster: Cluster,
@@ -286,27 +325,49 @@ def _enter(
     """Write the outcome into the record and the ledger."""
     starts = outcome.launched if setup.timing.dispatched else outcome.start
     for at, job in enumerate(numbers):
-        if math.isnan(starts[at]):
-            refused = outcome.refused[at]
-            reason = inputs.limits.limits[inputs.limits.group[at]][refused].reason if refused >= 0 else ""
-            what = f"{reason}: Slurm refuses the job" if reason else "the job waits for ever"
-            record.refuse(job, JobState.REJECTED, what)
+        record.restarts[job] = outcome.restarts[at]
+        if math.isnan(outcome.end[at]):
+            record.refuse(job, *_never(inputs, at, outcome.refused[at]))
             continue
         record.start[job], record.launched[job] = starts[at], outcome.launched[at]
-        over = inputs.run_time[at] > inputs.limit[at]
-        record.finish(job, outcome.end[at], JobState.KILLED if over else JobState.COMPLETED)
-    held = outcome.parts if isinstance(outcome.parts, Held) else Held.of(outcome.parts)
+        record.finish(job, outcome.end[at], *FATES[outcome.fate[at]])
+    begins = [
+        active if active > start else begin
+        for active, start, begin in zip(outcome.active, outcome.start, starts, strict=True)
+    ]
+    _hold(cluster, outcome.parts, numbers, begins, outcome.end)
+    stints = outcome.stints
+    if stints:
+        owners = [numbers[stint.job] for stint in stints]
+        begins, ends = ([getattr(stint, name) for stint in stints] for name in ("start", "end"))
+        _hold(cluster, [stint.parts for stint in stints], owners, begins, ends)
+
+
+FATES = {
+    ENDED: (JobState.COMPLETED, ""),
+    KILLED: (JobState.KILLED, ""),
+    PREEMPTED: (JobState.CANCELLED, "preempted"),
+}
+"""How a job ended -> its final state and the reason."""
+
+
+def _hold(
+    cluster: Cluster, parts: Sequence[Parts], jobs: Sequence[int], begins: Sequence[float], ends: Sequence[float]
+) -> None:
+    """Write into the ledger which cores each of `jobs` held."""
+    held = parts if isinstance(parts, Held) else Held.of(parts)
     at, row = held.by_job()
     ledger, first, cores = cluster.ledger, held.first[row], held.cores[row]
+    before = len(ledger.jobs)
     for column, values in (
-        (ledger.jobs, np.array(numbers)[at]),
+        (ledger.jobs, np.array(jobs)[at]),
         (ledger.firsts, first),
-        (ledger.counts, held.count[row]),
-        (ledger.starts, np.array(starts)[at]),
-        (ledger.ends, np.array(outcome.end)[at]),
+        (ledger.counts, held.nodes[row]),
+        (ledger.starts, np.array(begins)[at]),
+        (ledger.ends, np.array(ends)[at]),
     ):
         column.frombytes(values.astype(column.typecode).tobytes())
     shared = np.flatnonzero(cores != np.array(cluster.cores)[first])
     ledger.parts.update(
-        (entry, range(part)) for entry, part in zip(shared.tolist(), cores[shared].tolist(), strict=True)
+        (before + entry, range(part)) for entry, part in zip(shared.tolist(), cores[shared].tolist(), strict=True)
     )

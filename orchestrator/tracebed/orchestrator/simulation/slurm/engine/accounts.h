@@ -28,8 +28,8 @@ static double level_of(const struct shares *f, int32_t each) {
     if (f->share[each] == OF_PARENT) return INFINITY;
     if (!f->share[each]) return 0.0;
     int32_t above = f->above[each];
-    double used = f->usage[each];
-    return used > 0 ? f->share[each] / f->siblings[above] / (used / f->usage[above]) : INFINITY;
+    double used = f->usage[each], part = used > 0 ? used / f->usage[above] : 0.0;
+    return part > 0 ? f->share[each] / f->siblings[above] / part : INFINITY;
 }
 
 static int by_level(const void *a, const void *b) {

@@ -37,15 +37,27 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(const double *, fixed) _(const int32_t *, tier) /* of each partition */ \
     _(const int32_t *, cores) _(const int64_t *, memory) _(const int32_t *, gres) /* nodes x kinds */ \
     _(const int32_t *, groups) /* null: blocks of consecutive nodes */ _(const int32_t *, weights) \
-    _(const int32_t *, parent) _(const double *, share) _(const uint8_t *, is_user) /* of each association */ \
+    _(const int32_t *, parent) _(const double *, shares) _(const uint8_t *, is_user) /* of each association */ \
     _(const int64_t *, resets) _(int64_t, reset_count) _(double, half_life_s) _(int64_t, dampening) \
-    _(const int32_t *, association) _(const double *, usage_factor) _(const uint8_t *, reserves) /* of each job */ \
+    _(const int32_t *, association) _(const double *, usage_factor) _(const uint8_t *, reserve) /* of each job */ \
     _(const double *, billing) /* partitions x (4 + kinds) */ _(int64_t, billing_most) \
-    _(int64_t, counters) _(const int32_t *, group) /* of each job */ _(const int32_t *, first_limit) /* of each group */ \
+    _(int64_t, counters) _(const int32_t *, limit_group) /* of each job */ _(const int32_t *, first_limit) /* of each group */ \
     _(const int32_t *, limit_counter) _(const int32_t *, limit_kind) _(const int64_t *, limit_most) \
     _(const int32_t *, first_counted) _(const int32_t *, counted) _(const int32_t *, counted_kind) \
     _(double, age) _(double, max_age_s) _(double, fairshare) _(double, period_s) \
-    _(double, first_period_s) _(int64_t, kill_wait_s) _(int64_t, most_idle) \
+    _(double, first_period_s) _(int64_t, kill_wait_s) \
+    _(const double *, earliest) _(const int64_t *, condition_first) _(const uint8_t *, any_of) /* of each job */ \
+    _(const uint8_t *, condition_kind) _(const int32_t *, condition_of) _(const double *, condition_delay) \
+    _(const int32_t *, group) _(const uint8_t *, fails) /* of each job */ _(int64_t, kill_invalid) \
+    _(const int32_t *, array) /* of each job */ _(const int32_t *, array_most) _(int64_t, arrays) _(int64_t, array_reservations) \
+    _(int64_t, license_kinds) _(const int64_t *, licenses) _(const int64_t *, wanted_licenses) /* jobs x kinds */ \
+    _(int64_t, plan_licenses) _(const int32_t *, inside) /* of each job */ _(int64_t, bookings) \
+    _(const int64_t *, booked_begin) _(const int64_t *, booked_end) _(const int64_t *, booked_kill) \
+    _(const uint64_t *, booked_nodes) /* bookings x words */ _(const double *, notices) _(int64_t, notice_count) \
+    _(const double *, changes) _(int64_t, change_count) \
+    _(const int32_t *, stratum) /* of each job */ _(int64_t, strata) _(const uint8_t *, may) /* strata x strata */ \
+    _(const int64_t *, rank) _(const int32_t *, mode) _(const int64_t *, grace) /* of each stratum */ \
+    _(int64_t, preempts) _(double, exempt) _(int64_t, youngest) _(int64_t, again) \
     _(int64_t, sched_interval) _(int64_t, batch_sched_delay) _(int64_t, default_queue_depth) \
     _(int64_t, sched_max_job_start) _(int64_t, bf_interval) _(int64_t, bf_resolution) _(int64_t, bf_window) \
     _(int64_t, bf_max_job_test) _(int64_t, bf_max_job_start) _(int64_t, bf_max_job_user) _(int64_t, bf_node_space_size) \
@@ -54,7 +66,8 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(double, begin_s) _(const double *, since) /* null: no job runs at the begin */ _(int64_t, held_count) \
     _(const int32_t *, held) /* (job, node, cores), by job */ _(const double *, usage) _(const double *, factors) \
     _(int64_t, watched) \
-    _(double *, start) _(double *, launched) _(double *, end) _(int32_t *, refused) /* results, of each job */ \
+    _(double *, start) _(double *, launched) _(double *, end) _(double *, active) /* results, of each job */ \
+    _(int32_t *, fate) _(int32_t *, restarts) _(int32_t *, refused) /* results, of each job */ \
     _(int64_t *, range_first) _(int32_t *, range_size) /* results: the ranges of each job among those returned */
 #define DECLARED(type, name) type name;
 #define DESCRIBED(type, name) " " #type " " #name ";"
@@ -63,17 +76,20 @@ struct setup { SETUP(DECLARED) };
 const char *tracebed_slurm_description(void) { return "setup:" SETUP(DESCRIBED) "\n"; }
 int64_t tracebed_slurm_setup_size(void) { return sizeof(struct setup); }
 
-enum { SUBMIT, END, COMPUTE, WAKE };
+enum { SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE };
+enum { ENDED, KILLED, PREEMPTED }; /* fates */
 enum { MINUTE_S = 60, WINDOW_S = 30 };
 enum { CORES, MEMORY, NODES, BILLING, GRES }; /* the amounts of a job */
 enum { VIEW_BYTES = 1 << 26 }; /* of all views: of more classes, some take turns */
-static const double ROUNDING_S = 1e-6, COUNTABLE = 9007199254740992.0;
+static const double ROUNDING_S = 1e-6, COUNTABLE = 9007199254740992.0, GIVE_UP_S = 86400.0;
 
 struct event { double at; int64_t sequence; int32_t kind, job; };
 struct part { int32_t node, cores; };
 struct range { int32_t first, count, cores; }; /* consecutive nodes, and the cores on each */
 struct bits { int32_t word; uint64_t nodes; };
 struct running { int64_t end; int32_t job; };
+struct stint { double start, end; int64_t range_first; int32_t range_size, job; };
+struct held_licenses { int64_t begin, end; int32_t job; };
 struct free_resources { int32_t *cores, *gres; int64_t *memory; };
 struct group { int32_t first, count, weight; int64_t size, waste; }; /* waste: by which groups compare */
 
@@ -100,7 +116,16 @@ struct engine {
     struct limits limits;
     int64_t *amounts; /* of one job */
     double *billed; /* of each running job */
-    double now, wake; int freed;
+    double now, wake, last /* event or start */; int freed, changed_later; int64_t upcoming;
+    double *accrued /* since when each job waits, for its age */, *earliest; uint8_t *state, *ready;
+    int64_t ready_count /* of the queue */, waited; int32_t *group_member, *group_running; int64_t *group_first;
+    int32_t *array_running, *array_waiting, *array_left, *array_reserved;
+    int64_t *licenses /* free */, *license_room, license_count; struct held_licenses *license_plan; /* of a pass */
+    uint64_t *open /* nodes that reservations leave */, *victim_nodes;
+    double *ends /* the valid event at the end of each job */, *asleep_at, *asleep_left; uint8_t *asleep, *yields;
+    int64_t asleep_count, candidate_count, victim_count; int preempting;
+    int32_t *level /* number of strata that a stratum preempts */, *candidates, *victims, *order_of, *overlap;
+    struct running *rest; struct stint *stints; int64_t stint_count, stint_room;
     double sched_last, full_last, bf_last, sched_due, bf_due; /* NaN: never */
     int out_of_memory;
 };
@@ -135,6 +160,7 @@ static void at(struct engine *e, double instant, int kind, int32_t job) {
         k = (k - 1) / 2;
     }
     e->events[k] = new;
+    e->upcoming += kind != COMPUTE && kind != WAKE;
 }
 
 static struct event next_event(struct engine *e) {
@@ -301,6 +327,24 @@ static int choose(struct engine *e, int32_t job, const uint64_t *usable) {
     return choose_of(e, job, e->then, v->cores, e->free.cores);
 }
 
+/* Choose nodes for `job` among the `usable` ones if the resources `free` are free. */
+static int choose_with(struct engine *e, const struct free_resources *free, int32_t job, const uint64_t *usable) {
+    const struct setup *s = e->s;
+    const uint64_t *eligible = s->eligible + s->set[job] * e->words;
+    int64_t cores = s->wanted_cores[job], nodes = s->fewest[job];
+    for (int64_t w = 0; w < e->words; w++) {
+        e->then[w] = 0;
+        for (uint64_t left = usable[w] & eligible[w]; left; left &= left - 1) {
+            int32_t node = (int32_t)(64 * w + __builtin_ctzll(left)), own = capacity(s, free, job, node);
+            if (!own) continue;
+            e->then[w] |= left & -left;
+            e->room[node] = own;
+            cores -= own, nodes--;
+        }
+    }
+    return cores <= 0 && nodes <= 0 && choose_of(e, job, e->then, e->room, free->cores);
+}
+
 /* -- accounts and limits -------------------------------------------------------------------------------------------- */
 
 static double billed(const struct engine *e, int32_t job) {
@@ -354,7 +398,7 @@ static const int64_t *amounts_held(struct engine *e, int32_t job) {
 }
 
 /* Whether a limit of resources holds a job that requests its amounts, or that gets the nodes of the last choice. */
-static int held(struct engine *e, int32_t job, int picked) {
+static int exceeds(struct engine *e, int32_t job, int picked) {
     return e->limits.counters && exceeded(&e->limits, job, picked ? amounts_picked(e, job) : amounts_wanted(e, job));
 }
 
@@ -369,8 +413,9 @@ static void use_of(struct engine *e, int32_t job) {
 
 static void rank_job(struct engine *e, int32_t job) {
     const struct setup *s = e->s;
-    double age = (e->now - s->submit[job]) / s->max_age_s, share = s->association[job] < 0 ? 0.0 : e->shares.factor[s->association[job]];
+    double age = (e->now - e->accrued[job]) / s->max_age_s, share = s->association[job] < 0 ? 0.0 : e->shares.factor[s->association[job]];
     if (!(age < 1.0)) age = 1.0;
+    if (!(age > 0.0)) age = 0.0;
     e->priority[job] = (int64_t)floor(s->fixed[job] + s->age * age + s->fairshare * share);
 }
 
@@ -383,6 +428,8 @@ static void compute(struct engine *e) {
     for (int64_t k = 0; k < e->queue_count; k++) rank_job(e, e->queue[k]);
     e->unsorted = 1;
 }
+
+#include "conditions.h"
 
 /* -- jobs ----------------------------------------------------------------------------------------------------------- */
 
@@ -412,6 +459,23 @@ static void note_nodes(struct engine *e, int32_t job) {
     e->s->range_size[job] = (int32_t)(e->range_count - e->s->range_first[job]);
 }
 
+/* Insert `job` into the running jobs, which are in the order of their expected ends. */
+static void insert_running(struct engine *e, int32_t job) {
+    struct running own = {e->due[job], job};
+    int64_t k = e->running_count++;
+    for (; k && earlier(own.end, job, e->running[k - 1].end, e->running[k - 1].job); k--) e->running[k] = e->running[k - 1];
+    e->running[k] = own;
+}
+
+static void remove_running(struct engine *e, int32_t job) {
+    int64_t low = 0, high = e->running_count;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (earlier(e->running[middle].end, e->running[middle].job, e->due[job], job)) low = middle + 1; else high = middle;
+    }
+    memmove(e->running + low, e->running + low + 1, (size_t)(--e->running_count - low) * sizeof *e->running);
+}
+
 /* Let `job` run on the nodes of the last choice since `instant`. */
 static void run(struct engine *e, int32_t job, double instant) {
     const struct setup *s = e->s;
@@ -419,20 +483,26 @@ static void run(struct engine *e, int32_t job, double instant) {
     if (e->out_of_memory) return;
     e->due[job] = whole_second(e, instant) + s->limit[job];
     take(e, &e->free, job, -1);
+    hold(e, job);
     const int64_t *amounts = amounts_held(e, job);
     e->billed[job] = billed(e, job);
     count_job(&e->limits, job, amounts, 1);
-    hold(e, job);
-    struct running own = {e->due[job], job};
-    int64_t k = e->running_count++;
-    for (; k && earlier(own.end, job, e->running[k - 1].end, e->running[k - 1].job); k--) e->running[k] = e->running[k - 1];
-    e->running[k] = own;
-    s->start[job] = instant;
+    count_running(e, job, 1);
+    insert_running(e, job);
+    s->start[job] = s->active[job] = instant;
     s->launched[job] = instant + s->launch_s[job];
-    double end = s->run_time[job] > (double)s->limit[job] ? instant + (double)s->limit[job] + s->overrun_s[job]
-                                                          : s->launched[job] + s->run_time[job];
+    int64_t most = s->limit[job]; /* a job ends with its reservation */
+    if (s->inside[job] >= 0) {
+        int64_t left = s->booked_kill[s->inside[job]] - whole_second(e, instant);
+        if (left < most) most = left > 0 ? left : 0;
+    }
+    s->fate[job] = s->run_time[job] > (double)most ? KILLED : ENDED;
+    double end = s->fate[job] == KILLED ? instant + (double)most + s->overrun_s[job] : s->launched[job] + s->run_time[job];
     s->end[job] = end > e->now ? end : e->now;
-    at(e, s->end[job] + s->end_s[job], END, job);
+    e->ends[job] = s->end[job] + s->end_s[job];
+    at(e, e->ends[job], END, job);
+    set_state(e, job, RUNNING);
+    e->last = e->now;
 }
 
 /* Start `job` on the nodes of the last choice. */
@@ -440,13 +510,18 @@ static void start(struct engine *e, int32_t job) {
     int64_t k = 0;
     while (e->queue[k] != job) k++;
     memmove(e->queue + k, e->queue + k + 1, (size_t)(--e->queue_count - k) * sizeof *e->queue);
+    count_ready(e, job, -1);
     run(e, job, e->now);
-    if (job < e->s->watched) e->to_start--;
+    if (job < e->s->watched && !e->s->restarts[job]) e->to_start--;
 }
 
 static int by_priority(const void *a, const void *b, void *engine) {
     const struct engine *e = engine;
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    int32_t level_x = e->level[e->s->stratum[x]], level_y = e->level[e->s->stratum[y]];
+    if (level_x != level_y) return level_x > level_y ? -1 : 1;
+    int outside_x = e->s->inside[x] < 0, outside_y = e->s->inside[y] < 0;
+    if (outside_x != outside_y) return outside_x - outside_y;
     int32_t tier_x = e->s->tier[e->s->partition[x]], tier_y = e->s->tier[e->s->partition[y]];
     if (tier_x != tier_y) return tier_x > tier_y ? -1 : 1;
     if (e->priority[x] != e->priority[y]) return e->priority[x] > e->priority[y] ? -1 : 1;
@@ -454,50 +529,66 @@ static int by_priority(const void *a, const void *b, void *engine) {
 }
 
 /* Add `job` to the queue, whose order is kept until priorities are computed again. */
-static void submit(struct engine *e, int32_t job) {
-    e->s->refused[job] = reached(&e->limits, job, SUBMITTED);
-    if (e->s->refused[job] >= 0) {
-        e->now_left--;
-        if (job < e->s->watched) e->to_start--;
-        return;
-    }
-    count_job(&e->limits, job, NULL, 1);
+static void enqueue(struct engine *e, int32_t job) {
     rank_job(e, job);
     int64_t k = e->queue_count++;
     if (!e->unsorted)
         for (; k && by_priority(&job, &e->queue[k - 1], e) < 0; k--) e->queue[k] = e->queue[k - 1];
     e->queue[k] = job;
-    e->arrived++;
 }
 
+static void submit(struct engine *e, int32_t job) {
+    e->s->refused[job] = reached(&e->limits, job, SUBMITTED);
+    count_job(&e->limits, job, NULL, 1);
+    if (e->s->refused[job] >= 0) {
+        forget(e, job, STUCK);
+        return;
+    }
+    enqueue(e, job);
+    if (e->ready[job]) count_ready(e, job, 1);
+    e->arrived++;
+    if (e->earliest[job] > e->now) {
+        if (e->accrued[job] < e->earliest[job]) e->accrued[job] = e->earliest[job];
+        at(e, e->earliest[job], CHANGE, job);
+    }
+}
+
+#include "preemption.h"
+
 static void end(struct engine *e, int32_t job) {
+    const struct setup *s = e->s;
     take(e, &e->free, job, 1);
     leave(e, job);
-    int64_t low = 0, high = e->running_count;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (earlier(e->running[middle].end, e->running[middle].job, e->due[job], job)) low = middle + 1; else high = middle;
-    }
-    memmove(e->running + low, e->running + low + 1, (size_t)(--e->running_count - low) * sizeof *e->running);
+    remove_running(e, job);
     use_of(e, job);
-    if (e->limits.counters) {
-        count_job(&e->limits, job, amounts_held(e, job), -1);
+    if (e->limits.counters) count_job(&e->limits, job, amounts_held(e, job), -1);
+    count_running(e, job, -1);
+    int state = s->fate[job] != ENDED || s->fails[job] ? FAILED : DONE;
+    if (requeued(e, job)) set_state(e, job, WAITING);
+    else {
+        set_state(e, job, state);
         count_job(&e->limits, job, NULL, -1);
+        e->now_left--;
     }
-    e->now_left--;
+    resume(e);
     e->freed = 1;
 }
 
 static int young(const struct engine *e, int32_t job) { return e->now - e->s->submit[job] < (double)e->s->bf_min_age_reserve; }
 
+#include "outlook.h"
+
 /* -- passes --------------------------------------------------------------------------------------------------------- */
 
-/* The waiting jobs by tier, priority and submission, in `e->order`; return their number. */
+/* The waiting jobs that may start, in their order, in `e->order`; return their number. */
 static int64_t order_queue(struct engine *e) {
+    refresh(e);
     if (e->unsorted) qsort_r(e->queue, (size_t)e->queue_count, sizeof *e->queue, by_priority, e);
     e->unsorted = 0;
-    memcpy(e->order, e->queue, (size_t)e->queue_count * sizeof *e->order);
-    return e->queue_count;
+    int64_t count = 0;
+    for (int64_t k = 0; k < e->queue_count; k++)
+        if (e->ready[e->queue[k]] && !full_array(e, e->queue[k])) e->order[count++] = e->queue[k];
+    return count;
 }
 
 static int64_t main_pass(struct engine *e, double at, int *left) {
@@ -508,45 +599,50 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
         e->full_last = at;
         depth = s->jobs;
     }
+    int32_t last = -1;
     uint8_t blocked[s->partitions];
     memset(blocked, 0, sizeof blocked);
     memcpy(e->allowed, e->everything, (size_t)e->words * sizeof *e->allowed);
+    uint8_t busy[s->bookings + 1]; /* reservations whose jobs do not fit */
+    memset(busy, 0, sizeof busy);
+    int64_t second = whole_second(e, at);
     for (int64_t k = 0; k < waiting; k++) {
-        int32_t job = e->order[k], partition = s->partition[job];
-        if (blocked[partition] || reached(&e->limits, job, JOBS) >= 0) continue;
-        if (tested == depth || (s->sched_max_job_start && started == s->sched_max_job_start)) {
+        int32_t job = e->order[k], partition = s->partition[job], inside = s->inside[job];
+        if ((inside >= 0 ? busy[inside] : blocked[partition]) || full_array(e, job)) continue;
+        if (reached(&e->limits, job, JOBS) >= 0) continue;
+        int entry = s->array[job] < 0 || s->array[job] != last; /* all tasks of an array are one entry of the queue */
+        last = s->array[job];
+        if ((entry && tested == depth) || (s->sched_max_job_start && started == s->sched_max_job_start)) {
             *left = 1;
             break;
         }
-        tested++;
-        int fits = choose(e, job, e->allowed);
-        if (held(e, job, fits)) continue;
+        tested += entry;
+        const uint64_t *nodes = e->allowed;
+        if (outlook(e)) {
+            if (!suffice(e, e->licenses, job)) {
+                if (s->plan_licenses) break; /* backfill plans the licences */
+                continue;
+            }
+            allowed_nodes(e, job, second, e->open);
+            memcpy(e->usable, e->open, (size_t)e->words * sizeof *e->usable);
+            for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->allowed[w];
+            nodes = e->usable;
+        }
+        int fits = choose(e, job, nodes);
+        if (exceeds(e, job, fits)) continue;
         if (fits) {
             start(e, job);
             started++;
-        } else if (!young(e, job)) {
+        } else if (s->preempts && preempt(e, job, nodes)) started++;
+        else if (inside >= 0) busy[inside] = 1;
+        else if (outlook(e) && beyond(e, s->eligible + s->set[job] * e->words, e->open) && !choose_with(e, &e->empty, job, e->open))
+            continue; /* it waits for the end of a reservation */
+        else if (!young(e, job)) {
             blocked[partition] = 1;
             for (int64_t w = 0; w < e->words; w++) e->allowed[w] &= ~e->partition_nodes[partition * e->words + w];
         }
     }
     return started;
-}
-
-/* Choose nodes for `job` among the usable ones when the resources `e->expected` are free. */
-static int choose_expected(struct engine *e, int32_t job) {
-    const struct setup *s = e->s;
-    int64_t cores = s->wanted_cores[job], nodes = s->fewest[job];
-    for (int64_t w = 0; w < e->words; w++) {
-        e->then[w] = 0;
-        for (uint64_t left = e->usable[w]; left; left &= left - 1) {
-            int32_t node = (int32_t)(64 * w + __builtin_ctzll(left)), own = capacity(s, &e->expected, job, node);
-            if (!own) continue;
-            e->then[w] |= left & -left;
-            e->room[node] = own;
-            cores -= own, nodes--;
-        }
-    }
-    return cores <= 0 && nodes <= 0 && choose_of(e, job, e->then, e->room, e->expected.cores);
 }
 
 /* Choose nodes for `job` of a step among `able`, the nodes with room after the end of the job `last`. */
@@ -640,33 +736,46 @@ static int holds_usable(const struct engine *e, int32_t job) {
  * The nodes are those of the last choice. */
 static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t latest) {
     const struct setup *s = e->s;
+    e->preempting = 0;
     if (choose(e, job, e->usable)) return now;
+    const struct running *running = e->running;
+    int64_t count = e->running_count;
+    if (e->candidate_count) { /* the jobs that may be preempted end at once */
+        copy_free(e);
+        for (int64_t k = 0; k < e->candidate_count; k++) {
+            e->yields[e->candidates[k]] = 1;
+            yield(e, e->candidates[k]);
+        }
+        e->preempting = choose_with(e, &e->expected, job, e->usable);
+        count = 0;
+        for (int64_t k = 0; k < e->running_count; k++)
+            if (!e->yields[e->running[k].job]) e->rest[count++] = e->running[k];
+        running = e->rest;
+        for (int64_t k = 0; k < e->candidate_count; k++) e->yields[e->candidates[k]] = 0;
+        if (e->preempting) return now;
+    }
     int64_t window = WINDOW_S, barrier = -1, last = -1;
     struct view *v = view_of(e, job);
     struct able able = {0};
-    int step = e->classes[v->class].step;
+    int step = e->classes[v->class].step && !e->candidate_count;
     if (step) able = able_now(e, v, e->usable);
-    else {
-        memcpy(e->expected.cores, e->free.cores, (size_t)s->nodes * sizeof *e->free.cores);
-        memcpy(e->expected.memory, e->free.memory, (size_t)s->nodes * sizeof *e->free.memory);
-        memcpy(e->expected.gres, e->free.gres, (size_t)(s->nodes * s->kinds) * sizeof *e->free.gres);
-    }
-    for (int64_t k = 0; k < e->running_count; k++) {
-        const struct running *own = &e->running[k];
+    else if (!e->candidate_count) copy_free(e);
+    for (int64_t k = 0; k < count; k++) {
+        const struct running *own = &running[k];
         int enough = !step || (able.cores >= s->wanted_cores[job] && able.count >= s->fewest[job]);
         if (latest && own->end > latest && !enough) return -1; /* the start is the end of this job or of a later one */
         if (!(step ? add_able(e, v, &able, own->job) : holds_usable(e, own->job))) {
-            if (k + 1 < e->running_count || last < 0) continue;
+            if (k + 1 < count || last < 0) continue;
         } else {
             if (!step) take(e, &e->expected, own->job, 1);
             last = own->end;
             if (barrier < 0) barrier = (last / WINDOW_S + 1) * WINDOW_S;
-            if (k + 1 < e->running_count && own[1].end <= barrier + window) continue;
+            if (k + 1 < count && own[1].end <= barrier + window) continue;
         }
         window *= 2;
         enough = !step || (able.cores >= s->wanted_cores[job] && able.count >= s->fewest[job]);
         if (step ? enough && choose_after(e, v, job, able.nodes, own->job)
-                 : choose_expected(e, job)) {
+                 : choose_with(e, &e->expected, job, e->usable)) {
             int64_t killed = last + s->kill_wait_s;
             return last > now ? last : killed > now + 1 ? killed : now + 1;
         }
@@ -678,14 +787,20 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t l
 /* When `job` can start at the earliest, -1: never; the nodes are those of the last choice. */
 static int64_t plan(struct engine *e, int32_t job, int64_t now) {
     const struct setup *s = e->s;
-    int64_t later = now, resolution = s->bf_resolution, earliest = bound(e, job, now);
+    gather(e, job);
+    int64_t later = now, resolution = s->bf_resolution, earliest = e->candidate_count ? now : bound(e, job, now);
     if (earliest < 0) return -1;
     slots_next_job(&e->slots);
     for (;;) {
         int64_t since = later;
         later = slots_later(&e->slots, since, s->limit[job]);
+        if (outlook(e)) later = next_later(e, job, since, later);
         if (later && later < earliest) continue; /* the job would start after `later` */
         slots_usable(&e->slots, since, s->limit[job], s->eligible + s->set[job] * e->words, e->usable);
+        if (outlook(e)) {
+            open_nodes(e, job, since, now, e->open);
+            for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->open[w];
+        }
         if (nodes_in(e->words, e->usable) >= s->fewest[job]) {
             int64_t start = first_start(e, job, now, later);
             if (start >= 0) {
@@ -693,7 +808,12 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now) {
                 if (!later || start <= later) {
                     if (start > now + s->bf_window * MINUTE_S) return -1;
                     int64_t begin = start / resolution * resolution, end = (start + s->limit[job]) / resolution * resolution;
-                    if (start <= now || !slots_overlap(&e->slots, begin, end, e->picked)) return start;
+                    int blocked = 0;
+                    if (start > since && outlook(e)) {
+                        open_nodes(e, job, start, now, e->open);
+                        blocked = beyond(e, e->picked, e->open);
+                    }
+                    if (!blocked && (start <= now || !slots_overlap(&e->slots, begin, end, e->picked))) return start;
                     later = start;
                 }
             }
@@ -701,6 +821,9 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now) {
         if (later <= since) return -1;
     }
 }
+
+/* Whether `job` might start now. */
+static int may_start(struct engine *e, int32_t job) { return e->level[e->s->stratum[job]] || may_fit(e, job); }
 
 static int64_t backfill_pass(struct engine *e, double at, int *left) {
     const struct setup *s = e->s;
@@ -710,38 +833,77 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     slots_begin(&e->slots, e->words, now, now + s->bf_window * MINUTE_S, e->everything);
     if (s->bf_max_job_user) memset(e->jobs_of_user, 0, (size_t)s->users * sizeof *e->jobs_of_user);
     if (e->slots.failed) { e->out_of_memory = 1; return 0; }
-    int64_t last = 0; /* jobs from there on cannot start now, and those before only if all nodes are usable */
-    /* with limits, which jobs are tested depends on those that start before */
-    int64_t most = e->limits.counters ? waiting : s->bf_max_job_test, tested = 0;
-    for (int64_t k = 0; k < waiting && considered < most; k++) {
-        int32_t job = e->order[k];
-        if (s->bf_max_job_user && ++e->jobs_of_user[s->user[job]] > s->bf_max_job_user) continue;
-        e->order[considered++] = job;
-        if (may_fit(e, job)) last = considered;
+    int64_t last = 0, count = 0; /* jobs from `last` on cannot start now, and those before only if all nodes are usable */
+    int32_t array_before = -1, skipped = -1;
+    int limited = e->limits.counters > 0; /* then it depends on the jobs that start which ones are tested */
+    for (int64_t k = 0; k < waiting; k++) {
+        int32_t job = e->order[k], array = s->array[job];
+        if (!limited && (array < 0 || array != array_before)) { /* all tasks of an array are one entry of the queue */
+            if (s->bf_max_job_user && ++e->jobs_of_user[s->user[job]] > s->bf_max_job_user) continue;
+            if (considered == s->bf_max_job_test) break;
+            considered++;
+        }
+        array_before = array;
+        e->order[count++] = job;
+        if (may_start(e, job)) last = count;
+    }
+    e->license_count = 0;
+    for (int64_t k = 0; s->plan_licenses && k < e->running_count; k++) {
+        int64_t until = e->running[k].end / s->bf_resolution * s->bf_resolution;
+        hold_licenses(e, e->running[k].job, now, until > now + 1 ? until : now + 1);
+    }
+    for (int64_t k = 0; k < s->arrays; k++) {
+        e->array_left[k] = s->array_most[k] ? s->array_most[k] - e->array_running[k] : -1; /* -1: any number */
+        e->array_reserved[k] = 0;
     }
     for (int64_t k = 0; k < last; k++) {
-        int32_t job = e->order[k];
-        if (e->limits.counters) {
+        int32_t job = e->order[k], array = s->array[job];
+        if (limited) {
             if (reached(&e->limits, job, JOBS) >= 0) continue;
-            if (tested++ == s->bf_max_job_test) break;
-            if (held(e, job, 0)) continue;
+            if (array < 0 || array != array_before) {
+                if (s->bf_max_job_user && ++e->jobs_of_user[s->user[job]] > s->bf_max_job_user) continue;
+                if (considered == s->bf_max_job_test) break;
+                considered++;
+            }
+            array_before = array;
+            if (exceeds(e, job, 0)) continue;
         }
+        if (array >= 0 && array == skipped) continue;
+        if (array >= 0 && e->array_left[array] == 0) {
+            skipped = array;
+            continue;
+        }
+        if (s->license_kinds && !s->plan_licenses && !suffice(e, e->licenses, job)) continue;
         int64_t begin = plan(e, job, now);
-        if (begin < 0) continue;
-        if (begin <= now) {
-            if (held(e, job, 1)) continue;
-            start(e, job);
+        if (begin < 0) {
+            skipped = array;
+            continue;
+        }
+        if (array >= 0 && e->array_left[array] > 0) e->array_left[array]--;
+        int began = 0, preempts = begin <= now && e->preempting;
+        const uint64_t *nodes = e->picked;
+        if (preempts) {
+            began = preempt(e, job, e->usable);
+            nodes = e->victim_nodes;
+        }
+        if (began || (begin <= now && !preempts)) {
+            hold_licenses(e, job, now, now + s->limit[job]);
+            if (!began && exceeds(e, job, 1)) continue;
+            if (!began) start(e, job);
             if (++started == s->bf_max_job_start) {
                 *left = 1;
                 return started;
             }
-            while (last > k && !may_fit(e, e->order[last - 1])) last--;
-        } else if (!s->reserves[job] || young(e, job) || (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) continue;
+            while (last > k && !may_start(e, e->order[last - 1])) last--;
+        } else if (!s->reserve[job] || young(e, job) || (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) skipped = array;
         else if (e->slots.count >= table) break;
         else {
-            int64_t resolution = s->bf_resolution;
+            int64_t resolution = s->bf_resolution, end = (begin + s->limit[job]) / resolution * resolution;
+            begin = begin / resolution * resolution;
             reserved++;
-            slots_reserve(&e->slots, begin / resolution * resolution, (begin + s->limit[job]) / resolution * resolution, e->picked);
+            slots_reserve(&e->slots, begin, end, nodes);
+            hold_licenses(e, job, begin, end);
+            if (array >= 0 && ++e->array_reserved[array] >= s->array_reservations) skipped = array;
         }
     }
     e->out_of_memory |= e->slots.failed;
@@ -770,9 +932,14 @@ static double next_main(const struct engine *e) {
 
 static double next_full(const struct engine *e, double last) {
     const struct setup *s = e->s;
-    double since = isnan(e->full_last) ? s->sched_phase_s : e->full_last;
-    double a = last + s->sched_loop_s, b = since + (double)s->sched_interval;
-    return next_multiple(s->sched_loop_s, a > b ? a : b, s->sched_phase_s, 0);
+    if (s->sched_interval < 0) return INFINITY;
+    double since = isnan(e->full_last) ? s->sched_phase_s : e->full_last, least = last + s->sched_loop_s;
+    if (0 < s->sched_interval && (double)s->sched_interval < least - since) {
+        double period = ceil((double)s->sched_interval / s->sched_loop_s) * s->sched_loop_s;
+        since += (ceil((least - since) / period) - 1.0) * period;
+    }
+    double b = since + (double)s->sched_interval;
+    return next_multiple(s->sched_loop_s, least > b ? least : b, s->sched_phase_s, 0);
 }
 
 static double interval(const struct engine *e) { return (double)e->s->bf_interval + e->s->bf_loop_s - 1.0; }
@@ -788,13 +955,14 @@ static double less(double a, double b) { return b < a ? b : a; }
 /* One call of the policy. Return the instant of the next one. */
 static double decide(struct engine *e) {
     double now = e->now, due[2] = {isnan(e->sched_due) ? INFINITY : e->sched_due, isnan(e->bf_due) ? INFINITY : e->bf_due};
-    if (e->arrived || e->freed || now < less(due[0], due[1]) - ROUNDING_S) {
-        if (!isnan(e->bf_last) && e->s->bf_interval > 0 && e->queue_count > e->arrived) {
+    int event = e->arrived || e->freed || (!e->changed_later && now < less(due[0], due[1]) - ROUNDING_S);
+    if (event || e->changed_later) {
+        if (!isnan(e->bf_last) && e->s->bf_interval > 0 && e->waited) {
             double passes = ceil((now - e->bf_last) / interval(e) - ROUNDING_S) - 1.0;
             if (passes > 0) e->bf_last += passes * interval(e);
         }
-        due[0] = less(due[0], next_main(e));
-        due[1] = less(due[1], next_backfill(e, e->bf_last));
+        due[0] = less(due[0], event ? next_main(e) : next_full(e, now - e->s->sched_loop_s));
+        if (event || e->waited || e->s->sched_interval < 0) due[1] = less(due[1], next_backfill(e, e->bf_last));
     }
     int first = due[1] < due[0];
     for (int k = 0; k < 2; k++) {
@@ -828,7 +996,12 @@ static int handle(struct engine *e) {
             e->freed = call = 1;
         } else if (event.kind == WAKE) call = call || e->wake == e->now;
         else {
-            if (event.kind == SUBMIT) submit(e, event.job);
+            e->upcoming--;
+            if (event.kind == END && e->ends[event.job] != e->now) continue; /* the job has been preempted */
+            e->last = e->now;
+            if (event.kind == CHANGE) e->changed_later = 1;
+            else if (event.kind == NOTICE) e->freed = 1;
+            else if (event.kind == SUBMIT) submit(e, event.job);
             else end(e, event.job);
             call = 1;
         }
@@ -856,17 +1029,19 @@ static void simulate(struct engine *e) {
             at(e, s->submit[job] > s->begin_s ? s->submit[job] : s->begin_s, SUBMIT, (int32_t)job);
             if (job < s->watched) e->to_start++;
         }
+    for (int64_t k = 0; k < s->notice_count; k++) at(e, s->notices[k], NOTICE, 0);
+    for (int64_t k = 0; k < s->change_count; k++) at(e, s->changes[k], CHANGE, 0);
     if (s->age != 0 || s->fairshare != 0) at(e, s->first_period_s, COMPUTE, 0);
-    int64_t idle = 0; /* instants at which no job can start any more: limits hold the rest */
-    while (e->now_left && e->to_start && e->event_count && idle < s->most_idle && !e->out_of_memory) {
+    while (e->now_left && e->to_start && !e->out_of_memory && e->event_count &&
+           (e->upcoming || e->events[0].at <= e->last + GIVE_UP_S)) {
         e->now = e->events[0].at;
-        idle = e->running_count || e->queue_count < e->now_left ? 0 : idle + 1;
         if (!handle(e)) continue;
         e->wake = INFINITY;
         double again;
         do {
             again = decide(e);
-            e->arrived = e->freed = 0;
+            e->waited = e->ready_count;
+            e->arrived = e->freed = e->changed_later = 0;
         } while (again <= e->now && !e->out_of_memory);
         if (again < INFINITY) {
             e->wake = again;
@@ -882,21 +1057,22 @@ static int by_group(const void *a, const void *b, void *groups) {
     return x < y ? -1 : x > y;
 }
 
-/* Simulate. Return the number of ranges of nodes, and in `ranges` the ranges themselves, which the caller frees with
- * `tracebed_slurm_free`. -1: out of memory. */
-int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
+/* Simulate. Return the number of ranges of nodes, in `ranges` the ranges themselves, and in `stints` the times in which
+ * jobs held nodes before they were requeued or suspended. The caller frees both with `tracebed_slurm_free`. -1: out of
+ * memory. */
+int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, struct stint **stints, int64_t *stint_count) {
     struct engine own = {.s = s, .words = (s->nodes + 63) / 64, .now_left = s->jobs}, *e = &own;
     size_t jobs = (size_t)s->jobs, nodes = (size_t)s->nodes, words = (size_t)e->words, kinds = (size_t)s->kinds;
     e->sched_last = e->full_last = e->bf_last = e->sched_due = e->bf_due = NAN;
     e->wake = INFINITY;
     e->shares = (struct shares){
-        .count = s->associations, .parent = s->parent, .share = s->share, .is_user = s->is_user,
+        .count = s->associations, .parent = s->parent, .share = s->shares, .is_user = s->is_user,
         .resets = s->resets, .reset_count = s->reset_count, .dampening = s->dampening,
     };
     e->limits = (struct limits){
-        .counters = s->counters, .group = s->group, .first_limit = s->first_limit, .limit_counter = s->limit_counter,
-        .limit_kind = s->limit_kind, .most = s->limit_most, .first_counted = s->first_counted, .counted = s->counted,
-        .counted_kind = s->counted_kind,
+        .counters = s->counters, .group = s->limit_group, .first_limit = s->first_limit,
+        .limit_counter = s->limit_counter, .limit_kind = s->limit_kind, .most = s->limit_most,
+        .first_counted = s->first_counted, .counted = s->counted, .counted_kind = s->counted_kind,
     };
     double first = s->begin_s > s->submit[0] ? s->begin_s : s->submit[0];
     e->empty = (struct free_resources){(int32_t *)s->cores, (int32_t *)s->gres, (int64_t *)s->memory};
@@ -929,6 +1105,18 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
         e->room = malloc(nodes * sizeof(int32_t)), e->group = malloc(nodes * sizeof *e->group), e->used = malloc(nodes),
         e->jobs_of_user = calloc((size_t)s->users, sizeof(int32_t)), e->amounts = calloc(GRES + kinds, sizeof(int64_t)),
         e->limits.used = calloc((size_t)s->counters + 1, sizeof(int64_t)), e->billed = calloc(jobs, sizeof(double)),
+        e->accrued = malloc(jobs * sizeof(double)), e->state = calloc(jobs, 1), e->ready = calloc(jobs, 1),
+        e->group_member = malloc(jobs * sizeof(int32_t)), e->group_running = calloc(jobs, sizeof(int32_t)),
+        e->group_first = calloc(jobs + 1, sizeof(int64_t)), e->array_running = calloc(jobs, sizeof(int32_t)),
+        e->array_waiting = calloc(jobs, sizeof(int32_t)), e->array_left = calloc(jobs, sizeof(int32_t)),
+        e->array_reserved = calloc(jobs, sizeof(int32_t)), e->licenses = calloc((size_t)s->license_kinds + 1, sizeof(int64_t)),
+        e->license_room = calloc((size_t)s->license_kinds + 1, sizeof(int64_t)), e->open = calloc(words, sizeof(uint64_t)),
+        e->license_plan = malloc(2 * jobs * sizeof *e->license_plan), e->victim_nodes = calloc(words, sizeof(uint64_t)),
+        e->ends = malloc(jobs * sizeof(double)), e->earliest = malloc(jobs * sizeof(double)),
+        e->asleep_at = malloc(jobs * sizeof(double)), e->asleep_left = malloc(jobs * sizeof(double)), e->asleep = calloc(jobs, 1),
+        e->level = calloc((size_t)s->strata, sizeof(int32_t)), e->candidates = malloc(jobs * sizeof(int32_t)),
+        e->victims = malloc(jobs * sizeof(int32_t)), e->order_of = malloc(jobs * sizeof(int32_t)),
+        e->overlap = malloc(jobs * sizeof(int32_t)), e->yields = calloc(jobs, 1), e->rest = malloc(jobs * sizeof *e->rest),
     };
     enum { PIECES = sizeof pieces / sizeof *pieces };
     for (int k = 0; k < PIECES; k++) e->out_of_memory |= !pieces[k];
@@ -952,6 +1140,11 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
                 .version = view_version + view * nodes, .able = view_able + view * words, .empty = view_empty + view * words,
             };
         classify(e);
+        int suspends = 0;
+        for (int64_t of = 0; s->preempts && of < s->strata; of++) suspends |= s->mode[of] == SUSPEND;
+        for (int64_t c = 0; suspends && c < s->classes; c++) e->classes[c].step = 0; /* cores may be held twice */
+        for (int64_t of = 0; of < s->strata * s->strata; of++) e->level[of / s->strata] += s->may[of];
+        memcpy(e->licenses, s->licenses, (size_t)s->license_kinds * sizeof(int64_t));
         for (size_t job = 0; job < jobs; job++) {
             if (job && s->partition[job] == s->partition[job - 1] && s->set[job] == s->set[job - 1]) continue;
             const uint64_t *eligible = s->eligible + (size_t)s->set[job] * words;
@@ -962,7 +1155,20 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
             memcpy(e->shares.factor, s->factors, (size_t)s->associations * sizeof(double));
             e->shares.since = whole_second(e, s->begin_s);
         }
+        for (size_t job = 0; job < jobs; job++) {
+            e->earliest[job] = s->earliest[job];
+            e->ends[job] = NAN;
+            e->accrued[job] = s->condition_first[job] == s->condition_first[job + 1] ? s->submit[job] : INFINITY;
+            e->ready[job] = s->condition_first[job] == s->condition_first[job + 1] && s->earliest[job] == -INFINITY;
+            if (s->group[job] >= 0) e->group_first[s->group[job] + 1]++;
+        }
+        for (size_t group = 0; group < jobs; group++) e->group_first[group + 1] += e->group_first[group];
+        for (size_t job = jobs; job-- > 0;) /* backwards: group_first is each group's end, then its begin */
+            if (s->group[job] >= 0) e->group_member[--e->group_first[s->group[job] + 1]] = (int32_t)job;
+        memmove(e->group_first, e->group_first + 1, jobs * sizeof *e->group_first);
         simulate(e);
+        for (size_t job = 0; job < jobs; job++)
+            if (e->state[job] == CANCELLED) s->start[job] = NAN;
     }
     if (e->holders)
         for (size_t node = 0; node < nodes; node++) free(e->holders[node].list);
@@ -972,7 +1178,9 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
     slots_close(&e->slots);
     free(e->events), free(e->bits);
     *ranges = e->ranges;
+    *stints = e->stints;
+    *stint_count = e->stint_count;
     return e->out_of_memory ? -1 : e->range_count;
 }
 
-void tracebed_slurm_free(struct range *ranges) { free(ranges); }
+void tracebed_slurm_free(void *results) { free(results); }
