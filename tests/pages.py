@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html.parser
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -21,10 +23,17 @@ def rendered(real: Run, predicted: Run) -> str:
     return report.render(validated(real, predicted))
 
 
-def plain(found: Validation) -> str:
-    """Return a report with empty pictures, for tests of its words: the pictures take most of the time of a report."""
+@contextmanager
+def without_pictures() -> Iterator[None]:
+    """Leave the pictures of reports empty, for tests of words: the pictures take most of the time of a report."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sections, "svg", lambda figure, name: "<svg></svg>")
+        yield
+
+
+def plain(found: Validation) -> str:
+    """Return a report with empty pictures."""
+    with without_pictures():
         return report.render(found)
 
 

@@ -112,6 +112,10 @@ def drawn(seed: int, *, large: bool = False) -> tuple[Inputs, Slurm]:
         kept |= {"conditions": _conditions(draw, len(fit)), "arrays": _arrays(draw, len(fit))}
     kept["limits"] = replace(limits, group=[limits.group[job] for job in fit] if limits.group else [])
     inputs = replace(inputs, **kept, array_reservations=draw.choice((1, 20)))
+    if draw.random() < 0.3:
+        limits = {name: draw.choice((0, 1, 3)) for name in ("job_depth", "part_test", "user_part_test")}
+        slow = [draw.choice((0.0, 3.5, 20.0)) for _ in fit]
+        inputs = replace(inputs, end_s=slow, complete_wait_s=draw.choice((0, 5)), **limits)
     policy = Slurm(**{name: draw.choice(values) for name, values in PARAMETERS.items()})
     if draw.random() < 0.4:
         inputs = replace(inputs, licenses=_licenses(draw, len(fit)))
@@ -257,7 +261,7 @@ def _preemption(draw: Random, count: int) -> Preemption:
         [0, draw.randint(0, 1), 1],
         [draw.choice((CANCEL, REQUEUE, SUSPEND)) for _ in range(3)],
         [draw.choice((0, 0, 10)) for _ in range(3)],
-        draw.choice((0.0, 15.0)),
+        [draw.choice((0.0, 15.0)) for _ in range(3)],
         draw.random() < 0.3,
         draw.choice((0, 1, 2)),
     )

@@ -26,6 +26,9 @@ from tracebed.orchestrator.slurm.state import COMMANDS
 
 FOLDER = Path(__file__).with_name("slurm_recordings") / "states"
 
+BEGIN_S = 120.0
+"""The jobs of this time, in which the queue of a recording begins, are not learnt from."""
+
 
 def recorded(path: Path) -> dict[str, Any]:
     """Return a recording of `record_slurm_states.py`."""
@@ -42,6 +45,7 @@ def log_of(recordings: Sequence[dict[str, Any]]) -> tb.Workload:
             file = Path(folder) / f"{number}.txt"
             file.write_text(content["sacct"])
             table = tb.read(file, keep_names=True, time_zone="UTC").table
+            table = table[table["submit_time"] >= table["submit_time"].min() + BEGIN_S]
             shift = since - float(table["submit_time"].min())
             tables.append(table.assign(job_id=f"{number}-" + table["job_id"], submit_time=table["submit_time"] + shift))
             since = float(tables[-1]["submit_time"].max()) + 1.0
@@ -53,7 +57,8 @@ def forecasts(content: dict[str, Any], log: tb.Workload, repetitions: int, every
     real = {}
     for line in content["sacct"].splitlines()[1:]:
         fields = dict(zip(content["sacct"].splitlines()[0].split("|"), line.split("|"), strict=True))
-        real[fields["JobID"]] = instant(fields["Start"], "sacct")
+        if fields["Start"] != "Unknown":  # submitted late, and not in any state
+            real[fields["JobID"]] = instant(fields["Start"], "sacct")
     tables = []
     with tempfile.TemporaryDirectory() as name:
         for number, state in enumerate(content["states"][::every]):

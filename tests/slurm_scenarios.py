@@ -394,6 +394,14 @@ _add(
     nodes=3,
     parameters=",partition_job_depth=2,bf_interval=-1,sched_interval=300",
 )
+_add(
+    "partition_job_depth-full",
+    60,
+    *QUEUED,
+    lines=PARTS,
+    nodes=3,
+    parameters=",partition_job_depth=1,bf_interval=-1,sched_interval=15",
+)
 WAITING = (
     _job(0, 20, 4, 2),
     _job(1, 5, 8, 1),
@@ -407,13 +415,3 @@ _add("bf_max_job_user_part", 60, *WAITING, lines=PARTS, nodes=3, parameters=",bf
 COMPLETING = (_job(0, 5, 4), _job(7, 5, 4), _job(7.2, 5, 4))
 _add("complete-wait", 40, *COMPLETING, more=("Epilog={folder}/epilog", "CompleteWait=4"))
 _add("completing", 40, *COMPLETING, more=("Epilog={folder}/epilog",))
-# A job of two partitions: the backfill pass reserves nodes in each, or in one
-TWICE = (
-    _job(0, 20, 8, 2),
-    _job(0.2, 30, 4, 4, partition="q"),
-    _job(1, 5, 4, 3, partition="p,q"),
-    _job(2, 40, 8, 5),
-    _job(3, 5, 4, 1, partition="q"),
-)
-_add("two-partitions", 90, *TWICE, lines=PARTS, nodes=3)
-_add("bf_one_resv_per_job", 90, *TWICE, lines=PARTS, nodes=3, parameters=",bf_one_resv_per_job")

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +15,15 @@ import pandas as pd
 import pytest
 
 import tracebed.api as tb
+from patience import GUARD_S
 from slurmd import SETTINGS, Slurm, reason_to_skip
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.batch.base import BatchSettings, JobRequest, Phase, Refused
 from tracebed.orchestrator.batch.slurm import SlurmSystem
+from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.run import JOURNAL
+from tracebed.orchestrator.runs.working_folders import working_folders
 
 REASON = reason_to_skip(accounting=True)
 pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.slow]
@@ -171,9 +179,6 @@ def accounted(slurm: Slurm, prefix: str) -> dict[int, list[tuple[float, set[str]
 
 def prefix_of(run: tb.Run) -> str:
     """Return the beginning of the names of the jobs of a replay."""
-    from tracebed.orchestrator.replay import journal
-    from tracebed.orchestrator.run import JOURNAL
-
     assert run.folder is not None
     return str(journal.read(run.folder / JOURNAL)[0]["prefix"])
 
@@ -228,3 +233,166 @@ def check_accounting(run: tb.Run, job: str, rows: list[tuple[float, set[str]]]) 
     for before, at, after in zip(changes, changes[1:], changes[2:], strict=False):
         if at - before > 2.0 and after - at > 2.0:
             assert any(abs(end - at) <= 1.5 for end in ends), f"{job}: no change at {at:.1f} s in {ends}"
+
+
+# -- faults ------------------------------------------------------------------------------------------------------------
+
+
+def once(strike: Callable[..., None]) -> Callable[..., None]:
+    """Return a function that calls `strike` at its first call, and does nothing later."""
+    struck: list[bool] = []
+
+    def call(*arguments: object) -> None:
+        if not struck:
+            struck.append(True)
+            strike(*arguments)
+
+    return call
+
+
+def served(slurm: Slurm, name: str) -> subprocess.Popen[bytes]:
+    """Return the last server of a name that was started."""
+    return [server for server in slurm.servers if server.args[0] == name][-1]  # type: ignore[index]
+
+
+def check_nothing_is_left(slurm: Slurm, run: tb.Run) -> None:
+    """Raise AssertionError if a job or a second job is left in Slurm, or a job ran twice."""
+    assert not slurm("squeue", "-h").strip()
+    listed = slurm("squeue", "-h", "-t", "all", "-o", "%j").split()
+    names = [name for name in listed if name.startswith(prefix_of(run)) and "+" not in name]
+    assert sorted(names) == sorted(f"{prefix_of(run)}{number}" for number in range(len(run.jobs)))
+    assert tb.Run.load(run.folder).jobs.equals(run.jobs)  # checks that no node has two jobs
+
+
+def refused(run: tb.Run) -> int:
+    """Return the number of refused resizes."""
+    return int((run.reconfigurations["state"] == "refused").sum())
+
+
+def test_slurmctld_is_killed_between_grant_and_merge(
+    slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge = SlurmSystem.merge
+
+    @once
+    def kill(second: str) -> None:
+        called, state = time.time(), slurm.folder / "state" / "job_state"
+        slurm.until(lambda: state.stat().st_mtime > called, "slurmctld does not save its state")
+        controller = served(slurm, "slurmctld")
+        controller.send_signal(signal.SIGKILL)
+        controller.wait()
+        slurm.serve("slurmctld", "-D")
+
+    monkeypatch.setattr(SlurmSystem, "merge", lambda self, second: (kill(second), merge(self, second)))
+    run = tb.replay_on(mixed(8, 1), "slurm", "pref", output=tmp_path / "run", configuration=slurm.conf)
+    assert run.jobs["state"].unique().tolist() == ["completed"]
+    check_nothing_is_left(slurm, run)
+
+
+def test_a_second_job_that_is_cancelled_before_the_merge_is_a_refusal_in_the_run(
+    slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge, cancel = SlurmSystem.merge, once(lambda second: slurm("scancel", second))
+    monkeypatch.setattr(SlurmSystem, "merge", lambda self, second: (cancel(second), merge(self, second)))
+    run = tb.replay_on(mixed(8, 1), "slurm", "pref", output=tmp_path / "run", configuration=slurm.conf)
+    assert run.jobs["state"].unique().tolist() == ["completed"]
+    assert refused(run) == 1
+    assert len(run.resizes) == len(run.reconfigurations) - 1
+    check_nothing_is_left(slurm, run)
+
+
+def test_nodes_that_slurm_does_not_grant_are_refused_and_the_queue_goes_on(slurm: Slurm, tmp_path: Path) -> None:
+    """Another user has the nodes to which the first job expands."""
+    slurm("sbatch", "-w", "n7", "--exclusive", "-N1", "-t5", "-o", "/dev/null", "--wrap", "sleep 12")
+    run = tb.replay_on(mixed(8, 1), "slurm", "pref", output=tmp_path / "run", configuration=slurm.conf)
+    assert run.jobs["state"].unique().tolist() == ["completed"]
+    assert refused(run) >= 1
+    check_nothing_is_left(slurm, run)
+
+
+def test_a_node_of_an_expanded_job_that_dies_ends_this_job_only(
+    slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge, lost = SlurmSystem.merge, []
+
+    @once
+    def lose(system: SlurmSystem, second: str) -> None:
+        nodes = slurm("squeue", "-h", "-j", second, "-o", "%N").strip()
+        merge(system, second)
+        lost.append(nodes)
+        slurm("scontrol", "update", f"NodeName={nodes}", "State=DOWN", "Reason=test")
+
+    def merging(system: SlurmSystem, second: str) -> None:
+        before = len(lost)
+        lose(system, second)
+        if len(lost) == before:
+            merge(system, second)
+
+    monkeypatch.setattr(SlurmSystem, "merge", merging)
+    try:
+        run = tb.replay_on(mixed(8, 1), "slurm", "pref", output=tmp_path / "run", configuration=slurm.conf)
+    finally:
+        slurm("scontrol", "update", f"NodeName={lost[0]}", "State=RESUME", check=False)  # they may be back already
+        slurm.until(lambda: not SlurmSystem(BatchSettings(configuration=slurm.conf)).unusable(), "nodes are lost")
+    failed = run.jobs[run.jobs["state"] != "completed"]
+    assert failed["reason"].str.startswith("NODE_FAIL").tolist() == [True]
+    check_nothing_is_left(slurm, run)
+
+
+def test_a_replay_that_is_killed_while_a_job_expands_is_resumed(slurm: Slurm, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    tb.write(mixed(8, 1), tmp_path / "w.parquet")
+    command = [
+        str(Path(sys.executable).with_name("tracebed")),
+        "replay",
+        str(tmp_path / "w.parquet"),
+        "-o",
+        str(output),
+    ]
+    command += ["--scheduler", "slurm", "--policy", "pref", "-S", f"conf={slurm.conf}"]
+
+    def resizing() -> bool:
+        folders = working_folders(output)
+        return bool(folders) and any(
+            entry.kind == "resize" and len(entry.data["after"]) > len(entry.data["before"])
+            for entry in journal.read(folders[0] / JOURNAL)[1]
+        )
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        slurm.until(
+            lambda: bool(working_folders(output)) and (working_folders(output)[0] / JOURNAL).exists(), "nothing"
+        )
+        slurm.until(resizing, "no job expands")
+        process.kill()
+    done = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=GUARD_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = tb.Run.load(output)
+    assert run.jobs["state"].unique().tolist() == ["completed"]
+    assert len(run.info.pauses) == 1
+    check_nothing_is_left(slurm, run)
+
+
+def test_without_slurmdbd_for_a_time_nothing_is_lost(
+    slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge, shrink = SlurmSystem.merge, SlurmSystem.shrink
+
+    @once
+    def stop(second: str) -> None:
+        database = served(slurm, "slurmdbd")
+        database.terminate()
+        database.wait(GUARD_S)
+
+    started = once(lambda id: slurm.serve("slurmdbd", "-D"))
+
+    def shrinking(system: SlurmSystem, id: str, nodes: list[str]) -> None:
+        try:
+            shrink(system, id, nodes)
+        finally:
+            started(id)
+
+    monkeypatch.setattr(SlurmSystem, "merge", lambda self, second: (stop(second), merge(self, second)))
+    monkeypatch.setattr(SlurmSystem, "shrink", shrinking)
+    run = tb.replay_on(mixed(8, 1), "slurm", "pref", output=tmp_path / "run", configuration=slurm.conf)
+    assert run.jobs["state"].unique().tolist() == ["completed"]
+    check_nothing_is_left(slurm, run)

@@ -167,6 +167,7 @@ def scored(files: Mapping[str, str], data: Path, tmp_path_factory: pytest.TempPa
     return Scored(tmp_path / "board", done.stdout)
 
 
+@pytest.mark.slow
 def test_a_stranger_enters_by_five_lines_with_a_command_and_with_outputs(scored: Scored, tmp_path: Path) -> None:
     board = Board.load(scored.folder / "board.json")
     found = _by_name(board)
@@ -203,6 +204,7 @@ def test_a_stranger_enters_by_five_lines_with_a_command_and_with_outputs(scored:
     assert len(document["scores"]) == len(board.scores)
 
 
+@pytest.mark.slow
 def test_a_simulator_that_fails_has_no_score_and_one_that_copies_some_run_times_has_two(scored: Scored) -> None:
     board = Board.load(scored.folder / "board.json")
     failed = board.datasets["mine"].failed

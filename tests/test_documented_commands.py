@@ -322,6 +322,12 @@ def slurm_conf(path: Path) -> None:
     )
 
 
+def reservations(path: Path) -> None:
+    """Write an advance reservation, as scontrol shows it."""
+    times = "StartTime=1790003600 EndTime=1790007200"
+    path.write_text(f"ReservationName=maintenance {times} Duration=01:00:00\n   Nodes=n[1-64] Flags=MAINT\n")
+
+
 def best_fit(path: Path) -> None:
     path.write_text(packages.files_of(ROOT / "docs/how-to/write-a-policy.md")["bestfit.py"])
 
@@ -346,6 +352,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "jobs.csv": buffalo,
     "two-runs.csv": buffalo,
     "fit.yaml": fitted,
+    "resv.txt": reservations,
     "slurm.conf": slurm_conf,
     "slurm.conf.new": slurm_conf,
     "knl.parquet": of_cori,

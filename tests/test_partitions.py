@@ -54,6 +54,11 @@ def test_each_partition_has_a_demand_and_waits() -> None:
     assert cpu["largest_job_nodes"] == 2
 
 
+def test_a_share_of_a_node_is_no_whole_node() -> None:
+    cpu, *_ = partition_facts(jobs(extra_node_share=[0.5, np.nan, np.nan, np.nan]))
+    assert cpu["core_hours"] == pytest.approx(4 + 400 / 3600)
+
+
 def test_no_demand_is_known_without_sizes() -> None:
     for row in partition_facts(jobs()):
         assert row["core_demand"] is None and row["gpu_demand"] is None and row["nodes"] is None

@@ -46,7 +46,7 @@ def jobs(*steps: Step) -> Workload:
 def test_a_job_without_a_limit_has_that_of_its_partition(tmp_path: Path) -> None:
     asked, counts = as_asked(jobs(), machine(tmp_path))
     assert asked.floats("time_limit").tolist() == [3600.0, YEAR_S, 600.0, 3600.0, YEAR_S]
-    assert counts == {NO_LIMIT: 3}  # job 4 has no run time and is left out
+    assert counts == {NO_LIMIT: 3, "jobs of partitions that the cluster lacks (gone), rejected": 1}
     assert asked.ints("cores_per_node").tolist() == [7] * 5
 
 
@@ -54,8 +54,17 @@ def test_a_log_of_slurm_counts_cpus_and_a_core_has_some(tmp_path: Path) -> None:
     """The node b1 has eight CPUs and eight cores: Slurm does not allocate its hardware threads."""
     asked, _ = as_asked(jobs(Step("read", {"format": "sacct", "by": "node"})), machine(tmp_path))
     assert asked.ints("cores_per_node").tolist() == [4, 7, 7, 4, 7]
+    whatif = jobs(Step("read", {"format": "sacct", "by": "node"}), Step("whatif"))  # has cores already
+    assert as_asked(whatif, machine(tmp_path))[0].ints("cores_per_node").tolist() == [7] * 5
 
 
 def test_a_node_for_each_core_is_no_job_of_the_cluster(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="each node of the workload is one core"):
         as_asked(jobs(Step("read", {"format": "sacct", "by": "core"})), machine(tmp_path))
+
+
+def test_a_job_with_a_share_of_its_nodes_has_that_share_of_the_cores(tmp_path: Path) -> None:
+    log = jobs()
+    table = log.table.assign(extra_node_share=[0.5, np.nan, 0.01, 1.0, 3 / 7])
+    asked, _ = as_asked(Workload(table, log.provenance), machine(tmp_path))
+    assert asked.ints("cores_per_node").tolist() == [4, 7, 1, 7, 3]

@@ -86,7 +86,7 @@ def test_more_nodes_are_like_most_nodes_of_the_partition(lines: list[Line]) -> N
     ("setting", "message"),
     [
         ("bf_max_job_tst=1", "did you mean bf_max_job_test"),
-        ("bf_max_job_part=9", "nor a parameter of SchedulerParameters that is modeled"),
+        ("bf_max_job_assoc=9", "nor a parameter of SchedulerParameters that is modeled"),
         ("PriorityWeightAgee=1", "did you mean PriorityWeightAge"),
         ("Partition.gpux.MaxTime=1", "no partition gpux .did you mean gpu"),
         ("Partition.gpu.MaxTim=1", "MaxTim is no setting of a PartitionName line .did you mean MaxTime"),

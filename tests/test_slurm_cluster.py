@@ -210,9 +210,7 @@ def test_no_partition_has_an_unknown_node(tmp_path: Path) -> None:
 # -- the two simulators -----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150)
-@given(st.integers(0, 10**9))
-def test_compiled_and_python_are_equal_and_no_core_is_held_twice(seed: int) -> None:
+def check_engines(seed: int) -> None:
     kept, policy = slurm_cases.drawn(seed)
     if not kept.requests:
         return
@@ -240,6 +238,18 @@ def test_compiled_and_python_are_equal_and_no_core_is_held_twice(seed: int) -> N
         ]
         held = np.cumsum([change for _, change in sorted(changes)])
         assert not len(held) or held.max() <= cores
+
+
+@given(st.integers(0, 10**9))
+def test_compiled_and_python_are_equal_and_no_core_is_held_twice(seed: int) -> None:
+    check_engines(seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=300)
+@given(st.integers(0, 10**9))
+def test_compiled_and_python_are_equal_in_many_cases(seed: int) -> None:
+    check_engines(seed)
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tracebed.converters.description import HOUR, partitions_of, quantiles
+from tracebed.converters.description import HOUR, cores_used, partitions_of, quantiles
 from tracebed.converters.workload import FloatArray, Workload
 
 WHOLE = ""
@@ -50,7 +50,7 @@ def partition_facts(workload: Workload, capacities: Mapping[str, Capacity] | Non
         workload: the jobs.
         capacities: partition -> what it has; unknown partitions have no demand.
     """
-    cores = workload.ints("nodes") * workload.ints("cores_per_node")
+    cores = workload.ints("nodes") * cores_used(workload)
     run, gpus = np.nan_to_num(workload.floats("run_time")), gpus_of(workload)
     wait = workload.floats("logged_start") - workload.floats("submit_time")
     names = workload.texts("partition").to_numpy()

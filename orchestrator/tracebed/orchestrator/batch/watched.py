@@ -52,6 +52,8 @@ class WatchedJob:
     """Times at which a change of the nodes of the running job was observed, and the new nodes."""
     resizes: list[BatchResize] = field(default_factory=list)
     """Resizes that a policy of tracebed decided."""
+    patience: int = 1
+    """Factor of `MISSING_POLLS` and `UNKNOWN_POLLS`, if observations are more frequent than usual."""
     rate: float | None = None
     """First rate of a malleable job, in work seconds a second. None: the job works for its run time."""
 
@@ -129,7 +131,7 @@ class WatchedJob:
         if has_end and own is not None and self.confirmations >= CONFIRMATIONS:
             self.reason = "" if own.completed else TERMINATED
             return self._end(found, own, JobState.COMPLETED if own.completed else JobState.FAILED)
-        if self.confirmations >= (UNKNOWN_POLLS if found is not None else MISSING_POLLS):
+        if self.confirmations >= self.patience * (UNKNOWN_POLLS if found is not None else MISSING_POLLS):
             self.reason = f"unknown state {found.word}" if found is not None else NO_TRACE
             return self._end(found, own, JobState.UNKNOWN)
         return False
@@ -144,6 +146,10 @@ class WatchedJob:
             self.first_nodes = self.first_nodes or before.nodes
             self.node_changes.append((now, found.nodes))
         return (before.word, before.nodes, before.start) != (found.word, found.nodes, found.start)
+
+    def withdraw(self) -> None:
+        """Forget the nodes of a start that did not happen, or that the batch system has forgotten."""
+        self.first_nodes, self.node_changes, self.resizes = (), [], []
 
     def resized(self, nodes: tuple[str, ...], at: float) -> None:
         """Record that the batch system has changed the nodes of the running job."""

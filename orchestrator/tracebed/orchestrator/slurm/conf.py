@@ -46,6 +46,7 @@ CHANGED_DEFAULTS = ("SelectType", "PriorityType")
 """Keys of `MODELED` whose defaults differ between versions of Slurm."""
 SHARED_BY_ALL = ("Priority", "PriorityJobFactor", "PriorityTier")
 """Settings of partitions with the default 1 that have no effect if all partitions have the same value."""
+NO_QOS = "which QOS preempts which is not in a slurm.conf; with PreemptType=preempt/qos, no job preempts another one"
 MOST_SHOWN = 12
 RESERVATIONS = "list of reservations"
 REMEDY = "tracebed clean LOG --recipe sacct --only partition=NAME"
@@ -158,6 +159,7 @@ def of_lines(
         *_of_partitions(partitions, known),
         *_of_nodes(nodes, sizes, known),
         *(unmodeled_of(machine, ignored) if machine else ()),
+        *([NO_QOS] if machine and machine.preempt.by_qos and not machine.preempt.qos else []),
     )
     cluster = {"cluster": machine.model_dump_json(exclude_defaults=True)} if machine else {}
     return SlurmConf(conf.parameters | cluster, differences, dict(sizes), str(path), machine)

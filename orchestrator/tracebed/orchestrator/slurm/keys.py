@@ -100,7 +100,7 @@ MODELED_WITH_CLUSTER = {
     "selecttype": ("select/cons_tres", "select/cons_res", "select/linear"),
     "prioritytype": ("priority/multifactor", "priority/basic"),
     "topologyplugin": (*MODELED["topologyplugin"], "topology/tree"),
-    "preempttype": ("preempt/none", "preempt/partition_prio"),
+    "preempttype": ("preempt/none", "preempt/partition_prio", "preempt/qos"),
 }
 """The same for a file with a cluster (`slurm.machine`)."""
 OF_CLUSTER = frozenset(
@@ -111,11 +111,15 @@ OF_CLUSTER = frozenset(
     PriorityWeightQOS PriorityWeightAssoc PriorityWeightTRES PriorityUsageResetPeriod PriorityFlags QOS
     AccountingStorageEnforce EnforcePartLimits
     DependencyParameters Licenses ResvOverRun PreemptType PreemptMode PreemptExemptTime GraceTime JobRequeue
+    CompleteWait
     """.lower().split()
 )
 """Keys, in lower case, that a simulation of a cluster models. With Fair Tree, the dampening factor has no effect."""
 SCHEDULER_OF_CLUSTER = frozenset(
-    ("bf_licenses", "bf_max_job_array_resv", "preempt_youngest_first", "preempt_reorder_count")
+    (
+        *("bf_licenses", "bf_max_job_array_resv", "bf_max_job_part", "bf_max_job_user_part", "partition_job_depth"),
+        *("preempt_youngest_first", "preempt_reorder_count"),
+    )
 )
 """SchedulerParameters that a simulation of a cluster models, beside those of the policy."""
 WITHOUT_EFFECT = frozenset(

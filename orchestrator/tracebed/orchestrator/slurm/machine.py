@@ -137,11 +137,33 @@ class Weights(Fact):
         return self.dampening if "no_fair_tree" in self.flags else 0
 
 
+class QosPreempt(Fact):
+    """What a QOS says about preemption.
+
+    Attributes:
+        name: the name.
+        priority: its priority; jobs of QOS of smaller priority are preempted first.
+        preempts: the QOS whose jobs its jobs preempt.
+        mode: what happens to its jobs if they are preempted; empty: as in the whole cluster.
+        grace_s: time from the preemption to the end of its jobs, s.
+        exempt_s: a job that has run for less time is not preempted, s; None: as in the whole cluster.
+    """
+
+    name: str
+    priority: int = 0
+    preempts: tuple[str, ...] = ()
+    mode: str = ""
+    grace_s: int = 0
+    exempt_s: float | None = None
+
+
 class Preempt(Fact):
     """How jobs preempt others.
 
     Attributes:
         by_tier: whether jobs of a partition of a higher tier preempt those of lower ones (`preempt/partition_prio`).
+        by_qos: whether jobs of a QOS preempt those of other ones (`preempt/qos`).
+        qos: the QOS.
         mode: what happens to the others: cancel, requeue, suspend or off (`PreemptMode`).
         exempt_s: a job that has run for less time is not preempted, s (`PreemptExemptTime`).
         youngest: whether the youngest jobs are preempted first (`preempt_youngest_first`).
@@ -149,6 +171,8 @@ class Preempt(Fact):
     """
 
     by_tier: bool = False
+    by_qos: bool = False
+    qos: tuple[QosPreempt, ...] = ()
     mode: str = "off"
     exempt_s: float = 0.0
     youngest: bool = False
@@ -170,6 +194,10 @@ class Machine(Fact):
         licenses: licence -> count.
         bf_licenses: whether a backfill pass reserves licences.
         resv_over_run_s: time after the end of a reservation at which its jobs are killed, s.
+        partition_job_depth: number of jobs of a partition in a pass of the main loop; 0: any number.
+        bf_max_job_part, bf_max_job_user_part: number of jobs of a partition, and of a user in a partition, in a
+            backfill pass; 0: any number.
+        complete_wait_s: for how long no job starts while another one is completing, s (`CompleteWait`).
         bf_max_job_array_resv: most tasks of an array with a reservation in a backfill pass.
         enforced: what Slurm enforces (`AccountingStorageEnforce`): associations, limits, qos.
         database: accounts, users and QOS.
@@ -186,6 +214,10 @@ class Machine(Fact):
     licenses: dict[str, int] = Field(default_factory=dict)
     bf_licenses: bool = False
     resv_over_run_s: int = 0
+    partition_job_depth: int = 0
+    bf_max_job_part: int = 0
+    bf_max_job_user_part: int = 0
+    complete_wait_s: int = 0
     bf_max_job_array_resv: int = 20
     enforced: tuple[str, ...] = ()
     database: Database = Database()
@@ -251,6 +283,10 @@ def machine_of(lines: Sequence[Line], path: Path, database: Database | None = No
         licenses=licenses_of(values.get("licenses", ""), str(path)),
         bf_licenses="bf_licenses" in scheduler,
         resv_over_run_s=_over_run_s(values.get("resvoverrun", "")),
+        partition_job_depth=whole(scheduler.get("partition_job_depth", ""), 0),
+        bf_max_job_part=whole(scheduler.get("bf_max_job_part", ""), 0),
+        bf_max_job_user_part=whole(scheduler.get("bf_max_job_user_part", ""), 0),
+        complete_wait_s=whole(values.get("completewait", ""), 0),
         bf_max_job_array_resv=whole(scheduler.get("bf_max_job_array_resv", ""), 20),
         kill_invalid_depend="kill_invalid_depend" in _parameters(values, "dependencyparameters"),
         enforced=_enforced(values.get("accountingstorageenforce", "")),
@@ -262,6 +298,7 @@ def _preempt(values: Mapping[str, str], scheduler: Mapping[str, str]) -> Preempt
     exempt = values.get("preemptexempttime", "-1")
     return Preempt(
         by_tier=values.get("preempttype", "").lower() == "preempt/partition_prio",
+        by_qos=values.get("preempttype", "").lower() == "preempt/qos",
         mode=_mode(values.get("preemptmode", ""), values) or "off",
         exempt_s=0.0 if exempt == "-1" else duration_s(exempt, ""),
         youngest="preempt_youngest_first" in scheduler,

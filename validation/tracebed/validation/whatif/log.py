@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from tracebed.converters.description import cores_used
 from tracebed.converters.formats.tools.states import UNFINISHED
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Step, Workload
 from tracebed.errors import InputError
@@ -97,7 +98,7 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
     kept = np.isfinite(run_time) & sized
     if not (kept & np.isfinite(start)).any():
         raise InputError("no job has a logged start, a run time and a size", where=where, hint=EXPORT)
-    eligible = workload.floats("earliest_start")
+    eligible = workload.floats("extra_eligible" if "extra_eligible" in workload.table else "earliest_start")
     held = kept & (eligible > submit)
     submit = np.where(held, eligible, submit)
     known = kept & np.isfinite(end) & ~unfinished
@@ -113,7 +114,7 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
         "were held by a dependency, a begin time or a limit: submitted when they became eligible": held
         & ~ran
         & ~waited,
-        "have no time limit in the log: their run time is taken, which makes backfill too good": unlimited,
+        "have no time limit in the log: that of their partition is taken": unlimited,
     }
     submit = np.where(ran, start, np.where(waited, begin, submit))
     cores, threads = _cores(workload, lines, machine)
@@ -123,7 +124,7 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
     notes += [f"the CPUs of the log are hardware threads, {threads} of a core"] if threads > 1 else []
     judged = np.isfinite(start) & ~ran & ~waited
     if np.isfinite(eligible).any():  # the log says when the conditions of a job were met
-        table = table.drop(columns=["earliest_start", "dependency"], errors="ignore")
+        table = table.drop(columns=["earliest_start", "dependency", "array"], errors="ignore")
     table = table.assign(extra_judged=judged)[kept & ~wide]
     if not len(table):
         raise InputError("each job has more cores on a node than any node of the slurm.conf", where=where, hint=OWN)
@@ -152,10 +153,7 @@ def _cores(workload: Workload, lines: Sequence[Line], machine: Machine) -> tuple
     Slurm counts a hardware thread as a CPU, and allocates whole cores. The CPUs of a log are threads if they are those
     of sacct, or if a job has more of them than any node has cores.
     """
-    cores = workload.ints("cores_per_node")
-    if "extra_node_share" in workload.table:
-        share = workload.table["extra_node_share"].to_numpy(dtype=np.float64)
-        cores = np.where(np.isfinite(share), np.ceil(np.nan_to_num(share) * cores - 1e-9), cores).astype(np.int64)
+    cores = cores_used(workload)
     threads = max((whole(line.of("ThreadsPerCore"), 1) for line in entries(lines, "NodeName")), default=1)
     steps = workload.provenance.steps
     of_sacct = bool(steps) and steps[0].parameters.get("format") == "sacct"

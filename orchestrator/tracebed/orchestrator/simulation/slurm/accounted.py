@@ -40,6 +40,13 @@ class Accounted:
         """Return the whole second of an instant, as Slurm's clock shows it."""
         return math.floor(at + self._policy.epoch_s + ROUNDING_S)
 
+    def _admitted(self, job: int) -> bool:
+        """Count a submitted job. Return whether no limit refuses it."""
+        self._out.refused[job] = self._counters.refused(job)
+        if self._out.refused[job] < 0:
+            self._counters.count(job, None, 1)
+        return self._out.refused[job] < 0
+
     def _compute(self) -> None:
         """Compute the usage and all priorities."""
         self._fairness.update((self._use(each.job) for each in self._running), self._second(self.now))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tracebed.converters.description import cores_used
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.slurm.machine import Machine
@@ -12,11 +13,16 @@ YEAR_S = 365 * 86400.0
 """Limit that Slurm plans with for a job without any, s."""
 IN_CPUS = ("sacct",)
 """Formats whose cores are CPUs of Slurm: hardware threads, where the cluster counts them."""
+IN_CORES = "whatif"
+"""Step that makes cores of the CPUs of a log."""
+MOST_NAMED = 6
 NO_LIMIT = "jobs without a time limit: that of their partition"
 
 
 def as_asked(workload: Workload, machine: Machine) -> tuple[Workload, dict[str, int]]:
-    """Return the jobs with the limit of their partition where they have none, and with cores in place of CPUs.
+    """Return the jobs with the limit of their partition where they have none, and with the cores that they use.
+
+    CPUs of a log of Slurm become cores, and jobs with a share of their nodes get that share of the cores.
 
     Returns:
         The workload, and assumption -> number of jobs.
@@ -30,14 +36,22 @@ def as_asked(workload: Workload, machine: Machine) -> tuple[Workload, dict[str, 
         raise InputError(what, hint="read the log again without --by core")
     names = workload.texts("partition").tolist()
     number = {name: machine.partition(name.partition(",")[0]) for name in dict.fromkeys(names)}
-    limit, cores = workload.floats("time_limit"), workload.ints("cores_per_node")
+    limit, runs = workload.floats("time_limit"), np.isfinite(workload.floats("run_time"))
     most = {name: YEAR_S if part is None else _limit_s(machine, part) for name, part in number.items()}
     missing = np.isnan(limit)
     columns = {"time_limit": np.where(missing, [most[name] for name in names], limit)}
-    if any(parameters.get("format") in IN_CPUS for parameters in reading):
-        threads = {name: 1 if part is None else _threads(machine, part) for name, part in number.items()}
-        columns["cores_per_node"] = -(-cores // np.array([threads[name] for name in names]))
-    counts = {NO_LIMIT: int((missing & np.isfinite(workload.floats("run_time"))).sum())}
+    if not any(step.name == IN_CORES for step in workload.provenance.steps):
+        columns["cores_per_node"] = cores_used(workload)
+        if any(parameters.get("format") in IN_CPUS for parameters in reading):
+            threads = {name: 1 if part is None else _threads(machine, part) for name, part in number.items()}
+            columns["cores_per_node"] = -(-columns["cores_per_node"] // np.array([threads[name] for name in names]))
+    counts = {NO_LIMIT: int((missing & runs).sum())}
+    strange = [name for name, part in number.items() if part is None]
+    if strange:
+        what = ", ".join(strange[:MOST_NAMED]) + (", ..." if len(strange) > MOST_NAMED else "")
+        counts[f"jobs of partitions that the cluster lacks ({what}), rejected"] = int(
+            (workload.texts("partition").isin(strange).to_numpy() & runs).sum()
+        )
     return Workload(workload.table.assign(**columns), workload.provenance), counts
 
 

@@ -23,7 +23,7 @@ from tracebed.orchestrator.simulation.slurm import engine
 from tracebed.orchestrator.simulation.slurm.inputs import Inputs
 from tracebed.orchestrator.simulation.slurm.live import LiveInputs, minutes
 from tracebed.orchestrator.simulation.slurm.prediction import CHECK_S
-from tracebed.orchestrator.simulation.slurm.run_times import RunTimes
+from tracebed.orchestrator.simulation.slurm.run_times import Draws, RunTimes
 from tracebed.orchestrator.simulation.slurm.simulator import Simulation
 from tracebed.orchestrator.slurm.state import BLOCKING, ClusterState, LiveJob
 
@@ -129,7 +129,8 @@ class _Ensemble:
 
     def starts(self, log: Workload | None, members: int) -> FloatArray:
         """Return the starts of the jobs `rows`, s on the clock of the cluster, shape (jobs, members)."""
-        drawn = np.array([self._run_times(job, members) for job in self._jobs])
+        draws = Draws(self._learnt, members, self._rng)
+        drawn = np.array([self._run_times(job, draws) for job in self._jobs])
         inputs = self._live.of(self._jobs, self._own, len(self._jobs))
         nothing = _Later(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
         later = [nothing] * members
@@ -140,12 +141,11 @@ class _Ensemble:
             every = (self._drawn(inputs, drawn[:, member], later[member]) for member in range(members))
             return np.array([*threads.map(self._simulated, every)]).T + self._zero
 
-    def _run_times(self, job: LiveJob, members: int) -> FloatArray:
+    def _run_times(self, job: LiveJob, draws: Draws) -> FloatArray:
         """Draw the run time of a job of the state in each member."""
-        if job.ending:
-            return np.zeros(members)
         elapsed = 0.0 if job.start is None else max(0.0, self._state.instant - job.start)
-        return self._learnt.draw(job.user, minutes(job.limit_s), elapsed, members, self._rng)
+        drawn = draws.of(job.user, minutes(job.limit_s), sum(job.held.values()) or job.cores, elapsed)
+        return drawn * 0.0 if job.ending else drawn
 
     def _drawn(self, inputs: Inputs, run_times: FloatArray, later: _Later) -> tuple[Inputs, Slurm]:
         """Return the inputs and the parameters of a member, with drawn phases and delays."""

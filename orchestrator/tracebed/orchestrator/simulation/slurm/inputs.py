@@ -54,6 +54,10 @@ class Inputs:
         conditions: conditions of the starts; None: there are none.
         arrays: the arrays of the jobs; None: there are none.
         array_reservations: most tasks of an array with a reservation in a backfill pass (`bf_max_job_array_resv`).
+        job_depth: number of jobs of a partition in a pass of the main loop; 0: any number (`partition_job_depth`).
+        part_test, user_part_test: number of jobs of a partition, and of a user in a partition, in a backfill pass; 0:
+            any number (`bf_max_job_part`, `bf_max_job_user_part`).
+        complete_wait_s: for how long no job starts while another one is completing, s (`CompleteWait`).
         licenses: the licences; None: no job wants any.
         bookings: the advance reservations; None: there are none.
         preemption: which jobs preempt which; None: no job preempts another one.
@@ -93,6 +97,10 @@ class Inputs:
     conditions: Conditions | None = None
     arrays: Arrays | None = None
     array_reservations: int = 20
+    job_depth: int = 0
+    part_test: int = 0
+    user_part_test: int = 0
+    complete_wait_s: int = 0
     licenses: Licenses | None = None
     bookings: Bookings | None = None
     preemption: Preemption | None = None

@@ -92,7 +92,7 @@ def simulate(
     workload, counts = as_asked(workload, machine)
     cores = [kind.cores for _, kind in machine.nodes]
     jobs = Jobs.of(workload, cores_per_node=max(cores), over_limit=setup.scheduling.over_limit)
-    jobs.counts.update(counts)
+    jobs.counts.update({what: count for what, count in counts.items() if count})
     record, cluster = ScheduleRecord(jobs), Cluster(cores)
     inputs, numbers = _inputs(workload, jobs, machine, setup, record)
     record.submit = list(jobs.submit)
@@ -208,8 +208,14 @@ def _inputs(
         conditions=conditions_of(runnable, numbers, kill_invalid=machine.kill_invalid_depend),
         arrays=arrays_in(runnable, numbers),
         licenses=licenses_in(runnable, numbers, machine),
-        preemption=preemption_of(machine, [partitions[job] or 0 for job in numbers]),
+        preemption=preemption_of(
+            machine, [partitions[job] or 0 for job in numbers], [columns["queue"][job] for job in numbers]
+        ),
         array_reservations=machine.bf_max_job_array_resv,
+        job_depth=machine.partition_job_depth,
+        part_test=machine.bf_max_job_part,
+        user_part_test=machine.bf_max_job_user_part,
+        complete_wait_s=machine.complete_wait_s,
     )
     return inputs, numbers
 

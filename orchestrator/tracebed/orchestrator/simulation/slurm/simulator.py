@@ -24,6 +24,7 @@ from tracebed.orchestrator.scheduling.slurm.conditions import (
     Conditions,
     Progress,
 )
+from tracebed.orchestrator.scheduling.slurm.depth import Depth, considered
 from tracebed.orchestrator.scheduling.slurm.licenses import LicensePlan, Licenses, suffice
 from tracebed.orchestrator.scheduling.slurm.limits import Counters
 from tracebed.orchestrator.scheduling.slurm.multifactor import FairShare
@@ -218,13 +219,11 @@ class Simulation(Accounted, Preempting):
 
         As tried on Slurm 22.05.8, no batch job starts before the next pass.
         """
-        self._out.refused[job] = self._counters.refused(job)
-        if self._out.refused[job] >= 0:
+        if not self._admitted(job):
             self._progress.set(job, STUCK, self.now)
             self._left -= 1
             self._to_start -= job < self._in.watched
             return
-        self._counters.count(job, None, 1)
         self._rank(job)
         self.queue.append(job)
         self.arrived.append(job)
@@ -329,18 +328,18 @@ class Simulation(Accounted, Preempting):
         self._to_start -= job < self._in.watched
 
     def main(self, policy: _Shared, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
-        """Start jobs in order.
-
-        A job that does not fit blocks its partition, and its nodes for other partitions, unless a limit holds the job.
-        """
+        """Start jobs in order. A job that does not fit, and that no limit holds, blocks its partition and its nodes."""
+        if self._completing():
+            return False, False
         depth = policy.default_queue_depth
         if policy.full(self, at):
             yield Note("full_last", at)
             depth = len(self._in.submit)
         started = tested = 0
-        cut = False
+        left = False
         usable, blocked = self._everything, set[int]()
         last = -1  # array of the job before: all tasks of an array are one entry of Slurm's queue
+        of_part = [0] * len(self._in.tier)
         second, busy = self._second(at), set[int]()  # reservations whose jobs do not fit
         for job in self._ordered():
             partition, array, inside = self._in.partition[job], self._arrays.of[job], self._bookings.inside[job]
@@ -350,8 +349,12 @@ class Simulation(Accounted, Preempting):
                 continue
             entry = array < 0 or array != last
             last = array
-            cut = (entry and tested == depth) or 0 < policy.sched_max_job_start == started
-            if cut:
+            of_part[partition] += entry
+            if 0 < self._in.job_depth < of_part[partition]:
+                left = True
+                continue
+            if (entry and tested == depth) or 0 < policy.sched_max_job_start == started:
+                left = True
                 break
             tested += entry
             if not suffice(self._left_licenses, self._licenses.wanted[job]):
@@ -378,11 +381,13 @@ class Simulation(Accounted, Preempting):
             elif not self._young(policy, job):
                 blocked.add(partition)
                 usable &= ~self._nodes_of[partition]
-        return started > 0, cut
+        return started > 0, left
 
     def backfill(self, policy: _Shared, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
         """Make a backfill pass. Return whether any job started, and whether work is left without another event."""
         yield from ()
+        if self._completing():
+            return False, True
         second = self._second(at)
         room = [most - tasks if most else None for most, tasks in zip(self._arrays.most, self._tasks, strict=True)]
         plan = backfill(
@@ -421,28 +426,24 @@ class Simulation(Accounted, Preempting):
         return Outlook(self._bookings, licenses, self if preempts else None)
 
     def _tested(self, policy: _Shared) -> Iterator[Waiting]:
-        """Yield the jobs that a backfill pass plans. All tasks of an array are one entry of Slurm's queue.
+        """Yield the jobs that a backfill pass plans.
 
         A job that a limit holds now is not planned. If the limit is one on running jobs, the job is not counted.
         """
-        of_user = dict[int, int]()
-        entries, last = 0, -1
-        for job in self._ordered():
-            array, user = self._arrays.of[job], self._in.user[job]
-            if self._counters.held(job) >= 0:
-                continue
-            if array < 0 or array != last:
-                if policy.bf_max_job_user:
-                    of_user[user] = of_user.get(user, 0) + 1
-                    if of_user[user] > policy.bf_max_job_user:
-                        continue
-                if entries == policy.bf_max_job_test:
-                    return
-                entries += 1
-            last = array
+        own = self._in
+        depth = Depth(policy.bf_max_job_test, own.part_test, own.user_part_test, policy.bf_max_job_user)
+        order = (job for job in self._ordered() if self._counters.held(job) < 0)
+        for job in considered(order, depth, self._arrays.of, own.partition, own.user):
             if not self._exceeds(job, None):
-                reserve = self._in.reserve[job] and not self._young(policy, job)
-                yield Waiting(job, self._in.requests[job], self._in.limit[job], reserve, array)
+                reserve = own.reserve[job] and not self._young(policy, job)
+                yield Waiting(job, own.requests[job], own.limit[job], reserve, self._arrays.of[job])
+
+    def _completing(self) -> bool:
+        """Return whether a job is completing, for which the other jobs wait."""
+        end, due, wait = self._out.end, self._due, self._in.complete_wait_s
+        return wait > 0 and any(
+            end[each.job] <= self.now < due[each.job] and self.now - end[each.job] < wait for each in self._running
+        )
 
     def _young(self, policy: _Shared, job: int) -> bool:
         return self.now - self._in.submit[job] < policy.bf_min_age_reserve

@@ -37,6 +37,7 @@ FROM_INPUTS = (
     *("association", "usage_factor", "reserve", "billing", "billing_most", "age", "max_age_s", "fairshare"),
     "period_s",
     *("first_period_s", "kill_wait_s", "begin_s", "watched", "array_reservations"),
+    *("job_depth", "part_test", "user_part_test", "complete_wait_s"),
 )
 
 

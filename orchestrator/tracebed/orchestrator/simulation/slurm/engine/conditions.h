@@ -90,13 +90,14 @@ static void forget(struct engine *e, int32_t job, int state) {
 
 static void refresh(struct engine *e) {
     const struct setup *s = e->s;
-    int again = 1;
+    int again = e->unready > 0;
     if (s->bookings) {
         int64_t kept = 0, now = whole_second(e, e->now);
         for (int64_t k = 0; k < e->queue_count; k++) {
             int32_t job = e->queue[k];
             if (s->inside[job] >= 0 && s->booked_end[s->inside[job]] <= now) {
                 if (e->ready[job]) count_ready(e, job, -1);
+                else e->unready--;
                 forget(e, job, STUCK);
             } else e->queue[kept++] = job;
         }
@@ -112,11 +113,13 @@ static void refresh(struct engine *e) {
                 int result = check(e, job, &later);
                 if (result == IMPOSSIBLE) {
                     forget(e, job, s->kill_invalid ? CANCELLED : STUCK);
+                    e->unready--;
                     again = 1;
                     continue;
                 }
                 if (result == MET && e->earliest[job] <= e->now + ROUNDING_S) {
                     e->ready[job] = 1;
+                    e->unready--;
                     if (e->now < e->accrued[job]) e->accrued[job] = e->now;
                     count_ready(e, job, 1);
                 } else if (e->now < later && later < INFINITY) at(e, later, CHANGE, job);

@@ -50,14 +50,15 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(const uint8_t *, condition_kind) _(const int32_t *, condition_of) _(const double *, condition_delay) \
     _(const int32_t *, group) _(const uint8_t *, fails) /* of each job */ _(int64_t, kill_invalid) \
     _(const int32_t *, array) /* of each job */ _(const int32_t *, array_most) _(int64_t, arrays) _(int64_t, array_reservations) \
+    _(int64_t, job_depth) _(int64_t, part_test) _(int64_t, user_part_test) _(int64_t, complete_wait_s) \
     _(int64_t, license_kinds) _(const int64_t *, licenses) _(const int64_t *, wanted_licenses) /* jobs x kinds */ \
     _(int64_t, plan_licenses) _(const int32_t *, inside) /* of each job */ _(int64_t, bookings) \
     _(const int64_t *, booked_begin) _(const int64_t *, booked_end) _(const int64_t *, booked_kill) \
     _(const uint64_t *, booked_nodes) /* bookings x words */ _(const double *, notices) _(int64_t, notice_count) \
     _(const double *, changes) _(int64_t, change_count) \
     _(const int32_t *, stratum) /* of each job */ _(int64_t, strata) _(const uint8_t *, may) /* strata x strata */ \
-    _(const int64_t *, rank) _(const int32_t *, mode) _(const int64_t *, grace) /* of each stratum */ \
-    _(int64_t, preempts) _(double, exempt) _(int64_t, youngest) _(int64_t, again) \
+    _(const int64_t *, rank) _(const int32_t *, mode) _(const int64_t *, grace) _(const double *, exempt) /* of each stratum */ \
+    _(int64_t, preempts) _(int64_t, youngest) _(int64_t, again) \
     _(int64_t, sched_interval) _(int64_t, batch_sched_delay) _(int64_t, default_queue_depth) \
     _(int64_t, sched_max_job_start) _(int64_t, bf_interval) _(int64_t, bf_resolution) _(int64_t, bf_window) \
     _(int64_t, bf_max_job_test) _(int64_t, bf_max_job_start) _(int64_t, bf_max_job_user) _(int64_t, bf_node_space_size) \
@@ -111,14 +112,14 @@ struct engine {
     int32_t *node_order; /* nodes by group; null: in the order of their numbers */
     int one_weight; /* of all nodes */
     struct part *capacity, *chosen; int32_t chosen_count; struct group *group; struct block *blocks; uint8_t *used; int32_t *share, *room, alike;
-    int32_t *jobs_of_user;
+    int32_t *jobs_of_user, *jobs_of_part, *jobs_of_both;
     struct shares shares;
     struct limits limits;
     int64_t *amounts; /* of one job */
     double *billed; /* of each running job */
     double now, wake, last /* event or start */; int freed, changed_later; int64_t upcoming;
     double *accrued /* since when each job waits, for its age */, *earliest; uint8_t *state, *ready;
-    int64_t ready_count /* of the queue */, waited; int32_t *group_member, *group_running; int64_t *group_first;
+    int64_t unready, ready_count /* of the queue */, waited; int32_t *group_member, *group_running; int64_t *group_first;
     int32_t *array_running, *array_waiting, *array_left, *array_reserved;
     int64_t *licenses /* free */, *license_room, license_count; struct held_licenses *license_plan; /* of a pass */
     uint64_t *open /* nodes that reservations leave */, *victim_nodes;
@@ -546,6 +547,7 @@ static void submit(struct engine *e, int32_t job) {
     }
     enqueue(e, job);
     if (e->ready[job]) count_ready(e, job, 1);
+    else e->unready++;
     e->arrived++;
     if (e->earliest[job] > e->now) {
         if (e->accrued[job] < e->earliest[job]) e->accrued[job] = e->earliest[job];
@@ -591,9 +593,21 @@ static int64_t order_queue(struct engine *e) {
     return count;
 }
 
+/* Whether a job is completing, for which the other jobs wait. */
+static int completing(const struct engine *e) {
+    const struct setup *s = e->s;
+    for (int64_t k = 0; s->complete_wait_s && k < e->running_count; k++) {
+        int32_t job = e->running[k].job;
+        if (s->end[job] <= e->now && e->now < e->ends[job] && e->now - s->end[job] < (double)s->complete_wait_s) return 1;
+    }
+    return 0;
+}
+
 static int64_t main_pass(struct engine *e, double at, int *left) {
     const struct setup *s = e->s;
-    int64_t depth = s->default_queue_depth, tested = 0, started = 0, waiting = order_queue(e);
+    if (completing(e)) return 0;
+    int64_t depth = s->default_queue_depth, tested = 0, started = 0, waiting = order_queue(e), of_part[s->partitions];
+    memset(of_part, 0, sizeof of_part);
     double full = isnan(e->full_last) ? s->sched_phase_s : e->full_last;
     if (at - full >= (double)s->sched_interval) {
         e->full_last = at;
@@ -612,6 +626,11 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
         if (reached(&e->limits, job, JOBS) >= 0) continue;
         int entry = s->array[job] < 0 || s->array[job] != last; /* all tasks of an array are one entry of the queue */
         last = s->array[job];
+        of_part[partition] += entry;
+        if (s->job_depth && of_part[partition] > s->job_depth) {
+            *left = 1;
+            continue;
+        }
         if ((entry && tested == depth) || (s->sched_max_job_start && started == s->sched_max_job_start)) {
             *left = 1;
             break;
@@ -825,28 +844,48 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now) {
 /* Whether `job` might start now. */
 static int may_start(struct engine *e, int32_t job) { return e->level[e->s->stratum[job]] || may_fit(e, job); }
 
+/* Whether a pass that has considered so many jobs leaves `job` out (1), or ends before it (-1), or neither (0). */
+static int beyond_depth(struct engine *e, int32_t job, int32_t array_before, int64_t *considered) {
+    const struct setup *s = e->s;
+    if (s->array[job] >= 0 && s->array[job] == array_before) return 0; /* all tasks of an array are one entry of the queue */
+    int32_t part = s->partition[job], *both = e->jobs_of_both + (s->user_part_test ? s->user[job] * s->partitions + part : 0);
+    if (++e->jobs_of_part[part] > s->part_test && s->part_test) return 1;
+    if (s->user_part_test && ++*both > s->user_part_test) return 1;
+    if (s->bf_max_job_user && ++e->jobs_of_user[s->user[job]] > s->bf_max_job_user) return 1;
+    if (*considered == s->bf_max_job_test) return -1;
+    ++*considered;
+    return 0;
+}
+
 static int64_t backfill_pass(struct engine *e, double at, int *left) {
     const struct setup *s = e->s;
+    if (completing(e)) {
+        *left = 1;
+        return 0;
+    }
     int64_t now = whole_second(e, at), waiting = order_queue(e), started = 0, reserved = 0, considered = 0;
     int64_t table = s->bf_node_space_size ? s->bf_node_space_size : s->bf_max_job_test;
     e->pass++;
     slots_begin(&e->slots, e->words, now, now + s->bf_window * MINUTE_S, e->everything);
     if (s->bf_max_job_user) memset(e->jobs_of_user, 0, (size_t)s->users * sizeof *e->jobs_of_user);
+    memset(e->jobs_of_part, 0, (size_t)s->partitions * sizeof *e->jobs_of_part);
+    if (s->user_part_test) memset(e->jobs_of_both, 0, (size_t)(s->users * s->partitions) * sizeof *e->jobs_of_both);
     if (e->slots.failed) { e->out_of_memory = 1; return 0; }
     int64_t last = 0, count = 0; /* jobs from `last` on cannot start now, and those before only if all nodes are usable */
     int32_t array_before = -1, skipped = -1;
     int limited = e->limits.counters > 0; /* then it depends on the jobs that start which ones are tested */
     for (int64_t k = 0; k < waiting; k++) {
         int32_t job = e->order[k], array = s->array[job];
-        if (!limited && (array < 0 || array != array_before)) { /* all tasks of an array are one entry of the queue */
-            if (s->bf_max_job_user && ++e->jobs_of_user[s->user[job]] > s->bf_max_job_user) continue;
-            if (considered == s->bf_max_job_test) break;
-            considered++;
+        if (!limited) {
+            int skip = beyond_depth(e, job, array_before, &considered);
+            if (skip > 0) continue;
+            if (skip < 0) break;
         }
         array_before = array;
         e->order[count++] = job;
         if (may_start(e, job)) last = count;
     }
+    array_before = -1;
     e->license_count = 0;
     for (int64_t k = 0; s->plan_licenses && k < e->running_count; k++) {
         int64_t until = e->running[k].end / s->bf_resolution * s->bf_resolution;
@@ -860,11 +899,9 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
         int32_t job = e->order[k], array = s->array[job];
         if (limited) {
             if (reached(&e->limits, job, JOBS) >= 0) continue;
-            if (array < 0 || array != array_before) {
-                if (s->bf_max_job_user && ++e->jobs_of_user[s->user[job]] > s->bf_max_job_user) continue;
-                if (considered == s->bf_max_job_test) break;
-                considered++;
-            }
+            int skip = beyond_depth(e, job, array_before, &considered);
+            if (skip > 0) continue;
+            if (skip < 0) break;
             array_before = array;
             if (exceeds(e, job, 0)) continue;
         }
@@ -1080,6 +1117,9 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
     int64_t most = VIEW_BYTES / (s->nodes * (int64_t)(3 * sizeof(int32_t)));
     e->view_count = s->classes < most ? s->classes : most > 16 ? most : 16;
     size_t views = (size_t)e->view_count;
+    size_t groups = 0;
+    for (size_t job = 0; job < jobs; job++)
+        if (s->group[job] >= (int64_t)groups) groups = (size_t)s->group[job] + 1;
     int32_t *view_cores, *view_last;
     uint32_t *view_version;
     uint64_t *view_able, *view_empty;
@@ -1106,14 +1146,16 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
         e->jobs_of_user = calloc((size_t)s->users, sizeof(int32_t)), e->amounts = calloc(GRES + kinds, sizeof(int64_t)),
         e->limits.used = calloc((size_t)s->counters + 1, sizeof(int64_t)), e->billed = calloc(jobs, sizeof(double)),
         e->accrued = malloc(jobs * sizeof(double)), e->state = calloc(jobs, 1), e->ready = calloc(jobs, 1),
-        e->group_member = malloc(jobs * sizeof(int32_t)), e->group_running = calloc(jobs, sizeof(int32_t)),
-        e->group_first = calloc(jobs + 1, sizeof(int64_t)), e->array_running = calloc(jobs, sizeof(int32_t)),
+        e->group_member = malloc(jobs * sizeof(int32_t)), e->group_running = calloc(groups + 1, sizeof(int32_t)),
+        e->group_first = calloc(groups + 1, sizeof(int64_t)), e->array_running = calloc(jobs, sizeof(int32_t)),
         e->array_waiting = calloc(jobs, sizeof(int32_t)), e->array_left = calloc(jobs, sizeof(int32_t)),
         e->array_reserved = calloc(jobs, sizeof(int32_t)), e->licenses = calloc((size_t)s->license_kinds + 1, sizeof(int64_t)),
         e->license_room = calloc((size_t)s->license_kinds + 1, sizeof(int64_t)), e->open = calloc(words, sizeof(uint64_t)),
         e->license_plan = malloc(2 * jobs * sizeof *e->license_plan), e->victim_nodes = calloc(words, sizeof(uint64_t)),
         e->ends = malloc(jobs * sizeof(double)), e->earliest = malloc(jobs * sizeof(double)),
         e->asleep_at = malloc(jobs * sizeof(double)), e->asleep_left = malloc(jobs * sizeof(double)), e->asleep = calloc(jobs, 1),
+        e->jobs_of_part = calloc((size_t)s->partitions, sizeof(int32_t)),
+        e->jobs_of_both = calloc(s->user_part_test ? (size_t)(s->users * s->partitions) : 1, sizeof(int32_t)),
         e->level = calloc((size_t)s->strata, sizeof(int32_t)), e->candidates = malloc(jobs * sizeof(int32_t)),
         e->victims = malloc(jobs * sizeof(int32_t)), e->order_of = malloc(jobs * sizeof(int32_t)),
         e->overlap = malloc(jobs * sizeof(int32_t)), e->yields = calloc(jobs, 1), e->rest = malloc(jobs * sizeof *e->rest),
@@ -1162,10 +1204,10 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
             e->ready[job] = s->condition_first[job] == s->condition_first[job + 1] && s->earliest[job] == -INFINITY;
             if (s->group[job] >= 0) e->group_first[s->group[job] + 1]++;
         }
-        for (size_t group = 0; group < jobs; group++) e->group_first[group + 1] += e->group_first[group];
+        for (size_t group = 0; group < groups; group++) e->group_first[group + 1] += e->group_first[group];
         for (size_t job = jobs; job-- > 0;) /* backwards: group_first is each group's end, then its begin */
             if (s->group[job] >= 0) e->group_member[--e->group_first[s->group[job] + 1]] = (int32_t)job;
-        memmove(e->group_first, e->group_first + 1, jobs * sizeof *e->group_first);
+        memmove(e->group_first, e->group_first + 1, groups * sizeof *e->group_first);
         simulate(e);
         for (size_t job = 0; job < jobs; job++)
             if (e->state[job] == CANCELLED) s->start[job] = NAN;
