@@ -74,14 +74,14 @@ def predicted(name: str, folder: Path, seed: int = 0, **settings: Any) -> pd.Dat
     """Return the table of the jobs of a prediction, by id."""
     path = folder / "slurm.conf"
     path.write_text(recorded(name)["conf"])
-    given = {**read(path).parameters, "epoch_s": recorded(name)["zero"], "seed": seed}
+    files = [path]
+    for kind in ("dump", "qos") if "qos" in recorded(name) else ():
+        files.append(folder / kind)
+        files[-1].write_text(recorded(name)[kind])
+    given = {**read(*files).parameters, "epoch_s": recorded(name)["zero"], "seed": seed}
     if shown := recorded(name)["reservations"]:
         path.write_text(shown[-1])
         given |= read(path).parameters
-    if "qos" in recorded(name):
-        machine = Machine.model_validate_json(given["cluster"])
-        preempt = machine.preempt.model_copy(update={"qos": preempting(recorded(name)["qos"], "")})
-        given["cluster"] = machine.model_copy(update={"preempt": preempt}).model_dump_json()
     settings |= {"over_limit": OverLimit.KILL, "policy_parameters": given}
     jobs = predict(workload_of(name), None, "slurm", **settings).jobs
     return jobs.set_index("job_id")
