@@ -973,7 +973,7 @@ static double next_full(const struct engine *e, double last) {
     double since = isnan(e->full_last) ? s->sched_phase_s : e->full_last, least = last + s->sched_loop_s;
     if (0 < s->sched_interval && (double)s->sched_interval < least - since) {
         double period = ceil((double)s->sched_interval / s->sched_loop_s) * s->sched_loop_s;
-        since += (ceil((least - since) / period) - 1.0) * period;
+        since += (ceil((least - since) / period - ROUNDING_S) - 1.0) * period;
     }
     double b = since + (double)s->sched_interval;
     return next_multiple(s->sched_loop_s, least > b ? least : b, s->sched_phase_s, 0);
