@@ -308,6 +308,14 @@ def test_a_few_jobs_that_do_not_fit_are_left_out_and_named(conf: Path) -> None:
     assert "gone" not in set(found.jobs["partition"])
 
 
+@pytest.mark.parametrize("rows", [[LATER], [(50.0, 60.0 + at, 90.0 + at, 60.0) for at in range(12)]])
+def test_a_log_of_one_judged_job_or_of_one_instant_has_a_page(rows: list[Any], conf: Path, tmp_path: Path) -> None:
+    log = of_rows(conf, (0, 10, 40, 60), *rows).workload
+    found = tb.whatif(log, conf, settings=["bf_interval=7"], members=6)
+    assert len(found.jobs) == len(rows)
+    assert found.save(tmp_path / "out").exists()
+
+
 # -- the command
 
 
