@@ -2,7 +2,8 @@
 
     python tests/record_slurm_shared.py tests/slurm_recordings/shared/shared-1.json --seed 1 [--runs 3]
 
-needs root, Slurm with accounting, and the users of `USERS`, which the script adds. Each run takes five minutes. The
+needs root, Slurm with accounting, and the users of `USERS`, which the script adds. Each run takes five minutes.
+`--change OLD NEW` replaces a text in the configuration, such as bf_max_job_test=1000 by bf_max_job_test=3. The
 file has the configuration, the jobs, when each started and ended in each run, and of the first run every decision of
 every backfill pass.
 """
@@ -20,7 +21,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ports import free_ports
 from slurmd import Slurm
 
 USERS = {"tracebed1": "first", "tracebed2": "first", "tracebed3": "second", "tracebed4": "second"}
@@ -55,17 +55,7 @@ class SharedSlurm(Slurm):
 
     def _configure(self) -> None:
         super()._configure()
-        ports = iter(free_ports(8))
-        lines = []
-        for line in NODES.splitlines():
-            if name := re.match(r"NodeName=n(?:\[(\d)-(\d)\]|\d)", line):
-                count = int(name[2]) - int(name[1]) + 1 if name[1] else 1
-                listed = ",".join(str(next(ports)) for _ in range(count))
-                where = f"NodeHostname=localhost NodeAddr=127.0.0.1 Port={listed if count == 1 else f'[{listed}]'}"
-                line = f"{line} {where}"
-            lines.append(line)
-        text = re.sub(r"(?m)^(NodeName|PartitionName)=.*\n", "", self.conf.read_text())
-        self.conf.write_text(text + "\n".join(lines) + "\n")
+        self._replace_nodes(NODES.splitlines())
         (self.folder / "gres.conf").write_text("NodeName=n8 Name=lic Count=2\n")
 
 
@@ -141,11 +131,14 @@ def run(folder: Path, jobs: list[dict[str, Any]]) -> dict[str, Any]:
             )
         while slurm("squeue", "-h", "-o", "%i").strip():
             time.sleep(1)
-        time.sleep(2)
-        rows = slurm("sacct", "-anXP", "-o", "JobID,Start,End", SLURM_TIME_FORMAT="%s").splitlines()
+        rows: list[list[str]] = []
+        while len(rows) < len(jobs) or any("Unknown" in row for row in rows):  # slurmdbd lags behind a busy slurmctld
+            time.sleep(2)
+            text = slurm("sacct", "-anXP", "-o", "JobID,Start,End", SLURM_TIME_FORMAT="%s")
+            rows = [line.split("|") for line in text.splitlines()]
     finally:
         slurm.down()
-    times = {int(row[0]): (int(row[1]), int(row[2])) for row in (line.split("|") for line in rows)}
+    times = {int(row[0]): (int(row[1]), int(row[2])) for row in rows}
     start, end = ([times[job + 1][at] for job in range(len(jobs))] for at in (0, 1))
     return {"asked": asked, "start": start, "end": end, **decided((folder / "slurmctld.log").read_text())}
 
@@ -189,17 +182,22 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--change", nargs=2, action="append", default=[], metavar=("OLD", "NEW"))
     given = parser.parse_args()
+    global CONF, NODES
+    for old, new in given.change:
+        assert old in CONF + NODES, old
+        CONF, NODES = CONF.replace(old, new), NODES.replace(old, new)
     for user in USERS:
         subprocess.run(["useradd", "-M", user], check=False, capture_output=True)
     jobs, runs = drawn(given.seed), []
     for _ in range(given.runs):
         with tempfile.TemporaryDirectory() as folder:
-            runs.append(run(Path(folder), jobs))
-    for later in runs[1:]:
-        del later["events"], later["passes"]
-    content = {"slurm": "22.05.8", "conf": CONF + NODES, "jobs": jobs, "runs": runs}
-    given.file.write_text(json.dumps(content, separators=(",", ":")) + "\n")
+            Path(folder).chmod(0o755)  # the users of the jobs read their scripts there
+            found = run(Path(folder), jobs)
+        runs.append(found if not runs else {name: found[name] for name in ("asked", "start", "end")})
+        content = {"slurm": "22.05.8", "conf": CONF + NODES, "jobs": jobs, "runs": runs}
+        given.file.write_text(json.dumps(content, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

@@ -314,11 +314,18 @@ def fitted(path: Path) -> None:
 
 
 def slurm_conf(path: Path) -> None:
-    """Write the slurm.conf of a cluster whose jobs share nodes."""
+    """Write the slurm.conf of a cluster whose jobs share nodes, or a changed one."""
     path.write_text(
+        f"SchedulerParameters=bf_interval={60 if path.suffix == '.new' else 30}\n"
         "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\nPriorityType=priority/multifactor\n"
         "PriorityWeightFairshare=1000\nNodeName=n[1-64] CPUs=48\nPartitionName=batch Nodes=ALL Default=YES\n"
     )
+
+
+def reservations(path: Path) -> None:
+    """Write an advance reservation, as scontrol shows it."""
+    times = "StartTime=1790003600 EndTime=1790007200"
+    path.write_text(f"ReservationName=maintenance {times} Duration=01:00:00\n   Nodes=n[1-64] Flags=MAINT\n")
 
 
 def best_fit(path: Path) -> None:
@@ -345,7 +352,9 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "jobs.csv": buffalo,
     "two-runs.csv": buffalo,
     "fit.yaml": fitted,
+    "resv.txt": reservations,
     "slurm.conf": slurm_conf,
+    "slurm.conf.new": slurm_conf,
     "knl.parquet": of_cori,
     "raw.parquet": of_cori,
     "ricc.parquet": of_ricc,

@@ -379,7 +379,7 @@ def test_explain_prints_the_shares(file: Path, real: Path, tmp_path: Path) -> No
     assert "no error is left" in result.stdout
     assert "First divergences" in result.stdout
     page = (tmp_path / "report.html").read_text()
-    assert "Error budget" in page
+    assert page.index("<h2>Error budget</h2>") < page.index("<h2>Differences in margins</h2>")
     assert "launch and resize delays" in page
     refused = call("explain", file, "--real", real, "--report", tmp_path / "report.txt").exception
     assert isinstance(refused, InputError)

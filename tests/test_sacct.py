@@ -16,6 +16,7 @@ from hypothesis import given
 from fuzz import mutated, read_or_refuse
 from tracebed.cli import tracebed
 from tracebed.converters.formats.reading import read_workload
+from tracebed.converters.formats.sacct import COMMAND
 from tracebed.converters.formats.tools.files import MAX_LINE
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError, Tolerated
@@ -52,6 +53,7 @@ def never(job: str, **values: str) -> dict[str, str]:
     return row(job, start="None", **{**usual, **values})
 
 
+SPREAD = "jobs on more nodes than they asked for, whose cores may lie on any nodes (no --ntasks-per-node known)"
 ROWS = [
     row("1"),
     row(
@@ -138,7 +140,8 @@ def test_rows_become_jobs(log: Path) -> None:
     assert workload.provenance.system == System(name="blue")
     [read_step, *_] = workload.provenance.steps
     assumed = "records with times without a time zone, taken as UTC (--time-zone ZONE sets the zone)"
-    assert read_step.counts == {"rows of job steps, left out": 2, assumed: 10}
+    parts = "components of heterogeneous jobs, which become jobs of their own"
+    assert read_step.counts == {"rows of job steps, left out": 2, parts: 2, assumed: 10, SPREAD: 1}
 
 
 def test_an_unknown_state_is_named(log: Path) -> None:
@@ -395,3 +398,132 @@ def test_the_shipped_recipe_makes_a_workload_of_any_sacct_log(tmp_path: Path) ->
     assert np.isfinite(workload.floats("time_limit")).all()
     assert (workload.floats("time_limit") >= workload.floats("run_time")).all()
     assert dict(zip(workload.column("job_id"), workload.floats("time_limit"), strict=True))["8"] == 90.0
+
+
+MORE = (*FIELDS[:-1], "Constraints", "Reservation", "SubmitLine")
+
+
+def asked(job: str, line: str = "", **values: str) -> dict[str, str]:
+    """Return a row with a command line."""
+    return {**row(job), "Constraints": "", "Reservation": "", "SubmitLine": line, **values}
+
+
+def told(path: Path, text: str, **options: object) -> tuple[pd.DataFrame, str]:
+    """Return the jobs by id, and all warnings."""
+    path.write_text(text)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        jobs = by_id(read_workload(path, **options))
+    return jobs, "\n".join(str(warning.message) for warning in found)
+
+
+def test_demands_become_columns(log: Path) -> None:
+    gpus = {"AllocTRES": "cpu=128,gres/gpu:a100=8,gres/gpu=8,gres/nvme=2,mem=16G,node=2", "Constraints": "ib&[r1|r2]"}
+    rows = [
+        asked("1", "sbatch -N2 job.sh", **gpus),
+        asked("2", "sbatch -L ansys:3 -d afterok:1:7 j.sh --array=1-9%3", Reservation="course", QOS="high"),
+        asked("3", "sbatch --gres=gpu:v100:1 job.sh", AllocTRES="", ReqTRES=""),
+        asked("4", "sbatch --gpus-per-node 2 job.sh", AllocTRES="license/matlab=4,node=2", ReqTRES=""),
+    ]
+    jobs = by_id(read(log, table(rows, MORE), keep_names=True))
+    assert jobs["gres"].tolist() == ["gpu:a100:4,nvme:1", "", "gpu:v100:1", "gpu:2"]
+    assert jobs["features"].tolist() == ["ib&[r1|r2]", "", "", ""]
+    assert jobs["licenses"].tolist() == ["", "ansys:3", "", "matlab:4"]
+    assert jobs["reservation"].tolist() == ["", "course", "", ""]
+    assert jobs["dependency"].tolist() == ["", "afterok:1:7", "", ""]
+    assert jobs.loc["2", ["user", "group", "partition", "queue"]].tolist() == ["ann", "a1", "std", "high"]
+    assert "array" not in jobs  # an option of the script of job 2
+
+
+def test_the_request_stands_in_where_nothing_was_allocated(log: Path) -> None:
+    waiting = never("1", ReqTRES="cpu=128,gres/gpu=4,license/matlab=1,mem=32G,node=2", ReqMem="")
+    older = {**row("2"), "ReqTRES": "", "AllocTRES": "", "ReqGRES": "PER_NODE:gpu:2"}
+    jobs = by_id(read(log, table([{**waiting, "ReqGRES": ""}, older], (*FIELDS, "ReqGRES"))))
+    assert jobs["gres"].tolist() == ["gpu:2", "gpu:2"]
+    assert jobs.loc["1", ["licenses", "memory_mib"]].tolist() == ["matlab:1", 16384.0]
+
+
+def test_generic_resources_that_differ_between_nodes_are_rounded_up_and_counted(log: Path) -> None:
+    jobs, said = told(log, table([row("1", AllocTRES="cpu=128,gres/gpu=3,node=2")]))
+    assert jobs.loc["1", "gres"] == "gpu:2"
+    assert "jobs with unequal generic resources on their nodes, counts rounded up (1 time)" in said
+
+
+def test_more_nodes_than_asked_for(log: Path) -> None:
+    """Rows of Slurm 22.05 for -n12 --mem=500, -n12 --mem-per-cpu=100, -n8 --ntasks-per-node=4 and -n2 --mem=0."""
+    of = {"ReqNodes": "1", "NNodes": "3", "NCPUS": "12"}
+    rows = [
+        asked("1", "", **of, AllocTRES="cpu=12,mem=1500M,node=3", ReqTRES="cpu=12,mem=500M,node=1", ReqMem="500M"),
+        asked("2", "", **of, AllocTRES="cpu=12,mem=1200M,node=3", ReqTRES="cpu=12,mem=1200M,node=1", ReqMem="1200M"),
+        asked("3", "sbatch -n8 --ntasks-per-node=4 j", **{**of, "NNodes": "2", "NCPUS": "8"}, AllocTRES="mem=1000M"),
+        asked("4", "", **{**of, "NNodes": "1", "NCPUS": "2"}, AllocTRES="cpu=2,mem=16000M,node=1", ReqMem="4000M"),
+    ]
+    jobs, said = told(log, table(rows, MORE))
+    assert jobs["memory_mib"].tolist() == [500.0, 400.0, 500.0, 16000.0]
+    assert jobs["fewest_nodes"].tolist() == [1, 1, 1, 0]
+    assert jobs["spread"].tolist() == [1, 1, 0, 0]
+    assert f"{SPREAD} (2 times)" in said
+    cores, said = told(log, table(rows, MORE), by="core")
+    assert SPREAD not in said
+    assert cores["nodes"].tolist() == [12, 12, 8, 2]
+    assert not {"spread", "gres"} & set(cores) or not (cores["spread"].any() or cores["fewest_nodes"].any())
+
+
+UNKNOWN = "tasks of arrays that became eligible one after the other, number of tasks at once (%) unknown"
+
+
+def test_the_limit_of_an_array_is_no_earliest_start(log: Path) -> None:
+    """Slurm 22.05 makes a task of an array eligible when the limit of the array lets the task run."""
+    late = "2021-12-10T10:00:30"
+    rows = [asked("1_1"), asked("1_2"), asked("1_3", Eligible=late), asked("9", Eligible=late)]
+    jobs, said = told(log, table(rows, MORE))
+    assert jobs["array"].tolist() == ["1", "1", "1", ""]
+    assert jobs["earliest_start"].isna().tolist() == [True, True, True, False]
+    assert f"{UNKNOWN} (1 time)" in said
+    known = [{**values, "SubmitLine": "sbatch --array 1-3%2 job.sh"} for values in rows[:3]]
+    left = {**never("1_[4-9%2]"), "Constraints": "", "Reservation": "", "SubmitLine": ""}
+    for export in (known, [*rows[:3], left]):
+        jobs, said = told(log, table(export, MORE))
+        assert set(jobs["array"]) == {"1%2"}
+        assert UNKNOWN not in said
+    begun = [{**values, "Eligible": late} for values in rows[:2]]
+    assert told(log, table(begun, MORE))[0]["earliest_start"].tolist() == [30.0, 30.0]
+
+
+def test_a_dependency_is_no_earliest_start(log: Path) -> None:
+    late = {"Eligible": "2021-12-10T10:00:30"}
+    rows = [
+        asked("1", "sbatch -dafterok:5 job.sh", **late),
+        asked("2", "sbatch job.sh", **late),
+        asked("3", "sbatch -d singleton --begin=now+30 job.sh", **late),
+    ]
+    jobs = by_id(read(log, table(rows, MORE)))
+    assert jobs["earliest_start"].isna().tolist() == [True, False, False]
+    assert jobs["dependency"].tolist() == ["afterok:5", "", "singleton"]
+    assert jobs["extra_eligible"].tolist() == [30.0] * 3  # in any case, what happened
+
+
+@pytest.mark.parametrize("delimiter", ["|", "&"])
+@pytest.mark.parametrize("order", ["recommended", "last", "adjacent"])
+def test_a_constraint_may_hold_the_delimiter(log: Path, delimiter: str, order: str) -> None:
+    line = "sbatch -C a|b&c|d -d afterok:4 job.sh"
+    rows = [asked("1", line, Constraints="a|b&c|d"), asked("2", "sbatch job.sh", Constraints="a|b")]
+    fields = {
+        "recommended": tuple(COMMAND.rpartition(" ")[2].split(",")),
+        "last": MORE,
+        "adjacent": (*FIELDS[:-1], "Constraints", "SubmitLine"),
+    }[order]
+    jobs = by_id(read(log, table(rows, fields, delimiter)))
+    assert jobs["features"].tolist() == ["a|b&c|d", "a|b"]
+    assert jobs["dependency"].tolist() == ["afterok:4", ""]
+
+
+def test_a_dependency_on_a_requeued_job_is_on_its_last_run(log: Path) -> None:
+    rows = [
+        asked("1", State="NODE_FAIL"),
+        asked("1", Submit="2021-12-10T10:02:31"),
+        asked("2", "sbatch -d afterok:1 j"),
+    ]
+    jobs = by_id(read(log, table(rows, MORE)))
+    assert sorted(jobs.index) == ["1", "1-2", "2"]
+    assert jobs.loc["2", "dependency"] == "afterok:1-2"

@@ -54,7 +54,9 @@ def submit(slurm: Slurm) -> dict[str, str]:
         "held": batch("-N1", "--hold"),
         "later": batch("-n1", "--begin=now+3", "--mem-per-cpu=50M"),
         "again": batch("-N1", "--requeue", run="sleep 600"),
+        "throttled": batch("-N1", "-t5", "--array=0-3%2", run="sleep 2"),
     }
+    jobs["dependent"] = batch("-N1", "-t5", "-d", f"afterany:{jobs['array']}")
     slurm.until(lambda: states(slurm).get(jobs["timed out"]) == "RUNNING", "the first job does not run")
     slurm("scontrol", "update", f"JobId={jobs['timed out']}", "EndTime=now+1")  # its limit ends a minute later
     slurm("scancel", jobs["never"], jobs["held"])
@@ -75,7 +77,7 @@ def states(slurm: Slurm) -> dict[str, str]:
 
 FIELDS = (
     *("JobID", "JobName", "Submit", "Eligible", "Start", "End", "Elapsed", "Timelimit", "State", "NNodes", "NCPUS"),
-    *("ReqMem", "AllocTRES", "ReqTRES", "Comment", "SubmitLine", "NodeList", "Cluster", "User"),
+    *("ReqMem", "AllocTRES", "ReqTRES", "Comment", "SubmitLine", "NodeList", "Cluster", "User", "ReqNodes"),
 )
 
 
@@ -92,9 +94,16 @@ def jobs_of(slurm: tuple[Slurm, dict[str, str]], fields: str, *options: str, **e
 def test_jobs_are_read_as_they_ran(slurm: tuple[Slurm, dict[str, str]]) -> None:
     table, jobs = jobs_of(slurm, ",".join(FIELDS), "-P", "-D"), slurm[1]
     array = [f"{jobs['array']}_{task}" for task in range(3)]
+    throttled = [f"{jobs['throttled']}_{task}" for task in range(4)]
     het = [f"{jobs['het']}+{part}" for part in range(2)]
-    single = [jobs[name] for name in ("timed out", "shrinking", "two lines", "held", "later", "again")]
-    assert sorted(table.index) == sorted([*single, *array, *het, f"{jobs['never']}_[5-9%2]", f"{jobs['again']}-2"])
+    single = [jobs[name] for name in ("timed out", "shrinking", "two lines", "held", "later", "again", "dependent")]
+    others = [f"{jobs['never']}_[5-9%2]", f"{jobs['again']}-2"]
+    assert sorted(table.index) == sorted([*single, *array, *throttled, *het, *others])
+    assert table.loc[throttled, "array"].unique().tolist() == [f"{jobs['throttled']}%2"]
+    assert table.loc[array, "array"].unique().tolist() == [jobs["array"]]
+    assert table.loc[jobs["dependent"], "dependency"] == f"afterany:{jobs['array']}"
+    held = table.loc[[*throttled, jobs["dependent"]]]
+    assert ((held["earliest_start"] - held["submit_time"]).fillna(0.0) <= 1.0).all()  # slurmctld takes up to a second
     assert table.loc[[*array, *het], "status"].unique().tolist() == ["completed"]
     assert table.loc[het, "extra_het_job"].tolist() == [jobs["het"]] * 2
     assert table.loc[jobs["timed out"], ["status", "time_limit"]].tolist() == ["killed", 60.0]
@@ -138,4 +147,5 @@ def test_all_fields_at_once(slurm: tuple[Slurm, dict[str, str]]) -> None:
     found = jobs_of(slurm, "ALL", "-P", "-D")
     expected = jobs_of(slurm, ",".join(FIELDS), "-P", "-D")
     same = ["submit_time", "run_time", "time_limit", "nodes", "cores_per_node", "memory_mib", "status", "logged_end"]
+    same += ["array", "dependency", "earliest_start"]
     pd.testing.assert_frame_equal(found[same], expected[same])

@@ -154,6 +154,7 @@ WORKLOAD = OutputKind(
     rb"|\A-dt \d+ -e submit_batch_job",
 )
 TOUCHED = OutputKind("a table of touched records", rb'\Arecord,job_id,submit_time,step,|"name": "reason"')
+FORECAST = OutputKind("a forecast", rb"\Ajob_id,user,account,partition,nodes,cores,limit_s,priority,start,")
 CALIBRATION = OutputKind("a calibration", rb"schema\W+tracebed-calibration/")
 BASELINE = OutputKind("a baseline", rb"schema\W+tracebed-baseline/", renewed=True)
 """`--update-baseline` reads the existing baseline, and refuses to make it worse."""
@@ -161,6 +162,12 @@ NOISE = OutputKind("a noise profile", rb"schema\W+tracebed-noise/")
 INVENTORY = OutputKind("an inventory", rb"\A# Written by `tracebed nodes`")
 REPORT = OutputKind("a report", rb'<meta name="generator" content="tracebed">', renewed=True)
 PICTURE = OutputKind("a picture", rb"Software\x00tracebed|/Creator \(tracebed\)|<dc:title>tracebed<", renewed=True)
+WHATIF = OutputKind(
+    "a what-if",
+    rb'<meta name="generator" content="tracebed what-if">',
+    renewed=True,
+    parts=("index.html", "whatif.json"),
+)
 REPORT_OR_PICTURE = OutputKind("a report or picture", REPORT.mark + b"|" + PICTURE.mark, renewed=True)
 SUMMARY = OutputKind("a summary", rb"<!-- tracebed -->", renewed=True)
 JUNIT = OutputKind("a JUnit file", rb'<testsuites name="tracebed"', renewed=True)

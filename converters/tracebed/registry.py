@@ -11,7 +11,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -72,7 +72,7 @@ class Registry(Generic[Extension]):
         try:
             spec = find_spec(entry.module)
             text = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
-            return _documented(ast.parse(text), entry.attr).partition("\n")[0]
+            return _documented(_parsed(text), entry.attr).partition("\n")[0]
         except (ImportError, OSError, SyntaxError, ValueError):
             return ""
 
@@ -110,6 +110,12 @@ def one_of(noun: str, name: Any, known: Iterable[str]) -> None:
 def _natural(name: str) -> list[tuple[str, int]]:
     """Return a sort key that places `dmr-250` before `dmr-1000`."""
     return [(word, int(number or 0)) for word, number in re.findall(r"(\D*)(\d*)", name)]
+
+
+@cache
+def _parsed(text: str) -> ast.Module:
+    """Return the syntax tree of a module. A module may have many extensions, and help texts name them all."""
+    return ast.parse(text)
 
 
 def _documented(module: ast.Module, name: str) -> str:

@@ -13,7 +13,8 @@ from tracebed.testing.virtual.batch import BatchFault
 from tracebed.testing.virtual.batch_scenario import BatchPlay, BatchScenario
 from tracebed.testing.virtual.shrinking import examine, violations
 
-SEEDS = 100
+SEEDS = 60
+"""Number of seeds in the default run. CI plays a thousand."""
 PORTION = 20
 """Number of seeds of a test."""
 JOBS = tuple((20.0 * number, 100.0, 600.0, 4) for number in range(6))
@@ -236,3 +237,35 @@ def test_a_second_job_that_was_accepted_while_no_replayer_ran_is_noticed() -> No
     play = BatchPlay(BatchScenario(1, jobs, (twice, killed))).play()
     play.check()
     assert len(play.system.jobs) == 2
+
+
+def test_a_job_that_arrives_after_an_interruption_is_cancelled() -> None:
+    """Seeds 5001059, 5006608 and 5021138: the batch system accepted the second job after its submission had failed, and
+    the replay had been interrupted. The job was listed, but neither taken over nor cancelled.
+    """
+    jobs = ((0.0, 5000.0, 6000.0, 1), (10.0, 5000.0, 6000.0, 1))
+    silent = BatchFault("submit_silent", 1.5, 130.0, 0.5)  # accepted after 65 s; the submission fails after 60 s
+    faults = (silent, BatchFault("cancel_late", 0.0, 45.0), BatchFault("terminate", 350))
+    play = BatchPlay(BatchScenario(1, jobs, faults)).play()
+    play.check()
+    assert states(play) == ["interrupted"] * 2
+    assert [job.now.word for job in play.system.jobs] == ["CANCELLED"] * 2
+
+
+def test_a_second_job_is_not_noticed_while_the_batch_system_is_silent() -> None:
+    """Seed 5002553: the interrupted replay had ended without an answer since the second job was accepted."""
+    twice, silent = BatchFault("submit_twice", 0.9, 25.0, 0.6), BatchFault("poll_silent", 18.0, 70.0)
+    faults = (twice, silent, BatchFault("terminate", 200))
+    play = BatchPlay(BatchScenario(1, ((0.0, 5000.0, 6000.0, 1),), faults)).play()
+    play.check()
+    assert play.run is not None
+    assert play.run.info.warnings == ["1 jobs may still run in the batch system, for example job 1"]
+
+
+def test_a_job_that_was_started_again_on_other_nodes_was_not_resized() -> None:
+    """Seed 5016030: no observation was between two executions of a job. It seemed to hold a node that it had lost."""
+    play = BatchPlay(BatchScenario(1, ((0.0, 200.0, 600.0, 4),), (BatchFault("node_requeue", 3.2, 0.3, 0.0),))).play()
+    play.check()
+    assert play.run is not None
+    assert play.run.jobs["restarts"].tolist() == [1]
+    assert play.run.allocations[["node", "count"]].to_numpy().tolist() == [[1, 4]]

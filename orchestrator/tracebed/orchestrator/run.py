@@ -283,6 +283,8 @@ class Run:
     def resizes(self) -> pd.DataFrame:
         """The reconfigurations in nodes, without changes of the cores on a node and without denied or refused ones."""
         rows = self.reconfigurations
+        if not len(rows):
+            return rows.iloc[:0]  # a table of its own, as below
         return rows[((rows["node"] == -1) & ~rows["state"].isin(["denied", "refused"])).to_numpy()]
 
     @property

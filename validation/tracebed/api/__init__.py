@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tracebed.api.comparisons import Comparison, Validation
     from tracebed.api.descriptions import describe, dictionary
     from tracebed.api.experiments import experiment
+    from tracebed.api.forecasts import Forecast, forecast
     from tracebed.api.imports import as_run, import_run
     from tracebed.api.installed import inventories, models
     from tracebed.api.measures import metric_definitions
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     )
     from tracebed.api.schedulers import replay_on, slurm_parameters
     from tracebed.api.verdicts import compare, validate
+    from tracebed.api.whatifs import WhatIf, whatif
     from tracebed.api.workloads import (
         convert,
         generate,
@@ -76,6 +78,7 @@ __all__ = [
     "Calibration",
     "Comparison",
     "ErrorBudget",
+    "Forecast",
     "InputError",
     "Inventory",
     "NoiseProfile",
@@ -91,6 +94,7 @@ __all__ = [
     "Tolerated",
     "TracebedError",
     "Validation",
+    "WhatIf",
     "Workload",
     "as_run",
     "audit",
@@ -105,6 +109,7 @@ __all__ = [
     "error_budget",
     "experiment",
     "fit",
+    "forecast",
     "generate",
     "import_run",
     "inventories",
@@ -132,6 +137,7 @@ __all__ = [
     "simulate",
     "slurm_parameters",
     "validate",
+    "whatif",
     "with_facts",
     "without_nodes",
     "write",
@@ -145,6 +151,7 @@ _HOME = {
     "tracebed.api.comparisons": ("Comparison", "Validation"),
     "tracebed.api.descriptions": ("describe", "dictionary"),
     "tracebed.api.experiments": ("experiment",),
+    "tracebed.api.forecasts": ("Forecast", "forecast"),
     "tracebed.api.imports": ("as_run", "import_run"),
     "tracebed.api.installed": ("inventories", "models"),
     "tracebed.api.measures": ("metric_definitions",),
@@ -157,6 +164,7 @@ _HOME = {
     "tracebed.api.runs": (*("inventory", "metrics", "policies", "recover", "replay", "shortest_replay", "simulate"),),
     "tracebed.api.schedulers": ("replay_on", "slurm_parameters"),
     "tracebed.api.verdicts": ("compare", "validate"),
+    "tracebed.api.whatifs": ("WhatIf", "whatif"),
     "tracebed.api.workloads": (
         *("convert", "generate", "make_malleable"),
         *("read", "scale", "perturb", "write"),

@@ -32,6 +32,18 @@ machine_option = click.option(
 )
 
 
+time_zone_option = click.option(
+    "--time-zone", metavar="ZONE", help="Time zone of a log that does not name it, such as America/Denver."
+)
+keep_option = click.option(
+    "--keep",
+    type=click.Choice(["extra", "names"]),
+    multiple=True,
+    help="extra: keep the other columns of a log, too, as extra_...; names: keep names of users and projects, "
+    f"which otherwise become pseudonyms, except in {PLAIN}. May be repeated.",
+)
+
+
 def log_options(command: Command) -> Command:
     """`--from`, `--by`, `--time-zone`, `--machine` and `--keep`; `raw_options` takes them on."""
     options = (
@@ -41,17 +53,9 @@ def log_options(command: Command) -> Command:
             type=click.Choice(["node", "core"]),
             help="Processors of an SWF or of sacct become cores of whole nodes (default), or nodes of one core.",
         ),
-        click.option(
-            "--time-zone", metavar="ZONE", help="Time zone of a log that does not name it, such as America/Denver."
-        ),
+        time_zone_option,
         machine_option,
-        click.option(
-            "--keep",
-            type=click.Choice(["extra", "names"]),
-            multiple=True,
-            help="extra: keep the other columns of a log, too, as extra_...; names: keep names of users and projects, "
-            f"which otherwise become pseudonyms, except in {PLAIN}. May be repeated.",
-        ),
+        keep_option,
     )
     for option in reversed(options):
         command = option(command)

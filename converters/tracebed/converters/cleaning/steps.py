@@ -6,6 +6,7 @@ A new step must be added to `STEPS`; recipes use its function name.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
@@ -88,7 +89,20 @@ def unique_ids(records: Records) -> Effect:
         if not pc.any(pc.is_in(old, new.filter(pa.array(change)))).as_py():
             break
     renamed = pd.Series(new.to_pandas(), dtype="str")
-    return Effect(change=change, columns={"job_id": renamed}, reason=texts(nth, "run ", " of this job"))
+    columns: dict[str, Any] = {"job_id": renamed}
+    if "dependency" in records.table:
+        last = dict(zip(ids[change], renamed[change], strict=True))  # a later run comes later in the table
+        columns["dependency"] = _on_last_runs(records.table["dependency"], last)
+    return Effect(change=change, columns=columns, reason=texts(nth, "run ", " of this job"))
+
+
+def _on_last_runs(dependency: pd.Series[Any], last: Mapping[str, str]) -> pd.Series[str]:
+    """Return dependencies on the last runs of requeued jobs, given job -> its last run."""
+    number = re.compile(r"(?<=:)\d+(?:_\d+)?")
+    known = {
+        text: number.sub(lambda found: last.get(found[0], found[0]), text) for text in map(str, dependency.unique())
+    }
+    return dependency.astype(object).map(known).astype("str")
 
 
 def drop_partitions(records: Records, partitions: Sequence[str] = (), queues: Sequence[str] = ()) -> Effect:

@@ -14,17 +14,18 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, tolerate
 
 
-def read_workload(path: Path | str, format: str | None = None, **options: Any) -> Workload:
+def read_workload(path: Path | str, format: str | None = None, *, equal_nodes: bool = True, **options: Any) -> Workload:
     """Read a workload. The format is `format`, or is recognized by the content or else by the name of the file.
 
     A file written by tracebed contains its provenance and gives an identical workload. For any other file, the
     provenance is the file (name, SHA-256) and a step `read` with the tolerated defects. The records of a job in a
     log are merged into one job with a unique id (see `cleaning.audit.jobs_of`). What the jobs lose of the log
-    (partitions, GPUs, shared nodes) is counted in warnings.
+    (partitions, GPUs, shared nodes) is counted in warnings if `equal_nodes`.
 
     Args:
         path: the file, optionally compressed (gzip, zstd, bzip2, zip), or the folder with the files of a log.
         format: the name of the format.
+        equal_nodes: whether the workload is for a machine of equal nodes, each held by one job.
         options: options of the format's reader, such as `by="core"` for swf.
 
     Raises:
@@ -38,11 +39,13 @@ def read_workload(path: Path | str, format: str | None = None, **options: Any) -
         from tracebed.converters.cleaning.audit import jobs_of
 
         workload = jobs_of(found)
-        tolerate(pooled(workload), where=found.where)
+        tolerate(pooled(workload) if equal_nodes else {}, where=found.where)
         return workload
     origin = found.provenance
     is_log = bool(origin.steps) and origin.steps[-1].parameters.get("format") in BY_CORE
-    if is_log and [source.name for source in origin.sources] == [Path(path).name]:  # no file made of a log by tracebed
+    if (
+        equal_nodes and is_log and [source.name for source in origin.sources] == [Path(path).name]
+    ):  # no file made of a log by tracebed
         tolerate(pooled(found), where=str(path))
     return found
 

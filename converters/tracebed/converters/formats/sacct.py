@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +21,16 @@ from tracebed.converters.formats.tools.columns import ASSUMED_UTC, Columns, colu
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.machines import one_machine
 from tracebed.converters.formats.tools.sacct_text import FIELDS, SacctHeader, one_line_each
+from tracebed.converters.formats.tools.slurm_demands import (
+    arrays_of,
+    by_label,
+    earliest_starts,
+    evidence,
+    first_text,
+    gres_per_node,
+    licences_of,
+    plain_gres,
+)
 from tracebed.converters.formats.tools.states import UNFINISHED, slurm_states
 from tracebed.converters.log import Log, make_log, place_of
 from tracebed.converters.workload import BoolArray, FloatArray, System
@@ -43,18 +53,24 @@ WANTED = {
     "requested cpus": column_spec("label", "reqcpus"),
     "resources": column_spec("label", "alloctres"),
     "requested resources": column_spec("label", "reqtres"),
+    "requested gres": column_spec("label", "reqgres"),
     "memory": column_spec("label", "reqmem"),
     "user": column_spec("label", "user", "uid"),
     "account": column_spec("label", "account", "group"),
     "partition": column_spec("label", "partition"),
     "qos": column_spec("label", "qos"),
     "node list": column_spec("label", "nodelist"),
+    "features": column_spec("label", "constraints"),
+    "reservation": column_spec("label", "reservation"),
+    "licenses": column_spec("label", "licenses"),
+    "submit line": column_spec("label", "submitline"),
 }
 NEEDED = (("jobid", "jobidraw"), ("submit",), ("end", "elapsed", "elapsedraw"))
-USED = frozenset(name for wanted in WANTED.values() for name in wanted.names)
+USED = frozenset(name for wanted in WANTED.values() for name in wanted.names) - {"constraints", "submitline"}
+"""Columns by which the place of a stray delimiter is found. Of the other two, the longest text that fits is read."""
 SIZES = ("nnodes", "allocnodes", "reqnodes", "alloctres", "reqtres")
 COMMAND = "sacct -aPD -S DATE -o JobID,Cluster,User,Account,Partition,QOS,Submit,Eligible,Start,End,Elapsed"
-COMMAND += ",Timelimit,State,NNodes,NCPUS,ReqMem,AllocTRES,ReqTRES,NodeList"
+COMMAND += ",Timelimit,Constraints,State,NNodes,NCPUS,ReqNodes,ReqMem,AllocTRES,ReqTRES,NodeList,Reservation,SubmitLine"
 NO_LIMIT = ("UNLIMITED", "Partition_Limit", "INVALID")
 
 
@@ -97,9 +113,10 @@ def read_log(
     quoted = any(SacctHeader.of(file).delimiter == b"," for file in files)
     c = read_columns(whole, WANTED, extras=keep_extra, quoted=quoted)
     zone = "UTC" if time_zone is None else time_zone
-    columns = _columns(c, zone)
+    columns, noted = _columns(c, zone)
     if by == "core":
         _count_cores(columns)
+        noted = {}
     steps = c["job"].str.contains(".", regex=False).to_numpy(dtype=bool)
     later = _join_segments(columns, c, ~steps)
     name, only = one_machine(c.labels("cluster"), machine, place_of(files))
@@ -123,6 +140,10 @@ def read_log(
             "rows of resized jobs, merged into one job": int(later.sum()),
             "rows of other clusters, left out": int((~only).sum()),
             ASSUMED_UTC: min(c.local("submit"), len(rows)) if time_zone is None else 0,
+            "components of heterogeneous jobs, which become jobs of their own": int(
+                columns["extra_het_job"][rows].astype(bool).sum() if "extra_het_job" in columns else 0
+            ),
+            **{what: mask[rows] for what, mask in noted.items()},
             **repaired,
         },
         place=lambda row: c.place(int(rows[row])),
@@ -143,16 +164,19 @@ def _checked(file: Input) -> SacctHeader:
     return header
 
 
-def _columns(c: Columns, zone: str) -> dict[str, Any]:
-    """Return the columns of a workload, each of shape (rows,), including the rows of steps."""
+def _columns(c: Columns, zone: str) -> tuple[dict[str, Any], dict[str, BoolArray]]:
+    """Return the columns of a workload, and assumption -> rows, each of shape (rows,), including the rows of steps."""
     status = slurm_states(c.labels("state"))
     submit, eligible = c.instants("submit", zone), c.instants("eligible", zone)
     start, end, run = _times(c, zone, status)
+    requested = first_positive(
+        parsed(c, "requested nodes", amount, "a number of nodes"),
+        parsed(c, "requested resources", _resource("node"), "resources"),
+    )
     nodes = first_positive(
         parsed(c, "nodes", amount, "a number of nodes"),
         parsed(c, "resources", _resource("node"), "resources"),
-        parsed(c, "requested nodes", amount, "a number of nodes"),
-        parsed(c, "requested resources", _resource("node"), "resources"),
+        requested,
     )
     cpus = first_positive(
         parsed(c, "cpus", amount, "a number of CPUs"),
@@ -162,7 +186,13 @@ def _columns(c: Columns, zone: str) -> dict[str, Any]:
     )
     cores = np.maximum(np.nan_to_num(np.ceil(cpus / nodes), nan=1.0), 1.0)
     gpus = first_positive(parsed(c, "resources", _gpus, "resources"), parsed(c, "requested resources", _gpus, ""))
-    return {
+    said = evidence(c.labels("submit line"))
+    array = arrays_of(c["job"], said["array"])
+    earliest, staggered = earliest_starts(submit, eligible, array, said)
+    gres, uneven = _gres(c, nodes, first_positive(requested, nodes), said)
+    more = requested < nodes
+    spread = more & (np.asarray(said["per node"]) == "")
+    columns = {
         "job_id": c["job"].array,
         "submit_time": submit,
         "run_time": run,
@@ -171,18 +201,47 @@ def _columns(c: Columns, zone: str) -> dict[str, Any]:
         ),
         "nodes": nodes,
         "cores_per_node": cores,
-        "memory_mib": _memory(c, nodes, cores),
+        "memory_mib": _memory(c, nodes, cores, first_positive(requested, nodes)),
         "user": c.labels("user"),
         "group": c.labels("account"),
+        "features": c.labels("features"),
+        "gres": gres,
+        "fewest_nodes": np.where(more, requested, 0).astype(np.int64),
+        "spread": spread.astype(np.int64),
+        "dependency": said["dependency"],
+        "array": array,
+        "reservation": c.labels("reservation"),
+        "licenses": _licences(c, said),
         "queue": c.labels("qos"),
         "partition": c.labels("partition"),
         "status": status,
-        "earliest_start": np.where(eligible > submit, eligible, np.nan),
+        "earliest_start": earliest,
         "logged_start": start,
         "logged_end": end,
         "extra_gpus": gpus,
+        "extra_eligible": np.where(eligible > submit, eligible, np.nan),
         **_het_jobs(c["job"]),
     }
+    return columns, {
+        "jobs on more nodes than they asked for, whose cores may lie on any nodes (no --ntasks-per-node known)": spread,
+        "jobs with unequal generic resources on their nodes, counts rounded up": uneven,
+        "tasks of arrays that became eligible one after the other, number of tasks at once (%) unknown": staggered,
+    }
+
+
+def _gres(c: Columns, nodes: FloatArray, requested: FloatArray, said: Mapping[str, Any]) -> tuple[Any, BoolArray]:
+    """Return the generic resources on each node of a job, as `--gres` writes them, and the mask of the uneven ones."""
+    held, uneven = gres_per_node(c.labels("resources"), nodes)
+    wanted, _ = gres_per_node(c.labels("requested resources"), requested)
+    per_node = by_label(c.labels("requested gres"), plain_gres)
+    gpus = by_label(said["gpus"], lambda text: f"gpu:{text}" if text else "")
+    return first_text(held, wanted, per_node, by_label(said["gres"], plain_gres), gpus), uneven
+
+
+def _licences(c: Columns, said: Mapping[str, Any]) -> Any:
+    """Return the licences of each job, as `--licenses` writes them."""
+    tracked = (by_label(c.labels(name), licences_of) for name in ("resources", "requested resources"))
+    return first_text(c.labels("licenses"), said["licenses"], *tracked)
 
 
 def _count_cores(columns: dict[str, Any]) -> None:
@@ -191,6 +250,8 @@ def _count_cores(columns: dict[str, Any]) -> None:
     columns["nodes"] = columns["nodes"] * cores
     columns["memory_mib"] = columns["memory_mib"] / cores
     columns["cores_per_node"] = np.ones(len(cores))
+    columns["fewest_nodes"] = columns["spread"] = np.zeros(len(cores), dtype=np.int64)
+    columns["gres"] = np.full(len(cores), "", dtype=object)  # a count for each node of the machine
 
 
 def _het_jobs(job: pd.Series[str]) -> dict[str, Any]:
@@ -252,8 +313,11 @@ def _gpus(text: str) -> float | None:
 MEMORY = re.compile(r"(\d+(?:\.\d*)?)([KMGTP]?)[cn?]?$")
 
 
-def _memory(c: Columns, nodes: FloatArray, cores: FloatArray) -> FloatArray:
-    """Return MiB per node, from the total or (before Slurm 21.08) from `4000Mc` per CPU or `16Gn` per node."""
+def _memory(c: Columns, nodes: FloatArray, cores: FloatArray, requested: FloatArray) -> FloatArray:
+    """Return MiB per node: of the allocated memory, else of the requested memory on the `requested` nodes.
+
+    Before Slurm 21.08, ReqMem is `4000Mc` per CPU or `16Gn` per node.
+    """
 
     def mib(text: str) -> float | None:
         found = MEMORY.match(text)
@@ -261,8 +325,11 @@ def _memory(c: Columns, nodes: FloatArray, cores: FloatArray) -> FloatArray:
 
     value = parsed(c, "memory", mib, "an amount of memory")
     each = parsed(c, "memory", lambda text: float("cn".find(text[-1])), "")
-    memory = np.where(each == 0, value * cores, np.where(each == 1, value, value / nodes))
-    return np.where(memory > 0, memory, np.nan)
+    asked = np.where(each == 0, value * cores, np.where(each == 1, value, value / requested))
+    memory = _resource("mem")
+    held = parsed(c, "resources", memory, "resources") / nodes / 2.0**20
+    wanted = parsed(c, "requested resources", memory, "resources") / requested / 2.0**20
+    return first_positive(held, asked, wanted)
 
 
 def _join_segments(columns: dict[str, Any], c: Columns, jobs: BoolArray) -> BoolArray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -351,7 +351,9 @@ class BatchReplayer:
     def _adopt_or_repeat(self, polled: Polled) -> None:
         """Take over the jobs whose submission was not confirmed, and submit those that did not arrive again."""
         confirmable = [number for number, failed_at in self._unconfirmed.items() if polled.began > failed_at]
-        ids = {each.name: each.id for each in reversed(polled.found.values())} if confirmable else {}
+        if not confirmable and self.interrupted is None:
+            return
+        ids = {each.name: each.id for each in reversed(polled.found.values())}
         for number in confirmable:
             del self._unconfirmed[number]
             found = ids.get(self.name(number)) or self.records.find(self.name(number))
@@ -359,6 +361,15 @@ class BatchReplayer:
                 self._adopt(number, found)
             elif self.interrupted is None:
                 self._submit(number)
+        if self.interrupted is not None:
+            self._adopt_late(ids)
+
+    def _adopt_late(self, ids: Mapping[str, str]) -> None:
+        """Take over the jobs in `ids` (name -> ID) whose submission the interruption gave up, and that arrived late."""
+        for number in (self._numbers[name] for name in ids if name in self._numbers):
+            job, in_progress = self.jobs[number], number in self._calls or number in self._unconfirmed
+            if job.id is None and not job.ended and not in_progress:
+                self._adopt(number, ids[self.name(number)])
 
     def _cancel_unwanted(self, polled: Polled) -> None:
         """Cancel jobs that count as ended although they may run, and the second jobs of submissions with two jobs."""

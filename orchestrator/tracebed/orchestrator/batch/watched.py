@@ -148,10 +148,14 @@ class WatchedJob:
 
     def _update(self, found: JobObservation, now: float) -> bool:
         before, self.seen = self.seen, found
-        if before is not None and before.nodes and found.nodes and found.nodes != before.nodes:
+        if before is None:
+            return True
+        if found.start is not None and found.start != before.start:  # another execution, perhaps on other nodes
+            self.first_nodes, self.node_changes = (), []
+        elif before.nodes and found.nodes and found.nodes != before.nodes:
             self.first_nodes = self.first_nodes or before.nodes
             self.node_changes.append((now, found.nodes))
-        return before is None or (before.word, before.nodes) != (found.word, found.nodes)
+        return (before.word, before.nodes, before.start) != (found.word, found.nodes, found.start)
 
     def withdraw(self) -> None:
         """Forget the nodes of a start that did not happen, or that the batch system has forgotten."""

@@ -90,8 +90,16 @@ def predict(
         setup=chosen,
         calibration=timing.calibration.facts() if timing.calibration else {},
         parameters={} if member is None else {"member": member},
+        warnings=_ignored(workload, policy),
     )
     return make_run(record, simulator.cluster, info)
+
+
+def _ignored(workload: Workload, policy: object) -> list[str]:
+    """Return a warning for each column that a simulation of Slurm ignores."""
+    from tracebed.orchestrator.simulation.slurm.events import ignored
+
+    return ignored(workload, policy) if isinstance(policy, Slurm) else []
 
 
 def _predict_cluster(
@@ -119,7 +127,8 @@ def _predict_cluster(
         raise InputError(what, hint="leave the nodes out: those of the slurm.conf are used")
     obstacle = "" if compiled.available() else "the compiled engine was not built, or belongs to another version"
     python = _simulator(engine, obstacle) is Simulator
-    record, cluster = simulate(workload, policy, chosen, python=python)
+    with _no_collection():
+        record, cluster = simulate(workload, policy, chosen, python=python)
     info = RunInfo(
         source="simulator",
         engine="python" if python else "compiled",
@@ -127,6 +136,7 @@ def _predict_cluster(
         nodes=machine,
         workload=workload_facts(workload, name),
         setup=chosen,
+        warnings=_ignored(workload, policy),
     )
     return make_run(record, cluster, info)
 

@@ -67,7 +67,7 @@ def lines_of(path: Path) -> list[Line]:
             stack.append(_logical(file, where, room))
             continue
         room -= len(text)
-        found.append(_parsed(text, where))
+        found.append(parsed(text, where))
     return found
 
 
@@ -96,7 +96,7 @@ def _logical(path: Path, where: str | None, room: int) -> Iterator[tuple[str, st
         yield f"{path}:{begun}", whole.rstrip()
 
 
-def _parsed(text: str, where: str) -> Line:
+def parsed(text: str, where: str) -> Line:
     """Return a line of settings. Raise InputError if no version of Slurm reads the line."""
     pairs, end = [], 0
     while (pair := PAIR.match(text, end)) is not None:
@@ -164,6 +164,13 @@ def cpus(line: Line) -> int:
     for part in parts:
         cpus *= whole(part, 1)
     return cpus
+
+
+def threads_per_core(line: Line) -> int:
+    """Return the CPUs of a core of a NodeName line, which Slurm allocates as a whole; 1 if the CPUs are the cores."""
+    threads = max(1, whole(line.of("ThreadsPerCore"), 1))
+    sockets = whole(line.of("Sockets"), 0) or whole(line.of("Boards"), 1) * whole(line.of("SocketsPerBoard"), 1)
+    return 1 if cpus(line) == sockets * whole(line.of("CoresPerSocket"), 1) else threads
 
 
 def whole(text: str, default: int) -> int:

@@ -256,14 +256,16 @@ class BatchPlay:
         """Raise AssertionError if an invariant does not hold."""
         last = self.world.now - 2.0  # what is accepted after the last observation cannot be noticed
         self._wait(1.0)  # for releases of nodes
+        past = KilledReplay(self.run.folder) if self.run is not None and self.run.folder is not None else None
+        if past is not None:
+            last = min(last, self._last_answer(past))
         jobs = [job for job in self.system.jobs if job.states[0][0] < last]
         live = [job.id for job in jobs if not job.over and job.now.phase is not Phase.ENDING]
         told = self.run is not None and any("may still run" in warning for warning in self.run.info.warnings)
         assert told or not live, f"left: jobs {live} of the batch system still run"
-        if self.run is None:
+        if self.run is None or past is None:
             return
-        assert self.run.folder is not None
-        past, table = KilledReplay(self.run.folder), self.run.jobs
+        table = self.run.jobs
         assert all(past.entries[: len(journal)] == journal for journal in self.journals), (
             "journal: a resumption lost entries"
         )
@@ -278,9 +280,15 @@ class BatchPlay:
         for number, row in enumerate(table.to_dict("records")):
             self._check_job(past, number, row, jobs, allowed_s)
         if self.scenario.seed % 4 == 0:  # the recovery takes as long as the replay
-            again = recovered(self.run.folder)
+            again = recovered(past.folder)
             columns = ["job_id", "state", "reason", "submit", "start", "end"]
             pd.testing.assert_frame_equal(again.jobs[columns], table[columns], atol=1e-3)
+
+    def _last_answer(self, past: KilledReplay) -> float:
+        """Return the virtual time at which the last observation with an answer began."""
+        answered = (each for each in reversed(past.entries) if each.kind == "polled" and not each.data["error"])
+        last = next(answered, None)
+        return past.wall(last.time) - last.data["took_s"] - self._wall_at_0 if last is not None else -math.inf
 
     def _possible(self) -> set[JobState]:
         """Return the states that jobs can have after the faults of the scenario."""

@@ -106,4 +106,4 @@ def section(budget: ErrorBudget) -> Section:
         caption += f" Means of {len(budget.runs)} real runs; whiskers: one standard deviation."
     caption += "".join(f" Note: {note}." for note in budget.notes)
     picture = Picture(lambda width: waterfall(budget, width), caption, "Waterfall of the error, metric by metric")
-    return Section("Error budget", 350, lambda comparison: picture)
+    return Section("Error budget", 50, lambda comparison: picture)

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from tracebed.validation.report.sections import Section
 from tracebed.validation.report.templates import fill
-from tracebed.validation.report.words import error, margin, size
+from tracebed.validation.report.words import error, margin, signed, size
 from tracebed.validation.significance import Difference
 from tracebed.validation.verdict.case_metric import CaseMetric
 from tracebed.validation.verdict.rule import Verdict
@@ -39,6 +39,8 @@ class Row:
     """CSS class: accurate, inaccurate or inconclusive."""
     verdict: str
     text: str
+    beyond: str = ""
+    """Difference / margin where it is beyond the axis, as text."""
 
 
 def _forest(validation: Validation) -> Markup:
@@ -81,6 +83,7 @@ def metric_row(item: MetricVerdict, difference: Difference | None = None) -> Row
         state=item.verdict.value,
         verdict=item.verdict.value,
         text=_text(item, None),
+        beyond=_beyond(item.z),
     )
 
 
@@ -97,6 +100,7 @@ def _case(item: MetricVerdict, case: CaseMetric) -> Row:
         state="" if math.isnan(case.z) else "outside" if off else "inside",
         verdict="",
         text=_text(item, case),
+        beyond=_beyond(case.z),
     )
 
 
@@ -124,6 +128,10 @@ def _interval(low: float, high: float) -> tuple[float, float] | None:
 
 def _limited(z: float) -> float:
     return min(max(z, -REACH), REACH)
+
+
+def _beyond(z: float) -> str:
+    return signed(z) if REACH < abs(z) < math.inf else ""
 
 
 def _shape(z: float, inside: str) -> str:

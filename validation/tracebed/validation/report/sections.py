@@ -46,7 +46,7 @@ Content = Part | tuple[Part, ...]
 HTML is not."""
 
 
-Scope = Literal["pair", "validation"]
+Scope = Literal["pair", "validation", "whatif"]
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,14 @@ class Section:
     order: int
     """Sort key of the sections. The sections of tracebed have 100, 200, 300, ..."""
     content: Callable[[Any], Content | None]
-    """Return the content for a `Comparison` or a `Validation`, depending on `scope`, or None to omit the section."""
+    """Return the content for a `Comparison`, a `Validation` or a `WhatIf`, depending on `scope`, or None to omit the
+    section."""
     half: bool = False
     """Whether a wide screen shows two such sections side by side."""
     scope: Scope = "pair"
     """`pair`: a section about a real run and its prediction (`Comparison`), in the page of one case.
-    `validation`: a section about all cases and repetitions (`Validation`)."""
+    `validation`: a section about all cases and repetitions (`Validation`).
+    `whatif`: a section about a change of a slurm.conf (`WhatIf`)."""
     folded: bool = False
     """Whether the content is folded below its title on screens."""
 

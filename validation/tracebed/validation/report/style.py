@@ -14,10 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 INK, SOFT, PAPER = "#1d2126", "#5b636d", "#ffffff"
-REAL, PREDICTED = "#004488", "#bb5566"
+REAL, PREDICTED, ACCURATE = "#004488", "#bb5566", "#117733"
 JOBS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#44aa99", "#999933")
 """Colors of jobs: middle tones with contrast to white and to black."""
-VARIABLES = {INK: "ink", SOFT: "soft", PAPER: "paper", REAL: "real", PREDICTED: "predicted"}
+VARIABLES = {INK: "ink", SOFT: "soft", PAPER: "paper", REAL: "real", PREDICTED: "predicted", ACCURATE: "accurate"}
 """Color -> name of the CSS variable by which a page can override the color."""
 
 WIDE, NARROW = 11.2, 4.6

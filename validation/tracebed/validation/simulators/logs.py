@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,7 +28,7 @@ def read(path: Path, form: str, workload: Workload | None, options: ReadOptions)
     if options.columns or options.unit:
         given = "--columns" if options.columns else "--unit"
         raise InputError(f"{given} is for tables, and {path.name} is in format {form}", hint="use --from csv")
-    zone = {"time_zone": options.time_zone} if options.time_zone else {}
+    zone: dict[str, Any] = {"time_zone": options.time_zone} if options.time_zone else {}
     log = read_workload(path, form, **zone)
     if not np.isfinite(log.floats("logged_start")).any():
         hint = "use a format with starts and ends, or --from csv with --columns"

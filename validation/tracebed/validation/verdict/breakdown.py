@@ -70,27 +70,28 @@ def _by_class(by: str, codes: IntArray, labels: list[str], jobs: pd.DataFrame) -
 def _classifications(jobs: pd.DataFrame, facts: pd.DataFrame, real: Run) -> Iterator[tuple[str, IntArray, list[str]]]:
     """Yield name, class of each job, and labels of each classification."""
     sizes = np.searchsorted(SIZES, jobs["nodes"].to_numpy(), side="left")
-    yield "size", *_numbered(np.where(jobs["nodes"] > 0, sizes, -1), _size)
+    yield "size", *numbered(np.where(jobs["nodes"] > 0, sizes, -1), size_label)
     planned = facts["run_time"].to_numpy(dtype=np.float64)
     run_time = np.where(np.isfinite(planned), planned, jobs["run_real"].to_numpy(dtype=np.float64))
-    yield "run time", *_numbered(np.searchsorted(DECADES_S, run_time, side="right"), _decade)
+    yield "run time", *numbered(np.searchsorted(DECADES_S, run_time, side="right"), _decade)
     if facts["user"].ne("").any():
-        yield "user", *_users(facts["user"])
+        yield "user", *most_frequent(facts["user"])
     if facts["behaviour"].ne("").any():
         codes, behaviours = pd.factorize(facts["behaviour"].replace("", "unknown"), sort=True)
         yield "behaviour", codes, behaviours.tolist()
-    yield "hour", *_numbered(_hours(facts, real), lambda hour: f"{hour:02d}")
+    yield "hour", *numbered(_hours(facts, real), lambda hour: f"{hour:02d}")
     codes, kinds = pd.factorize(jobs["kind"], sort=True)
     yield "kind", codes, kinds.tolist()
 
 
-def _numbered(classes: IntArray, label: Callable[[int], str]) -> tuple[IntArray, list[str]]:
+def numbered(classes: IntArray, label: Callable[[int], str]) -> tuple[IntArray, list[str]]:
     """Return the class of each job as an index, and the labels of the classes in ascending order."""
     numbers, codes = np.unique(classes, return_inverse=True)
     return codes, [label(int(number)) for number in numbers]
 
 
-def _size(number: int) -> str:
+def size_label(number: int) -> str:
+    """Return the name of a class of sizes; -1: unknown."""
     high = 2**number if number >= 0 else 0
     return (f"{high}" if high <= 2 else f"{high // 2 + 1:,} to {high:,}") if high else "unknown"
 
@@ -99,10 +100,10 @@ def _decade(number: int) -> str:
     return f"{10 ** (number - 1):,} to {10**number:,} s" if number else "below 1 s"
 
 
-def _users(user: pd.Series[str]) -> tuple[IntArray, list[str]]:
-    """Return the class of each job and the labels: the users with the most jobs, then the other users."""
-    largest = user.value_counts().index[:USERS]
-    codes = largest.get_indexer(pd.Index(user))
+def most_frequent(names: pd.Series[str]) -> tuple[IntArray, list[str]]:
+    """Return the class of each job and the labels: the names with the most jobs, then the others."""
+    largest = names.value_counts().index[:USERS]
+    codes = largest.get_indexer(pd.Index(names))
     labels = [name or "unknown" for name in largest]
     if (codes < 0).any():
         codes, labels = np.where(codes < 0, len(labels), codes), [*labels, "others"]

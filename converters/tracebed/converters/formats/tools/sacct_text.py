@@ -41,6 +41,8 @@ SHAPED = {
     rb"[A-Z_]+\+?( by \S+)?": ("state",),
     rb"\S*|None assigned": ("nodelist",),
     rb".*": ("reason", "reservation", "wckey", "licenses", "failednode"),
+    rb"\S*": ("constraints",),
+    rb"((\S*/)?(sbatch|srun|salloc)( .*)?)?": ("submitline",),
     rb"": ("",),  # --parsable ends each line with a delimiter
 }
 """Pattern of a value -> columns with this pattern. Values of other columns, except `FREE`, contain no blanks."""
@@ -95,9 +97,13 @@ def one_line_each(file: Input, header: SacctHeader, used: Container[str]) -> tup
     if header.delimiter == b",":  # CSV from another tool, which quotes values
         return file, Counter()
     data = file.text
+    top = b"\n" + data.partition(b"\n")[0].removeprefix(b"\xef\xbb\xbf") + b"\n"
+    again = data.count(top)  # of exports that were joined
+    data = data.replace(top, b"\n\n") if again else data
     if header.delimiter != b"\t":
         data = data.replace(b"\t", b" ").replace(header.delimiter, b"\t")
     text = _Text(file, header, used, data)
+    text.found["headers of further exports, left out"] += again
     pieces, done = [], 0
     for odd in text.irregular_lines():
         if odd < done:
@@ -124,6 +130,7 @@ class _Text:
         self.delimiters = np.diff(tabs, prepend=0)
         self.width = len(header.names)
         self.free = [name in FREE for name in header.lower]
+        self.shaped = [name in SHAPES for name in header.lower]
         self.used = [name in used for name in header.lower]
         self.found = Counter[str]()
         self.shapes = [re.compile(SHAPES.get(name, rb"\S*")) for name in header.lower]
@@ -156,7 +163,8 @@ class _Text:
             self.found["last line cut off, left out"] += 1
             return odd, odd, b""
         if self.free[-1] and self.delimiters[odd] < self.width - 1 and not self.begins(self.line(odd)):
-            return odd, odd, b""  # continues the last free text of the preceding record, which is complete without it
+            self.found["lines that continue a text in the last column, left out"] += 1
+            return odd, odd, b""  # the preceding record is complete without it
         raise InputError(
             f"line has {self.delimiters[odd] + 1} fields, but the header has {self.width}, and the extra delimiters"
             " cannot be located",
@@ -184,8 +192,8 @@ class _Text:
     def assignments(self, parts: Sequence[bytes], column: int, at: int, memo: dict[tuple[int, int], Ways]) -> Ways:
         """Return the ways to assign the parts from `at` on to the columns from `column` on, at least two if ambiguous.
 
-        Ways with the same values in the used columns count as one. Of adjacent free columns, the first takes all
-        extra parts.
+        Ways with the same values in the used columns count as one. Of adjacent free columns without a shape, the
+        first takes all extra parts.
         """
         if (column, at) in memo:
             return memo[column, at]
@@ -193,11 +201,13 @@ class _Text:
         surplus = len(parts) - at - (self.width - column)
         if column == self.width:
             return {(): []} if not surplus else {}
-        first_free = self.free[column] and not (column and self.free[column - 1])
+        first_free = self.free[column] and (self.shaped[column] or not (column and self.free[column - 1]))
         for more in range(surplus + 1) if first_free else range(1):
             value = self.header.delimiter.join(parts[at : at + 1 + more])
-            if len(found) > 1 or not (self.free[column] or self.shapes[column].fullmatch(value)):
+            if len(found) > 1:
                 break
+            if (self.shaped[column] or not self.free[column]) and not self.shapes[column].fullmatch(value):
+                continue
             for key, rest in self.assignments(parts, column + 1, at + 1 + more, memo).items():
                 found[(value, *key) if self.used[column] else key] = [value, *rest]
         memo[column, at] = found

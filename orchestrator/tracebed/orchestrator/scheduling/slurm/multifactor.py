@@ -53,6 +53,10 @@ class FairTree:
         self.usage = [0.0] * len(account)
         self.factors = [1.0] * len(account)
 
+    def resume(self, usage: Sequence[float], factors: Sequence[float], now: float) -> None:
+        """Begin at `now` with the usage and the factors of the users."""
+        self.usage, self.factors, self._since = [*usage], [*factors], now
+
     def end(self, user: int, cores: int, start: float, now: float) -> None:
         """Record that a job of `user` on `cores` cores, which started at `start`, has ended."""
         self._ended[user] += cores * (now - max(start, self._since))
@@ -98,4 +102,5 @@ class FairTree:
 
 def _level(share: float, used: float, total: float) -> float:
     """Return the level fair-share: the share over the part of the usage."""
-    return share / (used / total) if used > 0 else math.inf
+    part = used / total if used > 0 else 0.0  # 0, too, if the usage has decayed to almost nothing
+    return share / part if part > 0 else math.inf

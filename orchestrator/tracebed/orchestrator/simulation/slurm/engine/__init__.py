@@ -10,12 +10,20 @@ from typing import Any
 import numpy as np
 
 from tracebed.orchestrator.scheduling.policies.slurm import CLOCKS, Slurm
+from tracebed.orchestrator.scheduling.slurm.conditions import Arrays, Conditions
+from tracebed.orchestrator.scheduling.slurm.licenses import Licenses
+from tracebed.orchestrator.scheduling.slurm.outlook import Bookings
+from tracebed.orchestrator.scheduling.slurm.preemption import Preemption
 from tracebed.orchestrator.simulation.engine.library import fields_of, structure
-from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Outcome
+from tracebed.orchestrator.simulation.slurm.held import Held
+from tracebed.orchestrator.simulation.slurm.inputs import Inputs, Outcome, Stint
 
 LIBRARY = Path(__file__).with_name("libtracebed_slurm.so")
 WORD = 64
 """Nodes in a word of a mask."""
+STINT = np.dtype([("start", "f8"), ("end", "f8"), ("range_first", "i8"), ("range_size", "i4"), ("job", "i4")])
+NUMBER = 4
+"""Bytes of each of the three numbers of a range of nodes."""
 FROM_POLICY = (
     *("sched_interval", "batch_sched_delay", "default_queue_depth", "sched_max_job_start", "bf_interval"),
     *("bf_resolution", "bf_window", "bf_max_job_test", "bf_max_job_start", "bf_max_job_user", "bf_node_space_size"),
@@ -25,7 +33,8 @@ FROM_POLICY = (
 FROM_INPUTS = (
     *("submit", "run_time", "limit", "launch_s", "overrun_s", "end_s", "partition", "user", "fixed", "tier"),
     *("account", "user_share", "account_share", "age", "max_age_s", "fairshare", "half_life_s", "period_s"),
-    *("first_period_s", "kill_wait_s"),
+    *("first_period_s", "kill_wait_s", "begin_s", "watched", "array_reservations"),
+    *("job_depth", "part_test", "user_part_test", "complete_wait_s"),
 )
 
 
@@ -47,8 +56,9 @@ def _functions() -> tuple[Any, dict[str, tuple[str, bool]], type[ctypes.Structur
             raise OSError(f"{LIBRARY.name} was built for another platform")
     except (AttributeError, KeyError, ValueError) as error:
         raise OSError(f"{LIBRARY.name} belongs to another version of tracebed: {error}") from error
-    library.tracebed_slurm_simulate.argtypes = [ctypes.POINTER(kind), ctypes.c_void_p, ctypes.c_int64]
+    library.tracebed_slurm_simulate.argtypes = [ctypes.POINTER(kind), ctypes.POINTER(ctypes.c_void_p)]
     library.tracebed_slurm_simulate.restype = ctypes.c_int64
+    library.tracebed_slurm_free.argtypes, library.tracebed_slurm_free.restype = [ctypes.c_void_p], None
     return library, fields, kind
 
 
@@ -71,11 +81,17 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
     library, fields, kind = _functions()
     free, requests = inputs.free, inputs.requests
     jobs, nodes = len(requests), len(free.total)
-    times = {name: np.full(jobs, np.nan) for name in ("start", "launched", "end")}
+    tasks = inputs.arrays or Arrays.none(jobs)
+    held_parts = [(job, *part) for job, parts in enumerate(inputs.held) for part in parts.items()]
+    times: dict[str, Any] = {name: np.full(jobs, np.nan) for name in ("start", "launched", "end", "active")}
+    times |= {name: np.zeros(jobs, dtype=np.int32) for name in ("fate", "restarts")}
+    results = {**times, "range_first": np.zeros(jobs, np.int64), "range_size": np.zeros(jobs, np.int32)}
+    masks, sets = _numbered([request.eligible for request in requests])
+    classes, numbers = _numbered([request._replace(cores=0, fewest=0) for request in requests])
     values: dict[str, Any] = {
         **{name: getattr(policy, name) for name in FROM_POLICY},
         **{name: getattr(inputs, name) for name in FROM_INPUTS},
-        **times,
+        **results,
         **{"jobs": jobs, "nodes": nodes, "kinds": len(free.gres[0]), "partitions": len(inputs.tier)},
         **{"users": len(inputs.account), "accounts": len(inputs.account_share)},
         **{"cores": free.total, "memory": free.total_memory, "gres": free.gres},
@@ -87,27 +103,91 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
         "wanted_memory": [request.memory for request in requests],
         "by_core": [request.by_core for request in requests],
         "wanted_gres": [request.gres for request in requests],
-        "eligible": _masks([request.eligible for request in requests], nodes),
+        **{"sets": len(masks), "eligible": _masks(masks, nodes), "set": sets},
+        **{"classes": len(classes), "class": numbers},
+        **{name: getattr(inputs, name) or None for name in ("since", "usage", "factors")},
+        "held": held_parts or None,
+        "held_count": len(held_parts),
+        **_of_conditions(inputs.conditions or Conditions.none(jobs)),
+        **{"array": tasks.of, "array_most": tasks.most, "arrays": len(tasks.most)},
+        **_of_licenses(inputs.licenses or Licenses.none(jobs)),
+        **_of_bookings(inputs.bookings or Bookings.none(jobs), nodes, policy.epoch_s),
+        **_of_preemption(inputs.preemption or Preemption.none(jobs)),
     }
     arrays = {
-        name: times.get(name, np.ascontiguousarray(values[name], dtype=code))
+        name: results[name] if name in results else np.ascontiguousarray(values[name], dtype=code)
         for name, (code, is_array) in fields.items()
         if is_array and values[name] is not None
     }
     setup = kind(**{**values, **{name: array.ctypes.data for name, array in arrays.items()}})
-    room = max(1, sum(max(request.fewest, 1) for request in requests) * 2)
-    while True:
-        parts = np.empty((room, 3), dtype=np.int32)
-        count = library.tracebed_slurm_simulate(ctypes.byref(setup), parts.ctypes.data, room)
+    pointer, others, number = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int64()
+    results_of = (ctypes.byref(each) for each in (setup, pointer, others, number))
+    count = library.tracebed_slurm_simulate(*results_of)
+    try:
         if count < 0:
             raise MemoryError("the simulation of Slurm needs more memory")
-        if count <= room:
-            break
-        room = count
-    held: list[dict[int, int]] = [{} for _ in range(jobs)]
-    for job, node, cores in parts[:count].tolist():
-        held[job][node] = cores
-    return Outcome(times["start"].tolist(), times["launched"].tolist(), times["end"].tolist(), [*held])
+        ranges = np.frombuffer(ctypes.string_at(pointer, 3 * NUMBER * count), np.int32).reshape(count, 3)
+        stints = np.frombuffer(ctypes.string_at(others, STINT.itemsize * number.value), STINT)
+    finally:
+        library.tracebed_slurm_free(pointer)
+        library.tracebed_slurm_free(others)
+    held = Held(ranges, results["range_first"], results["range_size"])
+    before = Held(ranges, stints["range_first"], stints["range_size"])
+    rows = zip(*(stints[name].tolist() for name in ("job", "start", "end")), before, strict=True)
+    start, launched, end, active, fate, restarts = (array.tolist() for array in times.values())
+    return Outcome(start, launched, end, active, fate, restarts, held, [Stint(*row) for row in rows])
+
+
+def _of_conditions(conditions: Conditions) -> dict[str, Any]:
+    """Return the fields of the structure for the conditions of the starts."""
+    every = [condition for own in conditions.dependencies for condition in own]
+    return {
+        **{name: getattr(conditions, name) for name in ("earliest", "any_of", "group", "fails")},
+        "kill_invalid": conditions.kill_invalid,
+        "condition_first": np.cumsum([0, *map(len, conditions.dependencies)]),
+        "condition_kind": [condition.kind for condition in every],
+        "condition_of": [condition.of for condition in every],
+        "condition_delay": [condition.delay_s for condition in every],
+    }
+
+
+def _of_licenses(licenses: Licenses) -> dict[str, Any]:
+    """Return the fields of the structure for licences."""
+    kinds = len(licenses.total)
+    wanted = {"licenses": licenses.total, "wanted_licenses": licenses.wanted if kinds else [0]}
+    return {**wanted, "license_kinds": kinds, "plan_licenses": licenses.planned and kinds > 0}
+
+
+def _of_bookings(bookings: Bookings, nodes: int, epoch_s: float) -> dict[str, Any]:
+    """Return the fields of the structure for advance reservations."""
+    booked = bookings.booked
+    ends = sorted({float(each.end) - epoch_s for each in booked})
+    return {
+        "inside": bookings.inside,
+        "bookings": len(booked),
+        **{f"booked_{name}": [getattr(each, name) for each in booked] for name in ("begin", "end", "kill")},
+        "booked_nodes": _masks([each.nodes for each in booked], nodes) if booked else [0],
+        **{"notices": bookings.notices, "notice_count": len(bookings.notices)},
+        **{"changes": ends, "change_count": len(ends)},
+    }
+
+
+def _of_preemption(preemption: Preemption) -> dict[str, Any]:
+    """Return the fields of the structure for preemption."""
+    strata = range(len(preemption.may))
+    return {
+        **{name: getattr(preemption, name) for name in ("rank", "mode", "youngest", "again")},
+        **{"stratum": preemption.of, "strata": len(strata), "preempts": any(preemption.may)},
+        **{"grace": preemption.grace_s, "exempt": preemption.exempt_s},
+        "may": [[may >> other & 1 for other in strata] for may in preemption.may],
+    }
+
+
+def _numbered(values: list[Any]) -> tuple[list[Any], list[int]]:
+    """Return the different values, and the number of each."""
+    numbers: dict[Any, int] = {}
+    found = [numbers.setdefault(value, len(numbers)) for value in values]
+    return [*numbers], found
 
 
 def _masks(masks: list[int], nodes: int) -> Any:

@@ -6,8 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "slots.h"
+
 #if __FLT_EVAL_METHOD__ != 0
 #error "double arithmetic is not IEEE double on this platform: use the Python simulator"
+#endif
+
+#ifdef __GLIBC__ /* the same function for systems with a glibc before 2.29; only errno differs */
+#if defined(__x86_64__)
+__asm__(".symver pow,pow@GLIBC_2.2.5");
+#elif defined(__aarch64__)
+__asm__(".symver pow,pow@GLIBC_2.17");
+#endif
 #endif
 
 /* The structure shared with Python. It is one list, which expands both to the declaration and to the text that
@@ -19,19 +29,40 @@
     _(const double *, overrun_s) _(const double *, end_s) /* of each job */ \
     _(const int32_t *, wanted_cores) _(const int32_t *, per_node) _(const int32_t *, fewest) _(const uint8_t *, whole) \
     _(const int64_t *, wanted_memory) _(const uint8_t *, by_core) _(const int32_t *, wanted_gres) /* jobs x kinds */ \
-    _(const uint64_t *, eligible) /* jobs x words */ _(const int32_t *, partition) _(const int32_t *, user) \
+    _(int64_t, sets) _(const uint64_t *, eligible) /* sets x words: the nodes eligible for jobs */ \
+    _(const int32_t *, set) /* of each job */ \
+    _(int64_t, classes) _(const int32_t *, class) /* of each job; jobs of one class differ in cores and fewest only */ \
+    _(const int32_t *, partition) _(const int32_t *, user) \
     _(const double *, fixed) _(const int32_t *, tier) /* of each partition */ \
     _(const int32_t *, cores) _(const int64_t *, memory) _(const int32_t *, gres) /* nodes x kinds */ \
     _(const int32_t *, groups) /* null: blocks of consecutive nodes */ _(const int32_t *, weights) \
     _(const int32_t *, account) /* of each user */ _(const double *, user_share) _(const double *, account_share) \
     _(double, age) _(double, max_age_s) _(double, fairshare) _(double, half_life_s) _(double, period_s) \
     _(double, first_period_s) _(int64_t, kill_wait_s) \
+    _(const double *, earliest) _(const int64_t *, condition_first) _(const uint8_t *, any_of) /* of each job */ \
+    _(const uint8_t *, condition_kind) _(const int32_t *, condition_of) _(const double *, condition_delay) \
+    _(const int32_t *, group) _(const uint8_t *, fails) /* of each job */ _(int64_t, kill_invalid) \
+    _(const int32_t *, array) /* of each job */ _(const int32_t *, array_most) _(int64_t, arrays) _(int64_t, array_reservations) \
+    _(int64_t, job_depth) _(int64_t, part_test) _(int64_t, user_part_test) _(int64_t, complete_wait_s) \
+    _(int64_t, license_kinds) _(const int64_t *, licenses) _(const int64_t *, wanted_licenses) /* jobs x kinds */ \
+    _(int64_t, plan_licenses) _(const int32_t *, inside) /* of each job */ _(int64_t, bookings) \
+    _(const int64_t *, booked_begin) _(const int64_t *, booked_end) _(const int64_t *, booked_kill) \
+    _(const uint64_t *, booked_nodes) /* bookings x words */ _(const double *, notices) _(int64_t, notice_count) \
+    _(const double *, changes) _(int64_t, change_count) \
+    _(const int32_t *, stratum) /* of each job */ _(int64_t, strata) _(const uint8_t *, may) /* strata x strata */ \
+    _(const int64_t *, rank) _(const int32_t *, mode) _(const int64_t *, grace) _(const double *, exempt) /* of each stratum */ \
+    _(int64_t, preempts) _(int64_t, youngest) _(int64_t, again) \
     _(int64_t, sched_interval) _(int64_t, batch_sched_delay) _(int64_t, default_queue_depth) \
     _(int64_t, sched_max_job_start) _(int64_t, bf_interval) _(int64_t, bf_resolution) _(int64_t, bf_window) \
     _(int64_t, bf_max_job_test) _(int64_t, bf_max_job_start) _(int64_t, bf_max_job_user) _(int64_t, bf_node_space_size) \
     _(int64_t, bf_min_age_reserve) _(int64_t, bf_job_part_count_reserve) _(double, epoch_s) _(double, sched_loop_s) \
     _(double, sched_phase_s) _(double, bf_loop_s) _(double, bf_phase_s) \
-    _(double *, start) _(double *, launched) _(double *, end) /* results, of each job */
+    _(double, begin_s) _(const double *, since) /* null: no job runs at the begin */ _(int64_t, held_count) \
+    _(const int32_t *, held) /* (job, node, cores), by job */ _(const double *, usage) _(const double *, factors) \
+    _(int64_t, watched) \
+    _(double *, start) _(double *, launched) _(double *, end) _(double *, active) /* results, of each job */ \
+    _(int32_t *, fate) _(int32_t *, restarts) /* results, of each job */ \
+    _(int64_t *, range_first) _(int32_t *, range_size) /* results: the ranges of each job among those returned */
 #define DECLARED(type, name) type name;
 #define DESCRIBED(type, name) " " #type " " #name ";"
 struct setup { SETUP(DECLARED) };
@@ -39,51 +70,55 @@ struct setup { SETUP(DECLARED) };
 const char *tracebed_slurm_description(void) { return "setup:" SETUP(DESCRIBED) "\n"; }
 int64_t tracebed_slurm_setup_size(void) { return sizeof(struct setup); }
 
-enum { SUBMIT, END, COMPUTE, WAKE };
+enum { SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE };
+enum { ENDED, KILLED, PREEMPTED }; /* fates */
 enum { MINUTE_S = 60, WINDOW_S = 30 };
-static const double ROUNDING_S = 1e-6, COUNTABLE = 9007199254740992.0;
+enum { VIEW_BYTES = 1 << 26 }; /* of all views: of more classes, some take turns */
+static const double ROUNDING_S = 1e-6, COUNTABLE = 9007199254740992.0, GIVE_UP_S = 86400.0;
 
 struct event { double at; int64_t sequence; int32_t kind, job; };
 struct part { int32_t node, cores; };
+struct range { int32_t first, count, cores; }; /* consecutive nodes, and the cores on each */
+struct bits { int32_t word; uint64_t nodes; };
 struct running { int64_t end; int32_t job; };
-struct slot { int64_t begin, end; uint64_t *nodes; };
-struct free_resources { int32_t *cores, *gres; int64_t *memory; uint64_t *some; /* the nodes with idle cores */ };
+struct stint { double start, end; int64_t range_first; int32_t range_size, job; };
+struct held_licenses { int64_t begin, end; int32_t job; };
+struct free_resources { int32_t *cores, *gres; int64_t *memory; };
 struct group { int32_t first, count, weight; int64_t size, waste; }; /* waste: by which groups compare */
 
 struct engine {
     const struct setup *s;
-    int64_t words, now_left;
+    int64_t words, now_left, to_start; /* to_start < 0: the simulation ends with the last job */
     struct event *events; int64_t event_count, event_room, sequence;
-    struct part *parts; int64_t part_count, part_room; int64_t *part_first; int32_t *part_size;
-    struct free_resources free, expected;
-    struct running *running; int64_t running_count;
-    int32_t *queue, *order; int64_t queue_count, arrived;
+    struct range *ranges; int64_t range_count, range_room; /* of all jobs that have started */
+    struct bits *bits; int64_t bits_count, bits_room; int64_t *bits_first; int32_t *bits_size; /* the same nodes */
+    struct free_resources free, expected, empty;
+    struct running *running; int64_t running_count; int64_t *due; /* expected end of each running job */
+    struct holders *holders; uint64_t *alone; /* the nodes that one job holds */ uint32_t *version; /* of each node */
+    int32_t *changed; int64_t change_count, change_room; /* the nodes whose free resources have changed, as a ring */
+    struct view *views; int64_t view_count; struct class *classes;
+    int32_t *queue, *order; int64_t queue_count, arrived; int unsorted;
     int64_t *priority;
-    uint64_t *everything, *held /* jobs x words: the nodes of each running job */, *partition_nodes, *usable, *allowed;
-    struct slot *slots; int64_t slot_count, slot_room;
+    uint64_t *everything, *partition_nodes, *usable, *allowed, *then, *later, *picked;
+    struct slots slots; int64_t pass; /* number of the backfill pass */
     int32_t *node_order; /* nodes by group; null: in the order of their numbers */
     int one_weight; /* of all nodes */
-    struct part *capacity, *chosen; int32_t chosen_count; struct group *group; uint8_t *used;
-    int32_t *jobs_of_user;
+    struct part *capacity, *chosen; int32_t chosen_count; struct group *group; struct block *blocks; uint8_t *used; int32_t *share, *room, alike;
+    int32_t *jobs_of_user, *jobs_of_part, *jobs_of_both;
     double *usage, *ended, *factor, since;
-    double now, wake; int freed;
+    double now, wake, last /* event or start */; int freed, changed_later; int64_t upcoming;
+    double *accrued /* since when each job waits, for its age */, *earliest; uint8_t *state, *ready;
+    int64_t unready, ready_count /* of the queue */, waited; int32_t *group_member, *group_running; int64_t *group_first;
+    int32_t *array_running, *array_waiting, *array_left, *array_reserved;
+    int64_t *licenses /* free */, *license_room, license_count; struct held_licenses *license_plan; /* of a pass */
+    uint64_t *open /* nodes that reservations leave */, *victim_nodes;
+    double *ends /* the valid event at the end of each job */, *asleep_at, *asleep_left; uint8_t *asleep, *yields;
+    int64_t asleep_count, candidate_count, victim_count; int preempting;
+    int32_t *level /* number of strata that a stratum preempts */, *candidates, *victims, *order_of, *overlap;
+    struct running *rest; struct stint *stints; int64_t stint_count, stint_room;
     double sched_last, full_last, bf_last, sched_due, bf_due; /* NaN: never */
     int out_of_memory;
 };
-
-/* -- masks ---------------------------------------------------------------------------------------------------------- */
-
-static int64_t count_of(const struct engine *e, const uint64_t *mask) {
-    int64_t count = 0;
-    for (int64_t w = 0; w < e->words; w++) count += __builtin_popcountll(mask[w]);
-    return count;
-}
-
-static int overlaps(const struct engine *e, const uint64_t *a, const uint64_t *b) {
-    for (int64_t w = 0; w < e->words; w++)
-        if (a[w] & b[w]) return 1;
-    return 0;
-}
 
 static int has(const uint64_t *mask, int32_t node) { return mask[node >> 6] >> (node & 63) & 1; }
 
@@ -115,6 +150,7 @@ static void at(struct engine *e, double instant, int kind, int32_t job) {
         k = (k - 1) / 2;
     }
     e->events[k] = new;
+    e->upcoming += kind != COMPUTE && kind != WAKE;
 }
 
 static struct event next_event(struct engine *e) {
@@ -132,39 +168,13 @@ static struct event next_event(struct engine *e) {
     return first;
 }
 
-/* -- resources ------------------------------------------------------------------------------------------------------ */
+#include "views.h"
 
-static void take(struct engine *e, struct free_resources *free, int32_t job, int sign) {
-    const struct setup *s = e->s;
-    const struct part *parts = e->parts + e->part_first[job];
-    for (int32_t p = 0; p < e->part_size[job]; p++) {
-        int32_t node = parts[p].node, cores = parts[p].cores;
-        free->cores[node] += sign * cores;
-        if (free->cores[node]) free->some[node >> 6] |= 1ull << (node & 63);
-        else free->some[node >> 6] &= ~(1ull << (node & 63));
-        int64_t memory = s->whole[job] || s->wanted_memory[job] < 0 ? s->memory[node] : s->by_core[job] ? s->wanted_memory[job] * cores : s->wanted_memory[job];
-        free->memory[node] += sign * memory;
-        for (int64_t k = 0; k < s->kinds; k++) free->gres[node * s->kinds + k] += sign * s->wanted_gres[job * s->kinds + k];
-    }
-}
+/* -- the choice of nodes ------------------------------------------------------------------------------------------- */
 
-static int32_t capacity(const struct setup *s, const struct free_resources *free, int32_t job, int32_t node) {
-    int64_t cores = free->cores[node];
-    for (int64_t k = 0; k < s->kinds; k++)
-        if (s->wanted_gres[job * s->kinds + k] > free->gres[node * s->kinds + k]) return 0;
-    if (s->whole[job]) return cores == s->cores[node] ? (int32_t)cores : 0;
-    int64_t least = s->per_node[job] > 1 ? s->per_node[job] : 1, memory = s->wanted_memory[job];
-    if (memory < 0) {
-        if (free->memory[node] != s->memory[node]) return 0;
-    } else if (s->by_core[job] && memory) {
-        int64_t most = free->memory[node] / memory;
-        if (most < cores) cores = most;
-    } else if (memory > free->memory[node]) return 0;
-    return cores < least ? 0 : s->per_node[job] ? s->per_node[job] : (int32_t)cores;
-}
-
-/* Distribute the cores of `job` over the nodes of weight <= `weight` in `e->capacity` (by group). Return whether it fits. */
-static int spread(struct engine *e, const struct free_resources *free, int32_t job, int32_t count, int32_t weight) {
+/* Distribute the cores of `job` over the nodes of weight <= `weight` in `e->capacity` (by group). `free`: the free cores
+ * of the nodes. Return whether the job fits. */
+static int spread(struct engine *e, const int32_t *free, int32_t job, int32_t count, int32_t weight) {
     const struct setup *s = e->s;
     int64_t cores = s->wanted_cores[job], fewest = s->fewest[job];
     int32_t groups = 0, before_node = -2, before_group = -1; /* the group, or the weight, of the node before */
@@ -176,7 +186,7 @@ static int spread(struct engine *e, const struct free_resources *free, int32_t j
             e->group[groups++] = (struct group){k, 0, s->groups ? 0 : own, 0, 0};
         e->group[groups - 1].count++;
         e->group[groups - 1].size += each->cores;
-        e->group[groups - 1].waste += s->groups ? each->cores : free->cores[each->node];
+        e->group[groups - 1].waste += s->groups ? each->cores : free[each->node];
         before_node = each->node;
         before_group = own;
     }
@@ -211,7 +221,7 @@ static int spread(struct engine *e, const struct free_resources *free, int32_t j
         if (!s->groups && fewest <= 1)
             for (int32_t k = e->group[best].first, left = e->group[best].count; left; k++, left--)
                 if (e->capacity[k].cores >= cores &&
-                    (alone < 0 || free->cores[e->capacity[k].node] < free->cores[e->capacity[alone].node])) alone = k;
+                    (alone < 0 || free[e->capacity[k].node] < free[e->capacity[alone].node])) alone = k;
         if (alone >= 0) e->group[best] = (struct group){alone, 1, 0, 0, 0};
         for (int32_t k = e->group[best].first, left = e->group[best].count; left && (cores > 0 || fewest > 0); k++) {
             struct part *each = &e->capacity[k];
@@ -228,33 +238,42 @@ static int spread(struct engine *e, const struct free_resources *free, int32_t j
     return 1;
 }
 
-/* Choose nodes for `job` among the `usable` ones; the result is in `e->chosen`. Return whether enough are free. */
-static int choose(struct engine *e, const struct free_resources *free, int32_t job, const uint64_t *usable) {
+/* Choose nodes for `job` among the nodes `able`, of which it can use `cores`. `free`: the free cores of the nodes. The
+ * result is the mask `e->picked`, and `e->share`, the cores of each node. Return whether the nodes suffice. */
+static int choose_of(struct engine *e, int32_t job, const uint64_t *able, const int32_t *cores, const int32_t *free) {
     const struct setup *s = e->s;
-    const uint64_t *eligible = s->eligible + job * e->words;
+    const struct class *class = &e->classes[s->class[job]];
     int32_t count = 0;
     int64_t cores_left = s->wanted_cores[job], nodes_left = s->fewest[job];
+    if (class->unit) {
+        int64_t wanted = (cores_left + class->unit - 1) / class->unit;
+        if (wanted < nodes_left) wanted = nodes_left;
+        if (nodes_in(e->words, able) < wanted) return 0;
+        if (class->blocks) {
+            pick(e->words, able, wanted, e->picked, e->blocks);
+            e->alike = class->unit;
+            return 1;
+        }
+    }
+    e->alike = 0;
     if (e->node_order)
         for (int64_t k = 0; k < s->nodes; k++) {
             int32_t node = e->node_order[k];
-            if (!(has(usable, node) && has(eligible, node))) continue;
-            int32_t cores = capacity(s, free, job, node);
-            if (!cores) continue;
-            e->capacity[count++] = (struct part){node, cores};
-            cores_left -= cores, nodes_left--;
+            if (!has(able, node)) continue;
+            e->capacity[count++] = (struct part){node, cores[node]};
+            cores_left -= cores[node], nodes_left--;
         }
     else
         for (int64_t w = 0; w < e->words; w++)
-            for (uint64_t left = usable[w] & eligible[w] & free->some[w]; left; left &= left - 1) {
-                int32_t node = (int32_t)(64 * w + __builtin_ctzll(left)), cores = capacity(s, free, job, node);
-                if (!cores) continue;
-                e->capacity[count++] = (struct part){node, cores};
-                cores_left -= cores, nodes_left--;
+            for (uint64_t left = able[w]; left; left &= left - 1) {
+                int32_t node = (int32_t)(64 * w + __builtin_ctzll(left));
+                e->capacity[count++] = (struct part){node, cores[node]};
+                cores_left -= cores[node], nodes_left--;
             }
     if (cores_left > 0 || nodes_left > 0) return 0;
-    if (e->one_weight) return spread(e, free, job, count, s->weights[0]);
+    int fits = e->one_weight && spread(e, free, job, count, s->weights[0]);
     int32_t weight = INT32_MIN;
-    for (;;) { /* the weights of the nodes in ascending order */
+    while (!e->one_weight && !fits) { /* the weights of the nodes in ascending order */
         int32_t next = INT32_MAX;
         int more = 0;
         for (int32_t k = 0; k < count; k++) {
@@ -264,29 +283,65 @@ static int choose(struct engine *e, const struct free_resources *free, int32_t j
                 more = 1;
             }
         }
-        if (!more) return 0;
+        if (!more) break;
         weight = next;
-        int64_t cores = 0, nodes = 0;
+        int64_t sum = 0, nodes = 0;
         for (int32_t k = 0; k < count; k++)
             if (s->weights[e->capacity[k].node] <= weight) {
-                cores += e->capacity[k].cores;
+                sum += e->capacity[k].cores;
                 nodes++;
             }
-        if (cores >= s->wanted_cores[job] && nodes >= s->fewest[job] && spread(e, free, job, count, weight)) return 1;
+        fits = sum >= s->wanted_cores[job] && nodes >= s->fewest[job] && spread(e, free, job, count, weight);
     }
+    if (!fits) return 0;
+    memset(e->picked, 0, (size_t)e->words * sizeof *e->picked);
+    for (int32_t k = 0; k < e->chosen_count; k++) {
+        int32_t node = e->chosen[k].node;
+        e->picked[node >> 6] |= 1ull << (node & 63);
+        e->share[node] = e->chosen[k].cores;
+    }
+    return 1;
 }
 
-static void mask_of_chosen(const struct engine *e, uint64_t *mask) {
-    memset(mask, 0, (size_t)e->words * sizeof *mask);
-    for (int32_t k = 0; k < e->chosen_count; k++) mask[e->chosen[k].node >> 6] |= 1ull << (e->chosen[k].node & 63);
+/* Whether the free resources of all nodes together suffice for `job`. */
+static int may_fit(struct engine *e, int32_t job) {
+    const struct view *v = view_of(e, job);
+    return v->sum >= e->s->wanted_cores[job] && v->count >= e->s->fewest[job];
+}
+
+/* Choose nodes for `job` now among the `usable` ones. Return whether enough are free. */
+static int choose(struct engine *e, int32_t job, const uint64_t *usable) {
+    if (!may_fit(e, job)) return 0;
+    const struct view *v = view_of(e, job);
+    for (int64_t w = 0; w < e->words; w++) e->then[w] = usable[w] & v->able[w];
+    return choose_of(e, job, e->then, v->cores, e->free.cores);
+}
+
+/* Choose nodes for `job` among the `usable` ones if the resources `free` are free. */
+static int choose_with(struct engine *e, const struct free_resources *free, int32_t job, const uint64_t *usable) {
+    const struct setup *s = e->s;
+    const uint64_t *eligible = s->eligible + s->set[job] * e->words;
+    int64_t cores = s->wanted_cores[job], nodes = s->fewest[job];
+    for (int64_t w = 0; w < e->words; w++) {
+        e->then[w] = 0;
+        for (uint64_t left = usable[w] & eligible[w]; left; left &= left - 1) {
+            int32_t node = (int32_t)(64 * w + __builtin_ctzll(left)), own = capacity(s, free, job, node);
+            if (!own) continue;
+            e->then[w] |= left & -left;
+            e->room[node] = own;
+            cores -= own, nodes--;
+        }
+    }
+    return cores <= 0 && nodes <= 0 && choose_of(e, job, e->then, e->room, free->cores);
 }
 
 /* -- priorities ----------------------------------------------------------------------------------------------------- */
 
 static void rank_job(struct engine *e, int32_t job) {
     const struct setup *s = e->s;
-    double age = (e->now - s->submit[job]) / s->max_age_s;
+    double age = (e->now - e->accrued[job]) / s->max_age_s;
     if (!(age < 1.0)) age = 1.0;
+    if (!(age > 0.0)) age = 0.0;
     e->priority[job] = (int64_t)floor(s->fixed[job] + s->age * age + s->fairshare * e->factor[s->user[job]]);
 }
 
@@ -342,7 +397,8 @@ static void rank_users(struct engine *e) {
 
 static int64_t cores_of(const struct engine *e, int32_t job) {
     int64_t cores = 0;
-    for (int32_t p = 0; p < e->part_size[job]; p++) cores += e->parts[e->part_first[job] + p].cores;
+    const struct range *ranges = e->ranges + e->s->range_first[job];
+    for (int32_t r = 0; r < e->s->range_size[job]; r++) cores += (int64_t)ranges[r].count * ranges[r].cores;
     return cores;
 }
 
@@ -361,99 +417,225 @@ static void compute(struct engine *e) {
     e->since = e->now;
     rank_users(e);
     for (int64_t k = 0; k < e->queue_count; k++) rank_job(e, e->queue[k]);
+    e->unsorted = 1;
 }
 
 static int64_t whole_second(const struct engine *e, double instant) { return (int64_t)floor(instant + e->s->epoch_s + ROUNDING_S); }
 
+#include "conditions.h"
+
 /* -- jobs ----------------------------------------------------------------------------------------------------------- */
 
-/* Start `job` on the nodes in `e->chosen`. */
-static void start(struct engine *e, int32_t job) {
+/* Note the nodes chosen for `job` as ranges and as words of a mask. */
+static void note_nodes(struct engine *e, int32_t job) {
+    if (!grow((void **)&e->bits, &e->bits_room, e->bits_count + e->words, sizeof *e->bits) ||
+        !grow((void **)&e->ranges, &e->range_room, e->range_count + e->s->nodes, sizeof *e->ranges)) {
+        e->out_of_memory = 1;
+        return;
+    }
+    e->bits_first[job] = e->bits_count;
+    e->s->range_first[job] = e->range_count;
+    struct range *last = NULL;
+    for (int64_t w = 0; w < e->words; w++) {
+        if (!e->picked[w]) continue;
+        e->bits[e->bits_count++] = (struct bits){(int32_t)w, e->picked[w]};
+        for (uint64_t left = e->picked[w]; left; left &= left - 1) {
+            int32_t node = (int32_t)(64 * w + __builtin_ctzll(left)), cores = e->alike ? e->alike : e->share[node];
+            if (last && last->first + last->count == node && last->cores == cores && e->s->cores[node - 1] == e->s->cores[node]) last->count++;
+            else {
+                last = &e->ranges[e->range_count++];
+                *last = (struct range){node, 1, cores};
+            }
+        }
+    }
+    e->bits_size[job] = (int32_t)(e->bits_count - e->bits_first[job]);
+    e->s->range_size[job] = (int32_t)(e->range_count - e->s->range_first[job]);
+}
+
+/* Insert `job` into the running jobs, which are in the order of their expected ends. */
+static void insert_running(struct engine *e, int32_t job) {
+    struct running own = {e->due[job], job};
+    int64_t k = e->running_count++;
+    for (; k && earlier(own.end, job, e->running[k - 1].end, e->running[k - 1].job); k--) e->running[k] = e->running[k - 1];
+    e->running[k] = own;
+}
+
+static void remove_running(struct engine *e, int32_t job) {
+    int64_t low = 0, high = e->running_count;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (earlier(e->running[middle].end, e->running[middle].job, e->due[job], job)) low = middle + 1; else high = middle;
+    }
+    memmove(e->running + low, e->running + low + 1, (size_t)(--e->running_count - low) * sizeof *e->running);
+}
+
+/* Let `job` run on the nodes of the last choice since `instant`. */
+static void run(struct engine *e, int32_t job, double instant) {
     const struct setup *s = e->s;
-    if (!grow((void **)&e->parts, &e->part_room, e->part_count + e->chosen_count, sizeof *e->parts)) { e->out_of_memory = 1; return; }
-    memcpy(e->parts + e->part_count, e->chosen, (size_t)e->chosen_count * sizeof *e->parts);
-    e->part_first[job] = e->part_count;
-    e->part_size[job] = e->chosen_count;
-    e->part_count += e->chosen_count;
+    note_nodes(e, job);
+    if (e->out_of_memory) return;
+    e->due[job] = whole_second(e, instant) + s->limit[job];
     take(e, &e->free, job, -1);
-    mask_of_chosen(e, e->held + job * e->words);
+    hold(e, job);
+    count_running(e, job, 1);
+    insert_running(e, job);
+    s->start[job] = s->active[job] = instant;
+    s->launched[job] = instant + s->launch_s[job];
+    int64_t most = s->limit[job]; /* a job ends with its reservation */
+    if (s->inside[job] >= 0) {
+        int64_t left = s->booked_kill[s->inside[job]] - whole_second(e, instant);
+        if (left < most) most = left > 0 ? left : 0;
+    }
+    s->fate[job] = s->run_time[job] > (double)most ? KILLED : ENDED;
+    double end = s->fate[job] == KILLED ? instant + (double)most + s->overrun_s[job] : s->launched[job] + s->run_time[job];
+    s->end[job] = end > e->now ? end : e->now;
+    e->ends[job] = s->end[job] + s->end_s[job];
+    at(e, e->ends[job], END, job);
+    set_state(e, job, RUNNING);
+    e->last = e->now;
+}
+
+/* Start `job` on the nodes of the last choice. */
+static void start(struct engine *e, int32_t job) {
     int64_t k = 0;
     while (e->queue[k] != job) k++;
     memmove(e->queue + k, e->queue + k + 1, (size_t)(--e->queue_count - k) * sizeof *e->queue);
-    struct running own = {whole_second(e, e->now) + s->limit[job], job};
-    for (k = e->running_count++; k; k--) {
-        const struct running *other = &e->running[k - 1];
-        if (other->end < own.end || (other->end == own.end && other->job < job)) break;
-        e->running[k] = *other;
-    }
-    e->running[k] = own;
-    s->start[job] = e->now;
-    s->launched[job] = e->now + s->launch_s[job];
-    s->end[job] = s->run_time[job] > (double)s->limit[job] ? e->now + (double)s->limit[job] + s->overrun_s[job]
-                                                             : s->launched[job] + s->run_time[job];
-    at(e, s->end[job] + s->end_s[job], END, job);
+    count_ready(e, job, -1);
+    run(e, job, e->now);
+    if (job < e->s->watched && !e->s->restarts[job]) e->to_start--;
 }
-
-static void submit(struct engine *e, int32_t job) {
-    rank_job(e, job);
-    e->queue[e->queue_count++] = job;
-    e->arrived++;
-}
-
-static void end(struct engine *e, int32_t job) {
-    const struct setup *s = e->s;
-    take(e, &e->free, job, 1);
-    int64_t k = 0;
-    while (e->running[k].job != job) k++;
-    memmove(e->running + k, e->running + k + 1, (size_t)(--e->running_count - k) * sizeof *e->running);
-    double since = s->start[job] > e->since ? s->start[job] : e->since;
-    e->ended[s->user[job]] += (double)cores_of(e, job) * (e->now - since);
-    e->now_left--;
-    e->freed = 1;
-}
-
-static int young(const struct engine *e, int32_t job) { return e->now - e->s->submit[job] < (double)e->s->bf_min_age_reserve; }
 
 static int by_priority(const void *a, const void *b, void *engine) {
     const struct engine *e = engine;
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    int32_t level_x = e->level[e->s->stratum[x]], level_y = e->level[e->s->stratum[y]];
+    if (level_x != level_y) return level_x > level_y ? -1 : 1;
+    int outside_x = e->s->inside[x] < 0, outside_y = e->s->inside[y] < 0;
+    if (outside_x != outside_y) return outside_x - outside_y;
     int32_t tier_x = e->s->tier[e->s->partition[x]], tier_y = e->s->tier[e->s->partition[y]];
     if (tier_x != tier_y) return tier_x > tier_y ? -1 : 1;
     if (e->priority[x] != e->priority[y]) return e->priority[x] > e->priority[y] ? -1 : 1;
     return x < y ? -1 : x > y;
 }
 
+/* Add `job` to the queue, whose order is kept until priorities are computed again. */
+static void enqueue(struct engine *e, int32_t job) {
+    rank_job(e, job);
+    int64_t k = e->queue_count++;
+    if (!e->unsorted)
+        for (; k && by_priority(&job, &e->queue[k - 1], e) < 0; k--) e->queue[k] = e->queue[k - 1];
+    e->queue[k] = job;
+}
+
+static void submit(struct engine *e, int32_t job) {
+    enqueue(e, job);
+    if (e->ready[job]) count_ready(e, job, 1);
+    else e->unready++;
+    e->arrived++;
+    if (e->earliest[job] > e->now) {
+        if (e->accrued[job] < e->earliest[job]) e->accrued[job] = e->earliest[job];
+        at(e, e->earliest[job], CHANGE, job);
+    }
+}
+
+#include "preemption.h"
+
+static void end(struct engine *e, int32_t job) {
+    const struct setup *s = e->s;
+    take(e, &e->free, job, 1);
+    leave(e, job);
+    remove_running(e, job);
+    double since = s->start[job] > e->since ? s->start[job] : e->since;
+    e->ended[s->user[job]] += (double)cores_of(e, job) * (e->now - since);
+    count_running(e, job, -1);
+    int state = s->fate[job] != ENDED || s->fails[job] ? FAILED : DONE;
+    if (requeued(e, job)) set_state(e, job, WAITING);
+    else {
+        set_state(e, job, state);
+        e->now_left--;
+    }
+    resume(e);
+    e->freed = 1;
+}
+
+static int young(const struct engine *e, int32_t job) { return e->now - e->s->submit[job] < (double)e->s->bf_min_age_reserve; }
+
+#include "outlook.h"
+
 /* -- passes --------------------------------------------------------------------------------------------------------- */
 
+/* The waiting jobs that may start, in their order, in `e->order`; return their number. */
 static int64_t order_queue(struct engine *e) {
-    memcpy(e->order, e->queue, (size_t)e->queue_count * sizeof *e->order);
-    qsort_r(e->order, (size_t)e->queue_count, sizeof *e->order, by_priority, e);
-    return e->queue_count;
+    refresh(e);
+    if (e->unsorted) qsort_r(e->queue, (size_t)e->queue_count, sizeof *e->queue, by_priority, e);
+    e->unsorted = 0;
+    int64_t count = 0;
+    for (int64_t k = 0; k < e->queue_count; k++)
+        if (e->ready[e->queue[k]] && !full_array(e, e->queue[k])) e->order[count++] = e->queue[k];
+    return count;
+}
+
+/* Whether a job is completing, for which the other jobs wait. */
+static int completing(const struct engine *e) {
+    const struct setup *s = e->s;
+    for (int64_t k = 0; s->complete_wait_s && k < e->running_count; k++) {
+        int32_t job = e->running[k].job;
+        if (s->end[job] <= e->now && e->now < e->ends[job] && e->now - s->end[job] < (double)s->complete_wait_s) return 1;
+    }
+    return 0;
 }
 
 static int64_t main_pass(struct engine *e, double at, int *left) {
     const struct setup *s = e->s;
-    int64_t depth = s->default_queue_depth, tested = 0, started = 0, waiting = order_queue(e);
+    if (completing(e)) return 0;
+    int64_t depth = s->default_queue_depth, tested = 0, started = 0, waiting = order_queue(e), of_part[s->partitions];
+    memset(of_part, 0, sizeof of_part);
     double full = isnan(e->full_last) ? s->sched_phase_s : e->full_last;
     if (at - full >= (double)s->sched_interval) {
         e->full_last = at;
         depth = s->jobs;
     }
+    int32_t last = -1;
     uint8_t blocked[s->partitions];
     memset(blocked, 0, sizeof blocked);
     memcpy(e->allowed, e->everything, (size_t)e->words * sizeof *e->allowed);
+    uint8_t busy[s->bookings + 1]; /* reservations whose jobs do not fit */
+    memset(busy, 0, sizeof busy);
+    int64_t second = whole_second(e, at);
     for (int64_t k = 0; k < waiting; k++) {
-        int32_t job = e->order[k], partition = s->partition[job];
-        if (blocked[partition]) continue;
-        if (tested == depth || (s->sched_max_job_start && started == s->sched_max_job_start)) {
+        int32_t job = e->order[k], partition = s->partition[job], inside = s->inside[job];
+        if ((inside >= 0 ? busy[inside] : blocked[partition]) || full_array(e, job)) continue;
+        int entry = s->array[job] < 0 || s->array[job] != last; /* all tasks of an array are one entry of the queue */
+        last = s->array[job];
+        of_part[partition] += entry;
+        if (s->job_depth && of_part[partition] > s->job_depth) {
+            *left = 1;
+            continue;
+        }
+        if ((entry && tested == depth) || (s->sched_max_job_start && started == s->sched_max_job_start)) {
             *left = 1;
             break;
         }
-        tested++;
-        if (choose(e, &e->free, job, e->allowed)) {
+        tested += entry;
+        const uint64_t *nodes = e->allowed;
+        if (outlook(e)) {
+            if (!suffice(e, e->licenses, job)) {
+                if (s->plan_licenses) break; /* backfill plans the licences */
+                continue;
+            }
+            allowed_nodes(e, job, second, e->open);
+            memcpy(e->usable, e->open, (size_t)e->words * sizeof *e->usable);
+            for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->allowed[w];
+            nodes = e->usable;
+        }
+        if (choose(e, job, nodes)) {
             start(e, job);
             started++;
-        } else if (!young(e, job)) {
+        } else if (s->preempts && preempt(e, job, nodes)) started++;
+        else if (inside >= 0) busy[inside] = 1;
+        else if (outlook(e) && beyond(e, s->eligible + s->set[job] * e->words, e->open) && !choose_with(e, &e->empty, job, e->open))
+            continue; /* it waits for the end of a reservation */
+        else if (!young(e, job)) {
             blocked[partition] = 1;
             for (int64_t w = 0; w < e->words; w++) e->allowed[w] &= ~e->partition_nodes[partition * e->words + w];
         }
@@ -461,27 +643,137 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
     return started;
 }
 
-/* The first instant at which the running jobs leave enough of the usable nodes; -1: none. The nodes are in `e->chosen`. */
-static int64_t first_start(struct engine *e, int32_t job, int64_t now) {
+/* Choose nodes for `job` of a step among `able`, the nodes with room after the end of the job `last`. */
+static int choose_after(struct engine *e, struct view *v, int32_t job, const uint64_t *able, int32_t last) {
+    const struct class *class = &e->classes[v->class];
+    if (!class->blocks && !e->s->groups)
+        for (int64_t w = 0; w < e->words; w++)
+            for (uint64_t left = able[w]; left; left &= left - 1) {
+                int32_t node = (int32_t)(64 * w + __builtin_ctzll(left));
+                const struct holders *of = &e->holders[node];
+                e->expected.cores[node] = e->free.cores[node];
+                for (int32_t k = 0; k < of->count && !earlier(e->due[last], last, of->list[k].end, of->list[k].job); k++)
+                    e->expected.cores[node] += of->list[k].cores;
+            }
+    return choose_of(e, job, able, v->cores, e->expected.cores);
+}
+
+/* The nodes `among` with room for a request of a step, which grow as running jobs end. */
+struct able { uint64_t *nodes; const uint64_t *among; int64_t cores, count; };
+
+HOT static struct able able_now(const struct engine *e, const struct view *v, const uint64_t *among) {
+    struct able able = {e->later, among, 0, 0};
+    int32_t unit = e->classes[v->class].unit;
+    for (int64_t w = 0; w < e->words; w++) {
+        able.nodes[w] = among[w] & v->able[w];
+        if (unit) able.count += __builtin_popcountll(able.nodes[w]);
+        else for (uint64_t left = able.nodes[w]; left; left &= left - 1, able.count++)
+            able.cores += v->cores[64 * w + __builtin_ctzll(left)];
+    }
+    if (unit) able.cores = able.count * unit;
+    return able;
+}
+
+/* Add the nodes that have room after the end of `last`. Return whether `last` holds any of the nodes. */
+HOT static int add_able(struct engine *e, struct view *v, struct able *able, int32_t last) {
+    int held = 0;
+    int32_t unit = e->classes[v->class].unit;
+    const struct bits *bits = e->bits + e->bits_first[last];
+    for (int32_t k = 0; k < e->bits_size[last]; k++) {
+        int64_t w = bits[k].word;
+        uint64_t own = bits[k].nodes & able->among[w];
+        if (!own) continue;
+        held = 1;
+        uint64_t left = own & ~able->nodes[w] & v->empty[w], new = left & e->alone[w];
+        for (left &= ~new; left; left &= left - 1)
+            if (last_holder(e, v, (int32_t)(64 * w + __builtin_ctzll(left))) == last) new |= left & -left;
+        able->nodes[w] |= new;
+        able->count += __builtin_popcountll(new);
+        if (unit) able->cores = able->count * unit;
+        else for (; new; new &= new - 1) able->cores += v->cores[64 * w + __builtin_ctzll(new)];
+    }
+    return held;
+}
+
+/* The end of the running job after which the cluster has room for `job`, whatever the plan reserves; `now`: there is
+ * room now, or that is not known; -1: never. It is that at the first call in a pass; starts only make it later. */
+static int64_t bound(struct engine *e, int32_t job, int64_t now) {
     const struct setup *s = e->s;
-    if (choose(e, &e->free, job, e->usable)) return now;
-    memcpy(e->expected.cores, e->free.cores, (size_t)s->nodes * sizeof *e->free.cores);
-    memcpy(e->expected.memory, e->free.memory, (size_t)s->nodes * sizeof *e->free.memory);
-    memcpy(e->expected.gres, e->free.gres, (size_t)(s->nodes * s->kinds) * sizeof *e->free.gres);
-    memcpy(e->expected.some, e->free.some, (size_t)e->words * sizeof *e->free.some);
+    struct view *v = view_of(e, job);
+    if (!e->classes[v->class].step) return now;
+    if (v->pass != e->pass) {
+        struct able able = able_now(e, v, s->eligible + s->set[job] * e->words);
+        v->pass = e->pass;
+        v->reach_count = 0;
+        for (int64_t k = -1; k < e->running_count; k++) {
+            int64_t before = able.count;
+            if (k >= 0) add_able(e, v, &able, e->running[k].job);
+            if (k >= 0 && able.count == before) continue;
+            if (!grow((void **)&v->reach, &v->reach_room, v->reach_count + 1, sizeof *v->reach)) { e->out_of_memory = 1; return -1; }
+            v->reach[v->reach_count++] = (struct reach){k < 0 ? now : e->running[k].end, able.cores, able.count};
+        }
+    }
+    int64_t low = 0, high = v->reach_count;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        const struct reach *own = &v->reach[middle];
+        if (own->cores < s->wanted_cores[job] || own->count < s->fewest[job]) low = middle + 1; else high = middle;
+    }
+    return low == v->reach_count ? -1 : v->reach[low].end;
+}
+
+/* Whether `job` holds any usable node. */
+static int holds_usable(const struct engine *e, int32_t job) {
+    const struct bits *bits = e->bits + e->bits_first[job];
+    for (int32_t k = 0; k < e->bits_size[job]; k++)
+        if (bits[k].nodes & e->usable[bits[k].word]) return 1;
+    return 0;
+}
+
+/* The first instant at which the running jobs leave enough of the usable nodes; -1: none until `latest` (0: at all).
+ * The nodes are those of the last choice. */
+static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t latest) {
+    const struct setup *s = e->s;
+    e->preempting = 0;
+    if (choose(e, job, e->usable)) return now;
+    const struct running *running = e->running;
+    int64_t count = e->running_count;
+    if (e->candidate_count) { /* the jobs that may be preempted end at once */
+        copy_free(e);
+        for (int64_t k = 0; k < e->candidate_count; k++) {
+            e->yields[e->candidates[k]] = 1;
+            yield(e, e->candidates[k]);
+        }
+        e->preempting = choose_with(e, &e->expected, job, e->usable);
+        count = 0;
+        for (int64_t k = 0; k < e->running_count; k++)
+            if (!e->yields[e->running[k].job]) e->rest[count++] = e->running[k];
+        running = e->rest;
+        for (int64_t k = 0; k < e->candidate_count; k++) e->yields[e->candidates[k]] = 0;
+        if (e->preempting) return now;
+    }
     int64_t window = WINDOW_S, barrier = -1, last = -1;
-    for (int64_t k = 0; k < e->running_count; k++) {
-        const struct running *own = &e->running[k];
-        if (!overlaps(e, e->held + own->job * e->words, e->usable)) {
-            if (k + 1 < e->running_count || last < 0) continue;
+    struct view *v = view_of(e, job);
+    struct able able = {0};
+    int step = e->classes[v->class].step && !e->candidate_count;
+    if (step) able = able_now(e, v, e->usable);
+    else if (!e->candidate_count) copy_free(e);
+    for (int64_t k = 0; k < count; k++) {
+        const struct running *own = &running[k];
+        int enough = !step || (able.cores >= s->wanted_cores[job] && able.count >= s->fewest[job]);
+        if (latest && own->end > latest && !enough) return -1; /* the start is the end of this job or of a later one */
+        if (!(step ? add_able(e, v, &able, own->job) : holds_usable(e, own->job))) {
+            if (k + 1 < count || last < 0) continue;
         } else {
-            take(e, &e->expected, own->job, 1);
+            if (!step) take(e, &e->expected, own->job, 1);
             last = own->end;
             if (barrier < 0) barrier = (last / WINDOW_S + 1) * WINDOW_S;
-            if (k + 1 < e->running_count && own[1].end <= barrier + window) continue;
+            if (k + 1 < count && own[1].end <= barrier + window) continue;
         }
         window *= 2;
-        if (choose(e, &e->expected, job, e->usable)) {
+        enough = !step || (able.cores >= s->wanted_cores[job] && able.count >= s->fewest[job]);
+        if (step ? enough && choose_after(e, v, job, able.nodes, own->job)
+                 : choose_with(e, &e->expected, job, e->usable)) {
             int64_t killed = last + s->kill_wait_s;
             return last > now ? last : killed > now + 1 ? killed : now + 1;
         }
@@ -490,98 +782,36 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now) {
     return -1;
 }
 
-static struct slot *new_slot(struct engine *e, int64_t where) {
-    int64_t room = e->slot_room;
-    if (!grow((void **)&e->slots, &room, e->slot_count + 1, sizeof *e->slots)) { e->out_of_memory = 1; return NULL; }
-    for (; e->slot_room < room; e->slot_room++)
-        if (!(e->slots[e->slot_room].nodes = malloc((size_t)e->words * sizeof(uint64_t)))) { e->out_of_memory = 1; return NULL; }
-    struct slot spare = e->slots[e->slot_count];
-    memmove(e->slots + where + 1, e->slots + where, (size_t)(e->slot_count - where) * sizeof *e->slots);
-    e->slots[where] = spare;
-    e->slot_count++;
-    return &e->slots[where];
-}
-
-static void cut(struct engine *e, int64_t at) {
-    for (int64_t k = 0; k < e->slot_count; k++)
-        if (e->slots[k].begin < at && at < e->slots[k].end) {
-            struct slot *new = new_slot(e, k + 1);
-            if (!new) return;
-            struct slot *old = &e->slots[k];
-            memcpy(new->nodes, old->nodes, (size_t)e->words * sizeof(uint64_t));
-            new->begin = at;
-            new->end = old->end;
-            old->end = at;
-            return;
-        }
-}
-
-static void reserve(struct engine *e, int64_t start, int64_t end, const uint64_t *nodes) {
-    cut(e, start);
-    cut(e, end);
-    int64_t kept = 0;
-    size_t size = (size_t)e->words * sizeof(uint64_t);
-    for (int64_t k = 0; k < e->slot_count; k++) {
-        struct slot *own = &e->slots[k];
-        if (own->begin < end && start < own->end)
-            for (int64_t w = 0; w < e->words; w++) own->nodes[w] &= ~nodes[w];
-        if (kept && !memcmp(e->slots[kept - 1].nodes, own->nodes, size)) {
-            e->slots[kept - 1].end = own->end;
-            continue;
-        }
-        struct slot moved = *own;
-        *own = e->slots[kept];
-        e->slots[kept++] = moved;
-    }
-    e->slot_count = kept;
-}
-
-/* The nodes free in every slot of the job, in `e->usable`; return the next start worth a trial, 0: none. */
-static int64_t usable(struct engine *e, int32_t job, int64_t start) {
-    int64_t later = 0, limit = e->s->limit[job];
-    memcpy(e->usable, e->everything, (size_t)e->words * sizeof(uint64_t));
-    for (int64_t k = 0; k < e->slot_count; k++) {
-        const struct slot *own = &e->slots[k];
-        if (own->end <= start) continue;
-        if (!later && k + 1 < e->slot_count)
-            for (int64_t w = 0; w < e->words; w++)
-                if (own[1].nodes[w] & ~own->nodes[w]) {
-                    later = own->end;
-                    break;
-                }
-        if (own->begin > start + limit) break;
-        for (int64_t w = 0; w < e->words; w++) e->usable[w] &= own->nodes[w];
-    }
-    for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->s->eligible[job * e->words + w];
-    return later;
-}
-
-static int overlap(const struct engine *e, int64_t start, int64_t end, const uint64_t *nodes) {
-    for (int64_t k = 0; k < e->slot_count; k++) {
-        const struct slot *own = &e->slots[k];
-        if (!(own->begin < end && start < own->end)) continue;
-        for (int64_t w = 0; w < e->words; w++)
-            if (nodes[w] & ~own->nodes[w]) return 1;
-    }
-    return 0;
-}
-
-/* When `job` can start at the earliest, -1: never; the nodes are in `e->chosen`, and their mask in `e->allowed`. */
+/* When `job` can start at the earliest, -1: never; the nodes are those of the last choice. */
 static int64_t plan(struct engine *e, int32_t job, int64_t now) {
     const struct setup *s = e->s;
-    int64_t later = now, resolution = s->bf_resolution;
+    gather(e, job);
+    int64_t later = now, resolution = s->bf_resolution, earliest = e->candidate_count ? now : bound(e, job, now);
+    if (earliest < 0) return -1;
+    slots_next_job(&e->slots);
     for (;;) {
         int64_t since = later;
-        later = usable(e, job, since);
-        if (count_of(e, e->usable) >= s->fewest[job]) {
-            int64_t start = first_start(e, job, now);
+        later = slots_later(&e->slots, since, s->limit[job]);
+        if (outlook(e)) later = next_later(e, job, since, later);
+        if (later && later < earliest) continue; /* the job would start after `later` */
+        slots_usable(&e->slots, since, s->limit[job], s->eligible + s->set[job] * e->words, e->usable);
+        if (outlook(e)) {
+            open_nodes(e, job, since, now, e->open);
+            for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->open[w];
+        }
+        if (nodes_in(e->words, e->usable) >= s->fewest[job]) {
+            int64_t start = first_start(e, job, now, later);
             if (start >= 0) {
                 if (start < since) start = since;
                 if (!later || start <= later) {
                     if (start > now + s->bf_window * MINUTE_S) return -1;
-                    mask_of_chosen(e, e->allowed);
                     int64_t begin = start / resolution * resolution, end = (start + s->limit[job]) / resolution * resolution;
-                    if (start <= now || !overlap(e, begin, end, e->allowed)) return start;
+                    int blocked = 0;
+                    if (start > since && outlook(e)) {
+                        open_nodes(e, job, start, now, e->open);
+                        blocked = beyond(e, e->picked, e->open);
+                    }
+                    if (!blocked && (start <= now || !slots_overlap(&e->slots, begin, end, e->picked))) return start;
                     later = start;
                 }
             }
@@ -590,37 +820,88 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now) {
     }
 }
 
+/* Whether `job` might start now. */
+static int may_start(struct engine *e, int32_t job) { return e->level[e->s->stratum[job]] || may_fit(e, job); }
+
 static int64_t backfill_pass(struct engine *e, double at, int *left) {
     const struct setup *s = e->s;
+    if (completing(e)) {
+        *left = 1;
+        return 0;
+    }
     int64_t now = whole_second(e, at), waiting = order_queue(e), started = 0, reserved = 0, considered = 0;
     int64_t table = s->bf_node_space_size ? s->bf_node_space_size : s->bf_max_job_test;
-    e->slot_count = 0;
-    struct slot *all = new_slot(e, 0);
-    if (!all) return 0;
-    all->begin = now;
-    all->end = now + s->bf_window * MINUTE_S;
-    memcpy(all->nodes, e->everything, (size_t)e->words * sizeof(uint64_t));
+    e->pass++;
+    slots_begin(&e->slots, e->words, now, now + s->bf_window * MINUTE_S, e->everything);
     if (s->bf_max_job_user) memset(e->jobs_of_user, 0, (size_t)s->users * sizeof *e->jobs_of_user);
-    for (int64_t k = 0; k < waiting && considered < s->bf_max_job_test; k++) {
-        int32_t job = e->order[k];
-        if (s->bf_max_job_user && ++e->jobs_of_user[s->user[job]] > s->bf_max_job_user) continue;
-        considered++;
+    memset(e->jobs_of_part, 0, (size_t)s->partitions * sizeof *e->jobs_of_part);
+    if (s->user_part_test) memset(e->jobs_of_both, 0, (size_t)(s->users * s->partitions) * sizeof *e->jobs_of_both);
+    if (e->slots.failed) { e->out_of_memory = 1; return 0; }
+    int64_t last = 0, count = 0; /* jobs from `last` on cannot start now, and those before only if all nodes are usable */
+    int32_t array_before = -1, skipped = -1;
+    for (int64_t k = 0; k < waiting; k++) {
+        int32_t job = e->order[k], array = s->array[job];
+        if (array < 0 || array != array_before) { /* all tasks of an array are one entry of the queue */
+            int32_t part = s->partition[job], *both = e->jobs_of_both + (s->user_part_test ? s->user[job] * s->partitions + part : 0);
+            if (++e->jobs_of_part[part] > s->part_test && s->part_test) continue;
+            if (s->user_part_test && ++*both > s->user_part_test) continue;
+            if (s->bf_max_job_user && ++e->jobs_of_user[s->user[job]] > s->bf_max_job_user) continue;
+            if (considered == s->bf_max_job_test) break;
+            considered++;
+        }
+        array_before = array;
+        e->order[count++] = job;
+        if (may_start(e, job)) last = count;
+    }
+    e->license_count = 0;
+    for (int64_t k = 0; s->plan_licenses && k < e->running_count; k++) {
+        int64_t until = e->running[k].end / s->bf_resolution * s->bf_resolution;
+        hold_licenses(e, e->running[k].job, now, until > now + 1 ? until : now + 1);
+    }
+    for (int64_t k = 0; k < s->arrays; k++) {
+        e->array_left[k] = s->array_most[k] ? s->array_most[k] - e->array_running[k] : -1; /* -1: any number */
+        e->array_reserved[k] = 0;
+    }
+    for (int64_t k = 0; k < last; k++) {
+        int32_t job = e->order[k], array = s->array[job];
+        if (array >= 0 && array == skipped) continue;
+        if (array >= 0 && e->array_left[array] == 0) {
+            skipped = array;
+            continue;
+        }
+        if (s->license_kinds && !s->plan_licenses && !suffice(e, e->licenses, job)) continue;
         int64_t begin = plan(e, job, now);
-        if (begin < 0) continue;
-        if (begin <= now) {
-            start(e, job);
+        if (begin < 0) {
+            skipped = array;
+            continue;
+        }
+        if (array >= 0 && e->array_left[array] > 0) e->array_left[array]--;
+        int began = 0, preempts = begin <= now && e->preempting;
+        const uint64_t *nodes = e->picked;
+        if (preempts) {
+            began = preempt(e, job, e->usable);
+            nodes = e->victim_nodes;
+        }
+        if (began || (begin <= now && !preempts)) {
+            hold_licenses(e, job, now, now + s->limit[job]);
+            if (!began) start(e, job);
             if (++started == s->bf_max_job_start) {
                 *left = 1;
                 return started;
             }
-        } else if (young(e, job) || (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) continue;
-        else if (e->slot_count >= table) break;
+            while (last > k && !may_start(e, e->order[last - 1])) last--;
+        } else if (young(e, job) || (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) skipped = array;
+        else if (e->slots.count >= table) break;
         else {
-            int64_t resolution = s->bf_resolution;
+            int64_t resolution = s->bf_resolution, end = (begin + s->limit[job]) / resolution * resolution;
+            begin = begin / resolution * resolution;
             reserved++;
-            reserve(e, begin / resolution * resolution, (begin + s->limit[job]) / resolution * resolution, e->allowed);
+            slots_reserve(&e->slots, begin, end, nodes);
+            hold_licenses(e, job, begin, end);
+            if (array >= 0 && ++e->array_reserved[array] >= s->array_reservations) skipped = array;
         }
     }
+    e->out_of_memory |= e->slots.failed;
     *left = s->bf_min_age_reserve > 0 && e->queue_count > 0;
     return started;
 }
@@ -646,9 +927,14 @@ static double next_main(const struct engine *e) {
 
 static double next_full(const struct engine *e, double last) {
     const struct setup *s = e->s;
-    double since = isnan(e->full_last) ? s->sched_phase_s : e->full_last;
-    double a = last + s->sched_loop_s, b = since + (double)s->sched_interval;
-    return next_multiple(s->sched_loop_s, a > b ? a : b, s->sched_phase_s, 0);
+    if (s->sched_interval < 0) return INFINITY;
+    double since = isnan(e->full_last) ? s->sched_phase_s : e->full_last, least = last + s->sched_loop_s;
+    if (0 < s->sched_interval && (double)s->sched_interval < least - since) {
+        double period = ceil((double)s->sched_interval / s->sched_loop_s) * s->sched_loop_s;
+        since += (ceil((least - since) / period) - 1.0) * period;
+    }
+    double b = since + (double)s->sched_interval;
+    return next_multiple(s->sched_loop_s, least > b ? least : b, s->sched_phase_s, 0);
 }
 
 static double interval(const struct engine *e) { return (double)e->s->bf_interval + e->s->bf_loop_s - 1.0; }
@@ -664,13 +950,14 @@ static double less(double a, double b) { return b < a ? b : a; }
 /* One call of the policy. Return the instant of the next one. */
 static double decide(struct engine *e) {
     double now = e->now, due[2] = {isnan(e->sched_due) ? INFINITY : e->sched_due, isnan(e->bf_due) ? INFINITY : e->bf_due};
-    if (e->arrived || e->freed || now < less(due[0], due[1]) - ROUNDING_S) {
-        if (!isnan(e->bf_last) && e->s->bf_interval > 0 && e->queue_count > e->arrived) {
+    int event = e->arrived || e->freed || (!e->changed_later && now < less(due[0], due[1]) - ROUNDING_S);
+    if (event || e->changed_later) {
+        if (!isnan(e->bf_last) && e->s->bf_interval > 0 && e->waited) {
             double passes = ceil((now - e->bf_last) / interval(e) - ROUNDING_S) - 1.0;
             if (passes > 0) e->bf_last += passes * interval(e);
         }
-        due[0] = less(due[0], next_main(e));
-        due[1] = less(due[1], next_backfill(e, e->bf_last));
+        due[0] = less(due[0], event ? next_main(e) : next_full(e, now - e->s->sched_loop_s));
+        if (event || e->waited || e->s->sched_interval < 0) due[1] = less(due[1], next_backfill(e, e->bf_last));
     }
     int first = due[1] < due[0];
     for (int k = 0; k < 2; k++) {
@@ -704,7 +991,12 @@ static int handle(struct engine *e) {
             e->freed = call = 1;
         } else if (event.kind == WAKE) call = call || e->wake == e->now;
         else {
-            if (event.kind == SUBMIT) submit(e, event.job);
+            e->upcoming--;
+            if (event.kind == END && e->ends[event.job] != e->now) continue; /* the job has been preempted */
+            e->last = e->now;
+            if (event.kind == CHANGE) e->changed_later = 1;
+            else if (event.kind == NOTICE) e->freed = 1;
+            else if (event.kind == SUBMIT) submit(e, event.job);
             else end(e, event.job);
             call = 1;
         }
@@ -714,16 +1006,36 @@ static int handle(struct engine *e) {
 
 static void simulate(struct engine *e) {
     const struct setup *s = e->s;
-    for (int64_t job = 0; job < s->jobs; job++) at(e, s->submit[job], SUBMIT, (int32_t)job);
+    int64_t held = 0;
+    e->now = s->begin_s;
+    e->to_start = s->watched ? 0 : -1;
+    for (int64_t job = 0; job < s->jobs; job++)
+        if (held < s->held_count && s->held[3 * held] == job) {
+            e->alike = 0;
+            memset(e->picked, 0, (size_t)e->words * sizeof *e->picked);
+            for (; held < s->held_count && s->held[3 * held] == job; held++) {
+                int32_t node = s->held[3 * held + 1];
+                e->picked[node >> 6] |= 1ull << (node & 63);
+                e->share[node] = s->held[3 * held + 2];
+            }
+            run(e, (int32_t)job, s->since[job]);
+        } else {
+            at(e, s->submit[job] > s->begin_s ? s->submit[job] : s->begin_s, SUBMIT, (int32_t)job);
+            if (job < s->watched) e->to_start++;
+        }
+    for (int64_t k = 0; k < s->notice_count; k++) at(e, s->notices[k], NOTICE, 0);
+    for (int64_t k = 0; k < s->change_count; k++) at(e, s->changes[k], CHANGE, 0);
     if (s->age != 0 || s->fairshare != 0) at(e, s->first_period_s, COMPUTE, 0);
-    while (e->now_left && !e->out_of_memory) {
+    while (e->now_left && e->to_start && !e->out_of_memory && e->event_count &&
+           (e->upcoming || e->events[0].at <= e->last + GIVE_UP_S)) {
         e->now = e->events[0].at;
         if (!handle(e)) continue;
         e->wake = INFINITY;
         double again;
         do {
             again = decide(e);
-            e->arrived = e->freed = 0;
+            e->waited = e->ready_count;
+            e->arrived = e->freed = e->changed_later = 0;
         } while (again <= e->now && !e->out_of_memory);
         if (again < INFINITY) {
             e->wake = again;
@@ -739,28 +1051,61 @@ static int by_group(const void *a, const void *b, void *groups) {
     return x < y ? -1 : x > y;
 }
 
-/* Simulate. `parts` receives (job, node, cores) of each part of an allocation, `room` of them. Return the number of
- * parts; -1: out of memory. If there are more than `room`, call again with more. */
-int64_t tracebed_slurm_simulate(const struct setup *s, int32_t *parts, int64_t room) {
+/* Simulate. Return the number of ranges of nodes, in `ranges` the ranges themselves, and in `stints` the times in which
+ * jobs held nodes before they were requeued or suspended. The caller frees both with `tracebed_slurm_free`. -1: out of
+ * memory. */
+int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, struct stint **stints, int64_t *stint_count) {
     struct engine own = {.s = s, .words = (s->nodes + 63) / 64, .now_left = s->jobs}, *e = &own;
     size_t jobs = (size_t)s->jobs, nodes = (size_t)s->nodes, words = (size_t)e->words, kinds = (size_t)s->kinds;
     e->sched_last = e->full_last = e->bf_last = e->sched_due = e->bf_due = NAN;
     e->wake = INFINITY;
+    e->empty = (struct free_resources){(int32_t *)s->cores, (int32_t *)s->gres, (int64_t *)s->memory};
+    for (e->change_room = 64; e->change_room < s->nodes; e->change_room *= 2) {}
+    int64_t most = VIEW_BYTES / (s->nodes * (int64_t)(3 * sizeof(int32_t)));
+    e->view_count = s->classes < most ? s->classes : most > 16 ? most : 16;
+    size_t views = (size_t)e->view_count;
+    size_t groups = 0;
+    for (size_t job = 0; job < jobs; job++)
+        if (s->group[job] >= (int64_t)groups) groups = (size_t)s->group[job] + 1;
+    int32_t *view_cores, *view_last;
+    uint32_t *view_version;
+    uint64_t *view_able, *view_empty;
     void *pieces[] = {
-        e->part_first = calloc(jobs, sizeof *e->part_first), e->part_size = calloc(jobs, sizeof *e->part_size),
         e->free.cores = malloc(nodes * sizeof(int32_t)), e->free.memory = malloc(nodes * sizeof(int64_t)),
         e->free.gres = malloc(nodes * kinds * sizeof(int32_t) + 1), e->expected.cores = malloc(nodes * sizeof(int32_t)),
         e->expected.memory = malloc(nodes * sizeof(int64_t)), e->expected.gres = malloc(nodes * kinds * sizeof(int32_t) + 1),
-        e->free.some = calloc(words, sizeof(uint64_t)), e->expected.some = calloc(words, sizeof(uint64_t)),
-        e->running = malloc(jobs * sizeof *e->running), e->queue = malloc(jobs * sizeof(int32_t)),
-        e->order = malloc(jobs * sizeof(int32_t)), e->priority = calloc(jobs, sizeof(int64_t)),
-        e->everything = calloc(words, sizeof(uint64_t)), e->held = calloc(jobs * words, sizeof(uint64_t)),
+        e->running = malloc(jobs * sizeof *e->running), e->due = calloc(jobs, sizeof *e->due),
+        e->bits_first = calloc(jobs, sizeof *e->bits_first), e->bits_size = calloc(jobs, sizeof *e->bits_size),
+        e->holders = calloc(nodes, sizeof *e->holders), e->alone = calloc(words, sizeof(uint64_t)),
+        e->version = calloc(nodes, sizeof *e->version), e->changed = malloc((size_t)e->change_room * sizeof(int32_t)),
+        e->classes = calloc((size_t)s->classes, sizeof *e->classes), e->views = calloc(views, sizeof *e->views),
+        view_cores = calloc(views * nodes, sizeof(int32_t)), view_last = calloc(views * nodes, sizeof(int32_t)),
+        view_version = calloc(views * nodes, sizeof(uint32_t)), view_able = calloc(views * words, sizeof(uint64_t)),
+        view_empty = calloc(views * words, sizeof(uint64_t)),
+        e->queue = malloc(jobs * sizeof(int32_t)), e->order = malloc(jobs * sizeof(int32_t)),
+        e->priority = calloc(jobs, sizeof(int64_t)), e->everything = calloc(words, sizeof(uint64_t)),
         e->partition_nodes = calloc((size_t)s->partitions * words, sizeof(uint64_t)), e->usable = calloc(words, sizeof(uint64_t)),
-        e->allowed = calloc(words, sizeof(uint64_t)), e->node_order = malloc(nodes * sizeof(int32_t)),
-        e->capacity = malloc(nodes * sizeof *e->capacity), e->chosen = malloc(nodes * sizeof *e->chosen),
-        e->group = malloc(nodes * sizeof *e->group), e->used = malloc(nodes),
+        e->allowed = calloc(words, sizeof(uint64_t)), e->then = calloc(words, sizeof(uint64_t)),
+        e->later = calloc(words, sizeof(uint64_t)), e->blocks = malloc((nodes / 2 + 1) * sizeof *e->blocks), e->picked = calloc(words, sizeof(uint64_t)),
+        e->node_order = malloc(nodes * sizeof(int32_t)), e->capacity = malloc(nodes * sizeof *e->capacity),
+        e->chosen = malloc(nodes * sizeof *e->chosen), e->share = malloc(nodes * sizeof(int32_t)),
+        e->room = malloc(nodes * sizeof(int32_t)), e->group = malloc(nodes * sizeof *e->group), e->used = malloc(nodes),
         e->jobs_of_user = calloc((size_t)s->users, sizeof(int32_t)), e->usage = calloc((size_t)s->users, sizeof(double)),
         e->ended = calloc((size_t)s->users, sizeof(double)), e->factor = calloc((size_t)s->users, sizeof(double)),
+        e->accrued = malloc(jobs * sizeof(double)), e->state = calloc(jobs, 1), e->ready = calloc(jobs, 1),
+        e->group_member = malloc(jobs * sizeof(int32_t)), e->group_running = calloc(groups + 1, sizeof(int32_t)),
+        e->group_first = calloc(groups + 1, sizeof(int64_t)), e->array_running = calloc(jobs, sizeof(int32_t)),
+        e->array_waiting = calloc(jobs, sizeof(int32_t)), e->array_left = calloc(jobs, sizeof(int32_t)),
+        e->array_reserved = calloc(jobs, sizeof(int32_t)), e->licenses = calloc((size_t)s->license_kinds + 1, sizeof(int64_t)),
+        e->license_room = calloc((size_t)s->license_kinds + 1, sizeof(int64_t)), e->open = calloc(words, sizeof(uint64_t)),
+        e->license_plan = malloc(2 * jobs * sizeof *e->license_plan), e->victim_nodes = calloc(words, sizeof(uint64_t)),
+        e->ends = malloc(jobs * sizeof(double)), e->earliest = malloc(jobs * sizeof(double)),
+        e->asleep_at = malloc(jobs * sizeof(double)), e->asleep_left = malloc(jobs * sizeof(double)), e->asleep = calloc(jobs, 1),
+        e->jobs_of_part = calloc((size_t)s->partitions, sizeof(int32_t)),
+        e->jobs_of_both = calloc(s->user_part_test ? (size_t)(s->users * s->partitions) : 1, sizeof(int32_t)),
+        e->level = calloc((size_t)s->strata, sizeof(int32_t)), e->candidates = malloc(jobs * sizeof(int32_t)),
+        e->victims = malloc(jobs * sizeof(int32_t)), e->order_of = malloc(jobs * sizeof(int32_t)),
+        e->overlap = malloc(jobs * sizeof(int32_t)), e->yields = calloc(jobs, 1), e->rest = malloc(jobs * sizeof *e->rest),
     };
     enum { PIECES = sizeof pieces / sizeof *pieces };
     for (int k = 0; k < PIECES; k++) e->out_of_memory |= !pieces[k];
@@ -771,27 +1116,58 @@ int64_t tracebed_slurm_simulate(const struct setup *s, int32_t *parts, int64_t r
         for (size_t node = 0; node < nodes; node++) {
             e->node_order[node] = (int32_t)node;
             e->everything[node >> 6] |= 1ull << (node & 63);
-            if (s->cores[node]) e->free.some[node >> 6] |= 1ull << (node & 63);
         }
         e->one_weight = 1;
         for (size_t node = 1; node < nodes; node++) e->one_weight &= s->weights[node] == s->weights[0];
         int32_t *by_number = s->groups ? e->node_order : NULL;
         qsort_r(e->node_order, nodes, sizeof *e->node_order, by_group, (void *)s->groups);
         e->node_order = by_number;
-        for (size_t job = 0; job < jobs; job++)
-            for (size_t w = 0; w < words; w++) e->partition_nodes[(size_t)s->partition[job] * words + w] |= s->eligible[job * words + w];
-        for (int64_t user = 0; user < s->users; user++) e->factor[user] = 1.0;
+        for (size_t view = 0; view < views; view++)
+            e->views[view] = (struct view){
+                .class = -1, .cores = view_cores + view * nodes, .last = view_last + view * nodes,
+                .version = view_version + view * nodes, .able = view_able + view * words, .empty = view_empty + view * words,
+            };
+        classify(e);
+        int suspends = 0;
+        for (int64_t of = 0; s->preempts && of < s->strata; of++) suspends |= s->mode[of] == SUSPEND;
+        for (int64_t c = 0; suspends && c < s->classes; c++) e->classes[c].step = 0; /* cores may be held twice */
+        for (int64_t of = 0; of < s->strata * s->strata; of++) e->level[of / s->strata] += s->may[of];
+        memcpy(e->licenses, s->licenses, (size_t)s->license_kinds * sizeof(int64_t));
+        for (size_t job = 0; job < jobs; job++) {
+            if (job && s->partition[job] == s->partition[job - 1] && s->set[job] == s->set[job - 1]) continue;
+            const uint64_t *eligible = s->eligible + (size_t)s->set[job] * words;
+            for (size_t w = 0; w < words; w++) e->partition_nodes[(size_t)s->partition[job] * words + w] |= eligible[w];
+        }
+        for (int64_t user = 0; user < s->users; user++) e->factor[user] = s->factors ? s->factors[user] : 1.0;
+        if (s->usage) {
+            memcpy(e->usage, s->usage, (size_t)s->users * sizeof *e->usage);
+            e->since = s->begin_s;
+        }
+        for (size_t job = 0; job < jobs; job++) {
+            e->earliest[job] = s->earliest[job];
+            e->ends[job] = NAN;
+            e->accrued[job] = s->condition_first[job] == s->condition_first[job + 1] ? s->submit[job] : INFINITY;
+            e->ready[job] = s->condition_first[job] == s->condition_first[job + 1] && s->earliest[job] == -INFINITY;
+            if (s->group[job] >= 0) e->group_first[s->group[job] + 1]++;
+        }
+        for (size_t group = 0; group < groups; group++) e->group_first[group + 1] += e->group_first[group];
+        for (size_t job = jobs; job-- > 0;) /* backwards: group_first is each group's end, then its begin */
+            if (s->group[job] >= 0) e->group_member[--e->group_first[s->group[job] + 1]] = (int32_t)job;
+        memmove(e->group_first, e->group_first + 1, groups * sizeof *e->group_first);
         simulate(e);
+        for (size_t job = 0; job < jobs; job++)
+            if (e->state[job] == CANCELLED) s->start[job] = NAN;
     }
-    int64_t count = e->out_of_memory ? -1 : e->part_count;
-    if (count >= 0 && count <= room)
-        for (int64_t job = 0, k = 0; job < s->jobs; job++)
-            for (int32_t p = 0; p < e->part_size[job]; p++, k++) {
-                const struct part *each = &e->parts[e->part_first[job] + p];
-                parts[3 * k] = (int32_t)job, parts[3 * k + 1] = each->node, parts[3 * k + 2] = each->cores;
-            }
+    if (e->holders)
+        for (size_t node = 0; node < nodes; node++) free(e->holders[node].list);
+    for (int64_t k = 0; e->views && k < e->view_count; k++) free(e->views[k].reach);
     for (int k = 0; k < PIECES; k++) free(pieces[k]);
-    for (int64_t k = 0; k < e->slot_room; k++) free(e->slots[k].nodes);
-    free(e->slots), free(e->events), free(e->parts);
-    return count;
+    slots_close(&e->slots);
+    free(e->events), free(e->bits);
+    *ranges = e->ranges;
+    *stints = e->stints;
+    *stint_count = e->stint_count;
+    return e->out_of_memory ? -1 : e->range_count;
 }
+
+void tracebed_slurm_free(void *results) { free(results); }

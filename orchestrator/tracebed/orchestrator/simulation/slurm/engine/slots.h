@@ -1,0 +1,221 @@
+/* Masks of nodes, and the nodes without a reservation over time: consecutive slots of time, each with its nodes, as
+ * `Slots` in scheduling/policies/slurm_backfill.py. Masks have `words` words. Part of slurm.c and of engine.c. */
+
+/* Functions that pass over masks are compiled for newer processors, too. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#define HOT __attribute__((target_clones("avx2", "default")))
+#else
+#define HOT
+#endif
+
+struct block { int32_t first, count; }; /* consecutive nodes */
+
+struct slot {
+    int64_t begin, end;
+    uint64_t *nodes; /* without a reservation */
+    uint64_t *since_now; /* without a reservation in this slot and all before */
+    uint64_t *until; /* without a reservation in this slot and those before `middle` */
+    int more; /* whether the next slot has additional nodes */
+};
+
+struct slots {
+    int64_t words, count, room;
+    struct slot *slot;
+    const uint64_t *everything;
+    int64_t middle, after; /* see `slots_usable` */
+    uint64_t *rest;
+    int failed; /* out of memory */
+};
+
+HOT static int64_t nodes_in(int64_t words, const uint64_t *mask) {
+    int64_t count = 0;
+    for (int64_t w = 0; w < words; w++) count += __builtin_popcountll(mask[w]);
+    return count;
+}
+
+/* Pick `count` of the nodes `able` with little fragmentation, as `best_fit` in scheduling/node_masks.py. `blocks` is
+ * room for the blocks of consecutive nodes. */
+static void pick(int64_t words, const uint64_t *able, int64_t count, uint64_t *picked, struct block *blocks) {
+    int32_t number = 0, best = -1, largest = -1;
+    int64_t begin = -1; /* of a block that ends in a later word */
+    memset(picked, 0, (size_t)words * sizeof *picked);
+    for (int64_t w = 0; w <= words; w++) {
+        uint64_t left = w < words ? able[w] : 0;
+        while (left || begin >= 0) {
+            int from = begin >= 0 ? 0 : __builtin_ctzll(left);
+            uint64_t rest = ~(left >> from);
+            int to = from + (rest ? __builtin_ctzll(rest) : 64);
+            if (begin < 0) begin = 64 * w + from;
+            if (to == 64) break;
+            left &= ~0ull << to;
+            int32_t size = (int32_t)(64 * w + to - begin);
+            if (size >= count && (best < 0 || size < blocks[best].count)) best = number;
+            if (largest < 0 || size > blocks[largest].count) largest = number;
+            blocks[number++] = (struct block){(int32_t)begin, size};
+            begin = -1;
+        }
+    }
+    while (count) {
+        struct block *own = &blocks[best >= 0 ? best : largest];
+        int64_t taken = own->count < count ? own->count : count, node = own->first;
+        for (int64_t left = taken; left;) {
+            int64_t from = node & 63, here = 64 - from < left ? 64 - from : left;
+            picked[node >> 6] |= (here == 64 ? ~0ull : (1ull << here) - 1) << from;
+            node += here;
+            left -= here;
+        }
+        count -= taken;
+        own->count = 0;
+        best = -1;
+        largest = 0;
+        for (int32_t k = 0; k < number && count; k++) {
+            if (blocks[k].count >= count && (best < 0 || blocks[k].count < blocks[best].count)) best = k;
+            if (blocks[k].count > blocks[largest].count) largest = k;
+        }
+    }
+}
+
+static void slots_close(struct slots *p) {
+    for (int64_t k = 0; k < p->room; k++) free(p->slot[k].nodes);
+    free(p->slot), free(p->rest);
+}
+
+static struct slot *slot_new(struct slots *p, int64_t where) {
+    size_t size = (size_t)p->words * sizeof(uint64_t);
+    if (p->count == p->room) {
+        int64_t room = p->room ? 2 * p->room : 64;
+        struct slot *larger = realloc(p->slot, (size_t)room * sizeof *larger);
+        if (!larger) { p->failed = 1; return NULL; }
+        p->slot = larger;
+        for (; p->room < room; p->room++) {
+            uint64_t *masks = malloc(3 * size);
+            if (!masks) { p->failed = 1; return NULL; }
+            larger[p->room] = (struct slot){0, 0, masks, masks + p->words, masks + 2 * p->words, 0};
+        }
+    }
+    struct slot spare = p->slot[p->count];
+    memmove(p->slot + where + 1, p->slot + where, (size_t)(p->count - where) * sizeof *p->slot);
+    p->slot[where] = spare;
+    p->count++;
+    return &p->slot[where];
+}
+
+/* Begin a plan with one slot from `now` to `end`, in which `everything` is free. */
+static void slots_begin(struct slots *p, int64_t words, int64_t now, int64_t end, const uint64_t *everything) {
+    size_t size = (size_t)words * sizeof(uint64_t);
+    p->words = words;
+    p->everything = everything;
+    p->count = 0;
+    if (!p->rest && !(p->rest = malloc(size))) { p->failed = 1; return; }
+    struct slot *all = slot_new(p, 0);
+    if (!all) return;
+    all->begin = now;
+    all->end = end;
+    all->more = 0;
+    memcpy(all->nodes, everything, size);
+    memcpy(all->since_now, everything, size);
+}
+
+/* The first slot that ends after `instant`; the number of slots: none. */
+static int64_t slot_after(const struct slots *p, int64_t instant) {
+    int64_t low = 0, high = p->count;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (p->slot[middle].end <= instant) low = middle + 1; else high = middle;
+    }
+    return low;
+}
+
+static void slot_cut(struct slots *p, int64_t at) {
+    size_t size = (size_t)p->words * sizeof(uint64_t);
+    int64_t k = slot_after(p, at);
+    if (k == p->count || p->slot[k].begin >= at) return;
+    struct slot *new = slot_new(p, k + 1);
+    if (!new) return;
+    struct slot *old = &p->slot[k];
+    memcpy(new->nodes, old->nodes, size);
+    memcpy(new->since_now, old->since_now, size);
+    new->begin = at;
+    new->end = old->end;
+    new->more = old->more;
+    old->end = at;
+    old->more = 0;
+}
+
+/* Reserve `nodes` from `start` to `end`. Adjacent slots with equal nodes become one; only those at the reservation
+ * can be equal. */
+HOT static void slots_reserve(struct slots *p, int64_t start, int64_t end, const uint64_t *nodes) {
+    if (end <= start) return;
+    slot_cut(p, start);
+    slot_cut(p, end);
+    int64_t first = slot_after(p, start), after = first;
+    for (int64_t k = first; k < p->count; k++) {
+        struct slot *own = &p->slot[k];
+        for (int64_t w = 0; w < p->words; w++) own->since_now[w] &= ~nodes[w];
+        if (own->begin >= end) continue;
+        after = k + 1;
+        for (int64_t w = 0; w < p->words; w++) own->nodes[w] &= ~nodes[w];
+    }
+    for (int64_t k = after < p->count ? after : p->count - 1; k >= (first ? first : 1); k--) {
+        if (memcmp(p->slot[k - 1].nodes, p->slot[k].nodes, (size_t)p->words * sizeof(uint64_t))) continue;
+        struct slot spare = p->slot[k];
+        p->slot[k - 1].end = spare.end;
+        p->count--;
+        memmove(p->slot + k, p->slot + k + 1, (size_t)(p->count - k) * sizeof *p->slot);
+        p->slot[p->count] = spare;
+    }
+    for (int64_t k = first ? first - 1 : 0; k <= after && k < p->count; k++) {
+        struct slot *own = &p->slot[k];
+        own->more = 0;
+        for (int64_t w = 0; w < p->words && k + 1 < p->count && !own->more; w++) own->more = (own[1].nodes[w] & ~own->nodes[w]) != 0;
+    }
+}
+
+/* The next start after `start` that is worth a trial for a job with this limit, 0: none. */
+static int64_t slots_later(const struct slots *p, int64_t start, int64_t limit) {
+    for (int64_t k = slot_after(p, start); k < p->count; k++) {
+        const struct slot *own = &p->slot[k];
+        if (own->more) return own->end;
+        if (own->begin > start + limit) return 0;
+    }
+    return 0;
+}
+
+/* The trials of another job follow. */
+static void slots_next_job(struct slots *p) { p->middle = 0; }
+
+/* The nodes `among` that are free in every slot from `start` to `start + limit`, in `usable`. The starts of one job
+ * ascend: the slots are a window that moves. The common nodes of its first part, up to `middle`, are in `until`, those
+ * of its second part, up to `after`, in `rest`. */
+HOT static void slots_usable(struct slots *p, int64_t start, int64_t limit, const uint64_t *among, uint64_t *usable) {
+    int64_t first = slot_after(p, start), after = first, high = p->count, words = p->words;
+    size_t size = (size_t)words * sizeof(uint64_t);
+    const uint64_t *a = p->everything, *b = p->everything;
+    while (after < high) { /* the slots before `after` begin at the end of the job at the latest */
+        int64_t middle = (after + high) / 2;
+        if (p->slot[middle].begin <= start + limit) after = middle + 1; else high = middle;
+    }
+    if (first < after && !first) a = p->slot[after - 1].since_now;
+    else if (first < after) {
+        if (first >= p->middle) {
+            memcpy(p->slot[after - 1].until, p->slot[after - 1].nodes, size);
+            for (int64_t k = after - 2; k >= first; k--)
+                for (int64_t w = 0; w < words; w++) p->slot[k].until[w] = p->slot[k + 1].until[w] & p->slot[k].nodes[w];
+            p->middle = p->after = after;
+            memcpy(p->rest, p->everything, size);
+        }
+        for (; p->after < after; p->after++)
+            for (int64_t w = 0; w < words; w++) p->rest[w] &= p->slot[p->after].nodes[w];
+        a = p->slot[first].until;
+        b = p->rest;
+    }
+    for (int64_t w = 0; w < words; w++) usable[w] = a[w] & b[w] & among[w];
+}
+
+/* Whether some of `nodes` are reserved between `start` and `end`. */
+HOT static int slots_overlap(const struct slots *p, int64_t start, int64_t end, const uint64_t *nodes) {
+    for (int64_t k = slot_after(p, start); k < p->count && p->slot[k].begin < end; k++)
+        for (int64_t w = 0; w < p->words; w++)
+            if (nodes[w] & ~p->slot[k].nodes[w]) return 1;
+    return 0;
+}

@@ -1,0 +1,155 @@
+"""`tracebed whatif`: what a changed slurm.conf does to the waits of a log, and how sure the answer is."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracebed.cli.console import load_workload, print_json, print_table
+from tracebed.cli.families import Family, set_option
+from tracebed.cli.logs import format_option, keep_option, machine_option, raw_options, time_zone_option
+from tracebed.cli.messages import emit, progress, warn
+from tracebed.cli.options import DURATION, PATH, SIZE, json_option, output_option
+from tracebed.errors import InputError
+from tracebed.outputs import WHATIF
+
+if TYPE_CHECKING:
+    from tracebed.api import WhatIf
+
+SHOWN = {"partition": 12, "QOS": 8, "account": 9, "size": 20}
+"""Classification -> most classes of it in the table. The document and the page have all."""
+
+
+@click.command()
+@click.argument("log", type=PATH, metavar="LOG")
+@click.argument("conf", type=PATH, metavar="SLURM_CONF")
+@set_option(
+    "Change a setting: bf_max_job_test=1000 (of SchedulerParameters), PriorityWeightAge=5000, "
+    "Partition.gpu.MaxTime=1-00:00, Node.n[1-4].Weight=5"
+)
+@click.option(
+    "--add-nodes",
+    multiple=True,
+    metavar="PARTITION=N",
+    help="Add N nodes to a partition, like most of its nodes; may be repeated.",
+)
+@click.option(
+    "--replace", "replacement", type=PATH, metavar="FILE", help="Take this slurm.conf in place of SLURM_CONF."
+)
+@click.option("--real", type=PATH, metavar="RUN", help="Real run of the jobs, whose starts are taken, if LOG has none.")
+@click.option(
+    "--perturb",
+    type=Family(click.IntRange(2, 10_000), {"submit": DURATION, "limits": DURATION}),
+    default="16",
+    show_default=True,
+    metavar="N[,submit=S][,limits=S]",
+    help="Members of each ensemble. submit is the largest move of a submission (10 s), limits the largest time to a "
+    "multiple of which time limits are rounded up (0 s).",
+)
+@format_option
+@time_zone_option
+@machine_option
+@keep_option
+@output_option("Folder of the page, its pictures with their data, and the document.", WHATIF, required=False)
+@json_option
+def whatif(
+    log: Path,
+    conf: Path,
+    settings: tuple[str, ...],
+    add_nodes: tuple[str, ...],
+    replacement: Path | None,
+    real: Path | None,
+    perturb: tuple[int, dict[str, float]],
+    output: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Predict what a changed SLURM_CONF does to the waits of a LOG, and state how sure the answer is.
+
+    LOG is the accounting of the cluster (sacct -P), or another log with starts. First the backtest: the log is
+    predicted under SLURM_CONF, by an ensemble, and compared with what happened. Then the effect: the same ensemble
+    under the changed file, member by member. An effect that is not larger than the error of the model on this log, or
+    that chance may turn round, is inconclusive. Without a change, the backtest alone is printed.
+
+    \b
+    Example:
+      tracebed whatif sacct.txt slurm.conf --set bf_interval=120 -o whatif
+    """
+    import tracebed.api as tb
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*which only `--policy slurm -P @slurm.conf` reads")
+        jobs = load_workload(log, equal_nodes=False, **raw_options(options))
+    members, given = perturb
+    sides = 2 if settings or add_nodes or replacement else 1
+    with progress("predicting", total=sides * members) as bar:
+        found = tb.whatif(
+            jobs,
+            conf,
+            settings=settings,
+            add_nodes=_numbers(add_nodes),
+            replacement=replacement,
+            real=real,
+            members=members,
+            submit_s=given.get("submit", 10.0),
+            limit_s=given.get("limits", 0.0),
+            name=log.name,
+            on_progress=bar.update,
+        )
+    for text in found.not_modeled:
+        warn(f"{conf}: {text}")
+    for note in found.notes:
+        emit(f"{log.name}: {note}")
+    if output is not None:
+        with progress("drawing the page"):
+            page = found.save(output)
+        emit(f"page: {page}")
+    if as_json:
+        document = found.to_json()
+        print_json(document.pop("schema"), document)
+    else:
+        _show(found)
+
+
+def _numbers(texts: tuple[str, ...]) -> dict[str, int]:
+    """Return `--add-nodes PARTITION=N` texts as a dictionary."""
+    found: dict[str, int] = {}
+    for text in texts:
+        name, equals, count = (part.strip() for part in text.partition("="))
+        if not (name and equals):
+            raise InputError(f"--add-nodes {text!r} is not PARTITION=N", hint="write --add-nodes cpu=10")
+        if name in found:
+            raise InputError(f"--add-nodes {name} is given twice", hint="give it once")
+        try:
+            found[name] = SIZE(count)
+        except click.BadParameter as error:
+            raise InputError(f"--add-nodes {text}: {error.message.rstrip('.')}", hint="give a number") from None
+    return found
+
+
+def _show(found: WhatIf) -> None:
+    """Print the classes, and the answer."""
+    click.echo(f"{found.name}: {len(found.jobs):,} judged jobs, {found.span}")
+    columns = ["mean wait (s)", "jobs", "logged", "predicted", "error", "moving average"]
+    columns += ["changed", "effect", "inconclusive"] if found.change else []
+    rows, counts = [], dict(SHOWN)
+    for each in found.classes:
+        if each.by in counts:
+            counts[each.by] -= 1
+            if counts[each.by] < 0:
+                continue
+        row = [each.title, each.jobs, each.logged_s, each.predicted_s, *each.errors]
+        if each.effect is not None:
+            row += [each.changed_s, each.effect_text, each.doubt]
+        rows.append(row)
+    print_table(columns, rows, spare=["moving average", "jobs"])
+    if left_out := sum(-count for count in counts.values() if count < 0):
+        emit(f"{left_out:,} more classes: --json or -o FOLDER has all")
+    click.echo("")
+    for sentence in found.sentences:
+        click.echo(sentence)
+    if found.change:
+        click.echo(f"backtest: {found.backtest}")

@@ -1,0 +1,350 @@
+"""What if: the backtest of a log under its slurm.conf, and the effect of a change of the slurm.conf."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.description import local_dates
+from tracebed.converters.perturbation import Perturbation
+from tracebed.converters.workload import FloatArray, Workload
+from tracebed.display import json_values
+from tracebed.errors import InputError
+from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.slurm.changes import with_nodes, with_settings
+from tracebed.orchestrator.slurm.conf import SlurmConf, of_lines
+from tracebed.orchestrator.slurm.lines import Line, lines_of
+from tracebed.orchestrator.slurm.machine import Machine
+from tracebed.validation.steps import Steps
+from tracebed.validation.verdict.moving_average import WINDOW_S, moving_means, window_length, window_starts
+from tracebed.validation.whatif.classes import JobClass, classes_of, headlines, percentage
+from tracebed.validation.whatif.log import Log, log_of
+from tracebed.validation.whatif.members import Predicted, ensembles, mean_of
+
+SCHEMA = "tracebed-whatif/1"
+BINS = 400
+"""Bins of the courses of queue length and utilization."""
+STARTED = 0.99
+"""Share of the jobs that have started when the courses end."""
+MOST_WINDOWS = 1000
+MISFIT = 0.10
+"""Share of the jobs of a log that fit on no nodes of the cluster, from which the slurm.conf is not that of the log."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is changed in a slurm.conf. All empty: nothing."""
+
+    settings: tuple[str, ...] = ()
+    """Settings, in the grammar of `orchestrator.slurm.changes`."""
+    nodes: tuple[tuple[str, int], ...] = ()
+    """Partition and number of additional nodes."""
+    replacement: Path | None = None
+    """Another slurm.conf in place of the first; the settings and nodes change that one."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The changes in words."""
+        replaced = () if self.replacement is None else (f"{self.replacement.name} in place of the slurm.conf",)
+        return (*replaced, *self.settings, *(f"{count:,} more nodes of {name}" for name, count in self.nodes))
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The partitions that the settings and nodes name."""
+        keys = [setting.partition("=")[0].strip() for setting in self.settings]
+        named = [key.partition(".")[2].rpartition(".")[0] for key in keys if key.lower().startswith("partition.")]
+        return (*named, *(name for name, _ in self.nodes))
+
+    def applied(self, lines: Sequence[Line]) -> list[Line]:
+        """Return the changed lines.
+
+        Raises:
+            InputError: a change is invalid; see `with_settings` and `with_nodes`.
+        """
+        begun = lines if self.replacement is None else lines_of(self.replacement)
+        return with_nodes(with_settings(begun, self.settings), dict(self.nodes))
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """A backtest, and the effect of a change if there is one.
+
+    Attributes:
+        name: name of the log.
+        change: the change in words; empty: there is none.
+        partitions: the partitions that the change names.
+        machines: the cluster as it was, and the changed one if there is a change.
+        classes: classes of jobs, all jobs first.
+        jobs: the judged jobs: `job_id`, `submit` (s), `partition`, `queue`, `group`, `cores`, and the waits `logged`,
+            `predicted` and `changed` (s, means over the members).
+        windows: the moving average of the wait: `time` (s, middle of a window), and a column for each of the waits.
+        courses: `time` (s, beginning of a bin), and `waiting_...` (jobs) and `busy_...` (share of the cores) of each.
+        members: members of each ensemble.
+        perturbation: largest changes of their input.
+        notes: assumptions about the log, and jobs that are left out.
+        not_modeled: what is not modeled of both files, a sentence for each group of settings.
+        unix_start: Unix time of second 0; None: unknown.
+        zone: time zone of the log.
+    """
+
+    name: str
+    change: tuple[str, ...]
+    partitions: tuple[str, ...]
+    machines: tuple[Machine, ...]
+    classes: tuple[JobClass, ...]
+    jobs: pd.DataFrame
+    windows: pd.DataFrame
+    window_s: float
+    courses: pd.DataFrame
+    members: int
+    perturbation: Perturbation
+    notes: tuple[str, ...]
+    not_modeled: tuple[str, ...]
+    unix_start: float | None
+    zone: str
+
+    @property
+    def sentences(self) -> list[str]:
+        """The answers, a sentence each: about the changed partitions, all jobs, and others; or the backtest."""
+        return [each.sentence for each in self.headlines] if self.change else [self.backtest]
+
+    @property
+    def headlines(self) -> list[JobClass]:
+        """The classes of `sentences`."""
+        return headlines(self.classes, self.partitions)
+
+    @property
+    def backtest(self) -> str:
+        """The error of the model on the log in words."""
+        every = self.classes[0]
+        moving = "" if every.moving is None else f"; moving average of the wait: {every.moving.sentence}"
+        error = "unknown, since no job waited" if math.isnan(every.error) else percentage(every.error)
+        return f"the model's own error on this log is {error}{moving}"
+
+    @property
+    def span(self) -> str:
+        """The time of the judged jobs in words, with the time zone."""
+        ends = self.jobs["submit"].iloc[[0, -1]].to_numpy(dtype=np.float64)
+        dates = local_dates(ends, self.unix_start, self.zone)
+        if dates is None:
+            return f"{(ends[1] - ends[0]) / 3600:,.3g} h, dates unknown"
+        first, last = (f"{date:%Y-%m-%d %H:%M}" for date in dates)
+        return f"{first} to {last}, time zone {self.zone}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document of `tracebed whatif --json`."""
+        found = {
+            "schema": SCHEMA,
+            "log": {"name": self.name, "time_zone": self.zone, "unix_start": self.unix_start, "jobs": len(self.jobs)},
+            "change": list(self.change),
+            "clusters": [
+                {
+                    "nodes": len(machine.nodes),
+                    "cores": cores_of(machine),
+                    "partitions": [each.name for each in machine.partitions],
+                }
+                for machine in self.machines
+            ],
+            "members": self.members,
+            "perturbation": vars(self.perturbation),
+            "backtest": self.backtest,
+            "sentences": self.sentences,
+            "classes": [each.to_json() for each in self.classes],
+            "notes": list(self.notes),
+            "not_modeled": list(self.not_modeled),
+        }
+        return dict(json_values(found))
+
+
+def whatif(
+    workload: Workload,
+    conf: Path,
+    change: Change,
+    *,
+    name: str = "log",
+    members: int = 16,
+    perturbation: Perturbation,
+    workers: int | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> WhatIf:
+    """Predict a log under its slurm.conf and under a changed one, and compare both with each other and with the log.
+
+    Args:
+        workload: the log, read but not scaled.
+        conf: the slurm.conf.
+        change: the change.
+        name: name of the log, for messages and reports.
+        members: members of each ensemble.
+        perturbation: largest changes of their input.
+        workers: number of processes; None: that of the available cores.
+        on_progress: called with the number of finished members.
+
+    Raises:
+        InputError: the log has no starts, the slurm.conf does not describe its cluster, a change is invalid, or it
+            changes nothing.
+    """
+    lines = lines_of(conf)
+    clusters = [_cluster(lines, conf)]
+    if change.words:
+        clusters.append(_changed(clusters[0], change.applied(lines), change.replacement or conf, change))
+    machines = [_machine(each) for each in clusters]
+    log = log_of(workload, lines, machines[0], name)
+    _check_partitions(log, machines[0], name, str(conf))
+    origin = workload.provenance.unix_start
+    known: dict[str, Any] = {} if origin is None else {"epoch_s": float(origin)}
+    edges = np.linspace(log.begin, _end(log), BINS + 1)
+    found = ensembles(
+        log.workload,
+        [{**each.parameters, **known} for each in clusters],
+        members,
+        perturbation,
+        edges,
+        workers=workers,
+        on_progress=on_progress,
+    )
+    notes = [*log.notes, *_misfits(log, found[0][0], machines[0], name, str(conf))]
+    if len(found) > 1:
+        lost = sum((found[1][0].rejected - found[0][0].rejected).values())
+        notes += [f"{lost:,} jobs that ran can never start in the changed cluster, and are not judged"] if lost else []
+    waits = [np.stack([member.wait for member in each]) for each in found]
+    rows = log.judged & np.isfinite(np.concatenate(waits)).all(axis=0)
+    if not rows.any():
+        raise InputError("no judged job starts in all predictions", where=name, hint="check the slurm.conf")
+    jobs = _jobs(log, [each.mean(axis=0) for each in waits])[rows].reset_index(drop=True)
+    windows, window_s = _windows(jobs)
+    return WhatIf(
+        name=name,
+        change=change.words,
+        partitions=change.partitions,
+        machines=tuple(machines),
+        classes=tuple(classes_of(jobs, waits[0][:, rows], waits[1][:, rows] if len(waits) > 1 else None)),
+        jobs=jobs,
+        windows=windows,
+        window_s=window_s,
+        courses=_courses(log, found, machines, edges),
+        members=members,
+        perturbation=perturbation,
+        notes=tuple(notes),
+        not_modeled=tuple(dict.fromkeys(text for each in clusters for text in each.differences)),
+        unix_start=origin,
+        zone=workload.provenance.time_zone or "UTC",
+    )
+
+
+def _cluster(lines: Sequence[Line], path: Path) -> SlurmConf:
+    conf = of_lines(lines, path, plain=True)
+    if conf.machine is None:
+        hint = "give the slurm.conf with the NodeName lines of the cluster"
+        raise InputError("names no nodes with a known number of CPUs", where=str(path), hint=hint)
+    return conf
+
+
+def _machine(conf: SlurmConf) -> Machine:
+    assert conf.machine is not None
+    return conf.machine
+
+
+def _changed(base: SlurmConf, lines: Sequence[Line], path: Path, change: Change) -> SlurmConf:
+    """Return the changed settings; refuse a change without an effect on the model."""
+    found = _cluster(lines, path)
+    Setup.of("slurm", policy_parameters=found.parameters).policy()  # checks the values
+    if found.parameters == base.parameters:
+        what = f"{'; '.join(change.words)}: the model has no rule for this, and the prediction would be the same"
+        raise InputError(what, where=str(path), hint="change a setting that is modeled")
+    return found
+
+
+def _end(log: Log) -> float:
+    """Return the end of the courses, s: the last submission, or the logged start of nearly all jobs."""
+    start, submit = log.workload.floats("logged_start"), log.workload.floats("submit_time")
+    return float(max(np.quantile(start[np.isfinite(start)], STARTED), submit.max(), log.begin + 1.0))
+
+
+def _check_partitions(log: Log, machine: Machine, name: str, conf: str) -> None:
+    """Raise InputError if many jobs are in partitions that the cluster lacks."""
+    names = log.workload.texts("partition").str.partition(",")[0]
+    gone = names[[machine.partition(each) is None for each in names]].value_counts()
+    if gone.sum() >= MISFIT * len(names):
+        worst = ", ".join(f"{partition} {jobs:,}" for partition, jobs in gone.head(4).items())
+        what = f"{gone.sum():,} of {len(names):,} jobs are in partitions that {conf} lacks: {worst}"
+        own = ", ".join(each.name for each in machine.partitions)
+        hint = f"give the slurm.conf of the log, with its partitions; this one has {own}"
+        raise InputError(what, where=name, hint=hint)
+
+
+def _misfits(log: Log, member: Predicted, machine: Machine, name: str, conf: str) -> list[str]:
+    """Return what does not fit on the cluster, as notes.
+
+    Raises:
+        InputError: the share of the jobs is `MISFIT` or more.
+    """
+    found = Counter({"with more cores on a node than any node has": log.wide})
+    for (partition, reason), count in member.rejected.items():
+        found[reason if "no partition" in reason else f"partition {partition}: {reason}"] += count
+    total, jobs = sum(found.values()), len(log.workload) + log.wide
+    worst = "; ".join(f"{count:,} jobs, {reason}" for reason, count in found.most_common(4) if count)
+    if total >= MISFIT * jobs:
+        partitions = ", ".join(each.name for each in machine.partitions)
+        largest = max(kind.cores for kind in machine.kinds)
+        what = f"{total:,} of {jobs:,} jobs fit on no nodes of {conf}: {worst}"
+        hint = (
+            f"give the slurm.conf of the log; this one has the partitions {partitions}, nodes of up to {largest} cores"
+        )
+        raise InputError(what, where=name, hint=hint)
+    return [f"{total:,} of {jobs:,} jobs fit on no nodes of the slurm.conf and are left out: {worst}"] if total else []
+
+
+def _jobs(log: Log, waits: Sequence[FloatArray]) -> pd.DataFrame:
+    """Return the table of jobs, with the mean waits of the ensembles."""
+    texts = {name: log.workload.texts(name).to_numpy() for name in ("job_id", "partition", "queue", "group")}
+    names = ("predicted", "changed")[: len(waits)]
+    submit = log.workload.floats("submit_time")
+    return pd.DataFrame(
+        {**texts, "submit": submit, "cores": log.cores, "logged": log.wait, **dict(zip(names, waits, strict=True))}
+    )
+
+
+def _windows(jobs: pd.DataFrame) -> tuple[pd.DataFrame, float]:
+    """Return the moving averages of the waits, and the length of a window, s."""
+    names = [name for name in ("logged", "predicted", "changed") if name in jobs]
+    submit = jobs["submit"].to_numpy(dtype=np.float64)
+    length = max(window_length(submit, WINDOW_S), 1.0)
+    starts = window_starts(submit, length)
+    starts = starts[:: max(1, len(starts) // MOST_WINDOWS)]
+    means, _ = moving_means(submit, np.stack([jobs[name].to_numpy(dtype=np.float64) for name in names]), starts, length)
+    return pd.DataFrame({"time": starts + length / 2, **dict(zip(names, means, strict=True))}), length
+
+
+def _courses(
+    log: Log, found: Sequence[Sequence[Predicted]], machines: Sequence[Machine], edges: FloatArray
+) -> pd.DataFrame:
+    """Return the courses of queue length and utilization: logged, and means over the members."""
+    start, end = log.workload.floats("logged_start"), log.workload.floats("logged_end")
+    end = np.where(np.isfinite(end), end, start + log.workload.floats("run_time"))
+    ran, submit, cores = np.isfinite(start), log.workload.floats("submit_time"), found[0][0].cores
+    queue = Steps.count(submit[ran], start[ran])
+    busy = Steps.count(start[ran], end[ran], cores[ran])
+    size = cores_of(machines[0])
+    columns = {"time": edges[:-1], "waiting_logged": queue.means(edges), "busy_logged": busy.means(edges) / size}
+    for name, members, machine in zip(("predicted", "changed"), found, machines, strict=False):
+        columns[f"waiting_{name}"] = mean_of(member.waiting for member in members)
+        columns[f"busy_{name}"] = mean_of(member.busy for member in members) / cores_of(machine)
+    return pd.DataFrame(columns)
+
+
+def cores_of(machine: Machine) -> int:
+    """Return the number of cores of a cluster."""
+    return sum(kind.cores for _, kind in machine.nodes)
+
+
+def document(found: WhatIf) -> str:
+    """Return the JSON document as text."""
+    return json.dumps(found.to_json(), indent=2) + "\n"
