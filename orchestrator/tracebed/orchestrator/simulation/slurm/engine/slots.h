@@ -33,6 +33,12 @@ HOT static int64_t nodes_in(int64_t words, const uint64_t *mask) {
     return count;
 }
 
+HOT static int64_t common(int64_t words, const uint64_t *a, const uint64_t *b) {
+    int64_t count = 0;
+    for (int64_t w = 0; w < words; w++) count += __builtin_popcountll(a[w] & b[w]);
+    return count;
+}
+
 /* Pick `count` of the nodes `able` with little fragmentation, as `best_fit` in scheduling/node_masks.py. `blocks` is
  * room for the blocks of consecutive nodes. */
 static void pick(int64_t words, const uint64_t *able, int64_t count, uint64_t *picked, struct block *blocks) {

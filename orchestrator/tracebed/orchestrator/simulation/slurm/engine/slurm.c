@@ -82,7 +82,7 @@ struct engine {
     struct view *views; int64_t view_count; struct class *classes;
     int32_t *queue, *order; int64_t queue_count, arrived; int unsorted;
     int64_t *priority;
-    uint64_t *everything, *partition_nodes, *usable, *allowed, *then, *later, *picked;
+    uint64_t *everything, *partition_nodes, *usable, *allowed, *then, *later, *picked, *ready;
     struct slots slots; int64_t pass; /* number of the backfill pass */
     int32_t *node_order; /* nodes by group; null: in the order of their numbers */
     int one_weight; /* of all nodes */
@@ -558,8 +558,9 @@ HOT static struct able able_now(const struct engine *e, const struct view *v, co
     return able;
 }
 
-/* Add the nodes that have room after the end of `last`. Return whether `last` holds any of the nodes. */
-HOT static int add_able(struct engine *e, struct view *v, struct able *able, int32_t last) {
+/* Add the nodes that have room after the end of `last`, also to `order` unless null. Return whether `last` holds any of
+ * the nodes. */
+HOT static int add_able(struct engine *e, struct view *v, struct able *able, int32_t last, int32_t *order) {
     int held = 0;
     int32_t unit = e->classes[v->class].unit;
     const struct bits *bits = e->bits + e->bits_first[last];
@@ -573,37 +574,52 @@ HOT static int add_able(struct engine *e, struct view *v, struct able *able, int
             if (last_holder(e, v, (int32_t)(64 * w + __builtin_ctzll(left))) == last) new |= left & -left;
         able->nodes[w] |= new;
         able->count += __builtin_popcountll(new);
+        if (order)
+            for (uint64_t each = new; each; each &= each - 1) *order++ = (int32_t)(64 * w + __builtin_ctzll(each));
         if (unit) able->cores = able->count * unit;
         else for (; new; new &= new - 1) able->cores += v->cores[64 * w + __builtin_ctzll(new)];
     }
     return held;
 }
 
-/* The end of the running job after which the cluster has room for `job`, whatever the plan reserves; `now`: there is
- * room now, or that is not known; -1: never. It is that at the first call in a pass; starts only make it later. */
-static int64_t bound(struct engine *e, int32_t job, int64_t now) {
-    const struct setup *s = e->s;
+/* In which order the nodes have room for requests of a step as running jobs end: of the first call in a pass. What
+ * starts in the pass only makes it later. */
+static struct view *ordered(struct engine *e, struct view *v) {
+    if (v->pass == e->pass) return v;
+    struct able able = able_now(e, v, e->s->eligible + e->s->set[e->classes[v->class].job] * e->words);
+    memcpy(v->able_first, able.nodes, (size_t)e->words * sizeof *able.nodes);
+    v->pass = e->pass;
+    v->able_count = able.count;
+    v->order_count = 0;
+    for (int64_t k = 0; k < e->running_count; k++) {
+        int64_t before = able.count;
+        add_able(e, v, &able, e->running[k].job, v->order + v->order_count);
+        for (; before < able.count; before++) v->order_end[v->order_count++] = e->running[k].end;
+    }
+    return v;
+}
+
+/* The number of nodes with room that `job` needs at least. */
+static int64_t nodes_for(const struct engine *e, int32_t job) {
+    int64_t unit = e->classes[e->s->class[job]].unit, fewest = e->s->fewest[job];
+    int64_t full = unit ? (e->s->wanted_cores[job] + unit - 1) / unit : 0;
+    return full > fewest ? full : fewest;
+}
+
+/* Whether too few of the usable nodes have room for `job` until `latest`. The instants ascend from trial to trial;
+ * `at`: number of nodes of the order in `e->ready`, -1 at first. */
+static int too_late(struct engine *e, int32_t job, int64_t latest, int64_t *at) {
     struct view *v = view_of(e, job);
-    if (!e->classes[v->class].step) return now;
-    if (v->pass != e->pass) {
-        struct able able = able_now(e, v, s->eligible + s->set[job] * e->words);
-        v->pass = e->pass;
-        v->reach_count = 0;
-        for (int64_t k = -1; k < e->running_count; k++) {
-            int64_t before = able.count;
-            if (k >= 0) add_able(e, v, &able, e->running[k].job);
-            if (k >= 0 && able.count == before) continue;
-            if (!grow((void **)&v->reach, &v->reach_room, v->reach_count + 1, sizeof *v->reach)) { e->out_of_memory = 1; return -1; }
-            v->reach[v->reach_count++] = (struct reach){k < 0 ? now : e->running[k].end, able.cores, able.count};
-        }
+    if (!e->classes[v->class].step) return 0;
+    ordered(e, v);
+    int64_t needed = nodes_for(e, job), missing = needed - v->able_count;
+    if (missing > v->order_count || (missing > 0 && v->order_end[missing - 1] > latest)) return 1;
+    if (*at < 0) {
+        memcpy(e->ready, v->able_first, (size_t)e->words * sizeof *e->ready);
+        *at = 0;
     }
-    int64_t low = 0, high = v->reach_count;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        const struct reach *own = &v->reach[middle];
-        if (own->cores < s->wanted_cores[job] || own->count < s->fewest[job]) low = middle + 1; else high = middle;
-    }
-    return low == v->reach_count ? -1 : v->reach[low].end;
+    for (; *at < v->order_count && v->order_end[*at] <= latest; ++*at) e->ready[v->order[*at] >> 6] |= 1ull << (v->order[*at] & 63);
+    return common(e->words, e->usable, e->ready) < needed;
 }
 
 /* Whether `job` holds any usable node. */
@@ -633,7 +649,7 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t l
         const struct running *own = &e->running[k];
         int enough = !step || (able.cores >= s->wanted_cores[job] && able.count >= s->fewest[job]);
         if (latest && own->end > latest && !enough) return -1; /* the start is the end of this job or of a later one */
-        if (!(step ? add_able(e, v, &able, own->job) : holds_usable(e, own->job))) {
+        if (!(step ? add_able(e, v, &able, own->job, NULL) : holds_usable(e, own->job))) {
             if (k + 1 < e->running_count || last < 0) continue;
         } else {
             if (!step) take(e, &e->expected, own->job, 1);
@@ -656,15 +672,15 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t l
 /* When `job` can start at the earliest, -1: never; the nodes are those of the last choice. */
 static int64_t plan(struct engine *e, int32_t job, int64_t now) {
     const struct setup *s = e->s;
-    int64_t later = now, resolution = s->bf_resolution, earliest = bound(e, job, now);
-    if (earliest < 0) return -1;
+    int64_t later = now, resolution = s->bf_resolution, at = -1;
     slots_next_job(&e->slots);
     for (;;) {
         int64_t since = later;
         later = slots_later(&e->slots, since, s->limit[job]);
-        if (later && later < earliest) continue; /* the job would start after `later` */
         slots_usable(&e->slots, since, s->limit[job], s->eligible + s->set[job] * e->words, e->usable);
-        if (nodes_in(e->words, e->usable) >= s->fewest[job]) {
+        int fits = nodes_in(e->words, e->usable) >= s->fewest[job];
+        if (fits && later && since > now) fits = !too_late(e, job, later, &at); /* else the start would be after `later` */
+        if (fits) {
             int64_t start = first_start(e, job, now, later);
             if (start >= 0) {
                 if (start < since) start = since;
@@ -858,12 +874,13 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
     e->wake = INFINITY;
     e->empty = (struct free_resources){(int32_t *)s->cores, (int32_t *)s->gres, (int64_t *)s->memory};
     for (e->change_room = 64; e->change_room < s->nodes; e->change_room *= 2) {}
-    int64_t most = VIEW_BYTES / (s->nodes * (int64_t)(3 * sizeof(int32_t)));
+    int64_t most = VIEW_BYTES / (s->nodes * (int64_t)(4 * sizeof(int32_t) + sizeof(int64_t)));
     e->view_count = s->classes < most ? s->classes : most > 16 ? most : 16;
     size_t views = (size_t)e->view_count;
-    int32_t *view_cores, *view_last;
+    int32_t *view_cores, *view_last, *view_order;
     uint32_t *view_version;
-    uint64_t *view_able, *view_empty;
+    uint64_t *view_able, *view_empty, *view_first;
+    int64_t *view_end;
     void *pieces[] = {
         e->free.cores = malloc(nodes * sizeof(int32_t)), e->free.memory = malloc(nodes * sizeof(int64_t)),
         e->free.gres = malloc(nodes * kinds * sizeof(int32_t) + 1), e->expected.cores = malloc(nodes * sizeof(int32_t)),
@@ -876,11 +893,13 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
         view_cores = calloc(views * nodes, sizeof(int32_t)), view_last = calloc(views * nodes, sizeof(int32_t)),
         view_version = calloc(views * nodes, sizeof(uint32_t)), view_able = calloc(views * words, sizeof(uint64_t)),
         view_empty = calloc(views * words, sizeof(uint64_t)),
+        view_first = calloc(views * words, sizeof(uint64_t)), view_order = calloc(views * nodes, sizeof(int32_t)),
+        view_end = calloc(views * nodes, sizeof(int64_t)),
         e->queue = malloc(jobs * sizeof(int32_t)), e->order = malloc(jobs * sizeof(int32_t)),
         e->priority = calloc(jobs, sizeof(int64_t)), e->everything = calloc(words, sizeof(uint64_t)),
         e->partition_nodes = calloc((size_t)s->partitions * words, sizeof(uint64_t)), e->usable = calloc(words, sizeof(uint64_t)),
         e->allowed = calloc(words, sizeof(uint64_t)), e->then = calloc(words, sizeof(uint64_t)),
-        e->later = calloc(words, sizeof(uint64_t)), e->blocks = malloc((nodes / 2 + 1) * sizeof *e->blocks), e->picked = calloc(words, sizeof(uint64_t)),
+        e->later = calloc(words, sizeof(uint64_t)), e->ready = calloc(words, sizeof(uint64_t)), e->blocks = malloc((nodes / 2 + 1) * sizeof *e->blocks), e->picked = calloc(words, sizeof(uint64_t)),
         e->node_order = malloc(nodes * sizeof(int32_t)), e->capacity = malloc(nodes * sizeof *e->capacity),
         e->chosen = malloc(nodes * sizeof *e->chosen), e->share = malloc(nodes * sizeof(int32_t)),
         e->room = malloc(nodes * sizeof(int32_t)), e->group = malloc(nodes * sizeof *e->group), e->used = malloc(nodes),
@@ -906,6 +925,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
             e->views[view] = (struct view){
                 .class = -1, .cores = view_cores + view * nodes, .last = view_last + view * nodes,
                 .version = view_version + view * nodes, .able = view_able + view * words, .empty = view_empty + view * words,
+                .able_first = view_first + view * words, .order = view_order + view * nodes, .order_end = view_end + view * nodes,
             };
         classify(e);
         for (size_t job = 0; job < jobs; job++) {
@@ -922,7 +942,6 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
     }
     if (e->holders)
         for (size_t node = 0; node < nodes; node++) free(e->holders[node].list);
-    for (int64_t k = 0; e->views && k < e->view_count; k++) free(e->views[k].reach);
     for (int k = 0; k < PIECES; k++) free(pieces[k]);
     slots_close(&e->slots);
     free(e->events), free(e->bits);

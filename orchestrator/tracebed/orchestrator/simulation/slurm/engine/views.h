@@ -11,8 +11,6 @@ struct class {
     int blocks; /* whether blocks of consecutive nodes with room compare by their number of nodes */
 };
 
-struct reach { int64_t end, cores, count; };
-
 struct view {
     int32_t class; /* -1: not in use */
     int64_t seen; /* number of changes of nodes that the view knows */
@@ -20,7 +18,9 @@ struct view {
     int32_t *cores; /* of each node: those that a job can use now; of a step: of the empty node */
     uint64_t *able, *empty; /* the nodes with room now; of a step: those with room when they are empty */
     int32_t *last; uint32_t *version; /* of each node: the holder after whose end it has room, and when that was so */
-    struct reach *reach; int64_t reach_count, reach_room, pass; /* of the pass: see `bound` */
+    int64_t pass; /* of the following: see `ordered` */
+    uint64_t *able_first; int64_t able_count; /* the nodes with room at first */
+    int32_t *order; int64_t *order_end, order_count; /* the others, and the ends of the jobs after which they have room */
 };
 
 static int64_t memory_of(const struct setup *s, int32_t job, int32_t node, int32_t cores) {
