@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "loops.h"
 #include "slots.h"
 
 #if __FLT_EVAL_METHOD__ != 0
@@ -59,7 +60,6 @@ int64_t tracebed_slurm_setup_size(void) { return sizeof(struct setup); }
 enum { SUBMIT, END, COMPUTE, WAKE };
 enum { MINUTE_S = 60, WINDOW_S = 30 };
 enum { VIEW_BYTES = 1 << 26 }; /* of all views: of more classes, some take turns */
-static const double ROUNDING_S = 1e-6, COUNTABLE = 9007199254740992.0;
 
 struct event { double at; int64_t sequence; int32_t kind, job; };
 struct part { int32_t node, cores; };
@@ -90,7 +90,7 @@ struct engine {
     int32_t *jobs_of_user;
     double *usage, *ended, *factor, since;
     double now, wake; int freed;
-    double sched_last, full_last, bf_last, sched_due, bf_due; /* NaN: never */
+    struct loops loops;
     int out_of_memory;
 };
 
@@ -374,7 +374,7 @@ static void compute(struct engine *e) {
     e->unsorted = 1;
 }
 
-static int64_t whole_second(const struct engine *e, double instant) { return (int64_t)floor(instant + e->s->epoch_s + ROUNDING_S); }
+static int64_t whole_second(const struct engine *e, double instant) { return loops_second(&e->loops, instant); }
 
 /* -- jobs ----------------------------------------------------------------------------------------------------------- */
 
@@ -483,9 +483,8 @@ static int64_t order_queue(struct engine *e) {
 static int64_t main_pass(struct engine *e, double at, int *left) {
     const struct setup *s = e->s;
     int64_t depth = s->default_queue_depth, tested = 0, started = 0, waiting = order_queue(e);
-    double full = isnan(e->full_last) ? s->sched_phase_s : e->full_last;
-    if (at - full >= (double)s->sched_interval) {
-        e->full_last = at;
+    if (at - last_full(&e->loops) >= (double)s->sched_interval) {
+        e->loops.full_last = at;
         depth = s->jobs;
     }
     uint8_t blocked[s->partitions];
@@ -735,71 +734,13 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     return started;
 }
 
-/* -- the instants of the passes, as in scheduling/policies/slurm.py ------------------------------------------------- */
-
-static double next_multiple(double step, double instant, double origin, int positive) {
-    if ((instant - origin) / step >= COUNTABLE) return instant;
-    double k = ceil((instant - origin) / step) - 1.0;
-    if (positive && k < 0) k = 0;
-    while (origin + k * step < instant) k += 1.0;
-    return origin + k * step;
+static int64_t pass(void *engine, int backfills, double instant, int *left) {
+    return backfills ? backfill_pass(engine, instant, left) : main_pass(engine, instant, left);
 }
-
-static double next_main(const struct engine *e) {
-    const struct setup *s = e->s;
-    if (s->sched_interval < 0) return INFINITY;
-    double instant = next_multiple(s->sched_loop_s, e->now, s->sched_phase_s, 0);
-    if (!isnan(e->sched_last))
-        while (whole_second(e, instant) - whole_second(e, e->sched_last) < s->batch_sched_delay) instant += s->sched_loop_s;
-    return instant;
-}
-
-static double next_full(const struct engine *e, double last) {
-    const struct setup *s = e->s;
-    double since = isnan(e->full_last) ? s->sched_phase_s : e->full_last;
-    double a = last + s->sched_loop_s, b = since + (double)s->sched_interval;
-    return next_multiple(s->sched_loop_s, a > b ? a : b, s->sched_phase_s, 0);
-}
-
-static double interval(const struct engine *e) { return (double)e->s->bf_interval + e->s->bf_loop_s - 1.0; }
-
-static double next_backfill(const struct engine *e, double last) {
-    if (e->s->bf_interval < 0) return INFINITY;
-    if (isnan(last)) return next_multiple(e->s->bf_loop_s, e->now, e->s->bf_phase_s, 1);
-    return next_multiple(e->s->bf_loop_s, e->now, last + interval(e), 1);
-}
-
-static double less(double a, double b) { return b < a ? b : a; }
 
 /* One call of the policy. Return the instant of the next one. */
 static double decide(struct engine *e) {
-    double now = e->now, due[2] = {isnan(e->sched_due) ? INFINITY : e->sched_due, isnan(e->bf_due) ? INFINITY : e->bf_due};
-    if (e->arrived || e->freed || now < less(due[0], due[1]) - ROUNDING_S) {
-        if (!isnan(e->bf_last) && e->s->bf_interval > 0 && e->queue_count > e->arrived) {
-            double passes = ceil((now - e->bf_last) / interval(e) - ROUNDING_S) - 1.0;
-            if (passes > 0) e->bf_last += passes * interval(e);
-        }
-        due[0] = less(due[0], next_main(e));
-        due[1] = less(due[1], next_backfill(e, e->bf_last));
-    }
-    int first = due[1] < due[0];
-    for (int k = 0; k < 2; k++) {
-        int backfills = k ? !first : first;
-        double instant = due[backfills];
-        if (instant > now + ROUNDING_S) continue;
-        due[backfills] = INFINITY;
-        *(backfills ? &e->bf_last : &e->sched_last) = instant;
-        int left = 0;
-        int64_t started = backfills ? backfill_pass(e, instant, &left) : main_pass(e, instant, &left);
-        if (started) due[1] = less(due[1], next_backfill(e, backfills ? instant : e->bf_last));
-        if (left) {
-            double again = backfills ? next_backfill(e, instant) : next_full(e, instant);
-            due[backfills] = less(due[backfills], again);
-        }
-    }
-    e->sched_due = due[0];
-    e->bf_due = due[1];
-    return less(due[0], due[1]);
+    return loops_decide(&e->loops, e->now, e->arrived || e->freed, e->queue_count > e->arrived, pass, e);
 }
 
 /* -- the whole ------------------------------------------------------------------------------------------------------ */
@@ -870,7 +811,7 @@ static int by_group(const void *a, const void *b, void *groups) {
 int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
     struct engine own = {.s = s, .words = (s->nodes + 63) / 64, .now_left = s->jobs}, *e = &own;
     size_t jobs = (size_t)s->jobs, nodes = (size_t)s->nodes, words = (size_t)e->words, kinds = (size_t)s->kinds;
-    e->sched_last = e->full_last = e->bf_last = e->sched_due = e->bf_due = NAN;
+    e->loops = LOOPS_OF(s);
     e->wake = INFINITY;
     e->empty = (struct free_resources){(int32_t *)s->cores, (int32_t *)s->gres, (int64_t *)s->memory};
     for (e->change_room = 64; e->change_room < s->nodes; e->change_room *= 2) {}
