@@ -52,19 +52,19 @@ static double next_backfill(const struct loops *l, double now, double last) {
     return multiple_after(l->bf_loop_s, now, last + backfill_interval(l), 1);
 }
 
-static double less(double a, double b) { return b < a ? b : a; }
+static double sooner_of(double a, double b) { return b < a ? b : a; }
 
 /* Make the passes that are due. `event`: whether anything has happened since the last call; `waits`: whether a job has
  * waited since then. Return the instant of the next call. */
 static double loops_decide(struct loops *l, double now, int event, int waits, pass_of *pass, void *engine) {
     double due[2] = {isnan(l->sched_due) ? INFINITY : l->sched_due, isnan(l->bf_due) ? INFINITY : l->bf_due};
-    if (event || now < less(due[0], due[1]) - SECOND_ROUNDING_S) {
+    if (event || now < sooner_of(due[0], due[1]) - SECOND_ROUNDING_S) {
         if (!isnan(l->bf_last) && l->bf_interval > 0 && waits) {
             double passes = ceil((now - l->bf_last) / backfill_interval(l) - SECOND_ROUNDING_S) - 1.0;
             if (passes > 0) l->bf_last += passes * backfill_interval(l);
         }
-        due[0] = less(due[0], next_main(l, now));
-        due[1] = less(due[1], next_backfill(l, now, l->bf_last));
+        due[0] = sooner_of(due[0], next_main(l, now));
+        due[1] = sooner_of(due[1], next_backfill(l, now, l->bf_last));
     }
     int first = due[1] < due[0];
     for (int k = 0; k < 2; k++) {
@@ -75,10 +75,10 @@ static double loops_decide(struct loops *l, double now, int event, int waits, pa
         *(backfills ? &l->bf_last : &l->sched_last) = instant;
         int left = 0;
         int64_t started = pass(engine, backfills, instant, &left);
-        if (started) due[1] = less(due[1], next_backfill(l, now, backfills ? instant : l->bf_last));
-        if (left) due[backfills] = less(due[backfills], backfills ? next_backfill(l, now, instant) : next_full(l, instant));
+        if (started) due[1] = sooner_of(due[1], next_backfill(l, now, backfills ? instant : l->bf_last));
+        if (left) due[backfills] = sooner_of(due[backfills], backfills ? next_backfill(l, now, instant) : next_full(l, instant));
     }
     l->sched_due = due[0];
     l->bf_due = due[1];
-    return less(due[0], due[1]);
+    return sooner_of(due[0], due[1]);
 }

@@ -41,7 +41,7 @@ HOT static int64_t common(int64_t words, const uint64_t *a, const uint64_t *b) {
 
 /* Pick `count` of the nodes `able` with little fragmentation, as `best_fit` in scheduling/node_masks.py. `blocks` is
  * room for the blocks of consecutive nodes. */
-static void pick(int64_t words, const uint64_t *able, int64_t count, uint64_t *picked, struct block *blocks) {
+static void best_fit(int64_t words, const uint64_t *able, int64_t count, uint64_t *picked, struct block *blocks) {
     int32_t number = 0, best = -1, largest = -1;
     int64_t begin = -1; /* of a block that ends in a later word */
     memset(picked, 0, (size_t)words * sizeof *picked);

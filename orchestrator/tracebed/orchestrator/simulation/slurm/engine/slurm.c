@@ -223,7 +223,7 @@ static int choose_of(struct engine *e, int32_t job, const uint64_t *able, const 
         if (wanted < nodes_left) wanted = nodes_left;
         if (nodes_in(e->words, able) < wanted) return 0;
         if (class->blocks) {
-            pick(e->words, able, wanted, e->picked, e->blocks);
+            best_fit(e->words, able, wanted, e->picked, e->blocks);
             e->alike = class->unit;
             return 1;
         }
