@@ -147,6 +147,12 @@ static int64_t slurm_plan(struct engine *e, int32_t job, int64_t now) {
     }
 }
 
+/* Whether the plan may leave enough nodes for a start of `job` now. Starts and reservations only remove some. */
+static int slurm_may_start(const struct engine *e, int32_t job) {
+    const uint64_t *usable = slots_now(&e->slurm->slots, slurm_limit(e, job));
+    return common(e->words, usable, e->idle_bits) >= e->in.requested[job];
+}
+
 static int64_t slurm_backfill_pass(struct engine *e, double at, int *left) {
     struct slurm *s = e->slurm;
     const struct setup *in = &e->in;
@@ -180,13 +186,13 @@ static int64_t slurm_backfill_pass(struct engine *e, double at, int *left) {
                 *left = 1;
                 return started;
             }
-            while (last > k && in->requested[s->pending[last - 1]] > e->idle) last--; /* they cannot start now */
         } else if (young(e, job) || (in->bf_job_part_count_reserve && reserved == in->bf_job_part_count_reserve)) continue;
         else if (s->slots.count >= table) break;
         else {
             reserved++;
             slots_reserve(&s->slots, begin / resolution * resolution, (begin + limit) / resolution * resolution, s->picked);
         }
+        while (last > k && !slurm_may_start(e, s->pending[last - 1])) last--; /* those jobs change nothing */
     }
     if (s->slots.failed) e->failed = NO_MEMORY;
     *left = some_young;

@@ -282,6 +282,19 @@ static int may_fit(struct engine *e, int32_t job) {
     return v->sum >= e->s->wanted_cores[job] && v->count >= e->s->fewest[job];
 }
 
+/* The number of nodes with room that `job` needs at least. */
+static int64_t nodes_for(const struct engine *e, int32_t job) {
+    int64_t unit = e->classes[e->s->class[job]].unit, fewest = e->s->fewest[job];
+    int64_t full = unit ? (e->s->wanted_cores[job] + unit - 1) / unit : 0;
+    return full > fewest ? full : fewest;
+}
+
+/* Whether the plan may leave enough nodes for a start of `job` now. Starts and reservations only remove some. */
+static int may_start(struct engine *e, int32_t job) {
+    if (!may_fit(e, job)) return 0;
+    return common(e->words, slots_now(&e->slots, e->s->limit[job]), view_of(e, job)->able) >= nodes_for(e, job);
+}
+
 /* Choose nodes for `job` now among the `usable` ones. Return whether enough are free. */
 static int choose(struct engine *e, int32_t job, const uint64_t *usable) {
     if (!may_fit(e, job)) return 0;
@@ -598,13 +611,6 @@ static struct view *ordered(struct engine *e, struct view *v) {
     return v;
 }
 
-/* The number of nodes with room that `job` needs at least. */
-static int64_t nodes_for(const struct engine *e, int32_t job) {
-    int64_t unit = e->classes[e->s->class[job]].unit, fewest = e->s->fewest[job];
-    int64_t full = unit ? (e->s->wanted_cores[job] + unit - 1) / unit : 0;
-    return full > fewest ? full : fewest;
-}
-
 /* Whether too few of the usable nodes have room for `job` until `latest`. The instants ascend from trial to trial;
  * `at`: number of nodes of the order in `e->ready`, -1 at first. */
 static int too_late(struct engine *e, int32_t job, int64_t latest, int64_t *at) {
@@ -703,7 +709,7 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     slots_begin(&e->slots, e->words, now, now + s->bf_window * MINUTE_S, e->everything);
     if (s->bf_max_job_user) memset(e->jobs_of_user, 0, (size_t)s->users * sizeof *e->jobs_of_user);
     if (e->slots.failed) { e->out_of_memory = 1; return 0; }
-    int64_t last = 0; /* jobs from there on cannot start now, and those before only if all nodes are usable */
+    int64_t last = 0; /* the number of jobs up to the last one that may start now: the others change nothing */
     for (int64_t k = 0; k < waiting && considered < s->bf_max_job_test; k++) {
         int32_t job = e->order[k];
         if (s->bf_max_job_user && ++e->jobs_of_user[s->user[job]] > s->bf_max_job_user) continue;
@@ -720,7 +726,6 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
                 *left = 1;
                 return started;
             }
-            while (last > k && !may_fit(e, e->order[last - 1])) last--;
         } else if (young(e, job) || (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) continue;
         else if (e->slots.count >= table) break;
         else {
@@ -728,6 +733,7 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
             reserved++;
             slots_reserve(&e->slots, begin / resolution * resolution, (begin + s->limit[job]) / resolution * resolution, e->picked);
         }
+        while (last > k && !may_start(e, e->order[last - 1])) last--;
     }
     e->out_of_memory |= e->slots.failed;
     *left = s->bf_min_age_reserve > 0 && e->queue_count > 0;
