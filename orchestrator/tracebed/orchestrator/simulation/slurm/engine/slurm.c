@@ -86,7 +86,7 @@ struct engine {
     struct slots slots; int64_t pass; /* number of the backfill pass */
     int32_t *node_order; /* nodes by group; null: in the order of their numbers */
     int one_weight; /* of all nodes */
-    struct part *capacity, *chosen; int32_t chosen_count; struct group *group; struct block *blocks; uint8_t *used; int32_t *share, *room, alike;
+    struct part *capacity, *chosen; int32_t chosen_count; struct group *group; int32_t *heap; struct block *blocks; uint8_t *used; int32_t *share, *room, alike;
     int32_t *jobs_of_user;
     double *usage, *ended, *factor, since;
     double now, wake; int freed;
@@ -145,6 +145,22 @@ static struct event next_event(struct engine *e) {
 
 /* -- the choice of nodes ------------------------------------------------------------------------------------------- */
 
+/* Whether group `a` comes before `b` while none suffices. */
+static int larger(const struct group *group, int32_t a, int32_t b) {
+    if (group[a].weight != group[b].weight) return group[a].weight < group[b].weight;
+    return group[a].waste > group[b].waste || (group[a].waste == group[b].waste && a < b);
+}
+
+static void sift(const struct group *group, int32_t *heap, int32_t count, int32_t at) {
+    int32_t own = heap[at];
+    for (int32_t child; (child = 2 * at + 1) < count; at = child) {
+        if (child + 1 < count && larger(group, heap[child + 1], heap[child])) child++;
+        if (!larger(group, heap[child], own)) break;
+        heap[at] = heap[child];
+    }
+    heap[at] = own;
+}
+
 /* Distribute the cores of `job` over the nodes of weight <= `weight` in `e->capacity` (by group). `free`: the free cores
  * of the nodes. Return whether the job fits. */
 static int spread(struct engine *e, const int32_t *free, int32_t job, int32_t count, int32_t weight) {
@@ -174,11 +190,25 @@ static int spread(struct engine *e, const int32_t *free, int32_t job, int32_t co
         }
     }
     e->chosen_count = 0;
+    int64_t most_cores = INT64_MAX, most_nodes = INT64_MAX; /* of a group */
+    int32_t heap = -1; /* length of `e->heap`, the groups by size; -1: it is not made */
     while (cores > 0 || fewest > 0) {
         int32_t best = -1;
-        int sufficient = 0;
-        for (int32_t g = 0; g < groups; g++) {
+        int sufficient = 0, some = cores <= most_cores && fewest <= most_nodes; /* whether some group may suffice */
+        if (!some && heap < 0) {
+            for (heap = 0; heap < groups; heap++) e->heap[heap] = heap;
+            for (int32_t k = heap / 2 - 1; k >= 0; k--) sift(e->group, e->heap, heap, k);
+        }
+        while (!some && heap && best < 0) {
+            if (!e->used[e->heap[0]]) best = e->heap[0];
+            e->heap[0] = e->heap[--heap];
+            if (heap) sift(e->group, e->heap, heap, 0);
+        }
+        if (some) most_cores = most_nodes = 0;
+        for (int32_t g = 0; g < groups && some; g++) {
             if (e->used[g]) continue;
+            if (e->group[g].size > most_cores) most_cores = e->group[g].size;
+            if (e->group[g].count > most_nodes) most_nodes = e->group[g].count;
             const struct group *own = &e->group[g], *other = best < 0 ? NULL : &e->group[best];
             int suffices = own->size >= cores && own->count >= fewest;
             if (!other || own->weight < other->weight ||
@@ -849,7 +879,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
         e->later = calloc(words, sizeof(uint64_t)), e->ready = calloc(words, sizeof(uint64_t)), e->blocks = malloc((nodes / 2 + 1) * sizeof *e->blocks), e->picked = calloc(words, sizeof(uint64_t)),
         e->node_order = malloc(nodes * sizeof(int32_t)), e->capacity = malloc(nodes * sizeof *e->capacity),
         e->chosen = malloc(nodes * sizeof *e->chosen), e->share = malloc(nodes * sizeof(int32_t)),
-        e->room = malloc(nodes * sizeof(int32_t)), e->group = malloc(nodes * sizeof *e->group), e->used = malloc(nodes),
+        e->room = malloc(nodes * sizeof(int32_t)), e->group = malloc(nodes * sizeof *e->group), e->heap = malloc(nodes * sizeof *e->heap), e->used = malloc(nodes),
         e->jobs_of_user = calloc((size_t)s->users, sizeof(int32_t)), e->usage = calloc((size_t)s->users, sizeof(double)),
         e->ended = calloc((size_t)s->users, sizeof(double)), e->factor = calloc((size_t)s->users, sizeof(double)),
     };
