@@ -65,7 +65,7 @@ struct event { double at; int64_t sequence; int32_t kind, job; };
 struct part { int32_t node, cores; };
 struct range { int32_t first, count, cores; }; /* consecutive nodes, and the cores on each */
 struct bits { int32_t word; uint64_t nodes; };
-struct running { int64_t end; int32_t job; };
+struct running { int64_t end; int32_t job, words; struct bits first; /* words of its nodes, and the first one */ };
 struct free_resources { int32_t *cores, *gres; int64_t *memory; };
 struct group { int32_t first, count, weight; int64_t size, waste; }; /* waste: by which groups compare */
 
@@ -455,7 +455,7 @@ static void run(struct engine *e, int32_t job, double instant) {
     e->due[job] = whole_second(e, instant) + s->limit[job];
     take(e, &e->free, job, -1);
     hold(e, job);
-    struct running own = {e->due[job], job};
+    struct running own = {e->due[job], job, e->bits_size[job], e->bits[e->bits_first[job]]};
     int64_t k = e->running_count++;
     for (; k && earlier(own.end, job, e->running[k - 1].end, e->running[k - 1].job); k--) e->running[k] = e->running[k - 1];
     e->running[k] = own;
@@ -600,20 +600,24 @@ HOT static struct able able_now(const struct engine *e, const struct view *v, co
     return able;
 }
 
+static const struct bits *bits_of(const struct engine *e, const struct running *own) {
+    return own->words == 1 ? &own->first : e->bits + e->bits_first[own->job];
+}
+
 /* Add the nodes that have room after the end of `last`, also to `order` unless null. Return whether `last` holds any of
  * the nodes. */
-HOT static int add_able(struct engine *e, struct view *v, struct able *able, int32_t last, int32_t *order) {
+HOT static int add_able(struct engine *e, struct view *v, struct able *able, const struct running *last, int32_t *order) {
     int held = 0;
     int32_t unit = e->classes[v->class].unit;
-    const struct bits *bits = e->bits + e->bits_first[last];
-    for (int32_t k = 0; k < e->bits_size[last]; k++) {
+    const struct bits *bits = bits_of(e, last);
+    for (int32_t k = 0; k < last->words; k++) {
         int64_t w = bits[k].word;
         uint64_t own = bits[k].nodes & able->among[w];
         if (!own) continue;
         held = 1;
         uint64_t left = own & ~able->nodes[w] & v->empty[w], new = left & e->alone[w];
         for (left &= ~new; left; left &= left - 1)
-            if (last_holder(e, v, (int32_t)(64 * w + __builtin_ctzll(left))) == last) new |= left & -left;
+            if (last_holder(e, v, (int32_t)(64 * w + __builtin_ctzll(left))) == last->job) new |= left & -left;
         able->nodes[w] |= new;
         able->count += __builtin_popcountll(new);
         if (order)
@@ -635,7 +639,7 @@ static struct view *ordered(struct engine *e, struct view *v) {
     v->order_count = 0;
     for (int64_t k = 0; k < e->running_count; k++) {
         int64_t before = able.count;
-        add_able(e, v, &able, e->running[k].job, v->order + v->order_count);
+        add_able(e, v, &able, &e->running[k], v->order + v->order_count);
         for (; before < able.count; before++) v->order_end[v->order_count++] = e->running[k].end;
     }
     return v;
@@ -657,10 +661,10 @@ static int too_late(struct engine *e, int32_t job, int64_t latest, int64_t *at) 
     return common(e->words, e->usable, e->ready) < needed;
 }
 
-/* Whether `job` holds any usable node. */
-static int holds_usable(const struct engine *e, int32_t job) {
-    const struct bits *bits = e->bits + e->bits_first[job];
-    for (int32_t k = 0; k < e->bits_size[job]; k++)
+/* Whether a running job holds any usable node. */
+static int holds_usable(const struct engine *e, const struct running *own) {
+    const struct bits *bits = bits_of(e, own);
+    for (int32_t k = 0; k < own->words; k++)
         if (bits[k].nodes & e->usable[bits[k].word]) return 1;
     return 0;
 }
@@ -684,7 +688,7 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t l
         const struct running *own = &e->running[k];
         int enough = !step || (able.cores >= s->wanted_cores[job] && able.count >= s->fewest[job]);
         if (latest && own->end > latest && !enough) return -1; /* the start is the end of this job or of a later one */
-        if (!(step ? add_able(e, v, &able, own->job, NULL) : holds_usable(e, own->job))) {
+        if (!(step ? add_able(e, v, &able, own, NULL) : holds_usable(e, own))) {
             if (k + 1 < e->running_count || last < 0) continue;
         } else {
             if (!step) take(e, &e->expected, own->job, 1);
