@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import resource
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
 
 from tracebed.converters.models import registry
 from tracebed.converters.workload import Provenance, System, Workload
+from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.simulation.prediction import predict
@@ -83,19 +85,24 @@ def whole_nodes(count: int, nodes: int = 5860, *, load: float = 0.9) -> tuple[Wo
     return Workload(pd.DataFrame(columns), Provenance(system=System(nodes, 1))), machine
 
 
-SETTINGS = {
+SETTINGS: dict[str, Callable[[int], tuple[Workload, Machine]]] = {
     "month": lambda count: shared_cluster(count, 5000, one=True),
     "partitions": lambda count: shared_cluster(count, 5000),
     "quarter": whole_nodes,
 }
 
 
+def simulate(workload: Workload, machine: Machine) -> Run:
+    """Return the compiled simulation of a workload on a cluster."""
+    policy = Slurm(cluster=machine.model_dump_json())
+    return predict(workload, None, policy, over_limit=OverLimit.KILL, engine="compiled")
+
+
 def main(setting: str, count: int) -> None:
     """Print the CPU time of one prediction, and facts of its run."""
     workload, machine = SETTINGS[setting](count)
-    policy = Slurm(cluster=machine.model_dump_json())
     begun = resource.getrusage(resource.RUSAGE_SELF).ru_utime
-    run = predict(workload, None, policy, over_limit=OverLimit.KILL, engine="compiled")
+    run = simulate(workload, machine)
     used = resource.getrusage(resource.RUSAGE_SELF).ru_utime - begun
     wait = (run.jobs["start"] - run.jobs["submit"]).to_numpy(dtype=float)
     submit = run.jobs["submit"].to_numpy(dtype=float)

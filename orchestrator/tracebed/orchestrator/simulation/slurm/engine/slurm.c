@@ -241,6 +241,13 @@ static int spread(struct engine *e, const int32_t *free, int32_t job, int32_t co
     return 1;
 }
 
+/* Whether `job` uses all cores of each of its nodes, which are alike. */
+static int in_blocks(const struct engine *e, int32_t job) {
+    const struct class *class = &e->classes[e->s->class[job]];
+    int64_t cores = e->s->wanted_cores[job];
+    return class->blocks && (e->s->whole[job] || (cores % class->unit == 0 && e->s->fewest[job] <= cores / class->unit));
+}
+
 /* Choose nodes for `job` among the nodes `able`, of which it can use `cores`. `free`: the free cores of the nodes. The
  * result is the mask `e->picked`, and `e->share`, the cores of each node. Return whether the nodes suffice. */
 static int choose_of(struct engine *e, int32_t job, const uint64_t *able, const int32_t *cores, const int32_t *free) {
@@ -252,7 +259,7 @@ static int choose_of(struct engine *e, int32_t job, const uint64_t *able, const 
         int64_t wanted = (cores_left + class->unit - 1) / class->unit;
         if (wanted < nodes_left) wanted = nodes_left;
         if (nodes_in(e->words, able) < wanted) return 0;
-        if (class->blocks) {
+        if (in_blocks(e, job)) {
             best_fit(e->words, able, wanted, e->picked, e->blocks);
             e->alike = class->unit;
             return 1;
@@ -571,8 +578,7 @@ static int choose_expected(struct engine *e, int32_t job) {
 
 /* Choose nodes for `job` of a step among `able`, the nodes with room after the end of the job `last`. */
 static int choose_after(struct engine *e, struct view *v, int32_t job, const uint64_t *able, int32_t last) {
-    const struct class *class = &e->classes[v->class];
-    if (!class->blocks && !e->s->groups)
+    if (!in_blocks(e, job) && !e->s->groups)
         for (int64_t w = 0; w < e->words; w++)
             for (uint64_t left = able[w]; left; left &= left - 1) {
                 int32_t node = (int32_t)(64 * w + __builtin_ctzll(left));

@@ -8,7 +8,7 @@ struct class {
     int32_t job; /* one of the class */
     int step; /* whether each node has room either for what it has room for when it is empty, or for nothing */
     int32_t unit; /* cores that the job can use of each node with room; 0: they differ */
-    int blocks; /* whether blocks of consecutive nodes with room compare by their number of nodes */
+    int blocks; /* whether it uses whole nodes that are alike: blocks of consecutive nodes compare by their number of nodes */
 };
 
 struct view {
@@ -180,13 +180,14 @@ static void classify(struct engine *e) {
         int whole = s->whole[own->job], alike = 1;
         own->step = whole || s->per_node[own->job] > 0;
         own->unit = whole ? 0 : s->per_node[own->job];
-        for (int64_t w = 0; w < e->words && whole && alike; w++)
+        int32_t cores = own->unit; /* of all nodes, if they are alike */
+        for (int64_t w = 0; w < e->words && own->step && alike; w++)
             for (uint64_t left = eligible[w]; left; left &= left - 1) {
-                int32_t cores = s->cores[64 * w + __builtin_ctzll(left)];
-                if (!own->unit) own->unit = cores;
-                alike &= cores == own->unit;
+                int32_t here = s->cores[64 * w + __builtin_ctzll(left)];
+                if (!cores) cores = here;
+                alike &= here == cores;
             }
-        if (!alike) own->unit = 0;
-        own->blocks = whole && own->unit && e->one_weight && !s->groups;
+        if (whole && alike) own->unit = cores;
+        own->blocks = own->step && alike && e->one_weight && !s->groups;
     }
 }
