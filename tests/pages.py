@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import html.parser
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
 
 from tracebed.orchestrator.run import Run
 from tracebed.validation.report import html as report
+from tracebed.validation.report import sections
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.validate import validate
 from tracebed.validation.verdict.validation import Validation
@@ -16,6 +21,20 @@ VOID = {"meta", "br", "rect", "circle", "path", "image", "use", "line", "polylin
 def rendered(real: Run, predicted: Run) -> str:
     """Return the report of a prediction of one real run."""
     return report.render(validated(real, predicted))
+
+
+@contextmanager
+def without_pictures() -> Iterator[None]:
+    """Leave the pictures of reports empty, for tests of words: the pictures take most of the time of a report."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sections, "svg", lambda figure, name: "<svg></svg>")
+        yield
+
+
+def plain(found: Validation) -> str:
+    """Return a report with empty pictures."""
+    with without_pictures():
+        return report.render(found)
 
 
 def validated(real: Run, predicted: Run) -> Validation:

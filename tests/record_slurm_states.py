@@ -2,7 +2,7 @@
 
     python tests/record_slurm_states.py tests/slurm_recordings/states/states-1.json.xz --seed 1
 
-needs root, Slurm with accounting, and the users of `USERS`, which the script adds. A run takes 20 minutes. The cluster
+needs root, Slurm with accounting, and the users of `USERS`, which the script adds. A run takes 25 minutes. The cluster
 is that of `record_slurm_shared.py`: three partitions, three kinds of nodes, shared nodes, memory, a generic resource
 and fair shares. Users repeat programs: a program has a size, a limit and run times around a share of the limit. The
 programs are the same for every seed, and a seed draws which jobs arrive when.
@@ -41,10 +41,11 @@ STATE = {
 START = ("squeue", "--start", "-h", "-o", "%i|%S")
 FIRST_S, LAST_S, STEP_S = 90, 690, 30
 """The instants of the states."""
-SUBMIT_S = 840
+SUBMIT_S = 1400
 """Jobs are submitted until then."""
-LOAD = 1.0
-QUEUE_S = 60
+LOAD = 0.82
+"""Offered load. Shared nodes and backfill use some 85 % of the cores."""
+QUEUE_S = 75
 """Until then, three times as many jobs arrive: a queue begins."""
 
 
@@ -86,7 +87,8 @@ def drawn(seed: int) -> list[dict[str, Any]]:
                 {"limit": 2} if program["partition"] == "short" else {}
             )
         jobs = []
-        for _ in range(draw.choices((1, 2, 4, 6), (6, 3, 2, 1))[0]):
+        times = draw.choices((1, 2, 4, 6), (6, 3, 2, 1))[0]
+        for _ in range(times if program["cores"] < 8 else 1):
             run = program["limit"] * 60 * program["share"] * draw.lognormvariate(0, program["sigma"])
             if draw.random() < 0.05:  # a failure soon after the start
                 run = draw.uniform(1, 6)
@@ -99,7 +101,7 @@ def drawn(seed: int) -> list[dict[str, Any]]:
             found.append(job | {"submit": round(at, 2)})
             at += draw.uniform(0.2, 3.0)
         work = sum(job["cores"] * min(job["run"], job["limit"] * 60) for job in jobs)
-        now += work / CORES / (LOAD if now > QUEUE_S else 3.0) * draw.expovariate(1)
+        now += work / CORES / (LOAD if now > QUEUE_S else 3.0) * draw.uniform(0.3, 1.7)
     return sorted((job for job in found if job["submit"] < SUBMIT_S), key=lambda job: job["submit"])
 
 
@@ -135,9 +137,9 @@ def run(folder: Path, jobs: list[dict[str, Any]]) -> dict[str, Any]:
             else:
                 state = {name: slurm(*words) for name, words in STATE.items()}
                 states.append({"at": round(time.time(), 2), **state, "start": slurm(*START)})
-        while slurm("squeue", "-h", "-o", "%i").strip():
+        waited = {line.split("|")[0] for state in states for line in state["start"].splitlines()}
+        while waited & {*slurm("squeue", "-h", "-t", "PD", "-o", "%i").split()}:
             time.sleep(1)
-        time.sleep(2)
         words = COMMAND.split()
         words[words.index("DATE")] = "now-2hours"
         sacct = slurm(*words[:1], "-X", *words[1:])
@@ -155,6 +157,7 @@ def main() -> None:
     for user in USERS:
         subprocess.run(["useradd", "-M", user], check=False, capture_output=True)
     with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)  # the users read their scripts there
         recorded = run(Path(folder), drawn(given.seed))
     content = json.dumps({"slurm": "22.05.8", **recorded}, separators=(",", ":"))
     given.file.write_bytes(lzma.compress(content.encode(), preset=9 | lzma.PRESET_EXTREME))

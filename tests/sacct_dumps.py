@@ -141,7 +141,7 @@ def rows(jobs: int = 2000, seed: int = 1) -> list[dict[str, str]]:
     submit, before = BEGIN, ""
     while len({row["JobID"] for row in found if "." not in row["JobID"]}) < jobs:
         number += 1
-        submit += draw.expovariate(1 / 150.0)
+        submit += draw.expovariate(1 / 240.0)
         wanted, user = _wanted(draw), draw.choice([*USERS])
         kind = draw.random()
         tasks = [f"{number}_{task}" for task in range(draw.randrange(2, 9))] if kind < 0.04 else [str(number)]

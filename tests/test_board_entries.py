@@ -6,8 +6,10 @@ import hashlib
 import json
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -87,9 +89,18 @@ def files() -> dict[str, str]:
     return found
 
 
-@pytest.fixture
-def data(files: Mapping[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the data set, which is the only one of the board."""
+@pytest.fixture(scope="module")
+def data(files: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the data set."""
+    folder = tmp_path_factory.mktemp("clone")
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+@contextmanager
+def only_mine(files: Mapping[str, str], folder: Path) -> Iterator[None]:
+    """Let the data set be the only one of the board, whose own entries are in `folder`."""
     made = Dataset(
         name="grid5000-2016-02",
         title="sixty jobs",
@@ -101,15 +112,12 @@ def data(files: Mapping[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPat
         files={name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()},
         suite=SUITE,
     )
-    for name in list(datasets()):
-        monkeypatch.delitem(datasets(), name)
-    monkeypatch.setitem(datasets(), "mine", made.model_copy(update={"name": "mine"}))
-    monkeypatch.setattr("tracebed.validation.board.entries.SHIPPED", _shipped(tmp_path))
-    folder = tmp_path / "clone"
-    folder.mkdir()
-    for name, text in files.items():
-        (folder / name).write_text(text)
-    return folder
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(datasets()):
+            patch.delitem(datasets(), name)
+        patch.setitem(datasets(), "mine", made.model_copy(update={"name": "mine"}))
+        patch.setattr("tracebed.validation.board.entries.SHIPPED", _shipped(folder))
+        yield
 
 
 def _shipped(folder: Path) -> Path:
@@ -122,29 +130,55 @@ def _by_name(board: Board) -> dict[tuple[str, str], Score]:
     return {(each.entry, each.track): each for each in board.scores}
 
 
-def test_a_stranger_enters_by_five_lines_with_a_command_and_with_outputs(data: Path, tmp_path: Path) -> None:
+class Scored(NamedTuple):
+    """A board with its folder, and what the command printed."""
+
+    folder: Path
+    printed: str
+
+
+@pytest.fixture(scope="module")
+def scored(files: Mapping[str, str], data: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
+    """The board with the entries of a file: five lines, and simulators that fail or copy run times."""
+    tmp_path = tmp_path_factory.mktemp("scored")
     (tmp_path / "sim.py").write_text(SIMULATOR)
     (tmp_path / "outputs").mkdir()
     for case, nodes in NODES.items():
-        (tmp_path / "outputs" / f"{case}.csv").write_text(_table(_jobs(SEEDS[case.split("_")[0]]), "easy", nodes))
+        text = _table(_jobs(SEEDS[case.split("_")[0]]), "easy", nodes)
+        (tmp_path / "outputs" / f"{case}.csv").write_text(text)
+        mixed = (data / f"{case}.real.csv").read_text() if case.startswith("c_") else text
+        (tmp_path / "outputs" / f"mixed-{case}.csv").write_text(mixed)
+        (tmp_path / "outputs" / f"fewer-{case}.csv").write_text("\n".join(mixed.splitlines()[:-9]) + "\n")
     program = shlex.quote(sys.executable)
     entry = (
         f'mine:\n  stranger:\n    command: "{program} sim.py {{workload}} {{nodes}} {{output}}.csv"\n    from: csv\n'
         '  ready: {runs: "outputs/{workload}.csv", from: csv}\n'
     )
     assert len(entry.splitlines()) == 5
-    (tmp_path / "entry.yaml").write_text(entry)
-    done = call("validate", "--board", tmp_path / "entry.yaml", "--from", data, "-o", tmp_path / "board")
-    board = Board.load(tmp_path / "board" / "board.json")
+    others = (
+        '  failing: {command: "false {output}", from: csv}\n'
+        '  mixed: {runs: "outputs/mixed-{workload}.csv", from: csv}\n'
+        '  fewer: {runs: "outputs/fewer-{workload}.csv", from: csv}\n'
+    )
+    (tmp_path / "entry.yaml").write_text(entry + others)
+    with only_mine(files, tmp_path):
+        done = call("validate", "--board", tmp_path / "entry.yaml", "--from", data, "-o", tmp_path / "board")
+    assert done.exception is None, done.exception
+    return Scored(tmp_path / "board", done.stdout)
+
+
+@pytest.mark.slow
+def test_a_stranger_enters_by_five_lines_with_a_command_and_with_outputs(scored: Scored, tmp_path: Path) -> None:
+    board = Board.load(scored.folder / "board.json")
     found = _by_name(board)
     stranger, ready = found["stranger", "planned"], found["ready", "planned"]
     assert {stranger.kind, ready.kind} == {"entered"}
     assert stranger.errors == found["fcfs", "planned"].errors  # the same algorithm, written by another hand
     assert ready.errors == found["easy", "planned"].errors
-    page = (tmp_path / "board" / "board.md").read_text()
+    page = (scored.folder / "board.md").read_text()
     assert "| stranger |" in page and "| ready |" in page
-    assert "stranger" in (tmp_path / "board" / "board.svg").read_text()
-    assert "stranger" in done.stdout
+    assert "stranger" in (scored.folder / "board.svg").read_text()
+    assert "stranger" in scored.printed
 
     # Cases: one real run twice, one workload on two machines, and one run without some of its nodes.
     assert (stranger.cases, stranger.real_runs, len(stranger.errors["mean_wait_s"])) == (5, 4, 3)
@@ -164,58 +198,42 @@ def test_a_stranger_enters_by_five_lines_with_a_command_and_with_outputs(data: P
     assert "its run times are found to be copies" in page
 
     # The page is made again from the scores alone.
-    (tmp_path / "again").mkdir()
-    (tmp_path / "again" / "board.json").write_text((tmp_path / "board" / "board.json").read_text())
-    call("validate", "--board", "--dry-run", "-o", tmp_path / "again")
-    assert (tmp_path / "again" / "board.md").read_text() == page
+    (tmp_path / "board.json").write_text((scored.folder / "board.json").read_text())
+    document = json.loads(call("validate", "--board", "--dry-run", "-o", tmp_path, "--json").stdout)
+    assert (tmp_path / "board.md").read_text() == page
+    assert len(document["scores"]) == len(board.scores)
 
 
-def test_a_simulator_that_fails_has_no_score_and_one_that_copies_some_run_times_has_two(
-    data: Path, tmp_path: Path
-) -> None:
-    for case, nodes in NODES.items():
-        copied = case.startswith("c_")
-        text = (
-            (data / f"{case}.real.csv").read_text()
-            if copied
-            else _table(_jobs(SEEDS[case.split("_")[0]]), "easy", nodes)
-        )
-        (tmp_path / f"{case}.csv").write_text(text)
-        fewer = "\n".join(text.splitlines()[:-9]) + "\n"
-        (tmp_path / f"fewer-{case}.csv").write_text(fewer)
-    entries = (
-        'mine: {command: "false {output}", from: csv}, mixed: {runs: "{workload}.csv", from: csv}, '
-        'fewer: {runs: "fewer-{workload}.csv", from: csv}'
-    )
-    (tmp_path / "entry.yaml").write_text(f"mine: {{{entries}}}\n")
-    arguments = [tmp_path / "entry.yaml", "--from", data, "-o", tmp_path / "board", "--json"]
-    document = json.loads(call("validate", "--board", *arguments).stdout)
-    failed = document["datasets"]["mine"]["failed"]
-    assert "ended with status 1" in failed["mine"]
+@pytest.mark.slow
+def test_a_simulator_that_fails_has_no_score_and_one_that_copies_some_run_times_has_two(scored: Scored) -> None:
+    board = Board.load(scored.folder / "board.json")
+    failed = board.datasets["mine"].failed
+    assert "ended with status 1" in failed["failing"]
     assert failed["fewer"] == "15 % of the jobs of a_16-easy ended in one run only"
-    entered = {each["entry"] for each in document["scores"]}
-    assert entered >= {"easy", "fcfs"} and entered.isdisjoint({"mine", "fewer"})
-    tracks = {each["track"]: each["errors"]["mean_wait_s"] for each in document["scores"] if each["entry"] == "mixed"}
+    entered = {each.entry for each in board.scores}
+    assert entered >= {"easy", "fcfs"} and entered.isdisjoint({"failing", "fewer"})
+    tracks = {each.track: each.errors["mean_wait_s"] for each in board.scores if each.entry == "mixed"}
     assert {track: len(clusters) for track, clusters in tracks.items()} == {"planned": 2, "observed": 1}
-    assert "Not scored: mine, since" in (tmp_path / "board" / "board.md").read_text()
+    assert "Not scored: failing, since" in (scored.folder / "board.md").read_text()
 
 
-def test_mistakes_in_entries_have_their_line(data: Path, tmp_path: Path) -> None:
+def test_mistakes_in_entries_have_their_line(files: Mapping[str, str], data: Path, tmp_path: Path) -> None:
     def message(text: str) -> str:
         (tmp_path / "entry.yaml").write_text(text)
         return str(call("validate", "--board", tmp_path / "entry.yaml", "--from", data, "-o", tmp_path / "b").exception)
 
-    assert "entry.yaml:2: unknown data set 'grid'" in message("mine: {}\ngrid: {x: {policy: easy}}\n")
-    assert "the board has an entry easy on mine" in message("mine: {easy: {policy: easy}}\n")
-    assert "entry.yaml:1: mine.x" in message("mine: {x: {polcy: easy}}\n")
-    assert "the command has no {output}" in message('mine: {x: {command: "true", from: csv}}\n')
-    assert "unknown data set 'none'" in str(
-        call("validate", "--board", "--only", "dataset=none", "-o", tmp_path / "b").exception
-    )
-    nothing = str(call("validate", "--board", "--from", tmp_path / "outputs", "-o", tmp_path / "new").exception)
-    assert "no data set can be scored" in nothing
-    with pytest.raises(InputError, match="cannot read"):
-        load_entries([tmp_path / "missing.yaml"])
+    with only_mine(files, tmp_path):
+        assert "entry.yaml:2: unknown data set 'grid'" in message("mine: {}\ngrid: {x: {policy: easy}}\n")
+        assert "the board has an entry easy on mine" in message("mine: {easy: {policy: easy}}\n")
+        assert "entry.yaml:1: mine.x" in message("mine: {x: {polcy: easy}}\n")
+        assert "the command has no {output}" in message('mine: {x: {command: "true", from: csv}}\n')
+        assert "unknown data set 'none'" in str(
+            call("validate", "--board", "--only", "dataset=none", "-o", tmp_path / "b").exception
+        )
+        nothing = str(call("validate", "--board", "--from", tmp_path / "outputs", "-o", tmp_path / "new").exception)
+        assert "no data set can be scored" in nothing
+        with pytest.raises(InputError, match="cannot read"):
+            load_entries([tmp_path / "missing.yaml"])
 
 
 def test_the_entries_of_tracebed_are_of_data_sets_that_exist() -> None:

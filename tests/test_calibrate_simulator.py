@@ -25,6 +25,7 @@ from test_schemas import problems
 from toy_simulator import LIMIT, main, schedule
 from tracebed.api.experiments import fit_simulator
 from tracebed.cli import tracebed
+from tracebed.converters.workload import FloatArray
 from tracebed.errors import ExitCode, InputError, TracebedError
 from tracebed.files import locked_folder
 from tracebed.orchestrator.simulation.overheads import Overheads
@@ -37,6 +38,7 @@ from tracebed.validation.fitting.fit import random_sets
 from tracebed.validation.fitting.loss import Target
 from tracebed.validation.fitting.search import Search
 from tracebed.validation.fitting.space import Parameter, Space
+from tracebed.validation.metrics import MeasuredRun
 
 NODES = 8
 TRUTH = {"launch": 5.0, "end": 2.0, "slow": 1.1}
@@ -126,6 +128,7 @@ def call(*arguments: str) -> Result:
 RANGES = "{launch: [0.01, 100], end: [0.01, 100], slow: {low: 0.5, high: 2, scale: linear}}"
 
 
+@pytest.mark.slow
 def test_parameters_are_recovered_and_those_that_cannot_be_told_apart_are_named() -> None:
     prepare(3, 4, jobs=30)
     suite(RANGES)
@@ -212,7 +215,7 @@ def test_an_optimum_at_the_end_of_a_range_is_named() -> None:
 def test_sets_with_which_the_simulator_fails_are_left_out(fails: str, message: str) -> None:
     prepare(3)
     suite("{launch: [0.01, 100], end: [0.01, 100]}", "w3: w3.csv", fixed=f"slow=1.1 fails={fails}")
-    made = calibrated(budget=60)
+    made = calibrated(budget=30)
     assert made.parameters["launch"].value + made.parameters["end"].value == pytest.approx(7.0, rel=0.1)
     assert made.failures.simulations > 5
     assert message in made.failures.first
@@ -236,29 +239,29 @@ def contents(made: SimulatorCalibration) -> dict[str, Any]:
 
 
 def test_an_interrupted_calibration_continues(monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare(3, 4)
-    suite("{launch: [0.01, 100], end: [0.01, 100]}", fixed="slow=1.1")
-    whole = calibrated("whole")
+    prepare(3, jobs=5)
+    suite("{launch: [0.01, 100], end: [0.01, 100]}", "w3: w3.csv", fixed="slow=1.1")
+    whole = calibrated("whole", budget=20)
     count = InProcess.calls
-    assert count == whole.simulations
+    assert count == whole.simulations > 31
     monkeypatch.setattr(InProcess, "interrupt_at", count + 31)
     with pytest.raises(KeyboardInterrupt):
-        calibrated()
+        calibrated(budget=20)
     evaluations = Path("out/calibrated/toy.evaluations.jsonl")
     with evaluations.open("a") as stream:
         stream.write('{"id": "torn')
     monkeypatch.setattr(InProcess, "calls", 0)
     monkeypatch.setattr(InProcess, "interrupt_at", 0)
-    assert contents(calibrated()) == contents(whole)
+    assert contents(calibrated(budget=20)) == contents(whole)
     assert InProcess.calls == count - 30
     monkeypatch.setattr(InProcess, "calls", 0)
-    assert contents(calibrated()) == contents(whole)
+    assert contents(calibrated(budget=20)) == contents(whole)
     assert InProcess.calls == 0
-    other = calibrated(seed=1)
+    other = calibrated(seed=1, budget=20)
     assert contents(other) != contents(whole)
-    suite("{launch: [0.01, 100], end: [0.01, 100]}", fixed="slow=1.2")
+    suite("{launch: [0.01, 100], end: [0.01, 100]}", "w3: w3.csv", fixed="slow=1.2")
     monkeypatch.setattr(InProcess, "calls", 0)
-    assert InProcess.calls < calibrated().simulations == InProcess.calls
+    assert InProcess.calls < calibrated(budget=20).simulations == InProcess.calls
 
 
 def test_failed_simulations_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,7 +340,7 @@ def test_validate_uses_the_calibration_and_bases_no_verdict_on_its_workloads() -
     ranges, fixed = "{launch: [0.01, 100], end: [0.01, 100]}", "slow=1.1"
     suite(ranges, *workloads, fixed=fixed)
     assert "parameter launch of toy has a range, but no value" in str(call("validate", "s.yaml", "-o", "v").exception)
-    made = calibrated("v", budget=40)
+    made = calibrated("v", budget=30)
     assert [case.case for case in made.cases] == ["w3-fcfs", "w4-fcfs"]
     plain = ("w3: w3.csv", "w4: w4.csv", "w5: w5.csv")
     suite(ranges, *plain, fixed=fixed, keys="calibration: v/calibrated/toy.yaml")
@@ -355,7 +358,7 @@ def test_validate_uses_the_calibration_and_bases_no_verdict_on_its_workloads() -
     error = found["cases"][-1]["metrics"]["mean_wait_s"]["relative_error"] if "metrics" in found["cases"][-1] else 0
     assert abs(error) < 0.05
     # the same file is calibrated again, and another command has no calibration
-    assert fit_simulator("s.yaml", "w", budget=40, workers=1).name == "toy"
+    assert fit_simulator("s.yaml", "w", budget=12, workers=1).name == "toy"
     suite(ranges, *plain, fixed="slow=1.2", keys="calibration: v/calibrated/toy.yaml")
     error = call("validate", "s.yaml", "-o", "v").exception
     assert "s.yaml:5" in str(error) and "is the calibration of another command" in str(error)
@@ -452,7 +455,7 @@ def test_the_command_prints_a_table_and_a_document_with_a_published_schema() -> 
     assert published == about | SimulatorCalibration.model_json_schema(by_alias=True)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_the_search_beats_random_search_on_three_overheads_of_malleable_jobs(seed: int) -> None:
     names, truth = ("launch_s", "end_s", "reconfiguration_s"), np.array([20.0, 5.0, 30.0])
     space = Space(tuple(Parameter(name, 0.001, 1000.0) for name in names))
@@ -462,14 +465,15 @@ def test_the_search_beats_random_search_on_three_overheads_of_malleable_jobs(see
     def simulated(of: tb.Workload, values: Sequence[float]) -> tb.Run:
         return predict(of, NODES, "pref", overheads=Overheads(**dict(zip(names, values, strict=True))), speed=1.0)
 
+    def quantities(case: int, values: Sequence[float]) -> FloatArray:
+        return targets[case].measure(MeasuredRun(simulated(workloads[case], values)))
+
     cases = [
         FitCase(f"w{at}", of, {str(factor): simulated(of, factor * truth) for factor in (1.0, 1.02, 0.98)})
         for at, of in enumerate(workloads)
     ]
     targets = [Target.of(case, "metrics") for case in cases]
-    evaluator = Evaluator(
-        targets, lambda keys: ((key, targets[key[0]].measure(simulated(workloads[key[0]], key[1]))) for key in keys)
-    )
+    evaluator = Evaluator(targets, lambda keys: ((key, quantities(*key)) for key in keys))
     problem = Problem(evaluator, (0, 1), space)
     found = Search(problem, 48, seed, problem.tolerance).run()
     launch, end, reconfiguration = found.best

@@ -314,8 +314,9 @@ def fitted(path: Path) -> None:
 
 
 def slurm_conf(path: Path) -> None:
-    """Write the slurm.conf of a cluster whose jobs share nodes."""
+    """Write the slurm.conf of a cluster whose jobs share nodes, or a changed one."""
     path.write_text(
+        f"SchedulerParameters=bf_interval={60 if path.suffix == '.new' else 30}\n"
         "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\nPriorityType=priority/multifactor\n"
         "PriorityWeightFairshare=1000\nNodeName=n[1-64] CPUs=48\nPartitionName=batch Nodes=ALL Default=YES\n"
     )
@@ -346,6 +347,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "two-runs.csv": buffalo,
     "fit.yaml": fitted,
     "slurm.conf": slurm_conf,
+    "slurm.conf.new": slurm_conf,
     "knl.parquet": of_cori,
     "raw.parquet": of_cori,
     "ricc.parquet": of_ricc,

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import tracebed.api as tb
+from pages import without_pictures
 from runs import fcfs_run
 from test_calibration import calibration, estimate
 from tracebed.cli import tracebed
@@ -229,7 +230,8 @@ def test_the_courses_are_in_the_console_the_summary_the_report_and_the_document(
     pages = [tmp_path / name for name in ("r.html", "r.md")]
     words = [str(word) for page in pages for word in ("--report", page)]
     sides = ["--real", str(tmp_path / "real"), "--predicted", str(tmp_path / "predicted")]
-    shown = CliRunner().invoke(tracebed, ["compare", *sides, *words]).output
+    with without_pictures():
+        shown = CliRunner().invoke(tracebed, ["compare", *sides, *words]).output
     for text in (shown, *(page.read_text() for page in pages)):
         assert "course A 70 % (4 of 5 real runs)" in text
         assert "course B 30 % (1 of 5 real runs)" in text

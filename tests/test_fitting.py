@@ -25,7 +25,7 @@ from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.validation.fitting import Fit, LossName, calibration_of, cases_of, fit
 from tracebed.validation.fitting.fit import spread_out
 from tracebed.validation.fitting.loss import Target
-from tracebed.validation.metrics import metrics
+from tracebed.validation.metrics import MeasuredRun, metrics
 
 SPEED, NODES = 100.0, 8
 TRUTH = {"launch_s": 0.05, "launch_rank_s": 0.01, "end_s": 0.02, "reconfiguration_s": 0.2, "expand_s": 0.05}
@@ -218,7 +218,7 @@ def test_the_loss_of_jobs_is_relative_to_the_mean_wait_and_response() -> None:
         real = {job: (one[job][quantity] + other[job][quantity]) / 2 for job in one}
         differences = [abs(times(predicted)[job][quantity] - real[job]) for job in real]
         total += sum(differences) / len(real) / max(sum(real.values()) / len(real), 10.0)
-    assert target.loss(target.measure(predicted)) == pytest.approx(total / 2)
+    assert target.loss(target.measure(MeasuredRun(predicted))) == pytest.approx(total / 2)
 
 
 def test_bounds_and_tolerance_limit_the_search() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tracebed.api as tb
 from tracebed.cpus import format_cpus, parse_cpus
 from tracebed.errors import InputError
-from tracebed.orchestrator.testbeds import inventory_keys
+from tracebed.orchestrator.testbeds import distinct, inventory_keys
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node, shipped
 from tracebed.ranges import parse_names
@@ -181,11 +181,6 @@ def test_auto_keeps_a_node_in_one_socket(tmp_path: Path, monkeypatch: pytest.Mon
         ("nodes:\n  - {name: 'a[1-99999999999]', cpus: auto}\n", 2, "more than 1,000,000 names"),
         (f"nodes:\n  - {{name: 'a[1-{'9' * 5000}]', cores: 1, emulated: true}}\n", 2, "longer than 200 bytes"),
         (f"nodes:\n  - {{name: {'a' * 5000}, cores: 1, emulated: true}}\n", 2, "longer than 200 bytes"),
-        (
-            "nodes:\n  - {name: 'a[1-1000000]', cores: 1, emulated: true}\n  - {name: b, cores: 1, emulated: true}\n",
-            3,
-            "the inventory has more than 1,000,000 nodes",
-        ),
         ("nodes:\n  - {name: a, cores: 99999999999999999999, emulated: true}\n", 2, "100000"),
         ("nodes:\n  - {name: a, cores: 1, sockets: 99999999999999999999, emulated: true}\n", 2, "equal sockets"),
         ("nodes:\n  - {name: a, cpus: 0-99999999999}\n", 2, "exceeds CPU 99999"),
@@ -198,6 +193,15 @@ def test_a_wrong_inventory_is_refused_by_line(tmp_path: Path, text: str, line: i
         load(tmp_path, text)
     assert str(caught.value).startswith(f"{tmp_path / 'nodes.yaml'}:{line}: "), caught.value
     assert caught.value.hint
+
+
+def test_an_inventory_with_too_many_nodes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert distinct.LARGEST == 1_000_000
+    monkeypatch.setattr(distinct, "LARGEST", 1_000)
+    nodes = "nodes:\n  - {name: 'a[1-1000]', cores: 1, emulated: true}\n"
+    assert len(load(tmp_path, nodes).nodes) == 1_000
+    with pytest.raises(InputError, match=r"yaml:3: .*the inventory has more than 1,000 nodes"):
+        load(tmp_path, nodes + "  - {name: b, cores: 1, emulated: true}\n")
 
 
 def test_an_unreadable_inventory_is_one_line(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ class Case:
     name: str
     """Name of the output."""
     output: str = "file"
-    """`file`, `run` (real), `prediction` or `store`."""
+    """`file`, `folder`, `run` (real), `prediction` or `store`."""
     source: str = "w.parquet"
     """An input of the command, or another file if it has none."""
     renewed: bool = False
@@ -71,6 +71,9 @@ CASES = {
     "nodes check -o": Case("nodes check emulated-4 --seconds 0 -o OUT", "out.yaml", light=False),
     "nodes facts -o": Case("nodes facts emulated-4 -o OUT", "out.yaml", light=False),
     "nodes calibrate -o": Case("nodes calibrate --inventory emulated-4 -o OUT", "out.yaml", light=False),
+    "whatif -o": Case(
+        "whatif starts.csv slurm.conf --perturb 2 -o OUT", "out", "folder", source="starts.csv", renewed=True
+    ),
     "simulate -o": Case("simulate w.parquet --policy easy --nodes 4 -o OUT", "out", "prediction"),
     "experiment -o": Case("experiment study.yaml --workers 1 -o OUT", "out", "store", light=False),
     "experiment -o, -x": Case("experiment study.yaml -x interval_s=10 --workers 1 -o OUT", "out", "store", light=False),
@@ -108,9 +111,10 @@ CASES = {
 ELSEWHERE = {"simulate --keep"}
 """Outputs that need a program: tests/test_simulate_elastisim.py."""
 INPUTS = {
-    *("baseline", "before", "calibration", "commands", "config", "file", "folder", "recover", "health"),
+    *("baseline", "before", "calibration", "commands", "conf", "config", "file", "folder", "recover", "health"),
     *("inventory", "log", "noise", "predicted", "raw", "real", "run", "runs"),
     *(
+        "replacement",
         "source",
         "sources",
         "suite",
@@ -166,6 +170,10 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "logged.csv").write_text(
         "job_id,submit_time,run_time,nodes,logged_start,logged_end\n1,0,60,1,5,65\n2,3,60,1,8,68\n"
     )
+    (folder / "starts.csv").write_text(
+        "job_id,submit_time,run_time,nodes,logged_start,logged_end\n1,0,60,1,5,65\n2,70,60,1,75,135\n"
+    )
+    (folder / "slurm.conf").write_text("NodeName=n[1-4] CPUs=1\nPartitionName=all Nodes=ALL Default=YES\n")
     (folder / "table.csv").write_text("id,submit,start,end,nodes\n1,0,0,60,2\n2,5,60,150,1\n3,9,150,180,4\n")
     (folder / "study.yaml").write_text(
         "workloads: {small: {model: cirne, options: {jobs: 5, nodes: 16}}}\npolicies: [easy]\n"

@@ -16,8 +16,9 @@ from tracebed.orchestrator.run import Run
 LOG = str(Path(__file__).parent / "operator_logs" / "sacct.txt")
 POOLED = (
     "jobs in 3 partitions (cpu 5, gpu 2, debug 1), which count as jobs of one machine of equal nodes "
-    "(clean --set keep_partitions.partitions=NAME) (8 times)",
-    "jobs with GPUs, which count as jobs of nodes without GPUs (clean: drop_gpu, keep_partitions) (2 times)",
+    "(clean --only partition=NAME, or simulate --policy slurm -P @slurm.conf) (8 times)",
+    "jobs with GPUs, which count as jobs of nodes without GPUs "
+    "(clean: drop_gpu, --only partition=NAME, or simulate --policy slurm -P @slurm.conf) (2 times)",
     "jobs on a part of a node, which count as jobs of the whole node (convert --by core) (4 times)",
     "jobs with more than the 48 cores per node of the machine (1 time)",
 )
@@ -52,14 +53,14 @@ def test_no_machine_is_smaller_than_the_nodes_held_at_once(command: list[str], c
     assert not Path("out.parquet").exists()
     last = error.splitlines()[-1]
     assert "held up to 71 nodes at once, but the machine has 64: the log has jobs of 3 partitions" in last
-    for remedy in ("keep_partitions.partitions=NAME", "--by core --system 3072x1", "--system 71x48"):
+    for remedy in ("--only partition=NAME", "--by core --system 3072x1", "--system 71x48"):
         assert remedy in last
 
 
 @pytest.mark.parametrize(
     ("remedy", "jobs"),
     [
-        (["--set", "keep_partitions.partitions=cpu", "--system", "64x48"], 5),
+        (["--only", "partition=cpu", "--system", "64x48"], 5),
         (["--by", "core", "--system", "3072x1"], 8),
         (["--system", "71x48"], 8),
     ],
@@ -84,7 +85,7 @@ SMALL = """JobID|User|Partition|State|Submit|Start|End|NNodes|NCPUS|Timelimit
     ("partitions", "cores", "remedies"),
     [
         (("cpu", "cpu"), 4, {"--system 3x4"}),  # 12 cores were held at once, and the machine has 8
-        (("cpu", "gpu"), 4, {"--system 3x4", "keep_partitions"}),
+        (("cpu", "gpu"), 4, {"--system 3x4", "--only"}),
         (("gpu", "gpu"), 1, {"--system 3x4"}),  # 9 of 8
     ],
 )
@@ -94,7 +95,7 @@ def test_no_remedy_is_named_that_is_refused_in_turn(
     Path("log.txt").write_text(SMALL.format(*partitions, cores))
     status, _, error = call("convert", "log.txt", "--from", "sacct", "--system", "2x4", "-o", "w.parquet")
     assert status == ExitCode.USAGE
-    named = {remedy for remedy in ("--by core", "keep_partitions", "--system 3x4") if remedy in error.splitlines()[-1]}
+    named = {remedy for remedy in ("--by core", "--only", "--system 3x4") if remedy in error.splitlines()[-1]}
     assert named == remedies
 
 
@@ -166,3 +167,31 @@ def test_no_machine_is_called_not_installed(call: Callable[..., Any]) -> None:
     status, _, error = call("describe", "log.txt", "--from", "sacct", "--machine", "x")
     assert status == ExitCode.USAGE
     assert "log.txt: the records name no machine (leave --machine out)" in error
+
+
+def test_no_shared_node_is_a_whole_one_in_a_simulation_in_silence(call: Callable[..., Any]) -> None:
+    assert call("clean", LOG, "--recipe", "sacct", "-o", "w.parquet")[0] == ExitCode.OK
+    status, _, error = call("simulate", "w.parquet", "--policy", "easy", "--nodes", "71", "-o", "run")
+    assert status == ExitCode.OK, error
+    for warning in ("jobs in 3 partitions (", "jobs with GPUs", "jobs on a part of a node, which count as jobs of the"):
+        assert warning in error
+    assert call("clean", LOG, "--recipe", "sacct", "--by", "core", "--only", "partition=cpu", "-o", "c.parquet")[0] == 0
+    error = call("simulate", "c.parquet", "--policy", "easy", "--nodes", "3072", "-o", "cores")[2]
+    assert "count as" not in error
+
+
+def test_partitions_are_kept_by_name(call: Callable[..., Any]) -> None:
+    status, _, error = call("clean", LOG, "--recipe", "slurm", "--only", "partition=gpu,debug", "-o", "w.csv")
+    assert status == ExitCode.OK, error
+    assert set(read_workload("w.csv").column("partition")) == {"gpu", "debug"}
+    status, _, error = call("clean", LOG, "--recipe", "sacct", "--only", "partition=long", "-o", "x.csv")
+    assert (status, "no job has the partition 'long' (one of " in error) == (ExitCode.USAGE, True)
+    Path("short.yaml").write_text("steps: [{drop_short: {shorter: 1}}, unique_ids]")
+    assert call("clean", LOG, "--recipe", "short.yaml", "--only", "partition=gpu", "-o", "y.csv")[0] == ExitCode.OK
+    assert set(read_workload("y.csv").column("partition")) == {"gpu"}
+    Path("gpu.yaml").write_text("steps: [{keep_partitions: {partitions: [gpu]}}, unique_ids]")
+    status, _, error = call("clean", LOG, "--recipe", "gpu.yaml", "--only", "partition=cpu", "-o", "z.csv")
+    assert (status, "already keeps some partitions" in error) == (ExitCode.USAGE, True)
+    status, _, error = call("clean", LOG, "--recipe", "sacct", "--only", "user=ann", "-o", "z.csv")
+    assert (status, "partition, queue" in error) == (ExitCode.USAGE, True)
+    assert call("clean", LOG, "--recipe", "slurm", "--only", "queue=normal", "-o", "q.csv")[0] == ExitCode.OK

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import packages
-from pages import Outline, rendered, validated
+from pages import Outline, plain, rendered, validated
 from patience import GUARD_S
 from runs import NAN, fcfs_run, lending_run, make_run
 from tracebed.errors import InputError
@@ -111,7 +111,7 @@ def test_a_page_is_a_function_of_its_comparison(comparison: Comparison, page: st
 
 @pytest.mark.parametrize("execution", ["computed", "logged", "computed+emulated"])
 def test_every_kind_of_execution_is_named(execution: str) -> None:
-    page = rendered(make_run([(0, 0, 5, 1)], execution=execution), make_run([(0, 0, 5, 1)], real=False))
+    page = plain(validated(make_run([(0, 0, 5, 1)], execution=execution), make_run([(0, 0, 5, 1)], real=False)))
     for part in execution.split("+"):
         assert words.execution(make_run([], execution=part).info) in page
 
@@ -305,7 +305,7 @@ def test_the_causes_of_an_unhealthy_run_are_in_the_report() -> None:
         "signals": {"rank_late_s": 0.01, "steal": None},
         "thresholds": "ab" * 32,
     }
-    page = rendered(real, malleable(real=False))
+    page = plain(validated(real, malleable(real=False)))
     Outline(page)
     section = page[page.index('<section id="health"') :].partition("</section>")[0]
     for what in (
@@ -328,7 +328,7 @@ def test_the_causes_of_an_unhealthy_run_are_in_the_report() -> None:
     ],
 )
 def test_the_report_names_the_health_of_a_replay(info: dict[str, Any], says: str | None) -> None:
-    page = rendered(make_run([(0, 0, 5, 1)], **info), make_run([(0, 0, 5, 1)], real=False))
+    page = plain(validated(make_run([(0, 0, 5, 1)], **info), make_run([(0, 0, 5, 1)], real=False)))
     assert ('<section id="health"' in page) == (says is not None)
     assert (says or "") in page
 
@@ -370,7 +370,7 @@ def test_classes_and_divergences_are_tables(page: str) -> None:
 def test_the_first_divergences_are_in_the_report() -> None:
     fcfs = [(0.0, 0.0, 100.0, 2), (10.0, 100.0, 200.0, 4), (20.0, 200.0, 230.0, 1)]
     easy = [*fcfs[:2], (20.0, 20.0, 50.0, 1)]
-    page = rendered(make_run(fcfs), make_run(easy, real=False))
+    page = plain(validated(make_run(fcfs), make_run(easy, real=False)))
     parted = page[page.index('<section id="divergences"') :].partition("</section>")[0]
     assert "The runs part at 1 job (3 decided starts and resizes were compared)." in parted
     assert "<td>nothing: still waiting; start on 1 node later, after start on 4 nodes of job 2</td>" in parted

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pages import Outline
+from pages import Outline, plain
 from runs import fcfs_run, make_run
 from tracebed.orchestrator.run import Run
 from tracebed.validation.report import forest, scales, words
@@ -84,7 +84,7 @@ def test_a_wrong_prediction_says_where_and_why() -> None:
         "utilization in the window: all run times 30 % longer in the prediction "
         "(100 % of the differences of run times)",
     )
-    page = report.render(found)
+    page = plain(found)
     Outline(page)
     assert 'class="mark inaccurate"' in section(page, "forest")
     assert "<b>Where:</b>" in page
@@ -92,7 +92,7 @@ def test_a_wrong_prediction_says_where_and_why() -> None:
 
 def test_one_repetition_has_neither_noise_nor_distances() -> None:
     found = validate([case(repeats=1)])
-    page = report.render(found)
+    page = plain(found)
     Outline(page)
     assert found.verdict.value == "inconclusive"
     assert '<section id="noise"' not in page
@@ -130,7 +130,7 @@ def test_the_pages_of_a_suite_link_to_each_other(tmp_path: Path) -> None:
 
 
 def test_a_suite_unfolds_the_metrics_that_are_not_accurate() -> None:
-    page = report.render(validate([case("tiny-fcfs"), case("other-fcfs", off=1.1)]))
+    page = plain(validate([case("tiny-fcfs"), case("other-fcfs", off=1.1)]))
     shown = section(page, "forest").partition("Advisory metrics")[0]
     metrics = re.findall(r"<details( open)?>\s*<summary class=\"row\">(.*?)</summary>", shown, re.DOTALL)
     assert len(metrics) == 5
@@ -170,7 +170,7 @@ def test_an_excluded_repetition_is_listed_with_its_cause() -> None:
     sick = fcfs_run(60, stretch=1.001, health={"state": "unhealthy", "causes": [cause], "signals": {}})
     five = case()
     found = validate([replace(five, real=(*five.real, sick))])
-    page = report.render(found)
+    page = plain(found)
     Outline(page)
     rows = section(page, "repetitions")
     assert "6 repetitions: 5 in the verdict, 1 excluded" in rows

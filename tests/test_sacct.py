@@ -500,6 +500,7 @@ def test_a_dependency_is_no_earliest_start(log: Path) -> None:
     jobs = by_id(read(log, table(rows, MORE)))
     assert jobs["earliest_start"].isna().tolist() == [True, False, False]
     assert jobs["dependency"].tolist() == ["afterok:5", "", "singleton"]
+    assert jobs["extra_eligible"].tolist() == [30.0] * 3  # in any case, what happened
 
 
 @pytest.mark.parametrize("delimiter", ["|", "&"])

@@ -64,11 +64,11 @@ def test_no_setting_of_an_operators_slurm_conf_is_ignored_without_a_warning() ->
     conf = read(OPERATOR)
     said = "\n".join(conf.differences)
     for setting in (
-        *("bf_max_job_part=50", "AccountingStorageEnforce=limits", "OverSubscribe=YES (debug)"),
+        *("AccountingStorageEnforce=limits", "OverSubscribe=YES (debug)"),
         "the shares of accounts and users are not in a slurm.conf",
     ):
         assert setting in said
-    assert len(conf.differences) == 4
+    assert len(conf.differences) == 3
     machine = Machine.model_validate_json(conf.parameters["cluster"])
     assert machine == conf.machine
     assert [(kind.names, kind.cores, kind.gres, kind.weight) for kind in machine.kinds] == [

@@ -41,6 +41,28 @@ def written(workload: Workload, path: Path, format: str, **options: Any) -> dict
     return {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
 
 
+def test_demands_of_a_cluster_are_written_if_wanted(tmp_path: Path) -> None:
+    table = {
+        **{"job_id": ["1", "2"], "submit_time": [0.0, 0.0], "run_time": [1.0, 1.0], "nodes": [1, 2]},
+        **{"partition": ["gpu", ""], "queue": ["high", ""], "features": ["a|b", ""], "gres": ["gpu:2", ""]},
+        **{"memory_mib": [999.5, math.nan], "licenses": ["", "matlab:2"], "reservation": ["", "it's"]},
+        **{"dependency": ["", "afterok:1"]},
+    }
+    path, workload = tmp_path / "s.sh", Workload(pd.DataFrame(table))
+    left = written(workload, path, "slurm", demands=True)
+    assert [what for what in left if "dependency" in what] == [
+        "columns without a field in the script (dependency), left out"
+    ]
+    first, second = submitted(path, tmp_path)[0]
+    names = ("--partition", "--qos", "--constraint", "--gres", "--mem", "--licenses", "--reservation")
+    assert [word for word in first if word.startswith(names)] == [
+        *("--partition=gpu", "--qos=high", "--constraint=a|b", "--gres=gpu:2", "--mem=1000M"),
+    ]
+    assert [word for word in second if word.startswith(names)] == ["--licenses=matlab:2", "--reservation=it's"]
+    written(workload, tmp_path / "plain.sh", "slurm")
+    assert "--partition" not in (tmp_path / "plain.sh").read_text().partition("\nat 0")[2]
+
+
 def submitted(script: Path, tmp_path: Path, *more: str) -> tuple[list[list[str]], list[float], int, str]:
     """Run a script with substitutes of sbatch and sleep.
 

@@ -23,7 +23,8 @@ from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Slots
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.slurm import plan
-from tracebed.orchestrator.scheduling.slurm.plan import Running, Waiting
+from tracebed.orchestrator.scheduling.slurm.plan import Waiting
+from tracebed.orchestrator.scheduling.slurm.resources import Running
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.slurm import prediction
@@ -100,7 +101,7 @@ def compared(recording: dict[str, Any], folder: Path) -> Counter[str]:
                 break
             if planned is None:
                 continue
-            begin, parts = planned
+            begin, parts, _ = planned
             if begin > now:
                 slots.reserve(begin // 10 * 10, (begin + waiting.limit) // 10 * 10, mask_of(parts.keys()))
                 continue

@@ -72,7 +72,7 @@ APART = {
     "replay": {"batch", "simulation", "calibrating", "watching"},
     "testbeds": {"batch", "scheduling", "simulation", "replay", "calibrating", "watching"},
     "calibrating": {"batch", "simulation", "watching"},
-    "batch": {"scheduling", "simulation", "calibrating", "tables", "watching"},
+    "batch": {"simulation", "calibrating", "tables", "watching"},
     "watching": {"simulation", "testbeds", "calibrating"},
 }
 VALIDATION = "tracebed.validation"

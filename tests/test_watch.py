@@ -260,7 +260,7 @@ def test_the_watcher_of_a_replay_ends_with_it(tmp_path: Path) -> None:
     write_workload(workload(), tmp_path / "w.csv")
     (tmp_path / "nodes.yaml").write_text("linger_s: 0\nnodes: [{name: 'n[1-4]', cores: 8, emulated: true}]\n")
     replaying = subprocess.Popen(
-        [*TRACEBED, *REPLAY, "--inventory", "nodes.yaml", "--speed", "100", "--metrics", "run.prom"],
+        [*TRACEBED, *REPLAY, "--inventory", "nodes.yaml", "--speed", "1", "--metrics", "run.prom"],
         cwd=tmp_path,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -154,6 +154,7 @@ WORKLOAD = OutputKind(
     rb"|\A-dt \d+ -e submit_batch_job",
 )
 TOUCHED = OutputKind("a table of touched records", rb'\Arecord,job_id,submit_time,step,|"name": "reason"')
+FORECAST = OutputKind("a forecast", rb"\Ajob_id,user,account,partition,nodes,cores,limit_s,priority,start,")
 CALIBRATION = OutputKind("a calibration", rb"schema\W+tracebed-calibration/")
 BASELINE = OutputKind("a baseline", rb"schema\W+tracebed-baseline/", renewed=True)
 """`--update-baseline` reads the existing baseline, and refuses to make it worse."""

@@ -13,7 +13,8 @@ from tracebed.testing.virtual.batch import BatchFault
 from tracebed.testing.virtual.batch_scenario import BatchPlay, BatchScenario
 from tracebed.testing.virtual.shrinking import examine, violations
 
-SEEDS = 100
+SEEDS = 60
+"""Number of seeds in the default run. CI plays a thousand."""
 PORTION = 20
 """Number of seeds of a test."""
 JOBS = tuple((20.0 * number, 100.0, 600.0, 4) for number in range(6))

@@ -12,7 +12,7 @@ from tracebed.testing.virtual.faults import NODE_FAULTS, Fault
 from tracebed.testing.virtual.scenario import JobSpec, Outcome, Scenario, carry_out
 from tracebed.testing.virtual.shrinking import Finding, shrunk, violations
 
-SEEDS = 40
+SEEDS = 24
 """Number of seeds in the default run. The search in CI draws more (`tox -e faults`)."""
 EIGHT = tuple(JobSpec(40.0 * number, 100.0, 200.0, 1 + number % 4, 1, 4) for number in range(8))
 
@@ -111,7 +111,7 @@ def test_a_finding_is_shrunk_to_the_fault_and_the_job_that_matter(monkeypatch: p
 
     monkeypatch.setattr(Replayer, "_send", forgets)
     faults = (Fault("drift", 1.0, "v2", 1.0, 0.3), Fault("slow_network", 2.0, "v3", 1.0, 0.3))
-    scenario = Scenario(8, nodes=4, jobs=EIGHT, faults=faults)
+    scenario = Scenario(8, nodes=4, jobs=EIGHT[:6], faults=faults)
     found = violations(scenario)
     assert found
     smallest = shrunk(Finding(scenario, found))

@@ -132,6 +132,18 @@ def part_jobs(workload: Workload) -> int:
     return int((part & (workload.ints("nodes") > 0)).sum())
 
 
+def cores_used(workload: Workload) -> IntArray:
+    """Return the cores of each job on a node, shape (jobs,): of a job with a share of its nodes (`extra_node_share`),
+    that share, rounded up.
+    """
+    cores = workload.ints("cores_per_node")
+    if "extra_node_share" not in workload.table:
+        return cores
+    share = workload.floats("extra_node_share")
+    part = np.ceil(np.nan_to_num(share) * cores - 1e-9)
+    return np.maximum(np.where(np.isfinite(share), part, cores), 1).astype(np.int64)
+
+
 def quantiles(values: FloatArray | IntArray) -> dict[str, float | None]:
     """Return the mean and `QUANTILES` of the finite values, or None if there are no finite values."""
     finite = np.asarray(values, dtype=np.float64)

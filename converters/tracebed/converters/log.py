@@ -22,7 +22,7 @@ from tracebed.errors import InputError, tolerate
 MAX_SPAN_S = 1e10
 """Longest accepted run time or limit: 317 years."""
 TOO_LARGE = "jobs with more nodes than the machine has, kept (clean: over_machine)"
-INSTANTS = ("submit_time", "logged_start", "logged_end", "deadline", "earliest_start")
+INSTANTS = ("submit_time", "logged_start", "logged_end", "deadline", "earliest_start", "extra_eligible")
 
 
 @dataclass(frozen=True)

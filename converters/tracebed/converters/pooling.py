@@ -11,6 +11,8 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 
 MOST_NAMED = 6
+AS_IS = ", or simulate --policy slurm -P @slurm.conf"
+"""The way to simulate the jobs as they are."""
 BY_CORE = ("sacct", "swf", "ub-slurm")
 """Formats whose readers have the option `by`."""
 
@@ -26,9 +28,21 @@ def pooled(workload: Workload) -> dict[str, int]:
     partitions, gpus = partitions_of(workload), gpu_jobs(workload)
     if len(partitions) > 1:
         what = f"jobs in {len(partitions)} partitions ({_named(partitions)}), which count as jobs of one machine of "
-        found[f"{what}equal nodes (clean --set keep_partitions.partitions=NAME)"] = sum(partitions.values())
-    found["jobs with GPUs, which count as jobs of nodes without GPUs (clean: drop_gpu, keep_partitions)"] = gpus
+        found[f"{what}equal nodes (clean --only partition=NAME{AS_IS})"] = sum(partitions.values())
+    found[
+        f"jobs with GPUs, which count as jobs of nodes without GPUs (clean: drop_gpu, --only partition=NAME{AS_IS})"
+    ] = gpus
     return found | with_shared_nodes(workload)
+
+
+def pooled_in_simulation(workload: Workload) -> dict[str, int]:
+    """Return the same for a policy that gives whole, equal nodes; empty unless the jobs come from a log of a machine.
+
+    A workload of a model or of another simulator has no machine other than the simulated one.
+    """
+    steps = workload.provenance.steps
+    logs = (*BY_CORE, "pbs", "cori", "eagle")
+    return pooled(workload) if steps and steps[0].parameters.get("format") in logs else {}
 
 
 def with_shared_nodes(workload: Workload) -> dict[str, int]:
@@ -69,7 +83,7 @@ def check_machine(workload: Workload, where: str | None = None, *, most: int | N
     if len(partitions) > 1:
         causes.append(f"jobs of {len(partitions)} partitions ({_named(partitions)})")
         if any(peak_nodes(_of_partition(workload, name)) <= system.nodes for name in partitions):
-            remedies.append("keep a partition (clean --recipe sacct --set keep_partitions.partitions=NAME)")
+            remedies.append("keep a partition (clean --recipe sacct --only partition=NAME)")
     if gpus:
         causes.append(f"{gpus:,} {'job' if gpus == 1 else 'jobs'} with GPUs")
     if parts:

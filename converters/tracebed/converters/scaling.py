@@ -30,7 +30,7 @@ from tracebed.converters.requests import Request, format_requests, parse_request
 from tracebed.converters.workload import FloatArray, IntArray, Provenance, RowError, Step, System, Workload
 from tracebed.errors import InputError, tolerate
 
-INSTANTS = ["submit_time", "deadline", "earliest_start", "logged_start", "logged_end"]
+INSTANTS = ["submit_time", "deadline", "earliest_start", "logged_start", "logged_end", "extra_eligible"]
 SIZES = ["nodes", "nodes_min", "nodes_max", "nodes_pref"]
 
 

@@ -281,9 +281,11 @@ class Run:
 
     @property
     def resizes(self) -> pd.DataFrame:
-        """The reconfigurations in nodes, without changes of the cores on a node and denied requests."""
+        """The reconfigurations in nodes, without changes of the cores on a node and without denied or refused ones."""
         rows = self.reconfigurations
-        return rows[((rows["node"] == -1) & (rows["state"] != "denied")).to_numpy()]
+        if not len(rows):
+            return rows.iloc[:0]  # a table of its own, as below
+        return rows[((rows["node"] == -1) & ~rows["state"].isin(["denied", "refused"])).to_numpy()]
 
     @property
     def requests(self) -> pd.DataFrame:

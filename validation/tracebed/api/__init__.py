@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tracebed.api.comparisons import Comparison, Validation
     from tracebed.api.descriptions import describe, dictionary
     from tracebed.api.experiments import experiment
+    from tracebed.api.forecasts import Forecast, forecast
     from tracebed.api.imports import as_run, import_run
     from tracebed.api.installed import inventories, models
     from tracebed.api.measures import metric_definitions
@@ -77,6 +78,7 @@ __all__ = [
     "Calibration",
     "Comparison",
     "ErrorBudget",
+    "Forecast",
     "InputError",
     "Inventory",
     "NoiseProfile",
@@ -107,6 +109,7 @@ __all__ = [
     "error_budget",
     "experiment",
     "fit",
+    "forecast",
     "generate",
     "import_run",
     "inventories",
@@ -148,6 +151,7 @@ _HOME = {
     "tracebed.api.comparisons": ("Comparison", "Validation"),
     "tracebed.api.descriptions": ("describe", "dictionary"),
     "tracebed.api.experiments": ("experiment",),
+    "tracebed.api.forecasts": ("Forecast", "forecast"),
     "tracebed.api.imports": ("as_run", "import_run"),
     "tracebed.api.installed": ("inventories", "models"),
     "tracebed.api.measures": ("metric_definitions",),

@@ -61,6 +61,7 @@ def clean(
     *,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     without: Sequence[str] = (),
+    only: Mapping[str, Sequence[str]] | None = None,
     **options: Any,
 ) -> Workload:
     """Make a clean workload of a raw log, by a recipe of named steps.
@@ -70,6 +71,7 @@ def clean(
         recipe: name of a recipe (`tracebed clean --list` lists them), or path of a recipe file.
         settings: step -> parameter -> value, in place of those of the recipe.
         without: steps of the recipe to leave out.
+        only: `partition` or `queue` -> the names whose jobs are kept; by default those of the recipe.
         options: options of the reader.
 
     Raises:
@@ -83,7 +85,7 @@ def clean(
         >>> bool(tb.clean("raw.swf", "recipe.yaml").table["run_time"].min() >= 60)
         True
     """
-    done = clean_with_audit(files, recipe, settings=settings, without=without, **options)
+    done = clean_with_audit(files, recipe, settings=settings, without=without, only=only, **options)
     return Workload.of(done.workload)
 
 
@@ -93,6 +95,7 @@ def clean_with_audit(
     *,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     without: Sequence[str] = (),
+    only: Mapping[str, Sequence[str]] | None = None,
     system: System | None = None,
     explain: bool = False,
     **options: Any,
@@ -100,7 +103,7 @@ def clean_with_audit(
     """Clean a raw log as `clean` does, and return the audit, too.
 
     Args:
-        files, recipe, settings, without, options: as in `clean`.
+        files, recipe, settings, without, only, options: as in `clean`.
         system: the machine, in place of that of the recipe.
         explain: list every touched record with the reason, in `touched`.
 
@@ -127,6 +130,8 @@ def clean_with_audit(
     for step in without:
         chosen = chosen.without(step)
     chosen = chosen.with_settings(settings or {})
+    if only:
+        chosen = chosen.only(only)
     paths = [Path(path) for path in ([files] if isinstance(files, str | Path) else files)]
     done = clean_log(  # without a name for the log, which would keep a large one in memory
         read_raw(paths, **(chosen.read | options)), chosen.steps, system=system or chosen.system, explain=explain

@@ -15,6 +15,8 @@ from tracebed.converters.cleaning.audit import records_of
 from tracebed.converters.description import MOST
 from tracebed.converters.formats.reading import read_raw
 from tracebed.converters.log import Log
+from tracebed.converters.partitions import partition_facts
+from tracebed.converters.workload import System
 
 __all__ = ["MOST", "describe", "describe_log", "dictionary", "local_time", "plot", "summary"]
 
@@ -33,21 +35,37 @@ def describe(workload: converters.Workload | Path | str) -> dict[str, Any]:
         >>> tb.describe(tb.generate("cirne", jobs=30, nodes=16))["jobs"]
         30
     """
-    return description.describe(read(workload) if isinstance(workload, str | Path) else workload)
+    return _described(read(workload) if isinstance(workload, str | Path) else workload, None)
 
 
-def describe_log(path: Path | str, **options: Any) -> dict[str, Any]:
+def describe_log(path: Path | str, system: System | Path | None = None, **options: Any) -> dict[str, Any]:
     """Return the statistics of a file as `describe` does. Each record of a raw log counts as a job, before cleaning.
 
     Args:
         path: the file, or a folder of files of one log.
+        system: the machine; or the slurm.conf of the cluster, which gives the sizes of the partitions and the classes
+            of nodes. None: that of the file.
         options: `format`, the name of the format, and options of the reader.
 
     Raises:
-        InputError: the file cannot be read.
+        InputError: a file cannot be read, or the slurm.conf names no nodes.
     """
     found = read_raw([Path(path)], **options)
-    return description.describe(records_of(found) if isinstance(found, Log) else found)
+    return _described(records_of(found) if isinstance(found, Log) else found, system)
+
+
+def _described(workload: converters.Workload, system: System | Path | None) -> dict[str, Any]:
+    """Return the statistics of a workload, also by partition, for a machine."""
+    if isinstance(system, System):
+        workload = workload.with_provenance(system=system)
+    if not isinstance(system, Path):
+        facts = description.describe(workload)
+        return facts | {"by_partition": partition_facts(workload), "node_classes": []}
+    from tracebed.api.clusters import capacities, cluster_of, node_classes
+
+    cluster = cluster_of(system)
+    by_partition = partition_facts(workload, capacities(cluster))
+    return description.describe(workload) | {"by_partition": by_partition, "node_classes": node_classes(cluster)}
 
 
 def summary(workload: converters.Workload) -> dict[str, Any]:

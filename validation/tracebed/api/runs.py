@@ -14,8 +14,9 @@ import pandas as pd
 from tracebed.api.calibration_files import AnyCalibration, loaded_calibration, warn_of_another_testbed
 from tracebed.api.checks import check_size
 from tracebed.api.results import Run, metrics_table
+from tracebed.converters.pooling import pooled_in_simulation
 from tracebed.converters.workload import System, Workload
-from tracebed.errors import InputError
+from tracebed.errors import InputError, tolerate
 from tracebed.orchestrator import run as orchestrator
 from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling.policies import registry
@@ -89,6 +90,8 @@ def simulate(
     setup = Setup.of(policy, **given, calibration=chosen).on(grid_of(workload, nodes))
     cluster = nodes is None and setup.scheduling.policy_parameters.get("cluster")  # of a slurm.conf
     size = [] if cluster else machine(workload, nodes, cores_per_node)
+    if not cluster:
+        tolerate(pooled_in_simulation(workload))
     if simulator != "tracebed":
         usuals: tuple[tuple[str | None, str | None, str], ...] = (
             (engine, "auto", "engine"),

@@ -1,4 +1,4 @@
-"""Replays on a batch system, which decides in place of a policy."""
+"""Replays on a batch system, which decides, or carries out the decisions of a policy."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from tracebed.converters.workload import Workload
 from tracebed.orchestrator.batch import session
 from tracebed.orchestrator.batch.base import BatchSettings
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
+from tracebed.orchestrator.setup import AnyPolicy, Setup
 from tracebed.orchestrator.slurm.conf import read
+
+PARTITION = "partition="
+"""Beginning of the option that chooses the partition."""
 
 
 def replay_on(
     workload: Workload,
     scheduler: str = "slurm",
+    policy: AnyPolicy | Setup | None = None,
     *,
     output: Path | str,
     speed: float = 1.0,
-    partition: str | None = None,
     options: Sequence[str] = (),
     configuration: Path | str | None = None,
     health: Path | str | None = None,
@@ -28,19 +32,22 @@ def replay_on(
     name: str = "workload",
     on_progress: Callable[[int], None] | None = None,
 ) -> Run:
-    """Submit each job of a workload to a batch system at its time, and let the batch system decide.
+    """Submit each job of a workload to a batch system at its time, and let the batch system or a policy decide.
 
-    The jobs sleep for their run time on whole nodes. In the main thread SIGINT (Ctrl-C), SIGTERM and SIGHUP cancel all
-    jobs of the replay; `info.state` of the returned run is `interrupted`.
+    The jobs sleep for their run time on whole nodes. With a policy, they wait in the batch system until the policy
+    starts them on nodes that it chooses, and the batch system resizes running malleable jobs as the policy decides. In
+    the main thread SIGINT (Ctrl-C), SIGTERM and SIGHUP cancel all jobs of the replay; `info.state` of the returned run
+    is `interrupted`.
 
     Args:
         workload: the workload.
         scheduler: name of an installed batch system.
+        policy: the policy that decides, or a setup with it; None: the batch system decides.
         output: folder of the run, on a file system that all nodes see. If the batch system stops answering, the
             journal stays beside it, and `resume` continues the replay.
         speed: trace seconds per wall second.
-        partition: partition of the jobs; by default the default partition of the batch system.
-        options: additional options of each submission, `KEY=VALUE` or `KEY`.
+        options: additional options of each submission, `KEY=VALUE` or `KEY`. The partition of the jobs is
+            `partition=NAME`; without, it is the default partition of the batch system.
         configuration: configuration file of the batch system (`slurm.conf`); by default that of the environment.
         health: file of the thresholds of health; by default those that tracebed provides.
         resume: whether to continue the newest replay to `output` that was killed, with the same arguments.
@@ -50,7 +57,8 @@ def replay_on(
         on_progress: called from time to time with the number of ended jobs.
 
     Raises:
-        InputError: the workload, an option or the partition cannot be used, or `output` cannot be written.
+        InputError: the workload, an option, the policy or the partition cannot be used, the batch system permits no
+            resizes, or `output` cannot be written.
         TestbedError: the batch system does not answer.
 
     Example:
@@ -59,11 +67,13 @@ def replay_on(
         >>> tb.replay_on(w, "slurm", output="real", speed=60).info.policy  # doctest: +SKIP
         'slurm'
     """
-    chosen = session.BatchOptions(
-        speed,
-        scheduler,
-        BatchSettings(partition, tuple(options), Path(configuration) if configuration is not None else None),
+    partitions = [text.partition("=")[2] for text in options if text.startswith(PARTITION)]
+    settings = BatchSettings(
+        partitions[-1] if partitions else None,
+        tuple(text for text in options if not text.startswith(PARTITION)),
+        Path(configuration) if configuration is not None else None,
     )
+    chosen = session.BatchOptions(speed, scheduler, settings, None if policy is None else Setup.of(policy))
     thresholds = HealthThresholds.read(Path(health)) if health is not None else None
     return Run.of(
         session.replay(

@@ -9,7 +9,9 @@ from tracebed import bounds
 from tracebed.converters import workload as converters
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.perturbation import Perturbation
+from tracebed.orchestrator.run import Run
 from tracebed.validation.whatif import page, study
+from tracebed.validation.whatif.log import with_starts
 
 __all__ = ["WhatIf", "whatif"]
 
@@ -33,12 +35,12 @@ def whatif(
     settings: Sequence[str] = (),
     add_nodes: Mapping[str, int] | None = None,
     replacement: Path | str | None = None,
+    real: Run | Path | str | None = None,
     members: int = 16,
     submit_s: float = 10.0,
     limit_s: float = 0.0,
     name: str = "",
     workers: int | None = None,
-    on_warning: Callable[[str], None] = lambda text: None,
     on_progress: Callable[[int], None] | None = None,
 ) -> WhatIf:
     """Predict a log under its slurm.conf, and under a changed one, as two ensembles.
@@ -53,16 +55,16 @@ def whatif(
             `Node.n[1-4].Weight=5`.
         add_nodes: partition -> number of additional nodes, which are like most nodes of the partition.
         replacement: another slurm.conf in place of `conf`; the other changes change this one.
+        real: a real run of the jobs, or its folder: its starts are those of the log.
         members: members of each ensemble.
         submit_s: the submissions of each member but the first move by at most this time, s.
         limit_s: time limits are rounded up to multiples of a time drawn up to this one, s.
         name: name of the log in messages; by default that of its file.
         workers: number of processes; by default that of the available cores.
-        on_warning: called with what is assumed or not modeled, a sentence each.
         on_progress: called with the number of finished members.
 
     Returns:
-        The result. Without a change, it is the backtest alone.
+        The result; `notes` and `not_modeled` are its assumptions. Without a change, it is the backtest alone.
 
     Raises:
         InputError: the log has no starts, the slurm.conf does not describe its cluster, a change is invalid, or the
@@ -81,6 +83,8 @@ def whatif(
     """
     bounds.check("number of members", members, 2, 10_000)
     workload = log if isinstance(log, converters.Workload) else read_workload(log, equal_nodes=False)
+    if real is not None:
+        workload = with_starts(workload, real if isinstance(real, Run) else Run.load(real))
     own = name or ("log" if isinstance(log, converters.Workload) else Path(log).name)
     found = study.whatif(
         workload,
@@ -92,7 +96,6 @@ def whatif(
         members=members,
         perturbation=Perturbation(submit_s, limit_s),
         workers=workers,
-        warn=on_warning,
         on_progress=on_progress,
     )
     return WhatIf(**vars(found))

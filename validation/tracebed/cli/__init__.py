@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "nodes": (f"{CLI}.nodes", "Prepare, check, measure and take down nodes of an inventory."),
     "simulate": (f"{CLI}.simulate", "Simulate a workload under a policy, in virtual time."),
     "whatif": (f"{CLI}.whatif", "Predict what a changed slurm.conf does to the waits of a log, and how sure that is."),
+    "forecast": (f"{CLI}.forecast", "Forecast when the waiting jobs of a Slurm cluster start."),
     "experiment": (
         f"{CLI}.experiments.command",
         "Run the cells of an experiment: simulated or replayed, with tables and plots.",
@@ -48,7 +49,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 GROUPS = {
     "First steps": ("demo",),
     "Workloads": ("generate", "convert", "clean", "describe", "scale", "malleable"),
-    "Runs": ("simulate", "whatif", "replay", "watch", "import", "export"),
+    "Runs": ("simulate", "whatif", "forecast", "replay", "watch", "import", "export"),
     "Judging": ("metrics", "compare", "validate", "explain"),
     "Testbeds": ("nodes",),
     "Experiments and papers": ("experiment",),

@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     metavar="STEP.PARAMETER=VALUE",
     help="Set a parameter of a step; may be repeated.",
 )
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="KEY=VALUE,...",
+    help="Keep only these jobs: partition=cpu,debug or queue=long. May be repeated.",
+)
 @click.option("--without", multiple=True, metavar="STEP", help="Leave out a step; may be repeated.")
 @click.option(
     "--explain",
@@ -65,8 +71,10 @@ def clean(
     \b
     Example:
       tracebed clean cori-knl/ --recipe cori-knl --explain t.csv -o knl.parquet
+      tracebed clean sacct.txt --recipe sacct --only partition=cpu -o cpu.parquet
     """
     import tracebed.api as tb
+    from tracebed.cli.experiments.options import chosen as choices
 
     if listing:
         _list()
@@ -85,6 +93,7 @@ def clean(
             recipe,
             settings=_settings(settings),
             without=without,
+            only=choices("--only", options.pop("only")),
             system=system_of(system),
             explain=explain is not None,
             **raw_options(options),

@@ -13,9 +13,10 @@ import click
 
 from tracebed.cli.charts import area, bars, columns, duration_text, side_by_side
 from tracebed.cli.console import UNBOUNDED, load_workload, print_json, print_table
-from tracebed.cli.logs import format_option, machine_option, raw_options
+from tracebed.cli.logs import format_option, machine_option, raw_options, system_of
 from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import PATH, OutputPath, json_option, workload_argument
+from tracebed.cli.partitions import print_partitions
 from tracebed.cli.summary import or_unknown
 from tracebed.errors import InputError
 from tracebed.outputs import PICTURE
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 Facts = Mapping[str, Any]
 
+AS_IS = ", except under --policy slurm -P @slurm.conf"
 QUANTILES = {
     "nodes": "nodes",
     "cores_per_node": "cores per node",
@@ -50,11 +52,23 @@ QUANTILES = {
     is_flag=True,
     help="Print the meaning of each column, and the number of jobs for which it is known.",
 )
+@click.option(
+    "--system",
+    metavar="NODESxCORES|@FILE",
+    help="Machine of the workload, if its file does not name it: 64x48; or @slurm.conf, for the sizes of partitions, "
+    "the demand in percent of them and the classes of nodes.",
+)
 @format_option
 @machine_option
 @json_option
 def describe(
-    workload: Path, before: Path | None, plot: Path | None, dictionary: bool, as_json: bool, **options: Any
+    workload: Path,
+    before: Path | None,
+    plot: Path | None,
+    dictionary: bool,
+    system: str | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Sizes, run times, load, occupation and arrivals of a workload: table and plot.
 
@@ -64,20 +78,21 @@ def describe(
     Example:
       tracebed describe knl.parquet --before cori-knl/ --plot knl.png
       tracebed describe knl.parquet --list
+      tracebed describe sacct.txt --system @slurm.conf
     """
     from tracebed.api.descriptions import plot as draw
     from tracebed.api.outputs import check_picture
 
     reading = raw_options(options)
     if dictionary:
-        if before is not None or plot is not None:
-            raise InputError("--list and --before or --plot", hint="give one of them")
+        if before is not None or plot is not None or system is not None:
+            raise InputError("--list and --before, --plot or --system", hint="give one of them")
         _print_dictionary(load_workload(workload, **reading), workload, as_json)
         return
     if plot is not None:
         check_picture(plot)
     earlier = None if before is None else _facts(before, reading, records=True)
-    facts = _facts(workload, reading if before is None else {})
+    facts = _facts(workload, reading if before is None else {}, system=system)
     if plot is not None:
         with progress(f"drawing {plot.name}"):
             draw(facts, plot, before=earlier)
@@ -85,6 +100,7 @@ def describe(
         print_json("tracebed-describe/1", facts if earlier is None else {**facts, "before": earlier})
     else:
         _print_facts(workload, facts)
+        print_partitions(facts)
         if before is not None and earlier is not None:
             _print_both(before, earlier, facts)
         _print_charts(facts)
@@ -113,7 +129,9 @@ def _print_dictionary(loaded: Workload, path: Path, as_json: bool) -> None:
         click.echo(_folded(f"{row['column']:{wide}}  {row['type']:7}  {row['default']:9}  ", row["meaning"]))
 
 
-def _facts(path: Path, reading: Mapping[str, Any], *, records: bool = False) -> dict[str, Any]:
+def _facts(
+    path: Path, reading: Mapping[str, Any], *, records: bool = False, system: str | None = None
+) -> dict[str, Any]:
     """Return the statistics of a workload. Its jobs are not kept, so two workloads need not fit into memory.
 
     With `records` each record of a raw log counts as a job, before any cleaning.
@@ -121,7 +139,9 @@ def _facts(path: Path, reading: Mapping[str, Any], *, records: bool = False) -> 
     from tracebed.api.descriptions import describe_log
 
     with progress(f"describing {path.name}"):
-        return describe_log(path, **reading)
+        if system is not None and system.startswith("@"):
+            return describe_log(path, Path(system[1:]), **reading)
+        return describe_log(path, system_of(system), **reading)
 
 
 def _print_facts(path: Path, facts: Facts) -> None:
@@ -141,13 +161,12 @@ def _print_facts(path: Path, facts: Facts) -> None:
         ("statuses", _counted(facts["statuses"])),
     ]
     if len(facts["partitions"]) > 1:
-        rows.append(("partitions", f"{_counted(facts['partitions'])}; they count as one machine of equal nodes"))
+        rows.append(("partitions", f"{_counted(facts['partitions'])}; they count as one machine of equal nodes{AS_IS}"))
     if facts["gpu_jobs"]:
-        rows.append(("GPUs", f"{facts['gpu_jobs']:,} jobs; they count as jobs without GPUs"))
+        rows.append(("GPUs", f"{facts['gpu_jobs']:,} jobs; they count as jobs without GPUs{AS_IS}"))
     if facts["jobs_on_parts_of_nodes"]:
-        rows.append(
-            ("shared nodes", f"{facts['jobs_on_parts_of_nodes']:,} jobs on parts of nodes count as whole nodes")
-        )
+        what = f"{facts['jobs_on_parts_of_nodes']:,} jobs on parts of nodes count as whole nodes{AS_IS}"
+        rows.append(("shared nodes", what))
     unknown = {name.replace("_", " "): count for name, count in facts["unknown"].items() if count}
     if unknown:
         rows.append(("not known", _counted(unknown)))
@@ -283,7 +302,9 @@ def _instant(facts: Facts, seconds: float) -> str:
 
 
 def _load(load: float | None) -> str:
-    return "not known" if load is None else f"{load:.3f}"
+    if load is None:
+        return "not known"
+    return f"{load:.3f}" + ("; more than the system can do" if load > 1.0 else "")
 
 
 def _load_step(step: Mapping[str, float | None]) -> str:

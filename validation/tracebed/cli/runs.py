@@ -124,13 +124,14 @@ def replay(
 
     The health of the run says whether it is fit to be compared: complete, in time, on a machine without other load.
 
-    With --scheduler, the jobs are submitted to a batch system, which decides in place of a policy. On the nodes that
-    the batch system allocates, each job sleeps for its run time divided by --speed.
+    With --scheduler, the jobs are submitted to a batch system, which decides unless a policy is given. On the nodes
+    that the batch system allocates, each job sleeps for its run time divided by --speed.
 
     \b
     Examples:
       tracebed replay w.parquet --policy pref --inventory local --speed 9 -o real
       tracebed replay w.parquet --scheduler slurm -S partition=test -o real
+      tracebed replay w.parquet --scheduler slurm --policy pref -o real
       tracebed replay --recover real.partial-1a2b3c4d
     """
     end_on_signals()
@@ -142,14 +143,16 @@ def replay(
     shown = {name: values.pop(name) for name in ("live", "metrics")}
     jobs = load_workload(workload)
     common |= {"output": output, "name": workload.name}
-    if scheduler is not None:
-        return concluded(replay_on(jobs, scheduler, values["scheduler_options"], shown, common), output, as_json)
-    assert policy is not None and inventory is not None  # checked above
+    settings = settings_of(values, nodes=jobs.provenance.system.nodes)
     import tracebed.api as tb
     from tracebed.display import time_text
 
+    if scheduler is not None:
+        chosen = None if policy is None else tb.Setup.of(policy, **settings)
+        run = replay_on(jobs, scheduler, chosen, values["scheduler_options"], shown, common)
+        return concluded(run, output, as_json)
+    assert policy is not None and inventory is not None  # checked above
     machine = tb.inventory(inventory)
-    settings = settings_of(values, nodes=jobs.provenance.system.nodes)
     least = tb.shortest_replay(jobs, machine, tb.Setup.of(policy, speed=speed, **settings))
     takes = "the virtual nodes run for" if machine.execution == "virtual" else "this takes"
     emit(f"tracebed: at {speed:g}x {takes} at least {time_text(least)}")

@@ -1,4 +1,4 @@
-"""Options of `tracebed replay` for a batch system in place of a policy."""
+"""Options of `tracebed replay` for a batch system."""
 
 from __future__ import annotations
 
@@ -14,16 +14,13 @@ from tracebed.cli.watch import shown_live
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
-    from tracebed.api import Run, Workload
+    from tracebed.api import Run, Setup, Workload
 
-OF_TESTBEDS = (
-    *SETUP_PARTS["scheduling"],
-    *("inventory", "balance", "work_rate", "clock", "on_node_failure", "drain", "commands"),
-)
+OF_TESTBEDS = ("inventory", "balance", "work_rate", "clock", "on_node_failure", "drain", "commands")
 """Parameters that a replay with `--scheduler` does not accept."""
 
-OWN = ("conf", "partition")
-"""Keys of `--scheduler-option` that concern the batch system and not a submission."""
+CONF = "conf="
+"""Beginning of the scheduler option that names the configuration of the batch system."""
 
 
 def scheduler_options(command: Command) -> Command:
@@ -43,7 +40,8 @@ def scheduler_options(command: Command) -> Command:
             cls=ExtensionOption,
             type=ExtensionName("tracebed.batch_systems"),
             metavar="NAME",
-            help="Submit the jobs to a batch system, in place of a policy on an inventory: {names}.",
+            help="Submit the jobs to a batch system: {names}. With --policy, it starts and resizes jobs as the policy "
+            "decides; without, it decides itself.",
         ),
     ):
         command = option(command)
@@ -53,13 +51,16 @@ def scheduler_options(command: Command) -> Command:
 def check_scheduler_options() -> None:
     """Raise an error if the current command mixes options of policies with options of batch systems.
 
-    A replay needs a workload, an output, and either a policy and an inventory, or a batch system.
+    A replay needs a workload, an output, and either a policy and an inventory, or a batch system. Settings of the
+    scheduling need a policy.
     """
     context = click.get_current_context()
     needed = ["workload", "output"]
     if context.params["scheduler"] is not None:
         if option := given(OF_TESTBEDS):
-            raise InputError(f"{option} does not apply with --scheduler", hint="leave it out: the batch system decides")
+            raise InputError(f"{option} does not apply with --scheduler", hint="leave it out")
+        if context.params["policy"] is None and (option := given(SETUP_PARTS["scheduling"])):
+            raise InputError(f"{option} needs --policy", hint="leave it out: the batch system decides")
     else:
         if option := given(["scheduler_options"]):
             raise InputError(f"{option} needs --scheduler", hint="add --scheduler slurm, or leave it out")
@@ -71,29 +72,35 @@ def check_scheduler_options() -> None:
 
 
 def replay_on(
-    jobs: Workload, scheduler: str, options: Sequence[str], shown: Mapping[str, Any], common: Mapping[str, Any]
+    jobs: Workload,
+    scheduler: str,
+    policy: Setup | None,
+    options: Sequence[str],
+    shown: Mapping[str, Any],
+    common: Mapping[str, Any],
 ) -> Run:
     """Replay a workload on a batch system, and show it while it runs.
 
     Args:
         jobs: the workload.
         scheduler: name of the batch system.
+        policy: the policy that decides, with its settings; None: the batch system decides.
         options: additional options of each submission.
         shown: values of the options of the live view.
         common: other arguments of `tracebed.api.replay_on`.
     """
     import tracebed.api as tb
 
-    own = {key: value for key, equals, value in (text.partition("=") for text in options) if key in OWN and equals}
-    others = [text for text in options if text.partition("=")[0] not in own]
-    what = f"replaying on {scheduler} at {common['speed']:g}x"
+    conf = [text.partition("=")[2] for text in options if text.startswith(CONF)]
+    decides = f"{policy.scheduling.policy} " if policy is not None else ""
+    what = f"replaying {decides}on {scheduler} at {common['speed']:g}x"
     with shown_live(common["output"], what, len(jobs), **shown) as bar:
         run = tb.replay_on(
             jobs,
             scheduler,
-            partition=own.get("partition"),
-            configuration=own.get("conf"),
-            options=others,
+            policy,
+            configuration=conf[-1] if conf else None,
+            options=[text for text in options if not text.startswith(CONF)],
             on_progress=bar.update,
             **common,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ SHOWN = {"partition": 12, "QOS": 8, "account": 9, "size": 20}
 @click.option(
     "--replace", "replacement", type=PATH, metavar="FILE", help="Take this slurm.conf in place of SLURM_CONF."
 )
+@click.option("--real", type=PATH, metavar="RUN", help="Real run of the jobs, whose starts are taken, if LOG has none.")
 @click.option(
     "--perturb",
     type=Family(click.IntRange(2, 10_000), {"submit": DURATION, "limits": DURATION}),
@@ -59,6 +61,7 @@ def whatif(
     settings: tuple[str, ...],
     add_nodes: tuple[str, ...],
     replacement: Path | None,
+    real: Path | None,
     perturb: tuple[int, dict[str, float]],
     output: Path | None,
     as_json: bool,
@@ -77,7 +80,9 @@ def whatif(
     """
     import tracebed.api as tb
 
-    jobs = load_workload(log, equal_nodes=False, **raw_options(options))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*which only `--policy slurm -P @slurm.conf` reads")
+        jobs = load_workload(log, equal_nodes=False, **raw_options(options))
     members, given = perturb
     sides = 2 if settings or add_nodes or replacement else 1
     with progress("predicting", total=sides * members) as bar:
@@ -87,13 +92,17 @@ def whatif(
             settings=settings,
             add_nodes=_numbers(add_nodes),
             replacement=replacement,
+            real=real,
             members=members,
             submit_s=given.get("submit", 10.0),
             limit_s=given.get("limits", 0.0),
             name=log.name,
-            on_warning=warn,
             on_progress=bar.update,
         )
+    for text in found.not_modeled:
+        warn(f"{conf}: {text}")
+    for note in found.notes:
+        emit(f"{log.name}: {note}")
     if output is not None:
         with progress("drawing the page"):
             page = found.save(output)
@@ -126,14 +135,16 @@ def _show(found: WhatIf) -> None:
     click.echo(f"{found.name}: {len(found.jobs):,} judged jobs, {found.span}")
     columns = ["mean wait (s)", "jobs", "logged", "predicted", "error", "moving average"]
     columns += ["changed", "effect", "inconclusive"] if found.change else []
+    from tracebed.api.words import percentage
+
     rows, counts = [], dict(SHOWN)
     for each in found.classes:
         if each.by in counts:
             counts[each.by] -= 1
             if counts[each.by] < 0:
                 continue
-        moving = "-" if each.moving is None else _percent(each.moving.error)
-        row = [each.title, each.jobs, each.logged_s, each.predicted_s, _percent(each.error), moving]
+        moving = "-" if each.moving is None else percentage(each.moving.error)
+        row = [each.title, each.jobs, each.logged_s, each.predicted_s, percentage(each.error), moving]
         if each.effect is not None:
             row += [each.changed_s, each.effect_text, each.doubt]
         rows.append(row)
@@ -145,9 +156,3 @@ def _show(found: WhatIf) -> None:
         click.echo(sentence)
     if found.change:
         click.echo(f"backtest: {found.backtest}")
-
-
-def _percent(share: float) -> str:
-    from tracebed.api.words import percentage
-
-    return percentage(share)

@@ -11,7 +11,7 @@ expect: {records: 55600, jobs: 41524}    # warn if a log with 55,600 records doe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -22,10 +22,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from tracebed.converters.cleaning.steps import checked
 from tracebed.converters.workload import MAX_SIZE, System
 from tracebed.errors import InputError
+from tracebed.registry import one_of
 from tracebed.yaml_file import YamlFile, abbreviated
 
 SHIPPED = files("tracebed.converters") / "recipes"
 HINT = "`tracebed clean --recipe cori-knl --show` prints a recipe"
+KEPT = {"partition": "partitions", "queue": "queues"}
+"""Column -> parameter of the step `keep_partitions`."""
 Step = tuple[str, dict[str, Any]]
 """Name and parameters of a cleaning step."""
 
@@ -64,6 +67,26 @@ class Recipe:
             self.without(name)
         steps = ((name, checked(name, {**parameters, **settings.get(name, {})})) for name, parameters in self.steps)
         return replace(self, steps=tuple(steps), expect={} if settings else self.expect)
+
+    def only(self, names: Mapping[str, Sequence[str]]) -> Recipe:
+        """Return the recipe for the jobs of some partitions or queues only.
+
+        Args:
+            names: `partition` or `queue` -> the names.
+
+        Raises:
+            InputError: there is no such choice, or the recipe already keeps other jobs.
+        """
+        for name in names:
+            one_of("choice", name, KEPT)
+        wanted = {KEPT[name]: [*values] for name, values in names.items()}
+        kept = next((parameters for step, parameters in self.steps if step == "keep_partitions"), None)
+        if kept is None:
+            return replace(self, steps=(("keep_partitions", wanted), *self.steps), expect={})
+        if any(kept.values()):
+            what = f"the recipe {self.name} already keeps some partitions"
+            raise InputError(what, hint="change them with --set keep_partitions.partitions=NAME")
+        return self.with_settings({"keep_partitions": wanted})
 
 
 class _Strict(BaseModel):

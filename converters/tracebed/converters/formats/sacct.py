@@ -219,6 +219,7 @@ def _columns(c: Columns, zone: str) -> tuple[dict[str, Any], dict[str, BoolArray
         "logged_start": start,
         "logged_end": end,
         "extra_gpus": gpus,
+        "extra_eligible": np.where(eligible > submit, eligible, np.nan),
         **_het_jobs(c["job"]),
     }
     return columns, {

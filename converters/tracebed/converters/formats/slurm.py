@@ -19,6 +19,11 @@ from tracebed.converters.workload import Kind, Workload
 from tracebed.errors import InputError, tolerate
 
 HELD = {"job_id", "submit_time", "run_time", "time_limit", "nodes", "cores_per_node"}
+DEMANDS = {
+    **{"partition": "--partition=", "queue": "--qos=", "features": "--constraint=", "gres": "--gres="},
+    **{"licenses": "--licenses=", "reservation": "--reservation="},
+}
+"""Columns of what a job demands of its cluster -> option."""
 CONTROL = re.compile(r"[\0-\x1f\x7f]")
 SCRIPT = """#!/bin/bash
 # Submits {jobs} jobs in {span:.0f} s: bash THIS [further options of every sbatch, such as --partition=debug]
@@ -43,13 +48,14 @@ def recognizes(file: Input) -> bool:
     return False
 
 
-def write(workload: Workload, file: BinaryIO, *, speed: float = 1.0) -> None:
+def write(workload: Workload, file: BinaryIO, *, speed: float = 1.0, demands: bool = False) -> None:
     """Write the submission script.
 
     Args:
         workload: the jobs. Jobs without run time or nodes are left out; the first job is submitted at once.
         file: the open file.
         speed: trace seconds per second. Submit times, run times and limits are divided by this speed.
+        demands: write `DEMANDS` and the memory of a node, too, for the cluster of the workload or one like it.
 
     Raises:
         InputError: no job can be run, or `speed` is not above 0.
@@ -60,22 +66,32 @@ def write(workload: Workload, file: BinaryIO, *, speed: float = 1.0) -> None:
     submit, run, limit = (workload.floats(name) / speed for name in ("submit_time", "run_time", "time_limit"))
     minutes = np.maximum(1.0, np.ceil(limit / 60.0))
     tolerate({**counts, **_losses(workload, limit)})
-    warn_of_unsupported(list(unsupported_columns(workload, HELD)), "the script", "left out")
+    held = HELD | {*DEMANDS, "memory_mib"} if demands else HELD
+    warn_of_unsupported(list(unsupported_columns(workload, held)), "the script", "left out")
+    more = _demands(workload) if demands else [[]] * len(workload)
     file.write(SCRIPT.format(jobs=f"{len(workload):,}", span=submit[-1], speed=speed).encode())
     names = ("job_id", "nodes", "cores_per_node")
     rows = zip(*(workload.column(name).tolist() for name in names), submit, minutes, run, strict=True)
-    for job_id, nodes, cores, instant, most, seconds in rows:
+    for (job_id, nodes, cores, instant, most, seconds), demanded in zip(rows, more, strict=True):
         options = [
             f"--job-name={CONTROL.sub('_', job_id)}",
             f"--nodes={nodes}",
             f"--ntasks-per-node={cores}",
             *([] if most != most else [f"--time={most:.0f}"]),
+            *demanded,
             "--output=/dev/null",
         ]
         words = " ".join(map(shlex.quote, options))
         line = f"at {instant * 1e6:.0f}; sbatch {words} \"$@\" --wrap='sleep {_plain(seconds)}' || failed+=1\n"
         file.write(line.encode("utf-8", "replace"))
     file.write(END.format(jobs=f"{len(workload):,}").encode())
+
+
+def _demands(workload: Workload) -> list[list[str]]:
+    """Return the options of sbatch for what each job demands of its cluster."""
+    columns = [[option + text if text else "" for text in workload.texts(name)] for name, option in DEMANDS.items()]
+    memory = [f"--mem={np.ceil(mib):.0f}M" if mib > 0 else "" for mib in workload.floats("memory_mib").tolist()]
+    return [[CONTROL.sub("_", option) for option in of if option] for of in zip(*columns, memory, strict=True)]
 
 
 def _plain(seconds: float) -> str:

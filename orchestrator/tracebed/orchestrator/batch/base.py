@@ -6,7 +6,7 @@ import enum
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.runs.nodes import NodeFacts
@@ -47,6 +47,8 @@ class JobRequest:
     arguments: tuple[str, ...]
     output: Path
     """File for the output of the job."""
+    held: bool = False
+    """Whether the job waits in the queue until `ResizingSystem.start`, and is not started again after a failure."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class SystemFacts:
 
 
 class Refused(TestbedError):
-    """A final refusal of a job, for example because the batch system has too few nodes."""
+    """A final refusal of a job or of a resize, for example because the batch system has too few nodes."""
 
 
 class BatchSystem(Protocol):
@@ -120,6 +122,36 @@ class BatchSystem(Protocol):
 
     def cancel(self, ids: Sequence[str]) -> None:
         """Cancel jobs. Jobs that have ended are ignored."""
+
+
+@runtime_checkable
+class ResizingSystem(BatchSystem, Protocol):
+    """A batch system that starts jobs on chosen nodes and resizes running jobs, so that a policy of tracebed decides.
+
+    To expand a job, a second job takes the additional nodes (`request`), and then gives them to the first (`merge`).
+    `cancel` withdraws the second job. The methods raise Refused if a repetition of the call is useless.
+    """
+
+    def check_resizing(self) -> None:
+        """Raise InputError if the configuration of the batch system does not permit resizes."""
+
+    def unusable(self) -> frozenset[str]:
+        """Return the names of the nodes on which no job can start: down, drained, or not responding."""
+
+    def start(self, id: str, nodes: Sequence[str]) -> None:
+        """Let a held job start on `nodes`."""
+
+    def hold(self, id: str) -> None:
+        """Keep a waiting job from starting until the next `start`."""
+
+    def request(self, id: str, name: str, nodes: Sequence[str]) -> str:
+        """Take `nodes` for the running job `id` by a second job with a name, and return the ID of the second job."""
+
+    def merge(self, second: str) -> None:
+        """Give the nodes of a second job to the job for which they were requested."""
+
+    def shrink(self, id: str, nodes: Sequence[str]) -> None:
+        """Let the running job `id` keep only `nodes`, which include its first node."""
 
 
 class BatchSystemFactory(Protocol):

@@ -54,7 +54,7 @@ def run(*command: str, environment: Mapping[str, str], transient: Collection[str
     lines = [re.sub(r"^\w+: (error: )?", "", line) for line in printed.splitlines() if line.strip()]
     message = "; ".join(lines[-LINES:]) or f"status {done.returncode}"
     if refusing and not any(part in printed.lower() for part in transient):
-        raise Refused(f"the job was refused: {message}")
+        raise Refused(f"{command[0]} refused: {message}")
     raise TestbedError(f"{command[0]}: {message}", transient=True)
 
 

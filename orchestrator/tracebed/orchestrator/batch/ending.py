@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.orchestrator.batch.plan import SubmissionPlan
+from tracebed.orchestrator.batch.resizes import held_times
 from tracebed.orchestrator.batch.watched import NO_TRACE, TERMINATED, WatchedJob
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.runs.nodes import NodeFacts
@@ -79,7 +80,13 @@ def ended_run(
 
 
 def resizes_of(job_id: str, job: WatchedJob, trace: Callable[[float], float]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the table `reconfigurations` of a job: all stages at the time of the observation."""
+    """Yield the rows of the table `reconfigurations` of a job.
+
+    All stages of a resize that a policy did not decide are at the time of the observation.
+    """
+    if job.resizes:
+        yield from (resize.row(job_id, trace, NAN) for resize in job.resizes)
+        return
     before = job.first_nodes
     for at, nodes in job.node_changes:
         if len(nodes) != len(before):
@@ -163,18 +170,8 @@ def allocations_of(
     final = job.seen.nodes if job.seen is not None else ()
     first = job.first_nodes or final
     add_nodes((*first, *(name for _, names in steps for name in names)), numbers, nodes)
-    left = {name: next((at for at, names in steps if name not in names), end) for name in first}
-    joined = {
-        name: next(at for at, names in steps if name in names)
-        for _, names in steps
-        for name in names
-        if name not in first
-    }
-    for name in sorted({*left, *joined}, key=numbers.__getitem__):
-        since = joined.get(name, start)
-        until = min(end, left.get(name, end))
-        if since <= until:
-            yield job_id, numbers[name], since, until
+    for name, since, until in sorted(held_times(first, steps, start, end), key=lambda row: (numbers[row[0]], row[1])):
+        yield job_id, numbers[name], since, until
 
 
 def add_nodes(names: Iterable[str], numbers: dict[str, int], nodes: list[NodeFacts]) -> None:

@@ -58,7 +58,7 @@ def health(
     }
     done = np.array([state is JobState.COMPLETED for state in states])
     ran = [job.own.end - job.own.start if job.own is not None and job.own.end is not None else np.nan for job in jobs]
-    wanted = np.array(plan.run_time) / info.speed
+    wanted = np.array([job.planned_s(run / info.speed) for job, run in zip(jobs, plan.run_time, strict=True)])
     excess = np.where(done, np.array(ran) - wanted, np.nan)
     planned = wanted[np.isfinite(excess)].sum()
     figures["residual_s"] = _largest(excess, plan.ids)

@@ -1,19 +1,24 @@
 #!/bin/sh
-# A job of a replay on a batch system: waits until LENGTH nanoseconds after its own start, and records start and end.
+# A job of a replay on a batch system: works for LENGTH nanoseconds, and records its start and end.
 #
-#   job.sh FOLDER NAME LENGTH
+#   job.sh FOLDER NAME LENGTH [GRAIN]
 #
-# FOLDER/NAME.ID.start and FOLDER/NAME.ID.end are written atomically, readable by their owner only. ID is that of the
+# Without GRAIN, the job sleeps until LENGTH after its start. With GRAIN, it is malleable: it runs a step of Slurm (a
+# rank) on each node in FOLDER/NAME.size, advances at the rate in this file, and reads the file every GRAIN nanoseconds,
+# at its malleability points. The file has the line "REQUEST RATE NODES...", with the rate in millionths.
+#
+# FOLDER/NAME.ID.start, .end and .resized are written atomically, readable by their owner only. ID is that of the
 # batch system. Needs GNU date and sleep.
 umask 077
-folder=$1 length=$3 id=${SLURM_JOB_ID:-$OAR_JOB_ID}
+folder=$1 size=$1/$2.size length=$3 grain=$4 id=${SLURM_JOB_ID:-$OAR_JOB_ID} first=$SLURM_JOB_NODELIST
 name=$2.$id
 start=$(date +%s%N)
+launched=$start
 
 # note KIND FIELDS: writes a record.
 note() {
-    printf 'job=%s\nhost=%s\nnodes=%s\nrestarts=%s\nstart=%s\n%s' "$id" "$(uname -n)" \
-        "$SLURM_JOB_NODELIST" "${SLURM_RESTART_COUNT:-0}" "$start" "$2" >"$folder/.$name.$1" &&
+    printf 'job=%s\nhost=%s\nnodes=%s\nrestarts=%s\nstart=%s\nlaunched=%s\n%s' "$id" "$(uname -n)" \
+        "$first" "${SLURM_RESTART_COUNT:-0}" "$start" "$launched" "$2" >"$folder/.$name.$1" &&
         mv -f "$folder/.$name.$1" "$folder/$name.$1"
 }
 
@@ -26,12 +31,73 @@ status=$1
 "
 }
 
+# rest NANOSECONDS: sleeps. A signal ends the sleep.
+rest() {
+    if [ "$1" -gt 0 ]; then
+        sleep "$(($1 / 1000000000)).$(printf %09d "$(($1 % 1000000000))")" &
+        wait "$!"
+    fi
+}
+
+# resize NODES...: ends the ranks on other nodes, and runs ranks on new nodes. `ranks` has NODE:PID of each rank.
+resize() {
+    kept='' ended='' added=''
+    for rank in $ranks; do
+        case " $* " in
+            *" ${rank%:*} "*) kept="$kept $rank" ;;
+            *) kill -TERM "${rank#*:}" && ended="$ended ${rank#*:}" ;;
+        esac
+    done
+    [ -z "$ended" ] || wait $ended
+    for node in "$@"; do
+        case "$kept " in *" $node:"*) continue ;; esac
+        srun --jobid="$id" --overlap --mpi=none --nodes=1 --ntasks=1 --nodelist="$node" \
+            sh -c 'echo up; exec sleep 2147483647' </dev/null >&3 2>&1 &
+        kept="$kept $node:$!" added="$added $node"
+    done
+    for node in $added; do
+        while read -r line <&3 && [ "$line" != up ]; do # messages of ranks that have ended come first
+            case $line in *'error: Unable'* | *'error: Task launch'*) printf '%s\n' "$line"; finish failed; exit 1 ;; esac
+        done
+    done
+    ranks=$kept
+}
+
+# work: works until LENGTH is reached.
+work() {
+    unset SLURM_NNODES SLURM_JOB_NUM_NODES SLURM_NODELIST SLURM_JOB_NODELIST SLURM_NTASKS SLURM_NPROCS \
+        SLURM_TASKS_PER_NODE SLURM_JOB_CPUS_PER_NODE # Slurm does not change them when it resizes the job
+    pipe=$(mktemp -u) && mkfifo "$pipe" && exec 3<>"$pipe" && rm -f "$pipe" || exit 1
+    ranks='' request=0 rate=0 worked=0 last=$start
+    while :; do
+        read -r wanted next nodes <"$size" || exit 1
+        now=$(date +%s%N)
+        worked=$((worked + (now - last) / 1000 * rate / 1000)) last=$now
+        if [ "$wanted" != "$request" ]; then
+            resize $nodes
+            last=$(date +%s%N)
+            [ "$request" != 0 ] || launched=$last
+            request=$wanted rate=$next
+            note resized "request=$request
+seen=$now
+applied=$last
+"
+        fi
+        left=$((length - worked))
+        [ "$left" -gt 0 ] || break
+        left=$((left / rate * 1000000 + left % rate * 1000000 / rate))
+        rest $((left < grain ? left : grain))
+    done
+}
+
 trap 'finish terminated; exit 143' TERM
 note start '' || exit 1
-now=$(date +%s%N) # a signal also ends this program; the trap then runs before the value is used
-left=$((start + length - now))
-if [ "$left" -gt 0 ]; then
-    sleep "$((left / 1000000000)).$(printf %09d "$((left % 1000000000))")" &
-    wait "$!"
+if [ -n "$grain" ]; then
+    work
+else
+    now=$(date +%s%N) # a signal also ends this program; the trap then runs before the value is used
+    rest $((start + length - now))
 fi
 finish completed
+for rank in $ranks; do kill -TERM "${rank#*:}"; done
+wait

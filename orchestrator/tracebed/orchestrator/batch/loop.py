@@ -7,6 +7,7 @@ jobs in the order of the workload. All jobs are observed by one request about on
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any
 from tracebed import world
 from tracebed.benchmarks.lines import Mailbox
 from tracebed.errors import TestbedError
-from tracebed.orchestrator.batch.base import LIVE, BatchSystem, JobObservation, Phase, Refused
+from tracebed.orchestrator.batch.base import LIVE, BatchSystem, JobObservation, JobRequest, Phase, Refused
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.records import JobRecords
 from tracebed.orchestrator.batch.wall import WallClock
@@ -59,10 +60,12 @@ class Polled:
     took_s: float
     found: dict[str, JobObservation]
     error: TestbedError | None = None
+    unusable: frozenset[str] = frozenset()
+    """Nodes on which no job can start, if a policy of tracebed decides."""
 
 
 class BatchReplayer:
-    """A replay on a batch system.
+    """A replay on a batch system, which decides.
 
     Attributes:
         jobs: the submission, observations and end of each job of the plan.
@@ -165,8 +168,13 @@ class BatchReplayer:
                     self._next_poll = step.until  # what was recorded before the step should be seen before long
                 for key, mask in ready:
                     key.data(mask)
+                self._decide()
         finally:
-            for call in (*self._calls.values(), *([self._poll] if self._poll is not None else [])):
+            for call in (
+                *self._calls.values(),
+                *([self._poll] if self._poll is not None else []),
+                *self._running_commands(),
+            ):
                 call.join()  # the lock of the working folder tells that submissions may be in progress
             self._selector.close()
 
@@ -195,7 +203,7 @@ class BatchReplayer:
         if self._poll is None and now >= self._next_poll:
             known = [job.id for job in self.jobs if job.pending and job.id is not None]
             self._poll = world.current().start(partial(self._observe, known), "observation")
-        wakes = [now + POLL_S if self._poll is not None else self._next_poll]
+        wakes = [now + POLL_S if self._poll is not None else self._next_poll, self._next_decision()]
         if self._queue and len(self._calls) < CALLERS:
             wakes.append(self._queue[0][1])
         if self._next < len(self.plan) and self.interrupted is None:
@@ -211,10 +219,7 @@ class BatchReplayer:
         called = self.clock.now()
         number, error = None, None
         try:
-            plan = self.plan
-            limit_s = plan.limit_s(job, self.speed)
-            request = self.records.request(self.name(job), plan.nodes[job], plan.run_time[job] / self.speed, limit_s)
-            number = self.system.submit(request)
+            number = self.system.submit(self._request(job))
         except TestbedError as failure:
             error = failure
         except Exception as failure:  # noqa: BLE001 - a call must not end silently: the loop would wait forever
@@ -222,16 +227,22 @@ class BatchReplayer:
         done = Submitted(job, called, self.clock.now() - called, number, error)
         self._mailbox.post(partial(self._take_submission, done))
 
+    def _request(self, job: int) -> JobRequest:
+        """Return the request of a job."""
+        plan, run_s = self.plan, self.plan.run_time[job] / self.speed
+        return self.records.request(self.name(job), plan.nodes[job], run_s, plan.limit_s(job, self.speed))
+
     def _observe(self, known: list[str]) -> None:
         """Observe all jobs, in the background."""
-        began, found, error = self.clock.now(), {}, None
+        began, found, unusable, error = self.clock.now(), {}, frozenset[str](), None
         try:
+            unusable = self._unusable()
             found = self.system.poll(self.prefix, known)
         except TestbedError as failure:
             error = failure
         except Exception as failure:  # noqa: BLE001 - as in `_call`
             error = TestbedError(f"the observation failed: {failure!r}")
-        polled = Polled(began, self.clock.now() - began, found, error)
+        polled = Polled(began, self.clock.now() - began, found, error, unusable)
         self._mailbox.post(partial(self._take_poll, polled))
 
     def _is_done(self) -> bool:
@@ -246,6 +257,40 @@ class BatchReplayer:
         late = self._cancelled_at is not None and self.clock.now() > self._cancelled_at + CANCEL_S
         return late or not any(job.pending for job in self.jobs)
 
+    # -- for a policy of tracebed (`DecidingReplayer`) ---------------------------------------------------------------
+
+    def _submitted(self, job: int) -> None:
+        """Handle that a job is in the queue of the batch system."""
+
+    def _changed(self, job: int) -> None:
+        """Handle that the state of a job has changed."""
+
+    def _observed(self, polled: Polled) -> None:
+        """Handle an observation of all jobs."""
+
+    def _corrected(self, job: int, found: JobObservation | None, polled: Polled) -> JobObservation | None:
+        """Return the observation of a job as it counts."""
+        return found
+
+    def _unusable(self) -> frozenset[str]:
+        """Return the nodes on which no job can start. Called in the background."""
+        return frozenset()
+
+    def _decide(self) -> None:
+        """Decide, and carry out the decisions."""
+
+    def _next_decision(self) -> float:
+        """Return the time of the clock at which `_decide` must be called at the latest."""
+        return math.inf
+
+    def _poll_s(self) -> float:
+        """Return the time between the starts of two observations, wall s."""
+        return POLL_S
+
+    def _running_commands(self) -> list[world.Background]:
+        """Return the commands that carry out decisions and have not ended."""
+        return []
+
     # -- what has happened -------------------------------------------------------------------------------------------
 
     def _take_submission(self, done: Submitted) -> None:
@@ -258,6 +303,7 @@ class BatchReplayer:
             self.latencies.append(done.latency_s)
             job.id, job.latency_s = done.id, done.latency_s
             self._note("submitted", done.job, id=done.id, called=job.called, latency_s=done.latency_s)
+            self._submitted(done.job)
         elif isinstance(done.error, Refused):
             job.refuse(done.error.what)
             self._note("refused", done.job, called=job.called, reason=job.reason)
@@ -272,7 +318,7 @@ class BatchReplayer:
         again = polled.error is not None or bool(steps and steps[-1].until > polled.began)
         took_s = 0.0 if again else polled.took_s  # a timeout is no sign of load
         self._poll = None
-        self._next_poll = max(polled.began + max(POLL_S, took_s / POLL_SHARE), self.clock.now())
+        self._next_poll = max(polled.began + max(self._poll_s(), took_s / POLL_SHARE), self.clock.now())
         self.polls["polls"] += 1
         self._note("polled", None, took_s=polled.took_s, error=str(polled.error) if polled.error is not None else None)
         if polled.error is not None:
@@ -290,10 +336,13 @@ class BatchReplayer:
                 alive = found is not None and found.phase in LIVE
                 own = None if alive else self.records.read(self.name(number), str(job.id))
                 found, own = job.without_steps(self.clock, found, own, self.clock.now())
+                found = self._corrected(number, found, polled)
                 if job.observe(found, own, polled.began):
                     self._note("ended" if job.ended else "observed", number, **job.facts())
+                    self._changed(number)
                     if job.state is JobState.UNKNOWN and job.ended:
                         self._unwanted[str(job.id)] = polled.began  # it may still run
+        self._observed(polled)
         self._cancel_unwanted(polled)
         self._cancel_stuck()
         if self._on_progress is not None:
@@ -347,6 +396,7 @@ class BatchReplayer:
         job = self.jobs[number]
         job.id, job.called = id, job.called or self.clock.now()
         self._note("submitted", number, id=id, called=job.called, latency_s=job.latency_s)
+        self._submitted(number)
 
     def _cancel_stuck(self) -> None:
         """Cancel jobs that can never start, once all other jobs have ended."""

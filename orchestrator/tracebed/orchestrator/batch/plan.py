@@ -33,7 +33,7 @@ class SubmissionPlan:
         return len(self.ids)
 
     @classmethod
-    def of(cls, workload: Workload, *, speed: float, limit_step_s: float) -> Self:
+    def of(cls, workload: Workload, *, speed: float, limit_step_s: float, resizes: bool = False) -> Self:
         """Return the plan for a workload.
 
         Time limits become multiples of `limit_step_s` in wall time, rounded up.
@@ -42,6 +42,7 @@ class SubmissionPlan:
             workload: the submission list.
             speed: trace seconds per wall second.
             limit_step_s: resolution of time limits of the batch system, wall s.
+            resizes: whether malleable jobs are resized.
 
         Raises:
             InputError: no job has a run time and a size.
@@ -56,11 +57,12 @@ class SubmissionPlan:
         step = limit_step_s * speed
         limit = np.maximum(1.0, np.ceil(asked / step - 1e-9)) * step
         kind = jobs.column("kind").astype(object)
+        fixed = (kind != Kind.RIGID) & ((kind != Kind.MALLEABLE) | (not resizes))
         counts |= {
             "jobs without a time limit: the default of the batch system": int(np.isnan(asked).sum()),
             f"time limits rounded up to multiples of {limit_step_s:g} wall s": int((limit > asked + 1e-6).sum()),
             "jobs exceed their limit: the batch system kills them": int((run_time > limit).sum()),
-            "jobs that are not rigid: run at the requested size": int((kind != Kind.RIGID).sum()),
+            "jobs that are not rigid: run at the requested size": int(fixed.sum()),
             "jobs that depend on another job: dependency ignored": int((jobs.column("after") != "").sum()),
             "jobs with a memory request: ignored": int(np.isfinite(jobs.floats("memory_mib")).sum()),
             "jobs of named users: submitted as the user of the replay": int((jobs.column("user") != "").sum()),

@@ -9,6 +9,7 @@ from typing import Any
 from tracebed.orchestrator.batch.base import JobObservation, Phase
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.records import OwnRecord
+from tracebed.orchestrator.batch.resizes import BatchResize
 from tracebed.orchestrator.batch.wall import Step
 from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.journal import Entry
@@ -93,6 +94,8 @@ def _observe(job: WatchedJob, entry: Entry) -> None:
         job.seen = replace(found, phase=Phase(found.phase), state=JobState(found.state), nodes=tuple(found.nodes))
     job.first_nodes = tuple(data["first_nodes"])
     job.node_changes = [(at, tuple(nodes)) for at, nodes in data["stairs"]]
+    job.rate = data.get("rate")
+    job.resizes = [BatchResize.from_json(values) for values in data.get("resizes", ())]
     job.reason = data["reason"]
     if entry.kind == "ended":
         job.ended, job.state = True, JobState(data["state"])

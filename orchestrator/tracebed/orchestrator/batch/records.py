@@ -7,9 +7,11 @@ Slurm records times in whole seconds and purges old jobs. The records have nanos
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tracebed.errors import TestbedError
 from tracebed.orchestrator.batch.base import JobRequest
 
 SCRIPT = Path(__file__).with_name("job.sh")
@@ -28,6 +30,20 @@ class OwnRecord:
     """Whether the job reached its planned end."""
     restarts: int = 0
     """Number of times that the batch system started the job again."""
+    launched: float | None = None
+    """Time at which the ranks of the job began to work. None: unknown."""
+
+
+@dataclass(frozen=True)
+class AppliedSize:
+    """The last size that a malleable job applied. Times are s since 1970, by the clock of its first node."""
+
+    request: int
+    """Number of the request, as in `JobRecords.write_size`."""
+    seen: float
+    """Time of the malleability point at which the job read the request."""
+    applied: float
+    """Time at which the job worked on its new nodes, and the ranks on other nodes had ended."""
 
 
 class JobRecords:
@@ -47,10 +63,59 @@ class JobRecords:
             shutil.copyfile(SCRIPT, self.script)
             self.script.chmod(0o700)
 
-    def request(self, name: str, nodes: int, run_s: float, limit_s: float | None) -> JobRequest:
-        """Return the request of a job that runs for `run_s` wall seconds."""
-        arguments = (str(self.folder), name, str(round(run_s / NS)))
-        return JobRequest(name, nodes, limit_s, self.script, arguments, self.folder / f"{name}.out")
+    def request(
+        self,
+        name: str,
+        nodes: int,
+        run_s: float,
+        limit_s: float | None,
+        *,
+        held: bool = False,
+        grain_s: float | None = None,
+    ) -> JobRequest:
+        """Return the request of a job.
+
+        Args:
+            name: its name.
+            nodes: number of nodes.
+            run_s: run time, wall s; of a malleable job, at the rate 1.
+            limit_s: time limit, wall s.
+            held: see `JobRequest.held`.
+            grain_s: time between two malleability points of a malleable job, wall s; None: the job is rigid.
+        """
+        grain = () if grain_s is None else (str(round(grain_s / NS)),)
+        arguments = (str(self.folder), name, str(round(run_s / NS)), *grain)
+        return JobRequest(name, nodes, limit_s, self.script, arguments, self.folder / f"{name}.out", held)
+
+    def write_size(self, name: str, request: int, rate: float, nodes: Sequence[str]) -> None:
+        """Request a malleable job to work on `nodes` at a rate. The number `request` must be new.
+
+        Raises:
+            TestbedError: the file cannot be written.
+        """
+        path, new = self.folder / f"{name}.size", self.folder / f".{name}.size"
+        try:
+            new.write_text(f"{request} {max(1, round(rate * 1e6))} {' '.join(nodes)}\n")
+            new.replace(path)
+        except OSError as error:
+            raise TestbedError(f"the size of {name} cannot be written: {error.strerror}", transient=True) from error
+
+    def requested(self, name: str) -> int:
+        """Return the number of the last request of `write_size`; 0: there was no request."""
+        try:
+            return int((self.folder / f"{name}.size").read_text().split()[0])
+        except (OSError, ValueError, IndexError):
+            return 0
+
+    def applied(self, name: str, id: str) -> AppliedSize | None:
+        """Return the last size that a job applied; None: no size."""
+        try:
+            fields = dict(
+                line.split("=", 1) for line in (self.folder / f"{name}.{id}.resized").read_text().splitlines()
+            )
+            return AppliedSize(int(fields["request"]), int(fields["seen"]) * NS, int(fields["applied"]) * NS)
+        except (OSError, ValueError, KeyError):
+            return None
 
     def read(self, name: str, id: str) -> OwnRecord | None:
         """Return the record of the job with a name and an ID, or None if the job has not started."""
@@ -90,6 +155,7 @@ def _read(path: Path) -> OwnRecord | None:
             end=int(fields["end"]) * NS if "end" in fields else None,
             completed=fields.get("status") == "completed",
             restarts=int(fields["restarts"]),
+            launched=int(fields["launched"]) * NS if "launched" in fields else None,
         )
     except (OSError, ValueError, KeyError):
         return None

@@ -6,7 +6,7 @@ import contextlib
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ import numpy as np
 
 from tracebed import bounds, world
 from tracebed.converters.workload import Workload
-from tracebed.orchestrator.batch.base import BATCH_SYSTEMS, BatchSettings, BatchSystem, SystemFacts
+from tracebed.errors import InputError
+from tracebed.orchestrator.batch.base import BATCH_SYSTEMS, BatchSettings, BatchSystem, ResizingSystem, SystemFacts
+from tracebed.orchestrator.batch.deciding import DecidingReplayer
 from tracebed.orchestrator.batch.ending import Lifetime, ended_run
 from tracebed.orchestrator.batch.health import KIND, health, run_times
 from tracebed.orchestrator.batch.killed_replay import KilledReplay
@@ -34,7 +36,9 @@ from tracebed.orchestrator.replay.run_times import mark
 from tracebed.orchestrator.replay.signals import Signals, collected_signals
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workload_facts
-from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.state import Policy, dispatches, handles_requests, shares
+from tracebed.orchestrator.setup import Setup, Timing
 from tracebed.orchestrator.testbeds.agent.facts import host_facts
 from tracebed.states import JobState
 
@@ -53,11 +57,13 @@ class BatchOptions:
         speed: trace seconds per wall second.
         scheduler: name of the batch system.
         settings: how the batch system is reached.
+        setup: the policy that decides, with its settings; None: the batch system decides.
     """
 
     speed: float = 1.0
     scheduler: str = "slurm"
     settings: BatchSettings = field(default_factory=BatchSettings)
+    setup: Setup | None = None
 
     def __post_init__(self) -> None:
         """Raise InputError if the speed is out of its range (`tracebed.bounds`)."""
@@ -108,8 +114,10 @@ def replay(
     thresholds = thresholds or HealthThresholds.read()
     system = options.system()
     facts = system.facts()
-    plan = SubmissionPlan.of(workload, speed=options.speed, limit_step_s=facts.limit_step_s)
-    info = _info(workload, name, options, facts)
+    decided = _decided(workload, options, system, facts)
+    resizes = decided is not None and decided[1].malleable
+    plan = SubmissionPlan.of(workload, speed=options.speed, limit_step_s=facts.limit_step_s, resizes=resizes)
+    info = _info(workload, name, options, facts, decided)
     if resume and (run := find_finished(output, info)):
         return run
     check_target(output, replace=replace_run)
@@ -121,7 +129,7 @@ def replay(
         if past is not None:
             past.check(info, plan)
             info = past.info
-        run = _carry_out(plan, system, facts, info, options, folder, past, signals, thresholds, on_progress)
+        run = _carry_out(plan, system, facts, info, decided, folder, past, signals, thresholds, on_progress)
         save(run, folder.path, output, replace=replace_run)
         folder.remove()
     return run
@@ -151,14 +159,44 @@ def recovered(folder: Path) -> Run:
     )
 
 
-def _info(workload: Workload, name: str, options: BatchOptions, facts: SystemFacts) -> RunInfo:
+def _decided(
+    workload: Workload, options: BatchOptions, system: BatchSystem, facts: SystemFacts
+) -> tuple[Jobs, Policy, Setup] | None:
+    """Return the jobs, the policy that decides, and its setup. None: the batch system decides.
+
+    Raises:
+        InputError: the policy is impossible with this batch system, or the batch system does not permit resizes.
+    """
+    if options.setup is None:
+        return None
+    setup, policy = replace(options.setup, timing=Timing(speed=options.speed)).resolved(len(facts.nodes))
+    setup, named = setup.measured(), f"policy {setup.scheduling.policy}"
+    if not isinstance(system, ResizingSystem):
+        raise InputError(f"{facts.name} cannot carry out the decisions of a policy", hint="leave --policy out")
+    if dispatches(policy):
+        raise InputError(f"{named} models a batch system", hint="leave --policy out: the batch system decides")
+    if shares(policy) or handles_requests(policy):
+        what = "shares nodes between jobs" if shares(policy) else "answers requests of jobs"
+        raise InputError(f"{named} {what}, which {facts.name} cannot carry out", hint="choose another policy")
+    system.check_resizing()
+    return Jobs.of(workload, over_limit=setup.scheduling.over_limit), policy, setup
+
+
+def _info(
+    workload: Workload,
+    name: str,
+    options: BatchOptions,
+    facts: SystemFacts,
+    decided: tuple[Jobs, Policy, Setup] | None,
+) -> RunInfo:
     """Return the facts of the run that are known before it."""
+    of_system = Setup.of(facts.name, policy_parameters=facts.parameters, over_limit="kill", speed=options.speed)
     return RunInfo(
         source="replay",
         execution="emulated",
         nodes=list(facts.nodes),
         workload=workload_facts(workload, name),
-        setup=Setup.of(facts.name, policy_parameters=facts.parameters, over_limit="kill", speed=options.speed),
+        setup=of_system if decided is None else decided[2],
         parameters={
             "scheduler": facts.name,
             "testbed": facts.name,
@@ -167,7 +205,12 @@ def _info(workload: Workload, name: str, options: BatchOptions, facts: SystemFac
             "clock": "wall",
             "grain_s": 0.0,
         },
-        batch={"system": facts.name, "version": facts.version, **facts.details},
+        batch={
+            "system": facts.name,
+            "version": facts.version,
+            **facts.details,
+            **({} if decided is None else {"parameters": dict(facts.parameters)}),
+        },
         created=datetime.fromtimestamp(world.time(), UTC).isoformat(timespec="seconds"),
         hosts=[host_facts()],
     )
@@ -178,7 +221,7 @@ def _carry_out(
     system: BatchSystem,
     facts: SystemFacts,
     info: RunInfo,
-    options: BatchOptions,
+    decided: tuple[Jobs, Policy, Setup] | None,
     folder: WorkingFolder,
     past: KilledReplay | None,
     signals: Signals,
@@ -202,16 +245,12 @@ def _carry_out(
     with contextlib.closing(
         Journal(folder.path / JOURNAL, known if past is None else past.new_facts | {"clock": clock.base})
     ) as journal:
-        replayer = BatchReplayer(
-            plan,
-            system,
-            JobRecords(folder.path / "jobs"),
-            journal,
-            prefix=known["prefix"],
-            speed=options.speed,
-            origin=known["origin"],
-            clock=clock,
-        )
+        common = (plan, system, JobRecords(folder.path / "jobs"), journal)
+        timing = {"prefix": known["prefix"], "speed": info.speed, "origin": known["origin"], "clock": clock}
+        if decided is None:
+            replayer = BatchReplayer(*common, **timing)
+        else:
+            replayer = DecidingReplayer(decided, facts.nodes, *common, **timing)  # type: ignore[arg-type]
         if past is not None:
             past.restore(replayer)
             _note_pause(replayer, info, past)
@@ -270,7 +309,8 @@ def _concluded(
     info.lateness_ms = lateness(late.tolist())
     submit, states = run.jobs["submit"].tolist(), [JobState(state) for state in run.jobs["state"]]
     lifetimes = [Lifetime(*times) for times in run.jobs[list(Lifetime._fields)].to_numpy(dtype=np.float64)]
-    found = run_times(plan, states, lifetimes, info.speed, resolution_s)
+    planned = [job.planned_s(run / info.speed) * info.speed for job, run in zip(jobs, plan.run_time, strict=True)]
+    found = run_times(replace(plan, run_time=planned), states, lifetimes, info.speed, resolution_s)
     info.health = health(info, plan, jobs, submit, states, found, [step.size for step in steps], thresholds)
     reasons = run.jobs["reason"].tolist()
     mark(reasons, found, thresholds.marking(KIND, times_of(plan.run_time, plan.submit, info.speed)), info.speed)

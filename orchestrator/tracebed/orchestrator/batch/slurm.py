@@ -1,4 +1,4 @@
-"""Slurm as a batch system, by its commands: `sbatch`, `squeue`, `sacct`, `scancel`, `sinfo` and `scontrol`."""
+"""Slurm as a batch system, by its commands: `sbatch`, `squeue`, `sacct`, `scancel`, `sinfo`, `scontrol`, `salloc`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import ClassVar
 
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.batch import slurm_output
-from tracebed.orchestrator.batch.base import BatchSettings, JobObservation, JobRequest, SystemFacts
+from tracebed.orchestrator.batch.base import BatchSettings, JobObservation, JobRequest, Refused, SystemFacts
 from tracebed.orchestrator.batch.commands import option, run
+from tracebed.orchestrator.batch.slurm_states import is_usable
+from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.slurm.environment import check_conf
 
 IDS_PER_COMMAND = 1000
@@ -26,6 +28,10 @@ OWN_OPTIONS = frozenset(
     }
 )
 """Options of `sbatch` that tracebed sets, or that are not possible in a replay."""
+EXPANSION, NO_SHRINK = "permit_job_expansion", "disable_job_shrink"
+"""Words of `SchedulerParameters` that permit expansions and forbid shrinks."""
+GRANT_S = 5
+"""Time after which a request for nodes that Slurm has not granted is withdrawn, s."""
 DECIDING = (
     *("EnforcePartLimits", "FairShareDampeningFactor", "KillWait", "OverTimeLimit", "PreemptMode", "PreemptType"),
     *("PriorityFlags", "PriorityMaxAge", "PriorityType", "PriorityWeightAge", "PriorityWeightFairShare"),
@@ -64,9 +70,8 @@ class SlurmSystem:
 
     def facts(self) -> SystemFacts:
         """Return the nodes of the partition and the parameters of the scheduler."""
-        partition = self._partition or self._default_partition()
-        listed = self._run("sinfo", "-N", "-h", "-p", partition, "-o", slurm_output.NODE_FORMAT)
-        nodes, states = slurm_output.nodes(listed)
+        partition = self._chosen_partition
+        nodes, states = self._nodes()
         if not nodes:
             raise InputError(f"partition {partition!r} has no nodes", hint="`sinfo` lists the partitions")
         config = self._configuration
@@ -87,9 +92,15 @@ class SlurmSystem:
         )
 
     def submit(self, request: JobRequest) -> str:
-        """Submit a job by `sbatch`. Jobs get whole nodes, as with the policies of tracebed."""
+        """Submit a job by `sbatch`. Jobs get whole nodes, as with the policies of tracebed.
+
+        A held job asks for one node until its start: `scontrol` can add nodes and CPUs, but not remove tasks.
+        """
+        size = (
+            ["--hold", "--no-requeue", *self._size(1)] if request.held else [f"--nodes={request.nodes}", "--exclusive"]
+        )
         command = [
-            *("sbatch", "--parsable", f"--job-name={request.name}", f"--nodes={request.nodes}", "--exclusive"),
+            *("sbatch", "--parsable", f"--job-name={request.name}", *size),
             *(f"--output={request.output}", f"--chdir={request.script.parent}"),
         ]
         if request.limit_s is not None:
@@ -119,6 +130,89 @@ class SlurmSystem:
         """Cancel jobs by `scancel`."""
         for some in _batches(ids):
             self._run("scancel", "--quiet", *some)
+
+    # -- resizes ---------------------------------------------------------------------------------------------------
+
+    def check_resizing(self) -> None:
+        """Raise InputError unless Slurm permits expansions and shrinks, shares nodes by CPUs, and has a database.
+
+        Slurm 22.05 refuses to shrink a job that was expanded if it has no database. It never again allocates a node
+        that an exclusive job has released by a shrink, and with `select/linear` all jobs are exclusive.
+        """
+        words = self._configuration.get("SchedulerParameters", "").split(",")
+        where = "SchedulerParameters of slurm.conf"
+        if EXPANSION not in words:
+            raise InputError(f"Slurm does not permit the expansion of jobs: no {EXPANSION}", where=where)
+        if NO_SHRINK in words:
+            raise InputError(f"Slurm does not permit that jobs shrink: {NO_SHRINK}", where=where)
+        if not self._configuration.get("SelectType", "").endswith(("/cons_tres", "/cons_res")):
+            what = f"Slurm has {self._configuration.get('SelectType')}, which never allocates again what a job released"
+            raise InputError(what, hint="set SelectType=select/cons_tres")
+        if "OverSubscribe=EXCLUSIVE" in self._run("scontrol", "show", "partition", self._chosen_partition):
+            what = (
+                f"the jobs of partition {self._chosen_partition!r} are exclusive: nodes that they release stay unused"
+            )
+            raise InputError(what, hint="choose a partition without OverSubscribe=EXCLUSIVE")
+        if not self._accounts:
+            what = "Slurm has no database: it would refuse to shrink a job that was expanded"
+            raise InputError(what, hint="set AccountingStorageType=accounting_storage/slurmdbd, and run slurmdbd")
+
+    def unusable(self) -> frozenset[str]:
+        """Return the names of the nodes of the partition on which no job can start."""
+        return frozenset(name for name, state in self._nodes()[1].items() if not is_usable(state))
+
+    def start(self, id: str, nodes: Sequence[str]) -> None:
+        """Let a held job start on `nodes`, by `scontrol update` and `scontrol release`."""
+        count = len(nodes)
+        size = (f"NumNodes={count}-{count}", f"NumCPUs={count * self._cpus}", f"ReqNodeList={','.join(nodes)}")
+        self._run("scontrol", "update", f"JobId={id}", *size, refusing=True)
+        self._run("scontrol", "release", id, refusing=True)
+
+    def hold(self, id: str) -> None:
+        """Hold a waiting job."""
+        self._run("scontrol", "hold", id, refusing=True)
+
+    def request(self, id: str, name: str, nodes: Sequence[str]) -> str:
+        """Take nodes by `salloc` for a second job without steps, which ends by itself after a minute."""
+        size = (*self._size(len(nodes)), f"--nodelist={','.join(nodes)}", "--time=1")
+        second = ("--no-shell", f"--immediate={GRANT_S}", f"--dependency=expand:{id}", f"--job-name={name}")
+        partition = (f"--partition={self._partition}",) if self._partition else ()
+        try:
+            self._run("salloc", *second, *size, *partition, *self._options, refusing=True)
+        except TestbedError as error:
+            if "unable to allocate resources: connection timed out" in error.what.lower():
+                raise Refused(f"Slurm did not grant {','.join(nodes)} within {GRANT_S} s") from error
+            raise
+        found = self._run("squeue", "-h", "--me", f"--name={name}", "-t", "R", "-o", "%i").split()
+        if not found:
+            raise TestbedError(f"the job {name} with the requested nodes has ended", transient=True)
+        return found[-1]
+
+    def merge(self, second: str) -> None:
+        """Give the nodes of a second job to the job that it expands."""
+        self._run("scontrol", "update", f"JobId={second}", "NumNodes=0", refusing=True)
+
+    def shrink(self, id: str, nodes: Sequence[str]) -> None:
+        """Let a running job keep only `nodes`."""
+        self._run("scontrol", "update", f"JobId={id}", f"NodeList={','.join(nodes)}", refusing=True)
+
+    def _size(self, nodes: int) -> list[str]:
+        """Return the options of a request for all CPUs of nodes, which is not exclusive."""
+        return [f"--nodes={nodes}", f"--ntasks={nodes}", f"--cpus-per-task={self._cpus}"]
+
+    @cached_property
+    def _cpus(self) -> int:
+        """The CPUs of the smallest node."""
+        return min(node.cores for node in self._nodes()[0])
+
+    def _nodes(self) -> tuple[list[NodeFacts], dict[str, str]]:
+        """Return the nodes of the partition, and node -> state."""
+        listed = self._run("sinfo", "-N", "-h", "-p", self._chosen_partition, "-o", slurm_output.NODE_FORMAT)
+        return slurm_output.nodes(listed)
+
+    @cached_property
+    def _chosen_partition(self) -> str:
+        return self._partition or self._default_partition()
 
     @cached_property
     def _configuration(self) -> dict[str, str]:

@@ -89,3 +89,12 @@ def meaning(word: str) -> Meaning:
 def is_permanent(reason: str) -> bool:
     """Return whether a job that is pending for `reason` never starts unless an operator changes something."""
     return reason.replace("_", " ") in NEVER_STARTS or reason in NEVER_STARTS
+
+
+UNUSABLE = ("DOWN", "DRAIN", "FAIL", "MAINT", "POWER", "REBOOT", "FUTURE", "UNK", "NO_RESPOND")
+"""Beginnings of the states of nodes on which no job starts."""
+
+
+def is_usable(word: str) -> bool:
+    """Return whether jobs start on a node in a state as printed by `sinfo`: `idle`, `mixed`, `draining`, `idle*`."""
+    return not word.endswith("*") and not word.upper().startswith(UNUSABLE)

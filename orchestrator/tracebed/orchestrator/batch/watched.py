@@ -9,6 +9,7 @@ from typing import Any
 
 from tracebed.orchestrator.batch.base import LIVE, JobObservation, Phase
 from tracebed.orchestrator.batch.records import OwnRecord
+from tracebed.orchestrator.batch.resizes import BatchResize, planned_end
 from tracebed.orchestrator.batch.wall import WallClock
 from tracebed.states import JobState
 
@@ -49,11 +50,25 @@ class WatchedJob:
     """Nodes on which the job started; empty if its nodes never changed."""
     node_changes: list[tuple[float, tuple[str, ...]]] = field(default_factory=list)
     """Times at which a change of the nodes of the running job was observed, and the new nodes."""
+    resizes: list[BatchResize] = field(default_factory=list)
+    """Resizes that a policy of tracebed decided."""
+    patience: int = 1
+    """Factor of `MISSING_POLLS` and `UNKNOWN_POLLS`, if observations are more frequent than usual."""
+    rate: float | None = None
+    """First rate of a malleable job, in work seconds a second. None: the job works for its run time."""
 
     @property
     def pending(self) -> bool:
         """Whether the job is submitted and has not ended."""
         return self.id is not None and not self.ended
+
+    def planned_s(self, work_s: float) -> float:
+        """Return the planned run time of an ended job with a work, wall s."""
+        own = self.own
+        if self.rate is None or own is None:
+            return work_s
+        launched = own.start if own.launched is None else own.launched
+        return planned_end(work_s, launched, self.rate, self.resizes) - own.start
 
     def refuse(self, reason: str) -> None:
         """Record that the batch system refused the job."""
@@ -86,7 +101,7 @@ class WatchedJob:
             end = found.end if found is not None else None
             # A script begins some time after the start of its job, which is rounded down.
             started = clock.at(own.start, now if start is None else start, now)
-            own = replace(own, start=started, end=at(own.end, end))
+            own = replace(own, start=started, end=at(own.end, end), launched=at(own.launched, started))
         return found, own
 
     def observe(self, found: JobObservation | None, own: OwnRecord | None, now: float) -> bool:
@@ -116,7 +131,7 @@ class WatchedJob:
         if has_end and own is not None and self.confirmations >= CONFIRMATIONS:
             self.reason = "" if own.completed else TERMINATED
             return self._end(found, own, JobState.COMPLETED if own.completed else JobState.FAILED)
-        if self.confirmations >= (UNKNOWN_POLLS if found is not None else MISSING_POLLS):
+        if self.confirmations >= self.patience * (UNKNOWN_POLLS if found is not None else MISSING_POLLS):
             self.reason = f"unknown state {found.word}" if found is not None else NO_TRACE
             return self._end(found, own, JobState.UNKNOWN)
         return False
@@ -132,6 +147,17 @@ class WatchedJob:
             self.node_changes.append((now, found.nodes))
         return (before.word, before.nodes, before.start) != (found.word, found.nodes, found.start)
 
+    def withdraw(self) -> None:
+        """Forget the nodes of a start that did not happen, or that the batch system has forgotten."""
+        self.first_nodes, self.node_changes, self.resizes = (), [], []
+
+    def resized(self, nodes: tuple[str, ...], at: float) -> None:
+        """Record that the batch system has changed the nodes of the running job."""
+        assert self.seen is not None
+        self.first_nodes = self.first_nodes or self.seen.nodes
+        self.node_changes.append((at, nodes))
+        self.seen = replace(self.seen, nodes=nodes)
+
     def _end(self, found: JobObservation | None, own: OwnRecord | None, state: JobState) -> bool:
         if found is not None and found.phase is Phase.ENDED:
             self.seen = found
@@ -146,7 +172,9 @@ class WatchedJob:
         """Return the last observation and the record of the job as JSON values, for the journal."""
         seen = vars(self.seen) if self.seen is not None else {}
         own = vars(self.own) if self.own is not None else {}
-        nodes = {"first_nodes": self.first_nodes, "stairs": self.node_changes}
+        nodes: dict[str, Any] = {"first_nodes": self.first_nodes, "stairs": self.node_changes}
+        if self.rate is not None:
+            nodes |= {"rate": self.rate, "resizes": [vars(resize) for resize in self.resizes]}
         return {"state": str(self.state), "reason": self.reason, "seen": seen, "own": own, **nodes}
 
 

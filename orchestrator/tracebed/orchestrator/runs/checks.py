@@ -259,7 +259,7 @@ def _check_reconfigurations(rows: pd.DataFrame, jobs: pd.DataFrame, cores: IntAr
     _rows_of(rows["job_id"], jobs, where)
     of_nodes = (rows["node"] == -1).to_numpy()
     _check_words(rows, "kind", ["expand", "shrink", "move"], where)
-    _check_words(rows, "state", ["applied", "cancelled", "denied"], where)
+    _check_words(rows, "state", ["applied", "cancelled", "denied", "refused"], where)
     asked, denied = rows["nodes_asked"].to_numpy(), (rows["state"] == "denied").to_numpy()
     refuse(asked < 0, lambda row: "nodes_asked is negative", where)
     refuse(denied & (asked != rows["nodes_to"].to_numpy()), lambda row: "denied, but nodes_to was not requested", where)
@@ -282,7 +282,7 @@ def _check_reconfigurations(rows: pd.DataFrame, jobs: pd.DataFrame, cores: IntAr
     refuse(unknown, lambda row: "asked and applied are missing", where)
     applied = (rows["state"] == "applied").to_numpy()
     refuse(applied != rows["applied"].notna().to_numpy(), lambda row: "state and applied contradict each other", where)
-    for column in ("decision_s", "spawn_s", "redistribution_s", "termination_s", "moved_mib"):
+    for column in ("decision_s", "grant_s", "merge_s", "spawn_s", "redistribution_s", "termination_s", "moved_mib"):
         refuse((rows[column] < 0).to_numpy(), lambda row: f"{column} is negative", where)  # noqa: B023
 
 

@@ -61,7 +61,9 @@ TABLES: dict[str, dict[str, Column]] = {
         "applied": Column("float64", "time at which the job worked on the new nodes, s"),
         "ended": Column("float64", "time at which the released nodes were idle, s"),
         "state": Column(
-            "str", "applied; cancelled if the job ended first; denied if an evolving job did not get the nodes"
+            "str",
+            "applied; cancelled if the job ended first; denied if an evolving job did not get the nodes; refused if "
+            "the batch system did not give them",
         ),
         "node": Column("int64", "node with a change of cores, index into `info.nodes`; -1: a change of nodes", -1),
         "cores_from": Column("int64", "cores on the node before; 0 for a change of nodes", 0),
@@ -70,6 +72,8 @@ TABLES: dict[str, dict[str, Column]] = {
         "nodes_asked": Column("int64", "nodes requested by an evolving job; 0: a decision without a request", 0),
         "seen": Column("float64", "time at which the rank noticed the change, s", NAN),
         "decision_s": Column("float64", "duration of the decision on a resize, wall s", NAN),
+        "grant_s": Column("float64", "duration of the request until the batch system held the new nodes, wall s", NAN),
+        "merge_s": Column("float64", "duration until the batch system changed the nodes of the job, wall s", NAN),
         "spawn_s": Column("float64", "duration of the launch of new ranks, wall s", NAN),
         "redistribution_s": Column("float64", "duration of the move of the state, wall s", NAN),
         "termination_s": Column("float64", "duration of the end of dropped ranks, wall s", NAN),

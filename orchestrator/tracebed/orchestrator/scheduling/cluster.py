@@ -140,6 +140,10 @@ class Cluster:
         self._held.setdefault(job, []).append((now, nodes))
         return nodes
 
+    def order(self, job: int, nodes: Sequence[int]) -> None:
+        """Set the order in which `nodes`, all nodes of `job`, were allocated. `job` has never been resized."""
+        self._held[job] = [(since, list(nodes)) for since, _ in self._held[job]]
+
     def lend(self, owner: int, guest: int, nodes: Sequence[int], cores: int, now: float) -> None:
         """Allocate to `guest` `cores` cores on each of `nodes`. `owner` must be the only job there."""
         self._count_from(owner, nodes, now, enter=True)

@@ -20,10 +20,12 @@ class Executor(Protocol):
         ...
 
     def deny(self, job: int, requested: int) -> None:
-        """Record that the running evolving `job` does not get the `requested` nodes."""
+        """Record that the running evolving `job` does not get the `requested` nodes. Here: nothing."""
+        return
 
     def change_cores(self, job: int) -> None:
-        """Continue the running `job` on its new cores; see `Cluster.cores_of`."""
+        """Continue the running `job` on its new cores; see `Cluster.cores_of`. Here: nothing."""
+        return
 
     def reject(self, job: int, reason: str) -> None:
         """Record that the waiting `job` is rejected."""

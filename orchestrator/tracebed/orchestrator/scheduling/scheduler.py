@@ -168,6 +168,29 @@ class Scheduler:
         self._nodes_freed()
         self._withdraw_promises()  # a node that the job releases may be lost
 
+    def refused(self, job: int, nodes: int, now: float) -> None:
+        """Handle that the pending expansion of `job` is impossible: it keeps `nodes` nodes, and the others are idle."""
+        self._promises.shrinking(job, self.state.size[job] - nodes)
+        self.state.size[job] = nodes
+        self.resized(job, now)
+
+    def withdraw(self, job: int, now: float) -> None:
+        """Handle that the waiting or promised `job` has left the queue without a decision of the policy."""
+        state = self.state
+        state.now = now
+        if job in state.queue:
+            self._leave_queue(job)
+        elif self._promises.drop(job):
+            state.releases.remove(job, state.expected_end.pop(job))
+        state.reservations.remove(job)
+        self._nodes_freed()
+
+    def adopt(self, job: int, nodes: Sequence[int], now: float) -> None:
+        """Handle that `job` runs on the idle `nodes`, its first node first. The executor is called as for a start."""
+        self.submit(job, now)
+        self._start(Start(job, len(nodes), on=tuple(nodes)))
+        self.cluster.order(job, nodes)
+
     def request(self, job: int, nodes: int, now: float) -> bool:
         """Handle the request of the running evolving `job` for `nodes` nodes. It replaces an unanswered one.
 

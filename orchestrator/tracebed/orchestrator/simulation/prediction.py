@@ -90,8 +90,16 @@ def predict(
         setup=chosen,
         calibration=timing.calibration.facts() if timing.calibration else {},
         parameters={} if member is None else {"member": member},
+        warnings=_ignored(workload, policy),
     )
     return make_run(record, simulator.cluster, info)
+
+
+def _ignored(workload: Workload, policy: object) -> list[str]:
+    """Return a warning for each column that a simulation of Slurm ignores."""
+    from tracebed.orchestrator.simulation.slurm.events import ignored
+
+    return ignored(workload, policy) if isinstance(policy, Slurm) else []
 
 
 def _predict_cluster(
@@ -128,6 +136,7 @@ def _predict_cluster(
         nodes=machine,
         workload=workload_facts(workload, name),
         setup=chosen,
+        warnings=_ignored(workload, policy),
     )
     return make_run(record, cluster, info)
 

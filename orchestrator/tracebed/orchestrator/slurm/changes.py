@@ -29,6 +29,7 @@ from tracebed.orchestrator.slurm.keys import (
     OF_NODES,
     OF_PARTITIONS,
     PARTITION_GROUPS,
+    SCHEDULER_OF_CLUSTER,
 )
 from tracebed.orchestrator.slurm.lines import Line, entries, hosts_of, parsed
 
@@ -39,8 +40,10 @@ SPELLED = {
     for key in keys
 }
 """Key in lower case -> as the manual spells it."""
-PARAMETERS = frozenset(field.name for field in fields(Slurm)) - {*CLOCKS, "cluster", "seed"}
-"""Parameters of SchedulerParameters that the policy `slurm` has."""
+PARAMETERS = SCHEDULER_OF_CLUSTER | {field.name for field in fields(Slurm)} - {
+    *(*CLOCKS, "cluster", "reservations", "seed"),
+}
+"""Parameters of SchedulerParameters that the policy `slurm` or the simulation of a cluster has."""
 OF = {"partition": "PartitionName", "node": "NodeName"}
 """First word of a setting -> key of the lines that it changes."""
 WHOLE = frozenset(

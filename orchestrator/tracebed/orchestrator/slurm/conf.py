@@ -12,6 +12,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.slurm import CLOCKS, Slurm
 from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.slurm import reservations
 from tracebed.orchestrator.slurm.keys import (
     ACCESS,
     GROUPS,
@@ -22,6 +23,7 @@ from tracebed.orchestrator.slurm.keys import (
     OFF,
     PARTITION_GROUPS,
     PRIORITY,
+    SCHEDULER_OF_CLUSTER,
     STATES,
 )
 from tracebed.orchestrator.slurm.lines import HINT, Line, cpus, entries, hosts, lines_of
@@ -35,14 +37,16 @@ WITHOUT_EFFECT = frozenset(
     )
 )
 """Parameters that change nothing for batch jobs of whole nodes in one partition, in passes that take no time."""
-NAMES = {name.lower(): name for name in ("SchedulerType", "SelectType", "PriorityType", "TopologyPlugin")}
+NAMES = {
+    name.lower(): name for name in ("SchedulerType", "SelectType", "PriorityType", "TopologyPlugin", "PreemptType")
+}
 CHANGED_DEFAULTS = ("SelectType", "PriorityType")
 """Keys of `MODELED` whose defaults differ between versions of Slurm."""
 SHARED_BY_ALL = ("Priority", "PriorityJobFactor", "PriorityTier")
 """Settings of partitions with the default 1 that have no effect if all partitions have the same value."""
 EQUAL_SHARES = "the shares of accounts and users are not in a slurm.conf; all of a level are assumed to be equal"
 MOST_SHOWN = 12
-REMEDY = "tracebed clean LOG --recipe sacct --set keep_partitions.partitions=NAME"
+REMEDY = "tracebed clean LOG --recipe sacct --only partition=NAME"
 """Command that selects the jobs of a partition of a log."""
 
 
@@ -82,10 +86,15 @@ class SlurmConf:
 def read(path: Path) -> SlurmConf:
     """Read a slurm.conf with the files that it includes. The last value of a key counts.
 
+    The output of `scontrol show reservation` is recognized by its content.
+
     Raises:
         InputError: a file cannot be read, is not a slurm.conf, or has a line that Slurm rejects. A key that is unknown
             here may belong to a newer version of Slurm. A file in which half of the keys are unknown is refused.
     """
+    if reservations.recognized(path):
+        listed, sentences = reservations.read(path)
+        return SlurmConf({"reservations": listed}, tuple(sentences), {}, str(path))
     return of_lines(lines_of(path), path)
 
 
@@ -109,7 +118,8 @@ def of_lines(lines: Sequence[Line], path: Path, *, plain: bool = False) -> Slurm
     machine = machine_of(lines, path)
     machine = None if machine is None or (machine.plain and not plain) else machine
     modeled = MODELED if machine is None else MODELED_WITH_CLUSTER
-    conf = of_config({line.key: line.value for line in lines}, modeled)
+    scheduler = () if machine is None else SCHEDULER_OF_CLUSTER
+    conf = of_config({line.key: line.value for line in lines}, modeled, scheduler)
     given = {line.key.lower() for line in lines}
     unset = (
         f"{key} is not set, and its default depends on the version of Slurm; {MODELED[key.lower()][0]} is assumed"
@@ -135,12 +145,14 @@ def of_lines(lines: Sequence[Line], path: Path, *, plain: bool = False) -> Slurm
     return SlurmConf(conf.parameters | cluster, differences, dict(sizes), str(path), machine)
 
 
-def of_config(config: Mapping[str, str], modeled: Mapping[str, Sequence[str]] = MODELED) -> SlurmConf:
+def of_config(
+    config: Mapping[str, str], modeled: Mapping[str, Sequence[str]] = MODELED, scheduler: Collection[str] = ()
+) -> SlurmConf:
     """Return the scheduling settings of a configuration (key -> value). The keys are not case-sensitive.
 
-    `modeled` has the values of some keys that are modeled.
+    `modeled` has the values of some keys that are modeled, `scheduler` further SchedulerParameters that are modeled.
     """
-    known = {field.name for field in fields(Slurm)} - set(CLOCKS) - {"cluster", "seed"}
+    known = {field.name for field in fields(Slurm)} - set(CLOCKS) - {"cluster", "reservations", "seed"}
     keys = {key.lower(): value for key, value in config.items()}
     parameters: dict[str, str] = {}
     differences, unmodeled = [], []
@@ -149,7 +161,7 @@ def of_config(config: Mapping[str, str], modeled: Mapping[str, Sequence[str]] = 
         name = name.lower()
         if name in known:
             parameters.setdefault(name, value)  # Slurm takes the first
-        elif name not in WITHOUT_EFFECT:
+        elif name not in WITHOUT_EFFECT and name not in scheduler:
             unmodeled.append(text.strip())
     if unmodeled:
         differences.append(_group("the scheduler", [f"SchedulerParameters {text}" for text in unmodeled]))

@@ -100,6 +100,7 @@ MODELED_WITH_CLUSTER = {
     "selecttype": ("select/cons_tres", "select/cons_res", "select/linear"),
     "prioritytype": ("priority/multifactor", "priority/basic"),
     "topologyplugin": (*MODELED["topologyplugin"], "topology/tree"),
+    "preempttype": ("preempt/none", "preempt/partition_prio"),
 }
 """The same for a file with a cluster (`slurm.machine`)."""
 OF_CLUSTER = frozenset(
@@ -107,9 +108,18 @@ OF_CLUSTER = frozenset(
     PriorityWeightAge PriorityWeightFairshare PriorityWeightJobSize PriorityWeightPartition PriorityMaxAge
     PriorityDecayHalfLife PriorityCalcPeriod PriorityFavorSmall FairShareDampeningFactor DefMemPerCPU GresTypes
     SelectTypeParameters KillWait PriorityTier PriorityJobFactor Priority MaxTime Gres Feature Features Weight
+    DependencyParameters Licenses ResvOverRun PreemptType PreemptMode PreemptExemptTime GraceTime JobRequeue
+    CompleteWait
     """.lower().split()
 )
 """Keys, in lower case, that a simulation of a cluster models. With Fair Tree, the dampening factor has no effect."""
+SCHEDULER_OF_CLUSTER = frozenset(
+    (
+        *("bf_licenses", "bf_max_job_array_resv", "bf_max_job_part", "bf_max_job_user_part", "partition_job_depth"),
+        *("preempt_youngest_first", "preempt_reorder_count"),
+    )
+)
+"""SchedulerParameters that a simulation of a cluster models, beside those of the policy."""
 WITHOUT_EFFECT = frozenset(
     """
     AccountingStorageBackupHost AccountingStorageExternalHost AccountingStorageHost AccountingStorageLoc

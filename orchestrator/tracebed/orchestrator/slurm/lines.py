@@ -166,6 +166,13 @@ def cpus(line: Line) -> int:
     return cpus
 
 
+def threads_per_core(line: Line) -> int:
+    """Return the CPUs of a core of a NodeName line, which Slurm allocates as a whole; 1 if the CPUs are the cores."""
+    threads = max(1, whole(line.of("ThreadsPerCore"), 1))
+    sockets = whole(line.of("Sockets"), 0) or whole(line.of("Boards"), 1) * whole(line.of("SocketsPerBoard"), 1)
+    return 1 if cpus(line) == sockets * whole(line.of("CoresPerSocket"), 1) else threads
+
+
 def whole(text: str, default: int) -> int:
     """Return a number without sign; `default` if the text is not a number."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else default

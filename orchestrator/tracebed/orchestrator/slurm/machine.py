@@ -14,10 +14,22 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling.slurm.licenses import licenses_of
 from tracebed.orchestrator.slurm.host_lists import host_names
-from tracebed.orchestrator.slurm.lines import Line, cpus, entries, hosts, hosts_of, lines_of, whole
+from tracebed.orchestrator.slurm.lines import (
+    Line,
+    cpus,
+    entries,
+    hosts,
+    hosts_of,
+    lines_of,
+    threads_per_core,
+    whole,
+)
 
 MINUTE_S = 60
+FOREVER_S = 10**9
+PREEMPT_MODES = ("cancel", "requeue", "suspend", "off")
 UNLIMITED = ("infinite", "unlimited", "-1")
 SHARED = ("select/cons_tres", "select/cons_res")
 WITH_MEMORY = ("cr_core_memory", "cr_cpu_memory", "cr_socket_memory", "cr_memory")
@@ -36,6 +48,7 @@ class Alike(Fact):
     Attributes:
         names: their names, as a list of hosts.
         cores: number of cores.
+        threads: CPUs of each core, which Slurm allocates together.
         memory_mib: memory that jobs may use, MiB.
         gres: generic resource -> count, such as `{"gpu": 2}`.
         features: the features that a job may demand.
@@ -45,6 +58,7 @@ class Alike(Fact):
 
     names: str
     cores: int
+    threads: int = 1
     memory_mib: int = 1
     gres: dict[str, int] = {}
     features: tuple[str, ...] = ()
@@ -64,6 +78,8 @@ class Partition(Fact):
         limit_s: largest time limit of a job, s; 0: none.
         memory_per_core_mib: memory for each core of a job that asks for no memory; 0: all memory of a node.
         exclusive: whether jobs get whole nodes (`OverSubscribe=EXCLUSIVE`).
+        preempt_mode: what happens to its jobs if they are preempted (`PreemptMode`); empty: as in the whole cluster.
+        grace_s: time from the preemption to the end of its jobs, s (`GraceTime`).
     """
 
     name: str
@@ -74,6 +90,8 @@ class Partition(Fact):
     limit_s: float = 0.0
     memory_per_core_mib: int = 0
     exclusive: bool = False
+    preempt_mode: str = ""
+    grace_s: int = 0
 
 
 class Weights(Fact):
@@ -97,6 +115,24 @@ class Weights(Fact):
     favor_small: bool = False
 
 
+class Preempt(Fact):
+    """How jobs preempt others.
+
+    Attributes:
+        by_tier: whether jobs of a partition of a higher tier preempt those of lower ones (`preempt/partition_prio`).
+        mode: what happens to the others: cancel, requeue, suspend or off (`PreemptMode`).
+        exempt_s: a job that has run for less time is not preempted, s (`PreemptExemptTime`).
+        youngest: whether the youngest jobs are preempted first (`preempt_youngest_first`).
+        again: how often the jobs are sorted anew (`preempt_reorder_count`).
+    """
+
+    by_tier: bool = False
+    mode: str = "off"
+    exempt_s: float = 0.0
+    youngest: bool = False
+    again: int = 1
+
+
 class Machine(Fact):
     """The cluster.
 
@@ -107,6 +143,16 @@ class Machine(Fact):
         memory: whether memory is allocated, too.
         weights: the weights of priorities.
         kill_wait_s: time from the time limit of a job to its forced end, s.
+        kill_invalid_depend: whether a job is cancelled if its dependency can never be satisfied.
+        preempt: how jobs preempt others.
+        licenses: licence -> count.
+        bf_licenses: whether a backfill pass reserves licences.
+        resv_over_run_s: time after the end of a reservation at which its jobs are killed, s.
+        partition_job_depth: number of jobs of a partition in a pass of the main loop; 0: any number.
+        bf_max_job_part, bf_max_job_user_part: number of jobs of a partition, and of a user in a partition, in a
+            backfill pass; 0: any number.
+        complete_wait_s: for how long no job starts while another one is completing, s (`CompleteWait`).
+        bf_max_job_array_resv: most tasks of an array with a reservation in a backfill pass.
     """
 
     kinds: tuple[Alike, ...]
@@ -115,6 +161,16 @@ class Machine(Fact):
     memory: bool = False
     weights: Weights = Weights()
     kill_wait_s: int = 30
+    kill_invalid_depend: bool = False
+    preempt: Preempt = Preempt()
+    licenses: dict[str, int] = {}
+    bf_licenses: bool = False
+    resv_over_run_s: int = 0
+    partition_job_depth: int = 0
+    bf_max_job_part: int = 0
+    bf_max_job_user_part: int = 0
+    complete_wait_s: int = 0
+    bf_max_job_array_resv: int = 20
 
     @cached_property
     def nodes(self) -> tuple[tuple[str, Alike], ...]:
@@ -162,6 +218,7 @@ def machine_of(lines: Sequence[Line], path: Path) -> Machine | None:
     known = {name for kind in kinds for name in host_names(kind.names)}
     partitions = [_partition(line, known, values) for line in entries(lines, "PartitionName")]
     multifactor = values.get("prioritytype", "priority/basic").lower() == "priority/multifactor"
+    scheduler = _parameters(values, "schedulerparameters")
     parameters = values.get("selecttypeparameters", "").lower().split(",")
     return Machine(
         kinds=tuple(kinds),
@@ -170,19 +227,60 @@ def machine_of(lines: Sequence[Line], path: Path) -> Machine | None:
         memory=any(parameter in WITH_MEMORY for parameter in parameters),
         weights=_weights(values) if multifactor else Weights(),
         kill_wait_s=whole(values.get("killwait", ""), 30),
+        preempt=_preempt(values, scheduler),
+        licenses=licenses_of(values.get("licenses", ""), str(path)),
+        bf_licenses="bf_licenses" in scheduler,
+        resv_over_run_s=_over_run_s(values.get("resvoverrun", "")),
+        partition_job_depth=whole(scheduler.get("partition_job_depth", ""), 0),
+        bf_max_job_part=whole(scheduler.get("bf_max_job_part", ""), 0),
+        bf_max_job_user_part=whole(scheduler.get("bf_max_job_user_part", ""), 0),
+        complete_wait_s=whole(values.get("completewait", ""), 0),
+        bf_max_job_array_resv=whole(scheduler.get("bf_max_job_array_resv", ""), 20),
+        kill_invalid_depend="kill_invalid_depend" in _parameters(values, "dependencyparameters"),
     )
+
+
+def _preempt(values: Mapping[str, str], scheduler: Mapping[str, str]) -> Preempt:
+    exempt = values.get("preemptexempttime", "-1")
+    return Preempt(
+        by_tier=values.get("preempttype", "").lower() == "preempt/partition_prio",
+        mode=_mode(values.get("preemptmode", ""), values) or "off",
+        exempt_s=0.0 if exempt == "-1" else duration_s(exempt, ""),
+        youngest="preempt_youngest_first" in scheduler,
+        again=whole(scheduler.get("preempt_reorder_count", ""), 1),
+    )
+
+
+def _mode(text: str, values: Mapping[str, str]) -> str:
+    """Return the part of `PreemptMode` that says what happens to a preempted job; empty: it does not say so."""
+    mode = next((each for each in text.lower().split(",") if each in PREEMPT_MODES), "")
+    return "cancel" if mode == "requeue" and values.get("jobrequeue", "1") == "0" else mode
+
+
+def _over_run_s(text: str) -> int:
+    """Return `ResvOverRun`, in minutes, as s."""
+    return FOREVER_S if text.lower() in UNLIMITED else MINUTE_S * whole(text, 0)
+
+
+def _parameters(values: Mapping[str, str], key: str) -> dict[str, str]:
+    """Return the items NAME or NAME=VALUE of a list, names in lower case. Slurm takes the first of a name."""
+    found: dict[str, str] = {}
+    for item in values.get(key, "").split(","):
+        name, _, value = item.partition("=")
+        found.setdefault(name.strip().lower(), value.strip())
+    return found
 
 
 def _kinds(line: Line, switches: Mapping[str, str]) -> Iterator[Alike]:
     """Yield the nodes of a line, divided by switch."""
     features = tuple(filter(None, re.split(r"[,\s]+", line.of("Feature") or line.of("Features"))))
-    # A core with several hardware threads is allocated as a whole.
-    cores = cpus(line) // max(1, whole(line.of("ThreadsPerCore"), 1))
+    threads = threads_per_core(line)
     for switch, names in groupby(hosts_of(line.value, line.where), key=lambda name: switches.get(name, "")):
         listed = [*names]
         yield Alike(
             names=line.value if len(listed) == hosts(line.value) else ",".join(listed),
-            cores=cores,
+            cores=cpus(line) // threads,
+            threads=threads,
             memory_mib=whole(line.of("RealMemory"), 1),
             gres=gres_of(line.of("Gres")),
             features=features,
@@ -218,6 +316,8 @@ def _partition(line: Line, known: Collection[str], values: Mapping[str, str]) ->
         limit_s=duration_s(line.of("MaxTime"), line.where) if line.of("MaxTime") else 0.0,
         memory_per_core_mib=whole(per_core, 0),
         exclusive=oversubscribe == "EXCLUSIVE",
+        preempt_mode=_mode(line.of("PreemptMode"), values),
+        grace_s=whole(line.of("GraceTime"), 0),
     )
 
 

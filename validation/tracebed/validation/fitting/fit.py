@@ -25,6 +25,7 @@ from tracebed.validation.fitting.evaluation import Evaluator, Key, Problem
 from tracebed.validation.fitting.loss import LossName, Target
 from tracebed.validation.fitting.search import Search, least_budget
 from tracebed.validation.fitting.space import Space, overheads
+from tracebed.validation.metrics import MeasuredRun
 
 BUDGET = 200
 """Default number of parameter sets to try."""
@@ -159,7 +160,7 @@ def fit(
         for key in keys:
             number, values = key
             run = cases[number].predict(Overheads(**dict(zip(space.names, values, strict=True))))
-            yield key, targets[number].measure(run)
+            yield key, targets[number].measure(MeasuredRun(run))
 
     evaluator = Evaluator(targets, simulated, on_simulation)
     none = np.zeros((1, len(space.names)))

@@ -13,7 +13,6 @@ import numpy as np
 
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError
-from tracebed.orchestrator.run import Run
 from tracebed.registry import one_of
 from tracebed.validation.fitting.cases import FitCase
 from tracebed.validation.metrics import Margin, MeasuredRun, Metric, Undefined, all_metrics
@@ -70,9 +69,8 @@ class Target:
         loss = float(self.weights @ np.abs(predicted - self.means))
         return loss if np.isfinite(loss) else np.inf
 
-    def measure(self, run: Run) -> FloatArray:
+    def measure(self, measured: MeasuredRun) -> FloatArray:
         """Return the quantities of a predicted run, shape (quantities,)."""
-        measured = MeasuredRun(run)
         if self.kind == "metrics":
             known = all_metrics()
             return np.array([_value(known[name], measured) for name in self.names])

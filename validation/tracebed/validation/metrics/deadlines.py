@@ -60,8 +60,10 @@ def _rate(found: pd.DataFrame, name: str) -> float:
 
 def by_behaviour(run: MeasuredRun) -> dict[str, dict[str, float]]:
     """Return behavior -> number of submitted jobs with a deadline, and their rates; empty if no behavior is known."""
-    found = outcomes(run)
     jobs = run.run.jobs
+    if not (jobs["behaviour"] != "").any():
+        return {}
+    found = outcomes(run)
     behaviour = pd.Series(jobs["behaviour"].array, pd.Index(jobs["job_id"])).loc[found.index]
     return {
         str(name): {"jobs": len(rows), **{rate: _rate(rows, rate) for rate in RATES}}

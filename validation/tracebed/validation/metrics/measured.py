@@ -150,6 +150,12 @@ class MeasuredRun:
         return waiting(self.run, cores=True)
 
     @cached_property
+    def applied(self) -> pd.DataFrame:
+        """The applied reconfigurations in nodes; empty if they are not recorded."""
+        table = self.run.resizes
+        return table[(table["state"] == "applied").to_numpy()] if len(table) else table
+
+    @cached_property
     def cores(self) -> int:
         """Total number of cores of all nodes."""
         return total_cores(self.run)
@@ -165,8 +171,9 @@ class MeasuredRun:
             Undefined: the run does not record its reconfigurations.
         """
         self.require("reconfigurations")
-        table = self.run.resizes
-        table = table[(table["state"] == "applied").to_numpy()]
+        table = self.applied
+        if not len(table):
+            return np.empty(0)
         if kind is not None:
             table = table[(table["kind"] == kind).to_numpy()]
         first, last = STAGES[stage]

@@ -59,14 +59,16 @@ def _area_weighted(run: MeasuredRun) -> float:
 
 def _moved_nodes(run: MeasuredRun) -> float:
     run.require("reconfigurations")
-    applied = run.run.resizes[(run.run.resizes["state"] == "applied").to_numpy()]
+    applied = run.applied
     return mean((applied["nodes_to"] - applied["nodes_from"]).abs())
 
 
 def _blocked_node_seconds(run: MeasuredRun) -> float:
     """Return the node seconds between the decision and the end of reconfigurations on the nodes that change hands."""
     run.require("reconfigurations")
-    applied = run.run.resizes[(run.run.resizes["state"] == "applied").to_numpy()]
+    applied = run.applied
+    if not len(applied):
+        return float("nan")
     since = applied["asked"].where(applied["kind"] == "expand", applied["applied"])
     until = applied["applied"].where(applied["kind"] == "expand", applied["ended"])
     nodes = (applied["nodes_to"] - applied["nodes_from"]).abs()

@@ -95,6 +95,8 @@ def _as_scheduled(workload: Workload, policy: str) -> Workload:
     """Return the workload with rigid jobs only if `policy` is an installed policy that resizes no job."""
     if policy not in POLICIES.entries or POLICIES.load(policy).malleable:
         return workload
+    if (workload.column("kind") == Kind.RIGID.value).all():
+        return workload
     return Workload(workload.table.assign(kind=Kind.RIGID.value), workload.provenance)
 
 

@@ -100,7 +100,7 @@ def requests_sha256(run: Run) -> str:
     The text is empty if the requests have less information than `LEAST_BITS`, as those of few jobs, or of jobs that all
     request the same: such requests may be equal in different workloads.
     """
-    rows = run.jobs.sort_values("job_id")
+    rows = run.jobs[["job_id", "nodes", "time_limit"]].sort_values("job_id")
     requests = list(zip(rows["nodes"].tolist(), rows["time_limit"].fillna(-1.0).tolist(), strict=True))
     counts = np.array(pd.Series(requests).value_counts(), dtype=np.float64)
     if float((counts * np.log2(counts.sum() / counts)).sum()) < LEAST_BITS:

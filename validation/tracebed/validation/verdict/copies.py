@@ -11,6 +11,7 @@ from tracebed.converters.workload import FloatArray
 from tracebed.orchestrator.run import Run
 
 TIMES = ("submit", "start", "end")
+COLUMNS = ["job_id", "state", *TIMES]
 SHIFTED_S = 0.01
 """Largest spread of the differences of the times of two copies, trace s; also at most `SHIFTED_WALL_S`."""
 SHIFTED_WALL_S = 0.001
@@ -25,7 +26,7 @@ MANY = 10
 
 def log_sha256(run: Run) -> str:
     """Return a hash of the times and states of the jobs, in any order of rows: equal on all machines."""
-    rows = run.jobs.sort_values("job_id")
+    rows = run.jobs[COLUMNS].sort_values("job_id")
     digest = hashlib.sha256()
     for column in ("job_id", "state"):
         digest.update("\n".join(map(str, rows[column])).encode())
@@ -47,7 +48,7 @@ def is_copy(run: Run, other: Run) -> bool:
     """
     if len(run.jobs) != len(other.jobs):
         return False
-    rows, others = (each.jobs.sort_values("job_id", ignore_index=True) for each in (run, other))
+    rows, others = (each.jobs[COLUMNS].sort_values("job_id", ignore_index=True) for each in (run, other))
     if not rows[["job_id", "state"]].equals(others[["job_id", "state"]]):
         return False
     times, theirs = (each[list(TIMES)].to_numpy(dtype=np.float64).ravel() for each in (rows, others))

@@ -58,7 +58,8 @@ def check_same_plan(real: Run, predicted: Run) -> None:
     Raises:
         InputError: jobs have other submit times, sizes or run times, so the ids of one run were changed.
     """
-    both = real.jobs.merge(predicted.jobs, on="job_id", suffixes=("_real", "_predicted"))
+    columns = ["job_id", *PLAN]
+    both = real.jobs[columns].merge(predicted.jobs[columns], on="job_id", suffixes=("_real", "_predicted"))
     differ = np.zeros(len(both), dtype=bool)
     for name in PLAN:
         ours, theirs = (both[f"{name}_{side}"].to_numpy(dtype=np.float64) for side in ("real", "predicted"))

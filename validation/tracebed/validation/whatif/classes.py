@@ -4,9 +4,9 @@
 |predicted - logged| / logged over the members: by how much one prediction of the log is off. The moving average of the
 wait (`verdict.moving_average`) is beside it, since errors at different times cancel in a mean.
 
-**Effect.** Member by member, the mean wait of the class in the changed cluster minus that in the cluster as it was,
-with its interval over the members (`significance.paired`). It is conclusive if the interval does not contain 0, and the
-effect is larger than the error of the model.
+**Effect.** Member by member, the mean wait of the class in the changed cluster against that in the cluster as it was,
+with its interval over the members (the middle 95 %, as in `significance.paired`). It is conclusive if the interval does
+not contain 0, and the effect is larger than the error of the model.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import FloatArray, IntArray
+from tracebed.display import effect
 from tracebed.validation.significance import PERCENTS, Difference, paired
 from tracebed.validation.verdict.breakdown import SIZES, most_frequent, numbered, size_label
 from tracebed.validation.verdict.moving_average import MovingAverage, moving_average
@@ -69,6 +70,8 @@ class JobClass:
     """Mean over the members in the changed cluster; NaN without a change."""
     effect: Difference | None = None
     """The change of the mean wait, s; None without a change."""
+    shares: tuple[float, float, float] = (math.nan, math.nan, math.nan)
+    """The effect as a share of the mean wait in the cluster as it was, and its interval: of the ratio of each pair."""
 
     @property
     def answer(self) -> Answer:
@@ -81,14 +84,9 @@ class JobClass:
             return Answer.UNKNOWN
         if not self.effect.differ:
             return Answer.CHANCE
-        if abs(self.relative) <= self.error:
+        if abs(self.shares[0]) <= self.error:
             return Answer.ERROR
         return Answer.FALL if self.effect.change < 0 else Answer.RISE
-
-    @property
-    def relative(self) -> float:
-        """The effect as a share of the mean wait in the cluster as it was; NaN without a change."""
-        return math.nan if self.effect is None else self.effect.relative(self.effect.change)
 
     @property
     def title(self) -> str:
@@ -98,7 +96,10 @@ class JobClass:
     @property
     def effect_text(self) -> str:
         """The effect with its interval in percent; a dash without a change or an interval."""
-        return "-" if self.effect is None else self.effect.text.removeprefix("not significant: ")
+        if self.effect is None or math.isnan(self.shares[0]):
+            return "-"
+        change, low, high = self.shares
+        return "equal" if self.answer is Answer.EQUAL else effect(change, low, high, 1.0)
 
     @property
     def doubt(self) -> str:
@@ -111,15 +112,12 @@ class JobClass:
         """The answer in words; empty without a change."""
         if self.effect is None:
             return ""
-        size, low, high = (
-            _percent(self.effect.relative(value)) for value in (self.effect.change, self.effect.low, self.effect.high)
-        )
-        ends = sorted((self.effect.low, self.effect.high), key=abs)
-        between = " to ".join(_percent(abs(self.effect.relative(value))) for value in ends)
-        waits, own = f"waits of {self.title}", f"the model's own error on this log is {_percent(self.error)} %"
+        size, low, high = map(percent, self.shares)
+        between = " to ".join(percent(abs(share)) for share in sorted(self.shares[1:], key=abs))
+        waits, own = f"waits of {self.title}", f"the model's own error on this log is {percent(self.error)} %"
         match self.answer:
             case Answer.FALL | Answer.RISE as answer:
-                return f"{waits} {answer} by {_percent(abs(self.relative))} % ({between} %); {own}"
+                return f"{waits} {answer} by {percent(abs(self.shares[0]))} % ({between} %); {own}"
             case Answer.EQUAL:
                 return f"{waits} do not change"
             case Answer.CHANCE:
@@ -135,7 +133,15 @@ class JobClass:
     def to_json(self) -> dict[str, Any]:
         """Return the class as JSON values."""
         moving = None if self.moving is None else {**vars(self.moving), "sentence": self.moving.sentence}
-        effect = None if self.effect is None else {**self.effect.to_json(), "answer": self.answer.value}
+        effect = (
+            None
+            if self.effect is None
+            else {
+                **self.effect.to_json(),
+                **dict(zip(("relative", "relative_low", "relative_high"), self.shares, strict=True)),
+                "answer": self.answer.value,
+            }
+        )
         own = {"by": self.by, "class": self.name, "jobs": self.jobs, "logged_wait_s": self.logged_s}
         own |= {"predicted_wait_s": self.predicted_s, "predicted_low_s": self.low_s, "predicted_high_s": self.high_s}
         own |= {"error": self.error, "moving_average": moving}
@@ -190,18 +196,28 @@ def _class(by: str, name: str, jobs: pd.DataFrame, base: FloatArray, changed: Fl
         moving_average(matched),
         math.nan if after is None else float(after.mean()),
         None if after is None else paired(means, after),
+        (math.nan,) * 3 if after is None else _shares(means, after),
     )
+
+
+def _shares(before: FloatArray, after: FloatArray) -> tuple[float, float, float]:
+    """Return the change as a share, of the means and at the ends of the interval over the pairs; NaN: no job waits."""
+    known = before > 0
+    if not known.any():
+        return (math.nan,) * 3
+    low, high = np.percentile(after[known] / before[known] - 1, PERCENTS)
+    return float(after.mean() / before.mean() - 1), float(low), float(high)
 
 
 def headlines(classes: Sequence[JobClass], most: int = 6) -> list[str]:
     """Return the sentences about all jobs and about the partitions; of many partitions, those that change most."""
     chosen = [each for each in classes if each.by in ("all", BY["partition"])]
-    largest = sorted(chosen[1:], key=lambda each: -abs(each.relative) if math.isfinite(each.relative) else 0.0)[:most]
+    largest = sorted(chosen[1:], key=lambda each: -np.nan_to_num(abs(each.shares[0])))[:most]
     return [each.sentence for each in chosen if (each is chosen[0] or each in largest) and each.sentence]
 
 
-def _percent(share: float) -> str:
-    """Return a share in percent with two digits: `18`, `0.4`, `-3`."""
+def percent(share: float) -> str:
+    """Return a share in percent with two digits: `18`, `0.4`, `-3`, `1,200`."""
     percent = 100 * share
     if math.isnan(percent):
         return "-"

@@ -14,14 +14,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 
+from tracebed.converters.description import cores_used
 from tracebed.converters.formats.tools.states import UNFINISHED
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Step, Workload
 from tracebed.errors import InputError
+from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.slurm.lines import Line, cpus, entries, whole
 from tracebed.orchestrator.slurm.machine import Machine
 
 EXPORT = "export the log with sacct -aPD -S DATE -E DATE -o ... (`tracebed clean --list` has the fields)"
+
+NAN = float("nan")
+OWN = "give the slurm.conf of the cluster of the log"
 
 
 @dataclass(frozen=True)
@@ -32,12 +38,14 @@ class Log:
         workload: the jobs that are simulated, by submission. `logged_start` is what happened.
         judged: whether a job is judged, shape (jobs,).
         begin: beginning of the log, s.
+        wide: number of jobs with more cores on a node than any node has; they are left out.
         notes: what was assumed or left out, with its number of jobs.
     """
 
     workload: Workload
     judged: BoolArray
     begin: float
+    wide: int
     notes: tuple[str, ...]
 
     @property
@@ -49,6 +57,23 @@ class Log:
     def cores(self) -> IntArray:
         """The cores of each job, shape (jobs,)."""
         return self.workload.ints("nodes") * self.workload.ints("cores_per_node")
+
+
+def with_starts(workload: Workload, run: Run) -> Workload:
+    """Return a workload with the starts and ends of a real run of it as the logged ones.
+
+    Raises:
+        InputError: a job of the workload is not in the run.
+    """
+    rows = pd.Index(run.jobs["job_id"]).get_indexer(pd.Index(workload.column("job_id")))
+    if (rows < 0).any():
+        job = workload.column("job_id")[int(np.argmin(rows))]
+        what = f"the run lacks {int((rows < 0).sum()):,} jobs of the workload, such as {job}"
+        raise InputError(what, hint="give a run of this workload")
+    jobs = run.jobs.iloc[rows]
+    moved = workload.floats("submit_time") - jobs["submit"].to_numpy(dtype=np.float64)
+    times = {f"logged_{end}": jobs[end].to_numpy(dtype=np.float64) + moved for end in ("start", "end")}
+    return Workload(workload.table.assign(**times), workload.provenance)
 
 
 def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: str | None = None) -> Log:
@@ -73,12 +98,13 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
     kept = np.isfinite(run_time) & sized
     if not (kept & np.isfinite(start)).any():
         raise InputError("no job has a logged start, a run time and a size", where=where, hint=EXPORT)
-    eligible = workload.floats("earliest_start")
+    eligible = workload.floats("extra_eligible" if "extra_eligible" in workload.table else "earliest_start")
     held = kept & (eligible > submit)
     submit = np.where(held, eligible, submit)
     known = kept & np.isfinite(end) & ~unfinished
     begin = float(end[known].min()) if known.any() else float(submit[kept].min())
     ran, waited = start < begin, (submit < begin) & ~(start < begin)
+    limit = _limits(workload, machine)
     unlimited = kept & np.isnan(limit)
     counts = {
         "never started, or have no end or size in the log: left out": ~kept,
@@ -88,21 +114,37 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
         "were held by a dependency, a begin time or a limit: submitted when they became eligible": held
         & ~ran
         & ~waited,
-        "have no time limit in the log: their run time is taken, which makes backfill too good": unlimited,
+        "have no time limit in the log: that of their partition is taken": unlimited,
     }
     submit = np.where(ran, start, np.where(waited, begin, submit))
-    table = workload.table.assign(submit_time=submit, run_time=run_time)
-    table["cores_per_node"], threads = _cores(workload, lines, machine)
+    cores, threads = _cores(workload, lines, machine)
+    wide = kept & (cores > max(kind.cores for kind in machine.kinds))
+    table = workload.table.assign(submit_time=submit, run_time=run_time, time_limit=limit, cores_per_node=cores)
     notes = [f"{int(each.sum()):,} of {len(kept):,} jobs {what}" for what, each in counts.items() if each.any()]
     notes += [f"the CPUs of the log are hardware threads, {threads} of a core"] if threads > 1 else []
     judged = np.isfinite(start) & ~ran & ~waited
-    table = table.drop(columns=["earliest_start"], errors="ignore").assign(extra_judged=judged)[kept]
+    if np.isfinite(eligible).any():  # the log says when the conditions of a job were met
+        table = table.drop(columns=["earliest_start", "dependency", "array"], errors="ignore")
+    table = table.assign(extra_judged=judged)[kept & ~wide]
+    if not len(table):
+        raise InputError("each job has more cores on a node than any node of the slurm.conf", where=where, hint=OWN)
     found = Workload(table, replace(workload.provenance, steps=(*workload.provenance.steps, Step("whatif"))))
     judged = found.table.pop("extra_judged").to_numpy(dtype=bool)
     if not judged.any():
         what = "no job was submitted after the first end of a job: the log is too short to judge a model"
         raise InputError(what, where=where, hint="give a longer log")
-    return Log(found, judged, begin, tuple(notes))
+    return Log(found, judged, begin, int(wide.sum()), tuple(notes))
+
+
+def _limits(workload: Workload, machine: Machine) -> FloatArray:
+    """Return the time limits, s; NaN: unknown. In a log with limits, a job without one has that of its partition."""
+    limit = workload.floats("time_limit")
+    if np.isnan(limit).all():
+        return limit
+    numbers = {name: machine.partition(name) for name in set(workload.texts("partition"))}
+    most = {name: NAN if number is None else machine.partitions[number].limit_s for name, number in numbers.items()}
+    of_partition = workload.texts("partition").map(most).to_numpy(dtype=np.float64)
+    return np.where(np.isnan(limit) & (of_partition > 0), of_partition, limit)
 
 
 def _cores(workload: Workload, lines: Sequence[Line], machine: Machine) -> tuple[IntArray, int]:
@@ -111,10 +153,7 @@ def _cores(workload: Workload, lines: Sequence[Line], machine: Machine) -> tuple
     Slurm counts a hardware thread as a CPU, and allocates whole cores. The CPUs of a log are threads if they are those
     of sacct, or if a job has more of them than any node has cores.
     """
-    cores = workload.ints("cores_per_node")
-    if "extra_node_share" in workload.table:
-        share = workload.table["extra_node_share"].to_numpy(dtype=np.float64)
-        cores = np.where(np.isfinite(share), np.ceil(np.nan_to_num(share) * cores - 1e-9), cores).astype(np.int64)
+    cores = cores_used(workload)
     threads = max((whole(line.of("ThreadsPerCore"), 1) for line in entries(lines, "NodeName")), default=1)
     steps = workload.provenance.steps
     of_sacct = bool(steps) and steps[0].parameters.get("format") == "sacct"

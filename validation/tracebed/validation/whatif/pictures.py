@@ -62,8 +62,6 @@ def pictures(found: WhatIf) -> dict[str, Drawn]:
 
 
 def _row(each: JobClass) -> dict[str, object]:
-    effect = each.effect
-    shares = {} if effect is None else {end: effect.relative(getattr(effect, end)) for end in ("change", "low", "high")}
     return {
         "by": each.by,
         "class": each.name,
@@ -75,8 +73,8 @@ def _row(each: JobClass) -> dict[str, object]:
         "error": each.error,
         "moving_average_error": math.nan if each.moving is None else each.moving.error,
         "changed_wait_s": each.changed_s,
-        **{f"effect_{name}": value for name, value in shares.items()},
-        "answer": "" if effect is None else each.answer.value,
+        **dict(zip(("effect", "effect_low", "effect_high"), each.shares, strict=True)),
+        "answer": "" if each.effect is None else each.answer.value,
     }
 
 
@@ -138,7 +136,7 @@ def _by_class(classes: Sequence[JobClass], label: str) -> Callable[[float], Figu
 
 def _effects(classes: Sequence[JobClass]) -> Picture:
     """Return the picture of the effects with their intervals, beside the errors of the model."""
-    shown = [each for each in _rows(classes) if each.effect is not None and each.effect.base]
+    shown = [each for each in _rows(classes) if math.isfinite(each.shares[0])]
     empty = _by_class(shown, "change of the mean wait (%)")
 
     def draw(width: float) -> Figure:
@@ -146,10 +144,7 @@ def _effects(classes: Sequence[JobClass]) -> Picture:
         (axes,) = figure.axes
         axes.axvline(0.0, color=SOFT, linewidth=0.8)
         for place, each in enumerate(shown):
-            assert each.effect is not None
-            middle, low, high = (
-                100 * each.effect.relative(value) for value in (each.effect.change, each.effect.low, each.effect.high)
-            )
+            middle, low, high = (100 * share for share in each.shares)
             error = 100 * each.error
             if math.isfinite(error):
                 axes.barh(place, 2 * error, left=-error, height=0.62, color=SOFT, alpha=0.22, linewidth=0)

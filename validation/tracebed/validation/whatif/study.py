@@ -25,7 +25,7 @@ from tracebed.orchestrator.slurm.lines import Line, lines_of
 from tracebed.orchestrator.slurm.machine import Machine
 from tracebed.validation.steps import Steps
 from tracebed.validation.verdict.moving_average import WINDOW_S, moving_means, window_length, window_starts
-from tracebed.validation.whatif.classes import JobClass, classes_of, headlines
+from tracebed.validation.whatif.classes import JobClass, classes_of, headlines, percent
 from tracebed.validation.whatif.log import Log, log_of
 from tracebed.validation.whatif.members import Predicted, ensembles, mean_of
 
@@ -80,7 +80,7 @@ class WhatIf:
         members: members of each ensemble.
         perturbation: largest changes of their input.
         notes: assumptions about the log, and jobs that are left out.
-        not_modeled: settings of the slurm.conf that are not modeled.
+        not_modeled: what is not modeled of both files, a sentence for each group of settings.
         unix_start: Unix time of second 0; None: unknown.
         zone: time zone of the log.
     """
@@ -110,7 +110,7 @@ class WhatIf:
         """The error of the model on the log in words."""
         every = self.classes[0]
         moving = "" if every.moving is None else f"; moving average of the wait: {every.moving.sentence}"
-        error = "unknown, since no job waited" if math.isnan(every.error) else f"{100 * every.error:.2g} %"
+        error = "unknown, since no job waited" if math.isnan(every.error) else f"{percent(every.error)} %"
         return f"the model's own error on this log is {error}{moving}"
 
     @property
@@ -157,7 +157,6 @@ def whatif(
     members: int = 16,
     perturbation: Perturbation,
     workers: int | None = None,
-    warn: Callable[[str], None] = lambda text: None,
     on_progress: Callable[[int], None] | None = None,
 ) -> WhatIf:
     """Predict a log under its slurm.conf and under a changed one, and compare both with each other and with the log.
@@ -170,7 +169,6 @@ def whatif(
         members: members of each ensemble.
         perturbation: largest changes of their input.
         workers: number of processes; None: that of the available cores.
-        warn: called with what is not modeled or assumed, a sentence each.
         on_progress: called with the number of finished members.
 
     Raises:
@@ -179,10 +177,8 @@ def whatif(
     """
     lines = lines_of(conf)
     clusters = [_cluster(lines, conf)]
-    for difference in clusters[0].differences:
-        warn(f"{conf}: {difference}")
     if change.words:
-        clusters.append(_changed(clusters[0], change.applied(lines), change.replacement or conf, change, warn))
+        clusters.append(_changed(clusters[0], change.applied(lines), change.replacement or conf, change))
     machines = [_machine(each) for each in clusters]
     log = log_of(workload, lines, machines[0], name)
     origin = workload.provenance.unix_start
@@ -201,8 +197,6 @@ def whatif(
     if len(found) > 1:
         lost = sum((found[1][0].rejected - found[0][0].rejected).values())
         notes += [f"{lost:,} jobs that ran can never start in the changed cluster, and are not judged"] if lost else []
-    for note in notes:
-        warn(f"{name}: {note}")
     waits = [np.stack([member.wait for member in each]) for each in found]
     rows = log.judged & np.isfinite(np.concatenate(waits)).all(axis=0)
     if not rows.any():
@@ -221,7 +215,7 @@ def whatif(
         members=members,
         perturbation=perturbation,
         notes=tuple(notes),
-        not_modeled=clusters[-1].differences,
+        not_modeled=tuple(dict.fromkeys(text for each in clusters for text in each.differences)),
         unix_start=origin,
         zone=workload.provenance.time_zone or "UTC",
     )
@@ -240,14 +234,9 @@ def _machine(conf: SlurmConf) -> Machine:
     return conf.machine
 
 
-def _changed(
-    base: SlurmConf, lines: Sequence[Line], path: Path, change: Change, warn: Callable[[str], None]
-) -> SlurmConf:
+def _changed(base: SlurmConf, lines: Sequence[Line], path: Path, change: Change) -> SlurmConf:
     """Return the changed settings; refuse a change without an effect on the model."""
     found = _cluster(lines, path)
-    for difference in found.differences:
-        if difference not in base.differences:
-            warn(f"{path}, changed: {difference}")
     Setup.of("slurm", policy_parameters=found.parameters).policy()  # checks the values
     if found.parameters == base.parameters:
         what = f"{'; '.join(change.words)}: the model has no rule for this, and the prediction would be the same"
@@ -267,11 +256,11 @@ def _misfits(log: Log, member: Predicted, machine: Machine, name: str, conf: str
     Raises:
         InputError: the share of the jobs is `MISFIT` or more.
     """
-    found: Counter[str] = Counter()
+    found = Counter({"with more cores on a node than any node has": log.wide})
     for (partition, reason), count in member.rejected.items():
         found[reason if "no partition" in reason else f"partition {partition}: {reason}"] += count
-    total, jobs = sum(found.values()), len(log.workload)
-    worst = "; ".join(f"{count:,} jobs, {reason}" for reason, count in found.most_common(4))
+    total, jobs = sum(found.values()), len(log.workload) + log.wide
+    worst = "; ".join(f"{count:,} jobs, {reason}" for reason, count in found.most_common(4) if count)
     if total >= MISFIT * jobs:
         partitions = ", ".join(each.name for each in machine.partitions)
         largest = max(kind.cores for kind in machine.kinds)

@@ -97,9 +97,13 @@ def one_line_each(file: Input, header: SacctHeader, used: Container[str]) -> tup
     if header.delimiter == b",":  # CSV from another tool, which quotes values
         return file, Counter()
     data = file.text
+    top = b"\n" + data.partition(b"\n")[0].removeprefix(b"\xef\xbb\xbf") + b"\n"
+    again = data.count(top)  # of exports that were joined
+    data = data.replace(top, b"\n\n") if again else data
     if header.delimiter != b"\t":
         data = data.replace(b"\t", b" ").replace(header.delimiter, b"\t")
     text = _Text(file, header, used, data)
+    text.found["headers of further exports, left out"] += again
     pieces, done = [], 0
     for odd in text.irregular_lines():
         if odd < done:

@@ -54,6 +54,7 @@ class Slurm(ParameterTable):
         bf_phase_s: first instant at which it may make a pass.
         cluster: nodes, partitions and priorities of a slurm.conf as JSON (`-P @slurm.conf`); empty: equal nodes, each
             held by one job, one partition, jobs in the order of submission.
+        reservations: with a cluster, its advance reservations as JSON (`-P @FILE` of `scontrol show reservation`).
         seed: with a cluster, seed of the draws of phases and delays that a slurm.conf leaves open.
     """
 
@@ -80,11 +81,12 @@ class Slurm(ParameterTable):
     bf_loop_s: float = 1.0009
     bf_phase_s: float = 0.5
     cluster: str = ""
+    reservations: str = ""
     seed: int = 0
 
     def __post_init__(self) -> None:
         """Raise InputError if a parameter is out of range."""
-        for name in (field.name for field in fields(self) if field.name != "cluster"):
+        for name in (field.name for field in fields(self) if field.type != "str"):
             value, least = getattr(self, name), LEAST.get(name, 0)
             if not least <= value < math.inf or (value == 0 and name.endswith("loop_s")):
                 raise InputError(f"slurm.{name} is {value:g}", hint=f"use a number from {least} on")
@@ -105,10 +107,14 @@ class Slurm(ParameterTable):
         due = {"sched": math.inf, "bf": math.inf} | {
             name: state.notes[f"{name}_due"] for name in ("sched", "bf") if f"{name}_due" in state.notes
         }
-        if state.arrived or state.freed or now < min(due.values()) - ROUNDING_S:  # an event: both loops have work
+        changed = self._changed(state)
+        event = state.arrived or state.freed or (not changed and now < min(due.values()) - ROUNDING_S)
+        if event or changed:
             yield from self._catch_up(state, now)
-            due["sched"] = min(due["sched"], self._next_main(state, now))
-            due["bf"] = min(due["bf"], self._next_backfill(state, now))
+            at = self._next_main(state, now) if event else self._next_full(state, now - self.sched_loop_s)
+            due["sched"] = min(due["sched"], at)
+            if event or self._waits(state) or self.sched_interval < 0:  # else the backfill thread sleeps until an event
+                due["bf"] = min(due["bf"], self._next_backfill(state, now))
         for name in sorted(due, key=due.__getitem__):
             at = due[name]
             if at > now + ROUNDING_S:
@@ -126,6 +132,14 @@ class Slurm(ParameterTable):
         if min(due.values()) < math.inf:
             yield Wake(min(due.values()) * self._speed)
 
+    def _changed(self, state: State) -> bool:
+        """Return whether jobs may start since the last call that neither a submission nor an end tells slurmctld of."""
+        return False
+
+    def _waits(self, state: State) -> bool:
+        """Return whether jobs have waited since the last call."""
+        return len(state.queue) > len(state.arrived)
+
     # -- the instants of the passes ---------------------------------------------------------------------------------
 
     def _next_main(self, state: State, now: float) -> float:
@@ -140,9 +154,14 @@ class Slurm(ParameterTable):
         return at
 
     def _next_full(self, state: State, last: float) -> float:
-        """Return the next pass of the main loop over the whole queue."""
-        since = state.notes.get("full_last", self.sched_phase_s)
-        at = max(last + self.sched_loop_s, since + self.sched_interval)
+        """Return the next pass of the main loop over the whole queue, at the earliest one loop after `last`."""
+        if self.sched_interval < 0:
+            return math.inf
+        since, least = state.notes.get("full_last", self.sched_phase_s), last + self.sched_loop_s
+        if 0 < self.sched_interval < least - since:  # passes over the whole queue that were not simulated
+            period = math.ceil(self.sched_interval / self.sched_loop_s) * self.sched_loop_s
+            since += (math.ceil((least - since) / period) - 1) * period
+        at = max(least, since + self.sched_interval)
         return next_multiple(self.sched_loop_s, at, origin=self.sched_phase_s)
 
     def _catch_up(self, state: State, now: float) -> Iterator[Note]:
@@ -152,7 +171,7 @@ class Slurm(ParameterTable):
         because the nodes, the jobs and the plan are the same. They only determine the instant of the next pass.
         """
         last = state.notes.get("bf_last")
-        if last is not None and self.bf_interval > 0 and len(state.queue) > len(state.arrived):
+        if last is not None and self.bf_interval > 0 and self._waits(state):
             passes = math.ceil((now - last) / self._interval - ROUNDING_S) - 1
             if passes > 0:
                 yield Note("bf_last", last + passes * self._interval)

@@ -102,4 +102,5 @@ class FairTree:
 
 def _level(share: float, used: float, total: float) -> float:
     """Return the level fair-share: the share over the part of the usage."""
-    return share / (used / total) if used > 0 else math.inf
+    part = used / total if used > 0 else 0.0  # 0, too, if the usage has decayed to almost nothing
+    return share / part if part > 0 else math.inf

@@ -7,11 +7,13 @@ Slurm's documentation, and the passes recorded for `scheduling/policies/slurm_ba
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Slots
-from tracebed.orchestrator.scheduling.slurm.resources import Parts, Request, Resources
+from tracebed.orchestrator.scheduling.slurm.outlook import Outlook
+from tracebed.orchestrator.scheduling.slurm.resources import Request, Resources, Running
 
 WINDOW_S = 30
 """Running jobs that end within this time are expected to end together, s; see `first_start`."""
@@ -26,25 +28,38 @@ class Waiting(NamedTuple):
     """Time limit, s."""
     reserve: bool = True
     """Whether nodes are reserved for the job if it cannot start now."""
-
-
-class Running(NamedTuple):
-    """A running job, in the order in which a pass expects the ends."""
-
-    end: int
-    """Expected end: start plus time limit."""
-    job: int
-    request: Request
-    parts: Parts
-    nodes: int
-    """Mask of the nodes."""
+    array: int = -1
+    """Array of the job; -1: none."""
 
 
 class Planned(NamedTuple):
-    """A job that a pass starts now."""
+    """A job that a pass starts now, or, without parts, has started in place of suspended jobs."""
 
     job: int
     parts: dict[int, int]
+
+
+class Found(NamedTuple):
+    """The earliest start of a job, its cores by node, and, if it starts now by preemption, its usable nodes (mask)."""
+
+    start: int
+    parts: dict[int, int]
+    usable: int = 0
+
+
+@dataclass
+class Tasks:
+    """The tasks of arrays in a pass.
+
+    Attributes:
+        room: how many tasks of each array may still start; None: any number.
+        most: most tasks of an array with a reservation, `bf_max_job_array_resv`.
+        reserved: array -> number of its tasks with a reservation.
+    """
+
+    room: list[int | None]
+    most: int
+    reserved: dict[int, int] = field(default_factory=dict)
 
 
 def backfill(
@@ -59,6 +74,8 @@ def backfill(
     table: int,
     reservations: int = 0,
     kill_wait: int = 30,
+    tasks: Tasks | None = None,
+    outlook: Outlook | None = None,
 ) -> Iterator[Planned]:
     """Plan the waiting jobs in order, and yield those that start now. The caller updates `free` and `running`.
 
@@ -73,24 +90,50 @@ def backfill(
         table: largest number of slots, `bf_node_space_size`.
         reservations: most jobs with a reservation, `bf_job_part_count_reserve`; 0: any number.
         kill_wait: a job that has passed its expected end is expected to end this much later, s.
+        tasks: the arrays; None: there are none.
+        outlook: advance reservations and licences; None: there are none.
     """
     reserved = 0
     slots = Slots(now, now + window, everything)
+    tasks, skipped = tasks or Tasks([], 0), -1
     for job in waiting:
-        planned = _plan(job, now, free, running, slots, resolution, window, kill_wait)
+        if 0 <= job.array == skipped:
+            continue
+        if job.array >= 0 and tasks.room[job.array] == 0:
+            skipped = job.array
+            continue
+        if outlook and not outlook.licenses.considered(job.job):
+            continue
+        planned = _plan(job, now, free, running, slots, resolution, window, kill_wait, outlook)
         if planned is None:
+            skipped = job.array
             continue
-        start, parts = planned
-        if start <= now:
-            yield Planned(job.job, parts)
+        start, parts, _ = planned
+        nodes = mask_of(parts.keys())
+        if job.array >= 0 and (left := tasks.room[job.array]) is not None:
+            tasks.room[job.array] = left - 1
+        preempts = start <= now and planned.usable
+        began = False
+        if preempts and outlook and outlook.preemptor:
+            began, nodes = outlook.preemptor.preempt(job.job, planned.usable, outlook.preemptor.candidates(job.job))
+        if began or (start <= now and not preempts):
+            if outlook:
+                outlook.licenses.hold(job.job, now, now + job.limit)
+            yield Planned(job.job, {} if began else parts)
         elif not job.reserve or (reservations and reserved == reservations):
-            continue
+            skipped = job.array
         elif len(slots.begins) >= table:
             return
         else:
             reserved += 1
             begin, end = start // resolution * resolution, (start + job.limit) // resolution * resolution
-            slots.reserve(begin, end, mask_of(parts.keys()))
+            slots.reserve(begin, end, nodes)
+            if outlook:
+                outlook.licenses.hold(job.job, begin, end)
+            if job.array >= 0:
+                tasks.reserved[job.array] = tasks.reserved.get(job.array, 0) + 1
+                if tasks.reserved[job.array] >= tasks.most:
+                    skipped = job.array
 
 
 def _plan(
@@ -102,42 +145,64 @@ def _plan(
     resolution: int,
     window: int,
     kill_wait: int,
-) -> tuple[int, dict[int, int]] | None:
+    outlook: Outlook | None = None,
+) -> Found | None:
     """Return when and on which nodes `job` can start at the earliest; None: the search ends without a start."""
     later = now
+    candidates = outlook.preemptor.candidates(job.job) if outlook and outlook.preemptor else []
     while True:
         since = later
         usable, later = slots.usable(since, job.limit)
         usable &= job.request.eligible
+        if outlook:
+            usable &= outlook.usable(job.job, since, job.limit, now)
+            later = outlook.later(job.job, since, later)
         if usable.bit_count() >= job.request.fewest:
-            found = first_start(job.request, usable, now, free, running, kill_wait)
+            found = first_start(job.request, usable, now, free, running, kill_wait, candidates)
             if found is not None:
                 start, parts = max(found[0], since), found[1]
                 if not later or start <= later:
                     if start > now + window:
                         return None
                     begin, end = start // resolution * resolution, (start + job.limit) // resolution * resolution
-                    if start <= now or not slots.overlap(begin, end, mask_of(parts.keys())):
-                        return start, parts
+                    nodes = mask_of(parts.keys())
+                    beyond = start > since and outlook and nodes & ~outlook.usable(job.job, start, job.limit, now)
+                    if not beyond and (start <= now or not slots.overlap(begin, end, nodes)):
+                        preempts = candidates and start <= now and free.choose(job.request, usable) is None
+                        return Found(start, parts, usable if preempts else 0)
                     later = start  # other nodes may be usable then
         if later <= since:
             return None
 
 
 def first_start(
-    request: Request, usable: int, now: int, free: Resources, running: Sequence[Running], kill_wait: int
+    request: Request,
+    usable: int,
+    now: int,
+    free: Resources,
+    running: Sequence[Running],
+    kill_wait: int,
+    candidates: Sequence[Running] = (),
 ) -> tuple[int, dict[int, int]] | None:
     """Return the first instant at which the running jobs leave enough of the `usable` nodes, and the nodes then.
 
     The running jobs on these nodes end one after another, in groups; the job starts when the last job of a group ends.
     A group ends with the first job after which the next running job, on any node, ends later than a barrier by more
     than a window, which doubles from group to group. The barrier is the first multiple of `WINDOW_S` after the first
-    end.
+    end. The jobs that may be preempted, `candidates`, end at once.
     """
     parts = free.choose(request, usable)
     if parts is not None:
         return now, parts
     expected = free.copy()
+    if candidates:
+        for each in candidates:
+            expected.release(each.request, each.parts)
+        parts = expected.choose(request, usable)
+        if parts is not None:
+            return now, parts
+        ending = {each.job for each in candidates}
+        running = [each for each in running if each.job not in ending]
     window, count, barrier, last = WINDOW_S, len(running), -1, -1
     for at, job in enumerate(running, 1):
         if not job.nodes & usable:

@@ -42,6 +42,18 @@ class Request(NamedTuple):
     """Mask of the nodes that have the features and the partition of the job."""
 
 
+class Running(NamedTuple):
+    """A running job, in the order in which a pass expects the ends."""
+
+    end: int
+    """Expected end: start plus time limit."""
+    job: int
+    request: Request
+    parts: Parts
+    nodes: int
+    """Mask of the nodes."""
+
+
 @dataclass
 class Resources:
     """The free resources of the nodes.

@@ -207,6 +207,6 @@ static void slurm_decide(struct engine *e) {
     int64_t arrived = 0;
     for (int64_t job = e->arrived; job >= 0 && job < e->next_job; job++) arrived += e->waiting[job];
     double now = at_wall(e, e->now), speed = e->in.speed != 0.0 ? e->in.speed : 1.0;
-    double next = loops_decide(&e->slurm->loops, now, e->arrived >= 0 || e->freed, e->waiting_count > arrived, slurm_pass, e);
+    double next = loops_decide(&e->slurm->loops, now, e->arrived >= 0 || e->freed, 0, e->waiting_count > arrived, slurm_pass, e);
     if (next < INFINITY) e->wake = next * speed <= e->now ? e->now : due(e, next * speed);
 }

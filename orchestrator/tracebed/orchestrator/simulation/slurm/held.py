@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from tracebed.converters.workload import IntArray
 from tracebed.orchestrator.scheduling.slurm.resources import Parts
+
+Numbers = npt.NDArray[np.int32]
 
 
 class Held(Sequence[Parts]):
@@ -15,15 +18,16 @@ class Held(Sequence[Parts]):
 
     Attributes:
         first: first node of each range.
-        count: nodes of each range.
+        nodes: number of nodes of each range.
         cores: cores that the job held on each node of the range.
         begin: job -> its first range.
         size: job -> number of its ranges, which follow each other in the order of the nodes.
     """
 
-    def __init__(self, first: IntArray, count: IntArray, cores: IntArray, begin: IntArray, size: IntArray) -> None:
-        """Keep the arrays."""
-        self.first, self.count, self.cores, self.begin, self.size = first, count, cores, begin, size
+    def __init__(self, ranges: Numbers, begin: IntArray, size: Numbers) -> None:
+        """Keep the arrays. `ranges` has the shape (ranges, 3): first node, number of nodes and cores of each."""
+        self.first, self.nodes, self.cores = ranges[:, 0], ranges[:, 1], ranges[:, 2]
+        self.begin, self.size = begin, size
 
     @classmethod
     def of(cls, parts: Sequence[Parts]) -> Held:
@@ -31,7 +35,7 @@ class Held(Sequence[Parts]):
         rows = [(node, 1, cores) for held in parts for node, cores in sorted(held.items())]
         ranges = np.array(rows, dtype=np.int32).reshape(len(rows), 3)
         size = np.array([len(held) for held in parts], dtype=np.int32)
-        return cls(*ranges.T, np.cumsum(size) - size, size)
+        return cls(ranges, np.cumsum(size) - size, size)
 
     def by_job(self) -> tuple[IntArray, IntArray]:
         """Return the job and the number of each range, in the order of the jobs."""
@@ -48,7 +52,7 @@ class Held(Sequence[Parts]):
         if not -len(self) <= job < len(self):
             raise IndexError(job)
         own = slice(self.begin[job], self.begin[job] + self.size[job])
-        rows = zip(self.first[own].tolist(), self.count[own].tolist(), self.cores[own].tolist(), strict=True)
+        rows = zip(self.first[own].tolist(), self.nodes[own].tolist(), self.cores[own].tolist(), strict=True)
         return {node: cores for first, count, cores in rows for node in range(first, first + count)}
 
     def __iter__(self) -> Iterator[Parts]:

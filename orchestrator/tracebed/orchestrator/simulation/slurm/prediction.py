@@ -25,11 +25,22 @@ from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.slurm.multifactor import size_factor
-from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request, Resources
+from tracebed.orchestrator.scheduling.slurm.resources import ALL, Parts, Request, Resources
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.slurm import engine
+from tracebed.orchestrator.simulation.slurm.asked import as_asked
+from tracebed.orchestrator.simulation.slurm.events import (
+    arrays_in,
+    conditions_of,
+    excess,
+    licenses_in,
+    preemption_of,
+    start_of,
+    with_bookings,
+)
 from tracebed.orchestrator.simulation.slurm.held import Held
-from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Outcome, Simulation
+from tracebed.orchestrator.simulation.slurm.inputs import ENDED, KILLED, PREEMPTED, Inputs, Outcome
+from tracebed.orchestrator.simulation.slurm.simulator import Simulation
 from tracebed.orchestrator.slurm.machine import MINUTE_S, Machine, gres_of
 from tracebed.states import JobState
 
@@ -76,12 +87,18 @@ def simulate(
         what = f"--over-limit {setup.scheduling.over_limit} is not modeled for a cluster of a slurm.conf"
         raise InputError(what, hint="use kill, as Slurm does, or extend")
     machine = machine_of(policy)
+    workload, counts = as_asked(workload, machine)
     cores = [kind.cores for _, kind in machine.nodes]
     jobs = Jobs.of(workload, cores_per_node=max(cores), over_limit=setup.scheduling.over_limit)
+    jobs.counts.update({what: count for what, count in counts.items() if count})
     record, cluster = ScheduleRecord(jobs), Cluster(cores)
     inputs, numbers = _inputs(workload, jobs, machine, setup, record)
     record.submit = list(jobs.submit)
+    if policy.reservations:
+        policy = replace(policy, epoch_s=start_of(workload, policy))
     policy, inputs = _drawn(policy, inputs)
+    if policy.reservations:
+        inputs = with_bookings(inputs, workload.runnable()[0], numbers, machine, policy)
     run = Simulation(inputs, policy).run if python or not engine.available() else None
     _enter(record, cluster, numbers, inputs, run() if run else engine.simulate(inputs, policy), setup)
     return record, cluster
@@ -98,10 +115,10 @@ def _inputs(
     runnable, _ = workload.runnable()
     partitions = _partitions(runnable.texts("partition").tolist(), machine)
     kinds = sorted({name for kind in machine.kinds for name in kind.gres})
-    empty = _resources(machine, kinds)
-    placed = _placed(machine, empty)
+    empty = resources_of(machine, kinds)
+    placed = placement(machine, empty)
     columns: dict[str, Sequence[Any]] = {
-        name: runnable.texts(name).tolist() for name in ("features", "gres", "group", "user")
+        name: runnable.texts(name).tolist() for name in ("features", "gres", "group", "licenses", "user")
     }
     fewest, spread = runnable.ints("fewest_nodes").tolist(), runnable.ints("spread").tolist()
     memory = runnable.floats("memory_mib").tolist()
@@ -122,11 +139,14 @@ def _inputs(
             fewest=fewest[job] or nodes,
             whole=partition.exclusive or not machine.shared,
             gres=tuple(wanted.get(kind, 0) for kind in kinds),
-            **_memory(memory[job], partition, machine),
+            **memory_of(memory[job], partition, machine),
         )
         fitting = placed(number, columns["features"][job], request) if not wanted.keys() - set(kinds) else None
         if fitting is None:
             record.refuse(job, JobState.REJECTED, "no nodes of its partition can ever run it")
+            continue
+        if name := excess(columns["licenses"][job], machine):
+            record.refuse(job, JobState.REJECTED, f"the cluster has fewer licences {name}")
             continue
         numbers.append(job)
         requests.append(fitting)
@@ -164,6 +184,15 @@ def _inputs(
         period_s=weights.period_s,
         first_period_s=0.0,
         kill_wait_s=machine.kill_wait_s,
+        conditions=conditions_of(runnable, numbers, kill_invalid=machine.kill_invalid_depend),
+        arrays=arrays_in(runnable, numbers),
+        licenses=licenses_in(runnable, numbers, machine),
+        preemption=preemption_of(machine, [partitions[job] or 0 for job in numbers]),
+        array_reservations=machine.bf_max_job_array_resv,
+        job_depth=machine.partition_job_depth,
+        part_test=machine.bf_max_job_part,
+        user_part_test=machine.bf_max_job_user_part,
+        complete_wait_s=machine.complete_wait_s,
     )
     return inputs, numbers
 
@@ -176,7 +205,7 @@ def _partitions(names: Sequence[str], machine: Machine) -> list[int | None]:
     return [known[name] for name in names]
 
 
-def _memory(memory_mib: float, partition: Any, machine: Machine) -> dict[str, Any]:
+def memory_of(memory_mib: float, partition: Any, machine: Machine) -> dict[str, Any]:
     """Return the fields `memory` and `by_core` of a request."""
     if not machine.memory:
         return {}
@@ -193,7 +222,8 @@ def _limit(limit: float, most: float, extend: bool) -> int:
     return max(1, math.ceil(allowed / MINUTE_S - 1e-6)) * MINUTE_S
 
 
-def _resources(machine: Machine, kinds: Sequence[str]) -> Resources:
+def resources_of(machine: Machine, kinds: Sequence[str]) -> Resources:
+    """Return the resources of the empty cluster, with generic resources of these kinds."""
     nodes = [kind for _, kind in machine.nodes]
     switches = {name: number for number, name in enumerate(dict.fromkeys(node.switch for node in nodes))}
     cores, memory = [node.cores for node in nodes], [node.memory_mib for node in nodes]
@@ -208,7 +238,7 @@ def _resources(machine: Machine, kinds: Sequence[str]) -> Resources:
     )
 
 
-def _placed(machine: Machine, empty: Resources) -> Callable[[int, str, Request], Request | None]:
+def placement(machine: Machine, empty: Resources) -> Callable[[int, str, Request], Request | None]:
     """Return a function from partition, features and request of a job to the request with its eligible nodes.
 
     The result is None if the job does not fit on the empty cluster.
@@ -256,6 +286,14 @@ def _drawn(policy: Slurm, inputs: Inputs) -> tuple[Slurm, Inputs]:
     )
 
 
+def _never(inputs: Inputs, job: int) -> tuple[JobState, str]:
+    """Return the final state, and the reason, of a job that never starts."""
+    if inputs.conditions and inputs.conditions.dependencies[job]:
+        killed = inputs.conditions.kill_invalid
+        return JobState.CANCELLED if killed else JobState.INTERRUPTED, "its dependency is never satisfied"
+    return JobState.INTERRUPTED, "no pass of Slurm ever starts it"
+
+
 def _enter(
     record: ScheduleRecord,
     cluster: Cluster,
@@ -267,21 +305,49 @@ def _enter(
     """Write the outcome into the record and the ledger."""
     starts = outcome.launched if setup.timing.dispatched else outcome.start
     for at, job in enumerate(numbers):
+        record.restarts[job] = outcome.restarts[at]
+        if math.isnan(outcome.end[at]):
+            record.refuse(job, *_never(inputs, at))
+            continue
         record.start[job], record.launched[job] = starts[at], outcome.launched[at]
-        over = inputs.run_time[at] > inputs.limit[at]
-        record.finish(job, outcome.end[at], JobState.KILLED if over else JobState.COMPLETED)
-    held = outcome.parts if isinstance(outcome.parts, Held) else Held.of(outcome.parts)
+        record.finish(job, outcome.end[at], *FATES[outcome.fate[at]])
+    begins = [
+        active if active > start else begin
+        for active, start, begin in zip(outcome.active, outcome.start, starts, strict=True)
+    ]
+    _hold(cluster, outcome.parts, numbers, begins, outcome.end)
+    stints = outcome.stints
+    if stints:
+        owners = [numbers[stint.job] for stint in stints]
+        begins, ends = ([getattr(stint, name) for stint in stints] for name in ("start", "end"))
+        _hold(cluster, [stint.parts for stint in stints], owners, begins, ends)
+
+
+FATES = {
+    ENDED: (JobState.COMPLETED, ""),
+    KILLED: (JobState.KILLED, ""),
+    PREEMPTED: (JobState.CANCELLED, "preempted"),
+}
+"""How a job ended -> its final state and the reason."""
+
+
+def _hold(
+    cluster: Cluster, parts: Sequence[Parts], jobs: Sequence[int], begins: Sequence[float], ends: Sequence[float]
+) -> None:
+    """Write into the ledger which cores each of `jobs` held."""
+    held = parts if isinstance(parts, Held) else Held.of(parts)
     at, row = held.by_job()
     ledger, first, cores = cluster.ledger, held.first[row], held.cores[row]
+    before = len(ledger.jobs)
     for column, values in (
-        (ledger.jobs, np.array(numbers)[at]),
+        (ledger.jobs, np.array(jobs)[at]),
         (ledger.firsts, first),
-        (ledger.counts, held.count[row]),
-        (ledger.starts, np.array(starts)[at]),
-        (ledger.ends, np.array(outcome.end)[at]),
+        (ledger.counts, held.nodes[row]),
+        (ledger.starts, np.array(begins)[at]),
+        (ledger.ends, np.array(ends)[at]),
     ):
         column.frombytes(values.astype(column.typecode).tobytes())
     shared = np.flatnonzero(cores != np.array(cluster.cores)[first])
     ledger.parts.update(
-        (entry, range(part)) for entry, part in zip(shared.tolist(), cores[shared].tolist(), strict=True)
+        (before + entry, range(part)) for entry, part in zip(shared.tolist(), cores[shared].tolist(), strict=True)
     )

@@ -4,91 +4,51 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator
 from heapq import heappop, heappush
 from typing import Any
 
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
-from tracebed.orchestrator.scheduling.policies.slurm_backfill import first_of_users
 from tracebed.orchestrator.scheduling.policies.wall_times import ROUNDING_S
+from tracebed.orchestrator.scheduling.slurm.conditions import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    IMPOSSIBLE,
+    MET,
+    RUNNING,
+    STUCK,
+    WAITING,
+    Arrays,
+    Conditions,
+    Progress,
+)
+from tracebed.orchestrator.scheduling.slurm.depth import Depth, considered
+from tracebed.orchestrator.scheduling.slurm.licenses import LicensePlan, Licenses, suffice
 from tracebed.orchestrator.scheduling.slurm.multifactor import FairTree
-from tracebed.orchestrator.scheduling.slurm.plan import Running, Waiting, backfill
-from tracebed.orchestrator.scheduling.slurm.resources import Parts, Request, Resources
+from tracebed.orchestrator.scheduling.slurm.outlook import Bookings, Outlook
+from tracebed.orchestrator.scheduling.slurm.plan import Tasks, Waiting, backfill
+from tracebed.orchestrator.scheduling.slurm.preemption import Preemption
+from tracebed.orchestrator.scheduling.slurm.resources import Parts, Running
 from tracebed.orchestrator.scheduling.state import Decision, Note, Wake
+from tracebed.orchestrator.simulation.slurm.inputs import (
+    CHANGE,
+    COMPUTE,
+    END,
+    ENDED,
+    KILLED,
+    NEVER,
+    NOTICE,
+    SUBMIT,
+    WAKE,
+    Inputs,
+    Outcome,
+)
+from tracebed.orchestrator.simulation.slurm.preempting import Preempting
 
-NEVER = math.nan
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """What a simulation needs, in arrays. Jobs are in the order of their submission.
-
-    Attributes:
-        submit: submission of each job, s.
-        run_time: run time of each job, s; infinite: until its time limit.
-        limit: time limit of each job, s.
-        launch_s: time from the decision to the start of the processes, for each job, s.
-        overrun_s: time that a job runs after its time limit, for each job, s.
-        end_s: time from the end of the processes to the release of the nodes, for each job, s.
-        requests: the resources that each job requests.
-        partition: partition of each job.
-        user: user of each job.
-        fixed: part of the priority of each job that does not change.
-        tier: tier of each partition.
-        free: the resources of the empty cluster.
-        account: account of each user.
-        user_share, account_share: shares of users and accounts.
-        age, max_age_s, fairshare, half_life_s, period_s: of priority/multifactor, see `machine.Weights`.
-        first_period_s: instant of the first computation of priorities, s.
-        kill_wait_s: see `plan.backfill`.
-        begin_s: instant at which the simulation begins, s. Jobs that were submitted before it wait at this instant.
-        held: of each job, the cores by node that it holds when the simulation begins; empty: no job runs then.
-        since: start of each job that runs then, s; NaN: the job waits.
-        usage: decayed core seconds of each user when the simulation begins; empty: 0.
-        factors: fair-share factor of each user when the simulation begins; empty: 1.
-        watched: the simulation ends when the first `watched` jobs have started; 0: when all jobs have ended.
-    """
-
-    submit: Sequence[float]
-    run_time: Sequence[float]
-    limit: Sequence[int]
-    launch_s: Sequence[float]
-    overrun_s: Sequence[float]
-    end_s: Sequence[float]
-    requests: Sequence[Request]
-    partition: Sequence[int]
-    user: Sequence[int]
-    fixed: Sequence[float]
-    tier: Sequence[int]
-    free: Resources
-    account: Sequence[int]
-    user_share: Sequence[float]
-    account_share: Sequence[float]
-    age: float
-    max_age_s: float
-    fairshare: float
-    half_life_s: float
-    period_s: float
-    first_period_s: float
-    kill_wait_s: int = 30
-    begin_s: float = -math.inf
-    held: Sequence[Parts] = ()
-    since: Sequence[float] = ()
-    usage: Sequence[float] = ()
-    factors: Sequence[float] = ()
-    watched: int = 0
-
-
-@dataclass
-class Outcome:
-    """What happened: times of each job, s (NaN: never), and the cores that each job held by node."""
-
-    start: list[float]
-    launched: list[float]
-    end: list[float]
-    parts: Sequence[Parts]
+GIVE_UP_S = 86400.0
+"""If nothing can change the decisions any more, and no job has started for this time, the waiting jobs never start."""
 
 
 class _Shared(Slurm):
@@ -102,16 +62,18 @@ class _Shared(Slurm):
         passed: tuple[bool, bool] = yield from state.backfill(self, at)
         return passed
 
+    def _changed(self, state: Any) -> bool:
+        return bool(state.changed)
+
+    def _waits(self, state: Any) -> bool:
+        return bool(state.waited)
+
     def full(self, state: Any, at: float) -> bool:
         """Return whether a pass of the main loop goes through the whole queue."""
         return bool(at - state.notes.get("full_last", self.sched_phase_s) >= self.sched_interval)
 
 
-SUBMIT, END, COMPUTE, WAKE = range(4)
-"""Kinds of events."""
-
-
-class Simulation:
+class Simulation(Preempting):
     """The cluster in virtual time. The attributes without underscore are what `Slurm.decide` reads.
 
     Attributes:
@@ -119,6 +81,8 @@ class Simulation:
         notes: notes of the policy.
         arrived: jobs that have been submitted since the last call of the policy, and wait.
         freed: whether another event has happened since then.
+        changed: whether a condition of a start may be met since then, without an event.
+        waited: number of the waiting jobs that could have started before, but for the resources.
         queue: the waiting jobs, in the order of their submission.
     """
 
@@ -127,7 +91,8 @@ class Simulation:
         self.now = 0.0
         self.notes: dict[str, float] = {}
         self.arrived: list[int] = []
-        self.freed = False
+        self.freed = self.changed = False
+        self.waited = 0
         self.queue: list[int] = []
         self._in, self._policy = inputs, _Shared(**{**vars(policy), "cluster": ""})
         count = len(inputs.submit)
@@ -138,16 +103,38 @@ class Simulation:
         self._events: list[tuple[float, int, int, int]] = []
         self._sequence = 0
         self._left = count
+        self._upcoming = 0  # events that may change decisions
+        self._last = 0.0  # the last of them, or of the starts
         self._wake = math.inf
         self._fairness = FairTree(inputs.account, inputs.user_share, inputs.account_share, inputs.half_life_s)
         if inputs.usage:
             self._fairness.resume(inputs.usage, inputs.factors, inputs.begin_s)
         self._to_start = 0 if inputs.watched else -1
-        nothing: list[Parts] = [{}] * count
-        self._out = Outcome([NEVER] * count, [NEVER] * count, [NEVER] * count, nothing)
+        self._parts: list[Parts] = [{}] * count
+        start, launched, end, active = ([NEVER] * count for _ in range(4))
+        self._out = Outcome(start, launched, end, active, [ENDED] * count, [0] * count, self._parts, [])
         self._nodes_of: list[int] = [0] * len(inputs.tier)
         for request, partition in zip(inputs.requests, inputs.partition, strict=True):
             self._nodes_of[partition] |= request.eligible
+        self._conditions = inputs.conditions or Conditions.none(count)
+        self._progress = Progress(self._conditions)
+        self._ready = [
+            not dependencies and earliest == -math.inf
+            for dependencies, earliest in zip(self._conditions.dependencies, self._conditions.earliest, strict=True)
+        ]
+        self._since = [  # from when on each job waits, for its age
+            math.inf if dependencies else submit
+            for dependencies, submit in zip(self._conditions.dependencies, inputs.submit, strict=True)
+        ]
+        self._arrays = inputs.arrays or Arrays.none(count)
+        self._tasks = [0] * len(self._arrays.most)  # running tasks of each array
+        self._licenses = inputs.licenses or Licenses.none(count)
+        self._left_licenses = [*self._licenses.total]
+        self._bookings = inputs.bookings or Bookings.none(count)
+        self._preemption = inputs.preemption or Preemption.none(count)
+        self._earliest = [*self._conditions.earliest]
+        self._due = [NEVER] * count  # instant of the valid event at the end of each job
+        self._asleep: dict[int, tuple[float, float]] = {}
 
     def run(self) -> Outcome:
         """Simulate until all jobs have ended, or all watched ones have started."""
@@ -158,9 +145,15 @@ class Simulation:
             else:
                 self._at(max(submit, self._in.begin_s), SUBMIT, job)
                 self._to_start += job < self._in.watched
+        for instant in self._bookings.notices:
+            self._at(instant, NOTICE, 0)
+        for instant in sorted({float(each.end) - self._policy.epoch_s for each in self._bookings.booked}):
+            self._at(instant, CHANGE, 0)
         if self._in.age or self._in.fairshare:
             self._at(self._in.first_period_s, COMPUTE, 0)
-        while self._left and self._to_start:
+        while self._left and self._to_start and self._events:
+            if not self._upcoming and self._events[0][0] > self._last + GIVE_UP_S:
+                break
             self.now = self._events[0][0]
             if self._handle():
                 self._decide()
@@ -178,7 +171,16 @@ class Simulation:
             elif kind == WAKE:
                 call = call or self._wake == self.now
             else:
-                (self._submit if kind == SUBMIT else self._end)(job)
+                self._upcoming -= 1
+                if kind == END and self._due[job] != self.now:
+                    continue  # the job has been preempted
+                self._last = self.now
+                if kind == CHANGE:
+                    self.changed = True
+                elif kind == NOTICE:
+                    self.freed = True
+                else:
+                    (self._submit if kind == SUBMIT else self._end)(job)
                 call = True
         return call
 
@@ -192,7 +194,8 @@ class Simulation:
                     self.notes[decision.name] = decision.value
                 elif isinstance(decision, Wake):
                     again = decision.at
-            self.arrived, self.freed = [], False
+            self.waited = sum(self._ready[job] and not self._full(job) for job in self.queue)
+            self.arrived, self.freed, self.changed = [], False, False
             if again > self.now:
                 break
         if again < math.inf:
@@ -202,6 +205,7 @@ class Simulation:
     def _at(self, instant: float, kind: int, job: int) -> None:
         heappush(self._events, (instant, self._sequence, kind, job))
         self._sequence += 1
+        self._upcoming += kind not in (COMPUTE, WAKE)
 
     # -- events -------------------------------------------------------------------------------------------------------
 
@@ -210,14 +214,24 @@ class Simulation:
         self._rank(job)
         self.queue.append(job)
         self.arrived.append(job)
+        if (earliest := self._earliest[job]) > self.now:
+            self._since[job] = max(self._since[job], earliest)
+            self._at(earliest, CHANGE, job)
 
     def _end(self, job: int) -> None:
         """Release the nodes of a job."""
-        parts = self._out.parts[job]
+        parts = self._parts[job]
         self._free.release(self._in.requests[job], parts)
         self._running = [other for other in self._running if other.job != job]
         self._fairness.end(self._in.user[job], sum(parts.values()), self._out.start[job], self.now)
-        self._left -= 1
+        failed = self._out.fate[job] != ENDED or self._conditions.fails[job]
+        self._count(job, -1)
+        if self._requeued(job):
+            self._progress.set(job, WAITING, self.now)
+        else:
+            self._progress.set(job, FAILED if failed else DONE, self.now)
+            self._left -= 1
+        self._resume()
         self.freed = True
 
     def _compute(self) -> None:
@@ -231,7 +245,7 @@ class Simulation:
 
     def _rank(self, job: int) -> None:
         """Compute the priority of a waiting job. Priorities are whole numbers."""
-        age = min(1.0, (self.now - self._in.submit[job]) / self._in.max_age_s)
+        age = max(0.0, min(1.0, (self.now - self._since[job]) / self._in.max_age_s))
         share = self._fairness.factors[self._in.user[job]]
         self._priority[job] = math.floor(self._in.fixed[job] + self._in.age * age + self._in.fairshare * share)
 
@@ -239,7 +253,7 @@ class Simulation:
         """Start a job on the cores `parts`."""
         self.queue.remove(job)
         self._run(job, parts, self.now)
-        if job < self._in.watched:
+        if job < self._in.watched and not self._out.restarts[job]:
             self._to_start -= 1
 
     def _run(self, job: int, parts: dict[int, int], start: float) -> None:
@@ -247,54 +261,140 @@ class Simulation:
         inputs, request, limit = self._in, self._in.requests[job], self._in.limit[job]
         self._free.take(request, parts)
         insort(self._running, Running(self._second(start) + limit, job, request, parts, mask_of(parts.keys())))
-        self._out.start[job], self._out.parts[job] = start, parts
+        self._out.start[job], self._parts[job] = start, parts
         self._out.launched[job] = launched = start + inputs.launch_s[job]
-        over = inputs.run_time[job] > limit
-        end = max(start + limit + inputs.overrun_s[job] if over else launched + inputs.run_time[job], self.now)
-        self._out.end[job] = end
-        self._at(end + inputs.end_s[job], END, job)
+        most = self._bookings.most(job, self._second(start), limit)
+        over = inputs.run_time[job] > most
+        self._out.fate[job] = KILLED if over else ENDED
+        end = max(start + most + inputs.overrun_s[job] if over else launched + inputs.run_time[job], self.now)
+        self._out.end[job], self._out.active[job] = end, start
+        self._due[job] = end + inputs.end_s[job]
+        self._at(self._due[job], END, job)
+        self._progress.set(job, RUNNING, start)
+        self._count(job, 1)
+        self._last = self.now
+
+    def _count(self, job: int, sign: int) -> None:
+        """Count a job into the running tasks of its array and into the used licences (1), or out of them (-1)."""
+        if (array := self._arrays.of[job]) >= 0:
+            self._tasks[array] += sign
+        for kind, wanted in enumerate(self._licenses.wanted[job]):
+            self._left_licenses[kind] -= sign * wanted
 
     # -- passes -------------------------------------------------------------------------------------------------------
 
     def _ordered(self) -> list[int]:
-        """Return the waiting jobs by tier of the partition, priority and submission."""
+        """Return the waiting jobs that may start, in their order.
+
+        Jobs that may preempt others come first, then those in a reservation. The others are in the order of the tiers
+        of their partitions, their priorities and their submissions.
+        """
+        self._refresh()
         tier, partition = self._in.tier, self._in.partition
-        return sorted(self.queue, key=lambda job: (-tier[partition[job]], -self._priority[job], job))
+        ready = (job for job in self.queue if self._ready[job] and not self._full(job))
+        inside, of, level = self._bookings.inside, self._preemption.of, self._preemption.levels
+
+        def key(job: int) -> tuple[int, bool, int, int, int]:
+            return -level[of[job]], inside[job] < 0, -tier[partition[job]], -self._priority[job], job
+
+        return sorted(ready, key=key)
+
+    def _full(self, job: int) -> bool:
+        """Return whether as many tasks of the array of a job run as may."""
+        array = self._arrays.of[job]
+        return array >= 0 and 0 < self._arrays.most[array] <= self._tasks[array]
+
+    def _refresh(self) -> None:
+        """Find the jobs whose conditions are met by now, and remove those whose conditions are impossible."""
+        now = self._second(self.now)
+        for job in [job for job in self.queue if self._bookings.over(job, now)]:
+            self._forget(job, STUCK)
+        again = True
+        while again:
+            again = False
+            for job in [job for job in self.queue if not self._ready[job]]:
+                result, later = self._progress.check(job, self.now)
+                if result == IMPOSSIBLE:
+                    self._forget(job, CANCELLED if self._conditions.kill_invalid else STUCK)
+                    again = True
+                elif result == MET and self._earliest[job] <= self.now + ROUNDING_S:
+                    self._ready[job] = True
+                    self._since[job] = min(self._since[job], self.now)
+                elif self.now < later < math.inf:
+                    self._at(later, CHANGE, job)
+
+    def _forget(self, job: int, state: int) -> None:
+        """Remove a job that never starts from the queue."""
+        self._progress.set(job, state, self.now)
+        self.queue.remove(job)
+        self._left -= 1
+        self._to_start -= job < self._in.watched
 
     def main(self, policy: _Shared, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
         """Start jobs in order. A job that does not fit blocks its partition, and its nodes for other partitions."""
+        if self._completing():
+            return False, False
         depth = policy.default_queue_depth
         if policy.full(self, at):
             yield Note("full_last", at)
             depth = len(self._in.submit)
         started = tested = 0
-        cut = False
+        left = False
         usable, blocked = self._everything, set[int]()
+        last = -1  # array of the job before: all tasks of an array are one entry of Slurm's queue
+        of_part = [0] * len(self._in.tier)
+        second, busy = self._second(at), set[int]()  # reservations whose jobs do not fit
         for job in self._ordered():
-            partition = self._in.partition[job]
-            if partition in blocked:
+            partition, array, inside = self._in.partition[job], self._arrays.of[job], self._bookings.inside[job]
+            if (inside in busy if inside >= 0 else partition in blocked) or self._full(job):
                 continue
-            cut = tested == depth or (policy.sched_max_job_start > 0 and started == policy.sched_max_job_start)
-            if cut:
+            entry = array < 0 or array != last
+            last = array
+            of_part[partition] += entry
+            if 0 < self._in.job_depth < of_part[partition]:
+                left = True
+                continue
+            if (entry and tested == depth) or 0 < policy.sched_max_job_start == started:
+                left = True
                 break
-            tested += 1
-            parts = self._free.choose(self._in.requests[job], usable)
-            if parts is not None:
+            tested += entry
+            if not suffice(self._left_licenses, self._licenses.wanted[job]):
+                if self._licenses.planned:
+                    break  # backfill plans the licences
+                continue
+            request, allowed = self._in.requests[job], self._bookings.allowed(job, second, self._in.limit[job])
+            parts = self._free.choose(request, usable & allowed)
+            if (
+                parts is None
+                and (candidates := self.candidates(job))
+                and self.preempt(job, usable & allowed, candidates)[0]
+            ):
+                started += 1
+            elif parts is not None:
                 self._start(job, parts)
                 started += 1
+            elif inside >= 0:
+                busy.add(inside)
+            elif request.eligible & ~allowed and self._in.free.choose(request, request.eligible & allowed) is None:
+                continue  # it waits for the end of a reservation
             elif not self._young(policy, job):
                 blocked.add(partition)
                 usable &= ~self._nodes_of[partition]
-        return started > 0, cut
+        return started > 0, left
 
     def backfill(self, policy: _Shared, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
         """Make a backfill pass. Return whether any job started, and whether work is left without another event."""
         yield from ()
+        if self._completing():
+            return False, True
         second = self._second(at)
-        order = first_of_users(self._ordered(), self._in.user, policy.bf_max_job_user)[: policy.bf_max_job_test]
         waiting = [
-            Waiting(job, self._in.requests[job], self._in.limit[job], not self._young(policy, job)) for job in order
+            Waiting(
+                job, self._in.requests[job], self._in.limit[job], not self._young(policy, job), self._arrays.of[job]
+            )
+            for job in self._considered(policy)
         ]
+        room = [most - tasks if most else None for most, tasks in zip(self._arrays.most, self._tasks, strict=True)]
         plan = backfill(
             second,
             self._free,
@@ -306,14 +406,40 @@ class Simulation:
             table=policy.bf_node_space_size or policy.bf_max_job_test,
             reservations=policy.bf_job_part_count_reserve,
             kill_wait=self._in.kill_wait_s,
+            tasks=Tasks(room, self._in.array_reservations),
+            outlook=self._outlook(second, policy.bf_resolution),
         )
         started = 0
         for planned in plan:
-            self._start(planned.job, planned.parts)
+            if planned.parts:  # else it has started in place of suspended jobs
+                self._start(planned.job, planned.parts)
             started += 1
             if started == policy.bf_max_job_start:
                 return True, True
         return started > 0, policy.bf_min_age_reserve > 0 and bool(self.queue)
+
+    def _outlook(self, now: int, resolution: int) -> Outlook | None:
+        """Return the reservations and licences for a backfill pass; None: there are none."""
+        preempts = any(self._preemption.may)
+        if not self._bookings.booked and not self._licenses.total and not preempts:
+            return None
+        licenses = LicensePlan(self._licenses, self._left_licenses)
+        for each in self._running:
+            licenses.hold(each.job, now, max(each.end // resolution * resolution, now + 1))
+        return Outlook(self._bookings, licenses, self if preempts else None)
+
+    def _considered(self, policy: _Shared) -> list[int]:
+        """Return the jobs of a backfill pass."""
+        own = self._in
+        depth = Depth(policy.bf_max_job_test, own.part_test, own.user_part_test, policy.bf_max_job_user)
+        return considered(self._ordered(), depth, self._arrays.of, own.partition, own.user)
+
+    def _completing(self) -> bool:
+        """Return whether a job is completing, for which the other jobs wait."""
+        end, due, wait = self._out.end, self._due, self._in.complete_wait_s
+        return wait > 0 and any(
+            end[each.job] <= self.now < due[each.job] and self.now - end[each.job] < wait for each in self._running
+        )
 
     def _second(self, at: float) -> int:
         """Return the whole second of an instant, as Slurm's clock shows it."""

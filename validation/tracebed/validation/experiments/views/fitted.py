@@ -200,8 +200,8 @@ def _simulated(simulator: CommandSimulator, item: _Item) -> FloatArray:
     job, log = item.job, item.job.log(item.digest)
     found = []
     for seed in range(simulator.spec.seeds):
-        run = simulator.run(job.task, seed, log, item.values)
-        if missing := job.ended - frozenset(MeasuredRun(run).finished["job_id"]):
+        run = MeasuredRun(simulator.run(job.task, seed, log, item.values))
+        if missing := job.ended - frozenset(run.finished["job_id"]):
             what = f"{len(missing):,} of {len(job.ended):,} jobs do not end, such as {min(missing)}"
             raise InputError(what, where=str(log), hint="the output must have all jobs")
         found.append(job.target.measure(run))

@@ -10,13 +10,18 @@ from typing import Any
 import numpy as np
 
 from tracebed.orchestrator.scheduling.policies.slurm import CLOCKS, Slurm
+from tracebed.orchestrator.scheduling.slurm.conditions import Arrays, Conditions
+from tracebed.orchestrator.scheduling.slurm.licenses import Licenses
+from tracebed.orchestrator.scheduling.slurm.outlook import Bookings
+from tracebed.orchestrator.scheduling.slurm.preemption import Preemption
 from tracebed.orchestrator.simulation.engine.library import fields_of, structure
 from tracebed.orchestrator.simulation.slurm.held import Held
-from tracebed.orchestrator.simulation.slurm.simulator import Inputs, Outcome
+from tracebed.orchestrator.simulation.slurm.inputs import Inputs, Outcome, Stint
 
 LIBRARY = Path(__file__).with_name("libtracebed_slurm.so")
 WORD = 64
 """Nodes in a word of a mask."""
+STINT = np.dtype([("start", "f8"), ("end", "f8"), ("range_first", "i8"), ("range_size", "i4"), ("job", "i4")])
 NUMBER = 4
 """Bytes of each of the three numbers of a range of nodes."""
 FROM_POLICY = (
@@ -28,7 +33,8 @@ FROM_POLICY = (
 FROM_INPUTS = (
     *("submit", "run_time", "limit", "launch_s", "overrun_s", "end_s", "partition", "user", "fixed", "tier"),
     *("account", "user_share", "account_share", "age", "max_age_s", "fairshare", "half_life_s", "period_s"),
-    *("first_period_s", "kill_wait_s", "begin_s", "watched"),
+    *("first_period_s", "kill_wait_s", "begin_s", "watched", "array_reservations"),
+    *("job_depth", "part_test", "user_part_test", "complete_wait_s"),
 )
 
 
@@ -75,8 +81,10 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
     library, fields, kind = _functions()
     free, requests = inputs.free, inputs.requests
     jobs, nodes = len(requests), len(free.total)
+    tasks = inputs.arrays or Arrays.none(jobs)
     held_parts = [(job, *part) for job, parts in enumerate(inputs.held) for part in parts.items()]
-    times = {name: np.full(jobs, np.nan) for name in ("start", "launched", "end")}
+    times: dict[str, Any] = {name: np.full(jobs, np.nan) for name in ("start", "launched", "end", "active")}
+    times |= {name: np.zeros(jobs, dtype=np.int32) for name in ("fate", "restarts")}
     results = {**times, "range_first": np.zeros(jobs, np.int64), "range_size": np.zeros(jobs, np.int32)}
     masks, sets = _numbered([request.eligible for request in requests])
     classes, numbers = _numbered([request._replace(cores=0, fewest=0) for request in requests])
@@ -100,6 +108,11 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
         **{name: getattr(inputs, name) or None for name in ("since", "usage", "factors")},
         "held": held_parts or None,
         "held_count": len(held_parts),
+        **_of_conditions(inputs.conditions or Conditions.none(jobs)),
+        **{"array": tasks.of, "array_most": tasks.most, "arrays": len(tasks.most)},
+        **_of_licenses(inputs.licenses or Licenses.none(jobs)),
+        **_of_bookings(inputs.bookings or Bookings.none(jobs), nodes, policy.epoch_s),
+        **_of_preemption(inputs.preemption or Preemption.none(jobs)),
     }
     arrays = {
         name: results[name] if name in results else np.ascontiguousarray(values[name], dtype=code)
@@ -107,16 +120,67 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
         if is_array and values[name] is not None
     }
     setup = kind(**{**values, **{name: array.ctypes.data for name, array in arrays.items()}})
-    pointer = ctypes.c_void_p()
-    count = library.tracebed_slurm_simulate(ctypes.byref(setup), ctypes.byref(pointer))
+    pointer, others, number = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int64()
+    results_of = (ctypes.byref(each) for each in (setup, pointer, others, number))
+    count = library.tracebed_slurm_simulate(*results_of)
     try:
         if count < 0:
             raise MemoryError("the simulation of Slurm needs more memory")
         ranges = np.frombuffer(ctypes.string_at(pointer, 3 * NUMBER * count), np.int32).reshape(count, 3)
+        stints = np.frombuffer(ctypes.string_at(others, STINT.itemsize * number.value), STINT)
     finally:
         library.tracebed_slurm_free(pointer)
-    held = Held(*ranges.T, results["range_first"], results["range_size"])
-    return Outcome(times["start"].tolist(), times["launched"].tolist(), times["end"].tolist(), held)
+        library.tracebed_slurm_free(others)
+    held = Held(ranges, results["range_first"], results["range_size"])
+    before = Held(ranges, stints["range_first"], stints["range_size"])
+    rows = zip(*(stints[name].tolist() for name in ("job", "start", "end")), before, strict=True)
+    start, launched, end, active, fate, restarts = (array.tolist() for array in times.values())
+    return Outcome(start, launched, end, active, fate, restarts, held, [Stint(*row) for row in rows])
+
+
+def _of_conditions(conditions: Conditions) -> dict[str, Any]:
+    """Return the fields of the structure for the conditions of the starts."""
+    every = [condition for own in conditions.dependencies for condition in own]
+    return {
+        **{name: getattr(conditions, name) for name in ("earliest", "any_of", "group", "fails")},
+        "kill_invalid": conditions.kill_invalid,
+        "condition_first": np.cumsum([0, *map(len, conditions.dependencies)]),
+        "condition_kind": [condition.kind for condition in every],
+        "condition_of": [condition.of for condition in every],
+        "condition_delay": [condition.delay_s for condition in every],
+    }
+
+
+def _of_licenses(licenses: Licenses) -> dict[str, Any]:
+    """Return the fields of the structure for licences."""
+    kinds = len(licenses.total)
+    wanted = {"licenses": licenses.total, "wanted_licenses": licenses.wanted if kinds else [0]}
+    return {**wanted, "license_kinds": kinds, "plan_licenses": licenses.planned and kinds > 0}
+
+
+def _of_bookings(bookings: Bookings, nodes: int, epoch_s: float) -> dict[str, Any]:
+    """Return the fields of the structure for advance reservations."""
+    booked = bookings.booked
+    ends = sorted({float(each.end) - epoch_s for each in booked})
+    return {
+        "inside": bookings.inside,
+        "bookings": len(booked),
+        **{f"booked_{name}": [getattr(each, name) for each in booked] for name in ("begin", "end", "kill")},
+        "booked_nodes": _masks([each.nodes for each in booked], nodes) if booked else [0],
+        **{"notices": bookings.notices, "notice_count": len(bookings.notices)},
+        **{"changes": ends, "change_count": len(ends)},
+    }
+
+
+def _of_preemption(preemption: Preemption) -> dict[str, Any]:
+    """Return the fields of the structure for preemption."""
+    strata = range(len(preemption.may))
+    return {
+        **{name: getattr(preemption, name) for name in ("rank", "mode", "youngest", "again")},
+        **{"stratum": preemption.of, "strata": len(strata), "preempts": any(preemption.may)},
+        **{"grace": preemption.grace_s, "exempt": preemption.exempt_s},
+        "may": [[may >> other & 1 for other in strata] for may in preemption.may],
+    }
 
 
 def _numbered(values: list[Any]) -> tuple[list[Any], list[int]]:

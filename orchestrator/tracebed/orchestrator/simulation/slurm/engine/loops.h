@@ -40,8 +40,13 @@ static double next_main(const struct loops *l, double now) {
 static double last_full(const struct loops *l) { return isnan(l->full_last) ? l->sched_phase_s : l->full_last; }
 
 static double next_full(const struct loops *l, double last) {
-    double a = last + l->sched_loop_s, b = last_full(l) + (double)l->sched_interval;
-    return multiple_after(l->sched_loop_s, a > b ? a : b, l->sched_phase_s, 0);
+    if (l->sched_interval < 0) return INFINITY;
+    double since = last_full(l), least = last + l->sched_loop_s, interval = (double)l->sched_interval;
+    if (0 < l->sched_interval && interval < least - since) { /* passes that were not simulated */
+        double period = ceil(interval / l->sched_loop_s) * l->sched_loop_s;
+        since += (ceil((least - since) / period) - 1.0) * period;
+    }
+    return multiple_after(l->sched_loop_s, least > since + interval ? least : since + interval, l->sched_phase_s, 0);
 }
 
 static double backfill_interval(const struct loops *l) { return (double)l->bf_interval + l->bf_loop_s - 1.0; }
@@ -54,17 +59,19 @@ static double next_backfill(const struct loops *l, double now, double last) {
 
 static double sooner_of(double a, double b) { return b < a ? b : a; }
 
-/* Make the passes that are due. `event`: whether anything has happened since the last call; `waits`: whether a job has
- * waited since then. Return the instant of the next call. */
-static double loops_decide(struct loops *l, double now, int event, int waits, pass_of *pass, void *engine) {
+/* Make the passes that are due. `event`: whether a job has been submitted or has ended since the last call; `changed`:
+ * whether jobs may start that no event tells of; `waits`: whether a job has waited since then. Return the instant of the
+ * next call. */
+static double loops_decide(struct loops *l, double now, int event, int changed, int waits, pass_of *pass, void *engine) {
     double due[2] = {isnan(l->sched_due) ? INFINITY : l->sched_due, isnan(l->bf_due) ? INFINITY : l->bf_due};
-    if (event || now < sooner_of(due[0], due[1]) - SECOND_ROUNDING_S) {
+    event |= !changed && now < sooner_of(due[0], due[1]) - SECOND_ROUNDING_S;
+    if (event || changed) {
         if (!isnan(l->bf_last) && l->bf_interval > 0 && waits) {
             double passes = ceil((now - l->bf_last) / backfill_interval(l) - SECOND_ROUNDING_S) - 1.0;
             if (passes > 0) l->bf_last += passes * backfill_interval(l);
         }
-        due[0] = sooner_of(due[0], next_main(l, now));
-        due[1] = sooner_of(due[1], next_backfill(l, now, l->bf_last));
+        due[0] = sooner_of(due[0], event ? next_main(l, now) : next_full(l, now - l->sched_loop_s));
+        if (event || waits || l->sched_interval < 0) due[1] = sooner_of(due[1], next_backfill(l, now, l->bf_last));
     }
     int first = due[1] < due[0];
     for (int k = 0; k < 2; k++) {

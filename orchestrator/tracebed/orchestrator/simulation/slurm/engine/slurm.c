@@ -40,6 +40,19 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(const int32_t *, account) /* of each user */ _(const double *, user_share) _(const double *, account_share) \
     _(double, age) _(double, max_age_s) _(double, fairshare) _(double, half_life_s) _(double, period_s) \
     _(double, first_period_s) _(int64_t, kill_wait_s) \
+    _(const double *, earliest) _(const int64_t *, condition_first) _(const uint8_t *, any_of) /* of each job */ \
+    _(const uint8_t *, condition_kind) _(const int32_t *, condition_of) _(const double *, condition_delay) \
+    _(const int32_t *, group) _(const uint8_t *, fails) /* of each job */ _(int64_t, kill_invalid) \
+    _(const int32_t *, array) /* of each job */ _(const int32_t *, array_most) _(int64_t, arrays) _(int64_t, array_reservations) \
+    _(int64_t, job_depth) _(int64_t, part_test) _(int64_t, user_part_test) _(int64_t, complete_wait_s) \
+    _(int64_t, license_kinds) _(const int64_t *, licenses) _(const int64_t *, wanted_licenses) /* jobs x kinds */ \
+    _(int64_t, plan_licenses) _(const int32_t *, inside) /* of each job */ _(int64_t, bookings) \
+    _(const int64_t *, booked_begin) _(const int64_t *, booked_end) _(const int64_t *, booked_kill) \
+    _(const uint64_t *, booked_nodes) /* bookings x words */ _(const double *, notices) _(int64_t, notice_count) \
+    _(const double *, changes) _(int64_t, change_count) \
+    _(const int32_t *, stratum) /* of each job */ _(int64_t, strata) _(const uint8_t *, may) /* strata x strata */ \
+    _(const int64_t *, rank) _(const int32_t *, mode) _(const int64_t *, grace) /* of each stratum */ \
+    _(int64_t, preempts) _(double, exempt) _(int64_t, youngest) _(int64_t, again) \
     _(int64_t, sched_interval) _(int64_t, batch_sched_delay) _(int64_t, default_queue_depth) \
     _(int64_t, sched_max_job_start) _(int64_t, bf_interval) _(int64_t, bf_resolution) _(int64_t, bf_window) \
     _(int64_t, bf_max_job_test) _(int64_t, bf_max_job_start) _(int64_t, bf_max_job_user) _(int64_t, bf_node_space_size) \
@@ -48,7 +61,8 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(double, begin_s) _(const double *, since) /* null: no job runs at the begin */ _(int64_t, held_count) \
     _(const int32_t *, held) /* (job, node, cores), by job */ _(const double *, usage) _(const double *, factors) \
     _(int64_t, watched) \
-    _(double *, start) _(double *, launched) _(double *, end) /* results, of each job */ \
+    _(double *, start) _(double *, launched) _(double *, end) _(double *, active) /* results, of each job */ \
+    _(int32_t *, fate) _(int32_t *, restarts) /* results, of each job */ \
     _(int64_t *, range_first) _(int32_t *, range_size) /* results: the ranges of each job among those returned */
 #define DECLARED(type, name) type name;
 #define DESCRIBED(type, name) " " #type " " #name ";"
@@ -57,15 +71,19 @@ struct setup { SETUP(DECLARED) };
 const char *tracebed_slurm_description(void) { return "setup:" SETUP(DESCRIBED) "\n"; }
 int64_t tracebed_slurm_setup_size(void) { return sizeof(struct setup); }
 
-enum { SUBMIT, END, COMPUTE, WAKE };
+enum { SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE };
+enum { ENDED, KILLED, PREEMPTED }; /* fates */
 enum { MINUTE_S = 60, WINDOW_S = 30 };
 enum { VIEW_BYTES = 1 << 26 }; /* of all views: of more classes, some take turns */
+static const double ROUNDING_S = 1e-6, GIVE_UP_S = 86400.0;
 
 struct event { double at; int64_t sequence; int32_t kind, job; };
 struct part { int32_t node, cores; };
 struct range { int32_t first, count, cores; }; /* consecutive nodes, and the cores on each */
 struct bits { int32_t word; uint64_t nodes; };
 struct running { int64_t end; int32_t job, words; struct bits first; /* words of its nodes, and the first one */ };
+struct stint { double start, end; int64_t range_first; int32_t range_size, job; };
+struct held_licenses { int64_t begin, end; int32_t job; };
 struct free_resources { int32_t *cores, *gres; int64_t *memory; };
 struct group { int32_t first, count, weight; int64_t size, waste; }; /* waste: by which groups compare */
 
@@ -82,14 +100,23 @@ struct engine {
     struct view *views; int64_t view_count; struct class *classes;
     int32_t *queue, *order; int64_t queue_count, arrived; int unsorted;
     int64_t *priority;
-    uint64_t *everything, *partition_nodes, *usable, *allowed, *then, *later, *picked, *ready;
+    uint64_t *everything, *partition_nodes, *usable, *allowed, *then, *later, *picked, *reach;
     struct slots slots; int64_t pass; /* number of the backfill pass */
     int32_t *node_order; /* nodes by group; null: in the order of their numbers */
     int one_weight; /* of all nodes */
     struct part *capacity, *chosen; int32_t chosen_count; struct group *group; int32_t *heap; struct block *blocks; uint8_t *used; int32_t *share, *room, alike;
-    int32_t *jobs_of_user;
+    int32_t *jobs_of_user, *jobs_of_part, *jobs_of_both;
     double *usage, *ended, *factor, since;
-    double now, wake; int freed;
+    double now, wake, last /* event or start */; int freed, changed_later; int64_t upcoming;
+    double *accrued /* since when each job waits, for its age */, *earliest; uint8_t *state, *ready;
+    int64_t unready, ready_count /* of the queue */, waited; int32_t *group_member, *group_running; int64_t *group_first;
+    int32_t *array_running, *array_waiting, *array_left, *array_reserved;
+    int64_t *licenses /* free */, *license_room, license_count; struct held_licenses *license_plan; /* of a pass */
+    uint64_t *open /* nodes that reservations leave */, *victim_nodes;
+    double *ends /* the valid event at the end of each job */, *asleep_at, *asleep_left; uint8_t *asleep, *yields;
+    int64_t asleep_count, candidate_count, victim_count; int preempting;
+    int32_t *level /* number of strata that a stratum preempts */, *candidates, *victims, *order_of, *overlap;
+    struct running *rest; struct stint *stints; int64_t stint_count, stint_room;
     struct loops loops;
     int out_of_memory;
 };
@@ -124,6 +151,7 @@ static void at(struct engine *e, double instant, int kind, int32_t job) {
         k = (k - 1) / 2;
     }
     e->events[k] = new;
+    e->upcoming += kind != COMPUTE && kind != WAKE;
 }
 
 static struct event next_event(struct engine *e) {
@@ -328,6 +356,7 @@ static int64_t nodes_for(const struct engine *e, int32_t job) {
 
 /* Whether the plan may leave enough nodes for a start of `job` now. Starts and reservations only remove some. */
 static int may_start(struct engine *e, int32_t job) {
+    if (e->level[e->s->stratum[job]]) return 1; /* by preemption */
     if (!may_fit(e, job)) return 0;
     return common(e->words, slots_now(&e->slots, e->s->limit[job]), view_of(e, job)->able) >= nodes_for(e, job);
 }
@@ -340,12 +369,31 @@ static int choose(struct engine *e, int32_t job, const uint64_t *usable) {
     return choose_of(e, job, e->then, v->cores, e->free.cores);
 }
 
+/* Choose nodes for `job` among the `usable` ones if the resources `free` are free. */
+static int choose_with(struct engine *e, const struct free_resources *free, int32_t job, const uint64_t *usable) {
+    const struct setup *s = e->s;
+    const uint64_t *eligible = s->eligible + s->set[job] * e->words;
+    int64_t cores = s->wanted_cores[job], nodes = s->fewest[job];
+    for (int64_t w = 0; w < e->words; w++) {
+        e->then[w] = 0;
+        for (uint64_t left = usable[w] & eligible[w]; left; left &= left - 1) {
+            int32_t node = (int32_t)(64 * w + __builtin_ctzll(left)), own = capacity(s, free, job, node);
+            if (!own) continue;
+            e->then[w] |= left & -left;
+            e->room[node] = own;
+            cores -= own, nodes--;
+        }
+    }
+    return cores <= 0 && nodes <= 0 && choose_of(e, job, e->then, e->room, free->cores);
+}
+
 /* -- priorities ----------------------------------------------------------------------------------------------------- */
 
 static void rank_job(struct engine *e, int32_t job) {
     const struct setup *s = e->s;
-    double age = (e->now - s->submit[job]) / s->max_age_s;
+    double age = (e->now - e->accrued[job]) / s->max_age_s;
     if (!(age < 1.0)) age = 1.0;
+    if (!(age > 0.0)) age = 0.0;
     e->priority[job] = (int64_t)floor(s->fixed[job] + s->age * age + s->fairshare * e->factor[s->user[job]]);
 }
 
@@ -426,6 +474,8 @@ static void compute(struct engine *e) {
 
 static int64_t whole_second(const struct engine *e, double instant) { return loops_second(&e->loops, instant); }
 
+#include "conditions.h"
+
 /* -- jobs ----------------------------------------------------------------------------------------------------------- */
 
 /* Note the nodes chosen for `job` as ranges and as words of a mask. */
@@ -454,6 +504,23 @@ static void note_nodes(struct engine *e, int32_t job) {
     e->s->range_size[job] = (int32_t)(e->range_count - e->s->range_first[job]);
 }
 
+/* Insert `job` into the running jobs, which are in the order of their expected ends. */
+static void insert_running(struct engine *e, int32_t job) {
+    struct running own = {e->due[job], job, e->bits_size[job], e->bits[e->bits_first[job]]};
+    int64_t k = e->running_count++;
+    for (; k && earlier(own.end, job, e->running[k - 1].end, e->running[k - 1].job); k--) e->running[k] = e->running[k - 1];
+    e->running[k] = own;
+}
+
+static void remove_running(struct engine *e, int32_t job) {
+    int64_t low = 0, high = e->running_count;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (earlier(e->running[middle].end, e->running[middle].job, e->due[job], job)) low = middle + 1; else high = middle;
+    }
+    memmove(e->running + low, e->running + low + 1, (size_t)(--e->running_count - low) * sizeof *e->running);
+}
+
 /* Let `job` run on the nodes of the last choice since `instant`. */
 static void run(struct engine *e, int32_t job, double instant) {
     const struct setup *s = e->s;
@@ -462,16 +529,22 @@ static void run(struct engine *e, int32_t job, double instant) {
     e->due[job] = whole_second(e, instant) + s->limit[job];
     take(e, &e->free, job, -1);
     hold(e, job);
-    struct running own = {e->due[job], job, e->bits_size[job], e->bits[e->bits_first[job]]};
-    int64_t k = e->running_count++;
-    for (; k && earlier(own.end, job, e->running[k - 1].end, e->running[k - 1].job); k--) e->running[k] = e->running[k - 1];
-    e->running[k] = own;
-    s->start[job] = instant;
+    count_running(e, job, 1);
+    insert_running(e, job);
+    s->start[job] = s->active[job] = instant;
     s->launched[job] = instant + s->launch_s[job];
-    double end = s->run_time[job] > (double)s->limit[job] ? instant + (double)s->limit[job] + s->overrun_s[job]
-                                                          : s->launched[job] + s->run_time[job];
+    int64_t most = s->limit[job]; /* a job ends with its reservation */
+    if (s->inside[job] >= 0) {
+        int64_t left = s->booked_kill[s->inside[job]] - whole_second(e, instant);
+        if (left < most) most = left > 0 ? left : 0;
+    }
+    s->fate[job] = s->run_time[job] > (double)most ? KILLED : ENDED;
+    double end = s->fate[job] == KILLED ? instant + (double)most + s->overrun_s[job] : s->launched[job] + s->run_time[job];
     s->end[job] = end > e->now ? end : e->now;
-    at(e, s->end[job] + s->end_s[job], END, job);
+    e->ends[job] = s->end[job] + s->end_s[job];
+    at(e, e->ends[job], END, job);
+    set_state(e, job, RUNNING);
+    e->last = e->now;
 }
 
 /* Start `job` on the nodes of the last choice. */
@@ -479,13 +552,18 @@ static void start(struct engine *e, int32_t job) {
     int64_t k = 0;
     while (e->queue[k] != job) k++;
     memmove(e->queue + k, e->queue + k + 1, (size_t)(--e->queue_count - k) * sizeof *e->queue);
+    count_ready(e, job, -1);
     run(e, job, e->now);
-    if (job < e->s->watched) e->to_start--;
+    if (job < e->s->watched && !e->s->restarts[job]) e->to_start--;
 }
 
 static int by_priority(const void *a, const void *b, void *engine) {
     const struct engine *e = engine;
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    int32_t level_x = e->level[e->s->stratum[x]], level_y = e->level[e->s->stratum[y]];
+    if (level_x != level_y) return level_x > level_y ? -1 : 1;
+    int outside_x = e->s->inside[x] < 0, outside_y = e->s->inside[y] < 0;
+    if (outside_x != outside_y) return outside_x - outside_y;
     int32_t tier_x = e->s->tier[e->s->partition[x]], tier_y = e->s->tier[e->s->partition[y]];
     if (tier_x != tier_y) return tier_x > tier_y ? -1 : 1;
     if (e->priority[x] != e->priority[y]) return e->priority[x] > e->priority[y] ? -1 : 1;
@@ -493,87 +571,127 @@ static int by_priority(const void *a, const void *b, void *engine) {
 }
 
 /* Add `job` to the queue, whose order is kept until priorities are computed again. */
-static void submit(struct engine *e, int32_t job) {
+static void enqueue(struct engine *e, int32_t job) {
     rank_job(e, job);
     int64_t k = e->queue_count++;
     if (!e->unsorted)
         for (; k && by_priority(&job, &e->queue[k - 1], e) < 0; k--) e->queue[k] = e->queue[k - 1];
     e->queue[k] = job;
-    e->arrived++;
 }
+
+static void submit(struct engine *e, int32_t job) {
+    enqueue(e, job);
+    if (e->ready[job]) count_ready(e, job, 1);
+    else e->unready++;
+    e->arrived++;
+    if (e->earliest[job] > e->now) {
+        if (e->accrued[job] < e->earliest[job]) e->accrued[job] = e->earliest[job];
+        at(e, e->earliest[job], CHANGE, job);
+    }
+}
+
+#include "preemption.h"
 
 static void end(struct engine *e, int32_t job) {
     const struct setup *s = e->s;
     take(e, &e->free, job, 1);
     leave(e, job);
-    int64_t low = 0, high = e->running_count;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (earlier(e->running[middle].end, e->running[middle].job, e->due[job], job)) low = middle + 1; else high = middle;
-    }
-    memmove(e->running + low, e->running + low + 1, (size_t)(--e->running_count - low) * sizeof *e->running);
+    remove_running(e, job);
     double since = s->start[job] > e->since ? s->start[job] : e->since;
     e->ended[s->user[job]] += (double)cores_of(e, job) * (e->now - since);
-    e->now_left--;
+    count_running(e, job, -1);
+    int state = s->fate[job] != ENDED || s->fails[job] ? FAILED : DONE;
+    if (requeued(e, job)) set_state(e, job, WAITING);
+    else {
+        set_state(e, job, state);
+        e->now_left--;
+    }
+    resume(e);
     e->freed = 1;
 }
 
 static int young(const struct engine *e, int32_t job) { return e->now - e->s->submit[job] < (double)e->s->bf_min_age_reserve; }
 
+#include "outlook.h"
+
 /* -- passes --------------------------------------------------------------------------------------------------------- */
 
-/* The waiting jobs by tier, priority and submission, in `e->order`; return their number. */
+/* The waiting jobs that may start, in their order, in `e->order`; return their number. */
 static int64_t order_queue(struct engine *e) {
+    refresh(e);
     if (e->unsorted) qsort_r(e->queue, (size_t)e->queue_count, sizeof *e->queue, by_priority, e);
     e->unsorted = 0;
-    memcpy(e->order, e->queue, (size_t)e->queue_count * sizeof *e->order);
-    return e->queue_count;
+    int64_t count = 0;
+    for (int64_t k = 0; k < e->queue_count; k++)
+        if (e->ready[e->queue[k]] && !full_array(e, e->queue[k])) e->order[count++] = e->queue[k];
+    return count;
+}
+
+/* Whether a job is completing, for which the other jobs wait. */
+static int completing(const struct engine *e) {
+    const struct setup *s = e->s;
+    for (int64_t k = 0; s->complete_wait_s && k < e->running_count; k++) {
+        int32_t job = e->running[k].job;
+        if (s->end[job] <= e->now && e->now < e->ends[job] && e->now - s->end[job] < (double)s->complete_wait_s) return 1;
+    }
+    return 0;
 }
 
 static int64_t main_pass(struct engine *e, double at, int *left) {
     const struct setup *s = e->s;
-    int64_t depth = s->default_queue_depth, tested = 0, started = 0, waiting = order_queue(e);
+    if (completing(e)) return 0;
+    int64_t depth = s->default_queue_depth, tested = 0, started = 0, waiting = order_queue(e), of_part[s->partitions];
+    memset(of_part, 0, sizeof of_part);
     if (at - last_full(&e->loops) >= (double)s->sched_interval) {
         e->loops.full_last = at;
         depth = s->jobs;
     }
+    int32_t last = -1;
     uint8_t blocked[s->partitions];
     memset(blocked, 0, sizeof blocked);
     memcpy(e->allowed, e->everything, (size_t)e->words * sizeof *e->allowed);
+    uint8_t busy[s->bookings + 1]; /* reservations whose jobs do not fit */
+    memset(busy, 0, sizeof busy);
+    int64_t second = whole_second(e, at);
     for (int64_t k = 0; k < waiting; k++) {
-        int32_t job = e->order[k], partition = s->partition[job];
-        if (blocked[partition]) continue;
-        if (tested == depth || (s->sched_max_job_start && started == s->sched_max_job_start)) {
+        int32_t job = e->order[k], partition = s->partition[job], inside = s->inside[job];
+        if ((inside >= 0 ? busy[inside] : blocked[partition]) || full_array(e, job)) continue;
+        int entry = s->array[job] < 0 || s->array[job] != last; /* all tasks of an array are one entry of the queue */
+        last = s->array[job];
+        of_part[partition] += entry;
+        if (s->job_depth && of_part[partition] > s->job_depth) {
+            *left = 1;
+            continue;
+        }
+        if ((entry && tested == depth) || (s->sched_max_job_start && started == s->sched_max_job_start)) {
             *left = 1;
             break;
         }
-        tested++;
-        if (choose(e, job, e->allowed)) {
+        tested += entry;
+        const uint64_t *nodes = e->allowed;
+        if (outlook(e)) {
+            if (!suffice(e, e->licenses, job)) {
+                if (s->plan_licenses) break; /* backfill plans the licences */
+                continue;
+            }
+            allowed_nodes(e, job, second, e->open);
+            memcpy(e->usable, e->open, (size_t)e->words * sizeof *e->usable);
+            for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->allowed[w];
+            nodes = e->usable;
+        }
+        if (choose(e, job, nodes)) {
             start(e, job);
             started++;
-        } else if (!young(e, job)) {
+        } else if (s->preempts && preempt(e, job, nodes)) started++;
+        else if (inside >= 0) busy[inside] = 1;
+        else if (outlook(e) && beyond(e, s->eligible + s->set[job] * e->words, e->open) && !choose_with(e, &e->empty, job, e->open))
+            continue; /* it waits for the end of a reservation */
+        else if (!young(e, job)) {
             blocked[partition] = 1;
             for (int64_t w = 0; w < e->words; w++) e->allowed[w] &= ~e->partition_nodes[partition * e->words + w];
         }
     }
     return started;
-}
-
-/* Choose nodes for `job` among the usable ones when the resources `e->expected` are free. */
-static int choose_expected(struct engine *e, int32_t job) {
-    const struct setup *s = e->s;
-    int64_t cores = s->wanted_cores[job], nodes = s->fewest[job];
-    for (int64_t w = 0; w < e->words; w++) {
-        e->then[w] = 0;
-        for (uint64_t left = e->usable[w]; left; left &= left - 1) {
-            int32_t node = (int32_t)(64 * w + __builtin_ctzll(left)), own = capacity(s, &e->expected, job, node);
-            if (!own) continue;
-            e->then[w] |= left & -left;
-            e->room[node] = own;
-            cores -= own, nodes--;
-        }
-    }
-    return cores <= 0 && nodes <= 0 && choose_of(e, job, e->then, e->room, e->expected.cores);
 }
 
 /* Choose nodes for `job` of a step among `able`, the nodes with room after the end of the job `last`. */
@@ -652,7 +770,7 @@ static struct view *ordered(struct engine *e, struct view *v) {
 }
 
 /* Whether too few of the usable nodes have room for `job` until `latest`. The instants ascend from trial to trial;
- * `at`: number of nodes of the order in `e->ready`, -1 at first. */
+ * `at`: number of nodes of the order in `e->reach`, -1 at first. */
 static int too_late(struct engine *e, int32_t job, int64_t latest, int64_t *at) {
     struct view *v = view_of(e, job);
     if (!e->classes[v->class].step) return 0;
@@ -660,11 +778,11 @@ static int too_late(struct engine *e, int32_t job, int64_t latest, int64_t *at) 
     int64_t needed = nodes_for(e, job), missing = needed - v->able_count;
     if (missing > v->order_count || (missing > 0 && v->order_end[missing - 1] > latest)) return 1;
     if (*at < 0) {
-        memcpy(e->ready, v->able_first, (size_t)e->words * sizeof *e->ready);
+        memcpy(e->reach, v->able_first, (size_t)e->words * sizeof *e->reach);
         *at = 0;
     }
-    for (; *at < v->order_count && v->order_end[*at] <= latest; ++*at) e->ready[v->order[*at] >> 6] |= 1ull << (v->order[*at] & 63);
-    return common(e->words, e->usable, e->ready) < needed;
+    for (; *at < v->order_count && v->order_end[*at] <= latest; ++*at) e->reach[v->order[*at] >> 6] |= 1ull << (v->order[*at] & 63);
+    return common(e->words, e->usable, e->reach) < needed;
 }
 
 /* Whether a running job holds any usable node. */
@@ -679,33 +797,46 @@ static int holds_usable(const struct engine *e, const struct running *own) {
  * The nodes are those of the last choice. */
 static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t latest) {
     const struct setup *s = e->s;
+    e->preempting = 0;
     if (choose(e, job, e->usable)) return now;
+    const struct running *running = e->running;
+    int64_t count = e->running_count;
+    if (e->candidate_count) { /* the jobs that may be preempted end at once */
+        copy_free(e);
+        for (int64_t k = 0; k < e->candidate_count; k++) {
+            e->yields[e->candidates[k]] = 1;
+            yield(e, e->candidates[k]);
+        }
+        e->preempting = choose_with(e, &e->expected, job, e->usable);
+        count = 0;
+        for (int64_t k = 0; k < e->running_count; k++)
+            if (!e->yields[e->running[k].job]) e->rest[count++] = e->running[k];
+        running = e->rest;
+        for (int64_t k = 0; k < e->candidate_count; k++) e->yields[e->candidates[k]] = 0;
+        if (e->preempting) return now;
+    }
     int64_t window = WINDOW_S, barrier = -1, last = -1;
     struct view *v = view_of(e, job);
     struct able able = {0};
-    int step = e->classes[v->class].step;
+    int step = e->classes[v->class].step && !e->candidate_count;
     if (step) able = able_now(e, v, e->usable);
-    else {
-        memcpy(e->expected.cores, e->free.cores, (size_t)s->nodes * sizeof *e->free.cores);
-        memcpy(e->expected.memory, e->free.memory, (size_t)s->nodes * sizeof *e->free.memory);
-        memcpy(e->expected.gres, e->free.gres, (size_t)(s->nodes * s->kinds) * sizeof *e->free.gres);
-    }
-    for (int64_t k = 0; k < e->running_count; k++) {
-        const struct running *own = &e->running[k];
+    else if (!e->candidate_count) copy_free(e);
+    for (int64_t k = 0; k < count; k++) {
+        const struct running *own = &running[k];
         int enough = !step || (able.cores >= s->wanted_cores[job] && able.count >= s->fewest[job]);
         if (latest && own->end > latest && !enough) return -1; /* the start is the end of this job or of a later one */
         if (!(step ? add_able(e, v, &able, own, NULL) : holds_usable(e, own))) {
-            if (k + 1 < e->running_count || last < 0) continue;
+            if (k + 1 < count || last < 0) continue;
         } else {
             if (!step) take(e, &e->expected, own->job, 1);
             last = own->end;
             if (barrier < 0) barrier = (last / WINDOW_S + 1) * WINDOW_S;
-            if (k + 1 < e->running_count && own[1].end <= barrier + window) continue;
+            if (k + 1 < count && own[1].end <= barrier + window) continue;
         }
         window *= 2;
         enough = !step || (able.cores >= s->wanted_cores[job] && able.count >= s->fewest[job]);
         if (step ? enough && choose_after(e, v, job, able.nodes, own->job)
-                 : choose_expected(e, job)) {
+                 : choose_with(e, &e->expected, job, e->usable)) {
             int64_t killed = last + s->kill_wait_s;
             return last > now ? last : killed > now + 1 ? killed : now + 1;
         }
@@ -717,14 +848,20 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t l
 /* When `job` can start at the earliest, -1: never; the nodes are those of the last choice. */
 static int64_t plan(struct engine *e, int32_t job, int64_t now) {
     const struct setup *s = e->s;
+    gather(e, job);
     int64_t later = now, resolution = s->bf_resolution, at = -1;
     slots_next_job(&e->slots);
     for (;;) {
         int64_t since = later;
         later = slots_later(&e->slots, since, s->limit[job]);
+        if (outlook(e)) later = next_later(e, job, since, later);
         slots_usable(&e->slots, since, s->limit[job], s->eligible + s->set[job] * e->words, e->usable);
+        if (outlook(e)) {
+            open_nodes(e, job, since, now, e->open);
+            for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->open[w];
+        }
         int fits = nodes_in(e->words, e->usable) >= s->fewest[job];
-        if (fits && later && since > now) fits = !too_late(e, job, later, &at); /* else the start would be after `later` */
+        if (fits && later && since > now && !e->candidate_count) fits = !too_late(e, job, later, &at);
         if (fits) {
             int64_t start = first_start(e, job, now, later);
             if (start >= 0) {
@@ -732,7 +869,12 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now) {
                 if (!later || start <= later) {
                     if (start > now + s->bf_window * MINUTE_S) return -1;
                     int64_t begin = start / resolution * resolution, end = (start + s->limit[job]) / resolution * resolution;
-                    if (start <= now || !slots_overlap(&e->slots, begin, end, e->picked)) return start;
+                    int blocked = 0;
+                    if (start > since && outlook(e)) {
+                        open_nodes(e, job, start, now, e->open);
+                        blocked = beyond(e, e->picked, e->open);
+                    }
+                    if (!blocked && (start <= now || !slots_overlap(&e->slots, begin, end, e->picked))) return start;
                     later = start;
                 }
             }
@@ -743,37 +885,81 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now) {
 
 static int64_t backfill_pass(struct engine *e, double at, int *left) {
     const struct setup *s = e->s;
+    if (completing(e)) {
+        *left = 1;
+        return 0;
+    }
     int64_t now = whole_second(e, at), waiting = order_queue(e), started = 0, reserved = 0, considered = 0;
     int64_t table = s->bf_node_space_size ? s->bf_node_space_size : s->bf_max_job_test;
     e->pass++;
     slots_begin(&e->slots, e->words, now, now + s->bf_window * MINUTE_S, e->everything);
     if (s->bf_max_job_user) memset(e->jobs_of_user, 0, (size_t)s->users * sizeof *e->jobs_of_user);
+    memset(e->jobs_of_part, 0, (size_t)s->partitions * sizeof *e->jobs_of_part);
+    if (s->user_part_test) memset(e->jobs_of_both, 0, (size_t)(s->users * s->partitions) * sizeof *e->jobs_of_both);
     if (e->slots.failed) { e->out_of_memory = 1; return 0; }
-    int64_t last = 0; /* the number of jobs up to the last one that may start now: the others change nothing */
-    for (int64_t k = 0; k < waiting && considered < s->bf_max_job_test; k++) {
-        int32_t job = e->order[k];
-        if (s->bf_max_job_user && ++e->jobs_of_user[s->user[job]] > s->bf_max_job_user) continue;
-        e->order[considered++] = job;
-        if (may_fit(e, job)) last = considered;
+    int64_t last = 0, count = 0; /* the jobs from `last` on cannot start now: they change nothing */
+    int32_t array_before = -1, skipped = -1;
+    for (int64_t k = 0; k < waiting; k++) {
+        int32_t job = e->order[k], array = s->array[job];
+        if (array < 0 || array != array_before) { /* all tasks of an array are one entry of the queue */
+            int32_t part = s->partition[job], *both = e->jobs_of_both + (s->user_part_test ? s->user[job] * s->partitions + part : 0);
+            if (++e->jobs_of_part[part] > s->part_test && s->part_test) continue;
+            if (s->user_part_test && ++*both > s->user_part_test) continue;
+            if (s->bf_max_job_user && ++e->jobs_of_user[s->user[job]] > s->bf_max_job_user) continue;
+            if (considered == s->bf_max_job_test) break;
+            considered++;
+        }
+        array_before = array;
+        e->order[count++] = job;
+        if (may_start(e, job)) last = count;
+    }
+    e->license_count = 0;
+    for (int64_t k = 0; s->plan_licenses && k < e->running_count; k++) {
+        int64_t until = e->running[k].end / s->bf_resolution * s->bf_resolution;
+        hold_licenses(e, e->running[k].job, now, until > now + 1 ? until : now + 1);
+    }
+    for (int64_t k = 0; k < s->arrays; k++) {
+        e->array_left[k] = s->array_most[k] ? s->array_most[k] - e->array_running[k] : -1; /* -1: any number */
+        e->array_reserved[k] = 0;
     }
     for (int64_t k = 0; k < last; k++) {
-        int32_t job = e->order[k];
+        int32_t job = e->order[k], array = s->array[job];
+        if (array >= 0 && array == skipped) continue;
+        if (array >= 0 && e->array_left[array] == 0) {
+            skipped = array;
+            continue;
+        }
+        if (s->license_kinds && !s->plan_licenses && !suffice(e, e->licenses, job)) continue;
         int64_t begin = plan(e, job, now);
-        if (begin < 0) continue;
-        if (begin <= now) {
-            start(e, job);
+        if (begin < 0) {
+            skipped = array;
+            continue;
+        }
+        if (array >= 0 && e->array_left[array] > 0) e->array_left[array]--;
+        int began = 0, preempts = begin <= now && e->preempting;
+        const uint64_t *nodes = e->picked;
+        if (preempts) {
+            began = preempt(e, job, e->usable);
+            nodes = e->victim_nodes;
+        }
+        if (began || (begin <= now && !preempts)) {
+            hold_licenses(e, job, now, now + s->limit[job]);
+            if (!began) start(e, job);
             if (++started == s->bf_max_job_start) {
                 *left = 1;
                 return started;
             }
-        } else if (young(e, job) || (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) continue;
+        } else if (young(e, job) || (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) skipped = array;
         else if (e->slots.count >= table) break;
         else {
-            int64_t resolution = s->bf_resolution;
+            int64_t resolution = s->bf_resolution, end = (begin + s->limit[job]) / resolution * resolution;
+            begin = begin / resolution * resolution;
             reserved++;
-            slots_reserve(&e->slots, begin / resolution * resolution, (begin + s->limit[job]) / resolution * resolution, e->picked);
+            slots_reserve(&e->slots, begin, end, nodes);
+            hold_licenses(e, job, begin, end);
+            if (array >= 0 && ++e->array_reserved[array] >= s->array_reservations) skipped = array;
         }
-        while (last > k && !may_start(e, e->order[last - 1])) last--;
+        while (!s->preempts && last > k && !may_start(e, e->order[last - 1])) last--;
     }
     e->out_of_memory |= e->slots.failed;
     *left = s->bf_min_age_reserve > 0 && e->queue_count > 0;
@@ -786,7 +972,7 @@ static int64_t pass(void *engine, int backfills, double instant, int *left) {
 
 /* One call of the policy. Return the instant of the next one. */
 static double decide(struct engine *e) {
-    return loops_decide(&e->loops, e->now, e->arrived || e->freed, e->queue_count > e->arrived, pass, e);
+    return loops_decide(&e->loops, e->now, e->arrived || e->freed, e->changed_later, e->waited > 0, pass, e);
 }
 
 /* -- the whole ------------------------------------------------------------------------------------------------------ */
@@ -801,7 +987,12 @@ static int handle(struct engine *e) {
             e->freed = call = 1;
         } else if (event.kind == WAKE) call = call || e->wake == e->now;
         else {
-            if (event.kind == SUBMIT) submit(e, event.job);
+            e->upcoming--;
+            if (event.kind == END && e->ends[event.job] != e->now) continue; /* the job has been preempted */
+            e->last = e->now;
+            if (event.kind == CHANGE) e->changed_later = 1;
+            else if (event.kind == NOTICE) e->freed = 1;
+            else if (event.kind == SUBMIT) submit(e, event.job);
             else end(e, event.job);
             call = 1;
         }
@@ -828,15 +1019,19 @@ static void simulate(struct engine *e) {
             at(e, s->submit[job] > s->begin_s ? s->submit[job] : s->begin_s, SUBMIT, (int32_t)job);
             if (job < s->watched) e->to_start++;
         }
+    for (int64_t k = 0; k < s->notice_count; k++) at(e, s->notices[k], NOTICE, 0);
+    for (int64_t k = 0; k < s->change_count; k++) at(e, s->changes[k], CHANGE, 0);
     if (s->age != 0 || s->fairshare != 0) at(e, s->first_period_s, COMPUTE, 0);
-    while (e->now_left && e->to_start && !e->out_of_memory) {
+    while (e->now_left && e->to_start && !e->out_of_memory && e->event_count &&
+           (e->upcoming || e->events[0].at <= e->last + GIVE_UP_S)) {
         e->now = e->events[0].at;
         if (!handle(e)) continue;
         e->wake = INFINITY;
         double again;
         do {
             again = decide(e);
-            e->arrived = e->freed = 0;
+            e->waited = e->ready_count;
+            e->arrived = e->freed = e->changed_later = 0;
         } while (again <= e->now && !e->out_of_memory);
         if (again < INFINITY) {
             e->wake = again;
@@ -852,9 +1047,10 @@ static int by_group(const void *a, const void *b, void *groups) {
     return x < y ? -1 : x > y;
 }
 
-/* Simulate. Return the number of ranges of nodes, and in `ranges` the ranges themselves, which the caller frees with
- * `tracebed_slurm_free`. -1: out of memory. */
-int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
+/* Simulate. Return the number of ranges of nodes, in `ranges` the ranges themselves, and in `stints` the times in which
+ * jobs held nodes before they were requeued or suspended. The caller frees both with `tracebed_slurm_free`. -1: out of
+ * memory. */
+int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, struct stint **stints, int64_t *stint_count) {
     struct engine own = {.s = s, .words = (s->nodes + 63) / 64, .now_left = s->jobs}, *e = &own;
     size_t jobs = (size_t)s->jobs, nodes = (size_t)s->nodes, words = (size_t)e->words, kinds = (size_t)s->kinds;
     e->loops = LOOPS_OF(s);
@@ -864,6 +1060,9 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
     int64_t most = VIEW_BYTES / (s->nodes * (int64_t)(4 * sizeof(int32_t) + sizeof(int64_t)));
     e->view_count = s->classes < most ? s->classes : most > 16 ? most : 16;
     size_t views = (size_t)e->view_count;
+    size_t groups = 0;
+    for (size_t job = 0; job < jobs; job++)
+        if (s->group[job] >= (int64_t)groups) groups = (size_t)s->group[job] + 1;
     int32_t *view_cores, *view_last, *view_order;
     uint32_t *view_version;
     uint64_t *view_able, *view_empty, *view_first;
@@ -886,12 +1085,26 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
         e->priority = calloc(jobs, sizeof(int64_t)), e->everything = calloc(words, sizeof(uint64_t)),
         e->partition_nodes = calloc((size_t)s->partitions * words, sizeof(uint64_t)), e->usable = calloc(words, sizeof(uint64_t)),
         e->allowed = calloc(words, sizeof(uint64_t)), e->then = calloc(words, sizeof(uint64_t)),
-        e->later = calloc(words, sizeof(uint64_t)), e->ready = calloc(words, sizeof(uint64_t)), e->blocks = malloc((nodes / 2 + 1) * sizeof *e->blocks), e->picked = calloc(words, sizeof(uint64_t)),
+        e->later = calloc(words, sizeof(uint64_t)), e->reach = calloc(words, sizeof(uint64_t)), e->blocks = malloc((nodes / 2 + 1) * sizeof *e->blocks), e->picked = calloc(words, sizeof(uint64_t)),
         e->node_order = malloc(nodes * sizeof(int32_t)), e->capacity = malloc(nodes * sizeof *e->capacity),
         e->chosen = malloc(nodes * sizeof *e->chosen), e->share = malloc(nodes * sizeof(int32_t)),
         e->room = malloc(nodes * sizeof(int32_t)), e->group = malloc(nodes * sizeof *e->group), e->heap = malloc(nodes * sizeof *e->heap), e->used = malloc(nodes),
         e->jobs_of_user = calloc((size_t)s->users, sizeof(int32_t)), e->usage = calloc((size_t)s->users, sizeof(double)),
         e->ended = calloc((size_t)s->users, sizeof(double)), e->factor = calloc((size_t)s->users, sizeof(double)),
+        e->accrued = malloc(jobs * sizeof(double)), e->state = calloc(jobs, 1), e->ready = calloc(jobs, 1),
+        e->group_member = malloc(jobs * sizeof(int32_t)), e->group_running = calloc(groups + 1, sizeof(int32_t)),
+        e->group_first = calloc(groups + 1, sizeof(int64_t)), e->array_running = calloc(jobs, sizeof(int32_t)),
+        e->array_waiting = calloc(jobs, sizeof(int32_t)), e->array_left = calloc(jobs, sizeof(int32_t)),
+        e->array_reserved = calloc(jobs, sizeof(int32_t)), e->licenses = calloc((size_t)s->license_kinds + 1, sizeof(int64_t)),
+        e->license_room = calloc((size_t)s->license_kinds + 1, sizeof(int64_t)), e->open = calloc(words, sizeof(uint64_t)),
+        e->license_plan = malloc(2 * jobs * sizeof *e->license_plan), e->victim_nodes = calloc(words, sizeof(uint64_t)),
+        e->ends = malloc(jobs * sizeof(double)), e->earliest = malloc(jobs * sizeof(double)),
+        e->asleep_at = malloc(jobs * sizeof(double)), e->asleep_left = malloc(jobs * sizeof(double)), e->asleep = calloc(jobs, 1),
+        e->jobs_of_part = calloc((size_t)s->partitions, sizeof(int32_t)),
+        e->jobs_of_both = calloc(s->user_part_test ? (size_t)(s->users * s->partitions) : 1, sizeof(int32_t)),
+        e->level = calloc((size_t)s->strata, sizeof(int32_t)), e->candidates = malloc(jobs * sizeof(int32_t)),
+        e->victims = malloc(jobs * sizeof(int32_t)), e->order_of = malloc(jobs * sizeof(int32_t)),
+        e->overlap = malloc(jobs * sizeof(int32_t)), e->yields = calloc(jobs, 1), e->rest = malloc(jobs * sizeof *e->rest),
     };
     enum { PIECES = sizeof pieces / sizeof *pieces };
     for (int k = 0; k < PIECES; k++) e->out_of_memory |= !pieces[k];
@@ -915,6 +1128,11 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
                 .able_first = view_first + view * words, .order = view_order + view * nodes, .order_end = view_end + view * nodes,
             };
         classify(e);
+        int suspends = 0;
+        for (int64_t of = 0; s->preempts && of < s->strata; of++) suspends |= s->mode[of] == SUSPEND;
+        for (int64_t c = 0; suspends && c < s->classes; c++) e->classes[c].step = 0; /* cores may be held twice */
+        for (int64_t of = 0; of < s->strata * s->strata; of++) e->level[of / s->strata] += s->may[of];
+        memcpy(e->licenses, s->licenses, (size_t)s->license_kinds * sizeof(int64_t));
         for (size_t job = 0; job < jobs; job++) {
             if (job && s->partition[job] == s->partition[job - 1] && s->set[job] == s->set[job - 1]) continue;
             const uint64_t *eligible = s->eligible + (size_t)s->set[job] * words;
@@ -925,7 +1143,20 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
             memcpy(e->usage, s->usage, (size_t)s->users * sizeof *e->usage);
             e->since = s->begin_s;
         }
+        for (size_t job = 0; job < jobs; job++) {
+            e->earliest[job] = s->earliest[job];
+            e->ends[job] = NAN;
+            e->accrued[job] = s->condition_first[job] == s->condition_first[job + 1] ? s->submit[job] : INFINITY;
+            e->ready[job] = s->condition_first[job] == s->condition_first[job + 1] && s->earliest[job] == -INFINITY;
+            if (s->group[job] >= 0) e->group_first[s->group[job] + 1]++;
+        }
+        for (size_t group = 0; group < groups; group++) e->group_first[group + 1] += e->group_first[group];
+        for (size_t job = jobs; job-- > 0;) /* backwards: group_first is each group's end, then its begin */
+            if (s->group[job] >= 0) e->group_member[--e->group_first[s->group[job] + 1]] = (int32_t)job;
+        memmove(e->group_first, e->group_first + 1, groups * sizeof *e->group_first);
         simulate(e);
+        for (size_t job = 0; job < jobs; job++)
+            if (e->state[job] == CANCELLED) s->start[job] = NAN;
     }
     if (e->holders)
         for (size_t node = 0; node < nodes; node++) free(e->holders[node].list);
@@ -933,7 +1164,9 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges) {
     slots_close(&e->slots);
     free(e->events), free(e->bits);
     *ranges = e->ranges;
+    *stints = e->stints;
+    *stint_count = e->stint_count;
     return e->out_of_memory ? -1 : e->range_count;
 }
 
-void tracebed_slurm_free(struct range *ranges) { free(ranges); }
+void tracebed_slurm_free(void *results) { free(results); }

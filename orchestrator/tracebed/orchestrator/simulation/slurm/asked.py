@@ -1,0 +1,64 @@
+"""The jobs of a workload as the cluster of a slurm.conf is asked for them: limits of partitions, cores for CPUs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracebed.converters.description import cores_used
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.slurm.machine import Machine
+
+YEAR_S = 365 * 86400.0
+"""Limit that Slurm plans with for a job without any, s."""
+IN_CPUS = ("sacct",)
+"""Formats whose cores are CPUs of Slurm: hardware threads, where the cluster counts them."""
+IN_CORES = "whatif"
+"""Step that makes cores of the CPUs of a log."""
+MOST_NAMED = 6
+NO_LIMIT = "jobs without a time limit: that of their partition"
+
+
+def as_asked(workload: Workload, machine: Machine) -> tuple[Workload, dict[str, int]]:
+    """Return the jobs with the limit of their partition where they have none, and with the cores that they use.
+
+    CPUs of a log of Slurm become cores, and jobs with a share of their nodes get that share of the cores.
+
+    Returns:
+        The workload, and assumption -> number of jobs.
+
+    Raises:
+        InputError: a node of the workload is one core, so that the nodes of the jobs are unknown.
+    """
+    reading = [step.parameters for step in workload.provenance.steps if step.name == "read"]
+    if any(parameters.get("by") == "core" for parameters in reading):
+        what = "each node of the workload is one core, but jobs share the nodes of a slurm.conf by themselves"
+        raise InputError(what, hint="read the log again without --by core")
+    names = workload.texts("partition").tolist()
+    number = {name: machine.partition(name.partition(",")[0]) for name in dict.fromkeys(names)}
+    limit, runs = workload.floats("time_limit"), np.isfinite(workload.floats("run_time"))
+    most = {name: YEAR_S if part is None else _limit_s(machine, part) for name, part in number.items()}
+    missing = np.isnan(limit)
+    columns = {"time_limit": np.where(missing, [most[name] for name in names], limit)}
+    if not any(step.name == IN_CORES for step in workload.provenance.steps):
+        columns["cores_per_node"] = cores_used(workload)
+        if any(parameters.get("format") in IN_CPUS for parameters in reading):
+            threads = {name: 1 if part is None else _threads(machine, part) for name, part in number.items()}
+            columns["cores_per_node"] = -(-columns["cores_per_node"] // np.array([threads[name] for name in names]))
+    counts = {NO_LIMIT: int((missing & runs).sum())}
+    strange = [name for name, part in number.items() if part is None]
+    if strange:
+        what = ", ".join(strange[:MOST_NAMED]) + (", ..." if len(strange) > MOST_NAMED else "")
+        counts[f"jobs of partitions that the cluster lacks ({what}), rejected"] = int(
+            (workload.texts("partition").isin(strange).to_numpy() & runs).sum()
+        )
+    return Workload(workload.table.assign(**columns), workload.provenance), counts
+
+
+def _limit_s(machine: Machine, partition: int) -> float:
+    return machine.partitions[partition].limit_s or YEAR_S
+
+
+def _threads(machine: Machine, partition: int) -> int:
+    """Return the CPUs of a core in a partition; the fewest, if its nodes differ."""
+    return min((machine.nodes[node][1].threads for node in machine.members(partition)), default=1)

@@ -1,0 +1,187 @@
+"""What a workload says about the starts of its jobs beyond their resources: begin times and dependencies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling.node_masks import mask_of
+from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.scheduling.slurm.conditions import Arrays, Conditions, arrays_of, dependencies_of
+from tracebed.orchestrator.scheduling.slurm.licenses import Licenses, counts, licenses_of
+from tracebed.orchestrator.scheduling.slurm.outlook import Booked, Bookings
+from tracebed.orchestrator.scheduling.slurm.preemption import CANCEL, REQUEUE, SUSPEND, Preemption
+from tracebed.orchestrator.simulation.slurm.inputs import Inputs
+from tracebed.orchestrator.slurm.host_lists import host_names
+from tracebed.orchestrator.slurm.machine import Machine
+from tracebed.orchestrator.slurm.reservations import DAY_S, parsed
+
+NOTICE_S = 5.0
+"""slurmctld looks for reservations that have begun or ended at this interval, s."""
+REPEATED_S = 30 * DAY_S
+"""Periodic reservations are repeated until this long after the last submission, s."""
+SUCCESSFUL = ("", "completed", "unknown")
+"""Final states in a log with which a job has not failed."""
+
+
+def conditions_of(workload: Workload, numbers: Sequence[int], *, kill_invalid: bool) -> Conditions | None:
+    """Return the conditions of the jobs `numbers` of a workload; None: there are none.
+
+    The name of a job, for `singleton`, is its application.
+
+    Raises:
+        InputError: a dependency is invalid.
+    """
+    earliest = workload.floats("earliest_start")[list(numbers)]
+    texts = _of(workload, "dependency", numbers)
+    if not any(texts) and all(math.isnan(each) for each in earliest):
+        return None
+    names = [*zip(_of(workload, "user", numbers), _of(workload, "application", numbers), strict=True)]
+    waiting = {name for name, text in zip(names, texts, strict=True) if "singleton" in text.lower()}
+    group = {name: number for number, name in enumerate(dict.fromkeys(name for name in names if name in waiting))}
+    groups = [group.get(name, -1) for name in names]
+    arrays = [text.partition("%")[0] for text in _of(workload, "array", numbers)]
+    dependencies, any_of = dependencies_of(texts, _of(workload, "job_id", numbers), arrays, groups)
+    return Conditions(
+        [-math.inf if math.isnan(each) else each for each in earliest.tolist()],
+        dependencies,
+        any_of,
+        groups,
+        [state not in SUCCESSFUL for state in _of(workload, "status", numbers)],
+        kill_invalid,
+    )
+
+
+def arrays_in(workload: Workload, numbers: Sequence[int]) -> Arrays | None:
+    """Return the arrays of the jobs `numbers` of a workload; None: there are none.
+
+    Raises:
+        InputError: the array of a job is invalid.
+    """
+    texts = _of(workload, "array", numbers)
+    return arrays_of(texts, _of(workload, "job_id", numbers)) if any(texts) else None
+
+
+def licenses_in(workload: Workload, numbers: Sequence[int], machine: Machine) -> Licenses | None:
+    """Return the licences of the cluster and of the jobs `numbers`; None: no job wants any.
+
+    Licences NAME@SERVER are in Slurm's database, and not counted.
+    """
+    texts = _of(workload, "licenses", numbers)
+    if not any(texts):
+        return None
+    kinds = [*machine.licenses]
+    wanted = [counts(licenses_of(text, f"job {job}"), kinds) for job, text in zip(numbers, texts, strict=True)]
+    return Licenses([machine.licenses[kind] for kind in kinds], wanted, machine.bf_licenses)
+
+
+def excess(text: str, machine: Machine) -> str:
+    """Return the licence of which a job wants more than the cluster has; empty: there is none."""
+    wanted = licenses_of(text, "") if text else {}
+    return next((name for name, many in wanted.items() if "@" not in name and many > machine.licenses.get(name, 0)), "")
+
+
+MODES = {"cancel": CANCEL, "requeue": REQUEUE, "suspend": SUSPEND}
+
+
+def preemption_of(machine: Machine, partitions: Sequence[int]) -> Preemption | None:
+    """Return which jobs preempt which, from the partition of each job; None: no job preempts another one."""
+    own, all_of = machine.preempt, machine.partitions
+    if not own.by_tier:
+        return None
+    modes = [partition.preempt_mode or own.mode for partition in all_of]
+    weak = [number for number, mode in enumerate(modes) if mode in MODES]
+    return Preemption(
+        of=partitions,
+        may=[mask_of([low for low in weak if all_of[low].tier < partition.tier]) for partition in all_of],
+        rank=[partition.tier for partition in all_of],
+        mode=[MODES.get(mode, CANCEL) for mode in modes],
+        grace_s=[partition.grace_s for partition in all_of],
+        exempt_s=own.exempt_s,
+        youngest=own.youngest,
+        again=own.again,
+    )
+
+
+def start_of(workload: Workload, policy: Slurm) -> float:
+    """Return the Unix time of second 0, for the dates of reservations.
+
+    Raises:
+        InputError: the Unix time is unknown.
+    """
+    if policy.epoch_s or workload.provenance.unix_start:
+        return policy.epoch_s or float(workload.provenance.unix_start or 0.0)
+    what = "reservations have dates, but the Unix time of second 0 of the workload is unknown"
+    raise InputError(what, hint="give it: -P epoch_s=SECONDS")
+
+
+def with_bookings(
+    inputs: Inputs, workload: Workload, numbers: Sequence[int], machine: Machine, policy: Slurm
+) -> Inputs:
+    """Return the inputs of a simulation with the advance reservations of a policy, and the one of each job in them.
+
+    Raises:
+        InputError: a reservation is invalid or has an unknown node.
+    """
+    epoch, known = policy.epoch_s, {name: number for number, (name, _) in enumerate(machine.nodes)}
+    rng = np.random.default_rng((policy.seed, 1))  # slurmctld notices a begin and an end late
+    booked, notices, number = list[Booked](), list[float](), dict[str, list[int]]()
+    for each in parsed(policy.reservations):
+        names = host_names(each.nodes) if each.nodes else []
+        if unknown := next((name for name in names if name not in known), ""):
+            what = f"reservation {each.name} has the unknown node {unknown}"
+            raise InputError(what, hint="use the slurm.conf of the cluster of the reservations")
+        mask = mask_of([known[name] for name in names])
+        for begin, end in each.until(int(epoch + inputs.submit[-1]) + REPEATED_S):
+            number.setdefault(each.name, []).append(len(booked))
+            booked.append(Booked(begin, end, end + machine.resv_over_run_s, mask))
+            notices += [instant - epoch + rng.uniform(0.0, NOTICE_S) for instant in (begin, end)]
+    inside = [
+        _chosen(number, names, booked, submit + epoch)
+        for names, submit in zip(_of(workload, "reservation", numbers), inputs.submit, strict=True)
+    ]
+    conditions = inputs.conditions or Conditions.none(len(inside))
+    earliest = [
+        max(earliest, booked[own].begin - epoch) if own >= 0 else earliest
+        for own, earliest in zip(inside, conditions.earliest, strict=True)
+    ]
+    bookings = Bookings(booked, inside, notices)
+    return replace(inputs, bookings=bookings, conditions=replace(conditions, earliest=earliest))
+
+
+def _chosen(number: Mapping[str, Sequence[int]], names: str, booked: Sequence[Booked], submitted: float) -> int:
+    """Return the first occurrence of a job's reservation that has not ended at the submission; -1: none is known."""
+    for name in names.split(","):
+        if found := number.get(name.strip()):
+            return next((each for each in found if booked[each].end > submitted), found[-1])
+    return -1
+
+
+EVENTS = ("earliest_start", "dependency", "array", "reservation", "licenses")
+"""Columns that only a simulation of a cluster uses."""
+
+
+def ignored(workload: Workload, policy: Slurm) -> list[str]:
+    """Return a warning for each column of a workload that a simulation of `policy` ignores."""
+    warnings = []
+    for name in EVENTS if not policy.cluster else () if policy.reservations else ("reservation",):
+        if name == "earliest_start":
+            count = int(np.isfinite(workload.floats(name)).sum())
+        else:
+            wanted = "%" if name == "array" else ""  # without a limit, the tasks of an array are jobs
+            count = sum(wanted in text for text in workload.texts(name).tolist() if text)
+        if count:
+            why = "the reservations are not given (-P @FILE)" if policy.cluster else "the nodes of slurm.conf are equal"
+            warnings.append(f"the column {name} of {count:,} jobs is ignored: {why}")
+    return warnings
+
+
+def _of(workload: Workload, name: str, numbers: Sequence[int]) -> list[str]:
+    """Return the texts of a column for the jobs `numbers`."""
+    column = workload.texts(name).tolist()
+    return [column[job] for job in numbers]

@@ -1,0 +1,235 @@
+"""Forecasts of the starts of waiting jobs, from the state of a live Slurm cluster: an ensemble of simulations.
+
+A member of the ensemble begins with the running jobs of the state and the present priorities. It draws the run times
+of all jobs, the phases of slurmctld, and the jobs that are submitted later, which are those of a window of the log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tracebed.converters.workload import FloatArray, IntArray, Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling.policies.registry import resolve
+from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.scheduling.slurm.resources import Request
+from tracebed.orchestrator.simulation.slurm import engine
+from tracebed.orchestrator.simulation.slurm.inputs import Inputs
+from tracebed.orchestrator.simulation.slurm.live import LiveInputs, minutes
+from tracebed.orchestrator.simulation.slurm.prediction import CHECK_S
+from tracebed.orchestrator.simulation.slurm.run_times import Draws, RunTimes
+from tracebed.orchestrator.simulation.slurm.simulator import Simulation
+from tracebed.orchestrator.slurm.state import BLOCKING, ClusterState, LiveJob
+
+OF_JOBS = (*("submit", "limit", "launch_s", "end_s", "requests", "partition", "user", "fixed", "held", "since"),)
+"""The fields of `Inputs` with a value for each job, except those that a member draws."""
+HORIZON = 2.0
+"""Later jobs are submitted until this multiple of the time after which the last waiting job starts without them."""
+UNAVAILABLE = "no available nodes of its partition can run it"
+
+
+@dataclass(frozen=True)
+class Starts:
+    """The forecast starts.
+
+    Attributes:
+        jobs: the waiting jobs.
+        starts: starts in each member, s on the clock of the cluster, shape (jobs, members); NaN: no forecast.
+        reasons: why there is no forecast, of each job; empty: there is one.
+        notes: what the state has that is not modeled, and what the log lacks, one sentence each.
+    """
+
+    jobs: tuple[LiveJob, ...]
+    starts: FloatArray
+    reasons: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def forecast(state: ClusterState, log: Workload, members: int, seed: int, *, arrivals: bool = True) -> Starts:
+    """Forecast the starts of the waiting jobs.
+
+    Args:
+        state: the state of the cluster.
+        log: jobs that ended before. Run times and later jobs are drawn from it.
+        members: number of simulations.
+        seed: seed of all draws.
+        arrivals: whether jobs are submitted later, as in a window of the log.
+
+    Raises:
+        InputError: no job of the log has a run time and a time limit, or a job has features that are not modeled.
+    """
+    learnt = RunTimes(log)
+    if not learnt.jobs:
+        hint = "give the accounting of a month or more, with Timelimit"
+        raise InputError("no job of the log has a run time and a time limit", hint=hint)
+    rng = np.random.default_rng(seed)
+    ensemble = _Ensemble(state, learnt, rng)
+    starts = np.full((len(ensemble.waiting), members), np.nan)
+    if ensemble.rows:
+        starts[ensemble.rows] = ensemble.starts(log if arrivals else None, members)
+    notes = (*state.notes, *_unknown_users(state, learnt))
+    return Starts(tuple(ensemble.waiting), starts, tuple(ensemble.reasons), notes)
+
+
+def _unknown_users(state: ClusterState, learnt: RunTimes) -> Iterator[str]:
+    """Yield a sentence about the users that the log does not have."""
+    users = {job.user for job in state.jobs}
+    known = len(users & learnt.users)
+    if known < len(users):
+        hint = "" if known else " (read it with --keep names)"
+        yield f"the log has {known} of the {len(users)} users{hint}; jobs of the others run as those of all users"
+
+
+class _Ensemble:
+    """The simulations of a state.
+
+    Attributes:
+        waiting: the waiting jobs.
+        reasons: why there is no forecast, of each waiting job; empty: there is one.
+        rows: the waiting jobs with a forecast.
+    """
+
+    def __init__(self, state: ClusterState, learnt: RunTimes, rng: np.random.Generator) -> None:
+        self._state, self._learnt, self._rng = state, learnt, rng
+        policy = resolve("slurm", state.conf.parameters)[1]
+        assert isinstance(policy, Slurm)
+        running = [job for job in state.jobs if job.start is not None and job.held]
+        self.waiting = [job for job in state.jobs if job.start is None]
+        past = [job.waits_since if job.start is None else job.start for job in state.jobs]
+        self._zero = min([state.instant, *past]) - policy.sched_interval - 1.0
+        self._begin = state.instant - self._zero
+        self._policy = replace(policy, cluster="", epoch_s=self._zero)
+        self._live = LiveInputs(state, self._zero)
+        self.reasons, requests = self._requests()
+        self.rows = [row for row, reason in enumerate(self.reasons) if not reason]
+        self._jobs = [*running, *(self.waiting[row] for row in self.rows)]
+        self._running = len(running)
+        self._own = [request for job in running if (request := self._live.request(job))]
+        self._own += [requests[row] for row in self.rows]
+
+    def _requests(self) -> tuple[list[str], dict[int, Request]]:
+        """Return why a waiting job has no forecast, and the requests of the others."""
+        reasons, requests = [], {}
+        for row, job in enumerate(self.waiting):
+            reason = job.reason if job.reason in BLOCKING or job.reason == "HetJob" else ""
+            request = None if reason else self._live.request(job)
+            if request is not None:
+                requests[row] = request
+            reasons.append(reason or (UNAVAILABLE if request is None else ""))
+        return reasons, requests
+
+    def starts(self, log: Workload | None, members: int) -> FloatArray:
+        """Return the starts of the jobs `rows`, s on the clock of the cluster, shape (jobs, members)."""
+        draws = Draws(self._learnt, members, self._rng)
+        drawn = np.array([self._run_times(job, draws) for job in self._jobs])
+        inputs = self._live.of(self._jobs, self._own, len(self._jobs))
+        nothing = _Later(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
+        later = [nothing] * members
+        if log is not None:
+            first = self._simulated(self._drawn(inputs, np.median(drawn, axis=1), nothing))
+            inputs, later = self._with_later(log, HORIZON * (float(np.nanmax(first)) - self._begin) + 60.0, members)
+        with ThreadPoolExecutor(os.cpu_count()) as threads:  # the engine runs outside the interpreter
+            every = (self._drawn(inputs, drawn[:, member], later[member]) for member in range(members))
+            return np.array([*threads.map(self._simulated, every)]).T + self._zero
+
+    def _run_times(self, job: LiveJob, draws: Draws) -> FloatArray:
+        """Draw the run time of a job of the state in each member."""
+        elapsed = 0.0 if job.start is None else max(0.0, self._state.instant - job.start)
+        drawn = draws.of(job.user, minutes(job.limit_s), sum(job.held.values()) or job.cores, elapsed)
+        return drawn * 0.0 if job.ending else drawn
+
+    def _drawn(self, inputs: Inputs, run_times: FloatArray, later: _Later) -> tuple[Inputs, Slurm]:
+        """Return the inputs and the parameters of a member, with drawn phases and delays."""
+        rng, begin, policy = self._rng, self._begin, self._policy
+        own = len(self._jobs)
+        which = [*range(own), *later.jobs.tolist()]
+        columns: dict[str, Any] = {name: [getattr(inputs, name)[job] for job in which] for name in OF_JOBS}
+        columns["submit"][own:] = (later.submit + begin).tolist()
+        columns["overrun_s"] = (rng.random(len(which)) * CHECK_S).tolist()
+        columns["run_time"] = [*run_times.tolist(), *later.run_time.tolist()]
+        first = begin + rng.random() * inputs.period_s
+        return replace(inputs, **columns, first_period_s=first), replace(
+            policy,
+            sched_phase_s=begin - rng.random() * policy.sched_interval,
+            bf_phase_s=begin + rng.random() * max(policy.bf_loop_s, policy.bf_interval),
+        )
+
+    def _simulated(self, drawn: tuple[Inputs, Slurm]) -> list[float]:
+        """Simulate a member; return the starts of the jobs `rows`, s."""
+        outcome = engine.simulate(*drawn) if engine.available() else Simulation(*drawn).run()
+        return outcome.start[self._running : len(self._jobs)]
+
+    def _with_later(self, log: Workload, horizon: float, members: int) -> tuple[Inputs, list[_Later]]:
+        """Return inputs with all jobs of the log that a member uses, and the later jobs of each member.
+
+        A member uses the jobs of a window of the log, which begins at any instant. After its end, the log begins again.
+        """
+        run_time, submit = log.floats("run_time"), log.floats("submit_time")
+        usable = np.isfinite(run_time) & (log.floats("time_limit") > 0) & (log.ints("nodes") > 0)
+        length = float(submit[-1] - submit[0]) + 1.0
+        windows: list[tuple[IntArray, FloatArray]] = []
+        for origin in self._rng.uniform(0.0, length, members):
+            since = np.mod(submit - submit[0] - origin, length)
+            inside = np.flatnonzero(usable & (since < horizon))
+            windows.append((inside, since[inside]))
+        jobs, requests, number = [*self._jobs], [*self._own], np.full(len(log), -1)
+        for row in np.unique(np.concatenate([rows for rows, _ in windows])).tolist():
+            job = _job_of_log(log, row)
+            request = self._live.request(job)
+            if request is not None:
+                number[row] = len(jobs)
+                jobs.append(job)
+                requests.append(request)
+        later = []
+        for rows, since in windows:
+            kept = number[rows] >= 0
+            later.append(_Later(number[rows[kept]], since[kept], run_time[rows[kept]]))
+        return self._live.of(jobs, requests, len(self._jobs)), later
+
+
+@dataclass(frozen=True)
+class _Later:
+    """The later jobs of a member: numbers in the inputs, submissions after the instant of the state, and run times."""
+
+    jobs: IntArray
+    submit: FloatArray
+    run_time: FloatArray
+
+
+def _job_of_log(log: Workload, row: int) -> LiveJob:
+    """Return a job of the log as one that will be submitted."""
+
+    def text(name: str) -> str:
+        return str(log.texts(name).iloc[row])
+
+    cores = int(log.ints("cores_per_node")[row])
+    nodes = int(log.ints("nodes")[row])
+    return LiveJob(
+        id="",
+        number=0,
+        user=text("user"),
+        account=text("group"),
+        partition=text("partition").partition(",")[0],
+        waits_since=0.0,
+        eligible=0.0,
+        start=None,
+        estimate=None,
+        limit_s=float(log.floats("time_limit")[row]),
+        cores=nodes * cores,
+        per_node=0 if log.ints("spread")[row] else cores,
+        fewest=int(log.ints("fewest_nodes")[row]) or nodes,
+        whole=False,
+        memory_mib=float(log.floats("memory_mib")[row]),
+        by_core=False,
+        features=text("features"),
+        gres=text("gres"),
+        priority=0,
+        reason="",
+        held={},
+    )

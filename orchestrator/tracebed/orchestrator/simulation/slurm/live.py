@@ -1,0 +1,152 @@
+"""The inputs of a simulation that begins with the state of a live Slurm cluster."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import fmean
+
+from tracebed.orchestrator.scheduling.node_masks import mask_of
+from tracebed.orchestrator.scheduling.slurm.multifactor import size_factor
+from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request
+from tracebed.orchestrator.simulation.slurm.inputs import Inputs
+from tracebed.orchestrator.simulation.slurm.prediction import memory_of, placement, resources_of
+from tracebed.orchestrator.slurm.machine import MINUTE_S, gres_of
+from tracebed.orchestrator.slurm.state import ClusterState, LiveJob
+
+
+class LiveInputs:
+    """The requests, users and priorities of the jobs of a cluster whose state is known.
+
+    Time 0 of the inputs is `zero` on the clock of the cluster.
+    """
+
+    def __init__(self, state: ClusterState, zero: float) -> None:
+        self._state, self._zero, machine = state, zero, state.machine
+        self._kinds = sorted({name for kind in machine.kinds for name in kind.gres})
+        self._empty = resources_of(machine, self._kinds)
+        self._placed = placement(machine, self._empty)
+        self._nodes = {name: number for number, (name, _) in enumerate(machine.nodes)}
+        self._down = mask_of([self._nodes[name] for name in state.unavailable])
+        self._most = max(partition.factor for partition in machine.partitions) or 1
+
+    def request(self, job: LiveJob) -> Request | None:
+        """Return the request of a job; None: no available nodes of its partition can run it.
+
+        Raises:
+            InputError: the features of a waiting job have brackets or counts.
+        """
+        machine, number = self._state.machine, self._state.machine.partition(job.partition)
+        if number is None:
+            return None
+        partition, wanted = machine.partitions[number], gres_of(job.gres)
+        memory = {"memory": int(job.memory_mib or ALL), "by_core": job.by_core} if math.isfinite(job.memory_mib) else {}
+        request = Request(
+            cores=sum(job.held.values()) or job.cores,
+            per_node=0 if job.held else job.per_node,
+            fewest=len(job.held) or job.fewest,
+            whole=job.whole or partition.exclusive or not machine.shared,
+            gres=tuple(wanted.get(kind, 0) for kind in self._kinds),
+            **({**memory_of(math.nan, partition, machine), **memory} if machine.memory else {}),
+        )
+        if job.held:
+            return request._replace(eligible=mask_of([self._nodes[name] for name in job.held]))
+        fitting = self._placed(number, job.features, request) if not wanted.keys() - {*self._kinds} else None
+        if fitting is None or not self._down:
+            return fitting
+        fitting = fitting._replace(eligible=fitting.eligible & ~self._down)
+        return fitting if self._empty.choose(fitting, fitting.eligible) else None
+
+    def of(self, jobs: Sequence[LiveJob], requests: Sequence[Request], live: int) -> Inputs:
+        """Return the inputs of jobs whose run times are not yet known.
+
+        Args:
+            jobs: the jobs: `live` of the state, and later ones, whose priorities follow from the rules.
+            requests: the request of each.
+            live: the number of the jobs of the state. The simulation ends when they have started.
+        """
+        state, machine, weights = self._state, self._state.machine, self._state.machine.weights
+        users = _Users(state, jobs)
+        fair = weights.fairshare if state.shares else 0
+        partition = [machine.partition(job.partition) or 0 for job in jobs]
+        static = [self._static(request, number) for request, number in zip(requests, partition, strict=True)]
+        fixed = [
+            self._fixed(job, fair * users.factors[users.of_job[k]]) if k < live else static[k]
+            for k, job in enumerate(jobs)
+        ]
+        beyond: dict[str, list[float]] = defaultdict(list)  # of a user: by which priorities exceed what is static
+        for k, job in enumerate(jobs[:live]):
+            if job.start is None:
+                for name in (job.user, ""):
+                    beyond[name].append(fixed[k] - static[k])
+        for k in range(live, len(jobs)):
+            more = beyond.get(jobs[k].user) or beyond.get("")
+            fixed[k] += fmean(more) if more else 0.0
+        count = len(jobs)
+        return Inputs(
+            submit=[max(job.waits_since, job.eligible) - self._zero for job in jobs],
+            run_time=[math.nan] * count,
+            limit=[minutes(job.limit_s) for job in jobs],
+            launch_s=[0.0] * count,
+            overrun_s=[0.0] * count,
+            end_s=[0.0] * count,
+            requests=requests,
+            partition=partition,
+            user=users.of_job,
+            fixed=fixed,
+            tier=[each.tier for each in machine.partitions],
+            free=self._empty,
+            account=users.account,
+            user_share=users.share,
+            account_share=users.account_share,
+            age=weights.age,
+            max_age_s=weights.max_age_s,
+            fairshare=fair,
+            half_life_s=weights.half_life_s,
+            period_s=weights.period_s,
+            first_period_s=0.0,
+            kill_wait_s=machine.kill_wait_s,
+            begin_s=state.instant - self._zero,
+            held=[{self._nodes[name]: cores for name, cores in job.held.items()} for job in jobs],
+            since=[math.nan if job.start is None else job.start - self._zero for job in jobs],
+            usage=users.usage,
+            factors=users.factors,
+            watched=live,
+        )
+
+    def _static(self, request: Request, partition: int) -> float:
+        """Return the parts of a priority that come from the partition and the size of the job."""
+        weights, all_nodes, all_cores = self._state.machine.weights, len(self._nodes), sum(self._empty.total)
+        size = size_factor(request.fewest, request.cores, all_nodes, all_cores, favor_small=weights.favor_small)
+        factor = self._state.machine.partitions[partition].factor / self._most
+        return weights.partition * factor + weights.job_size * size
+
+    def _fixed(self, job: LiveJob, of_share: float) -> float:
+        """Return the part of the priority of a job that does not change: the present one without age and fair share."""
+        weights = self._state.machine.weights
+        waited = max(0.0, self._state.instant - job.waits_since)
+        known = self._state.factors.get(job.number, (weights.age * min(1.0, waited / weights.max_age_s), of_share))
+        return job.priority - known[0] - (known[1] if self._state.shares else 0.0)
+
+
+def minutes(limit_s: float) -> int:
+    """Return a time limit in whole minutes, s."""
+    return max(1, math.ceil(limit_s / MINUTE_S - 1e-6)) * MINUTE_S
+
+
+class _Users:
+    """The users of a state and of jobs, in the form of `Inputs`, and the number of the user of each job."""
+
+    def __init__(self, state: ClusterState, jobs: Sequence[LiveJob]) -> None:
+        shares = {(share.account, share.user): share for share in state.shares}
+        own = {pair: number for number, pair in enumerate(shares)}
+        self.of_job = [own.setdefault((job.account, job.user), len(own)) for job in jobs]
+        accounts: dict[str, int] = {}
+        self.account = [accounts.setdefault(account, len(accounts)) for account, _ in own]
+        known = [shares.get(pair) for pair in own]
+        self.share = [share.share if share else 1.0 for share in known]
+        self.usage = [share.usage if share else 0.0 for share in known]
+        self.factors = [share.factor if share else 1.0 for share in known]
+        of_account = {share.account: share.account_share for share in state.shares}
+        self.account_share = [of_account.get(account, 1.0) for account in accounts]

@@ -1,0 +1,381 @@
+"""The state of a live Slurm cluster, from the output of its commands: the cluster, and its running and waiting jobs."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tracebed.errors import InputError
+from tracebed.input_files import read_file
+from tracebed.orchestrator.slurm.conf import EQUAL_SHARES, SlurmConf, of_lines
+from tracebed.orchestrator.slurm.host_lists import host_names
+from tracebed.orchestrator.slurm.lines import Line
+from tracebed.orchestrator.slurm.machine import Machine, gres_of
+from tracebed.orchestrator.slurm.scontrol import (
+    Record,
+    Share,
+    configuration,
+    priority_factors,
+    records,
+    shares,
+    task_numbers,
+)
+
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "config": ("scontrol", "show", "config"),
+    "partition": ("scontrol", "-o", "show", "partition"),
+    "node": ("scontrol", "-o", "show", "node"),
+    "job": ("scontrol", "-d", "-o", "show", "job"),
+    "sprio": ("sprio", "-l"),
+    "sshare": ("sshare", "-a", "-l", "-P"),
+}
+"""Name of a part of a state -> the command that prints it. In a folder, the part is the file NAME.txt."""
+OPTIONAL = ("sprio", "sshare")
+TRIED = "22.05"
+"""The version of Slurm whose output and decisions were compared."""
+MAX_BYTES = 2**29
+RUNNING = ("RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
+UNAVAILABLE = frozenset(
+    {
+        *("DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "ERROR", "MAINT", "RESERVED", "UNKNOWN", "FUTURE"),
+        *("INVAL", "INVALID_REG", "NOT_RESPONDING", "REBOOT_ISSUED", "REBOOT_REQUESTED"),
+    }
+)
+"""States of nodes on which no waiting job is assumed to start."""
+BLOCKING = frozenset(
+    {
+        *("JobHeldUser", "JobHeldAdmin", "Dependency", "DependencyNeverSatisfied", "PartitionDown"),
+        *("PartitionInactive", "PartitionTimeLimit", "Reservation", "ReservationDeleted", "BadConstraints"),
+        *("InvalidAccount", "InvalidQOS", "AccountNotAllowed", "QOSNotAllowed", "DeadLine", "PartitionConfig"),
+    }
+)
+"""Reasons of waiting jobs whose start depends on something else than resources and priorities."""
+MODELED = frozenset({"", "Priority", "Resources", "BeginTime", "Prolog", "Cleaning", "ReqNodeNotAvail"})
+PLAIN = {"Contiguous": ("0", ""), "ReqNodeList": ("",), "ExcNodeList": ("",), "Licenses": ("",), "ReqSwitch": ("",)}
+"""Fields of a request that are not modeled -> the values with which they have no effect."""
+DEFAULTS = {
+    "maxjobcount": "10000",
+    "jobrequeue": "1",
+    "maxbatchrequeue": "5",
+    "preemptexempttime": "00:00:00",
+    "schedulertimeslice": "30",
+    "resumerate": "300",
+    "resumetimeout": "60",
+    "suspendrate": "60",
+    "suspendtimeout": "30",
+    "completewait": "0",
+    "overtimelimit": "0",
+    "resvoverrun": "0",
+    "accountingstorageenforce": "associations",
+}
+"""Settings that `scontrol` prints although they have no effect or their default value."""
+OF_NODES = {"cpus": "CPUTot", "threadspercore": "ThreadsPerCore", "realmemory": "RealMemory", "weight": "Weight"}
+OF_NODES |= {"gres": "Gres", "feature": "ActiveFeatures"}
+NOT_OF_PARTITIONS = frozenset(("partitionname", "nodes", "state", "totalcpus", "totalnodes", "tres", "defaulttime"))
+UNITS = {"K": 2**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20}
+
+
+@dataclass(frozen=True)
+class LiveJob:
+    """A running or waiting job. Times are seconds on the clock of the cluster.
+
+    Attributes:
+        id: the id, of a task of an array with its number: `12_3`.
+        number: the id as a number, which breaks ties of priorities.
+        user, account, partition: the names.
+        waits_since: since when the job gains priority by its age.
+        eligible: earliest start.
+        start: start of a running job; None: the job waits.
+        estimate: Slurm's own estimate of the start of a waiting job; None: there is none.
+        limit_s: time limit, s.
+        cores: cores on all nodes.
+        per_node: cores on each node (`--ntasks-per-node`); 0: any number.
+        fewest: smallest number of nodes.
+        whole: whether the job gets whole nodes.
+        memory_mib: memory on each node, or for each core, MiB; 0: all memory.
+        by_core: whether the memory is for each core.
+        features, gres: the request, as in a workload.
+        priority: the present priority.
+        reason: why the job waits.
+        held: node -> cores of a running job.
+        ending: whether the job has ended, and its nodes are not yet free.
+    """
+
+    id: str
+    number: int
+    user: str
+    account: str
+    partition: str
+    waits_since: float
+    eligible: float
+    start: float | None
+    estimate: float | None
+    limit_s: float
+    cores: int
+    per_node: int
+    fewest: int
+    whole: bool
+    memory_mib: float
+    by_core: bool
+    features: str
+    gres: str
+    priority: int
+    reason: str
+    held: Mapping[str, int]
+    ending: bool = False
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """The state of a cluster.
+
+    Attributes:
+        instant: the instant, s on the clock of the cluster, since 1970.
+        conf: the parameters of the scheduler and the cluster.
+        machine: the cluster.
+        unavailable: names of the nodes on which no job starts.
+        jobs: the running and waiting jobs, by number.
+        factors: number of a waiting job -> the parts of its priority from age and fair share; empty: unknown.
+        shares: the associations; empty: unknown.
+        notes: what the state has that is not modeled, one sentence each.
+    """
+
+    instant: float
+    conf: SlurmConf
+    machine: Machine
+    unavailable: frozenset[str]
+    jobs: tuple[LiveJob, ...]
+    factors: Mapping[int, tuple[float, float]]
+    shares: tuple[Share, ...]
+    notes: tuple[str, ...]
+
+
+def read_folder(folder: Path) -> dict[str, str]:
+    """Return the texts of the files of a folder: the output of `COMMANDS`, by name.
+
+    Raises:
+        InputError: the folder or a file is missing, or a file is not text.
+    """
+    texts: dict[str, str] = {}
+    for name, command in COMMANDS.items():
+        file = folder / f"{name}.txt"
+        hint = f"save it: {' '.join(command)} > {file.name}"
+        if not folder.is_dir():
+            raise InputError("is not a folder", where=str(folder), hint="give a folder with the output of Slurm")
+        if name in OPTIONAL and not file.exists():
+            continue
+        data = read_file(file, f"output of {' '.join(command)}", hint=hint, most=MAX_BYTES)
+        if b"\0" in data:
+            raise InputError("binary data, not the output of a command", where=str(file), hint=hint)
+        texts[name] = data.decode("utf-8", "replace")
+    return texts
+
+
+def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
+    """Return the state in the output of `COMMANDS`.
+
+    Args:
+        texts: the output by name.
+        folder: the folder of the files, for messages and for topology.conf.
+
+    Raises:
+        InputError: an output is not that of its command, or a job has an unknown partition or node.
+    """
+
+    def where(name: str) -> str:
+        return str(folder / f"{name}.txt")
+
+    now, settings = configuration(texts["config"], where("config"))
+    nodes = records(texts["node"], "NodeName", where("node"))
+    partitions = records(texts["partition"], "PartitionName", where("partition"))
+    if not nodes or not partitions:
+        missing = "node" if not nodes else "partition"
+        hint = f"save it: {' '.join(COMMANDS[missing])} > {missing}.txt"
+        raise InputError(f"has no {missing}", where=where(missing), hint=hint)
+    conf = of_lines([*_settings(settings), *map(_node, nodes), *map(_partition, partitions)], folder, plain=True)
+    assert conf.machine is not None  # every node has its number of CPUs
+    threads = max(1, nodes[0].number("ThreadsPerCore")) if nodes[0].of("ThreadsPerCore") else 1
+    jobs: list[LiveJob] = []
+    odd = Counter[str]()
+    known = {partition.name for partition in conf.machine.partitions}
+    names = {record.needed("NodeName") for record in nodes}
+    for record in records(texts["job"], "JobId", where("job")):
+        for job in _jobs(record, threads, odd):
+            _check(job, record, known, names)
+            jobs.append(job)
+    jobs.sort(key=lambda job: job.number)
+    unavailable = frozenset(
+        record.needed("NodeName")
+        for record in nodes
+        if {*re.split(r"[+*~#!%$@^-]+", record.needed("State"))} & UNAVAILABLE
+    )
+    stopped = {
+        record.needed("PartitionName"): record.of("State")
+        for record in partitions
+        if record.of("State") not in ("UP", "DRAIN", "")
+    }
+    jobs = [replace(job, reason="PartitionDown") if _waits(job) and job.partition in stopped else job for job in jobs]
+    found = shares(texts["sshare"], where("sshare")) if "sshare" in texts else []
+    factors = priority_factors(texts["sprio"], where("sprio")) if "sprio" in texts else {}
+    fair = conf.machine.weights.fairshare > 0
+    notes = [sentence for sentence in conf.differences if sentence != EQUAL_SHARES]
+    version = settings.get("SLURM_VERSION", "unknown")
+    if not version.startswith(TRIED):
+        notes.append(f"the output of Slurm {version} is read as that of {TRIED}, the version that was compared")
+    if unavailable:
+        notes.append(f"no job starts on {_counted(len(unavailable), 'node')} that are down, drained or reserved")
+    if fair and not found:
+        notes.append("the fair-share factors stay as they are (no sshare.txt, or accounts below accounts)")
+    notes += [f"{_counted(count, 'job')}: {what}" for what, count in sorted(odd.items())]
+    return ClusterState(
+        now, conf, conf.machine, unavailable, tuple(jobs), factors, tuple(found) if fair else (), tuple(notes)
+    )
+
+
+def _waits(job: LiveJob) -> bool:
+    return job.start is None
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+# -- the cluster ------------------------------------------------------------------------------------------------------
+
+
+def _settings(settings: Mapping[str, str]) -> Iterator[Line]:
+    for key, value in settings.items():
+        if key != "SLURM_VERSION" and key.isidentifier() and DEFAULTS.get(key.lower()) != value and value:
+            yield Line(key, value, {}, "config.txt")
+
+
+def _node(record: Record) -> Line:
+    record.number("CPUTot")
+    settings = {key: record.of(name) for key, name in OF_NODES.items() if record.of(name)}
+    return Line("NodeName", record.needed("NodeName"), settings, record.where)
+
+
+def _partition(record: Record) -> Line:
+    settings = {
+        key.lower(): value
+        for key, value in record.fields.items()
+        if key.lower() not in NOT_OF_PARTITIONS and record.of(key)
+    }
+    return Line("PartitionName", record.needed("PartitionName"), settings | {"nodes": record.of("Nodes")}, record.where)
+
+
+# -- jobs -------------------------------------------------------------------------------------------------------------
+
+
+def _jobs(record: Record, threads: int, odd: Counter[str]) -> Iterator[LiveJob]:
+    """Yield the job of a record, or the waiting tasks of an array; nothing for a job that has ended."""
+    state = record.needed("JobState")
+    if state not in ("PENDING", *RUNNING):
+        return
+    job = _job(record, state, threads)
+    for what in _odd(record, job, state):
+        odd[what] += 1
+    array, tasks = record.of("ArrayJobId"), record.of("ArrayTaskId")
+    if not array or not tasks:
+        yield job
+    elif job.start is None and (numbers := task_numbers(tasks)):
+        for number in numbers:
+            yield replace(job, id=f"{array}_{number}")
+    else:
+        yield replace(job, id=f"{array}_{tasks}")
+
+
+def _odd(record: Record, job: LiveJob, state: str) -> Iterator[str]:
+    """Yield what is not modeled of a job."""
+    if job.start is not None:
+        if state in ("SUSPENDED", "STOPPED"):
+            yield f"{state} is modeled as running on"
+        return
+    for name, values in PLAIN.items():
+        if record.of(name) not in values:
+            yield f"{name} is not modeled"
+    if "," in record.needed("Partition"):
+        yield "of several partitions, only the first is considered"
+    if "%" in record.of("ArrayTaskId"):
+        yield "the limit of running tasks of an array is not modeled"
+    if job.reason not in MODELED | BLOCKING:
+        yield f"the reason {job.reason} is not modeled: the forecast is too early while it lasts"
+
+
+def _job(record: Record, state: str, threads: int) -> LiveJob:
+    running = state != "PENDING"
+    tres = dict(item.partition("=")[::2] for item in record.of("TRES", "ReqTRES", "AllocTRES").split(","))
+    tasks = re.match(r"(\d+):", record.of("NtasksPerN:B:S:C"))
+    per_task = record.number("CPUs/Task") if record.of("CPUs/Task") else 1
+    eligible = record.instant("EligibleTime") or record.instant("SubmitTime") or 0.0
+    memory, by_core = _memory(record)
+    start = record.instant("StartTime")
+    fewest = tres.get("node", "")
+    reason = record.of("Reason").partition(",")[0]
+    dependent = record.of("Dependency") and reason not in ("BeginTime",)
+    if not running and record.number("Priority") == 0 and reason not in BLOCKING:
+        reason = "JobHeldUser"
+    if not running and (record.of("HetJobId") or record.of("Reservation") or dependent):
+        reason = "HetJob" if record.of("HetJobId") else "Reservation" if record.of("Reservation") else "Dependency"
+    return LiveJob(
+        id=str(record.number("JobId")),
+        number=record.number("JobId"),
+        user=record.needed("UserId").partition("(")[0],
+        account=record.of("Account"),
+        partition=record.needed("Partition").partition(",")[0],
+        waits_since=record.instant("AccrueTime") or eligible,
+        eligible=eligible,
+        start=start if running else None,
+        estimate=None if running else start,
+        limit_s=record.limit_s("TimeLimit"),
+        cores=math.ceil(record.number("NumCPUs") / threads),
+        per_node=math.ceil(int(tasks[1]) * per_task / threads) if tasks else 0,
+        fewest=int(fewest) if fewest.isdecimal() else record.number("NumNodes"),
+        whole=record.of("OverSubscribe") in ("NO", "EXCLUSIVE"),
+        memory_mib=memory,
+        by_core=by_core,
+        features=record.of("Features"),
+        gres=",".join(f"{name}:{count}" for name, count in gres_of(record.of("TresPerNode", "Gres")).items()),
+        priority=record.number("Priority"),
+        reason=reason,
+        held=_held(record, threads) if running else {},
+        ending=state in ("COMPLETING", "STAGE_OUT"),
+    )
+
+
+def _memory(record: Record) -> tuple[float, bool]:
+    for name in ("MinMemoryCPU", "MinMemoryNode"):
+        if found := re.match(r"(\d+(?:\.\d+)?)([KMGT]?)", record.of(name)):
+            return math.ceil(float(found[1]) * UNITS[found[2] or "M"]), name == "MinMemoryCPU"
+    return 0.0, False
+
+
+def _held(record: Record, threads: int) -> dict[str, int]:
+    """Return the cores of a running job by node. Without `scontrol -d`, its nodes have equal shares.
+
+    Raises:
+        InputError: a list of nodes is invalid.
+    """
+    try:
+        held: dict[str, int] = {}
+        for nodes, listed in re.findall(r" Nodes=(\S+) CPU_IDs=([\d,-]+) ", record.text):
+            cpus = sum(len(task_numbers(item)) for item in listed.split(","))
+            held |= dict.fromkeys(host_names(nodes), math.ceil(cpus / threads))
+        if held:
+            return held
+        names = host_names(record.of("NodeList")) if record.of("NodeList") else []
+    except ValueError as error:
+        raise InputError(str(error), where=record.where, hint="save the output of scontrol as it is") from None
+    return dict.fromkeys(names, math.ceil(record.number("NumCPUs") / threads / max(1, len(names))))
+
+
+def _check(job: LiveJob, record: Record, partitions: Sequence[str] | set[str], nodes: set[str]) -> None:
+    if job.partition not in partitions:
+        hint = "save all files at once; partition.txt must list each partition: scontrol -a -o show partition"
+        raise InputError(f"job {job.id} has the unknown partition {job.partition}", where=record.where, hint=hint)
+    for node in job.held.keys() - nodes:
+        raise InputError(f"job {job.id} runs on the unknown node {node}", where=record.where, hint="save all at once")

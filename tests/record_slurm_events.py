@@ -1,0 +1,148 @@
+"""Records what a real Slurm does with begin times, dependencies, arrays, licences, reservations and preemption.
+
+    python tests/record_slurm_events.py NAME...      # scenarios of `slurm_scenarios.py`; all without a name
+
+writes tests/slurm_recordings/events/NAME.json: the configuration, the jobs, and when each started and ended. Needs root
+and Slurm, and with accounting slurmdbd and mariadb. Each scenario takes about a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ports import free_ports
+from slurm_scenarios import SCENARIOS, Scenario, Submitted
+from slurmd import SETTINGS, Slurm
+
+FOLDER = Path(__file__).parent / "slurm_recordings" / "events"
+LOGGED = {"DebugFlags": "Backfill", "SlurmctldDebug": "debug3", "LogTimeFormat": "iso8601_ms"}
+AT_ONCE = 4
+
+
+class DesignedSlurm(Slurm):
+    """A Slurm with the nodes and partitions of a scenario."""
+
+    def __init__(self, folder: Path, scenario: Scenario) -> None:
+        settings = dict(line.split("=", 1) for line in scenario.settings)
+        super().__init__(folder, scenario.nodes, accounting=bool(scenario.accounts), settings=settings | LOGGED)
+        self.lines = scenario.lines
+
+    def _configure(self) -> None:
+        super()._configure()
+        ports = iter(free_ports(self.nodes))
+        lines = []
+        for line in self.lines:
+            if name := re.match(r"NodeName=n(?:\[(\d)-(\d)\]|\d)", line):
+                count = int(name[2]) - int(name[1]) + 1 if name[1] else 1
+                listed = ",".join(str(next(ports)) for _ in range(count))
+                where = f"NodeHostname=localhost NodeAddr=127.0.0.1 Port={listed if count == 1 else f'[{listed}]'}"
+                line = f"{line} {where}"
+            lines.append(line)
+        text = re.sub(r"(?m)^(NodeName|PartitionName)=.*\n", "", self.conf.read_text())
+        self.conf.write_text(text + "\n".join(lines) + "\n")
+        epilog = self.folder / "epilog"
+        epilog.write_text("#!/bin/sh\nsleep 6\n")
+        epilog.chmod(0o755)
+
+
+def options(job: Submitted, zero: float) -> list[str]:
+    """Return the arguments of sbatch for a job."""
+    found = ["-n", str(job.cores), "-t", str(job.limit), *job.options]
+    for name, value in job.columns.items():
+        if name == "earliest_start":
+            instant = datetime.fromtimestamp(zero + float(value), UTC)
+            found.append(f"--begin={instant:%Y-%m-%dT%H:%M:%S}")
+        elif name in OPTIONS:
+            found.append(f"--{OPTIONS[name]}={value}")
+    return found
+
+
+OPTIONS = {
+    **{name: name for name in ("dependency", "reservation", "licenses", "partition")},
+    "queue": "qos",
+    "application": "job-name",
+}
+"""Column of a workload -> option of sbatch."""
+
+
+def run(folder: Path, scenario: Scenario) -> dict[str, Any]:
+    """Run a scenario. Return the instants (s since the first submission) and final state of each job."""
+    slurm = DesignedSlurm(folder, scenario)
+    texts: list[str] = []
+    try:
+        slurm.up()
+        for line in scenario.accounts:
+            slurm("sacctmgr", "-i", *line.split())
+        zero = time.time()
+        steps: list[tuple[float, Any]] = [*scenario.actions, *((job.at, job) for job in scenario.jobs)]
+        asked = []
+        for at, step in sorted(steps, key=lambda step: step[0]):
+            time.sleep(max(0.0, zero + at - time.time()))
+            if isinstance(step, str):
+                stamps = re.sub(r"@(-?\d+)", lambda found: f"{_stamp(zero + int(found[1]))}", step)
+                slurm(*stamps.split())
+                texts.append(slurm("scontrol", "show", "reservation"))
+                continue
+            script = f"for k in $(seq {step.run}); do sleep 1; done" if scenario.stepwise else f"sleep {step.run}"
+            script += "; exit 1" if step.fails else ""
+            tasks = [f"--array={step.tasks}"] if step.tasks else []
+            asked.append(round(time.time() - zero, 3))
+            slurm("sbatch", "-o", "/dev/null", "-D", "/", *options(step, zero), *tasks, "--wrap", script)
+        time.sleep(max(0.0, zero + scenario.until - time.time()))
+        shown = slurm("scontrol", "-o", "-a", "show", "jobs")
+        dump = ""
+        if scenario.accounts:
+            slurm("sacctmgr", "dump", "trial", f"file={folder}/dump.cfg")
+            dump = (folder / "dump.cfg").read_text() + slurm("sacctmgr", "-nP", "show", "qos")
+    finally:
+        slurm.down()
+        shutil.copy(folder / "slurmctld.log", f"/tmp/events-{scenario.name}.log")
+    found = {}
+    for line in shown.splitlines():
+        field = dict(re.findall(r"(\w+)=(\S+)", line))
+        array = f"{field['ArrayJobId']}_{field['ArrayTaskId']}" if "ArrayTaskId" in field else field["JobId"]
+        found[array] = [*(_since(field[name], zero) for name in ("StartTime", "EndTime")), field["JobState"]]
+        found[array] += [field.get("NodeList", "")]
+        found[array] += [field["Reason"], int(field.get("Restarts", 0))]
+    return {"zero": zero, "asked": asked, "found": found, "reservations": texts, "dump": dump}
+
+
+def _stamp(instant: float) -> str:
+    return f"{datetime.fromtimestamp(instant, UTC):%Y-%m-%dT%H:%M:%S}"
+
+
+def _since(text: str, zero: float) -> float | None:
+    return None if text == "Unknown" else round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() - zero, 3)
+
+
+def record(scenario: Scenario) -> None:
+    """Record a scenario."""
+    with tempfile.TemporaryDirectory() as folder:
+        content = run(Path(folder), scenario)
+    conf = [f"{name}={value}" for name, value in SETTINGS.items() if name in ("SchedulerType", "KillWait")]
+    content["conf"] = "\n".join([*conf, *scenario.settings, *scenario.lines]) + "\n"
+    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / f"{scenario.name}.json").write_text(json.dumps(content, separators=(",", ":")) + "\n")
+
+
+def main() -> None:
+    """Record the scenarios, several at a time."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*")
+    given = parser.parse_args()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for done in [pool.submit(record, SCENARIOS[name]) for name in given.names or SCENARIOS]:
+            done.result()
+
+
+if __name__ == "__main__":
+    main()

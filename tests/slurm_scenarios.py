@@ -1,0 +1,417 @@
+"""Small workloads that show one rule of Slurm each, for `record_slurm_events.py` and `test_slurm_events.py`.
+
+Two nodes of four cores, unless a scenario has others. Passes are made every second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A job, or an array of jobs.
+
+    Attributes:
+        at: submission, s.
+        run: run time, s.
+        cores: number of cores.
+        limit: time limit, min.
+        tasks: `--array` of sbatch.
+        fails: whether the job fails at its end.
+        columns: further columns of the workload, by name; the options of sbatch follow from them.
+        options: further options of sbatch.
+    """
+
+    at: float
+    run: float
+    cores: int
+    limit: int = 1
+    tasks: str = ""
+    fails: bool = False
+    columns: Mapping[str, str | float] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A workload and its cluster.
+
+    Attributes:
+        name: its name.
+        jobs: the jobs.
+        until: end of the recording, s.
+        settings: lines of slurm.conf.
+        lines: NodeName and PartitionName lines.
+        actions: commands of the administrator, with their instants; `@N` is second N of the recording.
+        accounts: arguments of sacctmgr.
+        nodes: number of nodes.
+        stepwise: whether the jobs sleep second by second, so that a suspended one does not go on.
+    """
+
+    name: str
+    jobs: tuple[Submitted, ...]
+    until: float
+    settings: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    actions: tuple[tuple[float, str], ...] = ()
+    accounts: tuple[str, ...] = ()
+    nodes: int = 2
+    stepwise: bool = False
+
+
+EACH_SECOND = "bf_interval=1,bf_resolution=1,bf_max_job_test=1000,sched_min_interval=0,batch_sched_delay=0"
+SCENARIOS: dict[str, Scenario] = {}
+
+
+def _add(
+    name: str, until: float, *jobs: Submitted, parameters: str = "", more: tuple[str, ...] = (), **other: object
+) -> None:
+    given = dict(item.partition("=")[::2] for item in f"{EACH_SECOND}{parameters}".split(","))
+    text = ",".join(f"{key}={value}" if value else key for key, value in given.items())
+    settings = (
+        f"SchedulerParameters={text}",
+        "SelectType=select/cons_tres",
+        "SelectTypeParameters=CR_Core",
+        *more,
+    )
+    lines = ("NodeName=n[1-2] CPUs=4", "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE")
+    more_of_it = {"settings": settings, "lines": lines, **other}
+    SCENARIOS[name] = Scenario(name, jobs, until, **more_of_it)  # type: ignore[arg-type]
+
+
+def _job(at: float, run: float, cores: int, limit: int = 1, **other: object) -> Submitted:
+    own = {name: other.pop(name) for name in ("tasks", "fails", "options") if name in other}
+    return Submitted(at, run, cores, limit, columns=other, **own)  # type: ignore[arg-type]
+
+
+# Job 2 needs the whole cluster from second 20 on: it has no reservation before, so job 3 starts.
+_add("begin", 50, _job(0, 5, 4), _job(1, 4, 8, earliest_start=20), _job(2, 22, 1, 2), _job(28, 3, 4))
+# The main loop alone looks at job 2 every sched_interval only.
+_add(
+    "begin-main-loop",
+    50,
+    _job(0, 3, 4),
+    _job(1, 4, 8, earliest_start=10.5),
+    parameters=",sched_interval=30,bf_interval=-1",
+)
+# Priorities of the age count from the begin. They are computed every minute.
+AGED = ("PriorityType=priority/multifactor", "PriorityWeightAge=100000", "PriorityMaxAge=1000", "PriorityCalcPeriod=1")
+_add(
+    "begin-age",
+    145,
+    _job(0, 110, 8, 2),
+    _job(1, 10, 8, earliest_start=40),
+    _job(20, 10, 8),
+    more=AGED,
+    accounts=("list cluster",),
+)
+_add(
+    "dependency",
+    30,
+    _job(0, 6, 1),
+    _job(0.2, 9, 1, fails=True),
+    _job(0.4, 2, 1, dependency="after:1"),
+    _job(0.6, 3, 1, dependency="afterok:1"),
+    _job(0.8, 3, 1, dependency="afterok:2"),
+    _job(1.0, 3, 1, dependency="afternotok:2"),
+    _job(1.2, 3, 1, dependency="afterany:1,afterany:2"),
+    _job(1.4, 3, 1, dependency="afterany:1?afterany:2"),
+    _job(1.6, 3, 1, dependency="afterok:2,afterany:5"),
+    _job(2.0, 3, 1, dependency="afternotok:1"),
+    _job(2.2, 3, 1),
+    _job(2.4, 3, 1, dependency="afterok:5?afternotok:2"),
+    _job(2.6, 3, 1, dependency="afterok:1:2"),
+    _job(2.8, 3, 1, dependency="afterany:13"),
+)
+# A minute after the start. Job 2 waits, so that a backfill pass is made every second.
+_add(
+    "dependency-delay",
+    75,
+    _job(0, 70, 1, 5),
+    _job(1, 3, 8),
+    _job(2, 3, 1, dependency="after:1+1"),
+    _job(3, 3, 1, dependency="afternotok:1,after:1"),
+)
+_add(
+    "dependency-killed",
+    40,
+    _job(0, 6, 1, fails=True),
+    _job(0.4, 3, 1, dependency="afterok:1"),
+    _job(0.8, 3, 1, dependency="afterany:2"),
+    _job(1.0, 3, 1, dependency="afterok:2"),
+    _job(1.2, 3, 1, dependency="after:2"),
+    _job(1.4, 3, 1, dependency="afternotok:2"),
+    more=("DependencyParameters=kill_invalid_depend",),
+)
+_add(
+    "dependency-after-limit",
+    110,
+    _job(0, 300, 1),
+    _job(1, 3, 1, dependency="afterok:1"),
+    _job(1.2, 3, 1, dependency="afternotok:1"),
+    _job(1.4, 3, 1, dependency="afterany:1"),
+)
+_add(
+    "singleton",
+    45,
+    _job(0, 6, 1, application="a"),
+    _job(1, 5, 1, application="a", dependency="singleton"),
+    _job(2, 4, 1, application="b", dependency="singleton"),
+    _job(3, 3, 1, application="a", dependency="singleton"),
+    _job(4, 3, 1, application="a"),
+)
+# No reservation for a job that waits for another one.
+_add("dependency-no-reservation", 40, _job(0, 8, 4), _job(1, 3, 8, dependency="afterany:1"), _job(2, 20, 2, 5))
+_add(
+    "dependency-age",
+    145,
+    _job(0, 35, 4),
+    _job(0.5, 110, 4, 2),
+    _job(1, 10, 8, dependency="afterany:1"),
+    _job(20, 10, 8),
+    more=AGED,
+    accounts=("list cluster",),
+)
+# Arrays
+_add("array-limit", 50, _job(0, 6, 2, tasks="1-5%2"), _job(2, 3, 2))
+_add(
+    "array-of-different-jobs",
+    60,
+    _job(0, 10, 4),
+    _job(0.5, 10, 4),
+    _job(1, 8, 4, tasks="0-2"),
+    _job(2, 5, 4),
+    _job(3, 4, 4),
+)
+# The nodes are free after 1, 5 and 10 minutes; job 5 fits only beside the third task, if that has no reservation.
+RESERVED = (
+    _job(0, 25, 4, 1),
+    _job(0.2, 25, 4, 5),
+    _job(0.4, 50, 2, 10),
+    _job(1, 9, 4, 10, tasks="0-2"),
+    _job(2, 9, 2, 11),
+)
+THREE = ("NodeName=n[1-3] CPUs=4", "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE")
+_add("array-reserved", 60, *RESERVED, lines=THREE, nodes=3)
+_add("bf_max_job_array_resv", 60, *RESERVED, lines=THREE, nodes=3, parameters=",bf_max_job_array_resv=2")
+_add(
+    "array-depth",
+    40,
+    _job(0, 6, 8),
+    _job(1, 20, 1, tasks="0-4"),
+    _job(2, 20, 1),
+    parameters=",default_queue_depth=2,bf_interval=-1,sched_interval=60",
+)
+_add(
+    "array-bf-max-job-test",
+    40,
+    _job(0, 20, 4),
+    _job(1, 9, 8),
+    _job(2, 9, 1, tasks="0-2"),
+    _job(3, 5, 1),
+    parameters=",bf_max_job_test=2,sched_interval=-1",
+)
+_add("array-limit-reservation", 60, _job(0, 9, 8), _job(1, 8, 4, tasks="0-3%1"), _job(2, 9, 4, 1), _job(3, 30, 4, 1))
+_add(
+    "array-dependency",
+    60,
+    _job(0, 5, 4, tasks="0-1"),
+    _job(1, 3, 1, dependency="afterany:1"),
+    _job(1.5, 3, 1, dependency="afterok:1_0"),
+    _job(2.0, 3, 1, dependency="after:1"),
+)
+_add("array-aftercorr", 60, _job(0, 5, 4, tasks="0-2"), _job(1, 3, 1, tasks="0-2", dependency="aftercorr:1"))
+# Licences
+LICENSED = (
+    _job(0, 15, 2, 2, licenses="a:2"),
+    _job(1, 5, 4, 1, licenses="a:1"),
+    _job(2, 30, 4, 5),
+    _job(3, 5, 2, 1, licenses="b:1,a:1"),
+)
+_add("licenses", 60, *LICENSED, more=("Licenses=a:2,b:1",))
+WIDE = (_job(0, 15, 2, 2, licenses="a:2"), _job(1, 5, 8, 1, licenses="a:1"), _job(2, 30, 4, 5))
+_add("licenses-no-reservation", 60, *WIDE, more=("Licenses=a:2",))
+_add("bf_licenses", 60, *WIDE, more=("Licenses=a:2",), parameters=",bf_licenses")
+# The nodes suffice, the licences do not: the plan counts those of the running and the reserved jobs.
+_add(
+    "bf_licenses-plan",
+    80,
+    _job(0, 15, 1, 1, licenses="a:1"),
+    _job(0.5, 30, 1, 2, licenses="a:1"),
+    _job(1, 5, 1, 1, licenses="a:2"),
+    _job(2, 5, 1, 1, licenses="a:1"),
+    _job(17, 5, 1, 1, licenses="a:1"),
+    _job(18, 5, 1, 2, licenses="a:1"),
+    more=("Licenses=a:2",),
+    parameters=",bf_licenses",
+)
+# Reservations
+CREATE = "scontrol create reservation ReservationName=r User=root StartTime=@{0} EndTime=@{1} Nodes={2} {3}"
+_add(
+    "reservation-maintenance",
+    90,
+    _job(0, 15, 4),
+    _job(1, 5, 4),
+    _job(2, 5, 8),
+    _job(3, 5, 2),
+    actions=((-2, CREATE.format(30, 60, "n2", "Flags=MAINT")),),
+)
+_add(
+    "reservation-before",
+    110,
+    _job(0, 20, 8),
+    _job(5, 3, 4),
+    _job(11, 3, 4, 2),
+    _job(30, 3, 1),
+    actions=((-2, CREATE.format(75, 90, "ALL", "Flags=MAINT,IGNORE_JOBS")),),
+)
+# Without backfill. Job 1 fits on no nodes that are not reserved: it blocks no other job.
+_add(
+    "reservation-main-loop",
+    60,
+    _job(0, 5, 2, 2),
+    _job(1, 5, 2, 1),
+    _job(9, 3, 2, 1),
+    actions=((-2, CREATE.format(68, 90, "ALL", "")),),
+    parameters=",bf_interval=-1,sched_interval=300",
+)
+# Job 2 waits for node 1, since node 2 is reserved: it blocks job 3.
+_add(
+    "reservation-main-loop-busy",
+    60,
+    _job(0, 20, 4, 1),
+    _job(1, 5, 6, 1),
+    _job(2, 5, 2, 1),
+    lines=THREE,
+    nodes=3,
+    actions=((-2, CREATE.format(30, 90, "n2", "")),),
+    parameters=",bf_interval=-1,sched_interval=300",
+)
+_add(
+    "reservation-inside",
+    110,
+    _job(0, 12, 4, 1, reservation="r"),
+    _job(0.5, 5, 4, 1),
+    _job(1, 5, 4, 1),
+    _job(2, 12, 4, 1, reservation="r"),
+    _job(3, 5, 8, 1, reservation="r"),
+    _job(24, 5, 4, 1, reservation="r"),
+    actions=((-2, CREATE.format(10, 50, "n1", "")),),
+)
+_add(
+    "reservation-end",
+    130,
+    _job(0, 100, 4, 3, reservation="r"),
+    _job(15, 100, 2, 1, reservation="r"),
+    actions=((-2, CREATE.format(5, 45, "ALL", "")),),
+)
+# Preemption
+TIERS = (
+    "NodeName=n[1-2] CPUs=4",
+    "PartitionName=low Nodes=ALL Default=YES PriorityTier=1",
+    "PartitionName=high Nodes=ALL PriorityTier=2",
+)
+BY_TIER = ("PreemptType=preempt/partition_prio",)
+PREEMPTED = (
+    _job(0, 40, 4, 2),
+    _job(0.5, 40, 4, 2),
+    _job(8, 6, 4, 1, partition="high"),
+    _job(9, 5, 2, 1),
+    _job(30, 5, 8, 1, partition="high"),
+)
+_add("preempt-requeue", 210, *PREEMPTED, lines=TIERS, more=(*BY_TIER, "PreemptMode=REQUEUE"))
+_add("preempt-cancel", 70, *PREEMPTED, lines=TIERS, more=(*BY_TIER, "PreemptMode=CANCEL"))
+_add("preempt-suspend", 100, *PREEMPTED, stepwise=True, lines=TIERS, more=(*BY_TIER, "PreemptMode=SUSPEND,GANG"))
+GRACE = ("NodeName=n[1-2] CPUs=4", "PartitionName=low Nodes=ALL Default=YES PriorityTier=1 GraceTime=10", TIERS[2])
+_add("preempt-grace", 60, *PREEMPTED[:4], lines=GRACE, more=(*BY_TIER, "PreemptMode=CANCEL"))
+_add(
+    "preempt-exempt",
+    80,
+    *PREEMPTED[:4],
+    lines=TIERS,
+    more=(*BY_TIER, "PreemptMode=CANCEL", "PreemptExemptTime=00:00:20"),
+)
+SMALL = (
+    _job(0, 40, 2, 2),
+    _job(1.2, 40, 1, 2),
+    _job(2.4, 40, 1, 2),
+    _job(3.6, 40, 3, 2),
+    _job(4.8, 40, 1, 2),
+    _job(9, 6, 2, 1, partition="high"),
+    _job(18, 6, 3, 1, partition="high"),
+)
+_add("preempt-order", 60, *SMALL, lines=TIERS, more=(*BY_TIER, "PreemptMode=CANCEL"))
+_add(
+    "preempt-youngest",
+    60,
+    *SMALL,
+    lines=TIERS,
+    more=(*BY_TIER, "PreemptMode=CANCEL"),
+    parameters=",preempt_youngest_first",
+)
+# Preemption by QOS, off for a partition, and of the jobs that do not fit beside each other
+QOS = ("modify qos normal set priority=0", "add qos high preempt=normal priority=100", "modify user root set qos+=high")
+_add(
+    "preempt-qos",
+    70,
+    _job(0, 40, 4, 2),
+    _job(0.5, 40, 4, 2),
+    _job(8, 6, 4, 1, queue="high"),
+    _job(9, 5, 2, 1),
+    accounts=QOS,
+    more=("PreemptType=preempt/qos", "PreemptMode=CANCEL"),
+)
+OFF = (*TIERS[:2], "PartitionName=off Nodes=ALL PriorityTier=1 PreemptMode=OFF", TIERS[2])
+_add(
+    "preempt-off",
+    60,
+    _job(0, 30, 4, 2, partition="off"),
+    _job(0.5, 30, 2, 2),
+    _job(8, 6, 4, 1, partition="high"),
+    _job(16, 6, 8, 1, partition="high"),
+    lines=OFF,
+    more=(*BY_TIER, "PreemptMode=CANCEL"),
+)
+# Limits by partition: partition p has nodes 1 and 2, partition q node 3
+PARTS = ("NodeName=n[1-3] CPUs=4", "PartitionName=p Nodes=n[1-2] Default=YES", "PartitionName=q Nodes=n3")
+QUEUED = (
+    *(_job(0, 8, 8), _job(0.2, 8, 4, partition="q")),
+    *(
+        _job(1, 30, 1),
+        _job(1.2, 30, 1),
+        _job(1.4, 30, 1),
+        _job(1.6, 30, 1, partition="q"),
+        _job(1.8, 30, 1, partition="q"),
+    ),
+)
+_add(
+    "partition_job_depth",
+    60,
+    *QUEUED,
+    lines=PARTS,
+    nodes=3,
+    parameters=",partition_job_depth=2,bf_interval=-1,sched_interval=300",
+)
+_add(
+    "partition_job_depth-full",
+    60,
+    *QUEUED,
+    lines=PARTS,
+    nodes=3,
+    parameters=",partition_job_depth=1,bf_interval=-1,sched_interval=15",
+)
+WAITING = (
+    _job(0, 20, 4, 2),
+    _job(1, 5, 8, 1),
+    _job(2, 5, 1, 1),
+    _job(3, 5, 2, 1, partition="q"),
+    _job(4, 5, 2, 1, partition="q"),
+)
+_add("bf_max_job_part", 60, *WAITING, lines=PARTS, nodes=3, parameters=",bf_max_job_part=1,sched_interval=-1")
+_add("bf_max_job_user_part", 60, *WAITING, lines=PARTS, nodes=3, parameters=",bf_max_job_user_part=1,sched_interval=-1")
+# The node of job 1 is completing for six seconds. Job 2 has an idle node.
+COMPLETING = (_job(0, 5, 4), _job(7, 5, 4), _job(7.2, 5, 4))
+_add("complete-wait", 40, *COMPLETING, more=("Epilog={folder}/epilog", "CompleteWait=4"))
+_add("completing", 40, *COMPLETING, more=("Epilog={folder}/epilog",))

@@ -1,0 +1,478 @@
+"""Forecasts of the starts of waiting jobs: what is read of a state, what is learnt of a log, and how good they are."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import slurm_forecasts
+import tracebed.api as tb
+from tracebed.cli import tracebed
+from tracebed.errors import ExitCode, InputError
+from tracebed.orchestrator.batch.slurm_state import ask
+from tracebed.orchestrator.simulation.slurm.run_times import KILLED, Draws, RunTimes
+from tracebed.orchestrator.slurm.scontrol import records, shares, task_numbers
+from tracebed.orchestrator.slurm.state import COMMANDS, ClusterState, read_folder, state_of
+
+NOW = "2026-01-31T12:00:00"
+CONFIG = f"""Configuration data as of {NOW}
+PriorityType            = priority/multifactor
+PriorityWeightAge       = 1000
+SchedulerParameters     = bf_interval=5
+SelectType              = select/cons_tres
+SelectTypeParameters    = CR_CORE
+SLURM_VERSION           = 22.05.8
+"""
+NODE = (
+    "NodeName={name} CPUTot=4 Gres=(null) ActiveFeatures=(null) RealMemory=4000 State={state} ThreadsPerCore=1 Weight=1"
+)
+PARTITION = "PartitionName=main Default=YES MaxTime=UNLIMITED Nodes=n[1-2] PriorityTier=1 State=UP OverSubscribe=NO"
+JOB = (
+    "JobId={id} {array}JobName={name} UserId=ann(7) GroupId=g(7) Priority={priority} Account=chem JobState={state} "
+    "Reason={reason} Dependency={dependency} TimeLimit={limit} SubmitTime=2026-01-31T11:00:00 "
+    "EligibleTime={eligible} AccrueTime=2026-01-31T11:00:00 StartTime={start} Partition={partition} "
+    "NodeList={nodes} NumNodes=1 NumCPUs={cores} CPUs/Task=1 TRES=cpu={cores},node=1 NtasksPerN:B:S:C=0:0:*:* "
+    "{detail}MinMemoryNode=0 Features=(null) OverSubscribe=OK"
+)
+PENDING: dict[str, Any] = {
+    "array": "",
+    "name": "wrap",
+    "priority": 100,
+    "state": "PENDING",
+    "reason": "Priority",
+    "dependency": "(null)",
+    "limit": "01:40:00",
+    "eligible": "2026-01-31T11:00:00",
+    "start": "Unknown",
+    "partition": "main",
+    "nodes": "(null)",
+    "cores": 4,
+    "detail": "",
+}
+
+
+def running(job: int, node: str, start: str = "2026-01-31T11:50:00", cores: int = 4, **changes: Any) -> str:
+    detail = f"  Nodes={node} CPU_IDs=0-{cores - 1} Mem=0 GRES= "
+    given = {"state": "RUNNING", "reason": "None", "start": start, "nodes": node, "cores": cores, "detail": detail}
+    return JOB.format(id=job, **(PENDING | given | changes))
+
+
+def waiting(job: int, **changes: Any) -> str:
+    return JOB.format(id=job, **(PENDING | changes))
+
+
+def folder_of(path: Path, *jobs: str, states: tuple[str, str] = ("MIXED", "IDLE"), config: str = CONFIG) -> Path:
+    nodes = [NODE.format(name=f"n{number}", state=state) for number, state in enumerate(states, 1)]
+    texts = {"config": config, "partition": PARTITION, "node": "\n".join(nodes), "job": "\n".join(jobs)}
+    path.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        (path / f"{name}.txt").write_text(f"{text}\n")
+    return path
+
+
+def read_state(path: Path) -> ClusterState:
+    return state_of(read_folder(path), path)
+
+
+def log_of(share: float = 0.5, user: str = "ann", jobs: int = 40, gap: float = 1e6) -> tb.Workload:
+    """Return a log whose jobs run for a share of their limits, and arrive so rarely that none does in a forecast."""
+    return tb.Workload(
+        pd.DataFrame(
+            {
+                "job_id": [str(job) for job in range(jobs)],
+                "submit_time": [gap * job for job in range(jobs)],
+                "run_time": [6000.0 * share] * jobs,
+                "time_limit": 6000.0,
+                "nodes": 1,
+                "user": user,
+                "partition": "main",
+            }
+        )
+    )
+
+
+def minutes_of(found: tb.Forecast, column: str = "start") -> dict[str, float]:
+    """Return the times of a column by job, minutes after the instant of the state."""
+    since = (found.table[column] - pd.Timestamp(found.instant)).dt.total_seconds() / 60
+    return dict(zip(found.table["job_id"], since, strict=True))
+
+
+# -- the state --------------------------------------------------------------------------------------------------------
+
+
+def test_a_state_has_the_running_and_waiting_jobs(tmp_path: Path) -> None:
+    found = read_state(folder_of(tmp_path / "state", running(1, "n1"), waiting(2), waiting(3, state="COMPLETED")))
+    assert [(job.id, job.held, job.limit_s) for job in found.jobs] == [("1", {"n1": 4}, 6000.0), ("2", {}, 6000.0)]
+    assert found.machine.partitions[0].name == "main"
+    assert [name for name, _ in found.machine.nodes] == ["n1", "n2"]
+    assert found.notes == ()
+
+
+def test_the_name_of_a_job_sets_nothing(tmp_path: Path) -> None:
+    name = "x Priority=9 JobState=RUNNING UserId=eve(1) Partition=other"
+    found = read_state(folder_of(tmp_path / "state", waiting(2, name=name)))
+    assert [(job.user, job.partition, job.priority, job.start) for job in found.jobs] == [("ann", "main", 100, None)]
+
+
+def test_records_of_several_lines_are_read() -> None:
+    text = "JobId=1 JobName=a\n   UserId=ann(7) GroupId=g(7)\n   Priority=5\n\nJobId=2 JobName=b\n   Priority=6\n"
+    found = records(text, "JobId", "job.txt")
+    assert [(each.fields["JobId"], each.number("Priority"), each.where) for each in found] == [
+        ("1", 5, "job.txt:1"),
+        ("2", 6, "job.txt:5"),
+    ]
+
+
+def test_an_output_without_records_is_empty() -> None:
+    assert records("No jobs in the system\n", "JobId", "job.txt") == []
+
+
+def test_tasks_of_an_array_wait_one_by_one(tmp_path: Path) -> None:
+    found = read_state(folder_of(tmp_path / "state", waiting(7, array="ArrayJobId=5 ArrayTaskId=3-4,8%2 ")))
+    assert [job.id for job in found.jobs] == ["5_3", "5_4", "5_8"]
+    assert found.notes == ("1 job: the limit of running tasks of an array is not modeled",)
+    assert task_numbers("0-6:3") == [0, 3, 6]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "message"),
+    [
+        ("config", CONFIG, "ClusterName=x\n", "config.txt:1: is not the output of scontrol show config"),
+        ("job", "JobId=", "JOBID ", "job.txt:1: 'JOBID 2 JobName=wrap.*' is not a record that begins with JobId="),
+        ("job", "JobState=", "State=", "job.txt:1: the record has no field JobState"),
+        ("job", "Priority=100", "Priority=high", "job.txt:1: Priority=high is not a number"),
+        ("job", "Partition=main", "Partition=gpu", "job.txt:1: job 2 has the unknown partition gpu"),
+        ("job", "T11:00:00", " 11h", "job.txt:1: '2026-01-31' is not a time|job.txt:1: .* is not a time"),
+        ("node", "CPUTot=4", "CPUs=4", "node.txt:1: the record has no field CPUTot"),
+        ("node", "NodeName", "#NodeName", "node.txt:1: .* is not a record that begins with NodeName="),
+        ("partition", PARTITION, "", "partition.txt: has no partition"),
+        ("partition", "n[1-2]", "n[1-", "partition.txt:1: .* is not a list of hosts"),
+    ],
+)
+def test_another_output_is_an_error_with_its_place(name: str, old: str, new: str, message: str, tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "state", waiting(2))
+    file = folder / f"{name}.txt"
+    file.write_text(file.read_text().replace(old, new))
+    with pytest.raises(InputError, match=message) as error:
+        read_state(folder)
+    assert error.value.hint
+
+
+def test_a_missing_file_is_an_error_with_the_command(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "state", waiting(2))
+    (folder / "node.txt").unlink()
+    with pytest.raises(InputError, match=r"node.txt: cannot read the output of scontrol -o show node") as error:
+        read_state(folder)
+    assert error.value.hint == "save it: scontrol -o show node > node.txt"
+    with pytest.raises(InputError, match="is not a folder"):
+        read_state(tmp_path / "other")
+
+
+def test_binary_data_is_an_error(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "state", waiting(2))
+    (folder / "job.txt").write_bytes(b"JobId=1\0\1")
+    with pytest.raises(InputError, match=r"job.txt: binary data, not the output of a command"):
+        read_state(folder)
+
+
+@pytest.mark.parametrize("name", ["sprio", "sshare"])
+def test_a_table_of_another_command_is_an_error(name: str, tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "state", waiting(2))
+    (folder / f"{name}.txt").write_text("You are not running a supported priority plugin\n")
+    with pytest.raises(InputError, match=f"{name}.txt:1: is not the output of {name} -"):
+        read_state(folder)
+
+
+def test_a_running_job_on_an_unknown_node_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="job 1 runs on the unknown node n9"):
+        read_state(folder_of(tmp_path / "state", running(1, "n9")))
+
+
+def test_accounts_below_accounts_have_no_shares() -> None:
+    head = "Account|User|NormShares|RawUsage|FairShare\nroot||0|9|\n"
+    flat = head + " chem||0.5|9|\n  chem|ann|1.0|9|0.25\n"
+    assert [(each.user, each.account_share, each.factor) for each in shares(flat, "")] == [("ann", 0.5, 0.25)]
+    assert shares(head + " science||0.5|9|\n  chem||0.5|9|\n   chem|ann|1|9|0.25\n", "") == []
+
+
+def test_what_is_not_modeled_is_named(tmp_path: Path) -> None:
+    config = CONFIG.replace("22.05.8", "25.05.1") + "PreemptType = preempt/qos\nPriorityWeightFairShare = 9\n"
+    jobs = (waiting(2, reason="QOSMaxJobsPerUserLimit"), waiting(3, partition="main,other"))
+    folder = folder_of(tmp_path / "state", *jobs, states=("IDLE+DRAIN", "IDLE"), config=config)
+    notes = "\n".join(read_state(folder).notes)
+    for part in (
+        "PreemptType=preempt/qos",
+        "the output of Slurm 25.05.1 is read as that of 22.05",
+        "no job starts on 1 node that are down, drained or reserved",
+        "the fair-share factors stay as they are",
+        "1 job: the reason QOSMaxJobsPerUserLimit is not modeled: the forecast is too early while it lasts",
+        "1 job: of several partitions, only the first is considered",
+    ):
+        assert part in notes
+
+
+# -- the run times ----------------------------------------------------------------------------------------------------
+
+
+def drawn(learnt: RunTimes, user: str, limit: float, elapsed: float = 0.0) -> list[float]:
+    return sorted({*Draws(learnt, 2000, np.random.default_rng(1)).of(user, limit, 1, elapsed).tolist()})
+
+
+def jobs_of(*rows: tuple[str, float, float]) -> tb.Workload:
+    users, limits, times = zip(*rows, strict=True)
+    names = [str(job) for job in range(len(rows))]
+    table = {"job_id": names, "submit_time": 0.0, "run_time": times, "time_limit": limits, "nodes": 1, "user": users}
+    return tb.Workload(pd.DataFrame(table))
+
+
+def test_run_times_are_shares_of_the_limit_of_a_user() -> None:
+    learnt = RunTimes(jobs_of(*[("ann", 600.0, 60.0)] * 400, ("bob", 6000.0, 3000.0)))
+    shares_of_ann = Draws(learnt, 2000, np.random.default_rng(1)).of("ann", 600.0, 1) / 600.0
+    assert np.mean(shares_of_ann == 0.1) > 0.98
+    assert drawn(learnt, "bob", 6000.0) == [600.0, 3000.0]  # few jobs of bob: also those of all
+    assert drawn(learnt, "eve", 1000.0) == pytest.approx([100.0, 500.0])
+
+
+def test_run_times_exceed_the_elapsed_time() -> None:
+    learnt = RunTimes(jobs_of(*[("ann", 600.0, 60.0)] * 30, *[("ann", 600.0, 300.0)] * 3))
+    assert drawn(learnt, "ann", 600.0, elapsed=61.0) == [300.0]
+    assert drawn(learnt, "ann", 600.0, elapsed=301.0) == [KILLED * 600.0]  # no job ran as long: until its limit
+
+
+def test_a_job_of_a_group_that_ran_as_long_belongs_to_it() -> None:
+    """Half of the jobs of ann run for 500 s of 600 s, and hardly any other job runs for 100 s of 600 s."""
+    own = [("ann", 600.0, 10.0), ("ann", 600.0, 500.0)] * 2
+    others = [("bob", 600.0, 30.0)] * 96 + [("bob", 600.0, 300.0)] * 4
+    draws = Draws(RunTimes(jobs_of(*own, *others)), 4000, np.random.default_rng(1))
+    found = draws.of("ann", 600.0, 1, elapsed=100.0)
+    # 2 of 4 jobs of the group, with the weight 4 of all others, of which 6 of 104 ran as long
+    assert np.mean(found == 500.0) > 0.9
+
+
+def test_a_member_goes_through_the_jobs_of_a_user_in_their_order() -> None:
+    """Two jobs of a user are alike in a member if those of the log come in series."""
+    learnt = RunTimes(jobs_of(*[("ann", 600.0, 60.0)] * 200, *[("ann", 600.0, 300.0)] * 200))
+    draws = Draws(learnt, 1000, np.random.default_rng(1))
+    first, second = draws.of("ann", 600.0, 1), draws.of("ann", 600.0, 1)
+    assert 0.4 < np.mean(first == 60.0) < 0.6
+    assert np.mean(first == second) > 0.95
+
+
+def test_jobs_at_their_limit_are_killed_there() -> None:
+    assert drawn(RunTimes(jobs_of(("ann", 600.0, 600.0))), "ann", 60.0) == [KILLED * 60.0]
+
+
+def test_a_log_without_limits_teaches_nothing(tmp_path: Path) -> None:
+    log = jobs_of(("ann", math.nan, 60.0))
+    with pytest.raises(InputError, match="no job of the log has a run time and a time limit"):
+        tb.forecast(folder_of(tmp_path / "state", waiting(2)), log)
+
+
+# -- the forecast -----------------------------------------------------------------------------------------------------
+
+
+def test_a_job_starts_when_a_running_one_is_expected_to_end(tmp_path: Path) -> None:
+    """The running jobs began 10 minutes ago, and run for half of 100 minutes: not for their whole limits."""
+    jobs = (running(1, "n1"), running(2, "n2", start="2026-01-31T11:40:00"), waiting(3, start="2026-01-31T13:20:00"))
+    found = tb.forecast(folder_of(tmp_path / "state", *jobs), log_of(), repetitions=8)
+    assert minutes_of(found)["3"] == pytest.approx(30.0, abs=0.2)
+    assert minutes_of(found, "earliest")["3"] <= minutes_of(found)["3"] <= minutes_of(found, "latest")["3"]
+    assert minutes_of(found, "slurm") == {"3": 80.0}
+
+
+def test_the_present_priorities_decide(tmp_path: Path) -> None:
+    jobs = (running(1, "n1"), running(2, "n2"), waiting(3), waiting(4, priority=300), waiting(5, priority=200))
+    found = minutes_of(tb.forecast(folder_of(tmp_path / "state", *jobs), log_of(), repetitions=8))
+    assert {job: round(start / 10) for job, start in found.items()} == {"4": 4, "5": 4, "3": 9}
+
+
+def test_the_age_of_a_state_is_part_of_its_priorities(tmp_path: Path) -> None:
+    """The factors of sprio give the part of the age: job 4 gains nothing more, job 3 still does."""
+    config = CONFIG + "PriorityMaxAge = 02:00:00\nPriorityCalcPeriod = 00:01:00\n"
+    jobs = (running(1, "n1"), running(2, "n2"), waiting(3), waiting(4, priority=200))
+    folder = folder_of(tmp_path / "state", *jobs, states=("ALLOCATED", "DOWN*"), config=config)
+    (folder / "sprio.txt").write_text("JOBID PARTITION USER PRIORITY AGE FAIRSHARE\n3 main ann 100 0 0\n")
+    found = minutes_of(tb.forecast(folder, log_of(), repetitions=8))
+    assert found["3"] < found["4"]
+
+
+def test_a_job_waits_until_its_begin(tmp_path: Path) -> None:
+    jobs = (waiting(3, reason="BeginTime", eligible="2026-01-31T12:20:00"), waiting(4))
+    found = minutes_of(tb.forecast(folder_of(tmp_path / "state", *jobs), log_of(), repetitions=8))
+    assert found["4"] < 0.5
+    assert found["3"] == pytest.approx(20.0, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"reason": "JobHeldUser", "priority": 0}, "JobHeldUser"),
+        ({"priority": 0}, "JobHeldUser"),
+        ({"reason": "Dependency", "dependency": "afterok:1(unfulfilled)"}, "Dependency"),
+        ({"array": "HetJobId=2 "}, "HetJob"),
+        ({"cores": 9}, "no available nodes of its partition can run it"),
+    ],
+)
+def test_a_job_that_waits_for_something_else_has_no_forecast(
+    changes: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    folder = folder_of(tmp_path / "state", waiting(2, **changes), waiting(3))
+    table = tb.forecast(folder, log_of(), repetitions=4).table.set_index("job_id")
+    assert table["reason"].to_dict() == {"3": "", "2": reason}
+    assert table["start"].isna().to_dict() == {"3": False, "2": True}
+
+
+def test_no_job_starts_on_a_drained_node(tmp_path: Path) -> None:
+    jobs = (running(1, "n1"), waiting(2), waiting(3, cores=8))
+    folder = folder_of(tmp_path / "state", *jobs, states=("ALLOCATED", "IDLE+DRAIN"))
+    table = tb.forecast(folder, log_of(), repetitions=4).table.set_index("job_id")
+    assert table["reason"].to_dict() == {"2": "", "3": "no available nodes of its partition can run it"}
+    assert (table["start"]["2"] - pd.Timestamp(NOW)).total_seconds() / 60 == pytest.approx(40.0, abs=0.2)
+
+
+def test_later_jobs_of_the_log_delay_the_waiting_ones(tmp_path: Path) -> None:
+    """Jobs of a partition with a higher tier arrive every ten minutes, and take both nodes for half of the time."""
+    folder = folder_of(tmp_path / "state", running(1, "n1"), running(2, "n2"), waiting(3, cores=8))
+    partitions = (folder / "partition.txt").read_text()
+    urgent = partitions.replace("main", "urgent").replace("PriorityTier=1", "PriorityTier=2").replace("YES", "NO")
+    (folder / "partition.txt").write_text(partitions + urgent)
+    table = log_of(0.05, jobs=2000, gap=600.0).table.assign(partition="urgent", cores_per_node=4, nodes=2)
+    often = tb.Workload(table)
+    alone = minutes_of(tb.forecast(folder, often, repetitions=16, arrivals=False))["3"]
+    assert alone == pytest.approx(90.5, abs=0.5)  # no job of the log runs as long: until the limits
+    assert minutes_of(tb.forecast(folder, often, repetitions=16))["3"] > alone + 20
+
+
+def test_a_state_without_waiting_jobs_has_an_empty_table(tmp_path: Path) -> None:
+    assert tb.forecast(folder_of(tmp_path / "state", running(1, "n1")), log_of(), repetitions=4).table.empty
+
+
+def test_the_seed_sets_all_draws(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "state", running(1, "n1"), running(2, "n2"), waiting(3), waiting(4))
+    log = jobs_of(*[("ann", 600.0, 30.0 * k) for k in range(1, 20)])
+    one, same, other = (tb.forecast(folder, log, repetitions=8, seed=seed).table for seed in (1, 1, 2))
+    assert one.equals(same)
+    assert not one.equals(other)
+
+
+def test_unknown_users_are_named(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "state", waiting(2))
+    (note,) = tb.forecast(folder, log_of(user="user-1"), repetitions=2).notes
+    assert note.startswith("the log has 0 of the 1 users (read it with --keep names);")
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    tb.write(log_of(), tmp_path / "log.parquet")
+    return folder_of(
+        tmp_path / "state", running(1, "n1"), running(2, "n2"), waiting(3), waiting(4, reason="JobHeldUser")
+    )
+
+
+def call(state: Path, *options: str) -> str:
+    command = ["forecast", str(state), "--log", str(state.parent / "log.parquet"), "--repetitions", "8", *options]
+    result = CliRunner().invoke(tracebed, command)
+    assert result.exit_code == ExitCode.OK, result.output
+    return result.stdout
+
+
+def test_the_command_prints_a_table(state: Path) -> None:
+    head, job, held = call(state).splitlines()
+    assert " ".join(head.split()) == "job user partition asked start 80 %: from to Slurm's estimate no forecast"
+    assert job.split()[:7] == ["3", "ann", "main", "4", "cores,", "1.7", "h"]
+    assert [word[:4] for word in job.split()[7:]] == ["12:4", "12:4", "12:4"]
+    assert held.split()[-1] == "JobHeldUser"
+
+
+def test_the_command_prints_json(state: Path) -> None:
+    found = json.loads(call(state, "--json"))
+    assert (found["schema"], found["instant"], found["members"]) == ("tracebed-forecast/1", NOW, 8)
+    assert [(job["job_id"], job["start"][:15] if job["start"] else None) for job in found["jobs"]] == [
+        ("3", "2026-01-31T12:4"),
+        ("4", None),
+    ]
+
+
+def test_the_command_writes_a_csv(state: Path) -> None:
+    file = state.parent / "starts.csv"
+    call(state, "-o", str(file))
+    rows = [*csv.DictReader(file.read_text().splitlines())]
+    assert [(row["job_id"], row["start"][:15], row["reason"]) for row in rows] == [
+        ("3", "2026-01-31T12:4", ""),
+        ("4", "", "JobHeldUser"),
+    ]
+    call(state, "-o", str(file), "--replace")
+
+
+def test_a_live_cluster_is_asked_by_its_commands(
+    state: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Commands that print the files stand for those of Slurm. `sprio` fails, as without multifactor priorities."""
+    tools = state.parent / "tools"
+    tools.mkdir()
+    scontrol = f'#!/bin/sh\nfor last; do :; done\ncat "{state}/$last.txt"\n'
+    for name, text in (("scontrol", scontrol), ("sprio", "#!/bin/sh\nexit 1\n"), ("sshare", "#!/bin/sh\nexit 1\n")):
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    assert ask() == read_folder(state)
+    live = tb.forecast(None, log_of(), repetitions=8).table
+    assert live.equals(tb.forecast(state, log_of(), repetitions=8).table)
+
+
+def test_a_machine_without_slurm_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    with pytest.raises(InputError, match="scontrol is not installed"):
+        tb.forecast(None, log_of())
+
+
+# -- recorded states --------------------------------------------------------------------------------------------------
+
+RECORDED = sorted(slurm_forecasts.FOLDER.glob("*.json.xz"))
+
+
+@pytest.fixture(scope="module")
+def recordings() -> dict[Path, dict[str, Any]]:
+    return {path: slurm_forecasts.recorded(path) for path in RECORDED}
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name.partition(".")[0])
+def test_states_have_slurms_own_estimates(path: Path, recordings: dict[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """The estimates in the records of the jobs are those of `squeue --start`."""
+    for number, recorded in enumerate(recordings[path]["states"][::5]):
+        found = state_of({name: recorded[name] for name in COMMANDS}, tmp_path / str(number))
+        own = {job.id: job.estimate for job in found.jobs if job.start is None}
+        printed = dict(line.split("|") for line in recorded["start"].splitlines())
+        same = [
+            job
+            for job in own.keys() & printed.keys()
+            if own[job] == (None if printed[job] == "N/A" else slurm_forecasts.instant(printed[job], ""))
+        ]
+        assert len(same) >= 0.9 * len(printed)  # the commands run one after the other
+        assert found.notes == ()
+
+
+def test_forecasts_are_better_than_those_of_slurm(recordings: dict[Path, dict[str, Any]]) -> None:
+    """The aims: at most half of the error of Slurm's own estimates, and 75 to 85 % of the starts in their intervals."""
+    tables = []
+    for path, content in recordings.items():
+        log = slurm_forecasts.log_of([other for place, other in recordings.items() if place != path])
+        tables.append(slurm_forecasts.forecasts(content, log, 32, every=3))
+        figures = slurm_forecasts.figures(tables[-1])
+        assert figures["error"] < 0.25 * figures["slurm"], path.name
+    figures = slurm_forecasts.figures(pd.concat(tables))
+    assert figures["error"] < 0.15 * figures["slurm"]
+    assert 0.75 <= figures["inside"] <= 0.85

@@ -1,0 +1,70 @@
+"""The jobs of a workload as the cluster of a slurm.conf is asked for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tracebed.converters.workload import Provenance, Step, Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.simulation.slurm.asked import NO_LIMIT, YEAR_S, as_asked
+from tracebed.orchestrator.slurm.lines import lines_of
+from tracebed.orchestrator.slurm.machine import Machine, machine_of
+
+CONF = """NodeName=a[1-2] Sockets=2 CoresPerSocket=4 ThreadsPerCore=2
+NodeName=b1 CPUs=8 Sockets=1 CoresPerSocket=8 ThreadsPerCore=2
+PartitionName=a Nodes=a[1-2] MaxTime=60 Default=YES
+PartitionName=b Nodes=b1 MaxTime=INFINITE
+PartitionName=all Nodes=ALL MaxTime=30
+"""
+
+
+def machine(folder: Path) -> Machine:
+    path = folder / "slurm.conf"
+    path.write_text(CONF)
+    found = machine_of(lines_of(path), path)
+    assert found is not None
+    return found
+
+
+def jobs(*steps: Step) -> Workload:
+    table = {
+        "job_id": ["1", "2", "3", "4", "5"],
+        "submit_time": [0.0, 1.0, 2.0, 3.0, 4.0],
+        "run_time": [10.0, 10.0, 10.0, np.nan, 10.0],
+        "nodes": [1] * 5,
+        "cores_per_node": [7] * 5,
+        "partition": ["a", "b", "all", "", "gone"],
+        "time_limit": [np.nan, np.nan, 600.0, np.nan, np.nan],
+    }
+    return Workload(pd.DataFrame(table), Provenance(steps=steps))
+
+
+def test_a_job_without_a_limit_has_that_of_its_partition(tmp_path: Path) -> None:
+    asked, counts = as_asked(jobs(), machine(tmp_path))
+    assert asked.floats("time_limit").tolist() == [3600.0, YEAR_S, 600.0, 3600.0, YEAR_S]
+    assert counts == {NO_LIMIT: 3, "jobs of partitions that the cluster lacks (gone), rejected": 1}
+    assert asked.ints("cores_per_node").tolist() == [7] * 5
+
+
+def test_a_log_of_slurm_counts_cpus_and_a_core_has_some(tmp_path: Path) -> None:
+    """The node b1 has eight CPUs and eight cores: Slurm does not allocate its hardware threads."""
+    asked, _ = as_asked(jobs(Step("read", {"format": "sacct", "by": "node"})), machine(tmp_path))
+    assert asked.ints("cores_per_node").tolist() == [4, 7, 7, 4, 7]
+    whatif = jobs(Step("read", {"format": "sacct", "by": "node"}), Step("whatif"))  # has cores already
+    assert as_asked(whatif, machine(tmp_path))[0].ints("cores_per_node").tolist() == [7] * 5
+
+
+def test_a_node_for_each_core_is_no_job_of_the_cluster(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="each node of the workload is one core"):
+        as_asked(jobs(Step("read", {"format": "sacct", "by": "core"})), machine(tmp_path))
+
+
+def test_a_job_with_a_share_of_its_nodes_has_that_share_of_the_cores(tmp_path: Path) -> None:
+    log = jobs()
+    table = log.table.assign(extra_node_share=[0.5, np.nan, 0.01, 1.0, 3 / 7])
+    asked, _ = as_asked(Workload(table, log.provenance), machine(tmp_path))
+    assert asked.ints("cores_per_node").tolist() == [4, 7, 1, 7, 3]

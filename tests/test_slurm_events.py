@@ -1,0 +1,227 @@
+"""Starts that wait for an event, against recordings of a real Slurm 22.05.8 (`record_slurm_events.py`)."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from slurm_scenarios import SCENARIOS, Submitted
+from tracebed.converters.workload import Provenance, System, Workload
+from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.slurm import reservations
+from tracebed.orchestrator.slurm.conf import read
+
+FOLDER = Path(__file__).parent / "slurm_recordings" / "events"
+TOLERANCE_S = 4.0
+"""A pass each second, and the whole seconds of Slurm: a chain of some jobs may start this much earlier or later."""
+SCRIPT_S = 0.1
+"""Time that the start and the end of a job take."""
+LATE_S = {"dependency-after-limit": 30.0, "reservation-end": 30.0}
+"""Tolerance where a job exceeds its limit: slurmctld notices this within half a minute."""
+
+
+@cache
+def recorded(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text())
+    return content
+
+
+def rows_of(job: Submitted, number: int, submit: float) -> list[dict[str, Any]]:
+    """Return the rows of a job, or of the tasks of an array."""
+    row = {"job_id": str(number), "submit_time": submit, "run_time": job.run + SCRIPT_S, "time_limit": 60.0 * job.limit}
+    row |= {"nodes": job.cores, "cores_per_node": 1, "spread": 1, "fewest_nodes": 1}
+    row |= {"status": "failed" if job.fails else "completed", **job.columns}
+    if not job.tasks:
+        return [row]
+    listed, _, most = job.tasks.partition("%")
+    first, last = listed.split("-")
+    array = f"{number}%{most}" if most else str(number)
+    return [{**row, "job_id": f"{number}_{task}", "array": array} for task in range(int(first), int(last) + 1)]
+
+
+def workload_of(name: str) -> Workload:
+    """Return the jobs of a recording as they were submitted."""
+    rows: list[dict[str, Any]] = []
+    jobs = sorted(SCENARIOS[name].jobs, key=lambda job: job.at)
+    ids = sorted({int(job.partition("_")[0]) for job in recorded(name)["found"]})
+    for job, number, submit in zip(jobs, ids, recorded(name)["asked"], strict=True):
+        rows += rows_of(job, number, submit)
+    table = pd.DataFrame(rows).fillna({column: "" for job in jobs for column in job.columns if column in TEXTS})
+    return Workload(table, Provenance(system=System(SCENARIOS[name].nodes, 4)))
+
+
+TEXTS = ("dependency", "application", "licenses", "reservation", "partition", "queue")
+
+
+def predicted(name: str, folder: Path, **settings: Any) -> pd.DataFrame:
+    """Return the table of the jobs of a prediction, by id."""
+    path = folder / "slurm.conf"
+    path.write_text(recorded(name)["conf"])
+    given = {**read(path).parameters, "epoch_s": recorded(name)["zero"]}
+    if shown := recorded(name)["reservations"]:
+        path.write_text(shown[-1])
+        given |= read(path).parameters
+    settings |= {"over_limit": OverLimit.KILL, "policy_parameters": given}
+    jobs = predict(workload_of(name), None, "slurm", **settings).jobs
+    return jobs.set_index("job_id")
+
+
+def differences(name: str, folder: Path) -> list[str]:
+    """Return the jobs whose start, end, final state or number of requeues differs from that in Slurm."""
+    jobs, found = predicted(name, folder), []
+    tolerance = LATE_S.get(name, TOLERANCE_S)
+    for job, (start, end, state, nodes, _, restarts) in recorded(name)["found"].items():
+        real = (start if nodes and state != "PENDING" else None, end if state in STATES else None)
+        until = SCENARIOS[name].until
+        own = _within(jobs["start"].get(job), until), _within(jobs["end"].get(job), until + tolerance)
+        equal = all(
+            a is b is None or (a is not None and b is not None and abs(a - b - 0.5) <= tolerance)
+            for a, b in zip(own, real, strict=True)
+            if b is not None or state in ("PENDING", *STATES)
+        )
+        fate = jobs["state"].get(job), jobs["reason"].get(job)
+        if not equal or (state in STATES and fate != STATES[state]) or (nodes and jobs["restarts"][job] != restarts):
+            found.append(f"{name}: job {job} {fate} {own}, in Slurm {state} {real}")
+    return found
+
+
+STATES = {
+    "COMPLETED": ("completed", ""),
+    "FAILED": ("completed", ""),  # a prediction does not say so
+    "PREEMPTED": ("cancelled", "preempted"),
+    "TIMEOUT": ("killed", ""),
+}
+"""Final state of Slurm -> state and reason of a prediction."""
+
+
+def _within(instant: Any, until: float) -> float | None:
+    """Return an instant before the end of a recording."""
+    return None if instant is None or pd.isna(instant) or instant > until else round(float(instant), 1)
+
+
+STARTS = (
+    *("begin", "begin-main-loop", "begin-age"),
+    *("dependency", "dependency-killed", "dependency-delay", "dependency-after-limit"),
+    *("singleton", "dependency-no-reservation", "dependency-age"),
+    *("array-limit", "array-of-different-jobs", "array-depth", "array-bf-max-job-test", "array-limit-reservation"),
+    *("array-reserved", "bf_max_job_array_resv", "array-dependency", "array-aftercorr"),
+    *("licenses", "licenses-no-reservation", "bf_licenses", "bf_licenses-plan"),
+    *("reservation-maintenance", "reservation-before", "reservation-inside", "reservation-end"),
+    *("reservation-main-loop", "reservation-main-loop-busy"),
+    *("preempt-cancel", "preempt-requeue", "preempt-suspend", "preempt-grace", "preempt-exempt", "preempt-order"),
+    *("preempt-off", "preempt-youngest", "partition_job_depth", "partition_job_depth-full"),
+    *("bf_max_job_part", "bf_max_job_user_part"),
+)
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_jobs_start_when_slurm_starts_them(name: str, tmp_path: Path) -> None:
+    assert differences(name, tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["complete-wait", "completing"])
+def test_jobs_wait_for_completing_ones_with_complete_wait_only(name: str, tmp_path: Path) -> None:
+    """The epilog of job 1 takes six seconds. Slurm plans job 2 on its node, though the other one is idle."""
+    jobs = predicted(name, tmp_path, overheads={"end_s": 6.0})
+    real = sorted(start for start, *_ in recorded(name)["found"].values())
+    assert sorted(jobs["start"]) == pytest.approx([start + 0.5 for start in real], abs=1.6)
+
+
+# -- what is read -----------------------------------------------------------------------------------------------------
+
+SHOWN = """ReservationName=week StartTime=2026-11-26T02:00:00 EndTime=2026-11-26T04:00:00 Duration=02:00:00
+   Nodes=n[1-2] NodeCnt=2 CoreCnt=8 Features=(null) PartitionName=main Flags=WEEKDAY,FLEX,PURGE_COMP=00:05:00
+   Users=root Groups=(null) Accounts=(null) Licenses=a:1 State=INACTIVE
+
+ReservationName=once StartTime=1795658400 EndTime=1795662000 Duration=01:00:00
+   Nodes=n1 NodeCnt=1 CoreCnt=1 Features=(null) PartitionName=main Flags=SPEC_NODES
+     NodeName=n1 CoreIDs=0
+   Users=root Groups=(null) Accounts=(null) Licenses=(null) State=INACTIVE
+"""
+
+
+def test_reservations_are_read_with_their_repetitions(tmp_path: Path) -> None:
+    path = tmp_path / "resv.txt"
+    path.write_text(SHOWN)
+    conf = read(path)
+    week, once = reservations.parsed(conf.parameters["reservations"])
+    assert (once.begin, once.end, once.nodes) == (1795658400, 1795662000, "n1")
+    hour, day = 3600, 86400
+    assert week.end - week.begin == 2 * hour
+    begins = [begin for begin, _ in week.until(week.begin + 4 * day)]  # from Thursday to Monday
+    assert [(begin - week.begin) // day for begin in begins] == [0, 1, 4]
+    assert len(once.until(once.begin + 9 * day)) == 1
+    text = "\n".join(conf.differences)
+    for expected in ("flag FLEX", "PURGE_COMP", "licences of reservations", "reserved cores", "read as UTC"):
+        assert expected in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [("2026-11-26T02", "soon", "is not a time"), ("Nodes=n1 ", "Nodes=n[1 ", "reservation 2")],
+)
+def test_no_invalid_reservation_is_read(old: str, new: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "resv.txt"
+    path.write_text(SHOWN.replace(old, new))
+    with pytest.raises(InputError, match=says):
+        read(path)
+
+
+def test_reservations_need_the_date_of_the_workload(tmp_path: Path) -> None:
+    workload, given = inputs_of(tmp_path, {})
+    path = tmp_path / "resv.txt"
+    path.write_text(SHOWN)
+    given |= read(path).parameters
+    with pytest.raises(InputError, match="the Unix time of second 0 of the workload is unknown"):
+        predict(workload, None, "slurm", policy_parameters=given)
+    given["epoch_s"] = 1795658000
+    with pytest.raises(InputError, match="reservation week has the unknown node n2"):
+        predict(
+            workload, None, "slurm", policy_parameters={**given, "cluster": given["cluster"].replace("n[1-2]", "n1")}
+        )
+
+
+def inputs_of(folder: Path, columns: dict[str, Any], conf: str = "") -> tuple[Workload, dict[str, Any]]:
+    """Return a workload of two jobs with further columns, and the parameters of a cluster of two nodes."""
+    path = folder / "slurm.conf"
+    path.write_text("SelectType=select/cons_tres\nNodeName=n[1-2] CPUs=4\nPartitionName=main Nodes=ALL\n" + conf)
+    table = pd.DataFrame({"job_id": ["1", "2"], "submit_time": [0.0, 1.0], "run_time": [9.0, 9.0]})
+    table = table.assign(nodes=1, cores_per_node=4, time_limit=60.0, **columns)
+    return Workload(table, Provenance(system=System(2, 4))), {**read(path).parameters}
+
+
+@pytest.mark.parametrize("text", ["afterok", "before:1", "afterok:1:", "afterok:1+x"])
+def test_no_invalid_dependency_is_simulated(text: str, tmp_path: Path) -> None:
+    workload, given = inputs_of(tmp_path, {"dependency": ["", text]})
+    with pytest.raises(InputError, match=r"dependency .* of job 2 is invalid"):
+        predict(workload, None, "slurm", policy_parameters=given)
+
+
+def test_a_dependency_on_an_unknown_job_is_satisfied(tmp_path: Path) -> None:
+    workload, given = inputs_of(tmp_path, {"dependency": ["afterok:7", "afternotok:8?afterok:1"]})
+    jobs = predict(workload, None, "slurm", policy_parameters=given).jobs
+    assert (jobs["start"] - jobs["submit"] < 4.0).all()
+
+
+def test_a_job_with_too_many_licences_is_rejected(tmp_path: Path) -> None:
+    workload, given = inputs_of(tmp_path, {"licenses": ["a:2,b@server:9", "a:3"]}, "Licenses=a:2\n")
+    jobs = predict(workload, None, "slurm", policy_parameters=given).jobs
+    assert jobs["state"].tolist() == ["completed", "rejected"]
+    assert jobs["reason"][1] == "the cluster has fewer licences a"
+
+
+def test_ignored_columns_are_named(tmp_path: Path) -> None:
+    columns = {"reservation": ["r", ""], "array": ["1%2", "2"], "earliest_start": [3.0, float("nan")]}
+    workload, given = inputs_of(tmp_path, columns)
+    warnings = predict(workload, None, "slurm", policy_parameters=given).info.warnings
+    assert warnings == ["the column reservation of 1 jobs is ignored: the reservations are not given (-P @FILE)"]
+    warnings = predict(workload, None, "slurm").info.warnings
+    assert [text.split()[2] for text in warnings] == ["earliest_start", "array", "reservation"]
+    assert predict(workload, None, "easy").info.warnings == []

@@ -1,0 +1,422 @@
+"""What if: the backtest of a log, the effect of a change of its slurm.conf, and the answer in words."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import sacct_dumps
+import tracebed.api as tb
+from test_schemas import problems
+from tracebed.errors import ExitCode, InputError
+from tracebed.orchestrator.slurm.conf import of_lines
+from tracebed.orchestrator.slurm.lines import lines_of
+from tracebed.validation.whatif.classes import Answer, JobClass, classes_of, headlines
+from tracebed.validation.whatif.log import Log, log_of
+
+Call = Callable[..., tuple[int, str, str]]
+CONF = """SchedulerParameters=bf_interval=30
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+NodeName=n[1-4] CPUs=8
+PartitionName=batch Nodes=n[1-3] Default=YES
+PartitionName=long Nodes=n4
+"""
+ROWS = 300
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    path = tmp_path / "slurm.conf"
+    path.write_text(CONF)
+    return path
+
+
+def drawn(conf: Path, jobs: int = ROWS, seed: int = 5) -> tb.Workload:
+    """Return the log of a cluster that is a simulated Slurm: jobs that share nodes, in two partitions."""
+    rng = np.random.default_rng(1)
+    table = pd.DataFrame({"job_id": [str(number) for number in range(jobs)]})
+    table["submit_time"] = np.round(np.cumsum(rng.exponential(250.0, jobs)))
+    table["run_time"] = np.round(rng.lognormal(7.0, 0.8, jobs)) + 1
+    table["time_limit"] = 60.0 * np.ceil(table["run_time"] * rng.uniform(1.0, 4.0, jobs) / 60)
+    table["nodes"] = 1
+    table["cores_per_node"] = rng.choice([1, 2, 4, 8], jobs)
+    table["partition"] = rng.choice(["batch", "long"], jobs, p=[0.7, 0.3])
+    table["queue"] = rng.choice(["normal", "high"], jobs)
+    table["group"] = rng.choice(["chem", "phys", "bio"], jobs)
+    return logged(tb.Workload(table), conf, seed)
+
+
+def logged(workload: tb.Workload, conf: Path, seed: int) -> tb.Workload:
+    """Return a workload with the starts that a simulated Slurm gives its jobs."""
+    given, _ = tb.slurm_parameters(conf)
+    run = tb.simulate(workload, "slurm", over_limit="kill", policy_parameters={**given, "seed": seed})
+    times = run.jobs.set_index("job_id").loc[workload.table["job_id"]]
+    table = workload.table.assign(logged_start=times["start"].to_numpy(), logged_end=times["end"].to_numpy())
+    return tb.Workload(table, workload.provenance)
+
+
+# -- the jobs of a log
+
+
+def of_rows(conf: Path, *rows: tuple[float, float, float, float], **columns: Any) -> Log:
+    """Return a log of jobs: submission, start, end and time limit."""
+    table = pd.DataFrame(rows, columns=["submit_time", "logged_start", "logged_end", "time_limit"])
+    table = table.assign(job_id=[str(at) for at in range(len(rows))], nodes=1)
+    table["run_time"] = table["logged_end"] - table["logged_start"]
+    lines = lines_of(conf)
+    machine = of_lines(lines, conf, plain=True).machine
+    assert machine is not None
+    return log_of(tb.Workload(table.assign(**columns)), lines, machine)
+
+
+NAN = math.nan
+LATER = (50.0, 60.0, 90.0, 60.0)
+
+
+def test_a_job_that_ran_when_the_log_begins_starts_as_logged_and_is_not_judged(conf: Path) -> None:
+    log = of_rows(conf, (0, 10, 40, 60), (0, 20, 100, 90), LATER)
+    assert log.begin == 40
+    assert log.workload.table["submit_time"].tolist() == [10, 20, 50]
+    assert log.judged.tolist() == [False, False, True]
+    assert log.wait.tolist() == [0, 0, 10]
+
+
+def test_a_job_that_waited_when_the_log_begins_is_submitted_then_and_is_not_judged(conf: Path) -> None:
+    log = of_rows(conf, (0, 10, 40, 60), (5, 45, 100, 90), LATER)
+    assert log.workload.table["submit_time"].tolist() == [10, 40, 50]
+    assert log.judged.tolist() == [False, False, True]
+
+
+def test_the_wait_begins_when_a_job_is_eligible(conf: Path) -> None:
+    log = of_rows(conf, (0, 10, 40, 60), LATER, (50, 95, 99, 60), earliest_start=[NAN, NAN, 80])
+    assert log.wait.tolist() == [0, 10, 15]
+    assert "earliest_start" not in log.workload.table
+    assert any("1 of 3 jobs were held" in note for note in log.notes)
+
+
+def test_a_job_without_an_end_runs_for_its_limit_and_one_that_was_cancelled_is_left_out(conf: Path) -> None:
+    status = ["completed", "completed", "running", "pending", "cancelled"]
+    rows = [(0, 10, 40, 60), LATER, (55, 70, NAN, 600), (56, NAN, NAN, 300), (57, NAN, 60, 300)]
+    log = of_rows(conf, *rows, status=status)
+    assert log.workload.table["run_time"].tolist() == [30, 30, 600, 300]
+    assert log.judged.tolist() == [False, True, True, False]
+    assert any("2 of 5 jobs ran or waited when the log ends" in note for note in log.notes)
+    assert any("1 of 5 jobs never started" in note for note in log.notes)
+
+
+def test_the_cpus_of_a_log_are_threads_if_they_are_more_than_the_cores(tmp_path: Path) -> None:
+    path = tmp_path / "slurm.conf"
+    path.write_text("NodeName=n1 CPUs=16 CoresPerSocket=8 ThreadsPerCore=2\nPartitionName=a Nodes=n1 Default=YES\n")
+    rows = ((0, 10, 40, 60), LATER, LATER)
+    assert of_rows(path, *rows, cores_per_node=[1, 3, 16]).cores.tolist() == [1, 2, 8]
+    assert of_rows(path, *rows, cores_per_node=[1, 3, 8]).cores.tolist() == [1, 3, 8]
+
+
+def test_a_job_without_a_limit_has_that_of_its_partition_if_the_log_has_limits(tmp_path: Path) -> None:
+    path = tmp_path / "slurm.conf"
+    path.write_text("NodeName=n1 CPUs=4\nPartitionName=a Nodes=n1 Default=YES MaxTime=10\nPartitionName=b Nodes=n1\n")
+    rows = [(0, 10, 40, 60), (50, 60, 90, NAN), (51, 60, 90, NAN)]
+    log = of_rows(path, *rows, partition=["a", "a", "b"])
+    np.testing.assert_equal(log.workload.floats("time_limit"), [60, 600, NAN])
+    assert any("1 of 3 jobs have no time limit" in note for note in log.notes)
+    log = of_rows(path, *((*row[:3], NAN) for row in rows), partition=["a", "a", "b"])
+    assert np.isnan(log.workload.floats("time_limit")).all()
+
+
+def test_a_log_without_starts_or_of_one_job_is_an_error(conf: Path) -> None:
+    with pytest.raises(InputError, match="no job has a logged start: there is nothing to compare the model with"):
+        of_rows(conf, (0, NAN, NAN, 60))
+    with pytest.raises(InputError, match="the log is too short to judge a model"):
+        of_rows(conf, (0, 10, 20, 60))
+
+
+# -- the answers
+
+
+def a_class(base: list[float], after: list[float], real: float = 100.0) -> JobClass:
+    """Return the class of two jobs with these mean waits in the members."""
+    jobs = pd.DataFrame({"submit": [0.0, 1.0], "logged": [real, real], "cores": [1, 1]})
+    jobs = jobs.assign(partition=["a", "a"], queue="", group="")
+    waits = [np.repeat(np.array(values, dtype=float)[:, None], 2, axis=1) for values in (base, after)]
+    return classes_of(jobs, *waits)[0]
+
+
+def test_an_effect_that_exceeds_the_error_of_the_model_is_an_answer() -> None:
+    found = a_class([100, 101, 99, 100, 102, 98], [80, 81, 79, 80, 82, 78])
+    assert found.answer is Answer.FALL
+    assert found.error == pytest.approx(0.01)
+    assert found.sentence == "waits of all jobs fall by 20 % (20 to 20 %); the model's own error on this log is 1 %"
+    assert a_class([100] * 6, [150] * 6).answer is Answer.RISE
+
+
+def test_an_effect_below_the_error_of_the_model_is_inconclusive() -> None:
+    found = a_class([130, 131, 129, 130, 132, 128], [110, 111, 109, 110, 112, 108])
+    assert found.answer is Answer.ERROR
+    assert "inconclusive: the error of the model exceeds the effect (-15 %" in found.sentence
+    assert found.sentence.endswith("the model's own error on this log is 30 %")
+
+
+def test_an_effect_that_chance_may_turn_round_is_inconclusive() -> None:
+    found = a_class([100, 100, 100, 100, 100, 100], [80, 85, 90, 110, 115, 80])
+    assert found.answer is Answer.CHANCE
+    assert "inconclusive: chance exceeds the effect" in found.sentence
+
+
+def test_no_effect_is_shown_where_none_is_defined() -> None:
+    assert a_class([100] * 6, [100] * 6).sentence == "waits of all jobs do not change"
+    assert "no job of it waited in the log" in a_class([1] * 6, [2] * 6, real=0.0).sentence
+    assert "no job waits as the cluster was" in a_class([0] * 6, [2] * 6).sentence
+    assert "too few members for an interval (5)" in a_class([100] * 5, [50] * 5).sentence
+    assert {a_class([0] * 6, [2] * 6).answer, a_class([100] * 5, [50] * 5).answer} == {Answer.UNKNOWN}
+
+
+def test_a_fall_is_at_most_100_percent() -> None:
+    found = a_class([10, 100, 1000, 10, 100, 1000], [1, 1, 1, 1, 1, 1])
+    assert -1 <= found.shares[1] <= found.shares[0] <= found.shares[2] < 0
+
+
+# -- from a log to an answer
+
+
+def test_the_log_of_the_model_itself_is_predicted_with_a_small_error(conf: Path) -> None:
+    found = tb.whatif(drawn(conf), conf, members=8, submit_s=0)
+    every = found.classes[0]
+    assert every.error < 0.05
+    assert every.low_s <= every.logged_s * 1.02 and every.logged_s * 0.98 <= every.high_s
+    assert every.moving is not None and every.moving.error < 0.1
+    assert found.sentences == [found.backtest]
+    assert {each.by for each in found.classes} == {"all", "partition", "QOS", "account", "size"}
+
+
+def test_more_nodes_in_a_partition_shorten_its_waits_alone(conf: Path) -> None:
+    found = tb.whatif(drawn(conf), conf, add_nodes={"batch": 2}, members=8)
+    answers = {each.title: each.answer for each in found.classes}
+    assert answers["partition batch"] is Answer.FALL
+    assert answers["partition long"] in (Answer.EQUAL, Answer.CHANCE)  # a pass may come some seconds later
+    assert [len(machine.nodes) for machine in found.machines] == [4, 6]
+    (batch,) = (each for each in found.classes if each.title == "partition batch")
+    assert re.fullmatch(
+        r"waits of partition batch fall by \d+ % \(\d+ to \d+ %\); the model's own error on this log is [\d.]+ %",
+        batch.sentence,
+    )
+    assert headlines(found.classes) == found.sentences
+    assert found.jobs.columns.tolist()[-3:] == ["logged", "predicted", "changed"]
+    assert (found.courses["busy_changed"] <= 1).all()
+
+
+def test_a_pair_has_the_same_draws_and_the_same_input(conf: Path) -> None:
+    """A change without an effect on any job changes no wait of any member."""
+    found = tb.whatif(drawn(conf), conf, settings=["KillWait=60"], members=6)
+    assert all(each.answer is Answer.EQUAL for each in found.classes)
+
+
+def test_the_result_does_not_depend_on_the_number_of_processes(conf: Path) -> None:
+    log = drawn(conf, jobs=1500)  # more jobs than one process computes alone
+    one, two = (
+        tb.whatif(log, conf, settings=["bf_interval=-1"], members=7, workers=workers).to_json() for workers in (1, 2)
+    )
+    assert one == two
+
+
+def test_another_slurm_conf_replaces_the_first(conf: Path, tmp_path: Path) -> None:
+    other = tmp_path / "slurm.conf.new"
+    other.write_text(CONF.replace("n[1-4]", "n[1-8]").replace("n[1-3]", "n[1-3,5-8]"))
+    found = tb.whatif(drawn(conf), conf, replacement=other, members=6)
+    assert found.change == ("slurm.conf.new in place of the slurm.conf",)
+    assert found.classes[0].answer is Answer.FALL
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"settings": ["GraceTime=4"]}, "GraceTime is neither"),
+        ({"settings": ["bf_continue=1"]}, "the model has no rule for this, and the prediction would be the same"),
+        ({"settings": ["bf_interval=30"]}, "changes nothing"),
+        ({"settings": ["bf_interval=often"]}, "often"),
+        ({"members": 1}, "number of members is 1"),
+    ],
+)
+def test_a_change_that_changes_nothing_is_an_error(conf: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        tb.whatif(drawn(conf, 50), conf, **changes)
+
+
+def test_a_slurm_conf_that_does_not_fit_the_log_is_an_error(conf: Path, tmp_path: Path) -> None:
+    log = drawn(conf, 100)
+    other = tmp_path / "other.conf"
+    other.write_text(CONF.replace("PartitionName=long", "PartitionName=longer"))
+    with pytest.raises(InputError, match=r"jobs fit on no nodes .*the cluster has no partition long") as found:
+        tb.whatif(log, other)
+    assert "partitions batch, longer" in str(found.value.hint)
+    other.write_text(CONF.replace("CPUs=8", "CPUs=4"))
+    with pytest.raises(InputError, match="jobs, with more cores on a node than any node has") as found:
+        tb.whatif(log, other)
+    assert "nodes of up to 4 cores" in str(found.value.hint)
+    other.write_text(CONF.replace("NodeName=n[1-4] CPUs=8", "NodeName=n[1-3] CPUs=8\nNodeName=n4 CPUs=2"))
+    with pytest.raises(InputError, match="jobs, partition long: no nodes of its partition can ever run it"):
+        tb.whatif(log, other)
+    other.write_text("SchedulerType=sched/backfill\n")
+    with pytest.raises(InputError, match="names no nodes with a known number of CPUs"):
+        tb.whatif(log, other)
+
+
+def test_a_few_jobs_that_do_not_fit_are_left_out_and_named(conf: Path) -> None:
+    log = drawn(conf, 100)
+    table = log.table.assign(partition=["gone", "gone", *log.table["partition"][2:]])
+    found = tb.whatif(tb.Workload(table, log.provenance), conf, members=2)
+    assert any("2 of 100 jobs fit on no nodes" in text and "no partition gone" in text for text in found.notes)
+    assert "gone" not in set(found.jobs["partition"])
+
+
+# -- the command
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write an export of sacct of a cluster with three partitions that is a simulated Slurm, and its slurm.conf."""
+    folder = tmp_path_factory.mktemp("export")
+    (folder / "slurm.conf").write_text(sacct_dumps.CONF)
+    rows = [row for row in sacct_dumps.rows(500) if "." not in row["JobID"] and row["NodeList"] != "None assigned"]
+    rows = list({row["JobID"]: {**row, "Eligible": row["Submit"]} for row in rows}.values())
+    (folder / "sacct.txt").write_text(sacct_dumps.text(rows))
+    read = tb.read(folder / "sacct.txt", time_zone=sacct_dumps.ZONE)
+    plain = tb.Workload(read.table.drop(columns=["dependency", "array"], errors="ignore"), read.provenance)
+    times = logged(plain, folder / "slurm.conf", seed=77).table.set_index("job_id")
+    zero = read.provenance.unix_start
+    assert zero is not None
+    for row in rows:
+        start, end = (zero + float(times.loc[row["JobID"], f"logged_{name}"]) for name in ("start", "end"))
+        row |= {"Start": sacct_dumps._clock(start), "End": sacct_dumps._clock(end)}
+        row["Elapsed"] = sacct_dumps._span(end - start)
+    (folder / "sacct.txt").write_text(sacct_dumps.text(row for row in rows if row["Start"] != "nan"))
+    return folder
+
+
+def test_an_export_of_sacct_becomes_a_page_with_pictures_and_their_data(
+    export: Path, call: Call, tmp_path: Path
+) -> None:
+    command = ["whatif", export / "sacct.txt", export / "slurm.conf", "--time-zone", sacct_dumps.ZONE]
+    changes = ["--set", "Partition.debug.PriorityTier=1", "--add-nodes", "cpu=8", "--perturb", "6", "-o", "out"]
+    status, out, err = call(*map(str, command), *changes)
+    assert status == ExitCode.OK, err
+    assert f"time zone {sacct_dumps.ZONE}" in out
+    assert re.search(r"waits of partition cpu fall by \d+ %", out)
+    assert "the model's own error on this log is" in out
+    for row in ("partition gpu", "QOS high", "size 33 to 64 cores"):
+        assert re.search(rf"^{row} +\d", out, re.MULTILINE)
+    assert "equal nodes" not in err  # what a machine of equal nodes would lose
+    folder = tmp_path / "out"
+    page = (folder / "index.html").read_text()
+    assert not re.search(r"(?:src|href)=\"(?!#)|url\((?!#)|@import", page)
+    assert page.count("<figure") == 5
+    for name in ("waits", "effects", "classes", "queue", "utilization"):
+        assert {path.suffix for path in (folder / "plots").glob(f"{name}.*")} == {".png", ".svg", ".csv"}
+        assert len(pd.read_csv(folder / "plots" / f"{name}.csv")) > 5
+    document = json.loads((folder / "whatif.json").read_text())
+    assert problems(document, "tracebed-whatif-1.json") == []
+    assert len(pd.read_csv(folder / "jobs.csv")) == document["log"]["jobs"]
+    assert sum(each["jobs"] for each in document["classes"] if each["by"] == "partition") == document["log"]["jobs"]
+    status, again, _ = call(*map(str, command), *changes)  # the page is a view and is made again
+    assert (status, again) == (ExitCode.OK, out)
+
+
+def test_the_document_is_that_of_the_folder(export: Path, call: Call, tmp_path: Path) -> None:
+    command = ["whatif", export / "sacct.txt", export / "slurm.conf", "--time-zone", sacct_dumps.ZONE]
+    status, out, _ = call(*map(str, command), "--perturb", "2,submit=0", "--json", "-o", "out")
+    assert status == ExitCode.OK
+    assert json.loads(out) == json.loads((tmp_path / "out" / "whatif.json").read_text())
+    assert json.loads(out)["change"] == []
+    assert problems(json.loads(out), "tracebed-whatif-1.json") == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--add-nodes", "cpu"], "is not PARTITION=N"),
+        (["--add-nodes", "cpu=many"], "--add-nodes cpu=many: "),
+        (["--add-nodes", "cpu=1", "--add-nodes", "cpu=2"], "given twice"),
+        (["--set", "bf_intervall=3"], "did you mean bf_interval"),
+        (["--replace", "absent.conf"], "absent.conf"),
+    ],
+)
+def test_a_wrong_option_is_an_error(export: Path, call: Call, options: list[str], message: str) -> None:
+    status, _, err = call("whatif", str(export / "sacct.txt"), str(export / "slurm.conf"), *options)
+    assert status == ExitCode.USAGE
+    assert message in err.splitlines()[-1]
+
+
+def test_no_folder_of_others_is_replaced(export: Path, call: Call, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.tex").write_text("years of work")
+    status, _, err = call("whatif", str(export / "sacct.txt"), str(export / "slurm.conf"), "-o", "out")
+    assert status == ExitCode.USAGE
+    assert "exists and is not a what-if" in err
+
+
+# -- logs of real clusters
+
+PERLMUTTER = """SchedulerParameters=bf_interval=60,bf_max_job_test=500
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+PriorityType=priority/multifactor
+PriorityWeightAge=1000
+NodeName=nid[000001-001792] CPUs=128 Sockets=1 CoresPerSocket=64 ThreadsPerCore=2 RealMemory=256000 Gres=gpu:4
+PartitionName=gpu_ss11 Nodes=ALL Default=YES MaxTime=2-00:00:00
+PartitionName=resv Nodes=ALL
+PartitionName=cron Nodes=ALL
+"""
+HASWELL = """SchedulerParameters=bf_interval=60,bf_max_job_test=500
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+PriorityType=priority/multifactor
+PriorityWeightAge=1000
+NodeName=nid[00001-02388] CPUs=64 Sockets=2 CoresPerSocket=16 ThreadsPerCore=2 RealMemory=128000
+PartitionName=DEFAULT Nodes=ALL
+PartitionName=regular_hsw Default=YES OverSubscribe=EXCLUSIVE
+PartitionName=debug_hsw PriorityTier=2 OverSubscribe=EXCLUSIVE
+PartitionName=shared
+PartitionName=genepool_shared
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "text"),
+    [("nersc_perlmutter_gpu_sample.csv", PERLMUTTER), ("nersc_cori_haswell_sample.csv", HASWELL)],
+)
+def test_a_sample_of_a_real_log_is_answered_as_inconclusive(
+    log: str, text: str, call: Call, reference_data: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Of a sample, a cluster of this size is empty: no job waits in the prediction, and the error is 100 %."""
+    (tmp_path / "slurm.conf").write_text(text)
+    path = reference_data(f"logs/{log}")
+    status, out, err = call("whatif", str(path), "slurm.conf", "--set", "bf_interval=120", "--perturb", "6")
+    assert status == ExitCode.OK, err
+    assert "time zone America/Los_Angeles" in out
+    assert re.search(r"waits of all jobs: inconclusive: .*; the model's own error on this log is (?:9\d|100) %", out)
+
+
+def test_the_jobs_of_slurm_model_are_predicted_and_a_change_is_answered(
+    call: Call, reference_data: Callable[[str], Path]
+) -> None:
+    """A real Slurm of other people: the starts are those of one of its runs."""
+    folder = reference_data("slurm-model")
+    table = ["import", folder / "two-runs.csv", "--as", "real", "--workload", folder / "jobs500.csv"]
+    status, _, err = call(*map(str, table), "--only", "run_id=1", "-o", "real")
+    assert status == ExitCode.OK, err
+    command = ["whatif", folder / "jobs500.csv", folder / "slurm.conf", "--real", "real", "--json"]
+    status, out, err = call(*map(str, command), "--set", "PriorityWeightJobSize=0", "--perturb", "8,submit=0")
+    assert status == ExitCode.OK, err
+    every = json.loads(out)["classes"][0]
+    assert every["jobs"] == 499  # the first job to end is not judged
+    assert every["error"] < 0.1
+    assert every["effect"]["answer"] == "fall"  # small jobs no longer wait for large ones
+    assert "PriorityWeightQOS" in err  # not modeled, and named

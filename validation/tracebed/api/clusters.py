@@ -1,0 +1,60 @@
+"""The cluster of a slurm.conf, as descriptions of a log show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tracebed.converters.partitions import WHOLE, Capacity
+from tracebed.errors import InputError
+from tracebed.orchestrator.slurm.host_lists import host_names
+from tracebed.orchestrator.slurm.lines import lines_of
+from tracebed.orchestrator.slurm.machine import Machine, machine_of
+
+
+def cluster_of(path: Path) -> Machine:
+    """Return the cluster of a slurm.conf.
+
+    Raises:
+        InputError: the file cannot be read, or names no nodes with their CPUs.
+    """
+    machine = machine_of(lines_of(path), path)
+    if machine is None:
+        what = "names no nodes with a known number of CPUs"
+        raise InputError(what, where=str(path), hint="give the slurm.conf of the cluster, with its NodeName lines")
+    return machine
+
+
+def capacities(machine: Machine) -> dict[str, Capacity]:
+    """Return what each partition has, and the whole cluster, in CPUs as in a log of Slurm."""
+
+    def of(nodes: Iterable[int]) -> Capacity:
+        kinds = [machine.nodes[node][1] for node in nodes]
+        cpus, gpus = (kind.cores * kind.threads for kind in kinds), (kind.gres.get("gpu", 0) for kind in kinds)
+        return Capacity(len(kinds), sum(cpus), sum(gpus))
+
+    partitions = {part.name: of(machine.members(number)) for number, part in enumerate(machine.partitions)}
+    return partitions | {WHOLE: of(range(len(machine.nodes)))}
+
+
+def node_classes(machine: Machine) -> list[dict[str, Any]]:
+    """Return the classes of nodes: names, number, CPUs, memory, generic resources, features and partitions."""
+    members = {part.name: set(machine.members(number)) for number, part in enumerate(machine.partitions)}
+    found, first = [], 0
+    for kind in machine.kinds:
+        count = len(host_names(kind.names))
+        own = set(range(first, first + count))
+        first += count
+        found.append(
+            {
+                "names": kind.names,
+                "nodes": count,
+                "cpus": kind.cores * kind.threads,
+                "memory_mib": kind.memory_mib,
+                "gres": dict(kind.gres),
+                "features": list(kind.features),
+                "partitions": [name for name, nodes in members.items() if nodes & own],
+            }
+        )
+    return found

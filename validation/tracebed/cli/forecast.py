@@ -1,0 +1,92 @@
+"""`tracebed forecast`: when the waiting jobs of a Slurm cluster start."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracebed.cli.charts import duration_text
+from tracebed.cli.console import load_workload, print_json, print_table
+from tracebed.cli.messages import emit, progress, warn
+from tracebed.cli.options import PATH, json_option, output_option, seed_option
+from tracebed.outputs import FORECAST
+
+if TYPE_CHECKING:
+    from tracebed.api import Forecast
+
+
+@click.command()
+@click.argument("state", type=PATH, required=False)
+@click.option("--log", type=PATH, required=True, metavar="WORKLOAD", help="Accounting of the cluster, such as a month.")
+@click.option(
+    "--repetitions",
+    type=click.IntRange(2, 10_000),
+    default=64,
+    show_default=True,
+    metavar="N",
+    help="Number of simulations, with drawn run times and later jobs.",
+)
+@seed_option
+@output_option("Table to write, a CSV file.", FORECAST, required=False)
+@json_option
+def forecast(
+    state: Path | None, log: Path, repetitions: int, seed: int, output: Path | None, replace: bool, as_json: bool
+) -> None:
+    """Forecast when each waiting job of a Slurm cluster starts, with an interval.
+
+    STATE is a folder with the output of Slurm's commands: config.txt, partition.txt, node.txt, job.txt, and if possible
+    sprio.txt and sshare.txt. Without it, the commands are run now. The log teaches how long the jobs of each user run,
+    and which jobs will be submitted; clean it with --keep names.
+
+    \b
+    Commands of the files:
+      scontrol show config > config.txt
+      scontrol -o show partition > partition.txt
+      scontrol -o show node > node.txt
+      scontrol -d -o show job > job.txt
+      sprio -l > sprio.txt
+      sshare -a -l -P > sshare.txt
+
+    \b
+    Example:
+      tracebed forecast state --log january.parquet
+      tracebed forecast --log january.parquet -o starts.csv
+    """
+    import tracebed.api as tb
+
+    history = load_workload(log)
+    with progress("simulating"):
+        found = tb.forecast(state, history, repetitions=repetitions, seed=seed)
+    for note in found.notes:
+        warn(note)
+    if output is not None:
+        found.to_csv(output, replace=replace)
+    if as_json:
+        print_json("tracebed-forecast/1", found.to_json())
+    else:
+        _print(found)
+    if output is not None:
+        emit(f"forecast: {output}")
+
+
+def _print(found: Forecast) -> None:
+    rows: list[list[Any]] = []
+    for row in found.table.to_dict("records"):
+        asked = f"{row['cores']} {'core' if row['cores'] == 1 else 'cores'}, {duration_text(row['limit_s'])}"
+        times = [_clock(row[name], found.instant) for name in ("start", "earliest", "latest", "slurm")]
+        rows.append([row["job_id"], row["user"], row["partition"], asked, *times, row["reason"]])
+    columns = ["job", "user", "partition", "asked", "start", "80 %: from", "to", "Slurm's estimate", "no forecast"]
+    if not any(row[-1] for row in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    print_table(columns, rows, spare=["asked", "user"])
+    emit(f"state of {found.instant:%Y-%m-%d %H:%M:%S}, clock of the cluster; {found.members} simulations")
+
+
+def _clock(time: datetime, instant: datetime) -> str:
+    """Return a time, with the date if it is not that of the state."""
+    if time != time:  # NaT
+        return ""
+    return f"{time:%H:%M:%S}" if time.date() == instant.date() else f"{time:%Y-%m-%d %H:%M:%S}"
