@@ -37,14 +37,13 @@ def shared_cluster(
         load: offered load.
     """
     draw = np.random.default_rng(1)
-    memory = {"memory_per_core_mib": MEMORY_MIB}
     others = (
-        Partition(name="short", nodes=f"n[1-{nodes // 4}]", tier=2, limit_s=3600.0, **memory),
-        Partition(name="half", nodes=f"n[{nodes // 2}-{nodes}]", **memory),
+        Partition(name="short", nodes=f"n[1-{nodes // 4}]", tier=2, limit_s=3600.0, memory_per_core_mib=MEMORY_MIB),
+        Partition(name="half", nodes=f"n[{nodes // 2}-{nodes}]", memory_per_core_mib=MEMORY_MIB),
     )
     machine = Machine(
         kinds=(Alike(names=f"n[1-{nodes}]", cores=cores, memory_mib=cores * MEMORY_MIB),),
-        partitions=(Partition(name="all", default=True, **memory), *(() if one else others)),
+        partitions=(Partition(name="all", default=True, memory_per_core_mib=MEMORY_MIB), *(() if one else others)),
         shared=True,
         memory=True,
         weights=Weights() if one else Weights(age=1000, fairshare=10000, job_size=500, partition=2000),
