@@ -509,6 +509,24 @@ def test_a_job_records_its_start_and_end(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("x"))
 
 
+def test_a_job_that_ends_while_it_is_resized_waits_for_that(tmp_path: Path) -> None:
+    """Slurm 22.05 loses nodes that it gives to a job that ends."""
+    records = JobRecords(tmp_path / "jobs")
+    request = records.request("job", 1, 0.01, None, grain_s=0.01)
+    records.write_size("job", 1, 1.0, [])
+    with records.kept_running("job", "7"):
+        process = subprocess.Popen(
+            [str(request.script), *request.arguments], env={**os.environ, "SLURM_JOB_ID": "7"}, start_new_session=True
+        )
+        while records.read("job", "7") is None or records.read("job", "7").end is None:  # type: ignore[union-attr]
+            assert process.poll() is None
+            time.sleep(0.01)
+        assert process.poll() is None
+    assert process.wait(GUARD_S) == 0
+    with pytest.raises(TestbedError, match="has ended"), records.kept_running("job", "7"):
+        pass
+
+
 def test_a_job_that_is_ended_records_that(tmp_path: Path) -> None:
     records = JobRecords(tmp_path)
     job = run_job(records, "x-0", 600)
