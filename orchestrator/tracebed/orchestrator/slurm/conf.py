@@ -28,7 +28,8 @@ from tracebed.orchestrator.slurm.keys import (
     STATES,
 )
 from tracebed.orchestrator.slurm.lines import HINT, Line, cpus, entries, hosts, lines_of
-from tracebed.orchestrator.slurm.machine import Machine, machine_of
+from tracebed.orchestrator.slurm.machine import Machine, QosPreempt, machine_of
+from tracebed.orchestrator.slurm.qos_preemption import preempting as preempting_of
 from tracebed.orchestrator.slurm.unmodeled import unmodeled_of
 
 WITHOUT_EFFECT = frozenset(
@@ -101,7 +102,9 @@ def read(*paths: Path) -> SlurmConf:
     found = _sorted(paths)
     if found.conf is None:
         return SlurmConf({"reservations": found.reservations}, tuple(found.sentences), {}, str(paths[0]))
-    conf = of_lines(lines_of(found.conf), found.conf, database=found.database, ignored=found.ignored)
+    conf = of_lines(
+        lines_of(found.conf), found.conf, database=found.database, ignored=found.ignored, preempting=found.preempting
+    )
     if not found.reservations:
         return conf
     parameters = {**conf.parameters, "reservations": found.reservations}
@@ -115,6 +118,7 @@ def of_lines(
     plain: bool = False,
     database: Database | None = None,
     ignored: Sequence[str] = (),
+    preempting: Sequence[QosPreempt] = (),
 ) -> SlurmConf:
     """Return the scheduling settings of the lines of a slurm.conf.
 
@@ -124,6 +128,7 @@ def of_lines(
         plain: whether a cluster of equal nodes in one partition is a cluster, too.
         database: accounts, users and QOS.
         ignored: settings of the database that are not modeled.
+        preempting: which QOS preempts which.
 
     Raises:
         InputError: as `read`.
@@ -136,6 +141,9 @@ def of_lines(
         raise InputError(what, where=next(line.where for line in lines if line.unknown), hint=HINT)
     machine = machine_of(lines, path, database)
     machine = None if machine is None or (machine.plain and not plain) else machine
+    if machine and machine.preempt.by_qos and preempting:
+        preempt = machine.preempt.model_copy(update={"qos": tuple(preempting)})
+        machine = machine.model_copy(update={"preempt": preempt})
     modeled = MODELED if machine is None else MODELED_WITH_CLUSTER
     scheduler = () if machine is None else SCHEDULER_OF_CLUSTER
     conf = of_config({line.key: line.value for line in lines}, modeled, scheduler)
@@ -173,6 +181,7 @@ class _Files:
     database: Database = field(default_factory=Database)
     ignored: list[str] = field(default_factory=list)
     """Settings of the database that are not modeled."""
+    preempting: tuple[QosPreempt, ...] = ()
     reservations: str = ""
     sentences: list[str] = field(default_factory=list)
     """About the reservations."""
@@ -196,6 +205,7 @@ def _sorted(paths: Sequence[Path]) -> _Files:
         elif kind == QOS:
             qos, more = read_qos(text, str(path))
             found.database = found.database.model_copy(update={"qos": qos})
+            found.preempting = tuple(preempting_of(text, str(path)))
         elif kind == RESERVATIONS:
             found.reservations, sentences = reservations.read(path)
             found.sentences += sentences

@@ -50,7 +50,7 @@ USED = frozenset(
         *("DefaultWCKey", "WCKeys", "GraceTime", "Preempt", "PreemptExemptTime", "PreemptMode"),
     )
 )
-"""Further names that are read, or that change no decision; preemption is not modeled and has its own warning."""
+"""Further names that are read here or by `qos_preemption`, or that change no decision."""
 FLAGS = frozenset(("DenyOnLimit", "NoReserve", "OverPartQOS", "PartitionTimeLimit", "NoDecay"))
 """Flags of a QOS that are modeled, or have an effect on unmodeled limits only."""
 ABSENT = ("", "-1", "0.000000")

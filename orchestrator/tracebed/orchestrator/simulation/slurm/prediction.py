@@ -208,9 +208,7 @@ def _inputs(
         conditions=conditions_of(runnable, numbers, kill_invalid=machine.kill_invalid_depend),
         arrays=arrays_in(runnable, numbers),
         licenses=licenses_in(runnable, numbers, machine),
-        preemption=preemption_of(
-            machine, [partitions[job] or 0 for job in numbers], [columns["queue"][job] for job in numbers]
-        ),
+        preemption=preemption_of(machine, [partitions[job] or 0 for job in numbers], [owner.qos for owner in owners]),
         array_reservations=machine.bf_max_job_array_resv,
         job_depth=machine.partition_job_depth,
         part_test=machine.bf_max_job_part,
