@@ -22,9 +22,11 @@ from click.testing import CliRunner
 
 import logs
 import packages
+import slurm_forecasts
 import tracebed.api as tb
 from tracebed.cli import tracebed
 from tracebed.errors import ExitCode
+from tracebed.orchestrator.slurm.state import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
@@ -51,6 +53,7 @@ NOT_RUN = {
     "docs/how-to/ansible.md": 3,
     "docs/how-to/calibrate.md": 5,
     "docs/how-to/elastisim.md": 2,
+    "docs/how-to/forecast.md": 1,
     "docs/how-to/grid.md": 2,
     "docs/how-to/make-a-program-malleable.md": 2,
     "docs/how-to/run-your-programs.md": 1,
@@ -61,7 +64,7 @@ NOT_RUN = {
     "docs/how-to/validate-your-simulator.md": 1,
     "docs/reference/import.md": 1,
     "docs/reference/ledger.md": 1,
-    "docs/reference/policies/slurm.md": 1,
+    "docs/reference/policies/slurm.md": 2,
     "docs/reference/tolerances.md": 1,
     "docs/testbeds/docker.md": 2,
     "docs/testbeds/slurm.md": 1,
@@ -322,6 +325,14 @@ def slurm_conf(path: Path) -> None:
     )
 
 
+def cluster_state(path: Path) -> None:
+    """Write the first recorded state of a Slurm cluster."""
+    recording = slurm_forecasts.recorded(sorted(slurm_forecasts.FOLDER.glob("*.json.xz"))[0])
+    path.mkdir()
+    for part in COMMANDS:
+        (path / f"{part}.txt").write_text(recording["states"][0][part])
+
+
 def reservations(path: Path) -> None:
     """Write an advance reservation, as scontrol shows it."""
     times = "StartTime=1790003600 EndTime=1790007200"
@@ -352,6 +363,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "jobs.csv": buffalo,
     "two-runs.csv": buffalo,
     "fit.yaml": fitted,
+    "state": cluster_state,
     "resv.txt": reservations,
     "slurm.conf": slurm_conf,
     "slurm.conf.new": slurm_conf,

@@ -29,7 +29,7 @@ from tracebed.orchestrator.slurm.keys import (
 )
 from tracebed.orchestrator.slurm.lines import HINT, Line, cpus, entries, hosts, lines_of
 from tracebed.orchestrator.slurm.machine import Machine, QosPreempt, machine_of
-from tracebed.orchestrator.slurm.qos_preemption import preempting as preempting_of
+from tracebed.orchestrator.slurm.qos_preemption import preempting
 from tracebed.orchestrator.slurm.unmodeled import unmodeled_of
 
 WITHOUT_EFFECT = frozenset(
@@ -102,9 +102,7 @@ def read(*paths: Path) -> SlurmConf:
     found = _sorted(paths)
     if found.conf is None:
         return SlurmConf({"reservations": found.reservations}, tuple(found.sentences), {}, str(paths[0]))
-    conf = of_lines(
-        lines_of(found.conf), found.conf, database=found.database, ignored=found.ignored, preempting=found.preempting
-    )
+    conf = of_lines(lines_of(found.conf), found.conf, database=found.database, ignored=found.ignored, qos=found.qos)
     if not found.reservations:
         return conf
     parameters = {**conf.parameters, "reservations": found.reservations}
@@ -118,7 +116,7 @@ def of_lines(
     plain: bool = False,
     database: Database | None = None,
     ignored: Sequence[str] = (),
-    preempting: Sequence[QosPreempt] = (),
+    qos: tuple[QosPreempt, ...] = (),
 ) -> SlurmConf:
     """Return the scheduling settings of the lines of a slurm.conf.
 
@@ -128,7 +126,7 @@ def of_lines(
         plain: whether a cluster of equal nodes in one partition is a cluster, too.
         database: accounts, users and QOS.
         ignored: settings of the database that are not modeled.
-        preempting: which QOS preempts which.
+        qos: which QOS preempts which.
 
     Raises:
         InputError: as `read`.
@@ -141,9 +139,8 @@ def of_lines(
         raise InputError(what, where=next(line.where for line in lines if line.unknown), hint=HINT)
     machine = machine_of(lines, path, database)
     machine = None if machine is None or (machine.plain and not plain) else machine
-    if machine and machine.preempt.by_qos and preempting:
-        preempt = machine.preempt.model_copy(update={"qos": tuple(preempting)})
-        machine = machine.model_copy(update={"preempt": preempt})
+    if machine and machine.preempt.by_qos and qos:
+        machine = machine.model_copy(update={"preempt": machine.preempt.model_copy(update={"qos": qos})})
     modeled = MODELED if machine is None else MODELED_WITH_CLUSTER
     scheduler = () if machine is None else SCHEDULER_OF_CLUSTER
     conf = of_config({line.key: line.value for line in lines}, modeled, scheduler)
@@ -181,7 +178,7 @@ class _Files:
     database: Database = field(default_factory=Database)
     ignored: list[str] = field(default_factory=list)
     """Settings of the database that are not modeled."""
-    preempting: tuple[QosPreempt, ...] = ()
+    qos: tuple[QosPreempt, ...] = ()
     reservations: str = ""
     sentences: list[str] = field(default_factory=list)
     """About the reservations."""
@@ -205,7 +202,7 @@ def _sorted(paths: Sequence[Path]) -> _Files:
         elif kind == QOS:
             qos, more = read_qos(text, str(path))
             found.database = found.database.model_copy(update={"qos": qos})
-            found.preempting = tuple(preempting_of(text, str(path)))
+            found.qos = preempting(text, str(path))
         elif kind == RESERVATIONS:
             found.reservations, sentences = reservations.read(path)
             found.sentences += sentences

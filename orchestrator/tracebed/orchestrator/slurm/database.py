@@ -50,7 +50,7 @@ USED = frozenset(
         *("DefaultWCKey", "WCKeys", "GraceTime", "Preempt", "PreemptExemptTime", "PreemptMode"),
     )
 )
-"""Further names that are read here or by `qos_preemption`, or that change no decision."""
+"""Further names that are read, or that change no decision. `qos_preemption` reads those of preemption."""
 FLAGS = frozenset(("DenyOnLimit", "NoReserve", "OverPartQOS", "PartitionTimeLimit", "NoDecay"))
 """Flags of a QOS that are modeled, or have an effect on unmodeled limits only."""
 ABSENT = ("", "-1", "0.000000")

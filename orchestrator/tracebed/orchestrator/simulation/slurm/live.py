@@ -12,6 +12,7 @@ from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.slurm.limits import GRES, Limits
 from tracebed.orchestrator.scheduling.slurm.multifactor import Associations, size_factor
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request
+from tracebed.orchestrator.simulation.slurm.events import preemption_of
 from tracebed.orchestrator.simulation.slurm.inputs import Inputs
 from tracebed.orchestrator.simulation.slurm.prediction import memory_of, placement, resources_of
 from tracebed.orchestrator.slurm.machine import MINUTE_S, gres_of
@@ -111,6 +112,10 @@ class LiveInputs:
             period_s=weights.period_s,
             first_period_s=0.0,
             kill_wait_s=machine.kill_wait_s,
+            job_depth=machine.partition_job_depth,
+            part_test=machine.bf_max_job_part,
+            user_part_test=machine.bf_max_job_user_part,
+            preemption=preemption_of(machine, partition, [""] * count),
             begin_s=state.instant - self._zero,
             held=[{self._nodes[name]: cores for name, cores in job.held.items()} for job in jobs],
             since=[math.nan if job.start is None else job.start - self._zero for job in jobs],
