@@ -30,7 +30,7 @@ from tracebed.orchestrator.simulation.slurm.factors import resets
 from tracebed.orchestrator.simulation.slurm.inputs import Inputs
 from tracebed.orchestrator.slurm.conf import read
 from tracebed.orchestrator.slurm.database import Association, Database, Limits, Qos, tres_of
-from tracebed.orchestrator.slurm.machine import Machine
+from tracebed.orchestrator.slurm.machine import Machine, QosPreempt
 
 FOLDER = Path(__file__).parent / "slurm_recordings" / "accounts"
 FILES = [FOLDER / name for name in ("qos.txt", "slurm.conf", "dump.cfg")]
@@ -315,3 +315,18 @@ def test_a_reset_changes_the_order_of_the_jobs() -> None:
         starts[reset] = run.jobs.set_index("job_id")["start"]
     assert starts[""]["5"] < starts[""]["4"]
     assert starts["daily"]["4"] < starts["daily"]["5"]
+
+
+def test_which_qos_preempts_which_is_in_the_table_of_qos(tmp_path: Path) -> None:
+    content = json.loads((FOLDER.parent / "events" / "preempt-qos.json").read_text())
+    files = [tmp_path / name for name in ("conf", "dump", "qos")]
+    for path in files:
+        path.write_text(content[path.name])
+    conf = read(*files)
+    assert conf.machine is not None
+    assert conf.machine.preempt.qos == (
+        QosPreempt(name="normal"),
+        QosPreempt(name="high", priority=100, preempts=("normal",)),
+    )
+    assert not any("preempts" in sentence for sentence in conf.differences)
+    assert any("which QOS preempts which" in sentence for sentence in read(files[0]).differences)
