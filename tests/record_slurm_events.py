@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ports import free_ports
+from slurm_mixtures import DRAWN
 from slurm_scenarios import SCENARIOS, Scenario, Submitted
 from slurmd import SETTINGS, Slurm
 
@@ -38,17 +38,7 @@ class DesignedSlurm(Slurm):
 
     def _configure(self) -> None:
         super()._configure()
-        ports = iter(free_ports(self.nodes))
-        lines = []
-        for line in self.lines:
-            if name := re.match(r"NodeName=n(?:\[(\d)-(\d)\]|\d)", line):
-                count = int(name[2]) - int(name[1]) + 1 if name[1] else 1
-                listed = ",".join(str(next(ports)) for _ in range(count))
-                where = f"NodeHostname=localhost NodeAddr=127.0.0.1 Port={listed if count == 1 else f'[{listed}]'}"
-                line = f"{line} {where}"
-            lines.append(line)
-        text = re.sub(r"(?m)^(NodeName|PartitionName)=.*\n", "", self.conf.read_text())
-        self.conf.write_text(text + "\n".join(lines) + "\n")
+        self._replace_nodes(self.lines)
         epilog = self.folder / "epilog"
         epilog.write_text("#!/bin/sh\nsleep 6\n")
         epilog.chmod(0o755)
@@ -99,10 +89,10 @@ def run(folder: Path, scenario: Scenario) -> dict[str, Any]:
             slurm("sbatch", "-o", "/dev/null", "-D", "/", *options(step, zero), *tasks, "--wrap", script)
         time.sleep(max(0.0, zero + scenario.until - time.time()))
         shown = slurm("scontrol", "-o", "-a", "show", "jobs")
-        dump = ""
+        database = {}
         if scenario.accounts:
             slurm("sacctmgr", "dump", "trial", f"file={folder}/dump.cfg")
-            dump = (folder / "dump.cfg").read_text() + slurm("sacctmgr", "-nP", "show", "qos")
+            database = {"dump": (folder / "dump.cfg").read_text(), "qos": slurm("sacctmgr", "-P", "show", "qos")}
     finally:
         slurm.down()
         shutil.copy(folder / "slurmctld.log", f"/tmp/events-{scenario.name}.log")
@@ -113,7 +103,7 @@ def run(folder: Path, scenario: Scenario) -> dict[str, Any]:
         found[array] = [*(_since(field[name], zero) for name in ("StartTime", "EndTime")), field["JobState"]]
         found[array] += [field.get("NodeList", "")]
         found[array] += [field["Reason"], int(field.get("Restarts", 0))]
-    return {"zero": zero, "asked": asked, "found": found, "reservations": texts, "dump": dump}
+    return {"zero": zero, "asked": asked, "found": found, "reservations": texts, **database}
 
 
 def _stamp(instant: float) -> str:
@@ -140,7 +130,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     given = parser.parse_args()
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for done in [pool.submit(record, SCENARIOS[name]) for name in given.names or SCENARIOS]:
+        for done in [pool.submit(record, (SCENARIOS | DRAWN)[name]) for name in given.names or SCENARIOS]:
             done.result()
 
 

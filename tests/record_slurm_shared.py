@@ -21,7 +21,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ports import free_ports
 from slurmd import Slurm
 
 USERS = {"tracebed1": "first", "tracebed2": "first", "tracebed3": "second", "tracebed4": "second"}
@@ -56,17 +55,7 @@ class SharedSlurm(Slurm):
 
     def _configure(self) -> None:
         super()._configure()
-        ports = iter(free_ports(8))
-        lines = []
-        for line in NODES.splitlines():
-            if name := re.match(r"NodeName=n(?:\[(\d)-(\d)\]|\d)", line):
-                count = int(name[2]) - int(name[1]) + 1 if name[1] else 1
-                listed = ",".join(str(next(ports)) for _ in range(count))
-                where = f"NodeHostname=localhost NodeAddr=127.0.0.1 Port={listed if count == 1 else f'[{listed}]'}"
-                line = f"{line} {where}"
-            lines.append(line)
-        text = re.sub(r"(?m)^(NodeName|PartitionName)=.*\n", "", self.conf.read_text())
-        self.conf.write_text(text + "\n".join(lines) + "\n")
+        self._replace_nodes(NODES.splitlines())
         (self.folder / "gres.conf").write_text("NodeName=n8 Name=lic Count=2\n")
 
 

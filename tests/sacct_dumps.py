@@ -147,7 +147,7 @@ def rows(jobs: int = 2000, seed: int = 1) -> list[dict[str, str]]:
         tasks = [f"{number}_{task}" for task in range(draw.randrange(2, 9))] if kind < 0.04 else [str(number)]
         if 0.04 <= kind < 0.05:
             tasks = [f"{number}+0", f"{number}+1"]
-        dependency = f"afterok:{before}" if 0.05 <= kind < 0.1 and before else ""
+        dependency = f"afterany:{before}" if 0.05 <= kind < 0.1 and before else ""
         begin = submit + 3600 if 0.1 <= kind < 0.12 else submit
         licences = draw.choice((1, 2)) if kind > 0.97 else 0
         limit = draw.choice((1, 2, 4, 12, 24)) * 3600 if wanted.partition != "debug" else 1800

@@ -100,10 +100,16 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=64)
     given = parser.parse_args()
     recordings = {path: recorded(path) for path in given.files or sorted(FOLDER.glob("*.json.xz"))}
+    tables: list[pd.DataFrame] = []
     for path, content in recordings.items():
         log = log_of([other for place, other in recordings.items() if place != path])
-        found = figures(forecasts(content, log, given.repetitions))
-        sys.stdout.write(f"{path.name}: {', '.join(f'{name} {value:.3g}' for name, value in found.items())}\n")
+        tables.append(forecasts(content, log, given.repetitions))
+        _show(path.name, tables[-1])
+    _show("all", pd.concat(tables))
+
+
+def _show(name: str, table: pd.DataFrame) -> None:
+    sys.stdout.write(f"{name}: {', '.join(f'{key} {value:.3g}' for key, value in figures(table).items())}\n")
 
 
 if __name__ == "__main__":

@@ -11,13 +11,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -193,6 +194,19 @@ class Slurm:
         database = self.folder / "slurmdbd.conf"
         database.write_text(DATABASE.format(**names))
         database.chmod(0o600)
+
+    def _replace_nodes(self, lines: Sequence[str]) -> None:
+        """Write other NodeName and PartitionName lines into slurm.conf, the nodes with ports of this host."""
+        ports = iter(free_ports(self.nodes))
+        kept = [line for line in self.conf.read_text().splitlines() if not re.match("NodeName=|PartitionName=", line)]
+        for line in lines:
+            if name := re.match(r"NodeName=n(?:\[(\d)-(\d)\]|\d)", line):
+                count = int(name[2]) - int(name[1]) + 1 if name[1] else 1
+                listed = ",".join(str(next(ports)) for _ in range(count))
+                where = f"NodeHostname=localhost NodeAddr=127.0.0.1 Port={listed if count == 1 else f'[{listed}]'}"
+                line = f"{line} {where}"
+            kept.append(line)
+        self.conf.write_text("\n".join(kept) + "\n")
 
     def _serve_accounting(self) -> None:
         folder = self.folder

@@ -34,6 +34,7 @@ from tracebed.orchestrator.batch.slurm import SlurmSystem
 from tracebed.orchestrator.batch.slurm_states import STATES, is_permanent, meaning
 from tracebed.orchestrator.batch.watched import (
     CONFIRMATIONS,
+    ENDING_POLLS,
     MISSING_POLLS,
     TERMINATED,
     UNKNOWN_POLLS,
@@ -245,6 +246,20 @@ def test_a_job_ends_once_and_only_after_a_final_or_repeated_observation(
             assert each not in (WAITS, RUNS)
             assert (each in (FAILED, DONE) and recorded) or len({repr(item) for item in last}) == 1
             break
+
+
+def test_an_ending_job_without_nodes_has_ended_if_it_recorded_its_end() -> None:
+    """Slurm 22.05 did not complete a job that ended while it was expanded."""
+    job, own = watched(), OwnRecord("1", 101.0, 111.0, completed=True)
+    job.observe(replace(RUNS, start=101.0, nodes=("n1",)), None, 102.0)
+    left = replace(RUNS, phase=Phase.ENDING, word="COMPLETING", start=None, nodes=())
+    for _ in range(ENDING_POLLS - 1):
+        job.observe(left, own, 112.0)
+    assert not job.ended
+    job.observe(left, own, 112.0)
+    assert (job.ended, job.state) == (True, JobState.COMPLETED)
+    assert job.seen is not None
+    assert (job.seen.start, job.seen.nodes) == (101.0, ("n1",))
 
 
 def test_hopeless_jobs_are_only_those_that_wait_alone() -> None:

@@ -22,9 +22,11 @@ from click.testing import CliRunner
 
 import logs
 import packages
+import slurm_forecasts
 import tracebed.api as tb
 from tracebed.cli import tracebed
 from tracebed.errors import ExitCode
+from tracebed.orchestrator.slurm.state import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
@@ -51,6 +53,7 @@ NOT_RUN = {
     "docs/how-to/ansible.md": 3,
     "docs/how-to/calibrate.md": 5,
     "docs/how-to/elastisim.md": 2,
+    "docs/how-to/forecast.md": 1,
     "docs/how-to/grid.md": 2,
     "docs/how-to/make-a-program-malleable.md": 2,
     "docs/how-to/run-your-programs.md": 1,
@@ -322,6 +325,20 @@ def slurm_conf(path: Path) -> None:
     )
 
 
+def cluster_state(path: Path) -> None:
+    """Write the first recorded state of a Slurm cluster."""
+    recording = slurm_forecasts.recorded(sorted(slurm_forecasts.FOLDER.glob("*.json.xz"))[0])
+    path.mkdir()
+    for part in COMMANDS:
+        (path / f"{part}.txt").write_text(recording["states"][0][part])
+
+
+def reservations(path: Path) -> None:
+    """Write an advance reservation, as scontrol shows it."""
+    times = "StartTime=1790003600 EndTime=1790007200"
+    path.write_text(f"ReservationName=maintenance {times} Duration=01:00:00\n   Nodes=n[1-64] Flags=MAINT\n")
+
+
 def best_fit(path: Path) -> None:
     path.write_text(packages.files_of(ROOT / "docs/how-to/write-a-policy.md")["bestfit.py"])
 
@@ -346,6 +363,8 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "jobs.csv": buffalo,
     "two-runs.csv": buffalo,
     "fit.yaml": fitted,
+    "state": cluster_state,
+    "resv.txt": reservations,
     "slurm.conf": slurm_conf,
     "slurm.conf.new": slurm_conf,
     "knl.parquet": of_cori,

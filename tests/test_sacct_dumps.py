@@ -60,7 +60,7 @@ def test_an_export_goes_to_the_simulation_without_a_hand_written_line(
     assert set(workload.column("features")) == {"", "cpu&ib"}
     assert {"course", ""} == set(workload.column("reservation"))
     assert any(name.endswith("%2") for name in workload.column("array"))
-    assert any(name.startswith("afterok:") for name in workload.column("dependency"))
+    assert any(name.startswith("afterany:") for name in workload.column("dependency"))
     assert any(name.startswith("matlab:") for name in workload.column("licenses"))
     assert workload.ints("spread").sum() > 0
     for command in (["describe", "w.parquet", "--system", "@slurm.conf"], ["describe", "sacct.txt"]):

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from slurm_mixtures import DRAWN
 from slurm_scenarios import SCENARIOS, Submitted
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.scheduling.slurm.preemption import CANCEL, REQUEUE
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.slurm.events import preemption_of
 from tracebed.orchestrator.slurm import reservations
-from tracebed.orchestrator.slurm.conf import read
+from tracebed.orchestrator.slurm.conf import NO_QOS, read
+from tracebed.orchestrator.slurm.machine import Machine
+from tracebed.orchestrator.slurm.qos_preemption import preempting
 
+ALL = SCENARIOS | DRAWN
 FOLDER = Path(__file__).parent / "slurm_recordings" / "events"
 TOLERANCE_S = 4.0
 """A pass each second, and the whole seconds of Slurm: a chain of some jobs may start this much earlier or later."""
@@ -49,22 +59,26 @@ def rows_of(job: Submitted, number: int, submit: float) -> list[dict[str, Any]]:
 def workload_of(name: str) -> Workload:
     """Return the jobs of a recording as they were submitted."""
     rows: list[dict[str, Any]] = []
-    jobs = sorted(SCENARIOS[name].jobs, key=lambda job: job.at)
+    jobs = sorted(ALL[name].jobs, key=lambda job: job.at)
     ids = sorted({int(job.partition("_")[0]) for job in recorded(name)["found"]})
     for job, number, submit in zip(jobs, ids, recorded(name)["asked"], strict=True):
         rows += rows_of(job, number, submit)
     table = pd.DataFrame(rows).fillna({column: "" for job in jobs for column in job.columns if column in TEXTS})
-    return Workload(table, Provenance(system=System(SCENARIOS[name].nodes, 4)))
+    return Workload(table, Provenance(system=System(ALL[name].nodes, 4)))
 
 
 TEXTS = ("dependency", "application", "licenses", "reservation", "partition", "queue")
 
 
-def predicted(name: str, folder: Path, **settings: Any) -> pd.DataFrame:
+def predicted(name: str, folder: Path, seed: int = 0, **settings: Any) -> pd.DataFrame:
     """Return the table of the jobs of a prediction, by id."""
     path = folder / "slurm.conf"
     path.write_text(recorded(name)["conf"])
-    given = {**read(path).parameters, "epoch_s": recorded(name)["zero"]}
+    files = [path]
+    for kind in ("dump", "qos") if "qos" in recorded(name) else ():
+        files.append(folder / kind)
+        files[-1].write_text(recorded(name)[kind])
+    given = {**read(*files).parameters, "epoch_s": recorded(name)["zero"], "seed": seed}
     if shown := recorded(name)["reservations"]:
         path.write_text(shown[-1])
         given |= read(path).parameters
@@ -79,7 +93,7 @@ def differences(name: str, folder: Path) -> list[str]:
     tolerance = LATE_S.get(name, TOLERANCE_S)
     for job, (start, end, state, nodes, _, restarts) in recorded(name)["found"].items():
         real = (start if nodes and state != "PENDING" else None, end if state in STATES else None)
-        until = SCENARIOS[name].until
+        until = ALL[name].until
         own = _within(jobs["start"].get(job), until), _within(jobs["end"].get(job), until + tolerance)
         equal = all(
             a is b is None or (a is not None and b is not None and abs(a - b - 0.5) <= tolerance)
@@ -117,7 +131,7 @@ STARTS = (
     *("reservation-main-loop", "reservation-main-loop-busy"),
     *("preempt-cancel", "preempt-requeue", "preempt-suspend", "preempt-grace", "preempt-exempt", "preempt-order"),
     *("preempt-off", "preempt-youngest", "partition_job_depth", "partition_job_depth-full"),
-    *("bf_max_job_part", "bf_max_job_user_part"),
+    *("bf_max_job_part", "bf_max_job_user_part", "preempt-qos"),
 )
 
 
@@ -134,6 +148,33 @@ def test_jobs_wait_for_completing_ones_with_complete_wait_only(name: str, tmp_pa
     assert sorted(jobs["start"]) == pytest.approx([start + 0.5 for start in real], abs=1.6)
 
 
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_mean_wait_of_a_mixture_is_that_of_slurm(name: str, tmp_path: Path) -> None:
+    """Arrays, begin times, licences, a reservation, and in two of three mixtures preemption; 16 seeds, one real run."""
+    waits, preempted = [], []
+    for seed in range(16):
+        jobs = predicted(name, tmp_path, seed=seed)
+        waits.append((jobs["start"] - jobs["submit"]).mean())
+        preempted.append(int((jobs["reason"] == "preempted").sum() + jobs["restarts"].sum()))
+    found = recorded(name)["found"]
+    real = np.mean([found[job][0] + 0.5 - submit for job, submit in jobs["submit"].items() if job in found])
+    count = sum(state == "PREEMPTED" or restarts for _, _, state, _, _, restarts in found.values())
+    assert np.mean(waits) == pytest.approx(real, abs=2 * np.std(waits) + 0.03 * real)
+    assert np.mean(preempted) == pytest.approx(count, abs=3.0)
+
+
+def test_passes_over_the_whole_queue_follow_each_other_at_the_interval() -> None:
+    """Passes between which nothing happened are not simulated, but their instants count."""
+    policy, loop = Slurm(sched_interval=60), Slurm.sched_loop_s
+    for full in (0.0, 1009.0 * loop, 1999.0 * loop):
+        state: Any = SimpleNamespace(notes={"full_last": full})
+        for passes in range(1, 60):  # after the last one over the whole queue
+            after = policy._next_full(state, full + passes * loop) - full
+            assert 60.0 <= after <= 60.0 + loop or after == pytest.approx((passes + 1) * loop)
+        late = policy._next_full(state, full + 3600.0) - full
+        assert late == pytest.approx(60 * 60 * loop)
+
+
 # -- what is read -----------------------------------------------------------------------------------------------------
 
 SHOWN = """ReservationName=week StartTime=2026-11-26T02:00:00 EndTime=2026-11-26T04:00:00 Duration=02:00:00
@@ -142,7 +183,6 @@ SHOWN = """ReservationName=week StartTime=2026-11-26T02:00:00 EndTime=2026-11-26
 
 ReservationName=once StartTime=1795658400 EndTime=1795662000 Duration=01:00:00
    Nodes=n1 NodeCnt=1 CoreCnt=1 Features=(null) PartitionName=main Flags=SPEC_NODES
-     NodeName=n1 CoreIDs=0
    Users=root Groups=(null) Accounts=(null) Licenses=(null) State=INACTIVE
 """
 
@@ -159,7 +199,7 @@ def test_reservations_are_read_with_their_repetitions(tmp_path: Path) -> None:
     assert [(begin - week.begin) // day for begin in begins] == [0, 1, 4]
     assert len(once.until(once.begin + 9 * day)) == 1
     text = "\n".join(conf.differences)
-    for expected in ("flag FLEX", "PURGE_COMP", "licences of reservations", "reserved cores", "read as UTC"):
+    for expected in ("flag FLEX", "PURGE_COMP", "licences of reservations", "read as UTC"):
         assert expected in text
 
 
@@ -182,6 +222,8 @@ def test_reservations_need_the_date_of_the_workload(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the Unix time of second 0 of the workload is unknown"):
         predict(workload, None, "slurm", policy_parameters=given)
     given["epoch_s"] = 1795658000
+    run = predict(workload, None, "slurm", policy_parameters=given)
+    assert run.info.warnings == ["the reservation once has 1 of 4 cores; all cores are assumed"]
     with pytest.raises(InputError, match="reservation week has the unknown node n2"):
         predict(
             workload, None, "slurm", policy_parameters={**given, "cluster": given["cluster"].replace("n[1-2]", "n1")}
@@ -201,6 +243,16 @@ def inputs_of(folder: Path, columns: dict[str, Any], conf: str = "") -> tuple[Wo
 def test_no_invalid_dependency_is_simulated(text: str, tmp_path: Path) -> None:
     workload, given = inputs_of(tmp_path, {"dependency": ["", text]})
     with pytest.raises(InputError, match=r"dependency .* of job 2 is invalid"):
+        predict(workload, None, "slurm", policy_parameters=given)
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [({"array": ["1%2", "1%x"]}, "array '1%x' of job 2"), ({"licenses": ["", "a:2|b"]}, "licences 'a:2|b' are")],
+)
+def test_no_invalid_array_or_licence_is_simulated(columns: dict[str, Any], says: str, tmp_path: Path) -> None:
+    workload, given = inputs_of(tmp_path, columns, "Licenses=a:2\n")
+    with pytest.raises(InputError, match=re.escape(says)):
         predict(workload, None, "slurm", policy_parameters=given)
 
 
@@ -225,3 +277,22 @@ def test_ignored_columns_are_named(tmp_path: Path) -> None:
     warnings = predict(workload, None, "slurm").info.warnings
     assert [text.split()[2] for text in warnings] == ["earliest_start", "array", "reservation"]
     assert predict(workload, None, "easy").info.warnings == []
+
+
+def test_preemption_by_qos_needs_the_database(tmp_path: Path) -> None:
+    _, given = inputs_of(tmp_path, {}, "PreemptType=preempt/qos\nPreemptMode=REQUEUE\n")
+    assert NO_QOS in read(tmp_path / "slurm.conf").differences
+    table = "Name|Priority|GraceTime|Preempt|PreemptExemptTime|PreemptMode\n"
+    table += "normal|0|00:00:10|||cluster\nhigh|5|00:00:00|normal,low|00:02:00|cancel\nlow|0||||off\n"
+    qos = preempting(table, "")
+    assert [(each.name, each.preempts, each.mode, each.grace_s, each.exempt_s) for each in qos] == [
+        ("normal", (), "", 10, None),
+        ("high", ("normal", "low"), "cancel", 0, 120.0),
+        ("low", (), "off", 0, None),
+    ]
+    machine = Machine.model_validate_json(given["cluster"])
+    machine = machine.model_copy(update={"preempt": machine.preempt.model_copy(update={"qos": qos})})
+    found = preemption_of(machine, [0] * 4, ["", "high", "low", "other"])
+    assert found is not None
+    assert (found.of, found.may, found.mode[:2]) == ([0, 1, 2, 3], [0, 0b001, 0, 0], [REQUEUE, CANCEL])
+    assert found.grace_s[0] == 10

@@ -13,14 +13,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import chromium
 import sacct_dumps
 import tracebed.api as tb
 from test_schemas import problems
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.slurm.conf import of_lines
 from tracebed.orchestrator.slurm.lines import lines_of
-from tracebed.validation.whatif.classes import Answer, JobClass, classes_of, headlines
-from tracebed.validation.whatif.log import Log, log_of
+from tracebed.validation.whatif.classes import Answer, JobClass, classes_of
+from tracebed.validation.whatif.log import Log, log_of, with_starts
 
 Call = Callable[..., tuple[int, str, str]]
 CONF = """SchedulerParameters=bf_interval=30
@@ -121,6 +122,23 @@ def test_the_cpus_of_a_log_are_threads_if_they_are_more_than_the_cores(tmp_path:
     assert of_rows(path, *rows, cores_per_node=[1, 3, 8]).cores.tolist() == [1, 3, 8]
 
 
+def test_a_share_of_a_node_is_a_number_of_its_cores(conf: Path) -> None:
+    rows = ((0, 10, 40, 60), LATER, LATER)
+    log = of_rows(conf, *rows, cores_per_node=8, extra_node_share=[0.5, 0.3, NAN])
+    assert log.cores.tolist() == [4, 3, 8]
+
+
+def test_the_starts_of_a_real_run_are_those_of_the_log(conf: Path) -> None:
+    workload = drawn(conf, 30)
+    bare = tb.Workload(workload.table.drop(columns=["logged_start", "logged_end"]), workload.provenance)
+    given, _ = tb.slurm_parameters(conf)
+    run = tb.simulate(bare, "slurm", over_limit="kill", policy_parameters={**given, "seed": 5})
+    assert with_starts(bare, run).table["logged_start"].tolist() == workload.table["logged_start"].tolist()
+    fewer = tb.simulate(tb.Workload(bare.table[:20], bare.provenance), "slurm", policy_parameters=given)
+    with pytest.raises(InputError, match="the run lacks 10 jobs of the workload, such as 20"):
+        with_starts(bare, fewer)
+
+
 def test_a_job_without_a_limit_has_that_of_its_partition_if_the_log_has_limits(tmp_path: Path) -> None:
     path = tmp_path / "slurm.conf"
     path.write_text("NodeName=n1 CPUs=4\nPartitionName=a Nodes=n1 Default=YES MaxTime=10\nPartitionName=b Nodes=n1\n")
@@ -179,6 +197,13 @@ def test_no_effect_is_shown_where_none_is_defined() -> None:
     assert {a_class([0] * 6, [2] * 6).answer, a_class([100] * 5, [50] * 5).answer} == {Answer.UNKNOWN}
 
 
+def test_an_error_that_says_nothing_has_no_number() -> None:
+    found = a_class([10_000] * 6, [100] * 6, real=1.0)
+    assert found.errors == ("above 1,000 %", "-")
+    assert found.sentence.endswith("the model's own error on this log is above 1,000 %")
+    assert a_class([1] * 6, [1] * 6, real=0.0).errors == ("-", "-")
+
+
 def test_a_fall_is_at_most_100_percent() -> None:
     found = a_class([10, 100, 1000, 10, 100, 1000], [1, 1, 1, 1, 1, 1])
     assert -1 <= found.shares[1] <= found.shares[0] <= found.shares[2] < 0
@@ -208,9 +233,15 @@ def test_more_nodes_in_a_partition_shorten_its_waits_alone(conf: Path) -> None:
         r"waits of partition batch fall by \d+ % \(\d+ to \d+ %\); the model's own error on this log is [\d.]+ %",
         batch.sentence,
     )
-    assert headlines(found.classes) == found.sentences
+    assert [each.title for each in found.headlines] == ["partition batch", "all jobs", "partition long"]
+    assert found.sentences[0] == batch.sentence
     assert found.jobs.columns.tolist()[-3:] == ["logged", "predicted", "changed"]
     assert (found.courses["busy_changed"] <= 1).all()
+
+
+def test_the_partitions_that_a_change_names_come_first(conf: Path) -> None:
+    found = tb.whatif(drawn(conf, 60), conf, settings=["partition.long.MaxTime=10"], members=2)
+    assert [each.title for each in found.headlines] == ["partition long", "all jobs", "partition batch"]
 
 
 def test_a_pair_has_the_same_draws_and_the_same_input(conf: Path) -> None:
@@ -254,9 +285,9 @@ def test_a_slurm_conf_that_does_not_fit_the_log_is_an_error(conf: Path, tmp_path
     log = drawn(conf, 100)
     other = tmp_path / "other.conf"
     other.write_text(CONF.replace("PartitionName=long", "PartitionName=longer"))
-    with pytest.raises(InputError, match=r"jobs fit on no nodes .*the cluster has no partition long") as found:
+    with pytest.raises(InputError, match=r"jobs are in partitions that .* lacks: long \d+") as found:
         tb.whatif(log, other)
-    assert "partitions batch, longer" in str(found.value.hint)
+    assert "this one has batch, longer" in str(found.value.hint)
     other.write_text(CONF.replace("CPUs=8", "CPUs=4"))
     with pytest.raises(InputError, match="jobs, with more cores on a node than any node has") as found:
         tb.whatif(log, other)
@@ -275,6 +306,14 @@ def test_a_few_jobs_that_do_not_fit_are_left_out_and_named(conf: Path) -> None:
     found = tb.whatif(tb.Workload(table, log.provenance), conf, members=2)
     assert any("2 of 100 jobs fit on no nodes" in text and "no partition gone" in text for text in found.notes)
     assert "gone" not in set(found.jobs["partition"])
+
+
+@pytest.mark.parametrize("rows", [[LATER], [(50.0, 60.0 + at, 90.0 + at, 60.0) for at in range(12)]])
+def test_a_log_of_one_judged_job_or_of_one_instant_has_a_page(rows: list[Any], conf: Path, tmp_path: Path) -> None:
+    log = of_rows(conf, (0, 10, 40, 60), *rows).workload
+    found = tb.whatif(log, conf, settings=["bf_interval=7"], members=6)
+    assert len(found.jobs) == len(rows)
+    assert found.save(tmp_path / "out").exists()
 
 
 # -- the command
@@ -420,3 +459,20 @@ def test_the_jobs_of_slurm_model_are_predicted_and_a_change_is_answered(
     assert every["error"] < 0.1
     assert every["effect"]["answer"] == "fall"  # small jobs no longer wait for large ones
     assert "PriorityWeightQOS" in err  # not modeled, and named
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(chromium.PROGRAM is None, reason="no chromium to open the page with (apt-get install chromium)")
+@pytest.mark.parametrize("width", [1280, 375])
+def test_the_page_is_readable_in_a_browser_and_escapes_names(width: int, conf: Path, tmp_path: Path) -> None:
+    log = drawn(conf, 120)
+    evil = "<img src=x onerror=alert(1)>"
+    named = tb.Workload(log.table.assign(queue=[evil, *log.table["queue"][1:]]), log.provenance)
+    found = tb.whatif(named, conf, add_nodes={"batch": 1}, members=6, name=evil)
+    page = found.save(tmp_path / "out")
+    with chromium.Chromium(tmp_path / "profile") as browser:
+        opened = chromium.Page(browser, page, width=width, phone=width < 500)
+        assert opened.errors() == []
+        assert opened.run("document.querySelectorAll('figure').length") == 5
+        assert opened.run("document.images.length") == 0
+        assert opened.run("document.documentElement.scrollWidth") <= width

@@ -90,11 +90,13 @@ def _ids(record: ScheduleRecord) -> Any:
     return pd.array(record.jobs.column("ids"), dtype="str")
 
 
-def reconfigurations_table(record: ScheduleRecord) -> pd.DataFrame:
-    """Return the table `reconfigurations` of a run, in the order of the policy's decisions.
+def reconfigurations_table(record: ScheduleRecord) -> pd.DataFrame | None:
+    """Return the table `reconfigurations` of a run, in the order of the policy's decisions; None without rows.
 
     A change without a decision is recorded at the time it was applied.
     """
+    if not len(record.resizes) and not len(record.cores):
+        return None
     ids = _ids(record)
     columns: dict[str, Any] = {name: np.asarray(values) for name, values in vars(record.resizes).items()}
     columns["job_id"] = ids.take(columns.pop("job"))

@@ -96,7 +96,7 @@ def forecast(
         raise InputError(f"{repetitions} repetitions have no interval", hint="use 2 or more")
     folder = Path("slurm" if state is None else state)
     found = state_of(ask() if state is None else read_folder(folder), folder)
-    history = read(log) if isinstance(log, str | Path) else log
+    history = read(log, equal_nodes=False) if isinstance(log, str | Path) else log
     starts = simulate(found, history, repetitions, seed, arrivals=arrivals)
     return Forecast(_instant(found.instant), repetitions, _table(starts), starts.notes)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracebed.validation.report.words import execution, percent, percentage
+from tracebed.validation.report.words import execution, percent
 from tracebed.validation.verdict.rule import REASONS
 
-__all__ = ["REASONS", "execution", "percent", "percentage"]
+__all__ = ["REASONS", "execution", "percent"]

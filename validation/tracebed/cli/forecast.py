@@ -10,6 +10,7 @@ import click
 
 from tracebed.cli.charts import duration_text
 from tracebed.cli.console import load_workload, print_json, print_table
+from tracebed.cli.logs import format_option, keep_option, raw_options, time_zone_option
 from tracebed.cli.messages import emit, progress, warn
 from tracebed.cli.options import PATH, json_option, output_option, seed_option
 from tracebed.outputs import FORECAST
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("state", type=PATH, required=False)
-@click.option("--log", type=PATH, required=True, metavar="WORKLOAD", help="Accounting of the cluster, such as a month.")
+@click.option(
+    "--log", type=PATH, required=True, metavar="LOG", help="Accounting of the cluster, or a workload made of it."
+)
 @click.option(
     "--repetitions",
     type=click.IntRange(2, 10_000),
@@ -30,16 +33,26 @@ if TYPE_CHECKING:
     help="Number of simulations, with drawn run times and later jobs.",
 )
 @seed_option
+@format_option
+@time_zone_option
+@keep_option
 @output_option("Table to write, a CSV file.", FORECAST, required=False)
 @json_option
 def forecast(
-    state: Path | None, log: Path, repetitions: int, seed: int, output: Path | None, replace: bool, as_json: bool
+    state: Path | None,
+    log: Path,
+    repetitions: int,
+    seed: int,
+    output: Path | None,
+    replace: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Forecast when each waiting job of a Slurm cluster starts, with an interval.
 
     STATE is a folder with the output of Slurm's commands: config.txt, partition.txt, node.txt, job.txt, and if possible
     sprio.txt and sshare.txt. Without it, the commands are run now. The log teaches how long the jobs of each user run,
-    and which jobs will be submitted; clean it with --keep names.
+    and which jobs will be submitted. It must have the names of users: --keep names, here or when it is cleaned.
 
     \b
     Commands of the files:
@@ -52,12 +65,12 @@ def forecast(
 
     \b
     Example:
-      tracebed forecast state --log january.parquet
+      tracebed forecast state --log accounting/ --keep names
       tracebed forecast --log january.parquet -o starts.csv
     """
     import tracebed.api as tb
 
-    history = load_workload(log)
+    history = load_workload(log, equal_nodes=False, **raw_options(options))
     with progress("simulating"):
         found = tb.forecast(state, history, repetitions=repetitions, seed=seed)
     for note in found.notes:

@@ -135,16 +135,13 @@ def _show(found: WhatIf) -> None:
     click.echo(f"{found.name}: {len(found.jobs):,} judged jobs, {found.span}")
     columns = ["mean wait (s)", "jobs", "logged", "predicted", "error", "moving average"]
     columns += ["changed", "effect", "inconclusive"] if found.change else []
-    from tracebed.api.words import percentage
-
     rows, counts = [], dict(SHOWN)
     for each in found.classes:
         if each.by in counts:
             counts[each.by] -= 1
             if counts[each.by] < 0:
                 continue
-        moving = "-" if each.moving is None else percentage(each.moving.error)
-        row = [each.title, each.jobs, each.logged_s, each.predicted_s, percentage(each.error), moving]
+        row = [each.title, each.jobs, each.logged_s, each.predicted_s, *each.errors]
         if each.effect is not None:
             row += [each.changed_s, each.effect_text, each.doubt]
         rows.append(row)

@@ -214,13 +214,8 @@ class DecidingReplayer(CommandingReplayer, Executor):
 
     def _cancel_stuck(self) -> None:
         """Cancel the jobs that the policy will never start. Lost nodes may return."""
-        if (
-            self._due < math.inf
-            or self._nodes.lost
-            or self._starts
-            or self.scheduler.state.size
-            or self._commands.running()
-        ):
+        active = self._starts or self.scheduler.state.size or self._commands.running()
+        if self.interrupted is not None or self._due < math.inf or self._nodes.lost or active:
             self._stuck_polls = 0
             return
         super()._cancel_stuck()

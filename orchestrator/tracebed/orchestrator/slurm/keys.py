@@ -100,7 +100,7 @@ MODELED_WITH_CLUSTER = {
     "selecttype": ("select/cons_tres", "select/cons_res", "select/linear"),
     "prioritytype": ("priority/multifactor", "priority/basic"),
     "topologyplugin": (*MODELED["topologyplugin"], "topology/tree"),
-    "preempttype": ("preempt/none", "preempt/partition_prio"),
+    "preempttype": ("preempt/none", "preempt/partition_prio", "preempt/qos"),
 }
 """The same for a file with a cluster (`slurm.machine`)."""
 OF_CLUSTER = frozenset(
@@ -108,6 +108,8 @@ OF_CLUSTER = frozenset(
     PriorityWeightAge PriorityWeightFairshare PriorityWeightJobSize PriorityWeightPartition PriorityMaxAge
     PriorityDecayHalfLife PriorityCalcPeriod PriorityFavorSmall FairShareDampeningFactor DefMemPerCPU GresTypes
     SelectTypeParameters KillWait PriorityTier PriorityJobFactor Priority MaxTime Gres Feature Features Weight
+    PriorityWeightQOS PriorityWeightAssoc PriorityWeightTRES PriorityUsageResetPeriod PriorityFlags QOS
+    AccountingStorageEnforce EnforcePartLimits
     DependencyParameters Licenses ResvOverRun PreemptType PreemptMode PreemptExemptTime GraceTime JobRequeue
     CompleteWait
     """.lower().split()

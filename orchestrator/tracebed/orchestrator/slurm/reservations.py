@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from tracebed.errors import InputError
 from tracebed.input_files import read_file
-from tracebed.orchestrator.slurm.lines import hosts_of
+from tracebed.orchestrator.slurm.lines import hosts_of, whole
 from tracebed.orchestrator.slurm.machine import Fact
 
 MAX_BYTES = 2**26
@@ -44,6 +44,7 @@ class Reservation(Fact):
         name: its name.
         begin, end: its first and last instant, s since 1970.
         nodes: its nodes, as a list of hosts; empty: none.
+        cores: number of its cores; 0: unknown.
         period_s: time between two occurrences, s; 0: one occurrence.
         days: days of the week of the occurrences, 0 for Monday; empty: all.
     """
@@ -52,6 +53,7 @@ class Reservation(Fact):
     begin: int
     end: int
     nodes: str = ""
+    cores: int = 0
     period_s: int = 0
     days: tuple[int, ...] = ()
 
@@ -96,13 +98,11 @@ def read(path: Path) -> tuple[str, list[str]]:
         if values.get("Licenses", "") not in ABSENT:
             what = "licences of reservations are not modeled; they are free for all jobs"
             unmodeled.setdefault(what, []).append(name)
-        if "CoreIDs" in part:
-            what = "reserved cores are not modeled; the reservation has the whole nodes"
-            unmodeled.setdefault(what, []).append(name)
         period = next((PERIODS[flag] for flag in flags if flag in PERIODS), 0)
         days = tuple(range(5)) if "WEEKDAY" in flags else (5, 6) if "WEEKEND" in flags else ()
         begin, end = (_instant(values.get(key, ""), where) for key in ("StartTime", "EndTime"))
-        found.append(Reservation(name=name, begin=begin, end=end, nodes=nodes, period_s=period, days=days))
+        cores = whole(values.get("CoreCnt", ""), 0)
+        found.append(Reservation(name=name, begin=begin, end=end, nodes=nodes, cores=cores, period_s=period, days=days))
     sentences = [f"{what} ({', '.join(names[:12])})" for what, names in unmodeled.items()]
     if local:
         sentences.append("the times of the reservations are read as UTC; with SLURM_TIME_FORMAT=%s, they have no zone")

@@ -82,6 +82,9 @@ class VirtualJob:
     lives: list[Life] = field(default_factory=list)
     life: int = 0
     restarts: int = 0
+    """Number of times that the job was queued again."""
+    began: float = math.nan
+    """Virtual time at which the nodes of the current execution were allocated."""
     script_start: float | None = None
     """Wall time at which the script of the current execution began."""
     launched: float = math.nan
@@ -92,6 +95,11 @@ class VirtualJob:
     def now(self) -> JobObservation:
         """The current state."""
         return self.states[-1][1]
+
+    @property
+    def now_phase(self) -> Phase | None:
+        """The current phase; None: the job has just been submitted."""
+        return self.states[-1][1].phase if self.states else None
 
     @property
     def over(self) -> bool:
@@ -230,6 +238,8 @@ class VirtualBatch:
              start: float | None = None) -> None:  # fmt: skip
         ended = phase is Phase.ENDED
         end = float(math.floor(self.world.time())) if ended else None
+        if phase is Phase.RUNNING and job.now_phase is not Phase.RUNNING:
+            job.began = self.world.now
         nodes = tuple(f"n{number}" for number in job.nodes)
         seen = JobObservation(job.id, job.request.name, phase, word, state, reason, start, end, nodes)
         job.states.append((self.world.now, seen))
@@ -294,7 +304,7 @@ class VirtualBatch:
         self._for(job, self._draw.random() * LAUNCH_S, lambda: self._release(job, word, state, start))
 
     def _release(self, job: VirtualJob, word: str, state: JobState, start: float | None) -> None:
-        began = next(at for at, seen in reversed(job.states) if seen.phase is Phase.RUNNING)
+        began = job.began
         job.lives.append(Life(began, job.launched, self.world.now))
         self._set(job, Phase.ENDED, word, state=state, start=start)
         self._free(job)

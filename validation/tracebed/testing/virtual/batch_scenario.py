@@ -132,7 +132,7 @@ class BatchPlay:
     def __init__(self, scenario: BatchScenario) -> None:
         self.scenario = scenario
         self.world = VirtualWorld(scenario.seed)
-        self.system = VirtualBatch(self.world, scenario.faults, accounting=scenario.accounting, seed=scenario.seed + 2)
+        self.system = self._make_system()
         self.options = _Options(speed=scenario.speed, scheduler="virtual", batch=self.system)
         self.output = self.world.home / "run"
         self.run: Run | None = None
@@ -150,6 +150,10 @@ class BatchPlay:
                 self.world.after(fault.at, partial(self._step, fault))
             elif fault.kind == "disk_full":
                 self.world.after(fault.at, partial(self._fill, fault))
+
+    def _make_system(self) -> VirtualBatch:
+        scenario = self.scenario
+        return VirtualBatch(self.world, scenario.faults, accounting=scenario.accounting, seed=scenario.seed + 2)
 
     def _step(self, fault: BatchFault) -> None:
         self.world.wall_steps += fault.seconds

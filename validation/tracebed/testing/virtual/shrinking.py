@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from tracebed.testing.virtual.batch_scenario import BatchPlay, BatchScenario
 from tracebed.testing.virtual.invariants import CoreWatch, check
+from tracebed.testing.virtual.resizing_scenario import ResizingPlay, ResizingScenario
 from tracebed.testing.virtual.scenario import Outcome, Scenario, carry_out
 
 LIMIT = 300
@@ -57,7 +58,7 @@ def violations(scenario: AnyScenario) -> list[str]:
 
 
 def _violations_on_batch_system(scenario: BatchScenario) -> list[str]:
-    play = BatchPlay(scenario)
+    play = ResizingPlay(scenario) if isinstance(scenario, ResizingScenario) else BatchPlay(scenario)
     try:
         play.play().check()
     except AssertionError as error:

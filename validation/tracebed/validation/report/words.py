@@ -49,9 +49,7 @@ def percent(share: float) -> str:
 
 def percentage(share: float) -> str:
     """Return a share without a sign in percent, a dash if missing."""
-    if math.isnan(share):
-        return "-"
-    return "0 %" if abs(share) < 5e-6 else f"{100 * share:,.0f} %" if abs(share) >= 10 else f"{100 * share:.3g} %"
+    return "-" if math.isnan(share) else "0 %" if abs(share) < 5e-6 else f"{100 * share:.3g} %"
 
 
 def reason_text(reason: Reason) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,10 @@ from tracebed.validation.verdict.moving_average import MovingAverage, moving_ave
 BY = {"partition": "partition", "queue": "QOS", "group": "account", "cores": "size"}
 """Column of the table of jobs -> name of its classification."""
 ALL = "all jobs"
+LARGEST = 10.0
+"""Largest error that is shown as a number: larger ones say that a wait near 0 was predicted to be long."""
+MOST = 6
+"""Most partitions, besides those that were changed, whose answers are printed as sentences."""
 
 
 class Answer(enum.StrEnum):
@@ -102,6 +106,11 @@ class JobClass:
         return "equal" if self.answer is Answer.EQUAL else effect(change, low, high, 1.0)
 
     @property
+    def errors(self) -> tuple[str, str]:
+        """The errors of the mean wait and of the moving average, in percent; a dash if unknown."""
+        return percentage(self.error), "-" if self.moving is None else percentage(self.moving.error)
+
+    @property
     def doubt(self) -> str:
         """Why the effect is inconclusive, in a word or two; empty if it is conclusive."""
         doubts = {Answer.CHANCE: "chance", Answer.ERROR: "error of the model", Answer.UNKNOWN: "unknown"}
@@ -114,7 +123,7 @@ class JobClass:
             return ""
         size, low, high = map(percent, self.shares)
         between = " to ".join(percent(abs(share)) for share in sorted(self.shares[1:], key=abs))
-        waits, own = f"waits of {self.title}", f"the model's own error on this log is {percent(self.error)} %"
+        waits, own = f"waits of {self.title}", f"the model's own error on this log is {percentage(self.error)}"
         match self.answer:
             case Answer.FALL | Answer.RISE as answer:
                 return f"{waits} {answer} by {percent(abs(self.shares[0]))} % ({between} %); {own}"
@@ -209,11 +218,24 @@ def _shares(before: FloatArray, after: FloatArray) -> tuple[float, float, float]
     return float(after.mean() / before.mean() - 1), float(low), float(high)
 
 
-def headlines(classes: Sequence[JobClass], most: int = 6) -> list[str]:
-    """Return the sentences about all jobs and about the partitions; of many partitions, those that change most."""
-    chosen = [each for each in classes if each.by in ("all", BY["partition"])]
-    largest = sorted(chosen[1:], key=lambda each: -np.nan_to_num(abs(each.shares[0])))[:most]
-    return [each.sentence for each in chosen if (each is chosen[0] or each in largest) and each.sentence]
+def headlines(classes: Sequence[JobClass], changed: Collection[str] = (), most: int = MOST) -> list[JobClass]:
+    """Return the classes whose answers come first.
+
+    Args:
+        classes: the classes, all jobs first.
+        changed: the partitions that were changed; they precede all jobs.
+        most: most further partitions; those whose waits change most.
+    """
+    every, *others = [each for each in classes if each.by in ("all", BY["partition"])]
+    first = [each for each in others if each.name in changed]
+    rest = [each for each in others if each not in first]
+    largest = sorted(rest, key=lambda each: -np.nan_to_num(abs(each.shares[0])))[:most]
+    return [*first, every, *(each for each in rest if each in largest)]
+
+
+def percentage(share: float) -> str:
+    """Return an error in percent, `18 %`; a dash if it is unknown."""
+    return "-" if math.isnan(share) else f"{percent(share)} %" if share <= LARGEST else f"above {percent(LARGEST)} %"
 
 
 def percent(share: float) -> str:

@@ -42,8 +42,7 @@ def write(found: WhatIf, folder: Path) -> Path:
 def render(found: WhatIf) -> str:
     """Return the page as an HTML document. The same what-if gives the same text."""
     sections = {name: Section(title, order, content, scope="whatif") for name, title, order, content in _own(found)}
-    every = found.classes[0]
-    conclusive = every.answer in (Answer.FALL, Answer.RISE, Answer.EQUAL)
+    conclusive = found.headlines[0].answer in (Answer.FALL, Answer.RISE, Answer.EQUAL)
     return str(
         fill(
             "whatif",

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -24,6 +25,8 @@ SIDES = {
 """Side -> label, color and style of its lines."""
 UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 MOST_CLASSES = 30
+SHOWN = 0.9
+"""Share of the classes whose intervals lie on the axis of the effects: a few may be a hundred times as long."""
 ROW = 0.27
 """Height of a class, inches."""
 
@@ -138,6 +141,8 @@ def _effects(classes: Sequence[JobClass]) -> Picture:
     """Return the picture of the effects with their intervals, beside the errors of the model."""
     shown = [each for each in _rows(classes) if math.isfinite(each.shares[0])]
     empty = _by_class(shown, "change of the mean wait (%)")
+    ends = [max(abs(share) for share in each.shares[1:]) for each in shown]
+    reach = 110 * max([0.1, *np.quantile(ends, [SHOWN] if ends else [])])
 
     def draw(width: float) -> Figure:
         figure = empty(width)
@@ -151,12 +156,13 @@ def _effects(classes: Sequence[JobClass]) -> Picture:
             color = ACCURATE if each.answer in (Answer.FALL, Answer.RISE) else SOFT
             axes.plot([low, high], [place, place], color=color, linewidth=1.6)
             axes.plot([middle], [place], marker="D", markersize=4.5, color=color)
+        axes.set_xlim(-reach, reach)
         return figure
 
     caption = (
         "Diamond and line: the effect of the change on the mean wait, and the middle 95 % of the members. Band: the "
         "error of the model on this log, to both sides of 0. Green: the interval does not contain 0, and the effect is "
-        "larger than the error. Grey: inconclusive."
+        "larger than the error. Grey: inconclusive. What lies beyond the axis is in the table."
     )
     return Picture(draw, caption, "Effect on the mean wait of each class, with the error of the model")
 

@@ -25,13 +25,15 @@ from tracebed.orchestrator.slurm.lines import Line, lines_of
 from tracebed.orchestrator.slurm.machine import Machine
 from tracebed.validation.steps import Steps
 from tracebed.validation.verdict.moving_average import WINDOW_S, moving_means, window_length, window_starts
-from tracebed.validation.whatif.classes import JobClass, classes_of, headlines, percent
+from tracebed.validation.whatif.classes import JobClass, classes_of, headlines, percentage
 from tracebed.validation.whatif.log import Log, log_of
 from tracebed.validation.whatif.members import Predicted, ensembles, mean_of
 
 SCHEMA = "tracebed-whatif/1"
 BINS = 400
 """Bins of the courses of queue length and utilization."""
+STARTED = 0.99
+"""Share of the jobs that have started when the courses end."""
 MOST_WINDOWS = 1000
 MISFIT = 0.10
 """Share of the jobs of a log that fit on no nodes of the cluster, from which the slurm.conf is not that of the log."""
@@ -54,6 +56,13 @@ class Change:
         replaced = () if self.replacement is None else (f"{self.replacement.name} in place of the slurm.conf",)
         return (*replaced, *self.settings, *(f"{count:,} more nodes of {name}" for name, count in self.nodes))
 
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The partitions that the settings and nodes name."""
+        keys = [setting.partition("=")[0].strip() for setting in self.settings]
+        named = [key.partition(".")[2].rpartition(".")[0] for key in keys if key.lower().startswith("partition.")]
+        return (*named, *(name for name, _ in self.nodes))
+
     def applied(self, lines: Sequence[Line]) -> list[Line]:
         """Return the changed lines.
 
@@ -71,6 +80,7 @@ class WhatIf:
     Attributes:
         name: name of the log.
         change: the change in words; empty: there is none.
+        partitions: the partitions that the change names.
         machines: the cluster as it was, and the changed one if there is a change.
         classes: classes of jobs, all jobs first.
         jobs: the judged jobs: `job_id`, `submit` (s), `partition`, `queue`, `group`, `cores`, and the waits `logged`,
@@ -87,6 +97,7 @@ class WhatIf:
 
     name: str
     change: tuple[str, ...]
+    partitions: tuple[str, ...]
     machines: tuple[Machine, ...]
     classes: tuple[JobClass, ...]
     jobs: pd.DataFrame
@@ -102,15 +113,20 @@ class WhatIf:
 
     @property
     def sentences(self) -> list[str]:
-        """The answers about all jobs and about the partitions, a sentence each; without a change, the backtest."""
-        return headlines(self.classes) if self.change else [self.backtest]
+        """The answers, a sentence each: about the changed partitions, all jobs, and others; or the backtest."""
+        return [each.sentence for each in self.headlines] if self.change else [self.backtest]
+
+    @property
+    def headlines(self) -> list[JobClass]:
+        """The classes of `sentences`."""
+        return headlines(self.classes, self.partitions)
 
     @property
     def backtest(self) -> str:
         """The error of the model on the log in words."""
         every = self.classes[0]
         moving = "" if every.moving is None else f"; moving average of the wait: {every.moving.sentence}"
-        error = "unknown, since no job waited" if math.isnan(every.error) else f"{percent(every.error)} %"
+        error = "unknown, since no job waited" if math.isnan(every.error) else percentage(every.error)
         return f"the model's own error on this log is {error}{moving}"
 
     @property
@@ -181,6 +197,7 @@ def whatif(
         clusters.append(_changed(clusters[0], change.applied(lines), change.replacement or conf, change))
     machines = [_machine(each) for each in clusters]
     log = log_of(workload, lines, machines[0], name)
+    _check_partitions(log, machines[0], name, str(conf))
     origin = workload.provenance.unix_start
     known: dict[str, Any] = {} if origin is None else {"epoch_s": float(origin)}
     edges = np.linspace(log.begin, _end(log), BINS + 1)
@@ -206,6 +223,7 @@ def whatif(
     return WhatIf(
         name=name,
         change=change.words,
+        partitions=change.partitions,
         machines=tuple(machines),
         classes=tuple(classes_of(jobs, waits[0][:, rows], waits[1][:, rows] if len(waits) > 1 else None)),
         jobs=jobs,
@@ -245,9 +263,21 @@ def _changed(base: SlurmConf, lines: Sequence[Line], path: Path, change: Change)
 
 
 def _end(log: Log) -> float:
-    """Return the end of the judged time, s: the last submission, or the last logged start."""
+    """Return the end of the courses, s: the last submission, or the logged start of nearly all jobs."""
     start, submit = log.workload.floats("logged_start"), log.workload.floats("submit_time")
-    return float(max(np.nanmax(start), submit.max(), log.begin + 1.0))
+    return float(max(np.quantile(start[np.isfinite(start)], STARTED), submit.max(), log.begin + 1.0))
+
+
+def _check_partitions(log: Log, machine: Machine, name: str, conf: str) -> None:
+    """Raise InputError if many jobs are in partitions that the cluster lacks."""
+    names = log.workload.texts("partition").str.partition(",")[0]
+    gone = names[[machine.partition(each) is None for each in names]].value_counts()
+    if gone.sum() >= MISFIT * len(names):
+        worst = ", ".join(f"{partition} {jobs:,}" for partition, jobs in gone.head(4).items())
+        what = f"{gone.sum():,} of {len(names):,} jobs are in partitions that {conf} lacks: {worst}"
+        own = ", ".join(each.name for each in machine.partitions)
+        hint = f"give the slurm.conf of the log, with its partitions; this one has {own}"
+        raise InputError(what, where=name, hint=hint)
 
 
 def _misfits(log: Log, member: Predicted, machine: Machine, name: str, conf: str) -> list[str]:

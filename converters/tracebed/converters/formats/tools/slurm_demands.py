@@ -86,11 +86,11 @@ def arrays_of(job: pd.Series[str], said: pd.Categorical) -> Any:
     """
     arrays, most = np.full(len(job), "", dtype=object), dict[str, str]()
     tasks = np.flatnonzero(job.str.contains("_", regex=False).to_numpy(dtype=bool)).tolist()
-    ids = job.to_numpy()
+    ids, options = job.to_numpy(), np.asarray(said)
     for row in tasks:
         if found := ARRAY.match(ids[row]):
             arrays[row] = number = found[1]
-            _, throttled, limit = str(said[row]).rpartition("%")
+            _, throttled, limit = str(options[row]).rpartition("%")
             if found[2] or (throttled and limit.isdecimal()):
                 most[number] = found[2] or limit
     for row in tasks:

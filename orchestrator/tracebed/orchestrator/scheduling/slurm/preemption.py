@@ -29,7 +29,7 @@ class Preemption:
         rank: of each class; jobs of a smaller rank are preempted first.
         mode: what happens to a preempted job of each class.
         grace_s: time from the preemption to the end of a job of each class, s.
-        exempt_s: a job that has run for less time is not preempted, s.
+        exempt_s: a job of each class that has run for less time is not preempted, s.
         youngest: whether the youngest jobs are preempted first (`preempt_youngest_first`).
         again: how often the jobs are sorted anew (`preempt_reorder_count`).
     """
@@ -39,14 +39,14 @@ class Preemption:
     rank: Sequence[int]
     mode: Sequence[int]
     grace_s: Sequence[int]
-    exempt_s: float = 0.0
+    exempt_s: Sequence[float]
     youngest: bool = False
     again: int = 1
 
     @classmethod
     def none(cls, count: int) -> Preemption:
         """Return that no job preempts another one."""
-        return cls([0] * count, [0], [0], [CANCEL], [0])
+        return cls([0] * count, [0], [0], [CANCEL], [0], [0.0])
 
     @property
     def levels(self) -> list[int]:
@@ -79,7 +79,7 @@ class Preemption:
         return each._replace(request=each.request._replace(whole=False, memory=0, by_core=False, gres=nothing))
 
     def _exposed(self, job: int, start: Sequence[float], now: float) -> bool:
-        return self.mode[self.of[job]] == SUSPEND or now - start[job] >= self.exempt_s
+        return self.mode[self.of[job]] == SUSPEND or now - start[job] >= self.exempt_s[self.of[job]]
 
 
 class Choice(NamedTuple):

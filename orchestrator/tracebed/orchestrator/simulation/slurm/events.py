@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from tracebed.orchestrator.scheduling.slurm.outlook import Booked, Bookings
 from tracebed.orchestrator.scheduling.slurm.preemption import CANCEL, REQUEUE, SUSPEND, Preemption
 from tracebed.orchestrator.simulation.slurm.inputs import Inputs
 from tracebed.orchestrator.slurm.host_lists import host_names
-from tracebed.orchestrator.slurm.machine import Machine
+from tracebed.orchestrator.slurm.machine import Machine, Partition, Preempt, QosPreempt
 from tracebed.orchestrator.slurm.reservations import DAY_S, parsed
 
 NOTICE_S = 5.0
@@ -86,14 +86,26 @@ def excess(text: str, machine: Machine) -> str:
     return next((name for name, many in wanted.items() if "@" not in name and many > machine.licenses.get(name, 0)), "")
 
 
+NORMAL_QOS = "normal"
+"""QOS of a job without any."""
 MODES = {"cancel": CANCEL, "requeue": REQUEUE, "suspend": SUSPEND}
 
 
-def preemption_of(machine: Machine, partitions: Sequence[int]) -> Preemption | None:
-    """Return which jobs preempt which, from the partition of each job; None: no job preempts another one."""
-    own, all_of = machine.preempt, machine.partitions
-    if not own.by_tier:
-        return None
+def preemption_of(machine: Machine, partitions: Sequence[int], qos: Sequence[str]) -> Preemption | None:
+    """Return which jobs preempt which; None: no job preempts another one.
+
+    Args:
+        machine: the cluster.
+        partitions: partition of each job.
+        qos: QOS of each job.
+    """
+    own = machine.preempt
+    if own.by_qos and own.qos:
+        return _by_qos(own, qos)
+    return _by_tier(own, machine.partitions, partitions) if own.by_tier else None
+
+
+def _by_tier(own: Preempt, all_of: Sequence[Partition], partitions: Sequence[int]) -> Preemption:
     modes = [partition.preempt_mode or own.mode for partition in all_of]
     weak = [number for number, mode in enumerate(modes) if mode in MODES]
     return Preemption(
@@ -102,21 +114,41 @@ def preemption_of(machine: Machine, partitions: Sequence[int]) -> Preemption | N
         rank=[partition.tier for partition in all_of],
         mode=[MODES.get(mode, CANCEL) for mode in modes],
         grace_s=[partition.grace_s for partition in all_of],
-        exempt_s=own.exempt_s,
+        exempt_s=[own.exempt_s for _ in all_of],
+        youngest=own.youngest,
+        again=own.again,
+    )
+
+
+def _by_qos(own: Preempt, qos: Sequence[str]) -> Preemption:
+    """Return the preemption by QOS. The last class has the jobs of an unknown QOS, which neither preempt nor yield."""
+    number = {each.name: at for at, each in enumerate(own.qos)}
+    all_of = [*own.qos, QosPreempt(name="", mode="off")]
+    modes = [each.mode or own.mode for each in all_of]
+    return Preemption(
+        of=[number.get(name or NORMAL_QOS, len(own.qos)) for name in qos],
+        may=[
+            mask_of([number[low] for low in each.preempts if low in number and modes[number[low]] in MODES])
+            for each in all_of
+        ],
+        rank=[each.priority for each in all_of],
+        mode=[MODES.get(mode, CANCEL) for mode in modes],
+        grace_s=[each.grace_s for each in all_of],
+        exempt_s=[own.exempt_s if each.exempt_s is None else each.exempt_s for each in all_of],
         youngest=own.youngest,
         again=own.again,
     )
 
 
 def start_of(workload: Workload, policy: Slurm) -> float:
-    """Return the Unix time of second 0, for the dates of reservations.
+    """Return the Unix time of second 0, for the dates of reservations and of resets of usage.
 
     Raises:
         InputError: the Unix time is unknown.
     """
     if policy.epoch_s or workload.provenance.unix_start:
         return policy.epoch_s or float(workload.provenance.unix_start or 0.0)
-    what = "reservations have dates, but the Unix time of second 0 of the workload is unknown"
+    what = "reservations and resets of usage have dates, but the Unix time of second 0 of the workload is unknown"
     raise InputError(what, hint="give it: -P epoch_s=SECONDS")
 
 
@@ -178,7 +210,17 @@ def ignored(workload: Workload, policy: Slurm) -> list[str]:
         if count:
             why = "the reservations are not given (-P @FILE)" if policy.cluster else "the nodes of slurm.conf are equal"
             warnings.append(f"the column {name} of {count:,} jobs is ignored: {why}")
-    return warnings
+    return [*warnings, *_partial(policy)]
+
+
+def _partial(policy: Slurm) -> Iterator[str]:
+    """Yield a warning for each reservation of some cores of its nodes."""
+    cores: dict[str, int] = {}
+    for each in parsed(policy.reservations) if policy.cluster else ():
+        cores = cores or {name: kind.cores for name, kind in Machine.model_validate_json(policy.cluster).nodes}
+        all_cores = sum(cores.get(name, 0) for name in (host_names(each.nodes) if each.nodes else ()))
+        if 0 < each.cores < all_cores:
+            yield f"the reservation {each.name} has {each.cores} of {all_cores} cores; all cores are assumed"
 
 
 def _of(workload: Workload, name: str, numbers: Sequence[int]) -> list[str]:

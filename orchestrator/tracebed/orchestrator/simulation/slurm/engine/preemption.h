@@ -109,7 +109,7 @@ static void gather(struct engine *e, int32_t job) {
     const uint8_t *may = s->may + s->stratum[job] * s->strata;
     for (int64_t k = 0; k < e->running_count; k++) {
         int32_t other = e->running[k].job, own = s->stratum[other];
-        if (!may[own] || (s->mode[own] != SUSPEND && !(e->now - s->start[other] >= s->exempt))) continue;
+        if (!may[own] || (s->mode[own] != SUSPEND && !(e->now - s->start[other] >= s->exempt[own]))) continue;
         int64_t to = e->candidate_count++;
         for (; to && yields_before(e, other, e->candidates[to - 1]); to--) e->candidates[to] = e->candidates[to - 1];
         e->candidates[to] = other;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "accounts.h"
 #include "loops.h"
 #include "slots.h"
 
@@ -25,7 +26,7 @@ __asm__(".symver pow,pow@GLIBC_2.17");
  * `tracebed_slurm_description` returns. */
 #define SETUP(_) \
     _(int64_t, jobs) _(int64_t, nodes) _(int64_t, kinds) /* of generic resources */ _(int64_t, partitions) \
-    _(int64_t, users) _(int64_t, accounts) \
+    _(int64_t, users) _(int64_t, associations) \
     _(const double *, submit) _(const double *, run_time) _(const int64_t *, limit) _(const double *, launch_s) \
     _(const double *, overrun_s) _(const double *, end_s) /* of each job */ \
     _(const int32_t *, wanted_cores) _(const int32_t *, per_node) _(const int32_t *, fewest) _(const uint8_t *, whole) \
@@ -37,8 +38,14 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(const double *, fixed) _(const int32_t *, tier) /* of each partition */ \
     _(const int32_t *, cores) _(const int64_t *, memory) _(const int32_t *, gres) /* nodes x kinds */ \
     _(const int32_t *, groups) /* null: blocks of consecutive nodes */ _(const int32_t *, weights) \
-    _(const int32_t *, account) /* of each user */ _(const double *, user_share) _(const double *, account_share) \
-    _(double, age) _(double, max_age_s) _(double, fairshare) _(double, half_life_s) _(double, period_s) \
+    _(const int32_t *, parent) _(const double *, shares) _(const uint8_t *, is_user) /* of each association */ \
+    _(const int64_t *, resets) _(int64_t, reset_count) _(double, half_life_s) _(int64_t, dampening) \
+    _(const int32_t *, association) _(const double *, usage_factor) _(const uint8_t *, reserve) /* of each job */ \
+    _(const double *, billing) /* partitions x (4 + kinds) */ _(int64_t, billing_most) \
+    _(int64_t, counters) _(const int32_t *, limit_group) /* of each job */ _(const int32_t *, first_limit) /* of each group */ \
+    _(const int32_t *, limit_counter) _(const int32_t *, limit_kind) _(const int64_t *, limit_most) \
+    _(const int32_t *, first_counted) _(const int32_t *, counted) _(const int32_t *, counted_kind) \
+    _(double, age) _(double, max_age_s) _(double, fairshare) _(double, period_s) \
     _(double, first_period_s) _(int64_t, kill_wait_s) \
     _(const double *, earliest) _(const int64_t *, condition_first) _(const uint8_t *, any_of) /* of each job */ \
     _(const uint8_t *, condition_kind) _(const int32_t *, condition_of) _(const double *, condition_delay) \
@@ -51,8 +58,8 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(const uint64_t *, booked_nodes) /* bookings x words */ _(const double *, notices) _(int64_t, notice_count) \
     _(const double *, changes) _(int64_t, change_count) \
     _(const int32_t *, stratum) /* of each job */ _(int64_t, strata) _(const uint8_t *, may) /* strata x strata */ \
-    _(const int64_t *, rank) _(const int32_t *, mode) _(const int64_t *, grace) /* of each stratum */ \
-    _(int64_t, preempts) _(double, exempt) _(int64_t, youngest) _(int64_t, again) \
+    _(const int64_t *, rank) _(const int32_t *, mode) _(const int64_t *, grace) _(const double *, exempt) /* of each stratum */ \
+    _(int64_t, preempts) _(int64_t, youngest) _(int64_t, again) \
     _(int64_t, sched_interval) _(int64_t, batch_sched_delay) _(int64_t, default_queue_depth) \
     _(int64_t, sched_max_job_start) _(int64_t, bf_interval) _(int64_t, bf_resolution) _(int64_t, bf_window) \
     _(int64_t, bf_max_job_test) _(int64_t, bf_max_job_start) _(int64_t, bf_max_job_user) _(int64_t, bf_node_space_size) \
@@ -62,7 +69,7 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(const int32_t *, held) /* (job, node, cores), by job */ _(const double *, usage) _(const double *, factors) \
     _(int64_t, watched) \
     _(double *, start) _(double *, launched) _(double *, end) _(double *, active) /* results, of each job */ \
-    _(int32_t *, fate) _(int32_t *, restarts) /* results, of each job */ \
+    _(int32_t *, fate) _(int32_t *, restarts) _(int32_t *, refused) /* results, of each job */ \
     _(int64_t *, range_first) _(int32_t *, range_size) /* results: the ranges of each job among those returned */
 #define DECLARED(type, name) type name;
 #define DESCRIBED(type, name) " " #type " " #name ";"
@@ -74,6 +81,7 @@ int64_t tracebed_slurm_setup_size(void) { return sizeof(struct setup); }
 enum { SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE };
 enum { ENDED, KILLED, PREEMPTED }; /* fates */
 enum { MINUTE_S = 60, WINDOW_S = 30 };
+enum { CORES, MEMORY, NODES, BILLING, GRES }; /* the amounts of a job */
 enum { VIEW_BYTES = 1 << 26 }; /* of all views: of more classes, some take turns */
 static const double ROUNDING_S = 1e-6, GIVE_UP_S = 86400.0;
 
@@ -106,7 +114,10 @@ struct engine {
     int one_weight; /* of all nodes */
     struct part *capacity, *chosen; int32_t chosen_count; struct group *group; int32_t *heap; struct block *blocks; uint8_t *used; int32_t *share, *room, alike;
     int32_t *jobs_of_user, *jobs_of_part, *jobs_of_both;
-    double *usage, *ended, *factor, since;
+    struct shares shares;
+    struct limits limits;
+    int64_t *amounts; /* of one job */
+    double *billed; /* of each running job */
     double now, wake, last /* event or start */; int freed, changed_later; int64_t upcoming;
     double *accrued /* since when each job waits, for its age */, *earliest; uint8_t *state, *ready;
     int64_t unready, ready_count /* of the queue */, waited; int32_t *group_member, *group_running; int64_t *group_first;
@@ -387,92 +398,89 @@ static int choose_with(struct engine *e, const struct free_resources *free, int3
     return cores <= 0 && nodes <= 0 && choose_of(e, job, e->then, e->room, free->cores);
 }
 
+/* -- accounts and limits -------------------------------------------------------------------------------------------- */
+
+static double billed(const struct engine *e, int32_t job) {
+    const struct setup *s = e->s;
+    const double *weights = s->billing + s->partition[job] * (GRES + s->kinds);
+    double total = 0;
+    for (int64_t k = 0; k < GRES + s->kinds; k++) {
+        double value = (double)e->amounts[k] * weights[k];
+        if (!s->billing_most) total += value;
+        else if (value > total) total = value;
+    }
+    return total;
+}
+
+static const int64_t *amounts(struct engine *e, int32_t job, int64_t cores, int64_t memory, int64_t nodes) {
+    e->amounts[CORES] = cores, e->amounts[MEMORY] = memory, e->amounts[NODES] = nodes, e->amounts[BILLING] = 0;
+    for (int64_t k = 0; k < e->s->kinds; k++) e->amounts[GRES + k] = e->s->wanted_gres[job * e->s->kinds + k] * nodes;
+    e->amounts[BILLING] = (int64_t)billed(e, job);
+    return e->amounts;
+}
+
+/* The amounts that `job` requests. */
+static const int64_t *amounts_wanted(struct engine *e, int32_t job) {
+    const struct setup *s = e->s;
+    int64_t memory = s->wanted_memory[job] > 0 ? s->wanted_memory[job] : 0;
+    return amounts(e, job, s->wanted_cores[job], memory * (s->by_core[job] ? s->wanted_cores[job] : s->fewest[job]), s->fewest[job]);
+}
+
+/* The amounts that `job` gets on the nodes of the last choice. */
+static const int64_t *amounts_picked(struct engine *e, int32_t job) {
+    int64_t cores = 0, memory = 0, nodes = 0;
+    for (int64_t w = 0; w < e->words; w++)
+        for (uint64_t left = e->picked[w]; left; left &= left - 1, nodes++) {
+            int32_t node = (int32_t)(64 * w + __builtin_ctzll(left)), own = e->alike ? e->alike : e->share[node];
+            cores += own;
+            memory += memory_of(e->s, job, node, own);
+        }
+    return amounts(e, job, cores, memory, nodes);
+}
+
+/* The amounts that `job` holds. */
+static const int64_t *amounts_held(struct engine *e, int32_t job) {
+    const struct range *ranges = e->ranges + e->s->range_first[job];
+    int64_t cores = 0, memory = 0, nodes = 0;
+    for (int32_t r = 0; r < e->s->range_size[job]; r++)
+        for (int32_t node = ranges[r].first, left = ranges[r].count; left; node++, left--, nodes++) {
+            cores += ranges[r].cores;
+            memory += memory_of(e->s, job, node, ranges[r].cores);
+        }
+    return amounts(e, job, cores, memory, nodes);
+}
+
+/* Whether a limit of resources holds a job that requests its amounts, or that gets the nodes of the last choice. */
+static int exceeds(struct engine *e, int32_t job, int picked) {
+    return e->limits.counters && exceeded(&e->limits, job, picked ? amounts_picked(e, job) : amounts_wanted(e, job));
+}
+
+static int64_t whole_second(const struct engine *e, double instant) { return loops_second(&e->loops, instant); }
+
+static void use_of(struct engine *e, int32_t job) {
+    const struct setup *s = e->s;
+    use(&e->shares, s->association[job], e->billed[job] * s->usage_factor[job], whole_second(e, s->start[job]), whole_second(e, e->now));
+}
+
 /* -- priorities ----------------------------------------------------------------------------------------------------- */
 
 static void rank_job(struct engine *e, int32_t job) {
     const struct setup *s = e->s;
-    double age = (e->now - e->accrued[job]) / s->max_age_s;
+    double age = (e->now - e->accrued[job]) / s->max_age_s, share = s->association[job] < 0 ? 0.0 : e->shares.factor[s->association[job]];
     if (!(age < 1.0)) age = 1.0;
     if (!(age > 0.0)) age = 0.0;
-    e->priority[job] = (int64_t)floor(s->fixed[job] + s->age * age + s->fairshare * e->factor[s->user[job]]);
-}
-
-static double level(double share, double used, double total) { return used > 0 ? share / (used / total) : INFINITY; }
-
-/* Sort `count` numbers by descending `key`; equal ones keep their order. */
-static void by_key(int32_t *numbers, int64_t count, const double *key) {
-    for (int64_t k = 1; k < count; k++) {
-        int32_t own = numbers[k];
-        int64_t to = k;
-        while (to && key[own] > key[numbers[to - 1]]) {
-            numbers[to] = numbers[to - 1];
-            to--;
-        }
-        numbers[to] = own;
-    }
-}
-
-static void rank_users(struct engine *e) {
-    const struct setup *s = e->s;
-    int64_t users = s->users, accounts = s->accounts, room = users > accounts ? users : accounts;
-    double *of_account = calloc((size_t)accounts, sizeof(double)), *of = calloc((size_t)room, sizeof(double)), total = 0;
-    double *levels = calloc((size_t)accounts, sizeof(double));
-    int32_t *order = calloc((size_t)accounts, sizeof(int32_t)), *own = calloc((size_t)users, sizeof(int32_t));
-    if (!of_account || !of || !levels || !order || !own) e->out_of_memory = 1;
-    else {
-        for (int64_t user = 0; user < users; user++) of_account[s->account[user]] += e->usage[user];
-        for (int64_t account = 0; account < accounts; account++) total += of_account[account];
-        for (int64_t account = 0; account < accounts; account++) {
-            levels[account] = level(s->account_share[account], of_account[account], total);
-            order[account] = (int32_t)account;
-        }
-        by_key(order, accounts, levels);
-        int64_t rank = users, count = users + 1;
-        for (int64_t k = 0; k < accounts; k++) {
-            int64_t members = 0, last = -1;
-            for (int64_t user = 0; user < users; user++)
-                if (s->account[user] == order[k]) {
-                    of[user] = level(s->user_share[user], e->usage[user], of_account[order[k]]);
-                    own[members++] = (int32_t)user;
-                }
-            by_key(own, members, of);
-            for (int64_t m = 0; m < members; m++) {
-                int64_t user = own[m];
-                e->factor[user] = last >= 0 && of[user] == of[last] ? e->factor[last] : (double)rank / (double)count;
-                last = user;
-                rank--;
-            }
-        }
-    }
-    free(of_account), free(of), free(levels), free(order), free(own);
-}
-
-static int64_t cores_of(const struct engine *e, int32_t job) {
-    int64_t cores = 0;
-    const struct range *ranges = e->ranges + e->s->range_first[job];
-    for (int32_t r = 0; r < e->s->range_size[job]; r++) cores += (int64_t)ranges[r].count * ranges[r].cores;
-    return cores;
+    e->priority[job] = (int64_t)floor(s->fixed[job] + s->age * age + s->fairshare * share);
 }
 
 static void compute(struct engine *e) {
-    const struct setup *s = e->s;
-    double decay = s->half_life_s ? pow(0.5, (e->now - e->since) / s->half_life_s) : 1.0;
-    for (int64_t user = 0; user < s->users; user++) {
-        e->usage[user] = e->usage[user] * decay + e->ended[user];
-        e->ended[user] = 0.0;
-    }
-    for (int64_t k = 0; k < e->running_count; k++) {
-        int32_t job = e->running[k].job;
-        double since = s->start[job] > e->since ? s->start[job] : e->since;
-        e->usage[s->user[job]] += (double)cores_of(e, job) * (e->now - since);
-    }
-    e->since = e->now;
-    rank_users(e);
+    int64_t now = whole_second(e, e->now);
+    decay_usage(&e->shares, now);
+    for (int64_t k = 0; k < e->running_count; k++) use_of(e, e->running[k].job);
+    e->shares.since = now;
+    rank_users(&e->shares);
     for (int64_t k = 0; k < e->queue_count; k++) rank_job(e, e->queue[k]);
     e->unsorted = 1;
 }
-
-static int64_t whole_second(const struct engine *e, double instant) { return loops_second(&e->loops, instant); }
 
 #include "conditions.h"
 
@@ -529,6 +537,9 @@ static void run(struct engine *e, int32_t job, double instant) {
     e->due[job] = whole_second(e, instant) + s->limit[job];
     take(e, &e->free, job, -1);
     hold(e, job);
+    const int64_t *amounts = amounts_held(e, job);
+    e->billed[job] = billed(e, job);
+    count_job(&e->limits, job, amounts, 1);
     count_running(e, job, 1);
     insert_running(e, job);
     s->start[job] = s->active[job] = instant;
@@ -580,6 +591,12 @@ static void enqueue(struct engine *e, int32_t job) {
 }
 
 static void submit(struct engine *e, int32_t job) {
+    e->s->refused[job] = reached(&e->limits, job, SUBMITTED);
+    count_job(&e->limits, job, NULL, 1);
+    if (e->s->refused[job] >= 0) {
+        forget(e, job, STUCK);
+        return;
+    }
     enqueue(e, job);
     if (e->ready[job]) count_ready(e, job, 1);
     else e->unready++;
@@ -597,13 +614,14 @@ static void end(struct engine *e, int32_t job) {
     take(e, &e->free, job, 1);
     leave(e, job);
     remove_running(e, job);
-    double since = s->start[job] > e->since ? s->start[job] : e->since;
-    e->ended[s->user[job]] += (double)cores_of(e, job) * (e->now - since);
+    use_of(e, job);
+    if (e->limits.counters) count_job(&e->limits, job, amounts_held(e, job), -1);
     count_running(e, job, -1);
     int state = s->fate[job] != ENDED || s->fails[job] ? FAILED : DONE;
     if (requeued(e, job)) set_state(e, job, WAITING);
     else {
         set_state(e, job, state);
+        count_job(&e->limits, job, NULL, -1);
         e->now_left--;
     }
     resume(e);
@@ -656,6 +674,7 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
     for (int64_t k = 0; k < waiting; k++) {
         int32_t job = e->order[k], partition = s->partition[job], inside = s->inside[job];
         if ((inside >= 0 ? busy[inside] : blocked[partition]) || full_array(e, job)) continue;
+        if (reached(&e->limits, job, JOBS) >= 0) continue;
         int entry = s->array[job] < 0 || s->array[job] != last; /* all tasks of an array are one entry of the queue */
         last = s->array[job];
         of_part[partition] += entry;
@@ -679,7 +698,9 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
             for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->allowed[w];
             nodes = e->usable;
         }
-        if (choose(e, job, nodes)) {
+        int fits = choose(e, job, nodes);
+        if (exceeds(e, job, fits)) continue;
+        if (fits) {
             start(e, job);
             started++;
         } else if (s->preempts && preempt(e, job, nodes)) started++;
@@ -883,6 +904,19 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now) {
     }
 }
 
+/* Whether a pass that has considered so many jobs leaves `job` out (1), or ends before it (-1), or neither (0). */
+static int beyond_depth(struct engine *e, int32_t job, int32_t array_before, int64_t *considered) {
+    const struct setup *s = e->s;
+    if (s->array[job] >= 0 && s->array[job] == array_before) return 0; /* all tasks of an array are one entry of the queue */
+    int32_t part = s->partition[job], *both = e->jobs_of_both + (s->user_part_test ? s->user[job] * s->partitions + part : 0);
+    if (++e->jobs_of_part[part] > s->part_test && s->part_test) return 1;
+    if (s->user_part_test && ++*both > s->user_part_test) return 1;
+    if (s->bf_max_job_user && ++e->jobs_of_user[s->user[job]] > s->bf_max_job_user) return 1;
+    if (*considered == s->bf_max_job_test) return -1;
+    ++*considered;
+    return 0;
+}
+
 static int64_t backfill_pass(struct engine *e, double at, int *left) {
     const struct setup *s = e->s;
     if (completing(e)) {
@@ -899,20 +933,19 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     if (e->slots.failed) { e->out_of_memory = 1; return 0; }
     int64_t last = 0, count = 0; /* the jobs from `last` on cannot start now: they change nothing */
     int32_t array_before = -1, skipped = -1;
+    int limited = e->limits.counters > 0; /* then it depends on the jobs that start which ones are tested */
     for (int64_t k = 0; k < waiting; k++) {
         int32_t job = e->order[k], array = s->array[job];
-        if (array < 0 || array != array_before) { /* all tasks of an array are one entry of the queue */
-            int32_t part = s->partition[job], *both = e->jobs_of_both + (s->user_part_test ? s->user[job] * s->partitions + part : 0);
-            if (++e->jobs_of_part[part] > s->part_test && s->part_test) continue;
-            if (s->user_part_test && ++*both > s->user_part_test) continue;
-            if (s->bf_max_job_user && ++e->jobs_of_user[s->user[job]] > s->bf_max_job_user) continue;
-            if (considered == s->bf_max_job_test) break;
-            considered++;
+        if (!limited) {
+            int skip = beyond_depth(e, job, array_before, &considered);
+            if (skip > 0) continue;
+            if (skip < 0) break;
         }
         array_before = array;
         e->order[count++] = job;
         if (may_start(e, job)) last = count;
     }
+    array_before = -1;
     e->license_count = 0;
     for (int64_t k = 0; s->plan_licenses && k < e->running_count; k++) {
         int64_t until = e->running[k].end / s->bf_resolution * s->bf_resolution;
@@ -924,6 +957,14 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     }
     for (int64_t k = 0; k < last; k++) {
         int32_t job = e->order[k], array = s->array[job];
+        if (limited) {
+            if (reached(&e->limits, job, JOBS) >= 0) continue;
+            int skip = beyond_depth(e, job, array_before, &considered);
+            if (skip > 0) continue;
+            if (skip < 0) break;
+            array_before = array;
+            if (exceeds(e, job, 0)) continue;
+        }
         if (array >= 0 && array == skipped) continue;
         if (array >= 0 && e->array_left[array] == 0) {
             skipped = array;
@@ -944,12 +985,13 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
         }
         if (began || (begin <= now && !preempts)) {
             hold_licenses(e, job, now, now + s->limit[job]);
+            if (!began && exceeds(e, job, 1)) continue;
             if (!began) start(e, job);
             if (++started == s->bf_max_job_start) {
                 *left = 1;
                 return started;
             }
-        } else if (young(e, job) || (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) skipped = array;
+        } else if (!s->reserve[job] || young(e, job) || (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) skipped = array;
         else if (e->slots.count >= table) break;
         else {
             int64_t resolution = s->bf_resolution, end = (begin + s->limit[job]) / resolution * resolution;
@@ -1014,6 +1056,7 @@ static void simulate(struct engine *e) {
                 e->picked[node >> 6] |= 1ull << (node & 63);
                 e->share[node] = s->held[3 * held + 2];
             }
+            count_job(&e->limits, (int32_t)job, NULL, 1);
             run(e, (int32_t)job, s->since[job]);
         } else {
             at(e, s->submit[job] > s->begin_s ? s->submit[job] : s->begin_s, SUBMIT, (int32_t)job);
@@ -1055,6 +1098,16 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
     size_t jobs = (size_t)s->jobs, nodes = (size_t)s->nodes, words = (size_t)e->words, kinds = (size_t)s->kinds;
     e->loops = LOOPS_OF(s);
     e->wake = INFINITY;
+    e->shares = (struct shares){
+        .count = s->associations, .parent = s->parent, .share = s->shares, .is_user = s->is_user,
+        .resets = s->resets, .reset_count = s->reset_count, .dampening = s->dampening,
+    };
+    e->limits = (struct limits){
+        .counters = s->counters, .group = s->limit_group, .first_limit = s->first_limit,
+        .limit_counter = s->limit_counter, .limit_kind = s->limit_kind, .most = s->limit_most,
+        .first_counted = s->first_counted, .counted = s->counted, .counted_kind = s->counted_kind,
+    };
+    double first = s->begin_s > s->submit[0] ? s->begin_s : s->submit[0];
     e->empty = (struct free_resources){(int32_t *)s->cores, (int32_t *)s->gres, (int64_t *)s->memory};
     for (e->change_room = 64; e->change_room < s->nodes; e->change_room *= 2) {}
     int64_t most = VIEW_BYTES / (s->nodes * (int64_t)(4 * sizeof(int32_t) + sizeof(int64_t)));
@@ -1089,8 +1142,8 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
         e->node_order = malloc(nodes * sizeof(int32_t)), e->capacity = malloc(nodes * sizeof *e->capacity),
         e->chosen = malloc(nodes * sizeof *e->chosen), e->share = malloc(nodes * sizeof(int32_t)),
         e->room = malloc(nodes * sizeof(int32_t)), e->group = malloc(nodes * sizeof *e->group), e->heap = malloc(nodes * sizeof *e->heap), e->used = malloc(nodes),
-        e->jobs_of_user = calloc((size_t)s->users, sizeof(int32_t)), e->usage = calloc((size_t)s->users, sizeof(double)),
-        e->ended = calloc((size_t)s->users, sizeof(double)), e->factor = calloc((size_t)s->users, sizeof(double)),
+        e->jobs_of_user = calloc((size_t)s->users, sizeof(int32_t)), e->amounts = calloc(GRES + kinds, sizeof(int64_t)),
+        e->limits.used = calloc((size_t)s->counters + 1, sizeof(int64_t)), e->billed = calloc(jobs, sizeof(double)),
         e->accrued = malloc(jobs * sizeof(double)), e->state = calloc(jobs, 1), e->ready = calloc(jobs, 1),
         e->group_member = malloc(jobs * sizeof(int32_t)), e->group_running = calloc(groups + 1, sizeof(int32_t)),
         e->group_first = calloc(groups + 1, sizeof(int64_t)), e->array_running = calloc(jobs, sizeof(int32_t)),
@@ -1108,6 +1161,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
     };
     enum { PIECES = sizeof pieces / sizeof *pieces };
     for (int k = 0; k < PIECES; k++) e->out_of_memory |= !pieces[k];
+    e->out_of_memory |= !begin_shares(&e->shares, s->half_life_s, whole_second(e, first));
     if (!e->out_of_memory) {
         memcpy(e->free.cores, s->cores, nodes * sizeof(int32_t));
         memcpy(e->free.memory, s->memory, nodes * sizeof(int64_t));
@@ -1138,10 +1192,10 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
             const uint64_t *eligible = s->eligible + (size_t)s->set[job] * words;
             for (size_t w = 0; w < words; w++) e->partition_nodes[(size_t)s->partition[job] * words + w] |= eligible[w];
         }
-        for (int64_t user = 0; user < s->users; user++) e->factor[user] = s->factors ? s->factors[user] : 1.0;
         if (s->usage) {
-            memcpy(e->usage, s->usage, (size_t)s->users * sizeof *e->usage);
-            e->since = s->begin_s;
+            memcpy(e->shares.usage, s->usage, (size_t)s->associations * sizeof(double));
+            memcpy(e->shares.factor, s->factors, (size_t)s->associations * sizeof(double));
+            e->shares.since = whole_second(e, s->begin_s);
         }
         for (size_t job = 0; job < jobs; job++) {
             e->earliest[job] = s->earliest[job];
@@ -1161,6 +1215,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
     if (e->holders)
         for (size_t node = 0; node < nodes; node++) free(e->holders[node].list);
     for (int k = 0; k < PIECES; k++) free(pieces[k]);
+    end_shares(&e->shares);
     slots_close(&e->slots);
     free(e->events), free(e->bits);
     *ranges = e->ranges;

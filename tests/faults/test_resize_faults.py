@@ -1,0 +1,109 @@
+"""Replays in virtual time in which a policy decides and a batch system executes, with faults of its commands."""
+
+from __future__ import annotations
+
+import pytest
+
+from tracebed.orchestrator.batch.resizes import ResizeCommand
+from tracebed.orchestrator.replay.journal import read
+from tracebed.orchestrator.run import JOURNAL
+from tracebed.testing.virtual.batch import BatchFault
+from tracebed.testing.virtual.resizing_batch import SECOND_S, ResizingBatch
+from tracebed.testing.virtual.resizing_scenario import ResizingPlay, ResizingScenario
+from tracebed.testing.virtual.shrinking import examine, violations
+
+SEEDS = 60
+PORTION = 20
+"""Number of seeds of a test."""
+JOBS = tuple((20.0 * number, 100.0, 600.0, 4) for number in range(6))
+"""At 10 times the speed, jobs of 10 s on half of the nodes, one every 2 s. Every other job is malleable."""
+
+
+def played(*faults: BatchFault, seed: int = 1) -> ResizingPlay:
+    """Return a replay of `JOBS` after its invariants have been checked."""
+    play = ResizingPlay(ResizingScenario(seed, JOBS, faults))
+    play.play()
+    play.check()
+    assert play.run is not None
+    assert {*play.run.jobs["state"]} == {"completed"}
+    return play
+
+
+def resizes(play: ResizingPlay) -> list[str]:
+    """Return the states of the resizes."""
+    assert play.run is not None
+    return [str(state) for state in play.run.reconfigurations["state"]]
+
+
+def kinds(play: ResizingPlay) -> list[str]:
+    """Return the kinds of the entries in the journal."""
+    assert play.run is not None and play.run.folder is not None
+    return [entry.kind for entry in read(play.run.folder / JOURNAL)[1]]
+
+
+def longest_second(play: ResizingPlay) -> float:
+    """Return the longest time for which a second job held nodes, s."""
+    assert isinstance(play.system, ResizingBatch)
+    ended = [job.states[-1][0] - job.began for job in play.system.jobs if "+" in job.request.name]
+    return max((each for each in ended if each == each), default=0.0)
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, PORTION))
+def test_invariants_hold_with_faults(first: int) -> None:
+    assert examine(range(first, first + PORTION), ResizingScenario) == (PORTION, [])
+
+
+def test_a_policy_resizes_jobs_without_faults() -> None:
+    play = played()
+    assert resizes(play).count("applied") >= 4
+    assert {*resizes(play)} <= {"applied", "cancelled"}
+    assert "not_done" not in kinds(play)
+
+
+@pytest.mark.parametrize("kind", ["merge_refused", "second_cancelled", "request_refused"])
+def test_a_refused_expansion_is_in_the_run_and_its_second_job_is_withdrawn(kind: str) -> None:
+    play = played(BatchFault(kind, 0.0, 0.0, 1.0))
+    assert "refused" in resizes(play)
+    assert longest_second(play) < SECOND_S / 4
+
+
+@pytest.mark.parametrize("kind", ["merge_lost", "request_lost", "shrink_lost", "start_lost"])
+def test_a_command_whose_answer_is_lost_is_settled_by_an_observation(kind: str) -> None:
+    faults = [BatchFault(kind, at, 0.0, 1.0) for at in (0.0, 5.0, 10.0, 15.0, 20.0)]
+    play = played(*faults)
+    assert "not_done" in kinds(play)
+    assert "refused" not in resizes(play)
+
+
+def test_a_shrink_is_tried_until_it_is_accepted() -> None:
+    faults = [BatchFault(f"shrink_{how}", at, 0.0, 1.0) for at, how in ((0.0, "refused"), (5.0, "error"))]
+    play = played(*faults, BatchFault("shrink_refused", 10.0, 0.0, 1.0))
+    assert "not_done" in kinds(play)
+    assert "refused" not in resizes(play)
+
+
+def test_a_start_that_is_refused_returns_to_the_queue_of_the_policy() -> None:
+    play = played(BatchFault("start_refused", 0.0, 0.0, 1.0))
+    assert "withdrawn" in kinds(play)
+
+
+def test_the_search_finds_a_failed_command_that_counts_as_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    def settle(command: ResizeCommand, nodes: object, seconds: object, began: float) -> str:
+        command.resize.merged, command.failed_at = began, None
+        return "merged"
+
+    monkeypatch.setattr(ResizeCommand, "settle", settle)
+    scenario = ResizingScenario(1, JOBS, (BatchFault("merge_refused", 0.0, 0.0, 1.0),))
+    assert violations(scenario) != []
+
+
+def test_a_killed_replay_cancels_the_second_job_that_it_left() -> None:
+    """The controller is killed while a second job has nodes. The resumed one finds it by its name."""
+    found = 0
+    for call in range(150, 450, 20):
+        play = ResizingPlay(ResizingScenario(1, JOBS, (BatchFault("kill", call, 1.0),)))
+        play.play()
+        play.check()
+        assert longest_second(play) < SECOND_S / 4
+        found += "twice" not in kinds(play) and bool(play.log)
+    assert found
