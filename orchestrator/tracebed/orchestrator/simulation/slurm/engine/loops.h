@@ -44,7 +44,7 @@ static double next_full(const struct loops *l, double last) {
     double since = last_full(l), least = last + l->sched_loop_s, interval = (double)l->sched_interval;
     if (0 < l->sched_interval && interval < least - since) { /* passes that were not simulated */
         double period = ceil(interval / l->sched_loop_s) * l->sched_loop_s;
-        since += (ceil((least - since) / period) - 1.0) * period;
+        since += (ceil((least - since) / period - SECOND_ROUNDING_S) - 1.0) * period;
     }
     return multiple_after(l->sched_loop_s, least > since + interval ? least : since + interval, l->sched_phase_s, 0);
 }
