@@ -18,6 +18,7 @@ import pandas as pd
 
 from drawn import MALLEABLE, draw
 from reference_scheduler import RefJob
+from slurm_cases import PARAMETERS
 from test_calibration import calibration, estimate
 from test_scheduling import POLICY_PARAMETERS, workload_of
 from tracebed.orchestrator.run import TABLES, Run
@@ -29,7 +30,7 @@ from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 
 SHARING = ("sd", "drom-share")
-RIGID = ("fcfs", "firstfit", "easy", "conservative")
+RIGID = ("fcfs", "firstfit", "easy", "conservative", "slurm")
 KINDS = ("rigid", "evolving", "moldable", "malleable")
 KNOWN = (*RIGID, "dmr", *MALLEABLE, *SHARING)
 
@@ -50,6 +51,9 @@ def case(seed: int, policy: str | None = None, *, large: bool = False) -> dict[s
         parameters, sockets = sharing_parameters(rng, policy), rng.choice([[1], [2], [1, 2]])
         workload.table["user"] = rng.choices("abc", k=len(jobs))
         workload.table["kind"] = rng.choices(KINDS, [1, 1, 1, 7], k=len(jobs))
+    if policy == "slurm":
+        parameters = {name: rng.choice(values) for name, values in PARAMETERS.items()}
+        workload.table["user"] = rng.choices("abc", k=len(jobs))
     if policy == "dmr":
         parameters = {"floor": rng.choice(["pref", "min"])}
     found = {

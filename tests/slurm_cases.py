@@ -10,6 +10,18 @@ from typing import Any
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.slurm.conditions import SINGLETON, Arrays, Condition, Conditions
 from tracebed.orchestrator.scheduling.slurm.licenses import Licenses
+from tracebed.orchestrator.scheduling.slurm.limits import (
+    CORES,
+    GRES,
+    JOBS,
+    MEMORY,
+    NODES,
+    SUBMITTED,
+    Limit,
+    Limits,
+    amounts_of,
+)
+from tracebed.orchestrator.scheduling.slurm.multifactor import OF_PARENT, Associations
 from tracebed.orchestrator.scheduling.slurm.outlook import Booked, Bookings
 from tracebed.orchestrator.scheduling.slurm.preemption import CANCEL, REQUEUE, SUSPEND, Preemption
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Parts, Request, Resources
@@ -34,7 +46,10 @@ PARAMETERS: dict[str, list[Any]] = {
     "epoch_s": [0.0, 1000.25],
     "sched_phase_s": [0.0, 0.75],
 }
-OF_JOBS = ("submit", "run_time", "limit", "launch_s", "overrun_s", "end_s", "requests", "partition", "user", "fixed")
+OF_JOBS = (
+    *("submit", "run_time", "limit", "launch_s", "overrun_s", "end_s", "requests", "partition", "user", "fixed"),
+    *("association", "usage_factor", "reserve"),
+)
 
 
 def drawn(seed: int, *, large: bool = False) -> tuple[Inputs, Slurm]:
@@ -47,7 +62,10 @@ def drawn(seed: int, *, large: bool = False) -> tuple[Inputs, Slurm]:
     masks = [draw.randint(1, (1 << nodes) - 1) for _ in range(parts)]
     partition = [draw.randrange(parts) for _ in range(count)]
     requests = [_request(draw, masks[part], cores) for part in partition]
-    users, accounts = draw.randint(1, 4), draw.randint(1, 2)
+    tree = _associations(draw)
+    leaves = [each for each, is_user in enumerate(tree.is_user) if is_user]
+    user = [draw.randrange(4) for _ in range(count)]
+    limits = _limits(draw, count)
     every = range(count)
     inputs = Inputs(
         submit=sorted(float(draw.randint(0, 30)) for _ in every),
@@ -58,7 +76,7 @@ def drawn(seed: int, *, large: bool = False) -> tuple[Inputs, Slurm]:
         end_s=[0.0] * count,
         requests=requests,
         partition=partition,
-        user=[draw.randrange(users) for _ in every],
+        user=user,
         fixed=[draw.choice((0.0, 3.0, 100.0)) for _ in every],
         tier=[draw.randint(1, 2) for _ in range(parts)],
         free=Resources(
@@ -70,21 +88,29 @@ def drawn(seed: int, *, large: bool = False) -> tuple[Inputs, Slurm]:
             draw.choice((None, [node % 4 for node in range(nodes)])),
             draw.choice(([1] * nodes, [node % 2 for node in range(nodes)])),
         ),
-        account=[user % accounts for user in range(users)],
-        user_share=[1.0] * users,
-        account_share=[1.0 / accounts] * accounts,
+        associations=tree,
+        association=[draw.choice((-1, *leaves)) for _ in every],
+        usage_factor=[draw.choice((1.0, 0.5)) for _ in every],
+        billing=[[1.0, draw.choice((0.0, 0.3)), 0.0, 0.0, draw.choice((0.0, 2.5))] for _ in range(parts)],
+        billing_most=draw.random() < 0.3,
+        limits=limits,
+        reserve=[draw.random() < 0.9 for _ in every],
         age=draw.choice((0.0, 50.0)),
         max_age_s=100.0,
         fairshare=draw.choice((0.0, 70.0)),
-        half_life_s=draw.choice((0.0, 60.0)),
         period_s=25.0,
         first_period_s=3.5,
         kill_wait_s=draw.choice((0, 30)),
     )
-    fit = [job for job, asked in enumerate(requests) if inputs.free.choose(asked, (1 << nodes) - 1)]
+    fit = [
+        job
+        for job, asked in enumerate(requests)
+        if (parts := inputs.free.choose(asked, (1 << nodes) - 1)) and _allowed(inputs, job, parts)
+    ]
     kept: dict[str, Any] = {name: [getattr(inputs, name)[job] for job in fit] for name in OF_JOBS}
     if draw.random() < 0.7:
         kept |= {"conditions": _conditions(draw, len(fit)), "arrays": _arrays(draw, len(fit))}
+    kept["limits"] = replace(limits, group=[limits.group[job] for job in fit] if limits.group else [])
     inputs = replace(inputs, **kept, array_reservations=draw.choice((1, 20)))
     if draw.random() < 0.3:
         limits = {name: draw.choice((0, 1, 3)) for name in ("job_depth", "part_test", "user_part_test")}
@@ -111,16 +137,65 @@ def begun(draw: Random, inputs: Inputs) -> Inputs:
         free.take(request, parts)
         held.append(parts)
         since.append(draw.choice((inputs.submit[job], inputs.submit[job] - 200)) if parts else math.nan)
-    users = range(len(inputs.account))
+    users = inputs.associations.parent
+    usage = [draw.choice((0.0, 500.0, 900.0)) * is_user for is_user in inputs.associations.is_user]
+    for each in range(len(users) - 1, 0, -1):
+        usage[users[each]] += usage[each]
     return replace(
         inputs,
         begin_s=begin,
         held=held,
         since=since,
-        usage=[draw.choice((0.0, 500.0, 900.0)) for _ in users],
+        usage=usage,
         factors=[draw.choice((0.25, 0.5, 1.0)) for _ in users],
         first_period_s=begin + 3.5,
         watched=draw.choice((0, 3, len(held))),
+    )
+
+
+def _allowed(inputs: Inputs, job: int, parts: Parts) -> bool:
+    """Return whether the limits allow a job on the empty cluster. Others would wait for ever."""
+    if not inputs.limits.counters:
+        return True
+    amounts = amounts_of(inputs.requests[job], parts, inputs.free, inputs.billing[inputs.partition[job]], False)
+    own = inputs.limits.limits[inputs.limits.group[job]]
+    return all(
+        limit.kind == SUBMITTED or limit.most >= (1 if limit.kind == JOBS else amounts[limit.kind]) for limit in own
+    )
+
+
+def _associations(draw: Random) -> Associations:
+    """Draw a tree of accounts and users."""
+    parent, is_user = [0, 0], [False, True]
+    accounts = [0]
+    for _ in range(draw.randint(1, 3)):
+        parent.append(draw.choice(accounts))
+        is_user.append(False)
+        accounts.append(len(parent) - 1)
+    for _ in range(draw.randint(1, 5)):
+        parent.append(draw.choice(accounts))
+        is_user.append(True)
+    return Associations(
+        parent=parent,
+        shares=[draw.choice((1, 1, 1, 2, 0, OF_PARENT)) for _ in parent],
+        is_user=is_user,
+        half_life_s=draw.choice((0.0, 60.0)),
+        resets=draw.choice(((), (50, 1010, 1090))),
+        dampening=draw.choice((0, 0, 1, 3)),
+    )
+
+
+def _limits(draw: Random, jobs: int) -> Limits:
+    """Draw limits of up to three groups of jobs. Half of the cases have none."""
+    if draw.random() < 0.5:
+        return Limits()
+    groups, kinds = draw.randint(1, 3), [draw.choice((SUBMITTED, JOBS, CORES, MEMORY, NODES, GRES)) for _ in range(4)]
+    counted = [sorted({(counter, kinds[counter]) for counter in draw.choices(range(4), k=3)}) for _ in range(groups)]
+    return Limits(
+        group=[draw.randrange(groups) for _ in range(jobs)],
+        limits=[[Limit(counter, kind, draw.randint(1, 12), "") for counter, kind in own[1:]] for own in counted],
+        counted=counted,
+        counters=4,
     )
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import resource
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
 
 from tracebed.converters.models import registry
 from tracebed.converters.workload import Provenance, System, Workload
+from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.simulation.prediction import predict
@@ -35,14 +37,13 @@ def shared_cluster(
         load: offered load.
     """
     draw = np.random.default_rng(1)
-    memory = {"memory_per_core_mib": MEMORY_MIB}
     others = (
-        Partition(name="short", nodes=f"n[1-{nodes // 4}]", tier=2, limit_s=3600.0, **memory),
-        Partition(name="half", nodes=f"n[{nodes // 2}-{nodes}]", **memory),
+        Partition(name="short", nodes=f"n[1-{nodes // 4}]", tier=2, limit_s=3600.0, memory_per_core_mib=MEMORY_MIB),
+        Partition(name="half", nodes=f"n[{nodes // 2}-{nodes}]", memory_per_core_mib=MEMORY_MIB),
     )
     machine = Machine(
         kinds=(Alike(names=f"n[1-{nodes}]", cores=cores, memory_mib=cores * MEMORY_MIB),),
-        partitions=(Partition(name="all", default=True, **memory), *(() if one else others)),
+        partitions=(Partition(name="all", default=True, memory_per_core_mib=MEMORY_MIB), *(() if one else others)),
         shared=True,
         memory=True,
         weights=Weights() if one else Weights(age=1000, fairshare=10000, job_size=500, partition=2000),
@@ -83,19 +84,24 @@ def whole_nodes(count: int, nodes: int = 5860, *, load: float = 0.9) -> tuple[Wo
     return Workload(pd.DataFrame(columns), Provenance(system=System(nodes, 1))), machine
 
 
-SETTINGS = {
+SETTINGS: dict[str, Callable[[int], tuple[Workload, Machine]]] = {
     "month": lambda count: shared_cluster(count, 5000, one=True),
     "partitions": lambda count: shared_cluster(count, 5000),
     "quarter": whole_nodes,
 }
 
 
+def simulate(workload: Workload, machine: Machine) -> Run:
+    """Return the compiled simulation of a workload on a cluster."""
+    policy = Slurm(cluster=machine.model_dump_json())
+    return predict(workload, None, policy, over_limit=OverLimit.KILL, engine="compiled")
+
+
 def main(setting: str, count: int) -> None:
     """Print the CPU time of one prediction, and facts of its run."""
     workload, machine = SETTINGS[setting](count)
-    policy = Slurm(cluster=machine.model_dump_json())
     begun = resource.getrusage(resource.RUSAGE_SELF).ru_utime
-    run = predict(workload, None, policy, over_limit=OverLimit.KILL, engine="compiled")
+    run = simulate(workload, machine)
     used = resource.getrusage(resource.RUSAGE_SELF).ru_utime - begun
     wait = (run.jobs["start"] - run.jobs["submit"]).to_numpy(dtype=float)
     submit = run.jobs["submit"].to_numpy(dtype=float)

@@ -34,6 +34,7 @@ from tracebed.orchestrator.batch.slurm import SlurmSystem
 from tracebed.orchestrator.batch.slurm_states import STATES, is_permanent, meaning
 from tracebed.orchestrator.batch.watched import (
     CONFIRMATIONS,
+    ENDING_POLLS,
     MISSING_POLLS,
     TERMINATED,
     UNKNOWN_POLLS,
@@ -245,6 +246,20 @@ def test_a_job_ends_once_and_only_after_a_final_or_repeated_observation(
             assert each not in (WAITS, RUNS)
             assert (each in (FAILED, DONE) and recorded) or len({repr(item) for item in last}) == 1
             break
+
+
+def test_an_ending_job_without_nodes_has_ended_if_it_recorded_its_end() -> None:
+    """Slurm 22.05 did not complete a job that ended while it was expanded."""
+    job, own = watched(), OwnRecord("1", 101.0, 111.0, completed=True)
+    job.observe(replace(RUNS, start=101.0, nodes=("n1",)), None, 102.0)
+    left = replace(RUNS, phase=Phase.ENDING, word="COMPLETING", start=None, nodes=())
+    for _ in range(ENDING_POLLS - 1):
+        job.observe(left, own, 112.0)
+    assert not job.ended
+    job.observe(left, own, 112.0)
+    assert (job.ended, job.state) == (True, JobState.COMPLETED)
+    assert job.seen is not None
+    assert (job.seen.start, job.seen.nodes) == (101.0, ("n1",))
 
 
 def test_hopeless_jobs_are_only_those_that_wait_alone() -> None:
@@ -492,6 +507,24 @@ def test_a_job_records_its_start_and_end(tmp_path: Path) -> None:
     assert own.end - own.start >= 0.2
     assert {path.stat().st_mode & 0o777 for path in records.folder.glob("x-0.*")} == {0o600}
     assert not list(tmp_path.rglob("x"))
+
+
+def test_a_job_that_ends_while_it_is_resized_waits_for_that(tmp_path: Path) -> None:
+    """Slurm 22.05 loses nodes that it gives to a job that ends."""
+    records = JobRecords(tmp_path / "jobs")
+    request = records.request("job", 1, 0.01, None, grain_s=0.01)
+    records.write_size("job", 1, 1.0, [])
+    with records.kept_running("job", "7"):
+        process = subprocess.Popen(
+            [str(request.script), *request.arguments], env={**os.environ, "SLURM_JOB_ID": "7"}, start_new_session=True
+        )
+        while records.read("job", "7") is None or records.read("job", "7").end is None:  # type: ignore[union-attr]
+            assert process.poll() is None
+            time.sleep(0.01)
+        assert process.poll() is None
+    assert process.wait(GUARD_S) == 0
+    with pytest.raises(TestbedError, match="has ended"), records.kept_running("job", "7"):
+        pass
 
 
 def test_a_job_that_is_ended_records_that(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ from tracebed.orchestrator.simulation.prediction import predict
 pytestmark = pytest.mark.skipif(not engine.LIBRARY.exists(), reason="there was no C compiler")
 SOURCE = re.sub(
     r'#include "(.+)"',
-    lambda header: engine.LIBRARY.with_name(header[1]).read_text(),
+    lambda header: (engine.LIBRARY.parent / header[1]).read_text(),
     engine.LIBRARY.with_name("engine.c").read_text(),
 )
 """engine.c with its headers."""

@@ -108,8 +108,8 @@ CASES = {
         for form in ("csv", "evalys", "swf", "perfetto", "workload")
     },
 }
-ELSEWHERE = {"simulate --keep"}
-"""Outputs that need a program: tests/test_simulate_elastisim.py."""
+ELSEWHERE = {"simulate --keep", "forecast -o"}
+"""Outputs that need a program or the state of a cluster: tests/test_simulate_elastisim.py, tests/test_forecast.py."""
 INPUTS = {
     *("baseline", "before", "calibration", "commands", "conf", "config", "file", "folder", "recover", "health"),
     *("inventory", "log", "noise", "predicted", "raw", "real", "run", "runs"),

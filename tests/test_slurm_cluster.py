@@ -24,7 +24,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
-from tracebed.orchestrator.scheduling.slurm.multifactor import FairTree, size_factor
+from tracebed.orchestrator.scheduling.slurm.multifactor import Associations, FairShare, size_factor
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request, Resources
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.slurm.prediction import satisfies
@@ -120,24 +120,53 @@ def test_the_factor_of_the_size_is_that_of_slurm(nodes: int, cores: int, priorit
     assert math.floor(200000 * size_factor(nodes, cores, 4, 48)) == priority
 
 
+TREE = Associations(
+    parent=[0, 0, 0, 0, 2, 2, 3, 3],  # root, its user, two accounts, and two users of each
+    shares=[1] * 8,
+    is_user=[False, True, False, False, True, True, True, True],
+)
+
+
 def test_fair_tree_ranks_accounts_before_users() -> None:
-    tree = FairTree([0, 0, 1, 1], [0.5] * 4, [0.5, 0.5], 3600.0)
-    for user, cores in ((0, 10), (1, 1), (2, 3)):
-        tree.end(user, cores, 0.0, 100.0)
-    tree.update([], 100.0)
-    assert tree.usage == [1000.0, 100.0, 300.0, 0.0]
-    assert tree.factors == [1 / 5, 2 / 5, 3 / 5, 4 / 5]  # the account of users 2 and 3 has used less
-    tree.update([(3, 100, 100.0)], 3700.0)
-    assert tree.usage == [500.0, 50.0, 150.0, 360000.0]
-    assert tree.factors == [3 / 5, 4 / 5, 2 / 5, 1 / 5]
+    tree = FairShare(replace(TREE, half_life_s=3600.0), 0)
+    for user, cores in ((4, 10), (5, 1), (6, 3)):
+        tree.use(user, cores, 0, 100)
+    tree.update([], 100)
+    assert tree.factors[4:] == [1 / 5, 2 / 5, 3 / 5, 4 / 5]  # the account of users 6 and 7 has used less
+    tree.update([(7, 100, 100)], 3700)
+    assert tree.factors[4:] == [3 / 5, 4 / 5, 2 / 5, 1 / 5]
+    assert tree.usage[3] == pytest.approx(tree.usage[6] + tree.usage[7])
 
 
 def test_users_with_equal_usage_have_equal_factors() -> None:
-    assert FairTree([0, 0, 0], [1 / 3] * 3, [1.0], 0.0).factors == [1.0, 1.0, 1.0]
-    tree = FairTree([0, 0, 0], [1 / 3] * 3, [1.0], 0.0)
-    tree.end(0, 1, 0.0, 10.0)
-    tree.update([], 10.0)
-    assert tree.factors == [1 / 4, 3 / 4, 3 / 4]
+    assert FairShare(TREE, 0).factors[4:] == [1.0] * 4
+    tree = FairShare(TREE, 0)
+    for user in (4, 5):
+        tree.use(user, 1, 0, 10)
+    tree.update([], 10)
+    assert tree.factors[4:] == [2 / 5, 2 / 5, 1.0, 1.0]
+
+
+def test_usage_decays_as_in_slurm() -> None:
+    # log of Slurm 22.05.8 with a half-life of 20 minutes: factor 0.999422500 a second; 41 s of 3 cores and a usage
+    # factor of 0.5 are 60.060527, 41 s with a billing of 5.9765625 are 239.303662
+    tree = FairShare(replace(TREE, half_life_s=1200.0), 0)
+    tree.use(4, 3 * 0.5, 19, 60)
+    tree.use(6, 5.9765625, 19, 60)
+    assert tree.usage[4] == pytest.approx(60.060527, abs=1e-6)
+    assert tree.usage[6] == pytest.approx(239.303662, abs=1e-6)
+    tree.update([], 60)
+    assert tree.usage[4] == pytest.approx(60.060527 * 0.965933769184245, abs=1e-6)
+
+
+def test_usage_is_reset() -> None:
+    tree = FairShare(replace(TREE, resets=(50, 100)), 0)
+    tree.use(4, 1, 0, 40)
+    tree.update([], 60)
+    assert tree.usage == [0.0] * 8
+    tree.update([(4, 1, 70)], 90)
+    tree.update([], 100)
+    assert tree.usage == [0.0] * 8
 
 
 # -- slurm.conf -------------------------------------------------------------------------------------------------------
@@ -188,9 +217,11 @@ def check_engines(seed: int) -> None:
     assert not slurm_cases.compared(seed)
     outcome = Simulation(replace(kept, watched=0), policy).run()
     conditions = kept.conditions
-    for job, end in enumerate(outcome.end):  # only a job with a dependency or in a reservation may never start
+    for job, end in enumerate(
+        outcome.end
+    ):  # only a job with a dependency or a limit, or in a reservation, may never start
         inside = kept.bookings and kept.bookings.inside[job] >= 0
-        assert not math.isnan(end) or inside or (conditions and conditions.dependencies[job])
+        assert not math.isnan(end) or inside or (conditions and conditions.dependencies[job]) or kept.limits.counters
     until = Simulation(kept, policy).run()  # it ends when the watched jobs have started
     if not any(outcome.restarts):
         assert until.start[: kept.watched] == outcome.start[: kept.watched]

@@ -64,7 +64,7 @@ def test_no_setting_of_an_operators_slurm_conf_is_ignored_without_a_warning() ->
     conf = read(OPERATOR)
     said = "\n".join(conf.differences)
     for setting in (
-        *("AccountingStorageEnforce=limits", "OverSubscribe=YES (debug)"),
+        *("OverSubscribe=YES (debug)", "limits of accounts and users (`sacctmgr dump CLUSTER`)"),
         "the shares of accounts and users are not in a slurm.conf",
     ):
         assert setting in said

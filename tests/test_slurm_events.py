@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from slurm_scenarios import SCENARIOS, Submitted
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.slurm.preemption import CANCEL, REQUEUE
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.slurm.events import preemption_of
@@ -71,14 +74,14 @@ def predicted(name: str, folder: Path, seed: int = 0, **settings: Any) -> pd.Dat
     """Return the table of the jobs of a prediction, by id."""
     path = folder / "slurm.conf"
     path.write_text(recorded(name)["conf"])
-    given = {**read(path).parameters, "epoch_s": recorded(name)["zero"], "seed": seed}
+    files = [path]
+    for kind in ("dump", "qos") if "qos" in recorded(name) else ():
+        files.append(folder / kind)
+        files[-1].write_text(recorded(name)[kind])
+    given = {**read(*files).parameters, "epoch_s": recorded(name)["zero"], "seed": seed}
     if shown := recorded(name)["reservations"]:
         path.write_text(shown[-1])
         given |= read(path).parameters
-    if "qos" in recorded(name):
-        machine = Machine.model_validate_json(given["cluster"])
-        preempt = machine.preempt.model_copy(update={"qos": preempting(recorded(name)["qos"], "")})
-        given["cluster"] = machine.model_copy(update={"preempt": preempt}).model_dump_json()
     settings |= {"over_limit": OverLimit.KILL, "policy_parameters": given}
     jobs = predict(workload_of(name), None, "slurm", **settings).jobs
     return jobs.set_index("job_id")
@@ -160,6 +163,18 @@ def test_the_mean_wait_of_a_mixture_is_that_of_slurm(name: str, tmp_path: Path) 
     assert np.mean(preempted) == pytest.approx(count, abs=3.0)
 
 
+def test_passes_over_the_whole_queue_follow_each_other_at_the_interval() -> None:
+    """Passes between which nothing happened are not simulated, but their instants count."""
+    policy, loop = Slurm(sched_interval=60), Slurm.sched_loop_s
+    for full in (0.0, 1009.0 * loop, 1999.0 * loop):
+        state: Any = SimpleNamespace(notes={"full_last": full})
+        for passes in range(1, 60):  # after the last one over the whole queue
+            after = policy._next_full(state, full + passes * loop) - full
+            assert 60.0 <= after <= 60.0 + loop or after == pytest.approx((passes + 1) * loop)
+        late = policy._next_full(state, full + 3600.0) - full
+        assert late == pytest.approx(60 * 60 * loop)
+
+
 # -- what is read -----------------------------------------------------------------------------------------------------
 
 SHOWN = """ReservationName=week StartTime=2026-11-26T02:00:00 EndTime=2026-11-26T04:00:00 Duration=02:00:00
@@ -228,6 +243,16 @@ def inputs_of(folder: Path, columns: dict[str, Any], conf: str = "") -> tuple[Wo
 def test_no_invalid_dependency_is_simulated(text: str, tmp_path: Path) -> None:
     workload, given = inputs_of(tmp_path, {"dependency": ["", text]})
     with pytest.raises(InputError, match=r"dependency .* of job 2 is invalid"):
+        predict(workload, None, "slurm", policy_parameters=given)
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [({"array": ["1%2", "1%x"]}, "array '1%x' of job 2"), ({"licenses": ["", "a:2|b"]}, "licences 'a:2|b' are")],
+)
+def test_no_invalid_array_or_licence_is_simulated(columns: dict[str, Any], says: str, tmp_path: Path) -> None:
+    workload, given = inputs_of(tmp_path, columns, "Licenses=a:2\n")
+    with pytest.raises(InputError, match=re.escape(says)):
         predict(workload, None, "slurm", policy_parameters=given)
 
 

@@ -21,7 +21,7 @@ from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.slurm.conf import of_lines
 from tracebed.orchestrator.slurm.lines import lines_of
 from tracebed.validation.whatif.classes import Answer, JobClass, classes_of
-from tracebed.validation.whatif.log import Log, log_of
+from tracebed.validation.whatif.log import Log, log_of, with_starts
 
 Call = Callable[..., tuple[int, str, str]]
 CONF = """SchedulerParameters=bf_interval=30
@@ -120,6 +120,23 @@ def test_the_cpus_of_a_log_are_threads_if_they_are_more_than_the_cores(tmp_path:
     rows = ((0, 10, 40, 60), LATER, LATER)
     assert of_rows(path, *rows, cores_per_node=[1, 3, 16]).cores.tolist() == [1, 2, 8]
     assert of_rows(path, *rows, cores_per_node=[1, 3, 8]).cores.tolist() == [1, 3, 8]
+
+
+def test_a_share_of_a_node_is_a_number_of_its_cores(conf: Path) -> None:
+    rows = ((0, 10, 40, 60), LATER, LATER)
+    log = of_rows(conf, *rows, cores_per_node=8, extra_node_share=[0.5, 0.3, NAN])
+    assert log.cores.tolist() == [4, 3, 8]
+
+
+def test_the_starts_of_a_real_run_are_those_of_the_log(conf: Path) -> None:
+    workload = drawn(conf, 30)
+    bare = tb.Workload(workload.table.drop(columns=["logged_start", "logged_end"]), workload.provenance)
+    given, _ = tb.slurm_parameters(conf)
+    run = tb.simulate(bare, "slurm", over_limit="kill", policy_parameters={**given, "seed": 5})
+    assert with_starts(bare, run).table["logged_start"].tolist() == workload.table["logged_start"].tolist()
+    fewer = tb.simulate(tb.Workload(bare.table[:20], bare.provenance), "slurm", policy_parameters=given)
+    with pytest.raises(InputError, match="the run lacks 10 jobs of the workload, such as 20"):
+        with_starts(bare, fewer)
 
 
 def test_a_job_without_a_limit_has_that_of_its_partition_if_the_log_has_limits(tmp_path: Path) -> None:
@@ -289,6 +306,14 @@ def test_a_few_jobs_that_do_not_fit_are_left_out_and_named(conf: Path) -> None:
     found = tb.whatif(tb.Workload(table, log.provenance), conf, members=2)
     assert any("2 of 100 jobs fit on no nodes" in text and "no partition gone" in text for text in found.notes)
     assert "gone" not in set(found.jobs["partition"])
+
+
+@pytest.mark.parametrize("rows", [[LATER], [(50.0, 60.0 + at, 90.0 + at, 60.0) for at in range(12)]])
+def test_a_log_of_one_judged_job_or_of_one_instant_has_a_page(rows: list[Any], conf: Path, tmp_path: Path) -> None:
+    log = of_rows(conf, (0, 10, 40, 60), *rows).workload
+    found = tb.whatif(log, conf, settings=["bf_interval=7"], members=6)
+    assert len(found.jobs) == len(rows)
+    assert found.save(tmp_path / "out").exists()
 
 
 # -- the command

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 import growth
+import slurm_scale
 from packages import files_of
 from runs import replaying
 from test_policies import GUIDE
@@ -24,15 +25,12 @@ from tracebed.converters.formats.reading import read_raw, read_workload
 from tracebed.converters.malleability import to_malleable
 from tracebed.converters.models import registry
 from tracebed.converters.scaling import scale
-from tracebed.converters.workload import Provenance, System, Workload
+from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay.journal import Entry, Journal, read
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
-from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry as policies
-from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
-from tracebed.orchestrator.slurm.machine import Alike, Machine, Partition, Weights
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 RICC = "logs/RICC-2010-2.swf.gz"
@@ -88,39 +86,29 @@ def test_conservative(benchmark: Any, reference_data: Callable[[str], Path], par
 @pytest.mark.parametrize("nodes", [128, 512])
 def test_slurm_on_shared_nodes(benchmark: Any, nodes: int) -> None:
     """10,000 drawn jobs at load 0.85 on nodes of 48 cores, three partitions, fair share of 50 users."""
-    workload, machine = shared_cluster(10_000, nodes)
-    policy = Slurm(cluster=machine.model_dump_json())
-    options = {"over_limit": OverLimit.KILL, "engine": "compiled"}
-    run = benchmark.pedantic(predict, (workload, None, policy), options, rounds=3)
+    run = benchmark.pedantic(slurm_scale.simulate, slurm_scale.shared_cluster(10_000, nodes), rounds=3)
     assert run.info.counts["completed"] > 9_900
 
 
-def shared_cluster(count: int, nodes: int, cores: int = 48) -> tuple[Workload, Machine]:
-    """Return drawn jobs, half of them of whole nodes, and their cluster."""
-    draw = np.random.default_rng(1)
-    memory = {"memory_per_core_mib": 4000}
-    machine = Machine(
-        kinds=(Alike(names=f"n[1-{nodes}]", cores=cores, memory_mib=cores * 4000),),
-        partitions=(
-            Partition(name="all", default=True, **memory),
-            Partition(name="short", nodes=f"n[1-{nodes // 4}]", tier=2, limit_s=3600.0, **memory),
-            Partition(name="half", nodes=f"n[{nodes // 2}-{nodes}]", **memory),
-        ),
-        shared=True,
-        memory=True,
-        weights=Weights(age=1000, fairshare=10000, job_size=500, partition=2000),
-    )
-    partition = draw.choice(["all", "short", "half"], count, p=[0.7, 0.1, 0.2])
-    whole = draw.random(count) < 0.5
-    size = np.where(whole, np.minimum(2 ** draw.geometric(0.45, count), nodes // 4), 1)
-    per_node = np.where(whole, cores, draw.integers(1, 17, count))
-    run = np.minimum(draw.lognormal(8.0, 1.5, count), np.where(partition == "short", 3500.0, 86400.0))
-    limit = np.where(partition == "short", 3600.0, run * draw.uniform(1.0, 4.0, count))
-    span = (size * per_node * run).sum() / (nodes * cores * 0.85)
-    table = pd.DataFrame({"job_id": np.arange(count).astype(str), "submit_time": np.sort(draw.uniform(0, span, count))})
-    table = table.assign(run_time=run, time_limit=limit, nodes=size, cores_per_node=per_node, partition=partition)
-    table["user"], table["group"] = [f"u{number}" for number in draw.integers(0, 50, count)], "g"
-    return Workload(table, Provenance(system=System(nodes, cores))), machine
+@pytest.mark.parametrize("setting", ["month", "partitions"])
+def test_slurm_of_a_large_cluster(benchmark: Any, setting: str) -> None:
+    """100,000 jobs on 5,000 nodes at load 0.85."""
+    run = benchmark.pedantic(slurm_scale.simulate, slurm_scale.SETTINGS[setting](100_000), rounds=1)
+    assert run.info.counts["completed"] == 100_000
+
+
+def test_slurm_of_four_months(benchmark: Any) -> None:
+    """FastSim's setting: 600,000 jobs of four months on 5,860 whole nodes, at load 0.9."""
+    run = benchmark.pedantic(slurm_scale.simulate, slurm_scale.SETTINGS["quarter"](600_000), rounds=1)
+    assert run.info.counts["completed"] == 600_000
+
+
+@pytest.mark.parametrize("engine", ["compiled", "python"])
+def test_slurm_without_a_cluster(benchmark: Any, engine: EngineChoice) -> None:
+    """2,000 of the same jobs under the policy `slurm` without a slurm.conf."""
+    workload, _ = slurm_scale.whole_nodes(2_000)
+    run = benchmark.pedantic(predict, (workload, None, "slurm"), {"engine": engine}, rounds=1)
+    assert run.info.counts["completed"] == 2_000
 
 
 def test_sd(benchmark: Any, reference_data: Callable[[str], Path]) -> None:

@@ -89,11 +89,14 @@ def replay_on(
     )
 
 
-def slurm_parameters(path: Path | str, nodes: int | None = None) -> tuple[dict[str, str], tuple[str, ...]]:
+def slurm_parameters(
+    path: Path | str | Sequence[Path | str], nodes: int | None = None
+) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the parameters of the policy `slurm` from a slurm.conf, and the settings that the policy does not model.
 
     Args:
-        path: the file.
+        path: the file, or the file and what Slurm keeps in its database: the output of `sacctmgr dump CLUSTER` and of
+            `sacctmgr -P show qos`. The content says what a file is.
         nodes: nodes of the machine of the workload; None: unknown.
 
     Returns:
@@ -107,6 +110,7 @@ def slurm_parameters(path: Path | str, nodes: int | None = None) -> tuple[dict[s
         >>> slurm_parameters("slurm.conf")[0]["bf_window"]
         '2880'
     """
-    conf = read(Path(path))
+    paths = [path] if isinstance(path, str | Path) else path
+    conf = read(*map(Path, paths))
     conf.check_machine(nodes)
     return conf.parameters, conf.differences

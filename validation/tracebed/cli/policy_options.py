@@ -1,4 +1,4 @@
-"""The values of `-P`: single parameters of a policy, or those of a slurm.conf."""
+"""The values of `-P`: single parameters of a policy, or those of a slurm.conf and of Slurm's database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from tracebed.errors import InputError
 
 
 def parsed(options: Sequence[str], *, nodes: int | None = None) -> dict[str, str]:
-    """Return the policy options, `name=value` or `@slurm.conf`, as a dictionary. The last value of a name counts.
+    """Return the policy options, `name=value` or `@FILE`, as a dictionary. The last value of a name counts.
+
+    All files together describe a cluster of Slurm; their parameters come in the place of the first file.
 
     Args:
         options: the options.
@@ -21,9 +23,11 @@ def parsed(options: Sequence[str], *, nodes: int | None = None) -> dict[str, str
             contradict `nodes`.
     """
     parameters: dict[str, str] = {}
+    files = [Path(option[1:]) for option in options if option.startswith("@")]
     for option in options:
         if option.startswith("@"):
-            parameters |= _of_slurm(Path(option[1:]), nodes)
+            parameters |= _of_slurm(files, nodes) if files else {}
+            files = []
             continue
         name, equals, value = option.partition("=")
         if not (name and equals):
@@ -32,11 +36,11 @@ def parsed(options: Sequence[str], *, nodes: int | None = None) -> dict[str, str
     return parameters
 
 
-def _of_slurm(path: Path, nodes: int | None) -> dict[str, str]:
-    """Return the parameters of the policy `slurm` from a slurm.conf. Warn of settings that are not modeled."""
+def _of_slurm(paths: Sequence[Path], nodes: int | None) -> dict[str, str]:
+    """Return the parameters of the policy `slurm` from files of Slurm. Warn of settings that are not modeled."""
     import tracebed.api as tb
 
-    parameters, differences = tb.slurm_parameters(path, nodes)
+    parameters, differences = tb.slurm_parameters(paths, nodes)
     for difference in differences:
-        warn(f"{path}: {difference}")
+        warn(f"{', '.join(map(str, paths))}: {difference}")
     return parameters

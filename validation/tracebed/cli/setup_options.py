@@ -91,7 +91,8 @@ def _kind(name: str, required: bool) -> dict[str, Any]:
             "multiple": True,
             "metavar": "NAME=VALUE|@FILE",
             "help": "Set a parameter of the policy; may be repeated. An unknown name lists the parameters. "
-            "@FILE reads the parameters of the policy slurm from a slurm.conf.",
+            "@FILE reads the parameters of the policy slurm from a slurm.conf, "
+            "and accounts and QOS from the output of sacctmgr.",
         },
         "priority": {"type": click.Choice([*PRIORITIES]), "default": default, "show_default": True},
         "placement": {

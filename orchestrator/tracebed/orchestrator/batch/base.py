@@ -73,6 +73,11 @@ class JobObservation:
     hopeless: bool = False
     """Whether a waiting job will never start unless an operator changes something."""
 
+    @property
+    def is_left(self) -> bool:
+        """Whether the job is ending and has no nodes any more."""
+        return self.phase is Phase.ENDING and not self.nodes
+
 
 @dataclass(frozen=True)
 class SystemFacts:

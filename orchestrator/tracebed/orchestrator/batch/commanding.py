@@ -170,19 +170,21 @@ class CommandingReplayer(BatchReplayer):
     def _expand(self, job: int, pending: ResizeCommand) -> None:
         """Take the additional nodes by a second job, and give them to the job. Called in the background."""
         resize, id = pending.resize, str(self.jobs[job].id)
-        if pending.second is None:
-            resize.called = self.clock.now()
-            pending.second = self.system.request(id, second_name(self.name(job), resize.request), resize.added)
-            resize.granted = self.clock.now()
-        self.system.merge(pending.second)
-        resize.merged = self.clock.now()
+        with self.records.kept_running(self.name(job), id):
+            if pending.second is None:
+                resize.called = self.clock.now()
+                pending.second = self.system.request(id, second_name(self.name(job), resize.request), resize.added)
+                resize.granted = self.clock.now()
+            self.system.merge(pending.second)
+            resize.merged = self.clock.now()
 
     def _shrink(self, job: int, pending: ResizeCommand) -> None:
         """Release the nodes that the job has left. Called in the background."""
-        resize = pending.resize
-        resize.called = resize.called or self.clock.now()
-        self.system.shrink(str(self.jobs[job].id), resize.after)
-        resize.merged = self.clock.now()
+        resize, id = pending.resize, str(self.jobs[job].id)
+        with self.records.kept_running(self.name(job), id):
+            resize.called = resize.called or self.clock.now()
+            self.system.shrink(id, resize.after)
+            resize.merged = self.clock.now()
 
     def _merged(self, job: int, pending: ResizeCommand) -> None:
         """Record that the batch system has changed the nodes of a job."""

@@ -99,5 +99,7 @@ else
     rest $((start + length - now))
 fi
 finish completed
+tries=300 # Slurm 22.05 loses nodes if a job ends while they are given to it
+while [ -n "$grain" ] && [ -e "${size%.size}.busy" ] && [ "$tries" -gt 0 ]; do sleep 0.1; tries=$((tries - 1)); done
 for rank in $ranks; do kill -TERM "${rank#*:}"; done
 wait

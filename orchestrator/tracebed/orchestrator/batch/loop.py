@@ -333,7 +333,7 @@ class BatchReplayer:
             if job.pending and job.called is not None and job.called + job.latency_s <= polled.began:
                 found = found_by_id.get(str(job.id))
                 # A live job has not written its end, and the search for the files of thousands of jobs takes long.
-                alive = found is not None and found.phase in LIVE
+                alive = found is not None and found.phase in LIVE and not found.is_left
                 own = None if alive else self.records.read(self.name(number), str(job.id))
                 found, own = job.without_steps(self.clock, found, own, self.clock.now())
                 found = self._corrected(number, found, polled)

@@ -6,8 +6,9 @@ Slurm records times in whole seconds and purges old jobs. The records have nanos
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,6 +100,24 @@ class JobRecords:
             new.replace(path)
         except OSError as error:
             raise TestbedError(f"the size of {name} cannot be written: {error.strerror}", transient=True) from error
+
+    @contextlib.contextmanager
+    def kept_running(self, name: str, id: str) -> Iterator[None]:
+        """Keep a malleable job in the batch system while the block runs, even if its work ends.
+
+        The job records its end, then looks for the file. This method makes the file, then looks for the record.
+
+        Raises:
+            TestbedError: the job has ended.
+        """
+        path = self.folder / f"{name}.busy"
+        path.touch()
+        try:
+            if _read(self.folder / f"{name}.{id}.end") is not None:
+                raise TestbedError(f"the job {name} has ended", transient=True)
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
     def requested(self, name: str) -> int:
         """Return the number of the last request of `write_size`; 0: there was no request."""

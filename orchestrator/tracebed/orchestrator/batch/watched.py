@@ -20,6 +20,9 @@ MISSING_POLLS = 60
 An answer of the batch system may be incomplete."""
 UNKNOWN_POLLS = 600
 """Number of successive observations of an unknown state after which a job counts as ended."""
+ENDING_POLLS = 10
+"""Number of successive observations of an ending job without nodes after which it counts as ended, if it recorded its
+end. Slurm 22.05 may never complete a job that ended while it was expanded."""
 NO_TRACE = "the batch system no longer lists the job, and the job left no record of its end"
 
 TERMINATED = "the job was terminated before its planned end"
@@ -117,10 +120,17 @@ class WatchedJob:
             own: the record that the job wrote itself.
             now: time of the observation.
         """
-        if found is not None and found.phase in LIVE:
-            self.unconfirmed, self.confirmations = None, 0
-            return self._update(found, now)
         has_end = own is not None and own.end is not None
+        if found is not None and found.phase in LIVE:
+            if not found.is_left or self.seen is None:
+                self.unconfirmed, self.confirmations = None, 0
+                return self._update(found, now)
+            found = replace(found, start=self.seen.start, nodes=self.seen.nodes)
+            self.confirmations = self.confirmations + 1 if self.unconfirmed == (found.phase, found.word) else 1
+            self.unconfirmed = (found.phase, found.word)
+            if own is not None and has_end and self.confirmations >= self.patience * ENDING_POLLS:
+                return self._end(found, own, JobState.COMPLETED if own.completed else JobState.FAILED)
+            return self._update(found, now)
         if found is not None and found.phase is Phase.ENDED and has_end:
             return self._end(found, own, found.state)
         unconfirmed = (found.phase, found.word) if found is not None else (None, "")

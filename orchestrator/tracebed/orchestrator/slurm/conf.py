@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.slurm import CLOCKS, Slurm
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.slurm import reservations
+from tracebed.orchestrator.slurm.database import CONF, DUMP, QOS, Database, kind_of, read_dump, read_qos
 from tracebed.orchestrator.slurm.keys import (
     ACCESS,
     GROUPS,
@@ -27,7 +28,9 @@ from tracebed.orchestrator.slurm.keys import (
     STATES,
 )
 from tracebed.orchestrator.slurm.lines import HINT, Line, cpus, entries, hosts, lines_of
-from tracebed.orchestrator.slurm.machine import Machine, machine_of
+from tracebed.orchestrator.slurm.machine import Machine, QosPreempt, machine_of
+from tracebed.orchestrator.slurm.qos_preemption import preempting
+from tracebed.orchestrator.slurm.unmodeled import unmodeled_of
 
 WITHOUT_EFFECT = frozenset(
     (
@@ -44,9 +47,9 @@ CHANGED_DEFAULTS = ("SelectType", "PriorityType")
 """Keys of `MODELED` whose defaults differ between versions of Slurm."""
 SHARED_BY_ALL = ("Priority", "PriorityJobFactor", "PriorityTier")
 """Settings of partitions with the default 1 that have no effect if all partitions have the same value."""
-EQUAL_SHARES = "the shares of accounts and users are not in a slurm.conf; all of a level are assumed to be equal"
 NO_QOS = "which QOS preempts which is not in a slurm.conf; with PreemptType=preempt/qos, no job preempts another one"
 MOST_SHOWN = 12
+RESERVATIONS = "list of reservations"
 REMEDY = "tracebed clean LOG --recipe sacct --only partition=NAME"
 """Command that selects the jobs of a partition of a log."""
 
@@ -84,28 +87,46 @@ class SlurmConf:
         )
 
 
-def read(path: Path) -> SlurmConf:
-    """Read a slurm.conf with the files that it includes. The last value of a key counts.
+def read(*paths: Path) -> SlurmConf:
+    """Read a slurm.conf with the files that it includes, and the output of sacctmgr. The last value of a key counts.
 
-    The output of `scontrol show reservation` is recognized by its content.
+    Args:
+        paths: the slurm.conf, and, if known, the output of `sacctmgr dump CLUSTER` and of `sacctmgr -P show qos`, in
+            any order, and of `scontrol show reservation`. The content says what a file is.
 
     Raises:
-        InputError: a file cannot be read, is not a slurm.conf, or has a line that Slurm rejects. A key that is unknown
-            here may belong to a newer version of Slurm. A file in which half of the keys are unknown is refused.
+        InputError: there is no slurm.conf, or two files of a kind; a file cannot be read, is not a slurm.conf, or has
+            a line that Slurm rejects. A key that is unknown here may belong to a newer version of Slurm. A file in
+            which half of the keys are unknown is refused.
     """
-    if reservations.recognized(path):
-        listed, sentences = reservations.read(path)
-        return SlurmConf({"reservations": listed}, tuple(sentences), {}, str(path))
-    return of_lines(lines_of(path), path)
+    found = _sorted(paths)
+    if found.conf is None:
+        return SlurmConf({"reservations": found.reservations}, tuple(found.sentences), {}, str(paths[0]))
+    conf = of_lines(lines_of(found.conf), found.conf, database=found.database, ignored=found.ignored, qos=found.qos)
+    if not found.reservations:
+        return conf
+    parameters = {**conf.parameters, "reservations": found.reservations}
+    return replace(conf, parameters=parameters, differences=(*conf.differences, *found.sentences))
 
 
-def of_lines(lines: Sequence[Line], path: Path, *, plain: bool = False) -> SlurmConf:
+def of_lines(
+    lines: Sequence[Line],
+    path: Path,
+    *,
+    plain: bool = False,
+    database: Database | None = None,
+    ignored: Sequence[str] = (),
+    qos: tuple[QosPreempt, ...] = (),
+) -> SlurmConf:
     """Return the scheduling settings of the lines of a slurm.conf.
 
     Args:
         lines: the lines.
         path: the file, for messages and for topology.conf beside it.
         plain: whether a cluster of equal nodes in one partition is a cluster, too.
+        database: accounts, users and QOS.
+        ignored: settings of the database that are not modeled.
+        qos: which QOS preempts which.
 
     Raises:
         InputError: as `read`.
@@ -116,8 +137,10 @@ def of_lines(lines: Sequence[Line], path: Path, *, plain: bool = False) -> Slurm
     if 2 * len(unknown) >= len(lines):
         what = f"unknown {'keys' if len(unknown) > 1 else 'key'}, such as {unknown[0][:60]!r}: not a slurm.conf"
         raise InputError(what, where=next(line.where for line in lines if line.unknown), hint=HINT)
-    machine = machine_of(lines, path)
+    machine = machine_of(lines, path, database)
     machine = None if machine is None or (machine.plain and not plain) else machine
+    if machine and machine.preempt.by_qos and qos:
+        machine = machine.model_copy(update={"preempt": machine.preempt.model_copy(update={"qos": qos})})
     modeled = MODELED if machine is None else MODELED_WITH_CLUSTER
     scheduler = () if machine is None else SCHEDULER_OF_CLUSTER
     conf = of_config({line.key: line.value for line in lines}, modeled, scheduler)
@@ -140,11 +163,55 @@ def of_lines(lines: Sequence[Line], path: Path, *, plain: bool = False) -> Slurm
         *_of_lines(lines, known),
         *_of_partitions(partitions, known),
         *_of_nodes(nodes, sizes, known),
-        *([EQUAL_SHARES] if machine and machine.weights.fairshare else []),
+        *(unmodeled_of(machine, ignored) if machine else ()),
         *([NO_QOS] if machine and machine.preempt.by_qos and not machine.preempt.qos else []),
     )
     cluster = {"cluster": machine.model_dump_json(exclude_defaults=True)} if machine else {}
     return SlurmConf(conf.parameters | cluster, differences, dict(sizes), str(path), machine)
+
+
+@dataclass
+class _Files:
+    """What files of Slurm contain."""
+
+    conf: Path | None = None
+    database: Database = field(default_factory=Database)
+    ignored: list[str] = field(default_factory=list)
+    """Settings of the database that are not modeled."""
+    qos: tuple[QosPreempt, ...] = ()
+    reservations: str = ""
+    sentences: list[str] = field(default_factory=list)
+    """About the reservations."""
+
+
+def _sorted(paths: Sequence[Path]) -> _Files:
+    """Return the contents of files, of one kind each."""
+    kinds: dict[str, Path] = {}
+    found = _Files()
+    for path in paths:
+        kind, text = kind_of(path)
+        if kind == CONF and reservations.recognized(path):
+            kind = RESERVATIONS
+        if kind in kinds:
+            raise InputError(f"{kinds[kind]} is a {kind}, too", where=str(path), hint="give one file of each kind")
+        kinds[kind] = path
+        more: list[str] = []
+        if kind == DUMP:
+            associations, more = read_dump(text, str(path))
+            found.database = found.database.model_copy(update={"associations": associations})
+        elif kind == QOS:
+            qos, more = read_qos(text, str(path))
+            found.database = found.database.model_copy(update={"qos": qos})
+            found.qos = preempting(text, str(path))
+        elif kind == RESERVATIONS:
+            found.reservations, sentences = reservations.read(path)
+            found.sentences += sentences
+        else:
+            found.conf = path
+        found.ignored += more
+    if found.conf is None and kinds.keys() & {DUMP, QOS}:
+        raise InputError("the slurm.conf is missing", where=str(paths[0]), hint="give -P @slurm.conf, too")
+    return found
 
 
 def of_config(

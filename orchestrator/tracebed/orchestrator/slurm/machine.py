@@ -11,10 +11,15 @@ from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.slurm.licenses import licenses_of
+from tracebed.orchestrator.slurm.database import SCALES, Database
+from tracebed.orchestrator.slurm.facts import MINUTE_S as MINUTE_S
+from tracebed.orchestrator.slurm.facts import UNLIMITED
+from tracebed.orchestrator.slurm.facts import Fact as Fact
+from tracebed.orchestrator.slurm.facts import duration_s as duration_s
 from tracebed.orchestrator.slurm.host_lists import host_names
 from tracebed.orchestrator.slurm.lines import (
     Line,
@@ -27,19 +32,13 @@ from tracebed.orchestrator.slurm.lines import (
     whole,
 )
 
-MINUTE_S = 60
 FOREVER_S = 10**9
 PREEMPT_MODES = ("cancel", "requeue", "suspend", "off")
-UNLIMITED = ("infinite", "unlimited", "-1")
 SHARED = ("select/cons_tres", "select/cons_res")
 WITH_MEMORY = ("cr_core_memory", "cr_cpu_memory", "cr_socket_memory", "cr_memory")
 TREES = ("topology/tree",)
-
-
-class Fact(BaseModel):
-    """Base of the facts of a cluster: immutable, of known fields only."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+RESETS = ("daily", "weekly", "monthly", "quarterly", "yearly")
+"""Values of `PriorityUsageResetPeriod`, in lower case, that set the usage to zero regularly."""
 
 
 class Alike(Fact):
@@ -60,7 +59,7 @@ class Alike(Fact):
     cores: int
     threads: int = 1
     memory_mib: int = 1
-    gres: dict[str, int] = {}
+    gres: dict[str, int] = Field(default_factory=dict)
     features: tuple[str, ...] = ()
     weight: int = 1
     switch: str = ""
@@ -78,6 +77,8 @@ class Partition(Fact):
         limit_s: largest time limit of a job, s; 0: none.
         memory_per_core_mib: memory for each core of a job that asks for no memory; 0: all memory of a node.
         exclusive: whether jobs get whole nodes (`OverSubscribe=EXCLUSIVE`).
+        qos: the QOS of the partition, whose limits apply to its jobs.
+        billing: weights of `TRESBillingWeights`, that of memory for each MiB; empty: the cores are billed.
         preempt_mode: what happens to its jobs if they are preempted (`PreemptMode`); empty: as in the whole cluster.
         grace_s: time from the preemption to the end of its jobs, s (`GraceTime`).
     """
@@ -90,6 +91,8 @@ class Partition(Fact):
     limit_s: float = 0.0
     memory_per_core_mib: int = 0
     exclusive: bool = False
+    qos: str = ""
+    billing: dict[str, float] = Field(default_factory=dict)
     preempt_mode: str = ""
     grace_s: int = 0
 
@@ -98,21 +101,40 @@ class Weights(Fact):
     """The parameters of priority/multifactor. All weights 0: priority/basic, the order of submission.
 
     Attributes:
-        age, fairshare, job_size, partition: weights of the factors (`PriorityWeightAge`, ...).
+        age, fairshare, job_size, partition, qos, association: weights of the factors (`PriorityWeightAge`, ...).
+        tres: weight of each trackable resource (`PriorityWeightTRES`).
         max_age_s: waiting time at which the factor of the age is 1, s.
         half_life_s: time in which recorded usage decays to one half, s; 0: no decay.
+        reset: how often recorded usage is set to zero (`PriorityUsageResetPeriod`); empty: never.
         period_s: time between two computations of all priorities, s.
         favor_small: whether the factor of the size decreases with the size.
+        flags: `PriorityFlags`, in lower case.
+        dampening: `FairShareDampeningFactor`, of the classic fair share.
     """
 
     age: int = 0
     fairshare: int = 0
     job_size: int = 0
     partition: int = 0
+    qos: int = 0
+    association: int = 0
+    tres: dict[str, float] = Field(default_factory=dict)
     max_age_s: float = 7 * 86400.0
     half_life_s: float = 7 * 86400.0
+    reset: str = ""
     period_s: float = 300.0
     favor_small: bool = False
+    flags: tuple[str, ...] = ()
+    dampening: int = 1
+
+    def normal(self, factor: str) -> bool:
+        """Return whether a factor is divided by its largest value: no flag `NO_NORMAL_...` says otherwise."""
+        return "no_normal_all" not in self.flags and f"no_normal_{factor}" not in self.flags
+
+    @property
+    def classic(self) -> int:
+        """The dampening factor of the classic fair share; 0: Fair Tree."""
+        return self.dampening if "no_fair_tree" in self.flags else 0
 
 
 class QosPreempt(Fact):
@@ -177,6 +199,8 @@ class Machine(Fact):
             backfill pass; 0: any number.
         complete_wait_s: for how long no job starts while another one is completing, s (`CompleteWait`).
         bf_max_job_array_resv: most tasks of an array with a reservation in a backfill pass.
+        enforced: what Slurm enforces (`AccountingStorageEnforce`): associations, limits, qos.
+        database: accounts, users and QOS.
     """
 
     kinds: tuple[Alike, ...]
@@ -187,7 +211,7 @@ class Machine(Fact):
     kill_wait_s: int = 30
     kill_invalid_depend: bool = False
     preempt: Preempt = Preempt()
-    licenses: dict[str, int] = {}
+    licenses: dict[str, int] = Field(default_factory=dict)
     bf_licenses: bool = False
     resv_over_run_s: int = 0
     partition_job_depth: int = 0
@@ -195,6 +219,8 @@ class Machine(Fact):
     bf_max_job_user_part: int = 0
     complete_wait_s: int = 0
     bf_max_job_array_resv: int = 20
+    enforced: tuple[str, ...] = ()
+    database: Database = Database()
 
     @cached_property
     def nodes(self) -> tuple[tuple[str, Alike], ...]:
@@ -216,7 +242,8 @@ class Machine(Fact):
         alike = all(other == kind.model_copy(update={"names": other.names}) for other in self.kinds)
         whole = len(self.partitions) == 1 and len(self.members(0)) == len(self.nodes)
         limited = self.partitions[0].limit_s > 0
-        return alike and whole and not limited and not self.shared and self.weights == Weights() and not kind.switch
+        ordered = self.weights != Weights() or self.database != Database()
+        return alike and whole and not limited and not self.shared and not ordered and not kind.switch
 
     def partition(self, name: str) -> int | None:
         """Return the number of a partition, of the default one if `name` is empty; None: there is no such partition."""
@@ -226,10 +253,11 @@ class Machine(Fact):
         return 0 if not name else None
 
 
-def machine_of(lines: Sequence[Line], path: Path) -> Machine | None:
+def machine_of(lines: Sequence[Line], path: Path, database: Database | None = None) -> Machine | None:
     """Return the cluster of the lines of a slurm.conf; None: the file names no nodes with a known number of cores.
 
-    The file topology.conf in the same folder is read if the file says `TopologyPlugin=topology/tree`.
+    `database` has the accounts, users and QOS. The file topology.conf in the same folder is read if the file says
+    `TopologyPlugin=topology/tree`.
 
     Raises:
         InputError: a list of nodes or a number is invalid, or a partition has a node that no line names.
@@ -261,6 +289,8 @@ def machine_of(lines: Sequence[Line], path: Path) -> Machine | None:
         complete_wait_s=whole(values.get("completewait", ""), 0),
         bf_max_job_array_resv=whole(scheduler.get("bf_max_job_array_resv", ""), 20),
         kill_invalid_depend="kill_invalid_depend" in _parameters(values, "dependencyparameters"),
+        enforced=_enforced(values.get("accountingstorageenforce", "")),
+        database=database or Database(),
     )
 
 
@@ -341,12 +371,20 @@ def _partition(line: Line, known: Collection[str], values: Mapping[str, str]) ->
         limit_s=duration_s(line.of("MaxTime"), line.where) if line.of("MaxTime") else 0.0,
         memory_per_core_mib=whole(per_core, 0),
         exclusive=oversubscribe == "EXCLUSIVE",
+        qos=line.of("QOS"),
+        billing=_tres_weights(line.of("TRESBillingWeights"), line.where),
         preempt_mode=_mode(line.of("PreemptMode"), values),
         grace_s=whole(line.of("GraceTime"), 0),
     )
 
 
 def _weights(values: Mapping[str, str]) -> Weights:
+    flags = tuple(sorted(filter(None, re.split(r"[,\s]+", values.get("priorityflags", "").lower()))))
+    if "depth_oblivious" in flags:
+        flags = (*flags, "no_fair_tree")
+
+    reset = values.get("priorityusageresetperiod", "").lower()
+
     def weight(name: str) -> int:
         return whole(values.get(f"priorityweight{name}", ""), 0)
 
@@ -358,33 +396,40 @@ def _weights(values: Mapping[str, str]) -> Weights:
         fairshare=weight("fairshare"),
         job_size=weight("jobsize"),
         partition=weight("partition"),
+        qos=weight("qos"),
+        association=weight("assoc"),
+        tres=_tres_weights(values.get("priorityweighttres", ""), ""),
         max_age_s=period("prioritymaxage", "7-0"),
         half_life_s=period("prioritydecayhalflife", "7-0"),
         period_s=period("prioritycalcperiod", "5"),
         favor_small=values.get("priorityfavorsmall", "no").lower() == "yes",
+        reset=reset if reset in RESETS else "",
+        flags=flags,
+        dampening=whole(values.get("fairsharedampeningfactor", ""), 1) or 1,
     )
 
 
-def duration_s(text: str, where: str) -> float:
-    """Return a time of Slurm, s; 0: no limit. Forms: minutes, min:s, h:min:s, days-h, days-h:min, days-h:min:s.
+def _tres_weights(text: str, where: str) -> dict[str, float]:
+    """Return the weights of a text such as `CPU=1.0,Mem=0.25G,GRES/gpu=2.0`: name -> weight, of memory for each MiB."""
+    found = {}
+    for item in filter(None, text.split(",")):
+        match = re.fullmatch(r"\s*([\w/:.-]+)\s*=\s*(-?[0-9]*\.?[0-9]+)([KMGTP]?)\s*", item, re.IGNORECASE)
+        if match is None:
+            raise InputError(f"{item[:40]!r} is not a weight", where=where, hint="write CPU=1.0,Mem=0.25G")
+        found[match[1].lower()] = float(match[2]) / (SCALES[match[3].upper()] if match[3] else 1)
+    return found
 
-    Raises:
-        InputError: the text is not such a time.
-    """
-    if text.lower() in UNLIMITED:
-        return 0.0
-    found = re.fullmatch(r"(?:(\d{1,6})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", text)
-    if found is None:
-        raise InputError(
-            f"{text[:40]!r} is not a time", where=where, hint="write minutes, or days-hours:minutes:seconds"
-        )
-    parts = [int(part) for part in found.groups()[1:] if part is not None]
-    if found[1] is not None:  # days-hours[:minutes[:seconds]]
-        hours, minutes, seconds = (*parts, 0, 0)[:3]
-        return float(((int(found[1]) * 24 + hours) * 60 + minutes) * 60 + seconds)
-    if len(parts) == 3:
-        return float((parts[0] * 60 + parts[1]) * 60 + parts[2])
-    return float(parts[0] * MINUTE_S + (parts[1] if len(parts) > 1 else 0))
+
+def _enforced(text: str) -> tuple[str, ...]:
+    """Return what Slurm enforces. Limits and QOS include associations."""
+    given = set(filter(None, re.split(r"[,\s]+", text.lower())))
+    if "all" in given:
+        given |= {"associations", "limits", "qos"}
+    if "safe" in given:
+        given.add("limits")
+    if given & {"limits", "qos", "wckeys"}:
+        given.add("associations")
+    return tuple(name for name in ("associations", "limits", "qos") if name in given)
 
 
 def _switches(path: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from tracebed.converters.limits import MAX_SIZE
 from tracebed.errors import InputError
 from tracebed.input_files import read_file
-from tracebed.orchestrator.slurm.conf import EQUAL_SHARES, SlurmConf, of_lines
+from tracebed.orchestrator.slurm.conf import SlurmConf, of_lines
 from tracebed.orchestrator.slurm.host_lists import host_names
 from tracebed.orchestrator.slurm.lines import Line
 from tracebed.orchestrator.slurm.machine import Machine, gres_of
@@ -25,6 +25,7 @@ from tracebed.orchestrator.slurm.scontrol import (
     shares,
     task_numbers,
 )
+from tracebed.orchestrator.slurm.unmodeled import EQUAL_SHARES
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "config": ("scontrol", "show", "config"),

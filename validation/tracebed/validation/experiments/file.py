@@ -166,15 +166,16 @@ def _with_conf(spec: PolicySpec, folder: Path, source: YamlFile, index: int) -> 
     Raises:
         InputError: the file cannot be read or is not a slurm.conf. The error has the line of the experiment file.
     """
-    if spec.conf is None:
+    names = (spec.conf,) if isinstance(spec.conf, str) else spec.conf
+    if not names:
         return spec
     try:
-        conf = slurm_conf.read(folder / spec.conf)
+        conf = slurm_conf.read(*(folder / name for name in names))
     except InputError as error:
         where = f"{error.where}: " if error.where else ""
         raise source.error(f"{where}{error.what}", "policies", index, "conf", hint=error.hint) from error
     for difference in conf.differences:
-        warn(f"{spec.conf}: {difference}", stacklevel=2)
+        warn(f"{', '.join(names)}: {difference}", stacklevel=2)
     return spec.model_copy(update={"parameters": {**conf.parameters, **spec.parameters}})
 
 

@@ -216,8 +216,9 @@ class PolicySpec(ExperimentPart):
 
     policy: str
     parameters: dict[str, Any] = {}
-    conf: FileName | None = None
-    """File of a slurm.conf with further parameters of the policy `slurm`, relative to the experiment file."""
+    conf: FileName | tuple[FileName, ...] = ()
+    """A slurm.conf with further parameters of the policy `slurm`, or the file and the output of sacctmgr (accounts,
+    QOS), relative to the experiment file."""
     placement: str = FIRST
     label: str = ""
 

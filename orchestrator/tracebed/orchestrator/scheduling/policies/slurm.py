@@ -160,7 +160,7 @@ class Slurm(ParameterTable):
         since, least = state.notes.get("full_last", self.sched_phase_s), last + self.sched_loop_s
         if 0 < self.sched_interval < least - since:  # passes over the whole queue that were not simulated
             period = math.ceil(self.sched_interval / self.sched_loop_s) * self.sched_loop_s
-            since += (math.ceil((least - since) / period) - 1) * period
+            since += (math.ceil((least - since) / period - ROUNDING_S) - 1) * period
         at = max(least, since + self.sched_interval)
         return next_multiple(self.sched_loop_s, at, origin=self.sched_phase_s)
 

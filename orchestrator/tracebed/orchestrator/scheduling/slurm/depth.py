@@ -7,7 +7,7 @@ of Slurm 22.05.8.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 
@@ -22,9 +22,8 @@ class Depth(NamedTuple):
 
 def considered(
     order: Iterable[int], depth: Depth, array: Sequence[int], partition: Sequence[int], user: Sequence[int]
-) -> list[int]:
-    """Return the jobs of a backfill pass among those in `order`. All tasks of an array are one entry of the queue."""
-    found: list[int] = []
+) -> Iterator[int]:
+    """Yield the jobs of a backfill pass among those in `order`. All tasks of an array are one entry of the queue."""
     parts, users_in_parts, users = Counter[int](), Counter[tuple[int, int]](), Counter[int]()
     entries, last = 0, -1
     for job in order:
@@ -40,8 +39,7 @@ def considered(
             if 0 < depth.user < users[own]:
                 continue
             if entries == depth.test:
-                break
+                return
             entries += 1
         last = array[job]
-        found.append(job)
-    return found
+        yield job

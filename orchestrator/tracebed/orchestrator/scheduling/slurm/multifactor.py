@@ -1,16 +1,22 @@
-"""The priorities of priority/multifactor, with Fair Tree.
+"""The priorities of priority/multifactor, with Fair Tree or the classic fair share.
 
-Source: "Multifactor Priority Plugin" and "Fair Tree Fairshare Algorithm" of Slurm's documentation; the factor of the
-size was checked on Slurm 22.05.8: it uses the smallest number of nodes that the job accepts.
+Source: "Multifactor Priority Plugin", "Fair Tree Fairshare Algorithm" and "Classic Fairshare Algorithm" of Slurm's
+documentation, and experiments on Slurm 22.05.8 (`record_slurm_accounts.py`): the factor of the size uses the smallest
+number of nodes that the job accepts; usage is counted in whole seconds when a job ends and at each computation, and
+decays by 1 - 0.693 / half-life each second; siblings of equal level share a rank, and so do the last user of an account
+and the first one of the next account of equal level.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 
-def size_factor(nodes: int, cores: int, all_nodes: int, all_cores: int, *, favor_small: bool = False) -> float:
+def size_factor(
+    nodes: int, cores: int, all_nodes: int, all_cores: int, *, favor_small: bool = False, minutes: int = 0
+) -> float:
     """Return the factor of the job size, from 0 to 1.
 
     Args:
@@ -19,88 +25,166 @@ def size_factor(nodes: int, cores: int, all_nodes: int, all_cores: int, *, favor
         all_nodes: nodes of the cluster.
         all_cores: cores of the cluster.
         favor_small: `PriorityFavorSmall`.
+        minutes: time limit of the job, with `PriorityFlags=SMALL_RELATIVE_TO_TIME`; otherwise 0.
     """
+    if minutes:
+        size = max(nodes * all_cores / all_nodes, cores) / minutes / all_cores
+        return 1.0 - size if favor_small else size
     if favor_small:
         return ((all_nodes - nodes) / all_nodes + (all_cores - cores) / all_cores) / 2
     return (nodes / all_nodes + cores / all_cores) / 2
 
 
-class FairTree:
-    """The usage of users and accounts, and the fair-share factors of the users.
+OF_PARENT = -1.0
+"""Shares of an association with `Fairshare=parent`."""
 
-    The accounts are children of the root. The root has one user of its own, who never runs a job.
+
+@dataclass(frozen=True)
+class Associations:
+    """The tree of accounts and users. The first one is the root. Each account comes before its children.
 
     Attributes:
-        factors: fair-share factor of each user.
-        usage: decayed core seconds of each user.
+        parent: parent of each association; that of the root is the root.
+        shares: shares of each association among its siblings, or `OF_PARENT`.
+        is_user: whether the association is a user, not an account.
+        half_life_s: time in which usage decays to one half, s; 0: no decay.
+        resets: instants at which usage is set to zero, whole seconds, in ascending order.
+        dampening: 0: Fair Tree; otherwise `FairShareDampeningFactor` of the classic fair share.
     """
 
-    def __init__(
-        self, account: Sequence[int], user_share: Sequence[float], account_share: Sequence[float], half_life_s: float
-    ) -> None:
-        """Start without usage.
+    parent: Sequence[int]
+    shares: Sequence[float]
+    is_user: Sequence[bool]
+    half_life_s: float = 0.0
+    resets: Sequence[int] = ()
+    dampening: int = 0
 
-        Args:
-            account: account of each user.
-            user_share: share of each user, relative to the shares of all users of the account.
-            account_share: share of each account, relative to the shares of all accounts.
-            half_life_s: time in which usage decays to one half, s; 0: no decay.
-        """
-        self._account, self._user_share, self._account_share = account, user_share, account_share
-        self._half_life_s = half_life_s
-        self._since = 0.0
-        self._ended = [0.0] * len(account)
-        self.usage = [0.0] * len(account)
-        self.factors = [1.0] * len(account)
 
-    def resume(self, usage: Sequence[float], factors: Sequence[float], now: float) -> None:
-        """Begin at `now` with the usage and the factors of the users."""
+class FairShare:
+    """The usage of users and accounts, and the fair-share factors of the users.
+
+    Attributes:
+        factors: fair-share factor of each association; only those of users are used.
+        usage: decayed, billed seconds of each association and those below it.
+    """
+
+    def __init__(self, tree: Associations, now: int) -> None:
+        """Start without usage at the second `now`."""
+        count = len(tree.parent)
+        self._tree, self._since = tree, now
+        self._decay = 1.0 - 0.693 / tree.half_life_s if tree.half_life_s else 1.0
+        self._next = 0
+        while self._next < len(tree.resets) and tree.resets[self._next] <= now:
+            self._next += 1
+        self._above = [0] * count
+        self._siblings = [0.0] * count
+        """Sum of the shares of the children of each association."""
+        self._children: list[list[int]] = [[] for _ in range(count)]
+        for each in range(1, count):
+            above = tree.parent[each]
+            while above and tree.shares[above] == OF_PARENT:
+                above = tree.parent[above]
+            self._above[each] = above
+            self._children[above].append(each)
+            if tree.shares[each] != OF_PARENT:
+                self._siblings[above] += tree.shares[each]
+        self.usage = [0.0] * count
+        self.factors = [0.0] * count
+        self._rank()
+
+    def resume(self, usage: Sequence[float], factors: Sequence[float], now: int) -> None:
+        """Begin at the second `now` with the usage and the factors of the associations."""
         self.usage, self.factors, self._since = [*usage], [*factors], now
 
-    def end(self, user: int, cores: int, start: float, now: float) -> None:
-        """Record that a job of `user` on `cores` cores, which started at `start`, has ended."""
-        self._ended[user] += cores * (now - max(start, self._since))
+    def use(self, user: int, billing: float, start: int, now: int) -> None:
+        """Record the use of a job since `start` or the last update, until `now`, in whole seconds. No user: -1."""
+        if user < 0:
+            return
+        seconds = now - max(start, self._since)
+        used = billing * (seconds * self._decay**seconds)
+        while True:
+            self.usage[user] += used
+            if not user:
+                return
+            user = self._tree.parent[user]
 
-    def update(self, running: Iterable[tuple[int, int, float]], now: float) -> None:
-        """Let the usage decay until `now`, add the use since the last update, and rank the users.
+    def update(self, running: Iterable[tuple[int, float, int]], now: int) -> None:
+        """Let the usage decay until the second `now`, add the use since the last update, and compute the factors.
 
         Args:
-            running: (user, cores, start) of each running job.
-            now: the instant, s.
+            running: (user, billing, start) of each running job.
+            now: the instant, whole seconds.
         """
-        decay = 0.5 ** ((now - self._since) / self._half_life_s) if self._half_life_s else 1.0
-        for user in range(len(self.usage)):
-            self.usage[user] = self.usage[user] * decay + self._ended[user]
-            self._ended[user] = 0.0
-        for user, cores, start in running:
-            self.usage[user] += cores * (now - max(start, self._since))
+        decay = self._decay ** (now - self._since)
+        resets = self._tree.resets
+        if self._next < len(resets) and resets[self._next] <= now:
+            decay = 0.0
+            while self._next < len(resets) and resets[self._next] <= now:
+                self._next += 1
+        self.usage = [used * decay for used in self.usage]
+        for user, billing, start in running:
+            self.use(user, billing, start, now)
         self._since = now
         self._rank()
 
     def _rank(self) -> None:
-        """Rank accounts, then the users of each account, by share over usage. The first user has the largest factor."""
-        users_of: list[list[int]] = [[] for _ in self._account_share]
-        of_account = [0.0] * len(self._account_share)
-        for user, account in enumerate(self._account):
-            users_of[account].append(user)
-            of_account[account] += self.usage[user]
-        total = 0.0
-        for used in of_account:  # not sum(), which compensates from Python 3.12 on
-            total += used
-        levels = [_level(share, used, total) for share, used in zip(self._account_share, of_account, strict=True)]
-        rank, count = len(self.usage), len(self.usage) + 1
-        for account in sorted(range(len(levels)), key=lambda account: -levels[account]):
-            users = users_of[account]
-            level = {user: _level(self._user_share[user], self.usage[user], of_account[account]) for user in users}
-            before = None
-            for user in sorted(users, key=lambda user: -level[user]):
-                tied = before is not None and level[user] == level[before]
-                self.factors[user] = self.factors[before] if before is not None and tied else rank / count
-                before = user
+        """Compute the factors."""
+        if self._tree.dampening:
+            self._classic(0, 1.0, 1.0)
+            return
+        count = 0
+        for is_user in self._tree.is_user:
+            count += is_user
+        self._ranks(0, count, count, count, tied=False)
+
+    def _ranks(self, account: int, rank: int, shared: int, count: int, *, tied: bool) -> tuple[int, int]:
+        """Rank the users below `account` from `rank` down; return the next rank and the last one that was given.
+
+        Args:
+            account: an account.
+            rank: the next rank.
+            shared: the rank of the last user.
+            count: number of users.
+            tied: whether the first user has the rank of the user before.
+        """
+        below = self._children[account]
+        levels = {each: self._level(each) for each in below}
+        is_user = self._tree.is_user
+        before = math.nan
+        for each in sorted(below, key=lambda each: (-levels[each], not is_user[each], each)):
+            tied = tied or levels[each] == before
+            before = levels[each]
+            if is_user[each]:
+                shared = shared if tied else rank
+                self.factors[each] = shared / count
                 rank -= 1
+            else:
+                rank, shared = self._ranks(each, rank, shared, count, tied=tied)
+            tied = False
+        return rank, shared
 
+    def _level(self, each: int) -> float:
+        """Return the level fair-share: the part of the shares of the siblings over the part of their usage."""
+        above, shares = self._above[each], self._tree.shares[each]
+        if shares == OF_PARENT:
+            return math.inf
+        if not shares:
+            return 0.0
+        used = self.usage[each]
+        part = used / self.usage[above] if used > 0 else 0.0  # 0, too, if the usage has decayed to almost nothing
+        return shares / self._siblings[above] / part if part > 0 else math.inf
 
-def _level(share: float, used: float, total: float) -> float:
-    """Return the level fair-share: the share over the part of the usage."""
-    part = used / total if used > 0 else 0.0  # 0, too, if the usage has decayed to almost nothing
-    return share / part if part > 0 else math.inf
+    def _classic(self, account: int, shares: float, effective: float) -> None:
+        """Compute the classic factors below an account with these normalized shares and effective usage."""
+        total = self.usage[0]
+        for each in self._children[account]:
+            own, usage = shares, effective
+            if self._tree.shares[each] != OF_PARENT:
+                part = self._tree.shares[each] / self._siblings[account] if self._siblings[account] else 0.0
+                own = shares * part
+                usage = self.usage[each] / total if total > 0 else 0.0
+                if account:
+                    usage += (effective - usage) * part
+            self.factors[each] = 2.0 ** -(usage / own / self._tree.dampening) if own > 0 else 0.0
+            if not self._tree.is_user[each]:
+                self._classic(each, own, usage)

@@ -85,14 +85,15 @@ class Resources:
         """Allocate the cores `parts` and the resources that belong to them."""
         for node, cores in parts.items():
             self.cores[node] += sign * cores
-            self.memory[node] += sign * self._memory(request, node, cores)
+            self.memory[node] += sign * self.memory_of(request, node, cores)
             self.gres[node] = tuple(a + sign * b for a, b in zip(self.gres[node], request.gres, strict=True))
 
     def release(self, request: Request, parts: Parts) -> None:
         """Release the cores `parts` and the resources that belong to them."""
         self.take(request, parts, 1)
 
-    def _memory(self, request: Request, node: int, cores: int) -> int:
+    def memory_of(self, request: Request, node: int, cores: int) -> int:
+        """Return the memory that a job gets with `cores` cores of `node`, MiB."""
         if request.whole or request.memory == ALL:
             return self.total_memory[node]
         return request.memory * cores if request.by_core else request.memory

@@ -32,6 +32,7 @@ from tracebed.orchestrator.scheduling.policies.firstfit import FirstFit
 from tracebed.orchestrator.scheduling.policies.kassel import Avg, KeepPref, Min, Pref
 from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
 from tracebed.orchestrator.scheduling.policies.sd_mates import QUANTILES
+from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.priorities import MAX_AGE_S
 from tracebed.orchestrator.scheduling.record import Resizes, ScheduleRecord
 from tracebed.orchestrator.scheduling.state import Policy, shares, visible_jobs
@@ -55,6 +56,7 @@ POLICIES: dict[type[Any], str] = {
     Dmr: "DMR",
     SlowdownDriven: "SD",
     DromShare: "DROM_SHARE",
+    Slurm: "SLURM",
 }
 """Policy -> its name in base.h. Derived classes are excluded, because they may decide differently."""
 PRIORITIES = {
@@ -89,6 +91,8 @@ SD_FIELDS = {
     *("bf_window", "bf_resolution", "bf_node_space_size", "bf_max_job_user"),
 }
 """The parameters of `sd` in the engine. Another one must have its default."""
+SLURM_FIELDS = tuple(field.name for field in fields(Slurm) if field.name not in ("cluster", "reservations", "seed"))
+"""The parameters of `slurm` in the engine."""
 INSTANTS = 4096
 """Number of instants simulated in one call of the engine. Between calls, Ctrl-C is handled and progress reported."""
 MAX_SPEEDUP_VALUES = 20_000_000
@@ -117,6 +121,8 @@ def obstacle(
         return f"the compiled engine does not support the policy {type(policy).__name__}"
     if isinstance(policy, Conservative) and policy.backfill_depth > INT32_MAX:
         return f"the compiled engine supports a backfill_depth of at most {INT32_MAX}"
+    if isinstance(policy, Slurm) and max(getattr(policy, name) for name in SLURM_FIELDS) > INT32_MAX:
+        return f"the compiled engine supports parameters of slurm of at most {INT32_MAX}"
     if isinstance(policy, Dmr) and policy.sizes != "any":
         return f"the compiled engine does not support sizes={policy.sizes}"
     scheduling, priority = setup.scheduling, setup.scheduling.priority
@@ -178,7 +184,7 @@ class CompiledSimulator:
         needs_cores = self._shares or min(cores, default=0) < np.max(jobs.column("cores"), initial=0)
         pref = _as(Pref, policy)
         sd, drom = _as(SlowdownDriven, policy), _as(DromShare, policy)
-        reserving = _as(Conservative, policy)
+        reserving, slurm = _as(Conservative, policy), _as(Slurm, policy)
         library = _library()
         assert library is not None
         self._library, numbers = library, library.numbers
@@ -233,7 +239,10 @@ class CompiledSimulator:
                 "resolution_s": float(sd.bf_resolution),
                 "slots": min(sd.bf_node_space_size, INT32_MAX),
                 "most_of_user": min(sd.bf_max_job_user, INT32_MAX),
-                "user": np.unique(jobs.user, return_inverse=True)[1] if sd.bf_max_job_user else None,
+                **{name: getattr(slurm, name) for name in SLURM_FIELDS},
+                "user": np.unique(jobs.user, return_inverse=True)[1]
+                if sd.bf_max_job_user or slurm.bf_max_job_user
+                else None,
                 "serial": drom.mode == "serial",
                 "as_asked": drom.split == "asked",
                 "shrinks_below_pref": _as(Dmr, policy).floor == "min",

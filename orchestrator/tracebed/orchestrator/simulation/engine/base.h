@@ -42,6 +42,11 @@
     _(int64_t, weighted) _(int64_t, keep_plan) /* of sd */ \
     _(double, window_s) _(double, resolution_s) _(int64_t, slots) _(int64_t, most_of_user) \
     _(const int32_t *, user) /* of each job; null: no limit for users; all of the passes of sd */ \
+    _(double, speed) _(int64_t, sched_interval) _(int64_t, batch_sched_delay) _(int64_t, default_queue_depth) \
+    _(int64_t, sched_max_job_start) _(int64_t, bf_interval) _(int64_t, bf_resolution) _(int64_t, bf_window) \
+    _(int64_t, bf_max_job_test) _(int64_t, bf_max_job_start) _(int64_t, bf_max_job_user) _(int64_t, bf_node_space_size) \
+    _(int64_t, bf_min_age_reserve) _(int64_t, bf_job_part_count_reserve) _(double, epoch_s) _(double, sched_loop_s) \
+    _(double, sched_phase_s) _(double, bf_loop_s) _(double, bf_phase_s) /* of slurm */ \
     _(int64_t, serial) _(int64_t, as_asked) /* of drom-share */ _(int64_t, shrinks_below_pref) /* of dmr */ \
     _(double, launch_s) _(double, end_s) _(double, reconfiguration_s) _(double, launch_join_s) \
     _(double, launch_rank_s) _(double, end_rank_s) _(double, expand_s) _(double, expand_rank_s) _(double, release_s) _(double, grain_s) /* as in Overheads */ \
@@ -60,7 +65,7 @@
     _(const int32_t *, held_part) /* cores of a guest, minus those of an owner, 0: all; null: no sharing */ \
     _(int64_t, core_changes) _(const int32_t *, core_job) _(const int32_t *, core_node) _(const int32_t *, core_from) \
     _(const int32_t *, core_to) _(const uint8_t *, core_cause) _(const double *, core_asked)
-#define POLICY(_) _(FCFS) _(FIRSTFIT) _(EASY) _(PREF) _(AVG) _(CONSERVATIVE) _(SD) _(DROM_SHARE) _(DMR)
+#define POLICY(_) _(FCFS) _(FIRSTFIT) _(EASY) _(PREF) _(AVG) _(CONSERVATIVE) _(SD) _(DROM_SHARE) _(DMR) _(SLURM)
 #define KIND(_) _(RIGID) _(EVOLVING) _(MOLDABLE) _(MALLEABLE) /* of a job; the last two can be guests */
 #define CAUSE(_) _(LEND) _(RETURN) _(INHERIT) /* of a change of cores */
 #define INSIDE(_) _(BEFORE) _(AFTER) _(OFF) /* as in sd.py */
@@ -186,6 +191,7 @@ struct engine {
     int32_t *held_part;
     struct sharing *sharing;         /* null: no node is shared */
     struct trial *trial; struct plan *plan;  /* null: not sd */
+    struct slurm *slurm;             /* null: not slurm */
     int failed;                      /* NO_MEMORY, IMPOSSIBLE; 0: neither */
 };
 

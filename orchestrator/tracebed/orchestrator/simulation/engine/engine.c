@@ -25,6 +25,9 @@
 #include "sd_plan.h"
 #include "sd.h"
 #include "drom.h"
+#include "../slurm/engine/loops.h"
+#include "../slurm/engine/slots.h"
+#include "slurm.h"
 
 static void decide(struct engine *e) {
     int woken = e->now >= e->wake;
@@ -41,6 +44,7 @@ static void decide(struct engine *e) {
     case DMR: reconfigure(e); break;
     case SD: slowdown_driven(e, woken); break;
     case DROM_SHARE: share_without_waiting(e); break;
+    case SLURM: slurm_decide(e); break;
     }
     e->arrived = -1;
     if (e->resized_in_call) set_aside(e); /* as in scheduler.py */
@@ -168,6 +172,7 @@ void tracebed_engine_free(struct engine *e) {
     free(e->reserved_nodes);
     trial_free(e);
     plan_free(e);
+    slurm_free(e);
     sharing_free(e);
     for (size_t at = 0; at < sizeof all / sizeof *all; at++) free(all[at]);
     free(e);
@@ -279,6 +284,7 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     if (in->shares) sharing_new(e);
     if (in->policy == SD) trial_new(e);
     if (in->policy == SD) plan_new(e);
+    if (in->policy == SLURM) slurm_new(e);
     e->block_shortest = make(e, e->classes * e->blocks, 8);
     e->group_shortest = make(e, e->classes * e->groups, 8);
     if (e->failed) {

@@ -141,14 +141,14 @@ def _by_qos(own: Preempt, qos: Sequence[str]) -> Preemption:
 
 
 def start_of(workload: Workload, policy: Slurm) -> float:
-    """Return the Unix time of second 0, for the dates of reservations.
+    """Return the Unix time of second 0, for the dates of reservations and of resets of usage.
 
     Raises:
         InputError: the Unix time is unknown.
     """
     if policy.epoch_s or workload.provenance.unix_start:
         return policy.epoch_s or float(workload.provenance.unix_start or 0.0)
-    what = "reservations have dates, but the Unix time of second 0 of the workload is unknown"
+    what = "reservations and resets of usage have dates, but the Unix time of second 0 of the workload is unknown"
     raise InputError(what, hint="give it: -P epoch_s=SECONDS")
 
 

@@ -27,7 +27,10 @@ from tracebed.orchestrator.simulation.slurm.run_times import Draws, RunTimes
 from tracebed.orchestrator.simulation.slurm.simulator import Simulation
 from tracebed.orchestrator.slurm.state import BLOCKING, ClusterState, LiveJob
 
-OF_JOBS = (*("submit", "limit", "launch_s", "end_s", "requests", "partition", "user", "fixed", "held", "since"),)
+OF_JOBS = (
+    *("submit", "limit", "launch_s", "end_s", "requests", "partition", "user", "fixed", "held", "since"),
+    *("association", "usage_factor", "reserve"),
+)
 """The fields of `Inputs` with a value for each job, except those that a member draws."""
 HORIZON = 2.0
 """Later jobs are submitted until this multiple of the time after which the last waiting job starts without them."""

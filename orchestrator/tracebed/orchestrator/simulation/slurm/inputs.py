@@ -9,11 +9,14 @@ from typing import NamedTuple
 
 from tracebed.orchestrator.scheduling.slurm.conditions import Arrays, Conditions
 from tracebed.orchestrator.scheduling.slurm.licenses import Licenses
+from tracebed.orchestrator.scheduling.slurm.limits import Limits
+from tracebed.orchestrator.scheduling.slurm.multifactor import Associations
 from tracebed.orchestrator.scheduling.slurm.outlook import Bookings
 from tracebed.orchestrator.scheduling.slurm.preemption import Preemption
 from tracebed.orchestrator.scheduling.slurm.resources import Parts, Request, Resources
 
 NEVER = math.nan
+NO_LIMITS = Limits()
 ENDED, KILLED, PREEMPTED = range(3)
 """How a job ended: by itself, at its time limit or the end of its reservation, or since it was preempted."""
 SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE = range(6)
@@ -34,15 +37,20 @@ class Inputs:
         end_s: time from the end of the processes to the release of the nodes, for each job, s.
         requests: the resources that each job requests.
         partition: partition of each job.
-        user: user of each job.
+        user: user of each job, for `bf_max_job_user`.
         fixed: part of the priority of each job that does not change.
         tier: tier of each partition.
         free: the resources of the empty cluster.
-        account: account of each user.
-        user_share, account_share: shares of users and accounts.
-        age, max_age_s, fairshare, half_life_s, period_s: of priority/multifactor, see `machine.Weights`.
+        associations: the tree of accounts and users.
+        association: association of each job; -1: none.
+        usage_factor: factor of the usage of each job.
+        billing: weights of the amounts of a job in its usage (`limits.billed`), of each partition.
+        reserve: whether backfill reserves nodes for each job.
+        age, max_age_s, fairshare, period_s: of priority/multifactor, see `machine.Weights`.
         first_period_s: instant of the first computation of priorities, s.
         kill_wait_s: see `plan.backfill`.
+        billing_most: whether the largest weighted amount is billed, not the sum.
+        limits: the limits of the jobs.
         conditions: conditions of the starts; None: there are none.
         arrays: the arrays of the jobs; None: there are none.
         array_reservations: most tasks of an array with a reservation in a backfill pass (`bf_max_job_array_resv`).
@@ -56,8 +64,8 @@ class Inputs:
         begin_s: instant at which the simulation begins, s. Jobs that were submitted before it wait at this instant.
         held: of each job, the cores by node that it holds when the simulation begins; empty: no job runs then.
         since: start of each job that runs then, s; NaN: the job waits.
-        usage: decayed core seconds of each user when the simulation begins; empty: 0.
-        factors: fair-share factor of each user when the simulation begins; empty: 1.
+        usage: decayed, billed seconds of each association when the simulation begins; empty: 0.
+        factors: fair-share factor of each association when the simulation begins; empty: as without usage.
         watched: the simulation ends when the first `watched` jobs have started; 0: when all jobs have ended.
     """
 
@@ -73,16 +81,19 @@ class Inputs:
     fixed: Sequence[float]
     tier: Sequence[int]
     free: Resources
-    account: Sequence[int]
-    user_share: Sequence[float]
-    account_share: Sequence[float]
+    associations: Associations
+    association: Sequence[int]
+    usage_factor: Sequence[float]
+    billing: Sequence[Sequence[float]]
+    reserve: Sequence[bool]
     age: float
     max_age_s: float
     fairshare: float
-    half_life_s: float
     period_s: float
     first_period_s: float
     kill_wait_s: int = 30
+    billing_most: bool = False
+    limits: Limits = NO_LIMITS
     conditions: Conditions | None = None
     arrays: Arrays | None = None
     array_reservations: int = 20
@@ -115,7 +126,8 @@ class Outcome:
     """What happened: times of each job, s (NaN: never), the cores that each job held by node, and how it ended.
 
     The times and the cores are those of the last run of a job. `active` is the instant from which on it ran without
-    being suspended, `restarts` how often it was requeued.
+    being suspended, `restarts` how often it was requeued. `refused` is the limit of its group that refused a job at its
+    submission; -1: none.
     """
 
     start: list[float]
@@ -124,5 +136,6 @@ class Outcome:
     active: list[float]
     fate: list[int]
     restarts: list[int]
+    refused: list[int]
     parts: Sequence[Parts]
     stints: list[Stint]

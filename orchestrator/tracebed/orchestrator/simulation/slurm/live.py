@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from tracebed.orchestrator.scheduling.node_masks import mask_of
-from tracebed.orchestrator.scheduling.slurm.multifactor import size_factor
+from tracebed.orchestrator.scheduling.slurm.limits import GRES, Limits
+from tracebed.orchestrator.scheduling.slurm.multifactor import Associations, size_factor
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request
+from tracebed.orchestrator.simulation.slurm.events import preemption_of
 from tracebed.orchestrator.simulation.slurm.inputs import Inputs
 from tracebed.orchestrator.simulation.slurm.prediction import memory_of, placement, resources_of
 from tracebed.orchestrator.slurm.machine import MINUTE_S, gres_of
@@ -93,20 +96,26 @@ class LiveInputs:
             end_s=[0.0] * count,
             requests=requests,
             partition=partition,
-            user=users.of_job,
+            user=users.numbers,
             fixed=fixed,
             tier=[each.tier for each in machine.partitions],
             free=self._empty,
-            account=users.account,
-            user_share=users.share,
-            account_share=users.account_share,
+            associations=replace(users.tree, half_life_s=weights.half_life_s),
+            association=users.of_job,
+            usage_factor=[1.0] * count,
+            billing=[[1.0] + [0.0] * (GRES - 1 + len(self._kinds))] * len(machine.partitions),
+            limits=Limits(),
+            reserve=[True] * count,
             age=weights.age,
             max_age_s=weights.max_age_s,
             fairshare=fair,
-            half_life_s=weights.half_life_s,
             period_s=weights.period_s,
             first_period_s=0.0,
             kill_wait_s=machine.kill_wait_s,
+            job_depth=machine.partition_job_depth,
+            part_test=machine.bf_max_job_part,
+            user_part_test=machine.bf_max_job_user_part,
+            preemption=preemption_of(machine, partition, [""] * count),
             begin_s=state.instant - self._zero,
             held=[{self._nodes[name]: cores for name, cores in job.held.items()} for job in jobs],
             since=[math.nan if job.start is None else job.start - self._zero for job in jobs],
@@ -136,17 +145,37 @@ def minutes(limit_s: float) -> int:
 
 
 class _Users:
-    """The users of a state and of jobs, in the form of `Inputs`, and the number of the user of each job."""
+    """The associations of a state and of jobs, in the form of `Inputs`.
+
+    Attributes:
+        of_job: association of each job.
+        numbers: number of the user of each job.
+        tree: the accounts, below the root, and their users.
+        usage, factors: of each association.
+    """
 
     def __init__(self, state: ClusterState, jobs: Sequence[LiveJob]) -> None:
         shares = {(share.account, share.user): share for share in state.shares}
-        own = {pair: number for number, pair in enumerate(shares)}
-        self.of_job = [own.setdefault((job.account, job.user), len(own)) for job in jobs]
-        accounts: dict[str, int] = {}
-        self.account = [accounts.setdefault(account, len(accounts)) for account, _ in own]
-        known = [shares.get(pair) for pair in own]
-        self.share = [share.share if share else 1.0 for share in known]
-        self.usage = [share.usage if share else 0.0 for share in known]
-        self.factors = [share.factor if share else 1.0 for share in known]
+        pairs = dict.fromkeys([*shares, *((job.account, job.user) for job in jobs)])
         of_account = {share.account: share.account_share for share in state.shares}
-        self.account_share = [of_account.get(account, 1.0) for account in accounts]
+        accounts = dict.fromkeys(account for account, _ in pairs)
+        first = 2 + len(accounts)  # after the root, its user and the accounts
+        account = {name: 2 + number for number, name in enumerate(accounts)}
+        known = [shares.get(pair) for pair in pairs]
+        own = {pair: first + number for number, pair in enumerate(pairs)}
+        names: dict[str, int] = {}
+        self.of_job = [own[job.account, job.user] for job in jobs]
+        self.numbers = [names.setdefault(job.user, len(names)) for job in jobs]
+        self.tree = Associations(
+            parent=[0, 0, *(0 for _ in accounts), *(account[name] for name, _ in pairs)],
+            shares=[
+                *(1.0, 1.0, *(of_account.get(name, 1.0) for name in accounts)),
+                *(share.share if share else 1.0 for share in known),
+            ],
+            is_user=[False, True, *(False for _ in accounts), *(True for _ in pairs)],
+        )
+        self.usage = [*(0.0 for _ in range(first)), *(share.usage if share else 0.0 for share in known)]
+        for (name, _), number in own.items():
+            self.usage[account[name]] += self.usage[number]
+            self.usage[0] += self.usage[number]
+        self.factors = [*(0.0 for _ in range(first)), *(share.factor if share else 1.0 for share in known)]

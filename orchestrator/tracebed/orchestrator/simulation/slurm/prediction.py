@@ -24,10 +24,11 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
-from tracebed.orchestrator.scheduling.slurm.multifactor import size_factor
+from tracebed.orchestrator.scheduling.slurm.limits import amounts_of
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Parts, Request, Resources
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.slurm import engine
+from tracebed.orchestrator.simulation.slurm.accounts import Accounting, Owner
 from tracebed.orchestrator.simulation.slurm.asked import as_asked
 from tracebed.orchestrator.simulation.slurm.events import (
     arrays_in,
@@ -38,6 +39,7 @@ from tracebed.orchestrator.simulation.slurm.events import (
     start_of,
     with_bookings,
 )
+from tracebed.orchestrator.simulation.slurm.factors import Factors, resets
 from tracebed.orchestrator.simulation.slurm.held import Held
 from tracebed.orchestrator.simulation.slurm.inputs import ENDED, KILLED, PREEMPTED, Inputs, Outcome
 from tracebed.orchestrator.simulation.slurm.simulator import Simulation
@@ -94,9 +96,13 @@ def simulate(
     record, cluster = ScheduleRecord(jobs), Cluster(cores)
     inputs, numbers = _inputs(workload, jobs, machine, setup, record)
     record.submit = list(jobs.submit)
-    if policy.reservations:
+    reset = machine.weights.reset
+    if policy.reservations or reset:
         policy = replace(policy, epoch_s=start_of(workload, policy))
     policy, inputs = _drawn(policy, inputs)
+    if reset:
+        begin = policy.epoch_s + inputs.submit[0]
+        inputs = replace(inputs, associations=replace(inputs.associations, resets=resets(reset, begin)))
     if policy.reservations:
         inputs = with_bookings(inputs, workload.runnable()[0], numbers, machine, policy)
     run = Simulation(inputs, policy).run if python or not engine.available() else None
@@ -122,9 +128,11 @@ def _inputs(
     }
     fewest, spread = runnable.ints("fewest_nodes").tolist(), runnable.ints("spread").tolist()
     memory = runnable.floats("memory_mib").tolist()
-    requests, numbers, fixed = list[Request](), list[int](), list[float]()
-    all_nodes, all_cores, weights = len(machine.nodes), sum(kind.cores for _, kind in machine.nodes), machine.weights
-    factors = max(partition.factor for partition in machine.partitions) or 1
+    accounting = Accounting(machine, kinds, columns["group"], columns["user"])
+    factors, owner_of, owners = Factors(machine, kinds, accounting), cache(accounting.owner), list[Owner]()
+    own_limit, weights = runnable.floats("time_limit").tolist(), machine.weights
+    requests, numbers, fixed, limits = list[Request](), list[int](), list[float](), list[int]()
+    extend = setup.scheduling.over_limit is OverLimit.EXTEND
     for job, number in enumerate(partitions):
         if number is None:
             name = runnable.texts("partition")[job]
@@ -148,19 +156,29 @@ def _inputs(
         if name := excess(columns["licenses"][job], machine):
             record.refuse(job, JobState.REJECTED, f"the cluster has fewer licences {name}")
             continue
+        owner = owner_of(columns["group"][job], columns["user"][job], columns["queue"][job], number)
+        reason = owner if isinstance(owner, str) else ""
+        if isinstance(owner, Owner):
+            longest = 0.0 if accounting.beyond_partition(owner) else partition.limit_s
+            limit = _limit(jobs.limit[job], longest, extend)
+            amounts = amounts_of(request, None, empty, factors.billing[number], factors.most)
+            reason = accounting.never(owner, amounts, limit)
+            if longest and own_limit[job] > longest:
+                reason = "PartitionTimeLimit: the time limit exceeds that of the partition"
+        if reason or not isinstance(owner, Owner):
+            record.refuse(job, JobState.REJECTED, reason)
+            continue
+        owners.append(owner)
+        limits.append(limit)
         numbers.append(job)
         requests.append(fitting)
-        size = size_factor(request.fewest, request.cores, all_nodes, all_cores, favor_small=weights.favor_small)
-        fixed.append(weights.partition * partition.factor / factors + weights.job_size * size)
+        fixed.append(factors.fixed(request, amounts, number, owner, limit))
     if not numbers:
         hint = "use the slurm.conf of the cluster, and the partitions of the workload"
         raise InputError(f"none of the {len(jobs):,} jobs can run on the cluster: {record.reason[0]}", hint=hint)
-    users: dict[tuple[str, str], int] = {}
-    accounts: dict[str, int] = {}
-    user = [users.setdefault((columns["group"][job], columns["user"][job]), len(users)) for job in numbers]
-    account = [accounts.setdefault(group, len(accounts)) for group, _ in users]
-    overheads, extend = setup.timing.overheads, setup.scheduling.over_limit is OverLimit.EXTEND
-    limits = [_limit(jobs.limit[job], machine.partitions[partitions[job] or 0].limit_s, extend) for job in numbers]
+    overheads = setup.timing.overheads
+    users: dict[str, int] = {}
+    group = [accounting.group(owner) for owner in owners]
     inputs = Inputs(
         submit=[jobs.submit[job] for job in numbers],
         run_time=[jobs.run_time[job] for job in numbers],
@@ -170,26 +188,27 @@ def _inputs(
         end_s=[overheads.end(jobs.nodes[job]) for job in numbers],
         requests=requests,
         partition=[partitions[job] or 0 for job in numbers],
-        user=user,
+        user=[users.setdefault(owner.user, len(users)) for owner in owners],
         fixed=fixed,
         tier=[partition.tier for partition in machine.partitions],
         free=empty,
-        account=account,
-        user_share=[1.0 / account.count(own) for own in account],
-        account_share=[1.0 / len(accounts)] * len(accounts),
+        associations=accounting.tree(weights.half_life_s, (), weights.classic),
+        association=[owner.association for owner in owners],
+        usage_factor=[accounting.usage_factor(owner) for owner in owners],
+        billing=factors.billing,
+        billing_most=factors.most,
+        limits=accounting.limits(group),
+        reserve=[accounting.reserves(owner) for owner in owners],
         age=weights.age,
         max_age_s=weights.max_age_s,
         fairshare=weights.fairshare,
-        half_life_s=weights.half_life_s,
         period_s=weights.period_s,
         first_period_s=0.0,
         kill_wait_s=machine.kill_wait_s,
         conditions=conditions_of(runnable, numbers, kill_invalid=machine.kill_invalid_depend),
         arrays=arrays_in(runnable, numbers),
         licenses=licenses_in(runnable, numbers, machine),
-        preemption=preemption_of(
-            machine, [partitions[job] or 0 for job in numbers], [columns["queue"][job] for job in numbers]
-        ),
+        preemption=preemption_of(machine, [partitions[job] or 0 for job in numbers], [owner.qos for owner in owners]),
         array_reservations=machine.bf_max_job_array_resv,
         job_depth=machine.partition_job_depth,
         part_test=machine.bf_max_job_part,
@@ -288,8 +307,11 @@ def _drawn(policy: Slurm, inputs: Inputs) -> tuple[Slurm, Inputs]:
     )
 
 
-def _never(inputs: Inputs, job: int) -> tuple[JobState, str]:
+def _never(inputs: Inputs, job: int, refused: int) -> tuple[JobState, str]:
     """Return the final state, and the reason, of a job that never starts."""
+    if refused >= 0:
+        reason = inputs.limits.limits[inputs.limits.group[job]][refused].reason
+        return JobState.REJECTED, f"{reason}: Slurm refuses the job"
     if inputs.conditions and inputs.conditions.dependencies[job]:
         killed = inputs.conditions.kill_invalid
         return JobState.CANCELLED if killed else JobState.INTERRUPTED, "its dependency is never satisfied"
@@ -309,7 +331,7 @@ def _enter(
     for at, job in enumerate(numbers):
         record.restarts[job] = outcome.restarts[at]
         if math.isnan(outcome.end[at]):
-            record.refuse(job, *_never(inputs, at))
+            record.refuse(job, *_never(inputs, at, outcome.refused[at]))
             continue
         record.start[job], record.launched[job] = starts[at], outcome.launched[at]
         record.finish(job, outcome.end[at], *FATES[outcome.fate[at]])

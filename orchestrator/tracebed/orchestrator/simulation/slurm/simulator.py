@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from heapq import heappop, heappush
 from typing import Any
 
@@ -26,12 +26,14 @@ from tracebed.orchestrator.scheduling.slurm.conditions import (
 )
 from tracebed.orchestrator.scheduling.slurm.depth import Depth, considered
 from tracebed.orchestrator.scheduling.slurm.licenses import LicensePlan, Licenses, suffice
-from tracebed.orchestrator.scheduling.slurm.multifactor import FairTree
+from tracebed.orchestrator.scheduling.slurm.limits import Counters
+from tracebed.orchestrator.scheduling.slurm.multifactor import FairShare
 from tracebed.orchestrator.scheduling.slurm.outlook import Bookings, Outlook
 from tracebed.orchestrator.scheduling.slurm.plan import Tasks, Waiting, backfill
 from tracebed.orchestrator.scheduling.slurm.preemption import Preemption
 from tracebed.orchestrator.scheduling.slurm.resources import Parts, Running
 from tracebed.orchestrator.scheduling.state import Decision, Note, Wake
+from tracebed.orchestrator.simulation.slurm.accounted import Accounted
 from tracebed.orchestrator.simulation.slurm.inputs import (
     CHANGE,
     COMPUTE,
@@ -73,7 +75,7 @@ class _Shared(Slurm):
         return bool(at - state.notes.get("full_last", self.sched_phase_s) >= self.sched_interval)
 
 
-class Simulation(Preempting):
+class Simulation(Accounted, Preempting):
     """The cluster in virtual time. The attributes without underscore are what `Slurm.decide` reads.
 
     Attributes:
@@ -106,13 +108,15 @@ class Simulation(Preempting):
         self._upcoming = 0  # events that may change decisions
         self._last = 0.0  # the last of them, or of the starts
         self._wake = math.inf
-        self._fairness = FairTree(inputs.account, inputs.user_share, inputs.account_share, inputs.half_life_s)
+        self._fairness = FairShare(inputs.associations, self._second(max(inputs.begin_s, inputs.submit[0])))
         if inputs.usage:
-            self._fairness.resume(inputs.usage, inputs.factors, inputs.begin_s)
+            self._fairness.resume(inputs.usage, inputs.factors, self._second(inputs.begin_s))
+        self._counters = Counters(inputs.limits)
+        self._amounts = {}
         self._to_start = 0 if inputs.watched else -1
         self._parts: list[Parts] = [{}] * count
         start, launched, end, active = ([NEVER] * count for _ in range(4))
-        self._out = Outcome(start, launched, end, active, [ENDED] * count, [0] * count, self._parts, [])
+        self._out = Outcome(start, launched, end, active, [ENDED] * count, [0] * count, [-1] * count, self._parts, [])
         self._nodes_of: list[int] = [0] * len(inputs.tier)
         for request, partition in zip(inputs.requests, inputs.partition, strict=True):
             self._nodes_of[partition] |= request.eligible
@@ -141,6 +145,7 @@ class Simulation(Preempting):
         self.now = self._in.begin_s
         for job, submit in enumerate(self._in.submit):
             if self._in.held and self._in.held[job]:
+                self._counters.count(job, None, 1)
                 self._run(job, dict(self._in.held[job]), self._in.since[job])
             else:
                 self._at(max(submit, self._in.begin_s), SUBMIT, job)
@@ -210,7 +215,15 @@ class Simulation(Preempting):
     # -- events -------------------------------------------------------------------------------------------------------
 
     def _submit(self, job: int) -> None:
-        """Add a job to the queue. As tried on Slurm 22.05.8, no batch job starts before the next pass."""
+        """Add a job to the queue, unless a limit refuses it.
+
+        As tried on Slurm 22.05.8, no batch job starts before the next pass.
+        """
+        if not self._admitted(job):
+            self._progress.set(job, STUCK, self.now)
+            self._left -= 1
+            self._to_start -= job < self._in.watched
+            return
         self._rank(job)
         self.queue.append(job)
         self.arrived.append(job)
@@ -223,31 +236,19 @@ class Simulation(Preempting):
         parts = self._parts[job]
         self._free.release(self._in.requests[job], parts)
         self._running = [other for other in self._running if other.job != job]
-        self._fairness.end(self._in.user[job], sum(parts.values()), self._out.start[job], self.now)
+        user, billing, start = self._use(job)
+        self._fairness.use(user, billing, start, self._second(self.now))
+        self._counters.count(job, self._amounts[job], -1)
         failed = self._out.fate[job] != ENDED or self._conditions.fails[job]
         self._count(job, -1)
         if self._requeued(job):
             self._progress.set(job, WAITING, self.now)
         else:
             self._progress.set(job, FAILED if failed else DONE, self.now)
+            self._counters.count(job, None, -1)
             self._left -= 1
         self._resume()
         self.freed = True
-
-    def _compute(self) -> None:
-        """Compute the usage and all priorities."""
-        running = (
-            (self._in.user[each.job], sum(each.parts.values()), self._out.start[each.job]) for each in self._running
-        )
-        self._fairness.update(running, self.now)
-        for job in self.queue:
-            self._rank(job)
-
-    def _rank(self, job: int) -> None:
-        """Compute the priority of a waiting job. Priorities are whole numbers."""
-        age = max(0.0, min(1.0, (self.now - self._since[job]) / self._in.max_age_s))
-        share = self._fairness.factors[self._in.user[job]]
-        self._priority[job] = math.floor(self._in.fixed[job] + self._in.age * age + self._in.fairshare * share)
 
     def _start(self, job: int, parts: dict[int, int]) -> None:
         """Start a job on the cores `parts`."""
@@ -262,6 +263,8 @@ class Simulation(Preempting):
         self._free.take(request, parts)
         insort(self._running, Running(self._second(start) + limit, job, request, parts, mask_of(parts.keys())))
         self._out.start[job], self._parts[job] = start, parts
+        self._amounts[job] = self._amounts_of(job, parts)
+        self._counters.count(job, self._amounts[job], 1)
         self._out.launched[job] = launched = start + inputs.launch_s[job]
         most = self._bookings.most(job, self._second(start), limit)
         over = inputs.run_time[job] > most
@@ -273,13 +276,6 @@ class Simulation(Preempting):
         self._progress.set(job, RUNNING, start)
         self._count(job, 1)
         self._last = self.now
-
-    def _count(self, job: int, sign: int) -> None:
-        """Count a job into the running tasks of its array and into the used licences (1), or out of them (-1)."""
-        if (array := self._arrays.of[job]) >= 0:
-            self._tasks[array] += sign
-        for kind, wanted in enumerate(self._licenses.wanted[job]):
-            self._left_licenses[kind] -= sign * wanted
 
     # -- passes -------------------------------------------------------------------------------------------------------
 
@@ -327,11 +323,12 @@ class Simulation(Preempting):
         """Remove a job that never starts from the queue."""
         self._progress.set(job, state, self.now)
         self.queue.remove(job)
+        self._counters.count(job, None, -1)
         self._left -= 1
         self._to_start -= job < self._in.watched
 
     def main(self, policy: _Shared, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
-        """Start jobs in order. A job that does not fit blocks its partition, and its nodes for other partitions."""
+        """Start jobs in order. A job that does not fit, and that no limit holds, blocks its partition and its nodes."""
         if self._completing():
             return False, False
         depth = policy.default_queue_depth
@@ -347,6 +344,8 @@ class Simulation(Preempting):
         for job in self._ordered():
             partition, array, inside = self._in.partition[job], self._arrays.of[job], self._bookings.inside[job]
             if (inside in busy if inside >= 0 else partition in blocked) or self._full(job):
+                continue
+            if self._counters.held(job) >= 0:
                 continue
             entry = array < 0 or array != last
             last = array
@@ -364,6 +363,8 @@ class Simulation(Preempting):
                 continue
             request, allowed = self._in.requests[job], self._bookings.allowed(job, second, self._in.limit[job])
             parts = self._free.choose(request, usable & allowed)
+            if self._exceeds(job, parts):
+                continue
             if (
                 parts is None
                 and (candidates := self.candidates(job))
@@ -388,18 +389,12 @@ class Simulation(Preempting):
         if self._completing():
             return False, True
         second = self._second(at)
-        waiting = [
-            Waiting(
-                job, self._in.requests[job], self._in.limit[job], not self._young(policy, job), self._arrays.of[job]
-            )
-            for job in self._considered(policy)
-        ]
         room = [most - tasks if most else None for most, tasks in zip(self._arrays.most, self._tasks, strict=True)]
         plan = backfill(
             second,
             self._free,
             self._running,
-            waiting,
+            self._tested(policy),
             everything=self._everything,
             resolution=policy.bf_resolution,
             window=policy.bf_window * 60,
@@ -411,6 +406,8 @@ class Simulation(Preempting):
         )
         started = 0
         for planned in plan:
+            if planned.parts and self._exceeds(planned.job, planned.parts):
+                continue
             if planned.parts:  # else it has started in place of suspended jobs
                 self._start(planned.job, planned.parts)
             started += 1
@@ -428,11 +425,18 @@ class Simulation(Preempting):
             licenses.hold(each.job, now, max(each.end // resolution * resolution, now + 1))
         return Outlook(self._bookings, licenses, self if preempts else None)
 
-    def _considered(self, policy: _Shared) -> list[int]:
-        """Return the jobs of a backfill pass."""
+    def _tested(self, policy: _Shared) -> Iterator[Waiting]:
+        """Yield the jobs that a backfill pass plans.
+
+        A job that a limit holds now is not planned. If the limit is one on running jobs, the job is not counted.
+        """
         own = self._in
         depth = Depth(policy.bf_max_job_test, own.part_test, own.user_part_test, policy.bf_max_job_user)
-        return considered(self._ordered(), depth, self._arrays.of, own.partition, own.user)
+        order = (job for job in self._ordered() if self._counters.held(job) < 0)
+        for job in considered(order, depth, self._arrays.of, own.partition, own.user):
+            if not self._exceeds(job, None):
+                reserve = own.reserve[job] and not self._young(policy, job)
+                yield Waiting(job, own.requests[job], own.limit[job], reserve, self._arrays.of[job])
 
     def _completing(self) -> bool:
         """Return whether a job is completing, for which the other jobs wait."""
@@ -440,10 +444,6 @@ class Simulation(Preempting):
         return wait > 0 and any(
             end[each.job] <= self.now < due[each.job] and self.now - end[each.job] < wait for each in self._running
         )
-
-    def _second(self, at: float) -> int:
-        """Return the whole second of an instant, as Slurm's clock shows it."""
-        return math.floor(at + self._policy.epoch_s + ROUNDING_S)
 
     def _young(self, policy: _Shared, job: int) -> bool:
         return self.now - self._in.submit[job] < policy.bf_min_age_reserve

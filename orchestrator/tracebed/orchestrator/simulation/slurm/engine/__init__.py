@@ -12,6 +12,8 @@ import numpy as np
 from tracebed.orchestrator.scheduling.policies.slurm import CLOCKS, Slurm
 from tracebed.orchestrator.scheduling.slurm.conditions import Arrays, Conditions
 from tracebed.orchestrator.scheduling.slurm.licenses import Licenses
+from tracebed.orchestrator.scheduling.slurm.limits import Limits
+from tracebed.orchestrator.scheduling.slurm.multifactor import Associations
 from tracebed.orchestrator.scheduling.slurm.outlook import Bookings
 from tracebed.orchestrator.scheduling.slurm.preemption import Preemption
 from tracebed.orchestrator.simulation.engine.library import fields_of, structure
@@ -32,7 +34,8 @@ FROM_POLICY = (
 )
 FROM_INPUTS = (
     *("submit", "run_time", "limit", "launch_s", "overrun_s", "end_s", "partition", "user", "fixed", "tier"),
-    *("account", "user_share", "account_share", "age", "max_age_s", "fairshare", "half_life_s", "period_s"),
+    *("association", "usage_factor", "reserve", "billing", "billing_most", "age", "max_age_s", "fairshare"),
+    "period_s",
     *("first_period_s", "kill_wait_s", "begin_s", "watched", "array_reservations"),
     *("job_depth", "part_test", "user_part_test", "complete_wait_s"),
 )
@@ -85,6 +88,7 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
     held_parts = [(job, *part) for job, parts in enumerate(inputs.held) for part in parts.items()]
     times: dict[str, Any] = {name: np.full(jobs, np.nan) for name in ("start", "launched", "end", "active")}
     times |= {name: np.zeros(jobs, dtype=np.int32) for name in ("fate", "restarts")}
+    times["refused"] = np.full(jobs, -1, dtype=np.int32)
     results = {**times, "range_first": np.zeros(jobs, np.int64), "range_size": np.zeros(jobs, np.int32)}
     masks, sets = _numbered([request.eligible for request in requests])
     classes, numbers = _numbered([request._replace(cores=0, fewest=0) for request in requests])
@@ -93,7 +97,9 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
         **{name: getattr(inputs, name) for name in FROM_INPUTS},
         **results,
         **{"jobs": jobs, "nodes": nodes, "kinds": len(free.gres[0]), "partitions": len(inputs.tier)},
-        **{"users": len(inputs.account), "accounts": len(inputs.account_share)},
+        "users": max(inputs.user, default=0) + 1,
+        **_of_associations(inputs.associations),
+        **_of_limits(inputs.limits),
         **{"cores": free.total, "memory": free.total_memory, "gres": free.gres},
         **{"groups": free.groups, "weights": free.weights},
         "wanted_cores": [request.cores for request in requests],
@@ -134,8 +140,32 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
     held = Held(ranges, results["range_first"], results["range_size"])
     before = Held(ranges, stints["range_first"], stints["range_size"])
     rows = zip(*(stints[name].tolist() for name in ("job", "start", "end")), before, strict=True)
-    start, launched, end, active, fate, restarts = (array.tolist() for array in times.values())
-    return Outcome(start, launched, end, active, fate, restarts, held, [Stint(*row) for row in rows])
+    start, launched, end, active, fate, restarts, refused = (array.tolist() for array in times.values())
+    return Outcome(start, launched, end, active, fate, restarts, refused, held, [Stint(*row) for row in rows])
+
+
+def _of_associations(tree: Associations) -> dict[str, Any]:
+    """Return the fields of the structure for the tree of fair shares."""
+    return {
+        **{name: getattr(tree, name) for name in ("parent", "shares", "is_user", "half_life_s", "resets", "dampening")},
+        **{"associations": len(tree.parent), "reset_count": len(tree.resets)},
+    }
+
+
+def _of_limits(limits: Limits) -> dict[str, Any]:
+    """Return the fields of the structure for limits: those of all groups, and where each group begins."""
+    rules = [limit for own in limits.limits for limit in own]
+    counted = [each for own in limits.counted for each in own]
+    return {
+        **{"counters": limits.counters, "limit_group": limits.group},
+        "first_limit": np.cumsum([0, *map(len, limits.limits)]),
+        "limit_counter": [limit.counter for limit in rules],
+        "limit_kind": [limit.kind for limit in rules],
+        "limit_most": [limit.most for limit in rules],
+        "first_counted": np.cumsum([0, *map(len, limits.counted)]),
+        "counted": [counter for counter, _ in counted],
+        "counted_kind": [kind for _, kind in counted],
+    }
 
 
 def _of_conditions(conditions: Conditions) -> dict[str, Any]:

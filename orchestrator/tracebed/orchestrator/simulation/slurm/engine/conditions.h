@@ -83,6 +83,7 @@ static int check(struct engine *e, int32_t job, double *later) {
 /* Remove a job that never starts; the caller removes it from the queue. */
 static void forget(struct engine *e, int32_t job, int state) {
     set_state(e, job, state);
+    count_job(&e->limits, job, NULL, -1);
     e->now_left--;
     if (job < e->s->watched) e->to_start--;
 }

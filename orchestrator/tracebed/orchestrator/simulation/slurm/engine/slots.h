@@ -33,9 +33,15 @@ HOT static int64_t nodes_in(int64_t words, const uint64_t *mask) {
     return count;
 }
 
+HOT static int64_t common(int64_t words, const uint64_t *a, const uint64_t *b) {
+    int64_t count = 0;
+    for (int64_t w = 0; w < words; w++) count += __builtin_popcountll(a[w] & b[w]);
+    return count;
+}
+
 /* Pick `count` of the nodes `able` with little fragmentation, as `best_fit` in scheduling/node_masks.py. `blocks` is
  * room for the blocks of consecutive nodes. */
-static void pick(int64_t words, const uint64_t *able, int64_t count, uint64_t *picked, struct block *blocks) {
+static void best_fit(int64_t words, const uint64_t *able, int64_t count, uint64_t *picked, struct block *blocks) {
     int32_t number = 0, best = -1, largest = -1;
     int64_t begin = -1; /* of a block that ends in a later word */
     memset(picked, 0, (size_t)words * sizeof *picked);
@@ -181,6 +187,21 @@ static int64_t slots_later(const struct slots *p, int64_t start, int64_t limit) 
     return 0;
 }
 
+/* The first slot that begins after `instant`; the number of slots: none. */
+static int64_t slot_from(const struct slots *p, int64_t instant) {
+    int64_t low = 0, high = p->count;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (p->slot[middle].begin <= instant) low = middle + 1; else high = middle;
+    }
+    return low;
+}
+
+/* The nodes that a job with this limit can use now. Reservations only remove some. */
+static const uint64_t *slots_now(const struct slots *p, int64_t limit) {
+    return p->slot[slot_from(p, p->slot[0].begin + limit) - 1].since_now;
+}
+
 /* The trials of another job follow. */
 static void slots_next_job(struct slots *p) { p->middle = 0; }
 
@@ -188,13 +209,9 @@ static void slots_next_job(struct slots *p) { p->middle = 0; }
  * ascend: the slots are a window that moves. The common nodes of its first part, up to `middle`, are in `until`, those
  * of its second part, up to `after`, in `rest`. */
 HOT static void slots_usable(struct slots *p, int64_t start, int64_t limit, const uint64_t *among, uint64_t *usable) {
-    int64_t first = slot_after(p, start), after = first, high = p->count, words = p->words;
+    int64_t first = slot_after(p, start), after = slot_from(p, start + limit), words = p->words;
     size_t size = (size_t)words * sizeof(uint64_t);
     const uint64_t *a = p->everything, *b = p->everything;
-    while (after < high) { /* the slots before `after` begin at the end of the job at the latest */
-        int64_t middle = (after + high) / 2;
-        if (p->slot[middle].begin <= start + limit) after = middle + 1; else high = middle;
-    }
     if (first < after && !first) a = p->slot[after - 1].since_now;
     else if (first < after) {
         if (first >= p->middle) {

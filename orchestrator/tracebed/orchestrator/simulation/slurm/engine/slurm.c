@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "accounts.h"
+#include "loops.h"
 #include "slots.h"
 
 #if __FLT_EVAL_METHOD__ != 0
@@ -24,7 +26,7 @@ __asm__(".symver pow,pow@GLIBC_2.17");
  * `tracebed_slurm_description` returns. */
 #define SETUP(_) \
     _(int64_t, jobs) _(int64_t, nodes) _(int64_t, kinds) /* of generic resources */ _(int64_t, partitions) \
-    _(int64_t, users) _(int64_t, accounts) \
+    _(int64_t, users) _(int64_t, associations) \
     _(const double *, submit) _(const double *, run_time) _(const int64_t *, limit) _(const double *, launch_s) \
     _(const double *, overrun_s) _(const double *, end_s) /* of each job */ \
     _(const int32_t *, wanted_cores) _(const int32_t *, per_node) _(const int32_t *, fewest) _(const uint8_t *, whole) \
@@ -36,8 +38,14 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(const double *, fixed) _(const int32_t *, tier) /* of each partition */ \
     _(const int32_t *, cores) _(const int64_t *, memory) _(const int32_t *, gres) /* nodes x kinds */ \
     _(const int32_t *, groups) /* null: blocks of consecutive nodes */ _(const int32_t *, weights) \
-    _(const int32_t *, account) /* of each user */ _(const double *, user_share) _(const double *, account_share) \
-    _(double, age) _(double, max_age_s) _(double, fairshare) _(double, half_life_s) _(double, period_s) \
+    _(const int32_t *, parent) _(const double *, shares) _(const uint8_t *, is_user) /* of each association */ \
+    _(const int64_t *, resets) _(int64_t, reset_count) _(double, half_life_s) _(int64_t, dampening) \
+    _(const int32_t *, association) _(const double *, usage_factor) _(const uint8_t *, reserve) /* of each job */ \
+    _(const double *, billing) /* partitions x (4 + kinds) */ _(int64_t, billing_most) \
+    _(int64_t, counters) _(const int32_t *, limit_group) /* of each job */ _(const int32_t *, first_limit) /* of each group */ \
+    _(const int32_t *, limit_counter) _(const int32_t *, limit_kind) _(const int64_t *, limit_most) \
+    _(const int32_t *, first_counted) _(const int32_t *, counted) _(const int32_t *, counted_kind) \
+    _(double, age) _(double, max_age_s) _(double, fairshare) _(double, period_s) \
     _(double, first_period_s) _(int64_t, kill_wait_s) \
     _(const double *, earliest) _(const int64_t *, condition_first) _(const uint8_t *, any_of) /* of each job */ \
     _(const uint8_t *, condition_kind) _(const int32_t *, condition_of) _(const double *, condition_delay) \
@@ -61,7 +69,7 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(const int32_t *, held) /* (job, node, cores), by job */ _(const double *, usage) _(const double *, factors) \
     _(int64_t, watched) \
     _(double *, start) _(double *, launched) _(double *, end) _(double *, active) /* results, of each job */ \
-    _(int32_t *, fate) _(int32_t *, restarts) /* results, of each job */ \
+    _(int32_t *, fate) _(int32_t *, restarts) _(int32_t *, refused) /* results, of each job */ \
     _(int64_t *, range_first) _(int32_t *, range_size) /* results: the ranges of each job among those returned */
 #define DECLARED(type, name) type name;
 #define DESCRIBED(type, name) " " #type " " #name ";"
@@ -73,14 +81,15 @@ int64_t tracebed_slurm_setup_size(void) { return sizeof(struct setup); }
 enum { SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE };
 enum { ENDED, KILLED, PREEMPTED }; /* fates */
 enum { MINUTE_S = 60, WINDOW_S = 30 };
+enum { CORES, MEMORY, NODES, BILLING, GRES }; /* the amounts of a job */
 enum { VIEW_BYTES = 1 << 26 }; /* of all views: of more classes, some take turns */
-static const double ROUNDING_S = 1e-6, COUNTABLE = 9007199254740992.0, GIVE_UP_S = 86400.0;
+static const double ROUNDING_S = 1e-6, GIVE_UP_S = 86400.0;
 
 struct event { double at; int64_t sequence; int32_t kind, job; };
 struct part { int32_t node, cores; };
 struct range { int32_t first, count, cores; }; /* consecutive nodes, and the cores on each */
 struct bits { int32_t word; uint64_t nodes; };
-struct running { int64_t end; int32_t job; };
+struct running { int64_t end; int32_t job, words; struct bits first; /* words of its nodes, and the first one */ };
 struct stint { double start, end; int64_t range_first; int32_t range_size, job; };
 struct held_licenses { int64_t begin, end; int32_t job; };
 struct free_resources { int32_t *cores, *gres; int64_t *memory; };
@@ -99,13 +108,16 @@ struct engine {
     struct view *views; int64_t view_count; struct class *classes;
     int32_t *queue, *order; int64_t queue_count, arrived; int unsorted;
     int64_t *priority;
-    uint64_t *everything, *partition_nodes, *usable, *allowed, *then, *later, *picked;
+    uint64_t *everything, *partition_nodes, *usable, *allowed, *then, *later, *picked, *reach;
     struct slots slots; int64_t pass; /* number of the backfill pass */
     int32_t *node_order; /* nodes by group; null: in the order of their numbers */
     int one_weight; /* of all nodes */
-    struct part *capacity, *chosen; int32_t chosen_count; struct group *group; struct block *blocks; uint8_t *used; int32_t *share, *room, alike;
+    struct part *capacity, *chosen; int32_t chosen_count; struct group *group; int32_t *heap; struct block *blocks; uint8_t *used; int32_t *share, *room, alike;
     int32_t *jobs_of_user, *jobs_of_part, *jobs_of_both;
-    double *usage, *ended, *factor, since;
+    struct shares shares;
+    struct limits limits;
+    int64_t *amounts; /* of one job */
+    double *billed; /* of each running job */
     double now, wake, last /* event or start */; int freed, changed_later; int64_t upcoming;
     double *accrued /* since when each job waits, for its age */, *earliest; uint8_t *state, *ready;
     int64_t unready, ready_count /* of the queue */, waited; int32_t *group_member, *group_running; int64_t *group_first;
@@ -116,7 +128,7 @@ struct engine {
     int64_t asleep_count, candidate_count, victim_count; int preempting;
     int32_t *level /* number of strata that a stratum preempts */, *candidates, *victims, *order_of, *overlap;
     struct running *rest; struct stint *stints; int64_t stint_count, stint_room;
-    double sched_last, full_last, bf_last, sched_due, bf_due; /* NaN: never */
+    struct loops loops;
     int out_of_memory;
 };
 
@@ -172,6 +184,22 @@ static struct event next_event(struct engine *e) {
 
 /* -- the choice of nodes ------------------------------------------------------------------------------------------- */
 
+/* Whether group `a` comes before `b` while none suffices. */
+static int larger(const struct group *group, int32_t a, int32_t b) {
+    if (group[a].weight != group[b].weight) return group[a].weight < group[b].weight;
+    return group[a].waste > group[b].waste || (group[a].waste == group[b].waste && a < b);
+}
+
+static void sift(const struct group *group, int32_t *heap, int32_t count, int32_t at) {
+    int32_t own = heap[at];
+    for (int32_t child; (child = 2 * at + 1) < count; at = child) {
+        if (child + 1 < count && larger(group, heap[child + 1], heap[child])) child++;
+        if (!larger(group, heap[child], own)) break;
+        heap[at] = heap[child];
+    }
+    heap[at] = own;
+}
+
 /* Distribute the cores of `job` over the nodes of weight <= `weight` in `e->capacity` (by group). `free`: the free cores
  * of the nodes. Return whether the job fits. */
 static int spread(struct engine *e, const int32_t *free, int32_t job, int32_t count, int32_t weight) {
@@ -201,11 +229,25 @@ static int spread(struct engine *e, const int32_t *free, int32_t job, int32_t co
         }
     }
     e->chosen_count = 0;
+    int64_t most_cores = INT64_MAX, most_nodes = INT64_MAX; /* of a group */
+    int32_t heap = -1; /* length of `e->heap`, the groups by size; -1: it is not made */
     while (cores > 0 || fewest > 0) {
         int32_t best = -1;
-        int sufficient = 0;
-        for (int32_t g = 0; g < groups; g++) {
+        int sufficient = 0, some = cores <= most_cores && fewest <= most_nodes; /* whether some group may suffice */
+        if (!some && heap < 0) {
+            for (heap = 0; heap < groups; heap++) e->heap[heap] = heap;
+            for (int32_t k = heap / 2 - 1; k >= 0; k--) sift(e->group, e->heap, heap, k);
+        }
+        while (!some && heap && best < 0) {
+            if (!e->used[e->heap[0]]) best = e->heap[0];
+            e->heap[0] = e->heap[--heap];
+            if (heap) sift(e->group, e->heap, heap, 0);
+        }
+        if (some) most_cores = most_nodes = 0;
+        for (int32_t g = 0; g < groups && some; g++) {
             if (e->used[g]) continue;
+            if (e->group[g].size > most_cores) most_cores = e->group[g].size;
+            if (e->group[g].count > most_nodes) most_nodes = e->group[g].count;
             const struct group *own = &e->group[g], *other = best < 0 ? NULL : &e->group[best];
             int suffices = own->size >= cores && own->count >= fewest;
             if (!other || own->weight < other->weight ||
@@ -238,6 +280,13 @@ static int spread(struct engine *e, const int32_t *free, int32_t job, int32_t co
     return 1;
 }
 
+/* Whether `job` uses all cores of each of its nodes, which are alike. */
+static int in_blocks(const struct engine *e, int32_t job) {
+    const struct class *class = &e->classes[e->s->class[job]];
+    int64_t cores = e->s->wanted_cores[job];
+    return class->blocks && (e->s->whole[job] || (cores % class->unit == 0 && e->s->fewest[job] <= cores / class->unit));
+}
+
 /* Choose nodes for `job` among the nodes `able`, of which it can use `cores`. `free`: the free cores of the nodes. The
  * result is the mask `e->picked`, and `e->share`, the cores of each node. Return whether the nodes suffice. */
 static int choose_of(struct engine *e, int32_t job, const uint64_t *able, const int32_t *cores, const int32_t *free) {
@@ -249,8 +298,8 @@ static int choose_of(struct engine *e, int32_t job, const uint64_t *able, const 
         int64_t wanted = (cores_left + class->unit - 1) / class->unit;
         if (wanted < nodes_left) wanted = nodes_left;
         if (nodes_in(e->words, able) < wanted) return 0;
-        if (class->blocks) {
-            pick(e->words, able, wanted, e->picked, e->blocks);
+        if (in_blocks(e, job)) {
+            best_fit(e->words, able, wanted, e->picked, e->blocks);
             e->alike = class->unit;
             return 1;
         }
@@ -309,6 +358,20 @@ static int may_fit(struct engine *e, int32_t job) {
     return v->sum >= e->s->wanted_cores[job] && v->count >= e->s->fewest[job];
 }
 
+/* The number of nodes with room that `job` needs at least. */
+static int64_t nodes_for(const struct engine *e, int32_t job) {
+    int64_t unit = e->classes[e->s->class[job]].unit, fewest = e->s->fewest[job];
+    int64_t full = unit ? (e->s->wanted_cores[job] + unit - 1) / unit : 0;
+    return full > fewest ? full : fewest;
+}
+
+/* Whether the plan may leave enough nodes for a start of `job` now. Starts and reservations only remove some. */
+static int may_start(struct engine *e, int32_t job) {
+    if (e->level[e->s->stratum[job]]) return 1; /* by preemption */
+    if (!may_fit(e, job)) return 0;
+    return common(e->words, slots_now(&e->slots, e->s->limit[job]), view_of(e, job)->able) >= nodes_for(e, job);
+}
+
 /* Choose nodes for `job` now among the `usable` ones. Return whether enough are free. */
 static int choose(struct engine *e, int32_t job, const uint64_t *usable) {
     if (!may_fit(e, job)) return 0;
@@ -335,92 +398,89 @@ static int choose_with(struct engine *e, const struct free_resources *free, int3
     return cores <= 0 && nodes <= 0 && choose_of(e, job, e->then, e->room, free->cores);
 }
 
+/* -- accounts and limits -------------------------------------------------------------------------------------------- */
+
+static double billed(const struct engine *e, int32_t job) {
+    const struct setup *s = e->s;
+    const double *weights = s->billing + s->partition[job] * (GRES + s->kinds);
+    double total = 0;
+    for (int64_t k = 0; k < GRES + s->kinds; k++) {
+        double value = (double)e->amounts[k] * weights[k];
+        if (!s->billing_most) total += value;
+        else if (value > total) total = value;
+    }
+    return total;
+}
+
+static const int64_t *amounts(struct engine *e, int32_t job, int64_t cores, int64_t memory, int64_t nodes) {
+    e->amounts[CORES] = cores, e->amounts[MEMORY] = memory, e->amounts[NODES] = nodes, e->amounts[BILLING] = 0;
+    for (int64_t k = 0; k < e->s->kinds; k++) e->amounts[GRES + k] = e->s->wanted_gres[job * e->s->kinds + k] * nodes;
+    e->amounts[BILLING] = (int64_t)billed(e, job);
+    return e->amounts;
+}
+
+/* The amounts that `job` requests. */
+static const int64_t *amounts_wanted(struct engine *e, int32_t job) {
+    const struct setup *s = e->s;
+    int64_t memory = s->wanted_memory[job] > 0 ? s->wanted_memory[job] : 0;
+    return amounts(e, job, s->wanted_cores[job], memory * (s->by_core[job] ? s->wanted_cores[job] : s->fewest[job]), s->fewest[job]);
+}
+
+/* The amounts that `job` gets on the nodes of the last choice. */
+static const int64_t *amounts_picked(struct engine *e, int32_t job) {
+    int64_t cores = 0, memory = 0, nodes = 0;
+    for (int64_t w = 0; w < e->words; w++)
+        for (uint64_t left = e->picked[w]; left; left &= left - 1, nodes++) {
+            int32_t node = (int32_t)(64 * w + __builtin_ctzll(left)), own = e->alike ? e->alike : e->share[node];
+            cores += own;
+            memory += memory_of(e->s, job, node, own);
+        }
+    return amounts(e, job, cores, memory, nodes);
+}
+
+/* The amounts that `job` holds. */
+static const int64_t *amounts_held(struct engine *e, int32_t job) {
+    const struct range *ranges = e->ranges + e->s->range_first[job];
+    int64_t cores = 0, memory = 0, nodes = 0;
+    for (int32_t r = 0; r < e->s->range_size[job]; r++)
+        for (int32_t node = ranges[r].first, left = ranges[r].count; left; node++, left--, nodes++) {
+            cores += ranges[r].cores;
+            memory += memory_of(e->s, job, node, ranges[r].cores);
+        }
+    return amounts(e, job, cores, memory, nodes);
+}
+
+/* Whether a limit of resources holds a job that requests its amounts, or that gets the nodes of the last choice. */
+static int exceeds(struct engine *e, int32_t job, int picked) {
+    return e->limits.counters && exceeded(&e->limits, job, picked ? amounts_picked(e, job) : amounts_wanted(e, job));
+}
+
+static int64_t whole_second(const struct engine *e, double instant) { return loops_second(&e->loops, instant); }
+
+static void use_of(struct engine *e, int32_t job) {
+    const struct setup *s = e->s;
+    use(&e->shares, s->association[job], e->billed[job] * s->usage_factor[job], whole_second(e, s->start[job]), whole_second(e, e->now));
+}
+
 /* -- priorities ----------------------------------------------------------------------------------------------------- */
 
 static void rank_job(struct engine *e, int32_t job) {
     const struct setup *s = e->s;
-    double age = (e->now - e->accrued[job]) / s->max_age_s;
+    double age = (e->now - e->accrued[job]) / s->max_age_s, share = s->association[job] < 0 ? 0.0 : e->shares.factor[s->association[job]];
     if (!(age < 1.0)) age = 1.0;
     if (!(age > 0.0)) age = 0.0;
-    e->priority[job] = (int64_t)floor(s->fixed[job] + s->age * age + s->fairshare * e->factor[s->user[job]]);
-}
-
-static double level(double share, double used, double total) { return used > 0 ? share / (used / total) : INFINITY; }
-
-/* Sort `count` numbers by descending `key`; equal ones keep their order. */
-static void by_key(int32_t *numbers, int64_t count, const double *key) {
-    for (int64_t k = 1; k < count; k++) {
-        int32_t own = numbers[k];
-        int64_t to = k;
-        while (to && key[own] > key[numbers[to - 1]]) {
-            numbers[to] = numbers[to - 1];
-            to--;
-        }
-        numbers[to] = own;
-    }
-}
-
-static void rank_users(struct engine *e) {
-    const struct setup *s = e->s;
-    int64_t users = s->users, accounts = s->accounts, room = users > accounts ? users : accounts;
-    double *of_account = calloc((size_t)accounts, sizeof(double)), *of = calloc((size_t)room, sizeof(double)), total = 0;
-    double *levels = calloc((size_t)accounts, sizeof(double));
-    int32_t *order = calloc((size_t)accounts, sizeof(int32_t)), *own = calloc((size_t)users, sizeof(int32_t));
-    if (!of_account || !of || !levels || !order || !own) e->out_of_memory = 1;
-    else {
-        for (int64_t user = 0; user < users; user++) of_account[s->account[user]] += e->usage[user];
-        for (int64_t account = 0; account < accounts; account++) total += of_account[account];
-        for (int64_t account = 0; account < accounts; account++) {
-            levels[account] = level(s->account_share[account], of_account[account], total);
-            order[account] = (int32_t)account;
-        }
-        by_key(order, accounts, levels);
-        int64_t rank = users, count = users + 1;
-        for (int64_t k = 0; k < accounts; k++) {
-            int64_t members = 0, last = -1;
-            for (int64_t user = 0; user < users; user++)
-                if (s->account[user] == order[k]) {
-                    of[user] = level(s->user_share[user], e->usage[user], of_account[order[k]]);
-                    own[members++] = (int32_t)user;
-                }
-            by_key(own, members, of);
-            for (int64_t m = 0; m < members; m++) {
-                int64_t user = own[m];
-                e->factor[user] = last >= 0 && of[user] == of[last] ? e->factor[last] : (double)rank / (double)count;
-                last = user;
-                rank--;
-            }
-        }
-    }
-    free(of_account), free(of), free(levels), free(order), free(own);
-}
-
-static int64_t cores_of(const struct engine *e, int32_t job) {
-    int64_t cores = 0;
-    const struct range *ranges = e->ranges + e->s->range_first[job];
-    for (int32_t r = 0; r < e->s->range_size[job]; r++) cores += (int64_t)ranges[r].count * ranges[r].cores;
-    return cores;
+    e->priority[job] = (int64_t)floor(s->fixed[job] + s->age * age + s->fairshare * share);
 }
 
 static void compute(struct engine *e) {
-    const struct setup *s = e->s;
-    double decay = s->half_life_s ? pow(0.5, (e->now - e->since) / s->half_life_s) : 1.0;
-    for (int64_t user = 0; user < s->users; user++) {
-        e->usage[user] = e->usage[user] * decay + e->ended[user];
-        e->ended[user] = 0.0;
-    }
-    for (int64_t k = 0; k < e->running_count; k++) {
-        int32_t job = e->running[k].job;
-        double since = s->start[job] > e->since ? s->start[job] : e->since;
-        e->usage[s->user[job]] += (double)cores_of(e, job) * (e->now - since);
-    }
-    e->since = e->now;
-    rank_users(e);
+    int64_t now = whole_second(e, e->now);
+    decay_usage(&e->shares, now);
+    for (int64_t k = 0; k < e->running_count; k++) use_of(e, e->running[k].job);
+    e->shares.since = now;
+    rank_users(&e->shares);
     for (int64_t k = 0; k < e->queue_count; k++) rank_job(e, e->queue[k]);
     e->unsorted = 1;
 }
-
-static int64_t whole_second(const struct engine *e, double instant) { return (int64_t)floor(instant + e->s->epoch_s + ROUNDING_S); }
 
 #include "conditions.h"
 
@@ -454,7 +514,7 @@ static void note_nodes(struct engine *e, int32_t job) {
 
 /* Insert `job` into the running jobs, which are in the order of their expected ends. */
 static void insert_running(struct engine *e, int32_t job) {
-    struct running own = {e->due[job], job};
+    struct running own = {e->due[job], job, e->bits_size[job], e->bits[e->bits_first[job]]};
     int64_t k = e->running_count++;
     for (; k && earlier(own.end, job, e->running[k - 1].end, e->running[k - 1].job); k--) e->running[k] = e->running[k - 1];
     e->running[k] = own;
@@ -477,6 +537,9 @@ static void run(struct engine *e, int32_t job, double instant) {
     e->due[job] = whole_second(e, instant) + s->limit[job];
     take(e, &e->free, job, -1);
     hold(e, job);
+    const int64_t *amounts = amounts_held(e, job);
+    e->billed[job] = billed(e, job);
+    count_job(&e->limits, job, amounts, 1);
     count_running(e, job, 1);
     insert_running(e, job);
     s->start[job] = s->active[job] = instant;
@@ -528,6 +591,12 @@ static void enqueue(struct engine *e, int32_t job) {
 }
 
 static void submit(struct engine *e, int32_t job) {
+    e->s->refused[job] = reached(&e->limits, job, SUBMITTED);
+    count_job(&e->limits, job, NULL, 1);
+    if (e->s->refused[job] >= 0) {
+        forget(e, job, STUCK);
+        return;
+    }
     enqueue(e, job);
     if (e->ready[job]) count_ready(e, job, 1);
     else e->unready++;
@@ -545,13 +614,14 @@ static void end(struct engine *e, int32_t job) {
     take(e, &e->free, job, 1);
     leave(e, job);
     remove_running(e, job);
-    double since = s->start[job] > e->since ? s->start[job] : e->since;
-    e->ended[s->user[job]] += (double)cores_of(e, job) * (e->now - since);
+    use_of(e, job);
+    if (e->limits.counters) count_job(&e->limits, job, amounts_held(e, job), -1);
     count_running(e, job, -1);
     int state = s->fate[job] != ENDED || s->fails[job] ? FAILED : DONE;
     if (requeued(e, job)) set_state(e, job, WAITING);
     else {
         set_state(e, job, state);
+        count_job(&e->limits, job, NULL, -1);
         e->now_left--;
     }
     resume(e);
@@ -590,9 +660,8 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
     if (completing(e)) return 0;
     int64_t depth = s->default_queue_depth, tested = 0, started = 0, waiting = order_queue(e), of_part[s->partitions];
     memset(of_part, 0, sizeof of_part);
-    double full = isnan(e->full_last) ? s->sched_phase_s : e->full_last;
-    if (at - full >= (double)s->sched_interval) {
-        e->full_last = at;
+    if (at - last_full(&e->loops) >= (double)s->sched_interval) {
+        e->loops.full_last = at;
         depth = s->jobs;
     }
     int32_t last = -1;
@@ -605,6 +674,7 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
     for (int64_t k = 0; k < waiting; k++) {
         int32_t job = e->order[k], partition = s->partition[job], inside = s->inside[job];
         if ((inside >= 0 ? busy[inside] : blocked[partition]) || full_array(e, job)) continue;
+        if (reached(&e->limits, job, JOBS) >= 0) continue;
         int entry = s->array[job] < 0 || s->array[job] != last; /* all tasks of an array are one entry of the queue */
         last = s->array[job];
         of_part[partition] += entry;
@@ -628,7 +698,9 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
             for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->allowed[w];
             nodes = e->usable;
         }
-        if (choose(e, job, nodes)) {
+        int fits = choose(e, job, nodes);
+        if (exceeds(e, job, fits)) continue;
+        if (fits) {
             start(e, job);
             started++;
         } else if (s->preempts && preempt(e, job, nodes)) started++;
@@ -645,8 +717,7 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
 
 /* Choose nodes for `job` of a step among `able`, the nodes with room after the end of the job `last`. */
 static int choose_after(struct engine *e, struct view *v, int32_t job, const uint64_t *able, int32_t last) {
-    const struct class *class = &e->classes[v->class];
-    if (!class->blocks && !e->s->groups)
+    if (!in_blocks(e, job) && !e->s->groups)
         for (int64_t w = 0; w < e->words; w++)
             for (uint64_t left = able[w]; left; left &= left - 1) {
                 int32_t node = (int32_t)(64 * w + __builtin_ctzll(left));
@@ -674,58 +745,71 @@ HOT static struct able able_now(const struct engine *e, const struct view *v, co
     return able;
 }
 
-/* Add the nodes that have room after the end of `last`. Return whether `last` holds any of the nodes. */
-HOT static int add_able(struct engine *e, struct view *v, struct able *able, int32_t last) {
+static const struct bits *bits_of(const struct engine *e, const struct running *own) {
+    return own->words == 1 ? &own->first : e->bits + e->bits_first[own->job];
+}
+
+/* Add the nodes that have room after the end of `last`, also to `order` unless null. Return whether `last` holds any of
+ * the nodes. */
+HOT static int add_able(struct engine *e, struct view *v, struct able *able, const struct running *last, int32_t *order) {
     int held = 0;
     int32_t unit = e->classes[v->class].unit;
-    const struct bits *bits = e->bits + e->bits_first[last];
-    for (int32_t k = 0; k < e->bits_size[last]; k++) {
+    const struct bits *bits = bits_of(e, last);
+    for (int32_t k = 0; k < last->words; k++) {
         int64_t w = bits[k].word;
         uint64_t own = bits[k].nodes & able->among[w];
         if (!own) continue;
         held = 1;
         uint64_t left = own & ~able->nodes[w] & v->empty[w], new = left & e->alone[w];
         for (left &= ~new; left; left &= left - 1)
-            if (last_holder(e, v, (int32_t)(64 * w + __builtin_ctzll(left))) == last) new |= left & -left;
+            if (last_holder(e, v, (int32_t)(64 * w + __builtin_ctzll(left))) == last->job) new |= left & -left;
         able->nodes[w] |= new;
         able->count += __builtin_popcountll(new);
+        if (order)
+            for (uint64_t each = new; each; each &= each - 1) *order++ = (int32_t)(64 * w + __builtin_ctzll(each));
         if (unit) able->cores = able->count * unit;
         else for (; new; new &= new - 1) able->cores += v->cores[64 * w + __builtin_ctzll(new)];
     }
     return held;
 }
 
-/* The end of the running job after which the cluster has room for `job`, whatever the plan reserves; `now`: there is
- * room now, or that is not known; -1: never. It is that at the first call in a pass; starts only make it later. */
-static int64_t bound(struct engine *e, int32_t job, int64_t now) {
-    const struct setup *s = e->s;
-    struct view *v = view_of(e, job);
-    if (!e->classes[v->class].step) return now;
-    if (v->pass != e->pass) {
-        struct able able = able_now(e, v, s->eligible + s->set[job] * e->words);
-        v->pass = e->pass;
-        v->reach_count = 0;
-        for (int64_t k = -1; k < e->running_count; k++) {
-            int64_t before = able.count;
-            if (k >= 0) add_able(e, v, &able, e->running[k].job);
-            if (k >= 0 && able.count == before) continue;
-            if (!grow((void **)&v->reach, &v->reach_room, v->reach_count + 1, sizeof *v->reach)) { e->out_of_memory = 1; return -1; }
-            v->reach[v->reach_count++] = (struct reach){k < 0 ? now : e->running[k].end, able.cores, able.count};
-        }
+/* In which order the nodes have room for requests of a step as running jobs end: of the first call in a pass. What
+ * starts in the pass only makes it later. */
+static struct view *ordered(struct engine *e, struct view *v) {
+    if (v->pass == e->pass) return v;
+    struct able able = able_now(e, v, e->s->eligible + e->s->set[e->classes[v->class].job] * e->words);
+    memcpy(v->able_first, able.nodes, (size_t)e->words * sizeof *able.nodes);
+    v->pass = e->pass;
+    v->able_count = able.count;
+    v->order_count = 0;
+    for (int64_t k = 0; k < e->running_count; k++) {
+        int64_t before = able.count;
+        add_able(e, v, &able, &e->running[k], v->order + v->order_count);
+        for (; before < able.count; before++) v->order_end[v->order_count++] = e->running[k].end;
     }
-    int64_t low = 0, high = v->reach_count;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        const struct reach *own = &v->reach[middle];
-        if (own->cores < s->wanted_cores[job] || own->count < s->fewest[job]) low = middle + 1; else high = middle;
-    }
-    return low == v->reach_count ? -1 : v->reach[low].end;
+    return v;
 }
 
-/* Whether `job` holds any usable node. */
-static int holds_usable(const struct engine *e, int32_t job) {
-    const struct bits *bits = e->bits + e->bits_first[job];
-    for (int32_t k = 0; k < e->bits_size[job]; k++)
+/* Whether too few of the usable nodes have room for `job` until `latest`. The instants ascend from trial to trial;
+ * `at`: number of nodes of the order in `e->reach`, -1 at first. */
+static int too_late(struct engine *e, int32_t job, int64_t latest, int64_t *at) {
+    struct view *v = view_of(e, job);
+    if (!e->classes[v->class].step) return 0;
+    ordered(e, v);
+    int64_t needed = nodes_for(e, job), missing = needed - v->able_count;
+    if (missing > v->order_count || (missing > 0 && v->order_end[missing - 1] > latest)) return 1;
+    if (*at < 0) {
+        memcpy(e->reach, v->able_first, (size_t)e->words * sizeof *e->reach);
+        *at = 0;
+    }
+    for (; *at < v->order_count && v->order_end[*at] <= latest; ++*at) e->reach[v->order[*at] >> 6] |= 1ull << (v->order[*at] & 63);
+    return common(e->words, e->usable, e->reach) < needed;
+}
+
+/* Whether a running job holds any usable node. */
+static int holds_usable(const struct engine *e, const struct running *own) {
+    const struct bits *bits = bits_of(e, own);
+    for (int32_t k = 0; k < own->words; k++)
         if (bits[k].nodes & e->usable[bits[k].word]) return 1;
     return 0;
 }
@@ -762,7 +846,7 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t l
         const struct running *own = &running[k];
         int enough = !step || (able.cores >= s->wanted_cores[job] && able.count >= s->fewest[job]);
         if (latest && own->end > latest && !enough) return -1; /* the start is the end of this job or of a later one */
-        if (!(step ? add_able(e, v, &able, own->job) : holds_usable(e, own->job))) {
+        if (!(step ? add_able(e, v, &able, own, NULL) : holds_usable(e, own))) {
             if (k + 1 < count || last < 0) continue;
         } else {
             if (!step) take(e, &e->expected, own->job, 1);
@@ -786,20 +870,20 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t l
 static int64_t plan(struct engine *e, int32_t job, int64_t now) {
     const struct setup *s = e->s;
     gather(e, job);
-    int64_t later = now, resolution = s->bf_resolution, earliest = e->candidate_count ? now : bound(e, job, now);
-    if (earliest < 0) return -1;
+    int64_t later = now, resolution = s->bf_resolution, at = -1;
     slots_next_job(&e->slots);
     for (;;) {
         int64_t since = later;
         later = slots_later(&e->slots, since, s->limit[job]);
         if (outlook(e)) later = next_later(e, job, since, later);
-        if (later && later < earliest) continue; /* the job would start after `later` */
         slots_usable(&e->slots, since, s->limit[job], s->eligible + s->set[job] * e->words, e->usable);
         if (outlook(e)) {
             open_nodes(e, job, since, now, e->open);
             for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->open[w];
         }
-        if (nodes_in(e->words, e->usable) >= s->fewest[job]) {
+        int fits = nodes_in(e->words, e->usable) >= s->fewest[job];
+        if (fits && later && since > now && !e->candidate_count) fits = !too_late(e, job, later, &at);
+        if (fits) {
             int64_t start = first_start(e, job, now, later);
             if (start >= 0) {
                 if (start < since) start = since;
@@ -820,8 +904,18 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now) {
     }
 }
 
-/* Whether `job` might start now. */
-static int may_start(struct engine *e, int32_t job) { return e->level[e->s->stratum[job]] || may_fit(e, job); }
+/* Whether a pass that has considered so many jobs leaves `job` out (1), or ends before it (-1), or neither (0). */
+static int beyond_depth(struct engine *e, int32_t job, int32_t array_before, int64_t *considered) {
+    const struct setup *s = e->s;
+    if (s->array[job] >= 0 && s->array[job] == array_before) return 0; /* all tasks of an array are one entry of the queue */
+    int32_t part = s->partition[job], *both = e->jobs_of_both + (s->user_part_test ? s->user[job] * s->partitions + part : 0);
+    if (++e->jobs_of_part[part] > s->part_test && s->part_test) return 1;
+    if (s->user_part_test && ++*both > s->user_part_test) return 1;
+    if (s->bf_max_job_user && ++e->jobs_of_user[s->user[job]] > s->bf_max_job_user) return 1;
+    if (*considered == s->bf_max_job_test) return -1;
+    ++*considered;
+    return 0;
+}
 
 static int64_t backfill_pass(struct engine *e, double at, int *left) {
     const struct setup *s = e->s;
@@ -837,22 +931,21 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     memset(e->jobs_of_part, 0, (size_t)s->partitions * sizeof *e->jobs_of_part);
     if (s->user_part_test) memset(e->jobs_of_both, 0, (size_t)(s->users * s->partitions) * sizeof *e->jobs_of_both);
     if (e->slots.failed) { e->out_of_memory = 1; return 0; }
-    int64_t last = 0, count = 0; /* jobs from `last` on cannot start now, and those before only if all nodes are usable */
+    int64_t last = 0, count = 0; /* the jobs from `last` on cannot start now: they change nothing */
     int32_t array_before = -1, skipped = -1;
+    int limited = e->limits.counters > 0; /* then it depends on the jobs that start which ones are tested */
     for (int64_t k = 0; k < waiting; k++) {
         int32_t job = e->order[k], array = s->array[job];
-        if (array < 0 || array != array_before) { /* all tasks of an array are one entry of the queue */
-            int32_t part = s->partition[job], *both = e->jobs_of_both + (s->user_part_test ? s->user[job] * s->partitions + part : 0);
-            if (++e->jobs_of_part[part] > s->part_test && s->part_test) continue;
-            if (s->user_part_test && ++*both > s->user_part_test) continue;
-            if (s->bf_max_job_user && ++e->jobs_of_user[s->user[job]] > s->bf_max_job_user) continue;
-            if (considered == s->bf_max_job_test) break;
-            considered++;
+        if (!limited) {
+            int skip = beyond_depth(e, job, array_before, &considered);
+            if (skip > 0) continue;
+            if (skip < 0) break;
         }
         array_before = array;
         e->order[count++] = job;
         if (may_start(e, job)) last = count;
     }
+    array_before = -1;
     e->license_count = 0;
     for (int64_t k = 0; s->plan_licenses && k < e->running_count; k++) {
         int64_t until = e->running[k].end / s->bf_resolution * s->bf_resolution;
@@ -864,6 +957,14 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     }
     for (int64_t k = 0; k < last; k++) {
         int32_t job = e->order[k], array = s->array[job];
+        if (limited) {
+            if (reached(&e->limits, job, JOBS) >= 0) continue;
+            int skip = beyond_depth(e, job, array_before, &considered);
+            if (skip > 0) continue;
+            if (skip < 0) break;
+            array_before = array;
+            if (exceeds(e, job, 0)) continue;
+        }
         if (array >= 0 && array == skipped) continue;
         if (array >= 0 && e->array_left[array] == 0) {
             skipped = array;
@@ -884,13 +985,13 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
         }
         if (began || (begin <= now && !preempts)) {
             hold_licenses(e, job, now, now + s->limit[job]);
+            if (!began && exceeds(e, job, 1)) continue;
             if (!began) start(e, job);
             if (++started == s->bf_max_job_start) {
                 *left = 1;
                 return started;
             }
-            while (last > k && !may_start(e, e->order[last - 1])) last--;
-        } else if (young(e, job) || (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) skipped = array;
+        } else if (!s->reserve[job] || young(e, job) || (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) skipped = array;
         else if (e->slots.count >= table) break;
         else {
             int64_t resolution = s->bf_resolution, end = (begin + s->limit[job]) / resolution * resolution;
@@ -900,83 +1001,20 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
             hold_licenses(e, job, begin, end);
             if (array >= 0 && ++e->array_reserved[array] >= s->array_reservations) skipped = array;
         }
+        while (!s->preempts && last > k && !may_start(e, e->order[last - 1])) last--;
     }
     e->out_of_memory |= e->slots.failed;
     *left = s->bf_min_age_reserve > 0 && e->queue_count > 0;
     return started;
 }
 
-/* -- the instants of the passes, as in scheduling/policies/slurm.py ------------------------------------------------- */
-
-static double next_multiple(double step, double instant, double origin, int positive) {
-    if ((instant - origin) / step >= COUNTABLE) return instant;
-    double k = ceil((instant - origin) / step) - 1.0;
-    if (positive && k < 0) k = 0;
-    while (origin + k * step < instant) k += 1.0;
-    return origin + k * step;
+static int64_t pass(void *engine, int backfills, double instant, int *left) {
+    return backfills ? backfill_pass(engine, instant, left) : main_pass(engine, instant, left);
 }
-
-static double next_main(const struct engine *e) {
-    const struct setup *s = e->s;
-    if (s->sched_interval < 0) return INFINITY;
-    double instant = next_multiple(s->sched_loop_s, e->now, s->sched_phase_s, 0);
-    if (!isnan(e->sched_last))
-        while (whole_second(e, instant) - whole_second(e, e->sched_last) < s->batch_sched_delay) instant += s->sched_loop_s;
-    return instant;
-}
-
-static double next_full(const struct engine *e, double last) {
-    const struct setup *s = e->s;
-    if (s->sched_interval < 0) return INFINITY;
-    double since = isnan(e->full_last) ? s->sched_phase_s : e->full_last, least = last + s->sched_loop_s;
-    if (0 < s->sched_interval && (double)s->sched_interval < least - since) {
-        double period = ceil((double)s->sched_interval / s->sched_loop_s) * s->sched_loop_s;
-        since += (ceil((least - since) / period) - 1.0) * period;
-    }
-    double b = since + (double)s->sched_interval;
-    return next_multiple(s->sched_loop_s, least > b ? least : b, s->sched_phase_s, 0);
-}
-
-static double interval(const struct engine *e) { return (double)e->s->bf_interval + e->s->bf_loop_s - 1.0; }
-
-static double next_backfill(const struct engine *e, double last) {
-    if (e->s->bf_interval < 0) return INFINITY;
-    if (isnan(last)) return next_multiple(e->s->bf_loop_s, e->now, e->s->bf_phase_s, 1);
-    return next_multiple(e->s->bf_loop_s, e->now, last + interval(e), 1);
-}
-
-static double less(double a, double b) { return b < a ? b : a; }
 
 /* One call of the policy. Return the instant of the next one. */
 static double decide(struct engine *e) {
-    double now = e->now, due[2] = {isnan(e->sched_due) ? INFINITY : e->sched_due, isnan(e->bf_due) ? INFINITY : e->bf_due};
-    int event = e->arrived || e->freed || (!e->changed_later && now < less(due[0], due[1]) - ROUNDING_S);
-    if (event || e->changed_later) {
-        if (!isnan(e->bf_last) && e->s->bf_interval > 0 && e->waited) {
-            double passes = ceil((now - e->bf_last) / interval(e) - ROUNDING_S) - 1.0;
-            if (passes > 0) e->bf_last += passes * interval(e);
-        }
-        due[0] = less(due[0], event ? next_main(e) : next_full(e, now - e->s->sched_loop_s));
-        if (event || e->waited || e->s->sched_interval < 0) due[1] = less(due[1], next_backfill(e, e->bf_last));
-    }
-    int first = due[1] < due[0];
-    for (int k = 0; k < 2; k++) {
-        int backfills = k ? !first : first;
-        double instant = due[backfills];
-        if (instant > now + ROUNDING_S) continue;
-        due[backfills] = INFINITY;
-        *(backfills ? &e->bf_last : &e->sched_last) = instant;
-        int left = 0;
-        int64_t started = backfills ? backfill_pass(e, instant, &left) : main_pass(e, instant, &left);
-        if (started) due[1] = less(due[1], next_backfill(e, backfills ? instant : e->bf_last));
-        if (left) {
-            double again = backfills ? next_backfill(e, instant) : next_full(e, instant);
-            due[backfills] = less(due[backfills], again);
-        }
-    }
-    e->sched_due = due[0];
-    e->bf_due = due[1];
-    return less(due[0], due[1]);
+    return loops_decide(&e->loops, e->now, e->arrived || e->freed, e->changed_later, e->waited > 0, pass, e);
 }
 
 /* -- the whole ------------------------------------------------------------------------------------------------------ */
@@ -1018,6 +1056,7 @@ static void simulate(struct engine *e) {
                 e->picked[node >> 6] |= 1ull << (node & 63);
                 e->share[node] = s->held[3 * held + 2];
             }
+            count_job(&e->limits, (int32_t)job, NULL, 1);
             run(e, (int32_t)job, s->since[job]);
         } else {
             at(e, s->submit[job] > s->begin_s ? s->submit[job] : s->begin_s, SUBMIT, (int32_t)job);
@@ -1057,19 +1096,30 @@ static int by_group(const void *a, const void *b, void *groups) {
 int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, struct stint **stints, int64_t *stint_count) {
     struct engine own = {.s = s, .words = (s->nodes + 63) / 64, .now_left = s->jobs}, *e = &own;
     size_t jobs = (size_t)s->jobs, nodes = (size_t)s->nodes, words = (size_t)e->words, kinds = (size_t)s->kinds;
-    e->sched_last = e->full_last = e->bf_last = e->sched_due = e->bf_due = NAN;
+    e->loops = LOOPS_OF(s);
     e->wake = INFINITY;
+    e->shares = (struct shares){
+        .count = s->associations, .parent = s->parent, .share = s->shares, .is_user = s->is_user,
+        .resets = s->resets, .reset_count = s->reset_count, .dampening = s->dampening,
+    };
+    e->limits = (struct limits){
+        .counters = s->counters, .group = s->limit_group, .first_limit = s->first_limit,
+        .limit_counter = s->limit_counter, .limit_kind = s->limit_kind, .most = s->limit_most,
+        .first_counted = s->first_counted, .counted = s->counted, .counted_kind = s->counted_kind,
+    };
+    double first = s->begin_s > s->submit[0] ? s->begin_s : s->submit[0];
     e->empty = (struct free_resources){(int32_t *)s->cores, (int32_t *)s->gres, (int64_t *)s->memory};
     for (e->change_room = 64; e->change_room < s->nodes; e->change_room *= 2) {}
-    int64_t most = VIEW_BYTES / (s->nodes * (int64_t)(3 * sizeof(int32_t)));
+    int64_t most = VIEW_BYTES / (s->nodes * (int64_t)(4 * sizeof(int32_t) + sizeof(int64_t)));
     e->view_count = s->classes < most ? s->classes : most > 16 ? most : 16;
     size_t views = (size_t)e->view_count;
     size_t groups = 0;
     for (size_t job = 0; job < jobs; job++)
         if (s->group[job] >= (int64_t)groups) groups = (size_t)s->group[job] + 1;
-    int32_t *view_cores, *view_last;
+    int32_t *view_cores, *view_last, *view_order;
     uint32_t *view_version;
-    uint64_t *view_able, *view_empty;
+    uint64_t *view_able, *view_empty, *view_first;
+    int64_t *view_end;
     void *pieces[] = {
         e->free.cores = malloc(nodes * sizeof(int32_t)), e->free.memory = malloc(nodes * sizeof(int64_t)),
         e->free.gres = malloc(nodes * kinds * sizeof(int32_t) + 1), e->expected.cores = malloc(nodes * sizeof(int32_t)),
@@ -1082,16 +1132,18 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
         view_cores = calloc(views * nodes, sizeof(int32_t)), view_last = calloc(views * nodes, sizeof(int32_t)),
         view_version = calloc(views * nodes, sizeof(uint32_t)), view_able = calloc(views * words, sizeof(uint64_t)),
         view_empty = calloc(views * words, sizeof(uint64_t)),
+        view_first = calloc(views * words, sizeof(uint64_t)), view_order = calloc(views * nodes, sizeof(int32_t)),
+        view_end = calloc(views * nodes, sizeof(int64_t)),
         e->queue = malloc(jobs * sizeof(int32_t)), e->order = malloc(jobs * sizeof(int32_t)),
         e->priority = calloc(jobs, sizeof(int64_t)), e->everything = calloc(words, sizeof(uint64_t)),
         e->partition_nodes = calloc((size_t)s->partitions * words, sizeof(uint64_t)), e->usable = calloc(words, sizeof(uint64_t)),
         e->allowed = calloc(words, sizeof(uint64_t)), e->then = calloc(words, sizeof(uint64_t)),
-        e->later = calloc(words, sizeof(uint64_t)), e->blocks = malloc((nodes / 2 + 1) * sizeof *e->blocks), e->picked = calloc(words, sizeof(uint64_t)),
+        e->later = calloc(words, sizeof(uint64_t)), e->reach = calloc(words, sizeof(uint64_t)), e->blocks = malloc((nodes / 2 + 1) * sizeof *e->blocks), e->picked = calloc(words, sizeof(uint64_t)),
         e->node_order = malloc(nodes * sizeof(int32_t)), e->capacity = malloc(nodes * sizeof *e->capacity),
         e->chosen = malloc(nodes * sizeof *e->chosen), e->share = malloc(nodes * sizeof(int32_t)),
-        e->room = malloc(nodes * sizeof(int32_t)), e->group = malloc(nodes * sizeof *e->group), e->used = malloc(nodes),
-        e->jobs_of_user = calloc((size_t)s->users, sizeof(int32_t)), e->usage = calloc((size_t)s->users, sizeof(double)),
-        e->ended = calloc((size_t)s->users, sizeof(double)), e->factor = calloc((size_t)s->users, sizeof(double)),
+        e->room = malloc(nodes * sizeof(int32_t)), e->group = malloc(nodes * sizeof *e->group), e->heap = malloc(nodes * sizeof *e->heap), e->used = malloc(nodes),
+        e->jobs_of_user = calloc((size_t)s->users, sizeof(int32_t)), e->amounts = calloc(GRES + kinds, sizeof(int64_t)),
+        e->limits.used = calloc((size_t)s->counters + 1, sizeof(int64_t)), e->billed = calloc(jobs, sizeof(double)),
         e->accrued = malloc(jobs * sizeof(double)), e->state = calloc(jobs, 1), e->ready = calloc(jobs, 1),
         e->group_member = malloc(jobs * sizeof(int32_t)), e->group_running = calloc(groups + 1, sizeof(int32_t)),
         e->group_first = calloc(groups + 1, sizeof(int64_t)), e->array_running = calloc(jobs, sizeof(int32_t)),
@@ -1109,6 +1161,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
     };
     enum { PIECES = sizeof pieces / sizeof *pieces };
     for (int k = 0; k < PIECES; k++) e->out_of_memory |= !pieces[k];
+    e->out_of_memory |= !begin_shares(&e->shares, s->half_life_s, whole_second(e, first));
     if (!e->out_of_memory) {
         memcpy(e->free.cores, s->cores, nodes * sizeof(int32_t));
         memcpy(e->free.memory, s->memory, nodes * sizeof(int64_t));
@@ -1126,6 +1179,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
             e->views[view] = (struct view){
                 .class = -1, .cores = view_cores + view * nodes, .last = view_last + view * nodes,
                 .version = view_version + view * nodes, .able = view_able + view * words, .empty = view_empty + view * words,
+                .able_first = view_first + view * words, .order = view_order + view * nodes, .order_end = view_end + view * nodes,
             };
         classify(e);
         int suspends = 0;
@@ -1138,10 +1192,10 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
             const uint64_t *eligible = s->eligible + (size_t)s->set[job] * words;
             for (size_t w = 0; w < words; w++) e->partition_nodes[(size_t)s->partition[job] * words + w] |= eligible[w];
         }
-        for (int64_t user = 0; user < s->users; user++) e->factor[user] = s->factors ? s->factors[user] : 1.0;
         if (s->usage) {
-            memcpy(e->usage, s->usage, (size_t)s->users * sizeof *e->usage);
-            e->since = s->begin_s;
+            memcpy(e->shares.usage, s->usage, (size_t)s->associations * sizeof(double));
+            memcpy(e->shares.factor, s->factors, (size_t)s->associations * sizeof(double));
+            e->shares.since = whole_second(e, s->begin_s);
         }
         for (size_t job = 0; job < jobs; job++) {
             e->earliest[job] = s->earliest[job];
@@ -1160,8 +1214,8 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
     }
     if (e->holders)
         for (size_t node = 0; node < nodes; node++) free(e->holders[node].list);
-    for (int64_t k = 0; e->views && k < e->view_count; k++) free(e->views[k].reach);
     for (int k = 0; k < PIECES; k++) free(pieces[k]);
+    end_shares(&e->shares);
     slots_close(&e->slots);
     free(e->events), free(e->bits);
     *ranges = e->ranges;

@@ -8,10 +8,8 @@ struct class {
     int32_t job; /* one of the class */
     int step; /* whether each node has room either for what it has room for when it is empty, or for nothing */
     int32_t unit; /* cores that the job can use of each node with room; 0: they differ */
-    int blocks; /* whether blocks of consecutive nodes with room compare by their number of nodes */
+    int blocks; /* whether it uses whole nodes that are alike: blocks of consecutive nodes compare by their number of nodes */
 };
-
-struct reach { int64_t end, cores, count; };
 
 struct view {
     int32_t class; /* -1: not in use */
@@ -20,7 +18,9 @@ struct view {
     int32_t *cores; /* of each node: those that a job can use now; of a step: of the empty node */
     uint64_t *able, *empty; /* the nodes with room now; of a step: those with room when they are empty */
     int32_t *last; uint32_t *version; /* of each node: the holder after whose end it has room, and when that was so */
-    struct reach *reach; int64_t reach_count, reach_room, pass; /* of the pass: see `bound` */
+    int64_t pass; /* of the following: see `ordered` */
+    uint64_t *able_first; int64_t able_count; /* the nodes with room at first */
+    int32_t *order; int64_t *order_end, order_count; /* the others, and the ends of the jobs after which they have room */
 };
 
 static int64_t memory_of(const struct setup *s, int32_t job, int32_t node, int32_t cores) {
@@ -180,13 +180,14 @@ static void classify(struct engine *e) {
         int whole = s->whole[own->job], alike = 1;
         own->step = whole || s->per_node[own->job] > 0;
         own->unit = whole ? 0 : s->per_node[own->job];
-        for (int64_t w = 0; w < e->words && whole && alike; w++)
+        int32_t cores = own->unit; /* of all nodes, if they are alike */
+        for (int64_t w = 0; w < e->words && own->step && alike; w++)
             for (uint64_t left = eligible[w]; left; left &= left - 1) {
-                int32_t cores = s->cores[64 * w + __builtin_ctzll(left)];
-                if (!own->unit) own->unit = cores;
-                alike &= cores == own->unit;
+                int32_t here = s->cores[64 * w + __builtin_ctzll(left)];
+                if (!cores) cores = here;
+                alike &= here == cores;
             }
-        if (!alike) own->unit = 0;
-        own->blocks = whole && own->unit && e->one_weight && !s->groups;
+        if (whole && alike) own->unit = cores;
+        own->blocks = own->step && alike && e->one_weight && !s->groups;
     }
 }

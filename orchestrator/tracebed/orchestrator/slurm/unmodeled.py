@@ -1,0 +1,58 @@
+"""What the simulation of a cluster leaves out of the database of Slurm, and what that does to the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tracebed.orchestrator.slurm.machine import Machine
+
+MOST_SHOWN = 12
+EQUAL_SHARES = (
+    "the shares of accounts and users are not in a slurm.conf; all of a level are assumed to be equal "
+    "(give the output of `sacctmgr dump CLUSTER`, too)"
+)
+FLAGS = frozenset(
+    (
+        *("max_tres", "no_fair_tree", "no_normal_all", "no_normal_assoc", "no_normal_part", "no_normal_qos"),
+        *("no_normal_tres", "small_relative_to_time", "calculate_running", "fair_tree"),
+    )
+)
+"""`PriorityFlags` that are modeled, or change no decision. Priorities of running jobs matter to preemption only."""
+
+
+def unmodeled_of(machine: Machine, ignored: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence for each group of settings of the database that is missing or not modeled.
+
+    Args:
+        machine: the cluster.
+        ignored: settings of the database that its readers do not model.
+    """
+    database, weights = machine.database, machine.weights
+    if weights.fairshare and not database.associations:
+        yield EQUAL_SHARES
+    limited = "limits" in machine.enforced
+    lacking = [
+        *(["accounts and users (`sacctmgr dump CLUSTER`)"] if not database.associations else []),
+        *(["QOS (`sacctmgr -P show qos`)"] if not database.qos else []),
+    ]
+    if limited and lacking:
+        yield f"limits of {' and '.join(lacking)} are not in a slurm.conf: jobs that they hold start"
+    if weights.qos and not database.qos:
+        which = "priorities of QOS (`sacctmgr -P show qos`) are not in a slurm.conf"
+        yield f"PriorityWeightQOS={weights.qos} has no effect: {which}"
+    named = [partition.qos for partition in machine.partitions if partition.qos]
+    named += [each.default_qos for each in database.associations if each.default_qos]
+    lost = [name for name in dict.fromkeys(named) if name not in {qos.name for qos in database.qos}]
+    if database.qos and lost:
+        yield f"the QOS {_listed(lost)} are not in the table of QOS: their priority is 0, and they have no limits"
+    if limited and ignored:
+        count = f"{len(ignored)} settings" if len(ignored) > 1 else "1 setting"
+        yield f"{count} of QOS and accounts not modeled, so that jobs that Slurm holds start: {_listed(ignored)}"
+    flags = [flag.upper() for flag in weights.flags if flag not in FLAGS]
+    if flags:
+        yield f"PriorityFlags={_listed(flags)} not modeled; jobs may have another order"
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - MOST_SHOWN} more" if len(texts) > MOST_SHOWN else ""
+    return ", ".join(texts[:MOST_SHOWN]) + more
