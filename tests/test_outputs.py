@@ -111,12 +111,13 @@ CASES = {
 ELSEWHERE = {"simulate --keep", "forecast -o"}
 """Outputs that need a program or the state of a cluster: tests/test_simulate_elastisim.py, tests/test_forecast.py."""
 INPUTS = {
-    *("baseline", "before", "calibration", "commands", "conf", "config", "file", "folder", "recover", "health"),
+    *("baseline", "before", "calibration", "commands", "config", "file", "files", "folder", "recover", "health"),
     *("inventory", "log", "noise", "predicted", "raw", "real", "run", "runs"),
     *(
         "replacement",
         "source",
         "sources",
+        "state",
         "suite",
         "tolerances",
         "work_rate",

@@ -266,6 +266,35 @@ def test_another_slurm_conf_replaces_the_first(conf: Path, tmp_path: Path) -> No
     assert found.classes[0].answer is Answer.FALL
 
 
+DUMP = """Cluster - 'c':Fairshare=1
+Parent - 'root'
+Account - 'chem':Fairshare=1:GrpJobs=1
+Account - 'phys':Fairshare=1
+Account - 'bio':Fairshare=1
+Parent - 'chem'
+User - 'u':DefaultAccount='chem':Fairshare=1
+Parent - 'phys'
+User - 'u':Fairshare=1
+Parent - 'bio'
+User - 'u':Fairshare=1
+"""
+
+
+def test_limits_of_slurms_database_count_in_both_clusters(tmp_path: Path) -> None:
+    conf, dump = tmp_path / "slurm.conf", tmp_path / "dump.cfg"
+    conf.write_text(f"{CONF}PriorityType=priority/multifactor\nAccountingStorageEnforce=limits\n")
+    dump.write_text(DUMP)
+    log = drawn(conf, 100)
+    log = tb.Workload(log.table.assign(user="u"), log.provenance)
+    waits = {}
+    for name, files in (("alone", conf), ("with its database", [dump, conf])):
+        found = tb.whatif(log, files, settings=["bf_interval=60"], members=2)
+        (waits[name],) = (each for each in found.classes if each.title == "account chem")
+    alone, limited = waits.values()
+    assert limited.predicted_s > 2 * alone.predicted_s  # one job of chem runs at a time
+    assert limited.changed_s > 2 * alone.changed_s
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -30,7 +30,7 @@ class WhatIf(study.WhatIf):
 
 def whatif(
     log: converters.Workload | Path | str,
-    conf: Path | str,
+    conf: Path | str | Sequence[Path | str],
     *,
     settings: Sequence[str] = (),
     add_nodes: Mapping[str, int] | None = None,
@@ -50,7 +50,9 @@ def whatif(
 
     Args:
         log: the log of a real cluster, or its file, in any format with logged starts.
-        conf: the slurm.conf of the cluster.
+        conf: the slurm.conf of the cluster; or this file and the output of `sacctmgr dump CLUSTER`, of `sacctmgr -P
+            show qos` and of `scontrol show reservation`, as far as known. They name accounts and users, so that the log
+            must have its names (`keep_names`).
         settings: changes: `bf_max_job_test=1000`, `PriorityWeightAge=5000`, `Partition.gpu.MaxTime=1-00:00`,
             `Node.n[1-4].Weight=5`.
         add_nodes: partition -> number of additional nodes, which are like most nodes of the partition.
@@ -88,7 +90,7 @@ def whatif(
     own = name or ("log" if isinstance(log, converters.Workload) else Path(log).name)
     found = study.whatif(
         workload,
-        Path(conf),
+        [Path(each) for each in ([conf] if isinstance(conf, str | Path) else conf)],
         study.Change(
             tuple(settings), tuple((add_nodes or {}).items()), None if replacement is None else Path(replacement)
         ),

@@ -25,7 +25,7 @@ SHOWN = {"partition": 12, "QOS": 8, "account": 9, "size": 20}
 
 @click.command()
 @click.argument("log", type=PATH, metavar="LOG")
-@click.argument("conf", type=PATH, metavar="SLURM_CONF")
+@click.argument("files", nargs=-1, required=True, type=PATH, metavar="SLURM_CONF [FILE]...")
 @set_option(
     "Change a setting: bf_max_job_test=1000 (of SchedulerParameters), PriorityWeightAge=5000, "
     "Partition.gpu.MaxTime=1-00:00, Node.n[1-4].Weight=5"
@@ -57,7 +57,7 @@ SHOWN = {"partition": 12, "QOS": 8, "account": 9, "size": 20}
 @json_option
 def whatif(
     log: Path,
-    conf: Path,
+    files: tuple[Path, ...],
     settings: tuple[str, ...],
     add_nodes: tuple[str, ...],
     replacement: Path | None,
@@ -74,12 +74,19 @@ def whatif(
     under the changed file, member by member. An effect that is not larger than the error of the model on this log, or
     that chance may turn round, is inconclusive. Without a change, the backtest alone is printed.
 
+    FILE is what Slurm knows besides: the output of `sacctmgr dump CLUSTER`, of `sacctmgr -P show qos` and of `scontrol
+    show reservation`. These name accounts and users, so give --keep names, too.
+
     \b
     Example:
       tracebed whatif sacct.txt slurm.conf --set bf_interval=120 -o whatif
     """
     import tracebed.api as tb
 
+    if len(files) > 1 and "names" not in options["keep"]:
+        emit(
+            "accounts and users of Slurm's database are matched by name: give --keep names if LOG is an export of sacct"
+        )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*which only `--policy slurm -P @slurm.conf` reads")
         jobs = load_workload(log, equal_nodes=False, **raw_options(options))
@@ -88,7 +95,7 @@ def whatif(
     with progress("predicting", total=sides * members) as bar:
         found = tb.whatif(
             jobs,
-            conf,
+            files,
             settings=settings,
             add_nodes=_numbers(add_nodes),
             replacement=replacement,
@@ -100,7 +107,7 @@ def whatif(
             on_progress=bar.update,
         )
     for text in found.not_modeled:
-        warn(f"{conf}: {text}")
+        warn(f"{files[0]}: {text}")
     for note in found.notes:
         emit(f"{log.name}: {note}")
     if output is not None:

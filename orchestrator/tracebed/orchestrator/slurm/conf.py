@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -87,12 +87,16 @@ class SlurmConf:
         )
 
 
-def read(*paths: Path) -> SlurmConf:
+def read(
+    *paths: Path, plain: bool = False, change: Callable[[Sequence[Line]], Sequence[Line]] | None = None
+) -> SlurmConf:
     """Read a slurm.conf with the files that it includes, and the output of sacctmgr. The last value of a key counts.
 
     Args:
         paths: the slurm.conf, and, if known, the output of `sacctmgr dump CLUSTER` and of `sacctmgr -P show qos`, in
             any order, and of `scontrol show reservation`. The content says what a file is.
+        plain: whether a cluster of equal nodes in one partition is a cluster, too.
+        change: a function from the lines of the slurm.conf to those that count.
 
     Raises:
         InputError: there is no slurm.conf, or two files of a kind; a file cannot be read, is not a slurm.conf, or has
@@ -102,7 +106,9 @@ def read(*paths: Path) -> SlurmConf:
     found = _sorted(paths)
     if found.conf is None:
         return SlurmConf({"reservations": found.reservations}, tuple(found.sentences), {}, str(paths[0]))
-    conf = of_lines(lines_of(found.conf), found.conf, database=found.database, ignored=found.ignored, qos=found.qos)
+    lines: Sequence[Line] = lines_of(found.conf)
+    lines = lines if change is None else change(lines)
+    conf = of_lines(lines, found.conf, plain=plain, database=found.database, ignored=found.ignored, qos=found.qos)
     if not found.reservations:
         return conf
     parameters = {**conf.parameters, "reservations": found.reservations}

@@ -20,7 +20,7 @@ from tracebed.display import json_values
 from tracebed.errors import InputError
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.slurm.changes import with_nodes, with_settings
-from tracebed.orchestrator.slurm.conf import SlurmConf, of_lines
+from tracebed.orchestrator.slurm.conf import SlurmConf, read
 from tracebed.orchestrator.slurm.lines import Line, lines_of
 from tracebed.orchestrator.slurm.machine import Machine
 from tracebed.validation.steps import Steps
@@ -166,7 +166,7 @@ class WhatIf:
 
 def whatif(
     workload: Workload,
-    conf: Path,
+    files: Sequence[Path],
     change: Change,
     *,
     name: str = "log",
@@ -179,7 +179,7 @@ def whatif(
 
     Args:
         workload: the log, read but not scaled.
-        conf: the slurm.conf.
+        files: the slurm.conf, and what else is known of the cluster, as `slurm.conf.read` takes it.
         change: the change.
         name: name of the log, for messages and reports.
         members: members of each ensemble.
@@ -191,13 +191,14 @@ def whatif(
         InputError: the log has no starts, the slurm.conf does not describe its cluster, a change is invalid, or it
             changes nothing.
     """
-    lines = lines_of(conf)
-    clusters = [_cluster(lines, conf)]
+    clusters = [_cluster(read(*files, plain=True), files)]
     if change.words:
-        clusters.append(_changed(clusters[0], change.applied(lines), change.replacement or conf, change))
+        clusters.append(_changed(clusters[0], read(*files, plain=True, change=change.applied), files, change))
+    conf = clusters[0].where
+    lines = lines_of(Path(conf))
     machines = [_machine(each) for each in clusters]
     log = log_of(workload, lines, machines[0], name)
-    _check_partitions(log, machines[0], name, str(conf))
+    _check_partitions(log, machines[0], name, conf)
     origin = workload.provenance.unix_start
     known: dict[str, Any] = {} if origin is None else {"epoch_s": float(origin)}
     edges = np.linspace(log.begin, _end(log), BINS + 1)
@@ -210,7 +211,7 @@ def whatif(
         workers=workers,
         on_progress=on_progress,
     )
-    notes = [*log.notes, *_misfits(log, found[0][0], machines[0], name, str(conf))]
+    notes = [*log.notes, *_misfits(log, found[0][0], machines[0], name, conf)]
     if len(found) > 1:
         lost = sum((found[1][0].rejected - found[0][0].rejected).values())
         notes += [f"{lost:,} jobs that ran can never start in the changed cluster, and are not judged"] if lost else []
@@ -239,11 +240,12 @@ def whatif(
     )
 
 
-def _cluster(lines: Sequence[Line], path: Path) -> SlurmConf:
-    conf = of_lines(lines, path, plain=True)
+def _cluster(conf: SlurmConf, files: Sequence[Path]) -> SlurmConf:
+    """Return the settings. Raise InputError if they describe no cluster."""
     if conf.machine is None:
         hint = "give the slurm.conf with the NodeName lines of the cluster"
-        raise InputError("names no nodes with a known number of CPUs", where=str(path), hint=hint)
+        where = conf.where or ", ".join(map(str, files))
+        raise InputError("names no nodes with a known number of CPUs", where=where, hint=hint)
     return conf
 
 
@@ -252,13 +254,13 @@ def _machine(conf: SlurmConf) -> Machine:
     return conf.machine
 
 
-def _changed(base: SlurmConf, lines: Sequence[Line], path: Path, change: Change) -> SlurmConf:
+def _changed(base: SlurmConf, conf: SlurmConf, files: Sequence[Path], change: Change) -> SlurmConf:
     """Return the changed settings; refuse a change without an effect on the model."""
-    found = _cluster(lines, path)
+    found = _cluster(conf, files)
     Setup.of("slurm", policy_parameters=found.parameters).policy()  # checks the values
     if found.parameters == base.parameters:
         what = f"{'; '.join(change.words)}: the model has no rule for this, and the prediction would be the same"
-        raise InputError(what, where=str(path), hint="change a setting that is modeled")
+        raise InputError(what, where=base.where, hint="change a setting that is modeled")
     return found
 
 
