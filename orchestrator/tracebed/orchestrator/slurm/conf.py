@@ -195,8 +195,9 @@ def _sorted(paths: Sequence[Path]) -> _Files:
     kinds: dict[str, Path] = {}
     found = _Files()
     for path in paths:
-        kind, text = kind_of(path)
-        if kind == CONF and reservations.recognized(path):
+        is_file = path.is_file()  # a pipe can be read only once
+        kind, text = kind_of(path) if is_file else (CONF, "")
+        if kind == CONF and is_file and reservations.recognized(path):
             kind = RESERVATIONS
         if kind in kinds:
             raise InputError(f"{kinds[kind]} is a {kind}, too", where=str(path), hint="give one file of each kind")
