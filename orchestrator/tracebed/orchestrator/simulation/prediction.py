@@ -97,9 +97,11 @@ def predict(
 
 def _ignored(workload: Workload, policy: object) -> list[str]:
     """Return a warning for each column that a simulation of Slurm ignores."""
+    if not isinstance(policy, Slurm):
+        return []
     from tracebed.orchestrator.simulation.slurm.events import ignored
 
-    return ignored(workload, policy) if isinstance(policy, Slurm) else []
+    return ignored(workload, policy)
 
 
 def _predict_cluster(
