@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -326,6 +327,16 @@ def test_damage_is_refused_or_tolerated(name: str, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_damaged_parquet_is_refused_or_tolerated(name: str, data: st.DataObject) -> None:
     read_or_refuse(data.draw(mutated(VALID[name])), "log.parquet", name)
+
+
+@pytest.mark.slow
+def test_no_damaged_byte_of_the_metadata_of_parquet_ends_the_process() -> None:
+    data = VALID["fdata"]
+    metadata = range(len(data) - 8 - int.from_bytes(data[-8:-4], "little"), len(data) - 8)
+    for place, change in itertools.product(metadata, (1, 2, 254)):
+        damaged = bytearray(data)
+        damaged[place] = (damaged[place] + change) % 256
+        read_or_refuse(bytes(damaged), "log.parquet", "fdata")
 
 
 def test_parquet_with_texts_that_are_not_utf8_is_refused() -> None:

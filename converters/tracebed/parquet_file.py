@@ -22,8 +22,6 @@ FREE_BYTES = 2**28
 """Size of a decoded table that is always accepted."""
 MAX_RATIO = 200
 """Largest accepted ratio of the decoded table to the file. A table of a million jobs, most columns constant, has 60."""
-DICTIONARIES = {"PLAIN_DICTIONARY", "RLE_DICTIONARY"}
-"""Encodings in which a short file can repeat a long text."""
 
 
 def read_frame(path: Path, *, hint: str) -> pd.DataFrame:
@@ -90,17 +88,16 @@ def refusing(where: str, hint: str) -> Iterator[None]:
 
 
 def _size(metadata: pq.FileMetaData, most: int) -> tuple[int, list[str]]:
-    """Return the size of a table in bytes without repeated texts, and the columns whose repeated texts may be large."""
-    size, texts = 0, {}
-    for group in range(metadata.num_row_groups):
-        row_group = metadata.row_group(group)
-        for index in range(row_group.num_columns):
-            column = row_group.column(index)
-            size += max(0, column.total_uncompressed_size) + 8 * max(0, column.num_values, row_group.num_rows)
-            repeats = column.physical_type == "BYTE_ARRAY" and DICTIONARIES & set(column.encodings)
-            if repeats and column.num_values * column.total_uncompressed_size > most:
-                texts[column.path_in_schema] = True
-    return size, [*texts]
+    """Return the size of a table in bytes without repeated texts, and the columns whose repeated texts may be large.
+
+    The metadata of single columns are not looked at: if they are damaged, pyarrow 26 ends the process.
+    """
+    columns = [metadata.schema.column(index) for index in range(metadata.num_columns)]
+    groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+    size = sum(max(0, group.total_byte_size) + 8 * max(0, group.num_rows) * len(columns) for group in groups)
+    if not any(group.num_rows * group.total_byte_size > most for group in groups):
+        return size, []
+    return size, [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
 
 
 def _length(column: pa.ChunkedArray) -> int:

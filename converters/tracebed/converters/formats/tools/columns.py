@@ -220,7 +220,12 @@ def _read(
         table = _read_csv(file, kinds, others, quoted)
     columns, absolute = {}, set()
     for ours, theirs in found.items():
-        columns[ours], instant = cast(table.column(theirs), wanted[ours].kind, file, theirs)
+        try:
+            columns[ours], instant = cast(table.column(theirs), wanted[ours].kind, file, theirs)
+        except pa.ArrowException:  # of a column of lists, of bytes, ...
+            type = str(table.column(theirs).type)[:40]
+            what = f"{theirs[:40]} has the type {type}, not that of a {wanted[ours].kind}"
+            raise InputError(what, where=file.where, hint="correct the file") from None
         if instant:
             absolute.add(ours)
     for name in others:
