@@ -40,7 +40,8 @@ AT_ONCE = 8
 AGAIN = 3
 """Exit status of a controller whose disk was full: the replay is to be resumed."""
 CUTTABLE = f"""
-import os, select, signal, subprocess
+import os, select, signal, subprocess, time
+controller = os.getppid()
 class Cut(Exception): pass
 def cut(*_): raise Cut
 signal.signal(signal.SIGUSR1, cut)
@@ -58,10 +59,11 @@ try:
     agent.wait()
 except Cut:
     for descriptor in {{*ways, *ways.values()}}: os.close(descriptor)
-    while True: signal.pause()
+    while os.getppid() == controller: time.sleep(0.1)
 if agent.returncode < 0: os.kill(os.getpid(), -agent.returncode)
 """
-"""A program that starts an agent and passes its messages on, until SIGUSR1: then it closes both connections."""
+"""A program that starts an agent and passes its messages on, until SIGUSR1: then it closes both connections, and ends
+with its controller."""
 
 
 class Striker:
