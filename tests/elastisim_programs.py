@@ -19,7 +19,8 @@ import zmq
 
 configuration = json.load(open(sys.argv[1]))
 jobs = json.load(open(configuration["jobs_file"]))["jobs"]
-socket = zmq.Context().socket(zmq.PAIR)
+context = zmq.Context()
+socket = context.socket(zmq.PAIR)
 socket.bind(configuration["zmq_url"])
 
 
@@ -31,6 +32,8 @@ def invoke(kind, time, job):
 def finish(statistics):
     open("job_statistics.csv", "w").write(statistics)
     socket.send_json({{"code": 0xFFEC44FF}})
+    socket.close()
+    context.term()  # after the message is sent; at its exit, Python drops what is not sent yet
 
 
 HEADER = "ID,Type,Submit Time,Start Time,End Time,Wait Time,Makespan,Turnaround Time,Status\\n"
