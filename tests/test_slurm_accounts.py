@@ -29,7 +29,7 @@ from tracebed.orchestrator.simulation.slurm.accounts import Accounting
 from tracebed.orchestrator.simulation.slurm.factors import resets
 from tracebed.orchestrator.simulation.slurm.inputs import Inputs
 from tracebed.orchestrator.slurm.conf import read
-from tracebed.orchestrator.slurm.database import Association, Database, Limits, Qos, tres_of
+from tracebed.orchestrator.slurm.database import Association, Database, Limits, Qos, read_qos, tres_of
 from tracebed.orchestrator.slurm.machine import Machine, QosPreempt
 
 FOLDER = Path(__file__).parent / "slurm_recordings" / "accounts"
@@ -238,6 +238,12 @@ def test_one_slurm_conf_is_needed() -> None:
         read(FOLDER / "dump.cfg")
     with pytest.raises(InputError, match=r"is a slurm\.conf, too"):
         read(FOLDER / "slurm.conf", FOLDER / "slurm.conf")
+
+
+def test_limits_of_resources_that_are_not_counted_are_named() -> None:
+    counted, typed = "cpu=4,gres/gpu=2,mem=5G,node=1,billing=9", "gres/gpu:a100=1,license/matlab=2,fs/disk=3"
+    _, ignored = read_qos(f"Name|MaxTRESPU|GrpTRES\nnormal|{counted},{typed}|{counted}\n", "qos.txt")
+    assert ignored == [f"MaxTRESPU={item} (QOS normal)" for item in sorted(typed.split(","))]
 
 
 def test_amounts_have_units() -> None:

@@ -55,6 +55,9 @@ FLAGS = frozenset(("DenyOnLimit", "NoReserve", "OverPartQOS", "PartitionTimeLimi
 """Flags of a QOS that are modeled, or have an effect on unmodeled limits only."""
 ABSENT = ("", "-1", "0.000000")
 
+COUNTED = re.compile(r"cpu|mem|node|billing|gres/[^:]+")
+"""Resources whose amounts limits count. Licences, file systems and types of generic resources are not counted."""
+
 
 class Limits(Fact):
     """Limits of a QOS or an association. Missing: no limit.
@@ -252,7 +255,12 @@ def read_qos(text: str, where: str) -> tuple[tuple[Qos, ...], list[str]]:
 
 def _unmodeled(values: Mapping[str, str]) -> list[tuple[str, str]]:
     known = USED.union(*LIMITS.values())
-    return [(key, value) for key, value in values.items() if key not in known and value not in ABSENT]
+    found = [(key, value) for key, value in values.items() if key not in known and value not in ABSENT]
+    of_resources = {name for field, names in LIMITS.items() if field.endswith("tres") for name in names}
+    for key in of_resources & values.keys():
+        items = values[key].split(",") if values[key] not in ABSENT else []
+        found += [(key, item) for item in items if item and not COUNTED.fullmatch(item.partition("=")[0].lower())]
+    return sorted(found)
 
 
 def _limits(values: Mapping[str, str], where: str) -> Limits:
