@@ -269,3 +269,13 @@ def test_a_job_that_was_started_again_on_other_nodes_was_not_resized() -> None:
     assert play.run is not None
     assert play.run.jobs["restarts"].tolist() == [1]
     assert play.run.allocations[["node", "count"]].to_numpy().tolist() == [[1, 4]]
+
+
+def test_a_second_job_that_was_seen_before_the_answer_to_its_submission_is_noticed() -> None:
+    """Seed 7000569: both jobs had ended, and all answers after that to the submission were empty."""
+    twice, empty = BatchFault("submit_twice", 0.9, 25.0, 0.06), BatchFault("poll_empty", 25.2, 2.0, 0.7)
+    play = BatchPlay(BatchScenario(1, ((1.7, 21.0, 600.0, 1),), (twice, empty))).play()
+    play.check()
+    assert play.run is not None
+    assert play.run.folder is not None
+    assert "twice" in {entry.kind for entry in read(play.run.folder / JOURNAL)[1]}

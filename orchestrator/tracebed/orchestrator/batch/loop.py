@@ -120,6 +120,7 @@ class BatchReplayer:
         self._cancelled: set[str] = set()
         self._cancelled_at: float | None = None
         self._seconds: set[str] = set()  # IDs of second jobs of submissions
+        self._early: dict[str, JobObservation] = {}  # jobs of submissions that are not answered, as last seen
         self._unseen: Counter[str] = Counter()  # ID of such a job -> observations without it in a row
         self._unwanted: dict[str, float] = {}  # ID of a job to be cancelled that does not count -> time of the request
 
@@ -373,10 +374,15 @@ class BatchReplayer:
 
     def _cancel_unwanted(self, polled: Polled) -> None:
         """Cancel jobs that count as ended although they may run, and the second jobs of submissions with two jobs."""
-        for each in polled.found.values():
+        seen = self._early | {each.id: each for each in polled.found.values()}
+        self._early = {}
+        for each in seen.values():
             number = self._numbers.get(each.name)
             job = self.jobs[number] if number is not None else None
-            if job is None or each.id in (job.id, *self._seconds) or (job.id is None and not job.ended):
+            if job is None or each.id in (job.id, *self._seconds):
+                continue
+            if job.id is None and not job.ended:  # which one is the second tells the answer to the submission
+                self._early[each.id] = each
                 continue
             self._note("twice", number, id=each.id)
             self._seconds.add(each.id)
