@@ -58,6 +58,13 @@ class SharedSlurm(Slurm):
         self._replace_nodes(NODES.splitlines())
         (self.folder / "gres.conf").write_text("NodeName=n8 Name=lic Count=2\n")
 
+    def add_users(self, users: dict[str, str]) -> None:
+        """Add users (name -> account) and their accounts, with equal shares."""
+        for account in dict.fromkeys(users.values()):
+            self("sacctmgr", "-i", "add", "account", account, "cluster=trial", "fairshare=1")
+        for user, account in users.items():
+            self("sacctmgr", "-i", "add", "user", user, f"account={account}", "cluster=trial", "fairshare=1")
+
 
 def drawn(seed: int) -> list[dict[str, Any]]:
     """Draw the jobs: submission (s), run time (s), limit (minutes) and what each requests."""
@@ -93,9 +100,9 @@ def drawn(seed: int) -> list[dict[str, Any]]:
     return jobs
 
 
-def options(job: dict[str, Any]) -> list[str]:
-    """Return the options of sbatch that request what `job` needs."""
-    found = [f"--uid={job['user']}", "-A", USERS[job["user"]], "-p", job["partition"], "-n", str(job["cores"])]
+def options(job: dict[str, Any], account: str) -> list[str]:
+    """Return the options of sbatch that request what `job` of an account needs."""
+    found = [f"--uid={job['user']}", "-A", account, "-p", job["partition"], "-n", str(job["cores"])]
     found += ["-t", str(job["limit"])]
     for name, option in (("per_node", "--ntasks-per-node="), ("feature", "--constraint="), ("memory", "--mem=")):
         found += [f"{option}{job[name]}"] if job[name] else []
@@ -109,10 +116,7 @@ def run(folder: Path, jobs: list[dict[str, Any]]) -> dict[str, Any]:
     asked = []
     try:
         slurm.up()
-        for account in dict.fromkeys(USERS.values()):
-            slurm("sacctmgr", "-i", "add", "account", account, "cluster=trial", "fairshare=1")
-        for user, account in USERS.items():
-            slurm("sacctmgr", "-i", "add", "user", user, f"account={account}", "cluster=trial", "fairshare=1")
+        slurm.add_users(USERS)
         zero = time.time()
         for job in jobs:
             while time.time() < zero + job["submit"]:
@@ -125,7 +129,7 @@ def run(folder: Path, jobs: list[dict[str, Any]]) -> dict[str, Any]:
                 "/dev/null",
                 "-D",
                 "/",
-                *options(job),
+                *options(job, USERS[job["user"]]),
                 "--wrap",
                 f"exec sleep {job['run']}",
             )

@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from record_slurm_shared import CONF, SharedSlurm
+from record_slurm_shared import CONF, SharedSlurm, options
 from tracebed.converters.formats.sacct import COMMAND
 
 USERS = {f"tracebed{number}": f"account{(number - 1) % 3 + 1}" for number in range(1, 9)}
@@ -107,11 +107,7 @@ def drawn(seed: int) -> list[dict[str, Any]]:
 
 def command(job: dict[str, Any]) -> list[str]:
     """Return the command that submits a job."""
-    found = ["sbatch", "--parsable", "-o", "/dev/null", "-D", "/", f"--uid={job['user']}", "-A", USERS[job["user"]]]
-    found += ["-p", job["partition"], "-n", str(job["cores"]), "-t", str(job["limit"])]
-    for name, option in (("per_node", "--ntasks-per-node="), ("feature", "--constraint="), ("memory", "--mem=")):
-        found += [f"{option}{job[name]}"] if job[name] else []
-    found += [f"--gres=lic:{job['lic']}"] if job["lic"] else []
+    found = ["sbatch", "--parsable", "-o", "/dev/null", "-D", "/", *options(job, USERS[job["user"]])]
     return [*found, "--wrap", f"exec sleep {job['run']}"]
 
 
@@ -123,10 +119,7 @@ def run(folder: Path, jobs: list[dict[str, Any]]) -> dict[str, Any]:
     states = []
     try:
         slurm.up()
-        for account in dict.fromkeys(USERS.values()):
-            slurm("sacctmgr", "-i", "add", "account", account, "cluster=trial", "fairshare=1")
-        for user, account in USERS.items():
-            slurm("sacctmgr", "-i", "add", "user", user, f"account={account}", "cluster=trial", "fairshare=1")
+        slurm.add_users(USERS)
         zero = time.time()
         due = [(job["submit"], command(job)) for job in jobs]
         due += [(float(at), []) for at in range(FIRST_S, LAST_S + 1, STEP_S)]

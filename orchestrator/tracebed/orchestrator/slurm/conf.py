@@ -13,7 +13,7 @@ from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.slurm import CLOCKS, Slurm
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.slurm import reservations
-from tracebed.orchestrator.slurm.database import CONF, DUMP, QOS, Database, kind_of, read_dump, read_qos
+from tracebed.orchestrator.slurm.database import DUMP, QOS, RESERVATIONS, Database, kind_of, read_dump, read_qos
 from tracebed.orchestrator.slurm.keys import (
     ACCESS,
     GROUPS,
@@ -49,7 +49,6 @@ SHARED_BY_ALL = ("Priority", "PriorityJobFactor", "PriorityTier")
 """Settings of partitions with the default 1 that have no effect if all partitions have the same value."""
 NO_QOS = "which QOS preempts which is not in a slurm.conf; with PreemptType=preempt/qos, no job preempts another one"
 MOST_SHOWN = 12
-RESERVATIONS = "list of reservations"
 REMEDY = "tracebed clean LOG --recipe sacct --only partition=NAME"
 """Command that selects the jobs of a partition of a log."""
 
@@ -195,10 +194,7 @@ def _sorted(paths: Sequence[Path]) -> _Files:
     kinds: dict[str, Path] = {}
     found = _Files()
     for path in paths:
-        is_file = path.is_file()  # a pipe can be read only once
-        kind, text = kind_of(path) if is_file else (CONF, "")
-        if kind == CONF and is_file and reservations.recognized(path):
-            kind = RESERVATIONS
+        kind, text = kind_of(path)
         if kind in kinds:
             raise InputError(f"{kinds[kind]} is a {kind}, too", where=str(path), hint="give one file of each kind")
         kinds[kind] = path
@@ -211,7 +207,7 @@ def _sorted(paths: Sequence[Path]) -> _Files:
             found.database = found.database.model_copy(update={"qos": qos})
             found.qos = preempting(text, str(path))
         elif kind == RESERVATIONS:
-            found.reservations, sentences = reservations.read(path)
+            found.reservations, sentences = reservations.read(text, str(path))
             found.sentences += sentences
         else:
             found.conf = path

@@ -15,8 +15,10 @@ from pydantic import Field
 from tracebed.errors import InputError
 from tracebed.input_files import read_file
 from tracebed.orchestrator.slurm.facts import Fact, duration_s
+from tracebed.orchestrator.slurm.reservations import recognized
 
 CONF, DUMP, QOS = "slurm.conf", "dump of sacctmgr", "table of QOS"
+RESERVATIONS = "list of reservations"
 """What a file is."""
 MAX_BYTES = 2**26
 """Largest accepted size of a file. A dump has some hundred bytes for each user."""
@@ -138,12 +140,18 @@ class Database(Fact):
 
 
 def kind_of(path: Path) -> tuple[str, str]:
-    """Return what a file is: `CONF`, `DUMP` or `QOS`; and its text, unless it is a slurm.conf.
+    """Return what a file is: `CONF`, `DUMP`, `QOS` or `RESERVATIONS`; and its text, unless it is a slurm.conf.
+
+    A pipe can be read only once, and is taken for a slurm.conf.
 
     Raises:
         InputError: the file cannot be read or is too large.
     """
+    if not path.is_file():
+        return CONF, ""
     text = read_file(path, CONF, most=MAX_BYTES).decode("utf-8", "replace")
+    if recognized(text):
+        return RESERVATIONS, text
     first = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
     if ENTRY.match(first):
         return DUMP, text

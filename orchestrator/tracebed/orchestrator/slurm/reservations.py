@@ -9,16 +9,13 @@ import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 from pydantic import TypeAdapter
 
 from tracebed.errors import InputError
-from tracebed.input_files import read_file
+from tracebed.orchestrator.slurm.facts import Fact
 from tracebed.orchestrator.slurm.lines import hosts_of, whole
-from tracebed.orchestrator.slurm.machine import Fact
 
-MAX_BYTES = 2**26
 FIRST = "ReservationName="
 NONE = "No reservations in the system"
 ABSENT = ("", "(null)", "N/A", "n/a")
@@ -70,23 +67,21 @@ class Reservation(Fact):
 LIST = TypeAdapter(tuple[Reservation, ...])
 
 
-def recognized(path: Path) -> bool:
-    """Return whether a file is the output of `scontrol show reservation`. Raise InputError if it cannot be read."""
-    head = read_file(path, "slurm.conf", most=MAX_BYTES)[:4096].decode("utf-8", "replace").lstrip()
-    return head.startswith((FIRST, NONE))
+def recognized(text: str) -> bool:
+    """Return whether a text is the output of `scontrol show reservation`."""
+    return text.lstrip().startswith((FIRST, NONE))
 
 
-def read(path: Path) -> tuple[str, list[str]]:
-    """Return the reservations of a file as JSON, and a sentence for each setting that is not modeled.
+def read(text: str, file: str) -> tuple[str, list[str]]:
+    """Return the reservations of a text as JSON, and a sentence for each setting that is not modeled.
 
     Raises:
-        InputError: the file cannot be read, or a reservation has no begin or end, or an invalid list of nodes.
+        InputError: a reservation has no begin or end, or an invalid list of nodes.
     """
-    text = read_file(path, "reservations", most=MAX_BYTES).decode("utf-8", "replace")
     found, unmodeled, local = list[Reservation](), dict[str, list[str]](), False
     for number, part in enumerate(re.split(rf"(?=\b{FIRST})", text)[1:], 1):
         values = dict(re.findall(r"(\w+)=(\S*)", part))
-        where = f"{path}: reservation {number}"
+        where = f"{file}: reservation {number}"
         local = local or "T" in values.get("StartTime", "")
         flags = [flag.partition("=")[0] for flag in re.split("[,+]", values.get("Flags", ""))]
         nodes = "" if values.get("Nodes", "") in ABSENT else values["Nodes"]
