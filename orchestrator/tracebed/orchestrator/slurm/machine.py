@@ -167,7 +167,7 @@ class Preempt(Fact):
         mode: what happens to the others: cancel, requeue, suspend or off (`PreemptMode`).
         exempt_s: a job that has run for less time is not preempted, s (`PreemptExemptTime`).
         youngest: whether the youngest jobs are preempted first (`preempt_youngest_first`).
-        again: how often the jobs are sorted anew (`preempt_reorder_count`).
+        again: how often the jobs are sorted again (`preempt_reorder_count`).
     """
 
     by_tier: bool = False

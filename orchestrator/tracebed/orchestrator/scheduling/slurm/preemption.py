@@ -31,7 +31,7 @@ class Preemption:
         grace_s: time from the preemption to the end of a job of each class, s.
         exempt_s: a job of each class that has run for less time is not preempted, s.
         youngest: whether the youngest jobs are preempted first (`preempt_youngest_first`).
-        again: how often the jobs are sorted anew (`preempt_reorder_count`).
+        again: how often the jobs are sorted again (`preempt_reorder_count`).
     """
 
     of: Sequence[int]
@@ -92,8 +92,8 @@ class Choice(NamedTuple):
 def choose(request: Request, usable: int, free: Resources, candidates: Sequence[Running], again: int) -> Choice | None:
     """Choose the jobs to preempt among `candidates`; None: the job does not fit in place of all of them.
 
-    The candidates are taken one after another until the job fits. Then they are sorted anew, the last one first and the
-    others by the number of nodes that the job would use, and taken again. Only jobs on the nodes of the job are
+    The candidates are taken one after another until the job fits. Then they are sorted again, the last one first and
+    the others by the number of nodes that the job would use, and taken again. Only jobs on the nodes of the job are
     preempted.
     """
     order = [each for each in candidates if each.nodes & usable]
