@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
 
@@ -137,22 +137,10 @@ def assert_no_rank_ran_twice(spool: Path) -> None:
             assert end <= start, f"two processes at once in {file}"
 
 
-def shared_memory() -> set[Path]:
-    """Return the files in shared memory, except those of databases, and the tables of CPUs of running agents.
-
-    Other tests start databases and agents meanwhile. A table stays for a moment when its agent was killed.
-    """
-    files = {path for path in Path("/dev/shm").iterdir() if not path.name.startswith("PostgreSQL.")}
-    return files - {path for path in files if path.name.startswith(spool.PREFIX)} & set(_open_files())
-
-
-def _open_files() -> Iterator[Path]:
-    """Yield the files that processes have open."""
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended meanwhile, or is of another user
-            for descriptor in list((process / "fd").iterdir()):
-                with contextlib.suppress(OSError):  # closed meanwhile
-                    yield descriptor.readlink()
+def tables_of(folders: Iterable[str]) -> list[Path]:
+    """Return the tables of CPUs in shared memory that belong to agents, given the private folders of the agents."""
+    paths = [spool.table_path(Path(folder)) for folder in folders]
+    return [table for path in paths for table in path.parent.glob(f"{path.name}*")]
 
 
 KEEP = """

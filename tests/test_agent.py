@@ -21,6 +21,7 @@ from agents import FOREVER, Agent, gone
 from patience import GUARD_S
 from tracebed.benchmarks.lines import Lines
 from tracebed.benchmarks.program import Program
+from tracebed.orchestrator.testbeds.agent import spool
 from tracebed.orchestrator.testbeds.agent.machine import Machine
 from tracebed.orchestrator.testbeds.agent.messages import MessageFields
 from tracebed.orchestrator.testbeds.agent.node import AgentNode
@@ -353,10 +354,13 @@ def test_a_calibration_makes_no_heartbeat_late(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     lines = Lines(selector, reader, writer, None)
     hello = {"node": {"name": "n1", "cores": 4, "emulated": True}, "spool": str(tmp_path), "calibrate": False}
-    node = AgentNode(MessageFields(hello), selector, Outbox(lines), tmp_path, Machine())
-    node.heartbeat_s, node.heartbeat_due = 3600.0, 0.0
-    node.sample({"calibrate": True})
-    assert node.heartbeat_due > time.monotonic()
-    selector.close()
-    os.close(reader)
-    os.close(writer)
+    try:
+        node = AgentNode(MessageFields(hello), selector, Outbox(lines), tmp_path, Machine())
+        node.heartbeat_s, node.heartbeat_due = 3600.0, 0.0
+        node.sample({"calibrate": True})
+        assert node.heartbeat_due > time.monotonic()
+    finally:
+        spool.remove_tables(tmp_path)
+        selector.close()
+        os.close(reader)
+        os.close(writer)

@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agents import FOREVER, Agent
-from patience import GUARD_S, until
-from survival import shared_memory
+from patience import GUARD_S
+from survival import tables_of
 from tracebed.errors import InputError
 from tracebed.orchestrator.testbeds.agent import spool
 from tracebed.orchestrator.testbeds.agent.messages import LINE_LIMIT
@@ -307,7 +307,6 @@ def test_an_agent_runs_as_an_ordinary_user_with_python_alone(wheel_folder: Path)
         as_user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs"]
         if subprocess.run([*as_user, python, "-c", ""], check=False, capture_output=True).returncode:
             python = "/usr/bin/python3"  # the Python of the tests is in a private folder of root
-    before = shared_memory()
     try:
         with Agent(home / "spool", [*as_user, python, "-S", "-P", "-c", code]) as agent:
             sockets = Path(agent.greet()["sockets"])
@@ -323,5 +322,4 @@ def test_an_agent_runs_as_an_ordinary_user_with_python_alone(wheel_folder: Path)
             assert agent.process.stderr is not None and agent.process.stderr.read() == b""
     finally:
         shutil.rmtree(home)
-    assert until(lambda: shared_memory() <= before)
-    assert not sockets.exists() and not spool.table_path(sockets).exists()
+    assert not sockets.exists() and not tables_of([str(sockets)])

@@ -22,7 +22,7 @@ import pytest
 from agents import agents_of, gone
 from patience import GUARD_S, until
 from runs import COMPLETED_REASON, replaying
-from survival import shared_memory
+from survival import tables_of
 from tracebed.benchmarks.drom import Administrator
 from tracebed.benchmarks.kernels import compute
 from tracebed.benchmarks.node_table import NodeTable
@@ -33,7 +33,7 @@ from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.testbeds import local
+from tracebed.orchestrator.testbeds import events, links, local
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 
@@ -108,7 +108,12 @@ def tables() -> list[Path]:
 @pytest.fixture
 def cores_return(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Check that no process is in the table when all jobs have ended, and that no table is left after the replay."""
-    before, stop, checked = shared_memory(), AgentTestbed.stop, []
+    stop, folders, checked = AgentTestbed.stop, list[str](), []
+
+    def read(line: bytes) -> dict[str, Any]:
+        event = events.read_event(line)
+        folders.extend([event["sockets"]] if event["type"] == "hello" else [])
+        return event
 
     def check(testbed: AgentTestbed) -> None:
         for path in tables() if testbed._launchers else []:
@@ -118,10 +123,10 @@ def cores_return(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         stop(testbed)
 
     monkeypatch.setattr(AgentTestbed, "stop", check)
+    monkeypatch.setattr(links, "read_event", read)
     yield
-    assert checked
-    assert not [path for path in checked if path.exists()]
-    assert until(lambda: shared_memory() <= before), shared_memory() - before
+    assert checked and folders
+    assert until(lambda: not tables_of(folders)), tables_of(folders)
 
 
 class Once:
