@@ -15,7 +15,7 @@ from pydantic import Field
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.slurm.licenses import licenses_of
-from tracebed.orchestrator.slurm.database import SCALES, Database
+from tracebed.orchestrator.slurm.database import SCALES, Database, mode_of
 from tracebed.orchestrator.slurm.facts import MINUTE_S as MINUTE_S
 from tracebed.orchestrator.slurm.facts import UNLIMITED
 from tracebed.orchestrator.slurm.facts import Fact as Fact
@@ -33,7 +33,6 @@ from tracebed.orchestrator.slurm.lines import (
 )
 
 FOREVER_S = 10**9
-PREEMPT_MODES = ("cancel", "requeue", "suspend", "off")
 SHARED = ("select/cons_tres", "select/cons_res")
 WITH_MEMORY = ("cr_core_memory", "cr_cpu_memory", "cr_socket_memory", "cr_memory")
 TREES = ("topology/tree",)
@@ -137,33 +136,12 @@ class Weights(Fact):
         return self.dampening if "no_fair_tree" in self.flags else 0
 
 
-class QosPreempt(Fact):
-    """What a QOS says about preemption.
-
-    Attributes:
-        name: the name.
-        priority: its priority; jobs of QOS of smaller priority are preempted first.
-        preempts: the QOS whose jobs its jobs preempt.
-        mode: what happens to its jobs if they are preempted; empty: as in the whole cluster.
-        grace_s: time from the preemption to the end of its jobs, s.
-        exempt_s: a job that has run for less time is not preempted, s; None: as in the whole cluster.
-    """
-
-    name: str
-    priority: int = 0
-    preempts: tuple[str, ...] = ()
-    mode: str = ""
-    grace_s: int = 0
-    exempt_s: float | None = None
-
-
 class Preempt(Fact):
     """How jobs preempt others.
 
     Attributes:
         by_tier: whether jobs of a partition of a higher tier preempt those of lower ones (`preempt/partition_prio`).
         by_qos: whether jobs of a QOS preempt those of other ones (`preempt/qos`).
-        qos: the QOS.
         mode: what happens to the others: cancel, requeue, suspend or off (`PreemptMode`).
         exempt_s: a job that has run for less time is not preempted, s (`PreemptExemptTime`).
         youngest: whether the youngest jobs are preempted first (`preempt_youngest_first`).
@@ -172,7 +150,6 @@ class Preempt(Fact):
 
     by_tier: bool = False
     by_qos: bool = False
-    qos: tuple[QosPreempt, ...] = ()
     mode: str = "off"
     exempt_s: float = 0.0
     youngest: bool = False
@@ -308,7 +285,7 @@ def _preempt(values: Mapping[str, str], scheduler: Mapping[str, str]) -> Preempt
 
 def _mode(text: str, values: Mapping[str, str]) -> str:
     """Return the part of `PreemptMode` that says what happens to a preempted job; empty: it does not say so."""
-    mode = next((each for each in text.lower().split(",") if each in PREEMPT_MODES), "")
+    mode = mode_of(text)
     return "cancel" if mode == "requeue" and values.get("jobrequeue", "1") == "0" else mode
 
 

@@ -17,8 +17,9 @@ from tracebed.orchestrator.scheduling.slurm.licenses import Licenses, counts, li
 from tracebed.orchestrator.scheduling.slurm.outlook import Booked, Bookings
 from tracebed.orchestrator.scheduling.slurm.preemption import CANCEL, REQUEUE, SUSPEND, Preemption
 from tracebed.orchestrator.simulation.slurm.inputs import Inputs
+from tracebed.orchestrator.slurm.database import Qos
 from tracebed.orchestrator.slurm.host_lists import host_names
-from tracebed.orchestrator.slurm.machine import Machine, Partition, Preempt, QosPreempt
+from tracebed.orchestrator.slurm.machine import Machine, Partition, Preempt
 from tracebed.orchestrator.slurm.reservations import DAY_S, parsed
 
 NOTICE_S = 5.0
@@ -100,8 +101,8 @@ def preemption_of(machine: Machine, partitions: Sequence[int], qos: Sequence[str
         qos: QOS of each job.
     """
     own = machine.preempt
-    if own.by_qos and own.qos:
-        return _by_qos(own, qos)
+    if own.by_qos and machine.database.qos:
+        return _by_qos(own, machine.database.qos, qos)
     return _by_tier(own, machine.partitions, partitions) if own.by_tier else None
 
 
@@ -120,13 +121,13 @@ def _by_tier(own: Preempt, all_of: Sequence[Partition], partitions: Sequence[int
     )
 
 
-def _by_qos(own: Preempt, qos: Sequence[str]) -> Preemption:
+def _by_qos(own: Preempt, known: Sequence[Qos], qos: Sequence[str]) -> Preemption:
     """Return the preemption by QOS. The last class has the jobs of an unknown QOS, which neither preempt nor yield."""
-    number = {each.name: at for at, each in enumerate(own.qos)}
-    all_of = [*own.qos, QosPreempt(name="", mode="off")]
-    modes = [each.mode or own.mode for each in all_of]
+    number = {each.name: at for at, each in enumerate(known)}
+    all_of = [*known, Qos(name="", preempt_mode="off")]
+    modes = [each.preempt_mode or own.mode for each in all_of]
     return Preemption(
-        of=[number.get(name or NORMAL_QOS, len(own.qos)) for name in qos],
+        of=[number.get(name or NORMAL_QOS, len(known)) for name in qos],
         may=[
             mask_of([number[low] for low in each.preempts if low in number and modes[number[low]] in MODES])
             for each in all_of
