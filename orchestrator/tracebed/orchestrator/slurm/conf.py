@@ -28,7 +28,7 @@ from tracebed.orchestrator.slurm.keys import (
     STATES,
 )
 from tracebed.orchestrator.slurm.lines import HINT, Line, cpus, entries, hosts, lines_of
-from tracebed.orchestrator.slurm.machine import Machine, machine_of
+from tracebed.orchestrator.slurm.machine import Machine, future, machine_of
 from tracebed.orchestrator.slurm.unmodeled import unmodeled_of
 
 WITHOUT_EFFECT = frozenset(
@@ -153,6 +153,8 @@ def of_lines(
     partitions, nodes = entries(lines, "PartitionName"), entries(lines, "NodeName")
     sizes = Counter[int]()
     for line in nodes:
+        if future(line):
+            continue
         sizes[cpus(line)] += hosts(line.value)
     others = [_group("an unknown kind", unknown)] if unknown else []
     known = frozenset[str]() if machine is None else OF_CLUSTER

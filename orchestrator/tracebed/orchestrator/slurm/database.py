@@ -148,6 +148,28 @@ class Database(Fact):
     qos: tuple[Qos, ...] = ()
 
 
+def in_cores(database: Database, threads: int) -> Database:
+    """Return the database with limits of cores for those of CPUs: Slurm counts the threads of a core as CPUs."""
+
+    def counted(limits: Limits) -> Limits:
+        own = {
+            field: {
+                **values,
+                "cpu": -(-values["cpu"] // threads) if field == "least_tres" else values["cpu"] // threads,
+            }
+            for field, values in limits
+            if isinstance(values, dict) and "cpu" in values
+        }
+        return limits.model_copy(update=own)
+
+    if threads == 1:
+        return database
+    return Database(
+        associations=tuple(each.model_copy(update={"limits": counted(each.limits)}) for each in database.associations),
+        qos=tuple(each.model_copy(update={"limits": counted(each.limits)}) for each in database.qos),
+    )
+
+
 def kind_of(path: Path) -> tuple[str, str]:
     """Return what a file is: `CONF`, `DUMP`, `QOS` or `RESERVATIONS`; and its text, unless it is a slurm.conf.
 

@@ -111,7 +111,7 @@ OF_CLUSTER = frozenset(
     PriorityWeightQOS PriorityWeightAssoc PriorityWeightTRES PriorityUsageResetPeriod PriorityFlags QOS
     AccountingStorageEnforce EnforcePartLimits
     DependencyParameters Licenses ResvOverRun PreemptType PreemptMode PreemptExemptTime GraceTime JobRequeue
-    CompleteWait
+    CompleteWait DefaultTime MaxNodes CoreSpecCount CpuSpecList MemSpecLimit
     """.lower().split()
 )
 """Keys, in lower case, that a simulation of a cluster models. With Fair Tree, the dampening factor has no effect."""
@@ -162,6 +162,7 @@ KNOWN = (
 OFF = frozenset(
     (
         *("0", "no", "none", "off", "(null)", "n/a", "infinite", "unlimited", "up", "unknown", "idle", "exclusive"),
+        *("future",),
         *("preempt/none", "mcs/none", "power/none", "burst_buffer/none"),
     )
 )

@@ -7,7 +7,6 @@ priorities, and when slurmctld notices that a job has passed its time limit.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -24,6 +23,7 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
+from tracebed.orchestrator.scheduling.slurm.features import satisfies
 from tracebed.orchestrator.scheduling.slurm.limits import amounts_of
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Parts, Request, Resources
 from tracebed.orchestrator.setup import Setup
@@ -91,7 +91,7 @@ def simulate(
     machine = machine_of(policy)
     workload, counts = as_asked(workload, machine)
     cores = [kind.cores for _, kind in machine.nodes]
-    jobs = Jobs.of(workload, cores_per_node=max(cores), over_limit=setup.scheduling.over_limit)
+    jobs = Jobs.of(workload, over_limit=setup.scheduling.over_limit)
     jobs.counts.update({what: count for what, count in counts.items() if count})
     record, cluster = ScheduleRecord(jobs), Cluster(cores)
     inputs, numbers = _inputs(workload, jobs, machine, setup, record)
@@ -163,6 +163,8 @@ def _inputs(
             limit = _limit(jobs.limit[job], longest, extend)
             amounts = amounts_of(request, None, empty, factors.billing[number], factors.most)
             reason = accounting.never(owner, amounts, limit)
+            if partition.most_nodes and request.fewest > partition.most_nodes:
+                reason = "PartitionNodeLimit: the job needs more nodes than a job of its partition may have"
             if longest and own_limit[job] > longest:
                 reason = "PartitionTimeLimit: the time limit exceeds that of the partition"
         if reason or not isinstance(owner, Owner):
@@ -277,20 +279,6 @@ def placement(machine: Machine, empty: Resources) -> Callable[[int, str, Request
         return [node for node in machine.members(partition) if of_kind[machine.nodes[node][1].names]]
 
     return placed
-
-
-def satisfies(features: Sequence[str], demanded: str) -> bool:
-    """Return whether a node with `features` satisfies `demanded`: names joined by & (all) or | (one), from the left.
-
-    Raises:
-        InputError: `demanded` has brackets or counts, which name several kinds of nodes for one job.
-    """
-    if not demanded:
-        return True
-    if not re.fullmatch(r"[\w.-]+(?:[&|,][\w.-]+)*", demanded):
-        hint = "use names joined by & or |"
-        raise InputError(f"features {demanded!r} with brackets or counts are not modeled", hint=hint)
-    return any(all(name in features for name in re.split("[&,]", group)) for group in demanded.split("|"))
 
 
 def _drawn(policy: Slurm, inputs: Inputs) -> tuple[Slurm, Inputs]:
