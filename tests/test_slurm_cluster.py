@@ -24,6 +24,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.scheduling.slurm.entries import Entries
 from tracebed.orchestrator.scheduling.slurm.features import satisfies
 from tracebed.orchestrator.scheduling.slurm.multifactor import Associations, FairShare, size_factor
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request, Resources
@@ -292,11 +293,13 @@ def check_engines(seed: int) -> None:
     assert not slurm_cases.compared(seed)
     outcome = Simulation(replace(kept, watched=0), policy).run()
     conditions = kept.conditions
-    for job, end in enumerate(
-        outcome.end
-    ):  # only a job with a dependency or a limit, or in a reservation, may never start
+    entries = kept.entries or Entries.of(range(len(outcome.end)))
+    for job, first in enumerate(entries.first):
+        ended = [each for each in entries.siblings(job) if not math.isnan(outcome.end[each])]
+        assert len(ended) < 2 or job != first
+        # only a job with a dependency or a limit, or in a reservation, may never start
         inside = kept.bookings and kept.bookings.inside[job] >= 0
-        assert not math.isnan(end) or inside or (conditions and conditions.dependencies[job]) or kept.limits.counters
+        assert ended or inside or (conditions and conditions.dependencies[job]) or kept.limits.counters
     until = Simulation(kept, policy).run()  # it ends when the watched jobs have started
     if not any(outcome.restarts):
         assert until.start[: kept.watched] == outcome.start[: kept.watched]

@@ -117,7 +117,14 @@ OF_CLUSTER = frozenset(
 """Keys, in lower case, that a simulation of a cluster models. With Fair Tree, the dampening factor has no effect."""
 SCHEDULER_OF_CLUSTER = frozenset(
     (
-        *("bf_licenses", "bf_max_job_array_resv", "bf_max_job_part", "bf_max_job_user_part", "partition_job_depth"),
+        *(
+            "bf_licenses",
+            "bf_max_job_array_resv",
+            "bf_one_resv_per_job",
+            "bf_max_job_part",
+            "bf_max_job_user_part",
+            "partition_job_depth",
+        ),
         *("preempt_youngest_first", "preempt_reorder_count"),
     )
 )

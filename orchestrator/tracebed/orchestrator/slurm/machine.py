@@ -145,6 +145,8 @@ class Machine(Fact):
         bf_max_job_part, bf_max_job_user_part: number of jobs of a partition, and of a user in a partition, in a
             backfill pass; 0: any number.
         complete_wait_s: for how long no job starts while another one is completing, s (`CompleteWait`).
+        all_partitions: whether a job is refused if it exceeds a limit of one of its partitions (`EnforcePartLimits`).
+        bf_one_resv_per_job: whether a job in several partitions has one reservation at most in a backfill pass.
         bf_max_job_array_resv: most tasks of an array with a reservation in a backfill pass.
         enforced: what Slurm enforces (`AccountingStorageEnforce`): associations, limits, qos.
         database: accounts, users and QOS.
@@ -165,6 +167,8 @@ class Machine(Fact):
     bf_max_job_part: int = 0
     bf_max_job_user_part: int = 0
     complete_wait_s: int = 0
+    all_partitions: bool = False
+    bf_one_resv_per_job: bool = False
     bf_max_job_array_resv: int = 20
     enforced: tuple[str, ...] = ()
     database: Database = Database()
@@ -245,6 +249,8 @@ def machine_of(lines: Sequence[Line], path: Path, database: Database | None = No
         bf_max_job_part=whole(scheduler.get("bf_max_job_part", ""), 0),
         bf_max_job_user_part=whole(scheduler.get("bf_max_job_user_part", ""), 0),
         complete_wait_s=whole(values.get("completewait", ""), 0),
+        all_partitions=values.get("enforcepartlimits", "").lower() in ("all", "yes"),
+        bf_one_resv_per_job="bf_one_resv_per_job" in scheduler,
         bf_max_job_array_resv=whole(scheduler.get("bf_max_job_array_resv", ""), 20),
         kill_invalid_depend="kill_invalid_depend" in _parameters(values, "dependencyparameters"),
         enforced=_enforced(values.get("accountingstorageenforce", "")),
