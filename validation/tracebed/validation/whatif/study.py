@@ -36,7 +36,7 @@ STARTED = 0.99
 """Share of the jobs that have started when the courses end."""
 MOST_WINDOWS = 1000
 MISFIT = 0.10
-"""Share of the jobs of a log that fit on no nodes of the cluster, from which the slurm.conf is not that of the log."""
+"""Share of the jobs of a log that cannot run on the cluster, from which the slurm.conf is not that of the log."""
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ def _end(log: Log) -> float:
 
 def _check_partitions(log: Log, machine: Machine, name: str, conf: str) -> None:
     """Raise InputError if many jobs are in partitions that the cluster lacks."""
-    names = log.workload.texts("partition").str.partition(",")[0]
+    names = log.workload.partitions()
     gone = names[[machine.partition(each) is None for each in names]].value_counts()
     if gone.sum() >= MISFIT * len(names):
         worst = ", ".join(f"{partition} {jobs:,}" for partition, jobs in gone.head(4).items())
@@ -283,7 +283,7 @@ def _check_partitions(log: Log, machine: Machine, name: str, conf: str) -> None:
 
 
 def _misfits(log: Log, member: Predicted, machine: Machine, name: str, conf: str) -> list[str]:
-    """Return what does not fit on the cluster, as notes.
+    """Return what cannot run on the cluster, as notes.
 
     Raises:
         InputError: the share of the jobs is `MISFIT` or more.
@@ -296,17 +296,19 @@ def _misfits(log: Log, member: Predicted, machine: Machine, name: str, conf: str
     if total >= MISFIT * jobs:
         partitions = ", ".join(each.name for each in machine.partitions)
         largest = max(kind.cores for kind in machine.kinds)
-        what = f"{total:,} of {jobs:,} jobs fit on no nodes of {conf}: {worst}"
+        what = f"{total:,} of {jobs:,} jobs cannot run on the cluster of {conf}: {worst}"
         hint = (
             f"give the slurm.conf of the log; this one has the partitions {partitions}, nodes of up to {largest} cores"
         )
         raise InputError(what, where=name, hint=hint)
-    return [f"{total:,} of {jobs:,} jobs fit on no nodes of the slurm.conf and are left out: {worst}"] if total else []
+    what = f"{total:,} of {jobs:,} jobs cannot run on the cluster of the slurm.conf and are left out: {worst}"
+    return [what] if total else []
 
 
 def _jobs(log: Log, waits: Sequence[FloatArray]) -> pd.DataFrame:
     """Return the table of jobs, with the mean waits of the ensembles."""
-    texts = {name: log.workload.texts(name).to_numpy() for name in ("job_id", "partition", "queue", "group")}
+    texts = {name: log.workload.texts(name).to_numpy() for name in ("job_id", "queue", "group")}
+    texts["partition"] = log.workload.partitions().to_numpy()
     names = ("predicted", "changed")[: len(waits)]
     submit = log.workload.floats("submit_time")
     return pd.DataFrame(
