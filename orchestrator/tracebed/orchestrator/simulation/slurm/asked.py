@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tracebed.converters.description import cores_used
@@ -43,7 +45,7 @@ def as_asked(workload: Workload, machine: Machine) -> tuple[Workload, dict[str, 
         YEAR_S if (part := number[name]) is None else machine.limit_s(part, run_s) or YEAR_S
         for name, run_s in zip(np.array(names)[missing], workload.floats("run_time")[missing], strict=True)
     ]
-    columns = {"time_limit": limit}
+    columns: dict[str, Any] = {"time_limit": limit}
     if not any(step.name == IN_CORES for step in workload.provenance.steps):
         columns["cores_per_node"] = cores_used(workload)
         if any(parameters.get("format") in IN_CPUS for parameters in reading):
