@@ -208,6 +208,10 @@ def test_reservations_are_read_with_their_repetitions(tmp_path: Path) -> None:
     text = "\n".join(conf.differences)
     for expected in ("flag FLEX", "PURGE_COMP", "licences of reservations", "read as UTC"):
         assert expected in text
+    denver = read(path, zone="America/Denver")
+    assert "read as UTC" not in "\n".join(denver.differences)
+    later, same = reservations.parsed(denver.parameters["reservations"])
+    assert (later.begin - week.begin, same) == (7 * hour, once)
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,11 @@ def test_the_starts_of_a_real_run_are_those_of_the_log(conf: Path) -> None:
         with_starts(bare, fewer)
 
 
+def test_features_of_several_kinds_of_nodes_are_counted(conf: Path) -> None:
+    log = of_rows(conf, (0, 10, 40, 60), (50, 60, 90, 60), nodes=[1, 2], features=["", "[a|b]"])
+    assert any("1 of 2 jobs have several nodes, and features with brackets" in note for note in log.notes)
+
+
 def test_jobs_without_a_limit_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "slurm.conf"
     path.write_text("NodeName=n1 CPUs=4\nPartitionName=a Nodes=n1 Default=YES MaxTime=10\nPartitionName=b Nodes=n1\n")

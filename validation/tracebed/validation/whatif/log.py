@@ -21,6 +21,7 @@ from tracebed.converters.formats.tools.states import UNFINISHED
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Step, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.simulation.slurm.asked import several_kinds
 from tracebed.orchestrator.slurm.lines import Line, cpus, entries, whole
 from tracebed.orchestrator.slurm.machine import Machine
 
@@ -114,6 +115,8 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
         & ~waited,
         "have no time limit in the log: DefaultTime or MaxTime of their partition is taken": unlimited,
     }
+    kinds = kept & several_kinds(workload)
+    counts["have several nodes, and features with brackets or counts: each node has any of these features"] = kinds
     submit = np.where(ran, start, np.where(waited, begin, submit))
     cores, threads = _cores(workload, lines, machine)
     wide = kept & (cores > max(kind.cores for kind in machine.kinds))

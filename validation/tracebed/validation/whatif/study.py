@@ -191,9 +191,11 @@ def whatif(
         InputError: the log has no starts, the slurm.conf does not describe its cluster, a change is invalid, or it
             changes nothing.
     """
-    clusters = [_cluster(read(*files, plain=True), files)]
+    zone = workload.provenance.time_zone or ""
+    clusters = [_cluster(read(*files, plain=True, zone=zone), files)]
     if change.words:
-        clusters.append(_changed(clusters[0], read(*files, plain=True, change=change.applied), files, change))
+        changed = read(*files, plain=True, change=change.applied, zone=zone)
+        clusters.append(_changed(clusters[0], changed, files, change))
     conf = clusters[0].where
     lines = lines_of(Path(conf))
     machines = [_machine(each) for each in clusters]
@@ -236,7 +238,7 @@ def whatif(
         notes=tuple(notes),
         not_modeled=tuple(dict.fromkeys(text for each in clusters for text in each.differences)),
         unix_start=origin,
-        zone=workload.provenance.time_zone or "UTC",
+        zone=zone or "UTC",
     )
 
 
