@@ -144,4 +144,5 @@ def _show(budget: ErrorBudget, comparison: Comparison) -> None:
     print_table(
         ["job", "time (s)", "parting", "real", "predicted", "delay (s)"],
         [[row[column] for column in columns] for row in found.table.to_dict("records")],
+        text=("real", "predicted"),
     )
