@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, overload
 import pandas as pd
 
 from tracebed.api.comparisons import Validation
+from tracebed.api.progress import reporter
 from tracebed.api.runs import AnyRun
 from tracebed.converters.formats.tools.files import Input
 from tracebed.errors import InputError
@@ -185,7 +186,7 @@ def validate(
     loaded, folder = experiments.load_experiment(str(file)), Path(output)
     with locked_folder(folder, "experiment"):
         suite = experiments.load_suite(loaded, loaded.selected({}), folder, {}, simulators)
-        predictions = experiments.run_suite(suite, folder, on_progress or (lambda done: None))
+        predictions = experiments.run_suite(suite, folder, reporter(f"validating {loaded.name}", None, on_progress))
         found = experiments.validate_suite(suite, predictions, folder)
         experiments.write_results(suite, found, {}, folder, case_pages=case_pages)
     return {name: Validation.of(validation) for name, validation in found.items()}
