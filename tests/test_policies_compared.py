@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ STRETCHES = (1.0, 1.02, 1.05, 1.01, 1.03)
 """A drift of the machine that both policies meet."""
 
 
-def repetitions(factor: float, noise: float = 0.001, **info: object) -> list[Run]:
+def repetitions(factor: float, noise: float = 0.001, **info: Any) -> list[Run]:
     """Return repetitions whose run times are longer by `factor`, by a drift, and by noise."""
     own = factor * np.array(STRETCHES) * (1 + noise * np.random.default_rng(int(100 * factor)).standard_normal(5))
     return [fcfs_run(30, seed=1, stretch=float(each), source="replay", **info) for each in own]  # type: ignore[arg-type]
@@ -57,6 +58,7 @@ def test_the_comparison_is_readable() -> None:
     assert "5 pairs of real runs" in text
     assert "response, mean (s): -" in text
     assert "mine &lt;b&gt;" in found._repr_html_()
+    assert found._repr_html_().count("<svg") == text.count("  ") > 3
     assert "\n" not in repr(found)
 
 
@@ -80,8 +82,8 @@ def test_what_cannot_be_compared_is_refused() -> None:
         ({"a": real, "b": [other]}, "the workload of a run of b is another one"),
     ):
         with pytest.raises(tb.InputError, match=message):
-            tb.compare(runs)  # type: ignore[arg-type]
+            tb.compare(runs)
     with pytest.raises(tb.InputError, match="margins does not apply"):
-        tb.compare({"a": real, "b": real}, margins={"wait": "5%"})  # type: ignore[call-overload]
+        tb.compare({"a": real, "b": real}, margins={"wait": "5%"})
     with pytest.raises(tb.InputError, match="the prediction is missing"):
-        tb.compare(real)  # type: ignore[call-overload]
+        tb.compare(real)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 from tracebed.display import time_text
 
@@ -12,7 +13,7 @@ FIRST_S, EVERY_S = 5.0, 10.0
 """Time to the first line and between lines, s."""
 
 
-def reporter(what: str, total: float | None, on_progress: Callable[[float], None] | None) -> Callable[[float], None]:
+def reporter(what: str, total: float | None, on_progress: Callable[[Any], None] | None) -> Callable[[Any], None]:
     """Return the function of the caller, or without one a function that prints a line after five seconds.
 
     Args:

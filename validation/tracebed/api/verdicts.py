@@ -97,11 +97,6 @@ def compare(
         >>> real = tb.replay(w, "easy", "emulated-4", speed=1e6)
         >>> str(tb.compare(real=real, predicted=tb.simulate(w, "easy", nodes=4)).verdict)
         'inconclusive'
-        >>> runs = {name: [tb.replay(w, name, "emulated-4", speed=1e6) for _ in range(2)] for name in ("fcfs", "easy")}
-        >>> for run in runs["fcfs"] + runs["easy"]:
-        ...     run.info.health = {}  # the speed of this example is too high for a healthy run
-        >>> tb.compare(runs).to_frame().loc["easy", "pairs"].max()
-        2
     """
     if isinstance(real, Mapping):
         others: Mapping[str, Any] = {
@@ -221,7 +216,9 @@ def _loaded(runs: AnyRuns) -> list[orchestrator.Run]:
     return [
         run
         for item in _each(runs)
-        for run in ([item] if isinstance(item, orchestrator.Run) else map(orchestrator.Run.load, run_folders(Path(item))))
+        for run in (
+            [item] if isinstance(item, orchestrator.Run) else map(orchestrator.Run.load, run_folders(Path(item)))
+        )
     ]
 
 

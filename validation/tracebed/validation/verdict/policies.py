@@ -20,6 +20,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import TAU, MeasuredRun, all_metrics, summarize
 from tracebed.validation.significance import ROUNDING, Difference
+from tracebed.validation.sparks import interval_svg
 from tracebed.validation.statistics import half_width
 from tracebed.validation.verdict.ranking import welch_interval
 from tracebed.validation.verdict.screening import Repetition, screen
@@ -84,12 +85,21 @@ class PolicyComparison:
         known = all_metrics()
         return {
             policy: [
-                (known[name].title, cell(each.base), cell(each.base + each.change), each.text)
-                for name, each in found.items()
-                if (margin := known[name].margin) and margin.gate
+                (
+                    known[name].title,
+                    cell(found[name].base),
+                    cell(found[name].base + found[name].change),
+                    found[name].text,
+                )
+                for name in self._gated(policy)
             ]
             for policy, found in self.differences.items()
         }
+
+    def _gated(self, policy: str) -> list[str]:
+        """Return the metrics on which verdicts depend, of those that are defined for a policy and the first one."""
+        known = all_metrics()
+        return [name for name in self.differences[policy] if (margin := known[name].margin) and margin.gate]
 
     def __repr__(self) -> str:
         return f"<PolicyComparison of {', '.join(self.differences)} with {self.first} on {self.workload}>"
@@ -98,8 +108,17 @@ class PolicyComparison:
         """Return a small table for notebooks."""
         parts = []
         for policy, rows in self._rows().items():
-            head = "".join(f"<th>{html.escape(name)}</th>" for name in ("metric", self.first, policy, "difference"))
-            body = "".join("<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>" for row in rows)
+            found = [self.differences[policy][name] for name in self._gated(policy)]
+            shares = [(each.relative(each.low), each.relative(each.change), each.relative(each.high)) for each in found]
+            reach = max((abs(value) for row in shares for value in row if np.isfinite(value)), default=0.0)
+            names = ("metric", self.first, policy, "difference", f"-{reach:.1%} to {reach:.1%}")
+            head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+            body = "".join(
+                "<tr>"
+                + "".join(f"<td>{html.escape(text)}</td>" for text in row)
+                + f"<td>{interval_svg(*bar, reach)}</td>"
+                for row, bar in zip(rows, shares, strict=True)
+            )
             parts.append(f"<p><strong>{html.escape(self._title(policy))}</strong></p><table>{head}{body}</table>")
         notes = "".join(f"<li>{html.escape(warning)}</li>" for warning in self.warnings)
         return "".join(parts) + f"<ul>{notes}</ul>"
@@ -154,9 +173,13 @@ def _check(runs: Mapping[str, Sequence[Run]]) -> None:
     for policy, own in runs.items():
         for run in own:
             if not run.info.is_real:
-                raise InputError(f"a run of {policy} is {run.info.kind}", hint="`tb.metrics` shows any runs side by side")
+                raise InputError(
+                    f"a run of {policy} is {run.info.kind}", hint="`tb.metrics` shows any runs side by side"
+                )
             if run.info.workload.get("sha256") != first.info.workload.get("sha256"):
-                raise InputError(f"the workload of a run of {policy} is another one", hint="compare runs of one workload")
+                raise InputError(
+                    f"the workload of a run of {policy} is another one", hint="compare runs of one workload"
+                )
 
 
 def _difference(first: FloatArray, second: FloatArray) -> Difference | None:
