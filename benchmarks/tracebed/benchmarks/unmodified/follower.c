@@ -18,7 +18,7 @@
 
 enum { ROUNDS = 10 };            /* as in affinity.py */
 enum { PAUSE_NS = 1000 * 1000 }; /* pause between two polls of a process without CPUs */
-enum { LOOK_NS = 100 * 1000 };   /* least time between two looks at the table in calls of MPI: some take 10 ns */
+enum { LOOK_NS = 100 * 1000 };   /* least time between two looks at the table: some calls take 10 ns, a look 1 us */
 enum { UNKNOWN, RIGID, MALLEABLE };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* a lock of the table belongs to the whole process */
@@ -90,15 +90,14 @@ static int attach(const cpu_set_t *requested) {
 
 /* Releases and takes CPUs. If another thread does so already, this one goes on. */
 static void follow(int waits) {
-    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) != MALLEABLE || !tb_posted(&follower)) return;
-    if (pthread_mutex_trylock(&lock) != 0) return;
+    if (!tb_posted(&follower) || pthread_mutex_trylock(&lock) != 0) return;
     may_wait = waits;
     adopted(tb_take(&follower, NULL));
     pthread_mutex_unlock(&lock);
 }
 
-/* Follows in a call that may be short and frequent. */
-static void follow_at_times(void) {
+/* Follows in a call of the program. */
+static void follow_in_call(void) {
     static int64_t due;
     struct timespec now;
     int64_t ns;
@@ -159,7 +158,7 @@ static int threads_of_region(void) {
     if (!attach(NULL)) return 0;
     if (level == NULL) level = (int (*)(void))next_function("omp_get_level", NULL);
     if (level() > 0) return 0;
-    follow(1);
+    follow_in_call();
     return threads;
 }
 
@@ -257,7 +256,7 @@ static void attach_rank(void) {
         AFTER;                                                                                \
         return result;                                                                        \
     }
-#define CALL(name, PARAMETERS, ARGUMENTS) MPI(name, PARAMETERS, ARGUMENTS, follow_at_times(), (void)0)
+#define CALL(name, PARAMETERS, ARGUMENTS) MPI(name, PARAMETERS, ARGUMENTS, follow_in_call(), (void)0)
 #define CALL_1(name) CALL(name, (word a), (a))
 #define CALL_2(name) CALL(name, (word a, word b), (a, b))
 #define CALL_3(name) CALL(name, (word a, word b, word c), (a, b, c))
