@@ -6,8 +6,9 @@
    - when a blocking call of MPI begins;
    - from a thread of its own, if TRACEBED_DROM_THREAD is set: the pause between two polls, ms.
 
-   A poll binds all threads of the process to its CPUs before other processes can take the released CPUs. The library
-   depends on no header of OpenMP or MPI: it passes the arguments on as they are, see decision 044. */
+   A poll binds all threads of the process to its CPUs before other processes can take the released CPUs. Without a
+   table, and with TRACEBED_DROM_AFFINITY, the library only gives each parallel region as many threads as the process
+   has CPUs: others bind its threads. The library depends on no header of OpenMP or MPI: it passes the arguments on as they are, see decision 044. */
 #include "../include/tracebed_malleable.h"
 
 #include <dirent.h>
@@ -19,7 +20,7 @@
 enum { ROUNDS = 10 };            /* as in affinity.py */
 enum { PAUSE_NS = 1000 * 1000 }; /* pause between two polls of a process without CPUs */
 enum { LOOK_NS = 100 * 1000 };   /* least time between two looks at the table: some calls take 10 ns, a look 1 us */
-enum { UNKNOWN, RIGID, MALLEABLE };
+enum { UNKNOWN, RIGID, MALLEABLE, BOUND /* by others */ };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* a lock of the table belongs to the whole process */
 static tb_malleable follower;
@@ -74,7 +75,7 @@ static void adopted(int result) {
 static int attach(const cpu_set_t *requested) {
     int found = __atomic_load_n(&state, __ATOMIC_ACQUIRE);
     const char *most = getenv("OMP_NUM_THREADS");
-    if (found != UNKNOWN) return found == MALLEABLE;
+    if (found != UNKNOWN) return found != RIGID;
     pthread_mutex_lock(&lock);
     if (state == UNKNOWN) {
         most_threads = most == NULL ? 0 : atoi(most);
@@ -82,17 +83,21 @@ static int attach(const cpu_set_t *requested) {
         follower.adopt = bind_threads;
         found = tb_attach_cpus(&follower, requested) ? MALLEABLE : RIGID;
         if (found == MALLEABLE) adopted(0);
+        if (found == RIGID && getenv("TRACEBED_DROM_AFFINITY") != NULL) found = BOUND;
         __atomic_store_n(&state, found, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&lock);
-    return state == MALLEABLE;
+    return state != RIGID;
 }
 
 /* Releases and takes CPUs. If another thread does so already, this one goes on. */
 static void follow(int waits) {
-    if (!tb_posted(&follower) || pthread_mutex_trylock(&lock) != 0) return;
+    if ((state == MALLEABLE && !tb_posted(&follower)) || pthread_mutex_trylock(&lock) != 0) return;
     may_wait = waits;
-    adopted(tb_take(&follower, NULL));
+    if (state == MALLEABLE)
+        adopted(tb_take(&follower, NULL));
+    else if (sched_getaffinity(0, sizeof follower.cpus, &follower.cpus) == 0)
+        adopted(-1);
     pthread_mutex_unlock(&lock);
 }
 
@@ -101,7 +106,7 @@ static void follow_in_call(void) {
     static int64_t due;
     struct timespec now;
     int64_t ns;
-    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) != MALLEABLE) return;
+    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) < MALLEABLE) return;
     clock_gettime(CLOCK_MONOTONIC, &now);
     ns = now.tv_sec * (int64_t)1000000000 + now.tv_nsec;
     if (ns < __atomic_load_n(&due, __ATOMIC_RELAXED)) return;
@@ -128,7 +133,7 @@ __attribute__((constructor)) static void start(void) {
     const char *pause = getenv("TRACEBED_DROM_THREAD");
     pthread_t thread;
     pthread_atfork(NULL, NULL, forked);
-    if (pause == NULL || (pause_ms = atol(pause)) <= 0 || !attach(NULL)) return;
+    if (pause == NULL || (pause_ms = atol(pause)) <= 0 || !attach(NULL) || state != MALLEABLE) return;
     if (pthread_create(&thread, NULL, follow_for_ever, &pause_ms) == 0) pthread_detach(thread);
 }
 
