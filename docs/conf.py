@@ -22,7 +22,10 @@ root_doc = "index"
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
-nb_execution_mode = "off"  # a test executes the notebooks
+nb_execution_mode = "force"  # the repository has notebooks without outputs
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 600
 
 smartquotes = False  # "--option" is to keep its hyphens
 default_role = "code"  # docstrings put names into single backticks

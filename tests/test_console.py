@@ -146,4 +146,4 @@ def test_the_time_left_follows_from_the_pace_and_not_from_the_preparation(
         now[0] += 10.0
         bar.update(21)
     lines = capsys.readouterr().err.splitlines()
-    assert [line.partition("simulating: ")[2] for line in lines] == ["1%", "21%, 39.5 s left"]
+    assert [line.partition("simulating: ")[2] for line in lines] == ["1%", "21%, 39 s left"]

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ import pytest
 from rich.console import Console
 
 from patience import GUARD_S, patience
+from ports import free_ports
 from redecided import virtual, workload
 from runs import replaying
 from test_replay_sharing import MATE_AND_GUEST
@@ -243,9 +243,7 @@ def test_a_damaged_entry_is_one_line(made: Path) -> None:
 def test_metrics_are_served_on_the_loopback_only(made: Path) -> None:
     parser = pytest.importorskip("prometheus_client.parser")
     view = view_at(made)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    [port] = free_ports(1)
     served = Metrics(port, None)
     served.update(view)
     try:

@@ -14,6 +14,7 @@ from tracebed.display import signed
 from tracebed.errors import ExitCode
 from tracebed.validation.metrics import Margin, Metric
 from tracebed.validation.significance import Difference
+from tracebed.validation.sparks import interval_svg
 from tracebed.validation.verdict.case_metric import CaseMetric
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.clusters import Level, Membership
@@ -388,8 +389,13 @@ class Validation:
             (item.metric.title, item.error, item.margin.words(item.metric.unit), item.verdict, ", ".join(item.reasons))
             for item in self.metrics
         ]
-        cells = "".join("<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>\n" for row in rows)
-        head = "".join(f"<th>{name}</th>" for name in ("metric", "error", "margin", "verdict", "reasons"))
+        bars = [interval_svg(item.low, item.z, item.high, 3.2, marks=(-1.0, 1.0)) for item in self.metrics]
+        cells = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + f"<td>{bar}</td></tr>\n"
+            for row, bar in zip(rows, bars, strict=True)
+        )
+        names = ("metric", "error", "margin", "verdict", "reasons", "error in margins: -1 to 1 is accurate")
+        head = "".join(f"<th>{name}</th>" for name in names)
         notes = "".join(f"<li>{html.escape(warning)}</li>" for warning in self.warnings)
         return (
             f"<p><strong>{html.escape(f'{self.title}: {self.verdict}')}</strong><br>{html.escape(self.headline)}</p>\n"
