@@ -33,7 +33,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 PAGES += sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)
 BLOCK = re.compile(
     r"(?:<!-- not run: (?P<reason>[^>]+) -->\n+)?"
-    r"(?:^```(?:bash|sh|console|text)?\n(?P<fenced>.*?)^```$|(?P<indented>(?:^    [^\n]*\n|^\n(?=    ))+))",
+    r"(?:^```(?P<language>\w*)\n(?P<fenced>.*?)^```$|(?P<indented>(?:^    [^\n]*\n|^\n(?=    ))+))",
     re.MULTILINE | re.DOTALL,
 )
 FASTEST = 20_000.0
@@ -60,6 +60,7 @@ NOT_RUN = {
     "docs/how-to/repeat.md": 1,
     "docs/how-to/replay.md": 1,
     "docs/how-to/survive.md": 1,
+    "docs/how-to/write-a-policy.md": 1,
     "docs/how-to/validate-your-simulator.md": 1,
     "docs/reference/import.md": 1,
     "docs/reference/ledger.md": 1,
@@ -103,6 +104,8 @@ def words(line: str) -> list[str]:
 
 def blocks(text: str) -> Iterator[Block]:
     for match in BLOCK.finditer(text):
+        if match["language"] not in {None, "", "bash", "sh", "console", "text"}:
+            continue
         lines = re.sub(r"\\\n\s*", "", match["fenced"] or match["indented"]).splitlines()
         commands = [words(line.strip()) for line in lines if line.strip().startswith("tracebed ")]
         if commands:
