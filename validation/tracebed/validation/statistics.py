@@ -95,9 +95,9 @@ def batch_means(values: FloatArray, *, batches: int = BATCHES, level: float = LE
 
 def half_width(values: FloatArray, level: float) -> float:
     """Return the half-width of the interval of the mean of two or more independent values, by Student's t."""
-    from scipy import stats
+    from scipy import special
 
-    quantile = float(stats.t.ppf((1 + level) / 2, len(values) - 1))
+    quantile = float(special.stdtrit(len(values) - 1, (1 + level) / 2))
     return quantile * float(values.std(ddof=1)) / float(np.sqrt(len(values)))
 
 
