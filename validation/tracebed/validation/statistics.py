@@ -31,6 +31,12 @@ def percentile(sample: ArrayLike, percent: float) -> float:
     return float(np.percentile(known, percent)) if len(known) else float("nan")
 
 
+def percentiles(sample: ArrayLike, percents: Sequence[float]) -> list[float]:
+    """Return several percentiles as `percentile` does, in one pass over the values."""
+    known = _known(sample)
+    return np.percentile(known, percents).tolist() if len(known) else [float("nan")] * len(percents)
+
+
 def harrell_davis(ordered: FloatArray, probabilities: Sequence[float]) -> FloatArray:
     """Return quantiles by the estimator of Harrell and Davis (Biometrika 1982), a weighted mean of all values.
 
