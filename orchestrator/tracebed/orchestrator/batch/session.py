@@ -204,7 +204,8 @@ def _decided(
         raise InputError(f"{named} models a batch system", hint="leave --policy out: the batch system decides")
     if shares(policy) or handles_requests(policy):
         what = "shares nodes between jobs" if shares(policy) else "answers requests of jobs"
-        raise InputError(f"{named} {what}, which {facts.name} cannot carry out", hint="choose another policy")
+        hint = "replay on nodes of an allocation instead, whose agents can: an inventory with `provider: slurm`"
+        raise InputError(f"{named} {what}, which {facts.name} cannot carry out", hint=hint)
     system.check_resizing()
     return Jobs.of(workload, over_limit=setup.scheduling.over_limit), policy, setup
 
