@@ -13,8 +13,9 @@ from tracebed.testing.virtual.resizing_batch import SECOND_S, ResizingBatch
 from tracebed.testing.virtual.resizing_scenario import ResizingPlay, ResizingScenario
 from tracebed.testing.virtual.shrinking import examine, violations
 
-SEEDS = 60
-PORTION = 20
+SEEDS = 20
+"""Number of seeds in the default run. CI plays 200."""
+PORTION = 10
 """Number of seeds of a test."""
 JOBS = tuple((20.0 * number, 100.0, 600.0, 4) for number in range(6))
 """At 10 times the speed, jobs of 10 s on half of the nodes, one every 2 s. Every other job is malleable."""

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from tracebed.validation.metrics.measured import PowerModel
     from tracebed.validation.verdict.baseline import Baseline
     from tracebed.validation.verdict.noise import NoiseProfile
+    from tracebed.validation.verdict.policies import PolicyComparison
 
 __all__ = [
     "Baseline",
@@ -84,6 +85,7 @@ __all__ = [
     "NoiseProfile",
     "Overheads",
     "Policy",
+    "PolicyComparison",
     "PowerModel",
     "Run",
     "Scheduling",
@@ -180,6 +182,7 @@ _HOME = {
     "tracebed.validation.verdict.baseline": ("Baseline",),
     "tracebed.validation.metrics.measured": ("PowerModel",),
     "tracebed.validation.verdict.noise": ("NoiseProfile",),
+    "tracebed.validation.verdict.policies": ("PolicyComparison",),
 }
 """Module -> the names it defines. A module is imported when one of its names is first used."""
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tracebed.api.progress import reporter
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator import run as orchestrator
 from tracebed.orchestrator.calibrating import batch, procedure
@@ -47,7 +48,8 @@ def calibrate(
         True
     """
     chosen = nodes if isinstance(nodes, Inventory) else load_with_facts(nodes)
-    return procedure.calibrate(chosen, speed=speed, repetitions=repetitions, seconds=seconds, on_progress=on_progress)
+    told = reporter(f"calibrating {len(chosen.nodes)} nodes", 1.0, on_progress)
+    return procedure.calibrate(chosen, speed=speed, repetitions=repetitions, seconds=seconds, on_progress=told)
 
 
 def calibrate_batch(runs: Sequence[orchestrator.Run | Path | str], *, name: str = "batch") -> Calibration:
@@ -124,7 +126,8 @@ def fit(
         runs = {str(run) if isinstance(run, Path | str) else f"run {at}": run for at, run in enumerate(runs, 1)}
     loaded = {key: orchestrator.Run.load(run) if isinstance(run, Path | str) else run for key, run in runs.items()}
     cases = fitting.cases_of(workloads, loaded)
+    told = reporter(f"fitting to {len(loaded)} runs", budget * len(loaded) ** 2, on_progress)
     found = fitting.fit(
-        cases, loss=loss, budget=budget, seed=seed, bounds=bounds, tolerance=tolerance, on_simulation=on_progress
+        cases, loss=loss, budget=budget, seed=seed, bounds=bounds, tolerance=tolerance, on_simulation=told
     )
     return fitting.calibration_of(found, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tracebed.api.progress import reporter
 from tracebed.api.results import Run
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.batch import session
@@ -84,7 +85,7 @@ def replay_on(
             thresholds=thresholds,
             resume=resume,
             replace_run=replace,
-            on_progress=on_progress,
+            on_progress=reporter(f"replaying on {scheduler}", len(workload), on_progress),
         )
     )
 

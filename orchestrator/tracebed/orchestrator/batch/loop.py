@@ -172,6 +172,9 @@ class BatchReplayer:
                 for key, mask in ready:
                     key.data(mask)
                 self._decide()
+            for number, job in enumerate(self.jobs):
+                if job.pending and job.end_unconfirmed():  # nothing will confirm it
+                    self._note("ended", number, **job.facts())
         finally:
             for call in (
                 *self._calls.values(),
