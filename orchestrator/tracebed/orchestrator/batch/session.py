@@ -238,6 +238,7 @@ def _info(
             "version": facts.version,
             **facts.details,
             **({} if decided is None else {"parameters": dict(facts.parameters)}),
+            **({} if options.settings.program is None else {"program": options.settings.program}),
         },
         created=datetime.fromtimestamp(world.time(), UTC).isoformat(timespec="seconds"),
         hosts=[host_facts()],
@@ -279,6 +280,7 @@ def _carry_out(
             replayer = BatchReplayer(*common, **timing)
         else:
             replayer = DecidingReplayer(decided, info.nodes, *common, **timing)  # type: ignore[arg-type]
+            replayer.program = info.batch.get("program")
         if past is not None:
             past.restore(replayer)
             _note_pause(replayer, info, past)

@@ -62,7 +62,7 @@ def calibrate_batch(runs: Sequence[Run], name: str) -> Calibration:
         grain_s=GRAIN_S,
         repetitions=len(runs),
         duty=0.0,
-        overheads=found,  # type: ignore[arg-type]
+        overheads=found,
         factors={step: values for step, values in drawn.items() if values},
         resizes=_stages(runs),
         workloads=sorted({str(run.info.workload["sha256"]) for run in runs}),
