@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracebed.api.budgets import ErrorBudget, error_budget
-    from tracebed.api.calibrations import calibrate, fit
+    from tracebed.api.calibrations import calibrate, calibrate_batch, fit
     from tracebed.api.cleaning import audit, clean, clean_with_audit, cleaning_steps, recipe, recipes
     from tracebed.api.comparisons import Comparison, Validation
     from tracebed.api.descriptions import describe, dictionary
@@ -101,6 +101,7 @@ __all__ = [
     "as_run",
     "audit",
     "calibrate",
+    "calibrate_batch",
     "clean",
     "clean_with_audit",
     "cleaning_steps",
@@ -148,7 +149,7 @@ __all__ = [
 
 _HOME = {
     "tracebed.api.budgets": ("ErrorBudget", "error_budget"),
-    "tracebed.api.calibrations": ("calibrate", "fit"),
+    "tracebed.api.calibrations": ("calibrate", "calibrate_batch", "fit"),
     "tracebed.api.cleaning": ("audit", "clean", "clean_with_audit", "cleaning_steps", "recipe", "recipes"),
     "tracebed.api.comparisons": ("Comparison", "Validation"),
     "tracebed.api.descriptions": ("describe", "dictionary"),
