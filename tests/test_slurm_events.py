@@ -24,8 +24,8 @@ from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.slurm.events import preemption_of
 from tracebed.orchestrator.slurm import reservations
 from tracebed.orchestrator.slurm.conf import NO_QOS, read
+from tracebed.orchestrator.slurm.database import Database, read_qos
 from tracebed.orchestrator.slurm.machine import Machine
-from tracebed.orchestrator.slurm.qos_preemption import preempting
 
 ALL = SCENARIOS | DRAWN
 FOLDER = Path(__file__).parent / "slurm_recordings" / "events"
@@ -284,14 +284,14 @@ def test_preemption_by_qos_needs_the_database(tmp_path: Path) -> None:
     assert NO_QOS in read(tmp_path / "slurm.conf").differences
     table = "Name|Priority|GraceTime|Preempt|PreemptExemptTime|PreemptMode\n"
     table += "normal|0|00:00:10|||cluster\nhigh|5|00:00:00|normal,low|00:02:00|cancel\nlow|0||||off\n"
-    qos = preempting(table, "")
-    assert [(each.name, each.preempts, each.mode, each.grace_s, each.exempt_s) for each in qos] == [
+    qos, _ = read_qos(table, "")
+    assert [(each.name, each.preempts, each.preempt_mode, each.grace_s, each.exempt_s) for each in qos] == [
         ("normal", (), "", 10, None),
         ("high", ("normal", "low"), "cancel", 0, 120.0),
         ("low", (), "off", 0, None),
     ]
     machine = Machine.model_validate_json(given["cluster"])
-    machine = machine.model_copy(update={"preempt": machine.preempt.model_copy(update={"qos": qos})})
+    machine = machine.model_copy(update={"database": Database(qos=qos)})
     found = preemption_of(machine, [0] * 4, ["", "high", "low", "other"])
     assert found is not None
     assert (found.of, found.may, found.mode[:2]) == ([0, 1, 2, 3], [0, 0b001, 0, 0], [REQUEUE, CANCEL])

@@ -13,7 +13,6 @@ from tracebed.cli.gate import Gating, gate_options
 from tracebed.cli.imports import chosen, table_options
 from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import PATH, OutputPath, json_option, tau_option
-from tracebed.cli.perturbation import UNKNOWN
 from tracebed.cli.sections import Sectioned
 from tracebed.errors import ExitCode, InputError
 from tracebed.outputs import JUNIT, REPORT, SUMMARY
@@ -159,8 +158,6 @@ def compare(
         print_json(document.pop("schema"), document)
     else:
         show(validation)
-        if validation.perturbed_differences is None:
-            emit(f"tracebed: {UNKNOWN}")
     if "html" in pages:
         _report(validation, pages["html"], real, workload)
     gate.write([validation], pages.get("markdown"), pages.get("junit"))

@@ -156,8 +156,6 @@ def metrics(
     _show(found)
     if any(each.differ is not None for metrics in against.values() for each in metrics.values()):
         _show_differences(first, against)
-    elif others:
-        emit(UNKNOWN)
 
 
 def _show_differences(first: str, against: dict[str, dict[str, Difference]]) -> None:

@@ -7,9 +7,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
+from tracebed.display import signed
 from tracebed.errors import ExitCode
 from tracebed.validation.metrics import Margin, Metric
 from tracebed.validation.significance import Difference
@@ -142,14 +143,14 @@ class MetricVerdict:
         shares = (self.relative_error, self.relative_low, self.relative_high)
         percent = len(self.deciding) == 1 and not math.isnan(self.relative_error)
         mean, low, high = (100 * each for each in shares) if percent else (self.z, self.low, self.high)
-        text = f"{mean:+.3g} {'%' if percent else 'margins'}"
-        return text if math.isnan(low) else f"{text} [{low:+.3g}, {high:+.3g}]"
+        text = f"{signed(mean)} {'%' if percent else 'margins'}"
+        return text if math.isnan(low) else f"{text} [{signed(low)}, {signed(high)}]"
 
     @property
     def spread(self) -> str:
         """The size of the error as text; of several cases the mean of |z|, the worst case, and cases beyond margins."""
         if len(self.deciding) == 1:
-            unit = f", {self.z:+.2g} margins" if "margins" not in self.error else ""
+            unit = f", {signed(self.z, 2)} margins" if "margins" not in self.error else ""
             return self.error + unit
         if self.worst is None:
             return "undefined"
@@ -341,6 +342,19 @@ class Validation:
         return [sentence(each.case.name, each.courses, count) for each, count in found if len(each.courses) > 1]
 
     @property
+    def noise(self) -> str:
+        """How far the predicted waits are from the real ones, beside the noise of the real runs; empty if unknown."""
+        found = {each.case.name: each.per_job.noise_ratio for each in self.cases if each.per_job}
+        found = {name: ratio for name, ratio in found.items() if not math.isnan(ratio)}
+        if not found:
+            return ""
+        worst = max(found, key=lambda name: found[name])
+        of = f"{found[worst]:.3g}"
+        if len(found) > 1:
+            of = f"median {median(found.values()):.3g}, largest {of} ({worst})"
+        return f"noise ratio of the waits, job by job: {of}; 1 is as close to a real run as another real run"
+
+    @property
     def pair(self) -> Comparison:
         """The pair of runs of the first case."""
         return self.cases[0].pair
@@ -361,7 +375,7 @@ class Validation:
     def explain(self) -> str:
         """Return the validation as text: verdict and headline, a line per metric, warnings."""
         lines = [f"{self.title}: {self.verdict}", self.headline, "", *(item.sentence for item in self.metrics)]
-        lines += [*self.courses, *self.moving_averages]
+        lines += [*filter(None, [self.noise]), *self.courses, *self.moving_averages]
         if self.warnings:
             lines += ["", "Warnings:", *(f"- {warning}" for warning in self.warnings)]
         return "\n".join(lines)

@@ -51,6 +51,8 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(const uint8_t *, condition_kind) _(const int32_t *, condition_of) _(const double *, condition_delay) \
     _(const int32_t *, group) _(const uint8_t *, fails) /* of each job */ _(int64_t, kill_invalid) \
     _(const int32_t *, array) /* of each job */ _(const int32_t *, array_most) _(int64_t, arrays) _(int64_t, array_reservations) \
+    _(const int32_t *, first_entry) _(const int32_t *, following) /* of each job, see entries.py; -1: no further entry */ \
+    _(int64_t, several) _(int64_t, one_reservation) \
     _(int64_t, job_depth) _(int64_t, part_test) _(int64_t, user_part_test) _(int64_t, complete_wait_s) \
     _(int64_t, license_kinds) _(const int64_t *, licenses) _(const int64_t *, wanted_licenses) /* jobs x kinds */ \
     _(int64_t, plan_licenses) _(const int32_t *, inside) /* of each job */ _(int64_t, bookings) \
@@ -124,7 +126,7 @@ struct engine {
     int32_t *array_running, *array_waiting, *array_left, *array_reserved;
     int64_t *licenses /* free */, *license_room, license_count; struct held_licenses *license_plan; /* of a pass */
     uint64_t *open /* nodes that reservations leave */, *victim_nodes;
-    double *ends /* the valid event at the end of each job */, *asleep_at, *asleep_left; uint8_t *asleep, *yields;
+    double *ends /* the valid event at the end of each job */, *asleep_at, *asleep_left; uint8_t *asleep, *yields, *withdrawn /* the job has started as another entry */, *booked /* has a reservation in this pass */;
     int64_t asleep_count, candidate_count, victim_count; int preempting;
     int32_t *level /* number of strata that a stratum preempts */, *candidates, *victims, *order_of, *overlap;
     struct running *rest; struct stint *stints; int64_t stint_count, stint_room;
@@ -554,18 +556,24 @@ static void run(struct engine *e, int32_t job, double instant) {
     s->end[job] = end > e->now ? end : e->now;
     e->ends[job] = s->end[job] + s->end_s[job];
     at(e, e->ends[job], END, job);
-    set_state(e, job, RUNNING);
+    set_state(e, s->first_entry[job], RUNNING);
     e->last = e->now;
 }
 
-/* Start `job` on the nodes of the last choice. */
+/* Start `job` on the nodes of the last choice. Its entries of other partitions leave the queue. */
 static void start(struct engine *e, int32_t job) {
-    int64_t k = 0;
-    while (e->queue[k] != job) k++;
-    memmove(e->queue + k, e->queue + k + 1, (size_t)(--e->queue_count - k) * sizeof *e->queue);
-    count_ready(e, job, -1);
+    const struct setup *s = e->s;
+    int32_t first = s->first_entry[job];
+    for (int32_t each = first; each >= 0; each = s->following[each]) {
+        int64_t k = 0;
+        while (e->queue[k] != each) k++;
+        memmove(e->queue + k, e->queue + k + 1, (size_t)(--e->queue_count - k) * sizeof *e->queue);
+        if (e->ready[each]) count_ready(e, each, -1);
+        else e->unready--;
+        e->withdrawn[each] = 1;
+        if (each < s->watched && !s->restarts[first]) e->to_start--;
+    }
     run(e, job, e->now);
-    if (job < e->s->watched && !e->s->restarts[job]) e->to_start--;
 }
 
 static int by_priority(const void *a, const void *b, void *engine) {
@@ -591,9 +599,12 @@ static void enqueue(struct engine *e, int32_t job) {
 }
 
 static void submit(struct engine *e, int32_t job) {
-    e->s->refused[job] = reached(&e->limits, job, SUBMITTED);
-    count_job(&e->limits, job, NULL, 1);
-    if (e->s->refused[job] >= 0) {
+    int32_t first = e->s->first_entry[job];
+    if (job == first) {
+        e->s->refused[job] = reached(&e->limits, job, SUBMITTED);
+        count_job(&e->limits, job, NULL, 1);
+    }
+    if (e->s->refused[first] >= 0) {
         forget(e, job, STUCK);
         return;
     }
@@ -618,11 +629,12 @@ static void end(struct engine *e, int32_t job) {
     if (e->limits.counters) count_job(&e->limits, job, amounts_held(e, job), -1);
     count_running(e, job, -1);
     int state = s->fate[job] != ENDED || s->fails[job] ? FAILED : DONE;
-    if (requeued(e, job)) set_state(e, job, WAITING);
+    int32_t first = s->first_entry[job];
+    if (requeued(e, job)) set_state(e, first, WAITING);
     else {
-        set_state(e, job, state);
-        count_job(&e->limits, job, NULL, -1);
-        e->now_left--;
+        set_state(e, first, state);
+        count_job(&e->limits, first, NULL, -1);
+        for (int32_t each = first; each >= 0; each = s->following[each]) e->now_left--;
     }
     resume(e);
     e->freed = 1;
@@ -664,7 +676,7 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
         e->loops.full_last = at;
         depth = s->jobs;
     }
-    int32_t last = -1;
+    int64_t last = -1;
     uint8_t blocked[s->partitions];
     memset(blocked, 0, sizeof blocked);
     memcpy(e->allowed, e->everything, (size_t)e->words * sizeof *e->allowed);
@@ -673,10 +685,11 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
     int64_t second = whole_second(e, at);
     for (int64_t k = 0; k < waiting; k++) {
         int32_t job = e->order[k], partition = s->partition[job], inside = s->inside[job];
-        if ((inside >= 0 ? busy[inside] : blocked[partition]) || full_array(e, job)) continue;
+        if (e->withdrawn[job] || (inside >= 0 ? busy[inside] : blocked[partition]) || full_array(e, job)) continue;
         if (reached(&e->limits, job, JOBS) >= 0) continue;
-        int entry = s->array[job] < 0 || s->array[job] != last; /* all tasks of an array are one entry of the queue */
-        last = s->array[job];
+        int64_t own = array_entry(e, job);
+        int entry = own < 0 || own != last;
+        last = own;
         of_part[partition] += entry;
         if (s->job_depth && of_part[partition] > s->job_depth) {
             *left = 1;
@@ -905,9 +918,9 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now) {
 }
 
 /* Whether a pass that has considered so many jobs leaves `job` out (1), or ends before it (-1), or neither (0). */
-static int beyond_depth(struct engine *e, int32_t job, int32_t array_before, int64_t *considered) {
+static int beyond_depth(struct engine *e, int32_t job, int64_t entry_before, int64_t *considered) {
     const struct setup *s = e->s;
-    if (s->array[job] >= 0 && s->array[job] == array_before) return 0; /* all tasks of an array are one entry of the queue */
+    if (s->array[job] >= 0 && array_entry(e, job) == entry_before) return 0;
     int32_t part = s->partition[job], *both = e->jobs_of_both + (s->user_part_test ? s->user[job] * s->partitions + part : 0);
     if (++e->jobs_of_part[part] > s->part_test && s->part_test) return 1;
     if (s->user_part_test && ++*both > s->user_part_test) return 1;
@@ -932,20 +945,21 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     if (s->user_part_test) memset(e->jobs_of_both, 0, (size_t)(s->users * s->partitions) * sizeof *e->jobs_of_both);
     if (e->slots.failed) { e->out_of_memory = 1; return 0; }
     int64_t last = 0, count = 0; /* the jobs from `last` on cannot start now: they change nothing */
-    int32_t array_before = -1, skipped = -1;
-    int limited = e->limits.counters > 0; /* then it depends on the jobs that start which ones are tested */
+    int64_t entry_before = -1, skipped = -1;
+    int limited = e->limits.counters > 0 || s->several; /* then it depends on the jobs that start which ones are tested */
     for (int64_t k = 0; k < waiting; k++) {
-        int32_t job = e->order[k], array = s->array[job];
+        int32_t job = e->order[k];
         if (!limited) {
-            int skip = beyond_depth(e, job, array_before, &considered);
+            int skip = beyond_depth(e, job, entry_before, &considered);
             if (skip > 0) continue;
             if (skip < 0) break;
         }
-        array_before = array;
+        entry_before = array_entry(e, job);
         e->order[count++] = job;
         if (may_start(e, job)) last = count;
     }
-    array_before = -1;
+    entry_before = -1;
+    if (s->one_reservation) memset(e->booked, 0, (size_t)s->jobs);
     e->license_count = 0;
     for (int64_t k = 0; s->plan_licenses && k < e->running_count; k++) {
         int64_t until = e->running[k].end / s->bf_resolution * s->bf_resolution;
@@ -957,23 +971,24 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     }
     for (int64_t k = 0; k < last; k++) {
         int32_t job = e->order[k], array = s->array[job];
+        int64_t entry = array_entry(e, job);
         if (limited) {
-            if (reached(&e->limits, job, JOBS) >= 0) continue;
-            int skip = beyond_depth(e, job, array_before, &considered);
+            if (e->withdrawn[job] || reached(&e->limits, job, JOBS) >= 0) continue;
+            int skip = beyond_depth(e, job, entry_before, &considered);
             if (skip > 0) continue;
             if (skip < 0) break;
-            array_before = array;
+            entry_before = entry;
             if (exceeds(e, job, 0)) continue;
         }
-        if (array >= 0 && array == skipped) continue;
+        if (array >= 0 && entry == skipped) continue;
         if (array >= 0 && e->array_left[array] == 0) {
-            skipped = array;
+            skipped = entry;
             continue;
         }
         if (s->license_kinds && !s->plan_licenses && !suffice(e, e->licenses, job)) continue;
         int64_t begin = plan(e, job, now);
         if (begin < 0) {
-            skipped = array;
+            skipped = entry;
             continue;
         }
         if (array >= 0 && e->array_left[array] > 0) e->array_left[array]--;
@@ -991,15 +1006,17 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
                 *left = 1;
                 return started;
             }
-        } else if (!s->reserve[job] || young(e, job) || (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) skipped = array;
+        } else if (!s->reserve[job] || young(e, job) || e->booked[s->first_entry[job]] ||
+                   (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) skipped = entry;
         else if (e->slots.count >= table) break;
         else {
             int64_t resolution = s->bf_resolution, end = (begin + s->limit[job]) / resolution * resolution;
             begin = begin / resolution * resolution;
             reserved++;
+            if (s->one_reservation) e->booked[s->first_entry[job]] = 1;
             slots_reserve(&e->slots, begin, end, nodes);
             hold_licenses(e, job, begin, end);
-            if (array >= 0 && ++e->array_reserved[array] >= s->array_reservations) skipped = array;
+            if (array >= 0 && ++e->array_reserved[array] >= s->array_reservations) skipped = entry;
         }
         while (!s->preempts && last > k && !may_start(e, e->order[last - 1])) last--;
     }
@@ -1152,7 +1169,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
         e->license_room = calloc((size_t)s->license_kinds + 1, sizeof(int64_t)), e->open = calloc(words, sizeof(uint64_t)),
         e->license_plan = malloc(2 * jobs * sizeof *e->license_plan), e->victim_nodes = calloc(words, sizeof(uint64_t)),
         e->ends = malloc(jobs * sizeof(double)), e->earliest = malloc(jobs * sizeof(double)),
-        e->asleep_at = malloc(jobs * sizeof(double)), e->asleep_left = malloc(jobs * sizeof(double)), e->asleep = calloc(jobs, 1),
+        e->asleep_at = malloc(jobs * sizeof(double)), e->asleep_left = malloc(jobs * sizeof(double)), e->asleep = calloc(jobs, 1), e->withdrawn = calloc(jobs, 1), e->booked = calloc(jobs, 1),
         e->jobs_of_part = calloc((size_t)s->partitions, sizeof(int32_t)),
         e->jobs_of_both = calloc(s->user_part_test ? (size_t)(s->users * s->partitions) : 1, sizeof(int32_t)),
         e->level = calloc((size_t)s->strata, sizeof(int32_t)), e->candidates = malloc(jobs * sizeof(int32_t)),

@@ -1,0 +1,83 @@
+"""Figures of pages that the same commands give on every machine: another figure is a change of tracebed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tracebed.api as tb
+from redecided import virtual
+from runs import replaying
+from test_cli_verdicts import call
+from test_documented_commands import blocks
+from tracebed.cli.charts import duration_text
+from tracebed.display import cell
+from tracebed.orchestrator.replay.session import replay
+
+ROOT = Path(__file__).resolve().parents[1]
+TUTORIAL = (ROOT / "docs/tutorial/index.md").read_text(encoding="utf-8")
+NOT_HERE = ("replay", "compare", "explain", "metrics", "nodes")
+"""Commands with real processes, or that need a real run."""
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which the commands of the tutorial ran, without those with real runs."""
+    folder = tmp_path_factory.mktemp("tutorial")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for block in blocks(TUTORIAL):
+            for command in block.commands:
+                if command[1] not in NOT_HERE and "--calibration" not in command:
+                    result = call(*command[1:])
+                    assert result.exit_code == 0, result.output
+    return folder
+
+
+def figures(run: Path) -> dict[str, Any]:
+    return tb.Run.load(run).metrics()
+
+
+def prose(page: str) -> str:
+    return re.sub(r"\s+", " ", page)
+
+
+def test_the_tutorial_has_the_figures_of_its_commands(done: Path) -> None:
+    told = prose(TUTORIAL)
+    log, small = (tb.describe(tb.read(done / name)) for name in ("w.parquet", "small.parquet"))
+    for facts, text in (
+        (log, "{jobs} jobs on {nodes} nodes in {span}, at a load of {load:.3g}"),
+        (small, "{jobs} jobs in {span} remain, at a load of {load:.2g}"),
+    ):
+        values = {"span": duration_text(facts["span_s"]), "load": facts["offered_load"]}
+        assert text.format(jobs=facts["jobs"], nodes=facts["system"]["nodes"], **values) in told
+    ideal, delayed = figures(done / "runs/sim"), figures(done / "runs/sim-overheads")
+    wait, response = cell(ideal["mean_wait_s"]), cell(ideal["mean_response_s"])
+    assert f"after {cell(ideal['makespan_s'])} s, jobs wait {wait} s in the mean, and take {response} s" in told
+    assert f"smaller than the predicted {cell(ideal['mean_bounded_slowdown'])}" in told
+    more = delayed["mean_response_s"] / ideal["mean_response_s"] - 1
+    assert f"response is {cell(delayed['mean_response_s'])} s, {more:.0%} more".replace("%", " %") in told
+    assert f"bounded slowdown {cell(delayed['mean_bounded_slowdown'])}, about half" in told
+    assert delayed["mean_bounded_slowdown"] / ideal["mean_bounded_slowdown"] == pytest.approx(0.5, abs=0.05)
+    assert f"the same, {cell(delayed['mean_wait_s'])} s" in told
+
+
+def test_the_lesson_of_the_tutorial_happens_at_its_speed_and_not_at_a_lower_one(done: Path) -> None:
+    """A replay in virtual time, whose launches and resizes take milliseconds, stands for the one with processes."""
+    ideal, work = figures(done / "runs/sim"), tb.read(done / "mixed.parquet")
+    for speed in (1000, 200):
+        run = done / f"virtual-{speed}"
+        replay(work, virtual(4, 8), "pref", run, name="mixed", **replaying(speed=speed))
+        real = figures(run)
+        if speed == 1000:
+            assert f"--speed {speed} -o runs/real" in TUTORIAL
+            assert real["mean_response_s"] > 1.1 * ideal["mean_response_s"]
+            assert real["mean_bounded_slowdown"] < ideal["mean_bounded_slowdown"]
+            budget = tb.error_budget(work, [run]).frame.loc["mean_response_s"]
+            assert budget["delays"] / budget["error"] > 0.5
+        else:
+            for name in ("makespan_s", "mean_wait_s", "mean_response_s", "mean_bounded_slowdown", "utilization"):
+                assert ideal[name] == pytest.approx(real[name], rel=0.1)
