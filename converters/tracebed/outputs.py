@@ -144,8 +144,9 @@ def _ends(path: Path) -> bytes:
         if begin.startswith(b"PAR1") and size > 8:
             file.seek(-8, os.SEEK_END)
             end = min(int.from_bytes(file.read(4), "little") + 8, FOOTER)
-        file.seek(max(0, size - end))
-        return begin + b"\n" + file.read(end)
+        at = max(len(begin), size - end)
+        file.seek(at)
+        return begin + (b"\n" if at > len(begin) else b"") + file.read(end)
 
 
 WORKLOAD = OutputKind(
