@@ -120,8 +120,8 @@ def _marked(mark: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            ours = process.pid == os.getpid() or "multiprocessing.resource_tracker" in " ".join(process.cmdline())
-            # The resource tracker lives as long as pytest.
-            if process.environ().get("TRACEBED_TEST") == mark and not ours:
+            if process.pid == os.getpid() or process.environ().get("TRACEBED_TEST") != mark:
+                continue
+            if "multiprocessing.resource_tracker" not in " ".join(process.cmdline()):  # it lives as long as pytest
                 found.append(process)
     return found

@@ -67,6 +67,11 @@ def started(system: SlurmSystem, slurm: Slurm, folder: Path, *nodes: str, name: 
     return job
 
 
+def unusable(system: SlurmSystem) -> set[str]:
+    """Return the nodes on which no job can start."""
+    return {name for name, state in system.node_states().items() if not state.usable}
+
+
 def nodes_of(system: SlurmSystem, job: str) -> tuple[str, ...]:
     """Return the nodes of a job."""
     return system.poll("t-", [])[job].nodes
@@ -117,12 +122,12 @@ def test_a_request_for_busy_nodes_is_refused_and_leaves_no_job(
 
 
 def test_a_node_that_is_drained_or_down_is_unusable(slurm: Slurm, system: SlurmSystem) -> None:
-    assert system.unusable() == frozenset()
+    assert unusable(system) == set()
     slurm("scontrol", "update", "NodeName=n4", "State=DRAIN", "Reason=test")
     slurm("scontrol", "update", "NodeName=n6", "State=DOWN", "Reason=test")
-    assert system.unusable() == {"n4", "n6"}
+    assert unusable(system) == {"n4", "n6"}
     slurm("scontrol", "update", "NodeName=n4,n6", "State=RESUME")
-    slurm.until(lambda: not system.unusable(), "the nodes do not return")
+    slurm.until(lambda: not unusable(system), "the nodes do not return")
 
 
 @pytest.mark.parametrize(
@@ -339,7 +344,7 @@ def test_a_node_of_an_expanded_job_that_dies_ends_this_job_only(
         run = tb.replay_on(mixed(8, 1), "slurm", "pref", output=tmp_path / "run", configuration=slurm.conf)
     finally:
         slurm("scontrol", "update", f"NodeName={lost[0]}", "State=RESUME", check=False)  # they may be back already
-        slurm.until(lambda: not SlurmSystem(BatchSettings(configuration=slurm.conf)).unusable(), "nodes are lost")
+        slurm.until(lambda: not unusable(SlurmSystem(BatchSettings(configuration=slurm.conf))), "nodes are lost")
     failed = run.jobs[run.jobs["state"] != "completed"]
     assert failed["reason"].str.startswith("NODE_FAIL").tolist() == [True]
     check_nothing_is_left(slurm, run)

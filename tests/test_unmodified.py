@@ -202,18 +202,26 @@ def test_an_openmp_program_shrinks_and_expands_with_the_same_checksum(
     tmp_path: Path, admin: Administrator, library: Path, cpus: list[int], runtime: str, how: str
 ) -> None:
     binary = openmp(tmp_path, runtime)
-    alone = subprocess.run([binary], input="\n" * 5, capture_output=True, text=True, check=True).stdout.splitlines()
+    alone = subprocess.run([binary], input="\n", capture_output=True, text=True, check=True).stdout.split()
     program = Program(admin, cpus, binary, **{how: str(library)})
     found = [program.ask()]
+
+    def settled() -> str:
+        """Let the program go on until it holds the CPUs of the last mask, and return its next answer but the sum."""
+        assert until(lambda: found.append(program.ask()) or not admin.mask(program.pid)[0])
+        found.append(program.ask())
+        return found[-1].rsplit(" ", 1)[0]
+
+    assert settled() == "2 2"
     assert admin.set_mask(program.pid, cpus[1:]) is DromResult.NOTED
-    found += [program.ask(), program.ask()]
+    assert settled() == "1 1"
     assert admin.mask(program.pid) == (DromResult.SUCCESS, (cpus[1],))
     assert strays(program.pid, cpus[1:]) == {}
     assert admin.free() == (cpus[0],)
     assert admin.set_mask(program.pid, cpus) is DromResult.NOTED
-    found += [program.ask(), program.ask()]
-    assert [line.rsplit(" ", 1)[0] for line in found] == ["2 2", "1 1", "1 1", "2 2", "2 2"]
-    assert [line.split()[2] for line in found] == [line.split()[2] for line in alone]
+    assert settled() == "2 2"
+    sums = [int(line.split()[2]) for line in found]
+    assert sums == [number * int(alone[2]) % 2**64 for number in range(1, len(found) + 1)]
     program.end()
 
 
@@ -233,11 +241,12 @@ def test_a_program_without_a_cpu_waits_at_its_next_region(
     program = Program(admin, cpus[:1], openmp(tmp_path, "gomp"), LD_PRELOAD=str(library))
     assert program.ask().startswith("1 1 ")
     assert admin.set_mask(program.pid, []) is DromResult.NOTED
-    program.tell("")
+    asked = 20  # the first of these may find the table as it was
+    program.tell("\n" * (asked - 1))
     assert until(lambda: admin.mask(program.pid)[0] is DromResult.SUCCESS)
     assert admin.free() == tuple(cpus)
     assert admin.set_mask(program.pid, cpus[-1:]) is DromResult.NOTED
-    assert program.heard().startswith("1 1 ")
+    assert all(program.heard().startswith("1 1 ") for _ in range(asked))
     assert admin.mask(program.pid) == (DromResult.SUCCESS, (cpus[-1],))
     program.end()
 

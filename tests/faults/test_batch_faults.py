@@ -13,7 +13,7 @@ from tracebed.testing.virtual.batch import BatchFault
 from tracebed.testing.virtual.batch_scenario import BatchPlay, BatchScenario
 from tracebed.testing.virtual.shrinking import examine, violations
 
-SEEDS = 60
+SEEDS = 40
 """Number of seeds in the default run. CI plays a thousand."""
 PORTION = 20
 """Number of seeds of a test."""

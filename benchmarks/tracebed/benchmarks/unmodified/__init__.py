@@ -28,6 +28,10 @@ NAME: Final = "libtracebed_follower.so"
 THREAD: Final = "TRACEBED_DROM_THREAD"
 """Environment variable with the pause between two polls of a thread of the library, ms."""
 
+AFFINITY: Final = "TRACEBED_DROM_AFFINITY"
+"""Environment variable of a program without a table, whose threads are bound from outside: its parallel regions have as
+many threads as it has CPUs."""
+
 
 def build(folder: Path) -> Path:
     """Return the library in `folder`, compiled unless it is newer than its sources.

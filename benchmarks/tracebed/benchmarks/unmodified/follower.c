@@ -6,8 +6,9 @@
    - when a blocking call of MPI begins;
    - from a thread of its own, if TRACEBED_DROM_THREAD is set: the pause between two polls, ms.
 
-   A poll binds all threads of the process to its CPUs before other processes can take the released CPUs. The library
-   depends on no header of OpenMP or MPI: it passes the arguments on as they are, see decision 044. */
+   A poll binds all threads of the process to its CPUs before other processes can take the released CPUs. Without a
+   table, and with TRACEBED_DROM_AFFINITY, the library only gives each parallel region as many threads as the process
+   has CPUs: others bind its threads. The library depends on no header of OpenMP or MPI: it passes the arguments on as they are, see decision 044. */
 #include "../include/tracebed_malleable.h"
 
 #include <dirent.h>
@@ -18,8 +19,8 @@
 
 enum { ROUNDS = 10 };            /* as in affinity.py */
 enum { PAUSE_NS = 1000 * 1000 }; /* pause between two polls of a process without CPUs */
-enum { LOOK_NS = 100 * 1000 };   /* least time between two looks at the table in calls of MPI: some take 10 ns */
-enum { UNKNOWN, RIGID, MALLEABLE };
+enum { LOOK_NS = 100 * 1000 };   /* least time between two looks at the table: some calls take 10 ns, a look 1 us */
+enum { UNKNOWN, RIGID, MALLEABLE, BOUND /* by others */ };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* a lock of the table belongs to the whole process */
 static tb_malleable follower;
@@ -74,7 +75,7 @@ static void adopted(int result) {
 static int attach(const cpu_set_t *requested) {
     int found = __atomic_load_n(&state, __ATOMIC_ACQUIRE);
     const char *most = getenv("OMP_NUM_THREADS");
-    if (found != UNKNOWN) return found == MALLEABLE;
+    if (found != UNKNOWN) return found != RIGID;
     pthread_mutex_lock(&lock);
     if (state == UNKNOWN) {
         most_threads = most == NULL ? 0 : atoi(most);
@@ -82,27 +83,30 @@ static int attach(const cpu_set_t *requested) {
         follower.adopt = bind_threads;
         found = tb_attach_cpus(&follower, requested) ? MALLEABLE : RIGID;
         if (found == MALLEABLE) adopted(0);
+        if (found == RIGID && getenv("TRACEBED_DROM_AFFINITY") != NULL) found = BOUND;
         __atomic_store_n(&state, found, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&lock);
-    return state == MALLEABLE;
+    return state != RIGID;
 }
 
 /* Releases and takes CPUs. If another thread does so already, this one goes on. */
 static void follow(int waits) {
-    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) != MALLEABLE || !tb_posted(&follower)) return;
-    if (pthread_mutex_trylock(&lock) != 0) return;
+    if ((state == MALLEABLE && !tb_posted(&follower)) || pthread_mutex_trylock(&lock) != 0) return;
     may_wait = waits;
-    adopted(tb_take(&follower, NULL));
+    if (state == MALLEABLE)
+        adopted(tb_take(&follower, NULL));
+    else if (sched_getaffinity(0, sizeof follower.cpus, &follower.cpus) == 0)
+        adopted(-1);
     pthread_mutex_unlock(&lock);
 }
 
-/* Follows in a call that may be short and frequent. */
-static void follow_at_times(void) {
+/* Follows in a call of the program. */
+static void follow_in_call(void) {
     static int64_t due;
     struct timespec now;
     int64_t ns;
-    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) != MALLEABLE) return;
+    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) < MALLEABLE) return;
     clock_gettime(CLOCK_MONOTONIC, &now);
     ns = now.tv_sec * (int64_t)1000000000 + now.tv_nsec;
     if (ns < __atomic_load_n(&due, __ATOMIC_RELAXED)) return;
@@ -129,7 +133,7 @@ __attribute__((constructor)) static void start(void) {
     const char *pause = getenv("TRACEBED_DROM_THREAD");
     pthread_t thread;
     pthread_atfork(NULL, NULL, forked);
-    if (pause == NULL || (pause_ms = atol(pause)) <= 0 || !attach(NULL)) return;
+    if (pause == NULL || (pause_ms = atol(pause)) <= 0 || !attach(NULL) || state != MALLEABLE) return;
     if (pthread_create(&thread, NULL, follow_for_ever, &pause_ms) == 0) pthread_detach(thread);
 }
 
@@ -159,7 +163,7 @@ static int threads_of_region(void) {
     if (!attach(NULL)) return 0;
     if (level == NULL) level = (int (*)(void))next_function("omp_get_level", NULL);
     if (level() > 0) return 0;
-    follow(1);
+    follow_in_call();
     return threads;
 }
 
@@ -257,7 +261,7 @@ static void attach_rank(void) {
         AFTER;                                                                                \
         return result;                                                                        \
     }
-#define CALL(name, PARAMETERS, ARGUMENTS) MPI(name, PARAMETERS, ARGUMENTS, follow_at_times(), (void)0)
+#define CALL(name, PARAMETERS, ARGUMENTS) MPI(name, PARAMETERS, ARGUMENTS, follow_in_call(), (void)0)
 #define CALL_1(name) CALL(name, (word a), (a))
 #define CALL_2(name) CALL(name, (word a, word b), (a, b))
 #define CALL_3(name) CALL(name, (word a, word b, word c), (a, b, c))

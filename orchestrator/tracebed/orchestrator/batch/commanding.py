@@ -79,6 +79,7 @@ class CommandingReplayer(BatchReplayer):
         self._pending: dict[int, ResizeCommand] = {}  # job -> its resize
         self._settled: dict[int, float] = {}  # job -> time of the last change of its nodes
         self._requests: Counter[int] = Counter()  # job -> number of the last request
+        self._deciding_since = 0.0  # beginning of the last call of the policy
         self._returned = False  # whether jobs of a killed replayer have not been observed yet
         self._commands = Commands(self._mailbox, self.clock.now, self._failed)
 
@@ -110,7 +111,8 @@ class CommandingReplayer(BatchReplayer):
         """Begin a resize of a running job."""
         self._requests[job] += 1
         rates = (self.of_policy.rate(job, len(before)), self.of_policy.rate(job, len(after)))
-        resize = BatchResize(self._requests[job], before, after, rates, self.clock.now())
+        now = self.clock.now()
+        resize = BatchResize(self._requests[job], before, after, rates, now, now - self._deciding_since)
         self.jobs[job].resizes.append(resize)
         self._pending[job] = ResizeCommand(resize)
         self._note("resize", job, request=resize.request, before=before, after=after)
@@ -306,7 +308,8 @@ class CommandingReplayer(BatchReplayer):
             if not wanted or self.interrupted is not None:
                 self._unwanted.setdefault(each.id, polled.began)
 
-    def _poll_s(self) -> float:
+    def poll_s(self) -> float:
+        """Return the time between the starts of two observations, wall s."""
         return POLL_S
 
     def _running_commands(self) -> list[world.Background]:

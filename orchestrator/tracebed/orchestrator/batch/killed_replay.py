@@ -76,6 +76,6 @@ class KilledReplay(BatchReconstruction):
     def restore(self, replayer: BatchReplayer) -> None:
         """Restore the state of the killed replayer in `replayer`, which has not begun."""
         replayer.jobs[:] = self.jobs
-        replayer.interrupted = self.interrupted
+        replayer.interrupted, replayer.outages = self.interrupted, self.info.outages
         replayer.latencies += [job.latency_s for job in self.jobs if job.latency_s]
         replayer.resume(self.submitted, self.submitting, IN_FLIGHT_S)

@@ -31,7 +31,7 @@ from tracebed.registry import unknown
 
 EngineChoice: TypeAlias = Literal["auto", "compiled", "python"]
 """The simulator to use. `auto`: the compiled engine if it supports the simulation, else the Python simulator."""
-SLOWER = "NN"
+SLOWER = "6 to 30"
 """Time of the Python simulator in that of the compiled engine, in words (docs/explanation/engine.md)."""
 
 
