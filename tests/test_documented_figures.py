@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,24 @@ def test_the_lesson_of_the_tutorial_happens_at_its_speed_and_not_at_a_lower_one(
         else:
             for name in ("makespan_s", "mean_wait_s", "mean_response_s", "mean_bounded_slowdown", "utilization"):
                 assert ideal[name] == pytest.approx(real[name], rel=0.1)
+
+
+@pytest.mark.slow
+def test_the_page_on_perturbed_inputs_has_the_figures_of_its_example(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/how-to/perturbations.md").read_text(encoding="utf-8")
+    (*makes, shows) = next(blocks(page)).commands
+    for command in makes:
+        call(*command[1:])
+    found = json.loads(call(*shows[1:], "--json").stdout)
+    intervals = [run["metrics"]["perturbed"]["mean_wait_s"] for run in found["runs"]]
+    easy, conservative = (f"{cell(each['low'])} to {cell(each['high'])} s" for each in intervals)
+    assert f"mean wait is {easy} under `easy` and {conservative} under `conservative`" in prose(page)
+    wait = found["differences"][0]["metrics"]["mean_wait_s"]
+    less, more = (100 * abs(wait[end]) / wait["base"] for end in ("high", "low"))
+    assert f"in each of the {wait['pairs']} pairs, by {less:.1f} to {more:.1f} % of the mean" in prose(page)
 
 
 @pytest.mark.slow
