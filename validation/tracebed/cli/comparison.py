@@ -76,10 +76,10 @@ def _sides(validation: Validation) -> Iterator[str]:
 
 def _counted(runs: tuple[Run, ...]) -> str:
     """Return number, source, policy and execution of runs of one case."""
-    from tracebed.api.words import execution
+    from tracebed.api.words import execution, policy_name
 
     info = runs[0].info
-    return f"{_number(len(runs), 'run')}, {info.source}, {info.policy}; {execution(info)}"
+    return f"{_number(len(runs), 'run')}, {info.source}, {policy_name(info)}; {execution(info)}"
 
 
 def _number(count: int, what: str) -> str:
