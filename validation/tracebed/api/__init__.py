@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tracebed.api.cleaning import audit, clean, clean_with_audit, cleaning_steps, recipe, recipes
     from tracebed.api.comparisons import Comparison, Validation
     from tracebed.api.descriptions import describe, dictionary
+    from tracebed.api.drawings import Picture, history, pictures, plot_means, runs_page, save_pictures
     from tracebed.api.experiments import experiment
     from tracebed.api.forecasts import Forecast, forecast
     from tracebed.api.imports import as_run, import_run
@@ -83,6 +84,7 @@ __all__ = [
     "Inventory",
     "NoiseProfile",
     "Overheads",
+    "Picture",
     "Policy",
     "PowerModel",
     "Run",
@@ -111,6 +113,7 @@ __all__ = [
     "fit",
     "forecast",
     "generate",
+    "history",
     "import_run",
     "inventories",
     "inventory",
@@ -125,6 +128,8 @@ __all__ = [
     "nodes_up",
     "noise",
     "perturb",
+    "pictures",
+    "plot_means",
     "policies",
     "read",
     "recipe",
@@ -132,6 +137,8 @@ __all__ = [
     "recover",
     "replay",
     "replay_on",
+    "runs_page",
+    "save_pictures",
     "scale",
     "shortest_replay",
     "simulate",
@@ -160,6 +167,7 @@ _HOME = {
         *("with_facts", "without_nodes", "write_inventory"),
     ),
     "tracebed.api.noises": ("noise",),
+    "tracebed.api.drawings": ("Picture", "history", "pictures", "plot_means", "runs_page", "save_pictures"),
     "tracebed.api.results": ("Run", "Workload"),
     "tracebed.api.runs": (*("inventory", "metrics", "policies", "recover", "replay", "shortest_replay", "simulate"),),
     "tracebed.api.schedulers": ("replay_on", "slurm_parameters"),
