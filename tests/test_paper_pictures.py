@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from matplotlib.figure import Figure
 
+import gallery
 import tracebed.api as tb
 from pages import Outline, validated, without_pictures
 from runs import fcfs_run
@@ -25,6 +26,11 @@ from tracebed.validation.pictures import COLUMN, PAGE, Picture, columns_of, draw
 from tracebed.validation.report import runs as page_of_runs
 from tracebed.validation.verdict.baseline import Baseline
 from validations import make_validation
+
+
+def test_the_gallery_has_the_pictures_of_its_page_and_is_small() -> None:
+    assert {path.name for path in gallery.FOLDER.iterdir()} == set(gallery.shown())
+    assert sum(path.stat().st_size for path in gallery.FOLDER.iterdir()) < 2**20
 
 
 def three_runs() -> dict[str, Run]:

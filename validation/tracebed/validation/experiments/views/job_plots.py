@@ -36,7 +36,7 @@ RUN_TIMES: Mapping[str, float] = {
     "1 d": DAY,
 }
 """Upper bounds of the categories of run time, s. The last category has no upper bound."""
-POINTS = 400
+POINTS = 200
 """Largest number of points of a line of a distribution."""
 OF_JOBS = {"slowdown_ref": "slowdown", "wait": "wait", "run": "run time", "response": "response"}
 
