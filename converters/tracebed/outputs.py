@@ -169,7 +169,6 @@ WHATIF = OutputKind(
     renewed=True,
     parts=("index.html", "whatif.json"),
 )
-REPORT_OR_PICTURE = OutputKind("a report or picture", REPORT.mark + b"|" + PICTURE.mark, renewed=True)
 SUMMARY = OutputKind("a summary", rb"<!-- tracebed -->", renewed=True)
 JUNIT = OutputKind("a JUnit file", rb'<testsuites name="tracebed"', renewed=True)
 CODE_QUALITY = OutputKind("a code-quality report", rb'"check_name": "tracebed"|\A\[\]\s*\Z', renewed=True)
