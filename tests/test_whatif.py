@@ -390,7 +390,7 @@ def test_an_export_of_sacct_becomes_a_page_with_pictures_and_their_data(
     assert not re.search(r"(?:src|href)=\"(?!#)|url\((?!#)|@import", page)
     assert page.count("<figure") == 5
     for name in ("waits", "effects", "classes", "queue", "utilization"):
-        assert {path.suffix for path in (folder / "plots").glob(f"{name}.*")} == {".png", ".svg", ".csv"}
+        assert {path.suffix for path in (folder / "plots").glob(f"{name}-page.*")} == {".png", ".svg", ".pdf"}
         assert len(pd.read_csv(folder / "plots" / f"{name}.csv")) > 5
     document = json.loads((folder / "whatif.json").read_text())
     assert problems(document, "tracebed-whatif-1.json") == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tracebed.benchmarks import supervised
+from tracebed.benchmarks import supervised, unmodified
 from tracebed.benchmarks.applications.base import Application, Demands
 from tracebed.benchmarks.kernels import Kernel, compute
 from tracebed.benchmarks.program import Launch, Program
@@ -20,13 +20,14 @@ class Command(Application):
     Attributes:
         name: the name of the command in the file of allowed commands.
         backend: `rigid`: the program keeps its CPUs. `affinity`: all its threads and processes are bound to the new
-            CPUs when the CPUs of the job change.
+            CPUs when the CPUs of the job change. `openmp`: also, its parallel regions of OpenMP have as many threads as
+            it has CPUs, by a library that is compiled on the node.
     """
 
     demands: ClassVar[Demands] = Demands(cpu="those of the program", memory="at most `memory_mib`", bandwidth="unknown")
 
     name: str = ""
-    backend: Literal["rigid", "affinity"] = "rigid"
+    backend: Literal["rigid", "affinity", "openmp"] = "rigid"
 
     def kernel(self, program: Program) -> Kernel:
         """Return the kernel of PILS, in whose units the job is sized on emulated nodes."""
@@ -43,4 +44,7 @@ class Command(Application):
         if not launch.program.command:
             raise InputError(f"command {self.name!r} is not allowed")
         stateless = launch._replace(program=launch.program._replace(state_mib=0.0))  # the command has its own data
-        return supervised.run(stateless, control, compute, moves=self.backend == "affinity")
+        given: dict[str, str] = {}
+        if self.backend == "openmp":
+            given = {**unmodified.variables(unmodified.build(launch.folder)), unmodified.AFFINITY: "1"}
+        return supervised.run(stateless, control, compute, moves=self.backend != "rigid", given=given)

@@ -80,7 +80,7 @@ def command_of(jobs: Jobs, job: int, allowed: AllowedCommands | None) -> dict[st
         hint = "give the job one size (nodes_min equal to nodes_max)"
         raise InputError("a command cannot change its number of nodes", where=where, hint=hint)
     if jobs.malleable[job] and application.backend == "rigid":
-        hint = "make the job rigid, or add backend=affinity to its application_parameters"
+        hint = "make the job rigid, or add backend=affinity or backend=openmp to its application_parameters"
         raise InputError("a malleable job runs a rigid command", where=where, hint=hint)
     return allowed.commands[application.name].model_dump()
 

@@ -141,7 +141,7 @@ def _print(table: pd.DataFrame) -> None:
         for name in figures:
             sides = zip(shown[name], ranges[f"{name}_low"], ranges[f"{name}_high"], strict=True)
             shown[name] = [f"{cell(value)} ({cell(low)} to {cell(high)})" for value, low, high in sides]
-    print_table(columns, shown.to_numpy(dtype=object).tolist(), spare=columns[-2:])
+    print_table(columns, shown.to_numpy(dtype=object).tolist(), keys=len(keys))
 
 
 def _records(file: ExperimentFile, against: Mapping[tuple[Any, ...], Mapping[str, Difference]]) -> list[dict[str, Any]]:
@@ -160,7 +160,7 @@ def _print_differences(file: ExperimentFile, against: Mapping[tuple[Any, ...], M
     """Print the differences of the policies from the first one, over the same seeds and changes."""
     from tracebed.api.experiments import GROUP
     from tracebed.api.measures import metric_definitions
-    from tracebed.cli.perturbation import change
+    from tracebed.cli.perturbation import change, explain_falls
 
     if not against:
         return
@@ -171,7 +171,9 @@ def _print_differences(file: ExperimentFile, against: Mapping[tuple[Any, ...], M
         for at, found in against.items()
     ]
     click.echo(f"\nagainst {file.experiment.policies[0].name}, over the same seeds and changes")
-    print_table([*(keys[place] for place in shown), *(metric_definitions()[name].title for name in SHOWN)], rows)
+    columns = [*(keys[place] for place in shown), *(metric_definitions()[name].title for name in SHOWN)]
+    print_table(columns, rows, keys=len(shown))
+    explain_falls((found[name].low, found[name].base) for found in against.values() for name in SHOWN if name in found)
 
 
 def list_points(file: ExperimentFile, points: Sequence[Point], as_json: bool) -> None:
@@ -181,7 +183,7 @@ def list_points(file: ExperimentFile, points: Sequence[Point], as_json: bool) ->
         print_json("tracebed-grid/1", {"experiment": file.name, "points": len(points), "grid": rows})
         return
     keys = [key for key in rows[0] if key in ("workload", "policy") or len({str(row[key]) for row in rows}) > 1]
-    print_table(keys, [[_cell(row[key]) for key in keys] for row in rows])
+    print_table(keys, [[_cell(row[key]) for key in keys] for row in rows], keys=len(keys))
 
 
 def _cell(value: Any) -> str:
