@@ -33,7 +33,8 @@ class Waiting(NamedTuple):
     entry: int = -1
     """Array and partition of the job; -1: no array."""
     first: int = -1
-    """What the entries of a job in several partitions have in common."""
+    """What the entries of a job have in common of which one at most is reserved for (`bf_one_resv_per_job`); -1: each
+    may be."""
 
 
 class Planned(NamedTuple):
@@ -80,7 +81,6 @@ def backfill(
     kill_wait: int = 30,
     tasks: Tasks | None = None,
     outlook: Outlook | None = None,
-    one_reservation: bool = False,
 ) -> Iterator[Planned]:
     """Plan the waiting jobs in order, and yield those that start now. The caller updates `free` and `running`.
 
@@ -97,7 +97,6 @@ def backfill(
         kill_wait: a job that has passed its expected end is expected to end this much later, s.
         tasks: the arrays; None: there are none.
         outlook: advance reservations and licences; None: there are none.
-        one_reservation: whether a job in several partitions has one reservation at most, `bf_one_resv_per_job`.
     """
     reserved, booked = 0, set[int]()
     slots = Slots(now, now + window, everything)
@@ -134,7 +133,7 @@ def backfill(
             reserved += 1
             begin, end = start // resolution * resolution, (start + job.limit) // resolution * resolution
             slots.reserve(begin, end, nodes)
-            if one_reservation:
+            if job.first >= 0:
                 booked.add(job.first)
             if outlook:
                 outlook.licenses.hold(job.job, begin, end)
