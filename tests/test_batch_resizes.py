@@ -148,20 +148,20 @@ def test_a_slurm_that_permits_no_resizes_is_refused(system: SlurmSystem, changed
 # -- replays -----------------------------------------------------------------------------------------------------------
 
 
-def mixed(count: int, seed: int, gap_s: float = 1.0, mean_s: float = 6.0) -> Workload:
+def mixed(count: int, seed: int, gap_s: float = 1.0, mean_s: float = 6.0, machine: int = NODES) -> Workload:
     """Return a workload in which every other job is malleable."""
     draw = np.random.default_rng(seed)
     rows, submit = [], 0.0
     for number in range(count):
-        malleable, nodes = number % 2 == 0, int(draw.integers(2, 7))
-        bounds = (max(1, nodes // 2), min(NODES, 2 * nodes)) if malleable else (nodes, nodes)
+        malleable, nodes = number % 2 == 0, int(draw.integers(2, min(7, machine)))
+        bounds = (max(1, nodes // 2), min(machine, 2 * nodes)) if malleable else (nodes, nodes)
         speedup = ("amdahl", "0.95") if malleable else ("", "")
         kind, run_time = "malleable" if malleable else "rigid", mean_s * draw.uniform(0.6, 1.6)
         rows.append((f"j{number}", submit, run_time, 600.0, nodes, kind, *bounds, nodes, *speedup))
         submit += draw.exponential(gap_s)
     columns = ("job_id", "submit_time", "run_time", "time_limit", "nodes", "kind", "nodes_min", "nodes_max")
     columns += ("nodes_pref", "speedup", "speedup_parameters")
-    return Workload(pd.DataFrame(rows, columns=columns).assign(cores_per_node=1), Provenance(system=System(NODES, 2)))
+    return Workload(pd.DataFrame(rows, columns=columns).assign(cores_per_node=1), Provenance(system=System(machine, 2)))
 
 
 def epoch(text: str) -> float:

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracebed.api.budgets import ErrorBudget, error_budget
-    from tracebed.api.calibrations import calibrate, fit
+    from tracebed.api.calibrations import calibrate, calibrate_batch, fit
     from tracebed.api.cleaning import audit, clean, clean_with_audit, cleaning_steps, recipe, recipes
     from tracebed.api.comparisons import Comparison, Validation
     from tracebed.api.descriptions import describe, dictionary
+    from tracebed.api.drawings import Picture, history, pictures, plot_means, runs_page, save_pictures
     from tracebed.api.experiments import experiment
     from tracebed.api.forecasts import Forecast, forecast
     from tracebed.api.imports import as_run, import_run
@@ -84,6 +85,7 @@ __all__ = [
     "Inventory",
     "NoiseProfile",
     "Overheads",
+    "Picture",
     "Policy",
     "PolicyComparison",
     "PowerModel",
@@ -101,6 +103,7 @@ __all__ = [
     "as_run",
     "audit",
     "calibrate",
+    "calibrate_batch",
     "clean",
     "clean_with_audit",
     "cleaning_steps",
@@ -113,6 +116,7 @@ __all__ = [
     "fit",
     "forecast",
     "generate",
+    "history",
     "import_run",
     "inventories",
     "inventory",
@@ -127,6 +131,8 @@ __all__ = [
     "nodes_up",
     "noise",
     "perturb",
+    "pictures",
+    "plot_means",
     "policies",
     "read",
     "recipe",
@@ -134,6 +140,8 @@ __all__ = [
     "recover",
     "replay",
     "replay_on",
+    "runs_page",
+    "save_pictures",
     "scale",
     "shortest_replay",
     "simulate",
@@ -148,7 +156,7 @@ __all__ = [
 
 _HOME = {
     "tracebed.api.budgets": ("ErrorBudget", "error_budget"),
-    "tracebed.api.calibrations": ("calibrate", "fit"),
+    "tracebed.api.calibrations": ("calibrate", "calibrate_batch", "fit"),
     "tracebed.api.cleaning": ("audit", "clean", "clean_with_audit", "cleaning_steps", "recipe", "recipes"),
     "tracebed.api.comparisons": ("Comparison", "Validation"),
     "tracebed.api.descriptions": ("describe", "dictionary"),
@@ -162,6 +170,7 @@ _HOME = {
         *("with_facts", "without_nodes", "write_inventory"),
     ),
     "tracebed.api.noises": ("noise",),
+    "tracebed.api.drawings": ("Picture", "history", "pictures", "plot_means", "runs_page", "save_pictures"),
     "tracebed.api.results": ("Run", "Workload"),
     "tracebed.api.runs": (*("inventory", "metrics", "policies", "recover", "replay", "shortest_replay", "simulate"),),
     "tracebed.api.schedulers": ("replay_on", "slurm_parameters"),

@@ -8,7 +8,7 @@ from pathlib import Path
 from tracebed.api.progress import reporter
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator import run as orchestrator
-from tracebed.orchestrator.calibrating import procedure
+from tracebed.orchestrator.calibrating import batch, procedure
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
 from tracebed.orchestrator.testbeds.nodes import Inventory
@@ -50,6 +50,28 @@ def calibrate(
     chosen = nodes if isinstance(nodes, Inventory) else load_with_facts(nodes)
     told = reporter(f"calibrating {len(chosen.nodes)} nodes", 1.0, on_progress)
     return procedure.calibrate(chosen, speed=speed, repetitions=repetitions, seconds=seconds, on_progress=told)
+
+
+def calibrate_batch(runs: Sequence[orchestrator.Run | Path | str], *, name: str = "batch") -> Calibration:
+    """Return what a batch system took time for in replays in which a policy decided: starts, ends and resizes.
+
+    The runs record each step, so nothing is fitted. Simulations with the calibration predict other replays on the
+    batch system.
+
+    Args:
+        runs: the replays (`replay_on` with a policy), or their folders. Each is a repetition.
+        name: name of the calibration.
+
+    Returns:
+        the calibration. `Calibration.save` writes it.
+
+    Raises:
+        InputError: a run is not of such a replay, or is interrupted or unhealthy, or the runs differ in their system.
+    """
+    loaded = [orchestrator.Run.load(run) if isinstance(run, Path | str) else run for run in runs]
+    for run in loaded:
+        fitting.check_usable(str(run.folder), run)
+    return batch.calibrate_batch(loaded, name)
 
 
 def fit(

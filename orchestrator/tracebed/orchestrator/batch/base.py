@@ -186,6 +186,8 @@ class BatchSettings:
     """Partition or queue of all jobs. None: the default of the batch system."""
     options: tuple[str, ...] = ()
     """Additional options of each submission, `KEY=VALUE` or `KEY`, in the form of the batch system."""
+    program: str | None = None
+    """Command of the shell that does the work of malleable jobs under a policy. None: the work is emulated."""
     configuration: Path | None = None
     """Configuration file of the batch system (`SLURM_CONF`). None: the file given by the environment."""
 

@@ -42,9 +42,11 @@ class CommandingReplayer(BatchReplayer):
 
     Attributes:
         of_policy: the jobs as the policy sees them.
+        program: the command that malleable jobs run (see `JobRecords.request`).
     """
 
     system: ResizingSystem
+    program: str | None = None
 
     def __init__(
         self,
@@ -213,7 +215,9 @@ class CommandingReplayer(BatchReplayer):
         rates = [jobs.rate(job, nodes) for nodes in range(jobs.low[job], jobs.high[job] + 1)] if malleable else [1.0]
         limit_s = jobs.limit[job] / min(rates) / self.speed + MARGIN_S
         grain_s = GRAIN_S if malleable else None
-        return self.records.request(self.name(job), self.plan.nodes[job], run_s, limit_s, held=True, grain_s=grain_s)
+        return self.records.request(
+            self.name(job), self.plan.nodes[job], run_s, limit_s, held=True, grain_s=grain_s, program=self.program
+        )
 
     def _submitted(self, job: int) -> None:
         self._arrived.append(job)

@@ -1,11 +1,13 @@
 #!/bin/sh
 # A job of a replay on a batch system: works for LENGTH nanoseconds, and records its start and end.
 #
-#   job.sh FOLDER NAME LENGTH [GRAIN]
+#   job.sh FOLDER NAME LENGTH [GRAIN [PROGRAM]]
 #
 # Without GRAIN, the job sleeps until LENGTH after its start. With GRAIN, it is malleable: it runs a step of Slurm (a
 # rank) on each node in FOLDER/NAME.size, advances at the rate in this file, and reads the file every GRAIN nanoseconds,
-# at its malleability points. The file has the line "REQUEST RATE NODES...", with the rate in millionths.
+# at its malleability points. The file has the line "REQUEST RATE NODES...", with the rate in millionths. A PROGRAM does
+# this work in place of the script, and records its sizes: it is a command of the shell, and has the file, the beginning
+# of the names of the records, LENGTH and GRAIN in the variables TRACEBED_SIZE, _RECORD, _WORK and _GRAIN.
 #
 # FOLDER/NAME.ID.start, .end and .resized are written atomically, readable by their owner only. ID is that of the
 # batch system. Needs GNU date and sleep.
@@ -90,9 +92,20 @@ applied=$last
     done
 }
 
-trap 'finish terminated; exit 143' TERM
+# run PROGRAM: runs the program until it ends.
+run() {
+    TRACEBED_SIZE=$size TRACEBED_RECORD=$folder/$name TRACEBED_WORK=$length TRACEBED_GRAIN=$grain sh -c "exec $1" &
+    ranks=program:$!
+    wait "$!" || { finish failed; exit 1; }
+    ranks=''
+    if [ -r "$folder/$name.launched" ]; then read -r launched <"$folder/$name.launched"; fi
+}
+
+trap 'finish terminated; for rank in $ranks; do kill -TERM "${rank#*:}"; done; exit 143' TERM
 note start '' || exit 1
-if [ -n "$grain" ]; then
+if [ -n "$5" ]; then
+    run "$5"
+elif [ -n "$grain" ]; then
     work
 else
     now=$(date +%s%N) # a signal also ends this program; the trap then runs before the value is used

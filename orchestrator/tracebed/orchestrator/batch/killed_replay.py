@@ -19,7 +19,7 @@ from tracebed.orchestrator.run import JOURNAL, RunInfo
 
 SAME = ("source", "speed", "policy", "parameters")
 """Facts of a run that must not change when a replay is resumed."""
-SAME_OF_SYSTEM = ("partition", "options")
+SAME_OF_SYSTEM = ("partition", "options", "program")
 IN_FLIGHT_S = 5.0
 """Time for which a submission may still be in progress after the replayer was killed, wall s."""
 

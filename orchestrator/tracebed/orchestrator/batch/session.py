@@ -204,7 +204,8 @@ def _decided(
         raise InputError(f"{named} models a batch system", hint="leave --policy out: the batch system decides")
     if shares(policy) or handles_requests(policy):
         what = "shares nodes between jobs" if shares(policy) else "answers requests of jobs"
-        raise InputError(f"{named} {what}, which {facts.name} cannot carry out", hint="choose another policy")
+        hint = "replay on nodes of an allocation instead, whose agents can: an inventory with `provider: slurm`"
+        raise InputError(f"{named} {what}, which {facts.name} cannot carry out", hint=hint)
     system.check_resizing()
     return Jobs.of(workload, over_limit=setup.scheduling.over_limit), policy, setup
 
@@ -237,6 +238,7 @@ def _info(
             "version": facts.version,
             **facts.details,
             **({} if decided is None else {"parameters": dict(facts.parameters)}),
+            **({} if options.settings.program is None else {"program": options.settings.program}),
         },
         created=datetime.fromtimestamp(world.time(), UTC).isoformat(timespec="seconds"),
         hosts=[host_facts()],
@@ -278,6 +280,7 @@ def _carry_out(
             replayer = BatchReplayer(*common, **timing)
         else:
             replayer = DecidingReplayer(decided, info.nodes, *common, **timing)  # type: ignore[arg-type]
+            replayer.program = info.batch.get("program")
         if past is not None:
             past.restore(replayer)
             _note_pause(replayer, info, past)
