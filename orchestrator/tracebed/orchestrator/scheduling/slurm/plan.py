@@ -33,8 +33,7 @@ class Waiting(NamedTuple):
     entry: int = -1
     """Array and partition of the job; -1: no array."""
     first: int = -1
-    """What the entries of a job have in common of which one at most is reserved for (`bf_one_resv_per_job`); -1: each
-    may be."""
+    """What the entries of a job in several partitions have in common."""
 
 
 class Planned(NamedTuple):
@@ -54,17 +53,19 @@ class Found(NamedTuple):
 
 @dataclass
 class Tasks:
-    """The tasks of arrays in a pass.
+    """The tasks of arrays, and the entries of jobs in several partitions, in a pass.
 
     Attributes:
         room: how many tasks of each array may still start; None: any number.
         most: most tasks of an array with a reservation, `bf_max_job_array_resv`.
         reserved: array -> number of its tasks with a reservation.
+        one_reservation: whether a job in several partitions has one reservation at most, `bf_one_resv_per_job`.
     """
 
     room: list[int | None]
     most: int
     reserved: dict[int, int] = field(default_factory=dict)
+    one_reservation: bool = False
 
 
 def backfill(
@@ -95,7 +96,7 @@ def backfill(
         table: largest number of slots, `bf_node_space_size`.
         reservations: most jobs with a reservation, `bf_job_part_count_reserve`; 0: any number.
         kill_wait: a job that has passed its expected end is expected to end this much later, s.
-        tasks: the arrays; None: there are none.
+        tasks: the arrays, and jobs in several partitions; None: there are none.
         outlook: advance reservations and licences; None: there are none.
     """
     reserved, booked = 0, set[int]()
@@ -133,7 +134,7 @@ def backfill(
             reserved += 1
             begin, end = start // resolution * resolution, (start + job.limit) // resolution * resolution
             slots.reserve(begin, end, nodes)
-            if job.first >= 0:
+            if tasks.one_reservation:
                 booked.add(job.first)
             if outlook:
                 outlook.licenses.hold(job.job, begin, end)

@@ -334,7 +334,7 @@ class Simulation(Accounted, Queued, Preempting):
             table=policy.bf_node_space_size or policy.bf_max_job_test,
             reservations=policy.bf_job_part_count_reserve,
             kill_wait=self._in.kill_wait_s,
-            tasks=Tasks(room, self._in.array_reservations),
+            tasks=Tasks(room, self._in.array_reservations, one_reservation=self._entries.one_reservation),
             outlook=self._outlook(second, policy.bf_resolution),
         )
         started = 0
@@ -369,8 +369,7 @@ class Simulation(Accounted, Queued, Preempting):
         for job in considered(order, depth, self._entry_of, own.partition, own.user):
             if not self._exceeds(job, None):
                 reserve = own.reserve[job] and not self._young(policy, job)
-                array, entry = self._arrays.of[job], self._entry_of[job]
-                first = self._entries.first[job] if self._entries.one_reservation else -1
+                array, entry, first = self._arrays.of[job], self._entry_of[job], self._entries.first[job]
                 yield Waiting(job, own.requests[job], own.limit[job], reserve, array, entry, first)
 
     def _completing(self) -> bool:
