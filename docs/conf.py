@@ -38,6 +38,8 @@ nitpicky = False
 html_theme = "furo"
 html_title = "tracebed"
 html_show_sourcelink = False
+html_static_path = ["_static"]
+html_css_files = ["dark.css"]
 html_theme_options = {"navigation_with_keys": True}
 pygments_style = "friendly"
 

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 os.environ["TRACEBED_CLAIMS"] = f"test-{os.getpid()}"  # replays of parallel tests may share CPUs
 # The speed of the machine decides no test. Each run draws other examples, so a person's run draws few.
-settings.register_profile("tracebed", deadline=None, max_examples=40)
+settings.register_profile("tracebed", deadline=None, max_examples=25)
 settings.register_profile("thorough", deadline=None, max_examples=120)  # --hypothesis-profile thorough
 settings.load_profile("tracebed")
 # A background job of a shell ignores SIGINT, and a command under nohup SIGHUP. Child processes would inherit that.

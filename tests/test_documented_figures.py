@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import tracebed.api as tb
 from redecided import virtual
 from runs import replaying
 from test_cli_verdicts import call
-from test_documented_commands import blocks
+from test_documented_commands import blocks, own_suite
 from tracebed.cli.charts import duration_text
+from tracebed.converters.workload import Workload
 from tracebed.display import cell
+from tracebed.errors import ExitCode
 from tracebed.orchestrator.replay.session import replay
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -81,3 +84,43 @@ def test_the_lesson_of_the_tutorial_happens_at_its_speed_and_not_at_a_lower_one(
         else:
             for name in ("makespan_s", "mean_wait_s", "mean_response_s", "mean_bounded_slowdown", "utilization"):
                 assert ideal[name] == pytest.approx(real[name], rel=0.1)
+
+
+@pytest.mark.slow
+def test_the_page_on_perturbed_inputs_has_the_figures_of_its_example(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/how-to/perturbations.md").read_text(encoding="utf-8")
+    (*makes, shows) = next(blocks(page)).commands
+    for command in makes:
+        call(*command[1:])
+    found = json.loads(call(*shows[1:], "--json").stdout)
+    intervals = [run["metrics"]["perturbed"]["mean_wait_s"] for run in found["runs"]]
+    easy, conservative = (f"{cell(each['low'])} to {cell(each['high'])} s" for each in intervals)
+    assert f"mean wait is {easy} under `easy` and {conservative} under `conservative`" in prose(page)
+    wait = found["differences"][0]["metrics"]["mean_wait_s"]
+    less, more = (100 * abs(wait[end]) / wait["base"] for end in ("high", "low"))
+    assert f"in each of the {wait['pairs']} pairs, by {less:.1f} to {more:.1f} % of the mean" in prose(page)
+
+
+@pytest.mark.slow
+def test_only_a_baseline_finds_run_times_that_are_two_percent_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/how-to/validate-your-simulator.md says, with the file `mine.yaml` of the page."""
+    monkeypatch.chdir(tmp_path)
+    call("validate", "--recorded", "emulated", "-o", "suite")
+    own_suite(tmp_path / "mine.yaml")
+    work = tb.read("suite/workloads/cirne.csv")
+    settings: dict[str, Any] = {"nodes": 4, "calibration": "suite/calibration.yaml", "speed": 500}
+    baseline = ("--baseline", "baseline.yaml")
+    for factor, more, status in (
+        (1.0, (*baseline, "--update-baseline", "better"), ExitCode.INCONCLUSIVE),
+        (1.02, (), ExitCode.INCONCLUSIVE),
+        (1.02, baseline, ExitCode.INACCURATE),
+    ):
+        longer = Workload(work.table.assign(run_time=factor * work.table["run_time"]), work.provenance)
+        tb.simulate(longer, "easy", **settings).jobs.to_csv("cirne-easy.csv", index=False)
+        result = call("validate", "mine.yaml", "-o", "validation", "--no-case-pages", *more)
+        assert result.return_value == status, result.output

@@ -87,6 +87,7 @@ CASES = {
         light=False,
     ),
     "watch --metrics": Case("watch real --interval 0 --metrics OUT", "out.prom", renewed=True, light=False),
+    "metrics --report": Case("metrics p --report OUT", "out.html", source="p/run.json", renewed=True, light=False),
     "metrics --noise": Case("metrics r/1 r/2 r/3 r/4 r/5 --noise OUT", "out.yaml", source="r/1/run.json"),
     "replay -o, recover": Case("replay --recover p -o OUT", "out", "run", light=False),
     "import -o": Case(

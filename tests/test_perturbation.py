@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import tracebed.api as tb
 from runs import fcfs_run
 from test_schemas import problems
 from tracebed.cli import tracebed
+from tracebed.cli.perturbation import explain_falls
 from tracebed.converters.perturbation import Perturbation, input_hash, perturbed
 from tracebed.converters.workload import Workload
 from tracebed.display import cell
@@ -230,6 +232,17 @@ def test_the_json_of_a_run_has_its_intervals(tmp_path: Path, monkeypatch: pytest
     assert found | {"run": "plain"} == plain
     assert (perturbed["runs"], perturbed["submit_s"], perturbed["limit_s"]) == (6, 10.0, 0.0)
     assert perturbed["metrics"] == intervals(rows).to_dict("index")
+
+
+def test_a_change_below_minus_100_percent_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    """Runs of 10 and 990 s: the second policy gains 980 s in one of the pairs, and the mean of the first is 500 s."""
+    first, second = np.array([10.0, 990.0] * 4), np.array([9.0, 10.0] * 4)
+    found = paired(first, second)
+    assert found is not None and "(-196 to " in found.text
+    explain_falls([(found.low, found.base)])
+    assert "in percent of the mean of the base: below -100 %" in capsys.readouterr().err
+    explain_falls([(-499.0, 500.0), (-1.0, 0.0), (-1.0, math.nan)])
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.slow

@@ -376,6 +376,30 @@ def test_jobs_share_nodes_and_wait_in_their_partition() -> None:
     assert held["node"]["5"] == 2
 
 
+def test_a_job_of_several_partitions_starts_in_the_first_that_has_room() -> None:
+    workload = workload_of(
+        submit_time=[0.0, 1.0, 2.0, 3.0, 3.0, 5.0],
+        run_time=[100.0, 200.0, 50.0, 20.0, 20.0, 20.0],
+        nodes=[1, 2, 1, 1, 1, 1],
+        cores_per_node=[4] * 6,
+        partition=["gpu", "main", "gpu,main", "main,none", "main,gpu", "gpu"],
+        array=["", "", "", "7", "7", ""],
+        dependency=["", "", "", "", "", "afterany:5"],
+    )
+    policy = Slurm(cluster=CLUSTER.model_dump_json(), seed=3)
+    run = predict(workload, None, policy, over_limit=OverLimit.KILL)
+    start = run.jobs.set_index("job_id")["start"]
+    assert 100.0 <= start["3"] < 106.0
+    assert 150.0 <= start["5"] < 156.0  # after job 3, in the partition gpu
+    assert 200.0 <= start["4"] < 206.0
+    assert 170.0 <= start["6"] < 206.0
+    assert run.allocations.set_index("job_id")["node"][["3", "5"]].tolist() == [2, 2]
+    assert set(run.jobs["state"]) == {"completed"}
+    all_of = CLUSTER.model_copy(update={"all_partitions": True})
+    run = predict(workload, None, Slurm(cluster=all_of.model_dump_json()), over_limit=OverLimit.KILL)
+    assert run.jobs.set_index("job_id")["reason"]["4"] == "the cluster has no partition none"
+
+
 def test_a_job_is_killed_at_its_limit_or_gets_more_time() -> None:
     workload = workload_of(submit_time=[0.0], run_time=[900.0], nodes=[1], cores_per_node=[1])
     policy = Slurm(cluster=CLUSTER.model_dump_json(), seed=4)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tracebed.api.cleaning import audit, clean, clean_with_audit, cleaning_steps, recipe, recipes
     from tracebed.api.comparisons import Comparison, Validation
     from tracebed.api.descriptions import describe, dictionary
+    from tracebed.api.drawings import Picture, history, pictures, plot_means, runs_page, save_pictures
     from tracebed.api.experiments import experiment
     from tracebed.api.forecasts import Forecast, forecast
     from tracebed.api.imports import as_run, import_run
@@ -84,6 +85,7 @@ __all__ = [
     "Inventory",
     "NoiseProfile",
     "Overheads",
+    "Picture",
     "Policy",
     "PolicyComparison",
     "PowerModel",
@@ -114,6 +116,7 @@ __all__ = [
     "fit",
     "forecast",
     "generate",
+    "history",
     "import_run",
     "inventories",
     "inventory",
@@ -128,6 +131,8 @@ __all__ = [
     "nodes_up",
     "noise",
     "perturb",
+    "pictures",
+    "plot_means",
     "policies",
     "read",
     "recipe",
@@ -135,6 +140,8 @@ __all__ = [
     "recover",
     "replay",
     "replay_on",
+    "runs_page",
+    "save_pictures",
     "scale",
     "shortest_replay",
     "simulate",
@@ -163,6 +170,7 @@ _HOME = {
         *("with_facts", "without_nodes", "write_inventory"),
     ),
     "tracebed.api.noises": ("noise",),
+    "tracebed.api.drawings": ("Picture", "history", "pictures", "plot_means", "runs_page", "save_pictures"),
     "tracebed.api.results": ("Run", "Workload"),
     "tracebed.api.runs": (*("inventory", "metrics", "policies", "recover", "replay", "shortest_replay", "simulate"),),
     "tracebed.api.schedulers": ("replay_on", "slurm_parameters"),

@@ -101,15 +101,15 @@ class Run(orchestrator.Run):
 
         return metrics(self, tau, window, after=after, ended=ended, power=power, grid=grid)
 
-    def plot_gantt(self, *, width: float = 11.0) -> Figure:
-        """Return a matplotlib figure of the nodes over time, each bar a job.
+    def plot_gantt(self, *, width: float = 7.16) -> Figure:
+        """Return a matplotlib figure of the nodes over time, each bar a job; `pictures` has more for a paper.
 
         Args:
             width: of the figure, inches.
         """
-        from tracebed.validation.report.gantt import gantt_figure
+        from tracebed.validation.report.gantt import picture
 
-        figure = gantt_figure(self, width=width)
+        figure = picture(self).figure(width)
         vars(figure)["_repr_png_"] = partial(
             figure_png, figure
         )  # without pyplot a notebook shows the figure's name only
@@ -149,7 +149,7 @@ class Run(orchestrator.Run):
 def figure_png(figure: Figure) -> bytes:
     """Return a figure as a PNG image. Without pyplot, a notebook needs it as the method `_repr_png_` of the figure."""
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", bbox_inches="tight")
+    figure.savefig(stream, format="png", dpi=150, bbox_inches="tight")
     return stream.getvalue()
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from tracebed.api.types import MetricVerdict, Reason, Run, Validation
 
+LEAST = 0.005
+"""Smallest number that is not shown as 0: percent, or margins."""
 SINGLE = ("real", "noise", "predicted", "error", "margin")
 """Columns for one case, between the metric and the verdict."""
 SEVERAL = ("noise", "|error|", "worst", ">1, >2", "mean", "margin")
@@ -39,7 +41,10 @@ def show(validation: Validation, said: Collection[str] = ()) -> None:
         columns.append("with perturbed input")
         for item, row in zip(validation.metrics, rows, strict=True):
             row.append(change(validation.perturbed_differences.get(item.name)))
-    print_table(columns, rows, spare=("predicted", "noise", "with perturbed input"))
+    if all(row[columns.index("noise")] == "-" for row in rows):
+        rows = [[value for value, name in zip(row, columns, strict=True) if name != "noise"] for row in rows]
+        columns.remove("noise")
+    print_table(columns, rows, spare=("noise", "predicted", "with perturbed input"))
     for line in validation.courses:
         click.echo(line)
     for part in (_notes, _dependence, _evidence):
@@ -71,10 +76,10 @@ def _sides(validation: Validation) -> Iterator[str]:
 
 def _counted(runs: tuple[Run, ...]) -> str:
     """Return number, source, policy and execution of runs of one case."""
-    from tracebed.api.words import execution
+    from tracebed.api.words import execution, policy_name
 
     info = runs[0].info
-    return f"{_number(len(runs), 'run')}, {info.source}, {info.policy}; {execution(info)}"
+    return f"{_number(len(runs), 'run')}, {info.source}, {policy_name(info)}; {execution(info)}"
 
 
 def _number(count: int, what: str) -> str:
@@ -123,8 +128,8 @@ def _interval(middle: float, half: float, unit: str = "") -> str:
     if math.isnan(middle):
         return "-"
     if math.isnan(half):
-        return f"{signed(middle)}{unit}"
-    digits = min(max(0, 1 - math.floor(math.log10(half))) if half > 0 else 3, 4)
+        return f"{signed(middle) if abs(middle) >= LEAST else 0}{unit}"
+    digits = min(max(0, 1 - math.floor(math.log10(half))) if half > 0 else 1, 4)
     return f"{middle:+,.{digits}f} ± {half:,.{digits}f}{unit}"
 
 

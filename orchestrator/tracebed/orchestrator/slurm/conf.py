@@ -86,7 +86,10 @@ class SlurmConf:
 
 
 def read(
-    *paths: Path, plain: bool = False, change: Callable[[Sequence[Line]], Sequence[Line]] | None = None
+    *paths: Path,
+    plain: bool = False,
+    change: Callable[[Sequence[Line]], Sequence[Line]] | None = None,
+    zone: str = "",
 ) -> SlurmConf:
     """Read a slurm.conf with the files that it includes, and the output of sacctmgr. The last value of a key counts.
 
@@ -95,13 +98,14 @@ def read(
             any order, and of `scontrol show reservation`. The content says what a file is.
         plain: whether a cluster of equal nodes in one partition is a cluster, too.
         change: a function from the lines of the slurm.conf to those that count.
+        zone: time zone of the dates of reservations; empty: UTC, with a sentence.
 
     Raises:
         InputError: there is no slurm.conf, or two files of a kind; a file cannot be read, is not a slurm.conf, or has
             a line that Slurm rejects. A key that is unknown here may belong to a newer version of Slurm. A file in
             which half of the keys are unknown is refused.
     """
-    found = _sorted(paths)
+    found = _sorted(paths, zone)
     if found.conf is None:
         return SlurmConf({"reservations": found.reservations}, tuple(found.sentences), {}, str(paths[0]))
     lines: Sequence[Line] = lines_of(found.conf)
@@ -185,7 +189,7 @@ class _Files:
     """About the reservations."""
 
 
-def _sorted(paths: Sequence[Path]) -> _Files:
+def _sorted(paths: Sequence[Path], zone: str) -> _Files:
     """Return the contents of files, of one kind each."""
     kinds: dict[str, Path] = {}
     found = _Files()
@@ -202,7 +206,7 @@ def _sorted(paths: Sequence[Path]) -> _Files:
             qos, more = read_qos(text, str(path))
             found.database = found.database.model_copy(update={"qos": qos})
         elif kind == RESERVATIONS:
-            found.reservations, sentences = reservations.read(text, str(path))
+            found.reservations, sentences = reservations.read(text, str(path), zone)
             found.sentences += sentences
         else:
             found.conf = path

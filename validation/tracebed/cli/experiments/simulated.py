@@ -160,7 +160,7 @@ def _print_differences(file: ExperimentFile, against: Mapping[tuple[Any, ...], M
     """Print the differences of the policies from the first one, over the same seeds and changes."""
     from tracebed.api.experiments import GROUP
     from tracebed.api.measures import metric_definitions
-    from tracebed.cli.perturbation import change
+    from tracebed.cli.perturbation import change, explain_falls
 
     if not against:
         return
@@ -173,6 +173,7 @@ def _print_differences(file: ExperimentFile, against: Mapping[tuple[Any, ...], M
     click.echo(f"\nagainst {file.experiment.policies[0].name}, over the same seeds and changes")
     columns = [*(keys[place] for place in shown), *(metric_definitions()[name].title for name in SHOWN)]
     print_table(columns, rows, keys=len(shown))
+    explain_falls((found[name].low, found[name].base) for found in against.values() for name in SHOWN if name in found)
 
 
 def list_points(file: ExperimentFile, points: Sequence[Point], as_json: bool) -> None:

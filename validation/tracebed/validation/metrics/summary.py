@@ -21,7 +21,7 @@ from tracebed.validation.metrics.jobs import TAU, resolution
 from tracebed.validation.metrics.measured import PARTS, STAGES, MeasuredRun, PowerModel, Undefined, WindowName
 from tracebed.validation.metrics.metric import Metric
 from tracebed.validation.metrics.registry import all_metrics
-from tracebed.validation.statistics import mean, percentile
+from tracebed.validation.statistics import mean, percentile, percentiles
 
 TRIM = 0.05
 """Share of the arrival span excluded at either end from the trimmed means (warm-up and cool-down)."""
@@ -123,7 +123,8 @@ def _quartiles(metric: Metric, run: MeasuredRun) -> tuple[float, float]:
         return low, high
     sample = (run.malleable if metric.of_malleable_jobs else run.finished)[metric.mean_of]
     sample = sample[sample > 0] if metric.above_zero else sample
-    return percentile(sample, 25), percentile(sample, 75)
+    low, high = percentiles(sample, (25, 75))
+    return low, high
 
 
 def _by_state(jobs: pd.DataFrame) -> dict[str, int]:

@@ -118,14 +118,15 @@ class MetricVerdict:
 
     @property
     def margin_needed(self) -> str:
-        """`needed` as text, rounded up: `22.7 %`, `11 s`, or `12.4 % with 10 s, 22.7 % without`; a dash if unknown."""
+        """`needed` as text, rounded up: `22.7 %`, `11 s`, `12.4 % with 10 s, 22.7 % without`, or a dash if unknown."""
         unit = f" {self.metric.unit}".rstrip()
         if not self.margin.relative:
             return margin_text(self.needed.absolute, unit)
         alone = margin_text(100 * self.needed.alone, " %")
         if not self.margin.absolute or alone == "-":
             return alone
-        return f"{margin_text(100 * self.needed.relative, ' %')} with {self.margin.absolute:g}{unit}, {alone} without"
+        relative = margin_text(100 * self.needed.relative, " %")
+        return alone if relative == alone else f"{relative} with {self.margin.absolute:g}{unit}, {alone} without"
 
     @property
     def part(self) -> str:

@@ -97,6 +97,8 @@ class Progress:
 
         `first`: the first entry of the job, if it is in several partitions (`entries`). Its state is that of the job.
         """
+        if first >= 0 and self.state[first] in (CANCELLED, STUCK):
+            return IMPOSSIBLE, math.inf  # another entry of the job has found out
         later, any_of, undecided = math.inf, self._of.any_of[job], False
         for condition in self._of.dependencies[job]:
             result, at = self._check(job if first < 0 else first, condition, now)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tracebed.converters.description import cores_used
-from tracebed.converters.workload import Workload
+from tracebed.converters.workload import BoolArray, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.slurm.machine import Machine
 
@@ -43,14 +45,13 @@ def as_asked(workload: Workload, machine: Machine) -> tuple[Workload, dict[str, 
         YEAR_S if (part := number[name]) is None else machine.limit_s(part, run_s) or YEAR_S
         for name, run_s in zip(np.array(names)[missing], workload.floats("run_time")[missing], strict=True)
     ]
-    columns = {"time_limit": limit}
+    columns: dict[str, Any] = {"time_limit": limit}
     if not any(step.name == IN_CORES for step in workload.provenance.steps):
         columns["cores_per_node"] = cores_used(workload)
         if any(parameters.get("format") in IN_CPUS for parameters in reading):
             threads = {name: 1 if part is None else _threads(machine, part) for name, part in number.items()}
             columns["cores_per_node"] = -(-columns["cores_per_node"] // np.array([threads[name] for name in names]))
-    kinds = workload.texts("features").str.contains(r"[\[*]").to_numpy() & (workload.ints("nodes") > 1)
-    counts = {NO_LIMIT: int((missing & runs).sum()), SEVERAL_KINDS: int((kinds & runs).sum())}
+    counts = {NO_LIMIT: int((missing & runs).sum()), SEVERAL_KINDS: int((several_kinds(workload) & runs).sum())}
     strange = [name for name, part in number.items() if part is None]
     if strange:
         what = ", ".join(strange[:MOST_NAMED]) + (", ..." if len(strange) > MOST_NAMED else "")
@@ -58,6 +59,11 @@ def as_asked(workload: Workload, machine: Machine) -> tuple[Workload, dict[str, 
             (workload.texts("partition").isin(strange).to_numpy() & runs).sum()
         )
     return Workload(workload.table.assign(**columns), workload.provenance), counts
+
+
+def several_kinds(workload: Workload) -> BoolArray:
+    """Return whether each job demands nodes of several kinds, or that some of its nodes have a feature."""
+    return workload.texts("features").str.contains(r"[\[*]").to_numpy(dtype=bool) & (workload.ints("nodes") > 1)
 
 
 def _threads(machine: Machine, partition: int) -> int:

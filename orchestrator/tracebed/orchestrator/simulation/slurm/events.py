@@ -33,8 +33,8 @@ SUCCESSFUL = ("", "completed", "unknown")
 def conditions_of(workload: Workload, numbers: Sequence[int], *, kill_invalid: bool) -> Conditions | None:
     """Return the conditions of entries of jobs of a workload; None: there are none.
 
-    `numbers` has the job of each entry. The state of a job is that of its first entry. Its name, for `singleton`, is
-    its application.
+    `numbers` has the job of each entry. The state of a job is that of its first entry. The name of a
+    job, for `singleton`, is its application.
 
     Raises:
         InputError: a dependency is invalid.

@@ -12,9 +12,9 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from tracebed.validation.experiments.views.pictures import COLORS, PAGE, STYLE, columns_of, save, wrapped
 from tracebed.validation.experiments.views.sensitivity import INSIDE, NOT_SIGNIFICANT, OUTSIDE, UNKNOWN
 from tracebed.validation.metrics import all_metrics
+from tracebed.validation.pictures import COLORS, PAGE, STYLE, columns_of, save, wrapped
 
 SHOWN = {OUTSIDE: COLORS[0], INSIDE: COLORS[4], NOT_SIGNIFICANT: COLORS[6], UNKNOWN: COLORS[3]}
 """What was found -> color of the bar."""

@@ -18,7 +18,7 @@ from tracebed.converters.workload import FloatArray
 from tracebed.validation.experiments.claims import Claim
 from tracebed.validation.experiments.experiment import Experiment
 from tracebed.validation.experiments.parts import JobsSpec, Plot
-from tracebed.validation.experiments.views.pictures import COLORS, FONT, panels
+from tracebed.validation.pictures import COLORS, FONT, panels
 from tracebed.validation.steps import Steps
 
 HEIGHT = 2.3

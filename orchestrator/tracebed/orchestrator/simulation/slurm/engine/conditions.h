@@ -78,6 +78,7 @@ static int check(struct engine *e, int32_t job, double *later) {
     const struct setup *s = e->s;
     int any_of = s->any_of[job], undecided = 0;
     *later = INFINITY;
+    if (e->state[s->first_entry[job]] >= CANCELLED) return IMPOSSIBLE; /* another entry of the job has found out */
     for (int64_t k = s->condition_first[job]; k < s->condition_first[job + 1]; k++) {
         double instant = INFINITY;
         int result = check_one(e, job, k, &instant);

@@ -17,7 +17,6 @@ static void expect(struct engine *e, int32_t job, int64_t end) {
     e->due[job] = end;
     hold(e, job);
     insert_running(e, job);
-    e->pass++; /* what is known about expected ends in this pass does not hold any more */
 }
 
 static void kill_job(struct engine *e, int32_t job, int64_t grace) {

@@ -84,6 +84,7 @@ enum { SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE };
 enum { ENDED, KILLED, PREEMPTED }; /* fates */
 enum { MINUTE_S = 60, WINDOW_S = 30 };
 enum { CORES, MEMORY, NODES, BILLING, GRES }; /* the amounts of a job */
+enum { STRIDE = 32 }; /* nodes between two masks of an order of nodes */
 enum { VIEW_BYTES = 1 << 26 }; /* of all views: of more classes, some take turns */
 static const double ROUNDING_S = 1e-6, GIVE_UP_S = 86400.0;
 
@@ -110,8 +111,8 @@ struct engine {
     struct view *views; int64_t view_count; struct class *classes;
     int32_t *queue, *order; int64_t queue_count, arrived; int unsorted;
     int64_t *priority;
-    uint64_t *everything, *partition_nodes, *usable, *allowed, *then, *later, *picked, *reach;
-    struct slots slots; int64_t pass; /* number of the backfill pass */
+    uint64_t *everything, *partition_nodes, *usable, *allowed, *then, *later, *picked;
+    struct slots slots;
     int32_t *node_order; /* nodes by group; null: in the order of their numbers */
     int one_weight; /* of all nodes */
     struct part *capacity, *chosen; int32_t chosen_count; struct group *group; int32_t *heap; struct block *blocks; uint8_t *used; int32_t *share, *room, alike;
@@ -742,81 +743,79 @@ static int choose_after(struct engine *e, struct view *v, int32_t job, const uin
     return choose_of(e, job, able, v->cores, e->expected.cores);
 }
 
-/* The nodes `among` with room for a request of a step, which grow as running jobs end. */
-struct able { uint64_t *nodes; const uint64_t *among; int64_t cores, count; };
-
-HOT static struct able able_now(const struct engine *e, const struct view *v, const uint64_t *among) {
-    struct able able = {e->later, among, 0, 0};
-    int32_t unit = e->classes[v->class].unit;
-    for (int64_t w = 0; w < e->words; w++) {
-        able.nodes[w] = among[w] & v->able[w];
-        if (unit) able.count += __builtin_popcountll(able.nodes[w]);
-        else for (uint64_t left = able.nodes[w]; left; left &= left - 1, able.count++)
-            able.cores += v->cores[64 * w + __builtin_ctzll(left)];
-    }
-    if (unit) able.cores = able.count * unit;
-    return able;
-}
-
 static const struct bits *bits_of(const struct engine *e, const struct running *own) {
     return own->words == 1 ? &own->first : e->bits + e->bits_first[own->job];
 }
 
-/* Add the nodes that have room after the end of `last`, also to `order` unless null. Return whether `last` holds any of
- * the nodes. */
-HOT static int add_able(struct engine *e, struct view *v, struct able *able, const struct running *last, int32_t *order) {
-    int held = 0;
-    int32_t unit = e->classes[v->class].unit;
-    const struct bits *bits = bits_of(e, last);
-    for (int32_t k = 0; k < last->words; k++) {
-        int64_t w = bits[k].word;
-        uint64_t own = bits[k].nodes & able->among[w];
-        if (!own) continue;
-        held = 1;
-        uint64_t left = own & ~able->nodes[w] & v->empty[w], new = left & e->alone[w];
-        for (left &= ~new; left; left &= left - 1)
-            if (last_holder(e, v, (int32_t)(64 * w + __builtin_ctzll(left))) == last->job) new |= left & -left;
-        able->nodes[w] |= new;
-        able->count += __builtin_popcountll(new);
-        if (order)
-            for (uint64_t each = new; each; each &= each - 1) *order++ = (int32_t)(64 * w + __builtin_ctzll(each));
-        if (unit) able->cores = able->count * unit;
-        else for (; new; new &= new - 1) able->cores += v->cores[64 * w + __builtin_ctzll(new)];
-    }
-    return held;
-}
-
-/* In which order the nodes have room for requests of a step as running jobs end: of the first call in a pass. What
- * starts in the pass only makes it later. */
-static struct view *ordered(struct engine *e, struct view *v) {
-    if (v->pass == e->pass) return v;
-    struct able able = able_now(e, v, e->s->eligible + e->s->set[e->classes[v->class].job] * e->words);
-    memcpy(v->able_first, able.nodes, (size_t)e->words * sizeof *able.nodes);
-    v->pass = e->pass;
-    v->able_count = able.count;
+/* Bring up to date in which order the nodes have room for requests of a step as the running jobs end. */
+static void order_nodes(struct engine *e, struct view *v) {
+    if (v->ordered == e->change_count) return;
+    v->ordered = e->change_count;
     v->order_count = 0;
+    uint64_t *able = e->later;
+    size_t size = (size_t)e->words * sizeof *able;
+    memcpy(able, v->able, size);
     for (int64_t k = 0; k < e->running_count; k++) {
-        int64_t before = able.count;
-        add_able(e, v, &able, &e->running[k], v->order + v->order_count);
-        for (; before < able.count; before++) v->order_end[v->order_count++] = e->running[k].end;
+        const struct running *own = &e->running[k];
+        const struct bits *bits = bits_of(e, own);
+        for (int32_t b = 0; b < own->words; b++) {
+            int64_t w = bits[b].word;
+            uint64_t left = bits[b].nodes & ~able[w] & v->empty[w], new = left & e->alone[w];
+            for (left &= ~new; left; left &= left - 1)
+                if (last_holder(e, v, (int32_t)(64 * w + __builtin_ctzll(left))) == own->job) new |= left & -left;
+            for (; new; new &= new - 1) {
+                if (v->order_count % STRIDE == 0) memcpy(v->steps + v->order_count / STRIDE * e->words, able, size);
+                v->order_at[v->order_count] = (int32_t)k;
+                v->order[v->order_count++] = (int32_t)(64 * w + __builtin_ctzll(new));
+                able[w] |= new & -new;
+            }
+        }
     }
-    return v;
+    if (v->order_count % STRIDE == 0) memcpy(v->steps + v->order_count / STRIDE * e->words, able, size);
 }
 
-/* Whether too few of the usable nodes have room for `job` until `latest`. The instants ascend from trial to trial;
- * `at`: number of nodes of the order in `e->reach`, -1 at first. */
-static int too_late(struct engine *e, int32_t job, int64_t latest, int64_t *at) {
-    struct view *v = view_of(e, job);
-    if (!e->classes[v->class].step) return 0;
-    ordered(e, v);
-    int64_t needed = nodes_for(e, job), missing = needed - v->able_count;
-    if (missing > v->order_count || (missing > 0 && v->order_end[missing - 1] > latest)) return 1;
-    if (*at < 0) {
-        memcpy(e->reach, v->able_first, (size_t)e->words * sizeof *e->reach);
-        *at = 0;
+/* How many running jobs end until `instant`. */
+static int64_t ended_until(const struct engine *e, int64_t instant) {
+    int64_t low = 0, high = e->running_count;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (e->running[middle].end <= instant) low = middle + 1; else high = middle;
     }
-    for (; *at < v->order_count && v->order_end[*at] <= latest; ++*at) e->reach[v->order[*at] >> 6] |= 1ull << (v->order[*at] & 63);
-    return common(e->words, e->usable, e->reach) < needed;
+    return low;
+}
+
+/* The usable nodes with room for requests of a step after the end of the first `ended` running jobs, in `able`; return
+ * their number. 0: there are fewer than `needed` among all nodes. */
+HOT static int64_t able_after(const struct engine *e, const struct view *v, int64_t ended, int64_t needed, uint64_t *able) {
+    int64_t low = 0, high = v->order_count;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (v->order_at[middle] < ended) low = middle + 1; else high = middle;
+    }
+    if (v->count + low < needed) return 0;
+    const uint64_t *step = v->steps + low / STRIDE * e->words;
+    int64_t count = 0;
+    memcpy(able, step, (size_t)e->words * sizeof *able);
+    for (int64_t k = low / STRIDE * STRIDE; k < low; k++) able[v->order[k] >> 6] |= 1ull << (v->order[k] & 63);
+    for (int64_t w = 0; w < e->words; w++) {
+        able[w] &= e->usable[w];
+        count += __builtin_popcountll(able[w]);
+    }
+    return count;
+}
+
+/* When enough nodes have room for `job`, a request of a step, if all nodes are usable. */
+static int64_t soonest(struct engine *e, int32_t job) {
+    struct view *v = view_of(e, job);
+    order_nodes(e, v);
+    int64_t missing = nodes_for(e, job) - v->count;
+    return missing <= 0 ? 0 : missing > v->order_count ? INT64_MAX : e->running[v->order_at[missing - 1]].end;
+}
+
+/* Whether enough of the usable nodes have room for `job`, a request of a step, until `latest`. */
+static int soon(struct engine *e, int32_t job, int64_t latest) {
+    int64_t needed = nodes_for(e, job);
+    return able_after(e, view_of(e, job), ended_until(e, latest), needed, e->later) >= needed;
 }
 
 /* Whether a running job holds any usable node. */
@@ -827,16 +826,57 @@ static int holds_usable(const struct engine *e, const struct running *own) {
     return 0;
 }
 
+/* The first running job from `k` on that holds any usable node; their number: none. */
+static int64_t next_holding(const struct engine *e, int64_t k) {
+    while (k < e->running_count && !holds_usable(e, &e->running[k])) k++;
+    return k;
+}
+
+/* The start of a job if the last job of its group ends at `last`. */
+static int64_t start_after(const struct engine *e, int64_t last, int64_t now) {
+    int64_t killed = last + e->s->kill_wait_s;
+    return last > now ? last : killed > now + 1 ? killed : now + 1;
+}
+
+/* `first_start` for a request of a step: its nodes after the end of each group are known without the jobs before. */
+static int64_t first_start_of_step(struct engine *e, struct view *v, int32_t job, int64_t now, int64_t latest) {
+    const struct setup *s = e->s;
+    const struct running *running = e->running;
+    int64_t count = e->running_count, k = next_holding(e, 0), window = WINDOW_S;
+    if (k == count) return -1;
+    int64_t barrier = (running[k].end / WINDOW_S + 1) * WINDOW_S;
+    int32_t unit = e->classes[v->class].unit;
+    int64_t needed = nodes_for(e, job);
+    order_nodes(e, v);
+    for (; k < count; window *= 2) {
+        int64_t closing = ended_until(e, barrier + window) - 1, last = next_holding(e, closing > k ? closing : k), end = last;
+        if (last == count) { /* the group ends with the last running job */
+            end = count - 1;
+            for (last = closing - 1; last >= k && !holds_usable(e, &running[last]);) last--;
+            if (last < k) return -1;
+        }
+        if (latest && running[last].end > latest) return -1;
+        int64_t nodes = able_after(e, v, end + 1, needed, e->later), cores = nodes * unit;
+        for (int64_t w = 0; w < e->words && nodes && !unit; w++)
+            for (uint64_t left = e->later[w]; left; left &= left - 1) cores += v->cores[64 * w + __builtin_ctzll(left)];
+        if (cores >= s->wanted_cores[job] && nodes >= s->fewest[job] && choose_after(e, v, job, e->later, running[end].job))
+            return start_after(e, running[last].end, now);
+        k = end + 1;
+    }
+    return -1;
+}
+
 /* The first instant at which the running jobs leave enough of the usable nodes; -1: none until `latest` (0: at all).
  * The nodes are those of the last choice. */
 static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t latest) {
-    const struct setup *s = e->s;
     e->preempting = 0;
     if (choose(e, job, e->usable)) return now;
     const struct running *running = e->running;
     int64_t count = e->running_count;
+    struct view *v = view_of(e, job);
+    if (e->classes[v->class].step && !e->candidate_count) return first_start_of_step(e, v, job, now, latest);
+    copy_free(e);
     if (e->candidate_count) { /* the jobs that may be preempted end at once */
-        copy_free(e);
         for (int64_t k = 0; k < e->candidate_count; k++) {
             e->yields[e->candidates[k]] = 1;
             yield(e, e->candidates[k]);
@@ -850,30 +890,18 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t l
         if (e->preempting) return now;
     }
     int64_t window = WINDOW_S, barrier = -1, last = -1;
-    struct view *v = view_of(e, job);
-    struct able able = {0};
-    int step = e->classes[v->class].step && !e->candidate_count;
-    if (step) able = able_now(e, v, e->usable);
-    else if (!e->candidate_count) copy_free(e);
     for (int64_t k = 0; k < count; k++) {
         const struct running *own = &running[k];
-        int enough = !step || (able.cores >= s->wanted_cores[job] && able.count >= s->fewest[job]);
-        if (latest && own->end > latest && !enough) return -1; /* the start is the end of this job or of a later one */
-        if (!(step ? add_able(e, v, &able, own, NULL) : holds_usable(e, own))) {
+        if (!holds_usable(e, own)) {
             if (k + 1 < count || last < 0) continue;
         } else {
-            if (!step) take(e, &e->expected, own->job, 1);
+            take(e, &e->expected, own->job, 1);
             last = own->end;
             if (barrier < 0) barrier = (last / WINDOW_S + 1) * WINDOW_S;
             if (k + 1 < count && own[1].end <= barrier + window) continue;
         }
         window *= 2;
-        enough = !step || (able.cores >= s->wanted_cores[job] && able.count >= s->fewest[job]);
-        if (step ? enough && choose_after(e, v, job, able.nodes, own->job)
-                 : choose_with(e, &e->expected, job, e->usable)) {
-            int64_t killed = last + s->kill_wait_s;
-            return last > now ? last : killed > now + 1 ? killed : now + 1;
-        }
+        if (choose_with(e, &e->expected, job, e->usable)) return start_after(e, last, now);
         last = -1;
     }
     return -1;
@@ -883,19 +911,25 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t l
 static int64_t plan(struct engine *e, int32_t job, int64_t now) {
     const struct setup *s = e->s;
     gather(e, job);
-    int64_t later = now, resolution = s->bf_resolution, at = -1;
+    int64_t later = now, resolution = s->bf_resolution, first = -1;
+    int step = e->classes[s->class[job]].step && !e->candidate_count;
     slots_next_job(&e->slots);
     for (;;) {
         int64_t since = later;
         later = slots_later(&e->slots, since, s->limit[job]);
         if (outlook(e)) later = next_later(e, job, since, later);
+        if (step && since > now && first < 0) first = soonest(e, job);
+        if (step && since > now && later && later < first) {
+            if (later <= since) return -1;
+            continue; /* no nodes suffice until then */
+        }
         slots_usable(&e->slots, since, s->limit[job], s->eligible + s->set[job] * e->words, e->usable);
         if (outlook(e)) {
             open_nodes(e, job, since, now, e->open);
             for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->open[w];
         }
         int fits = nodes_in(e->words, e->usable) >= s->fewest[job];
-        if (fits && later && since > now && !e->candidate_count) fits = !too_late(e, job, later, &at);
+        if (fits && step && later && since > now) fits = soon(e, job, later);
         if (fits) {
             int64_t start = first_start(e, job, now, later);
             if (start >= 0) {
@@ -938,7 +972,6 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     }
     int64_t now = whole_second(e, at), waiting = order_queue(e), started = 0, reserved = 0, considered = 0;
     int64_t table = s->bf_node_space_size ? s->bf_node_space_size : s->bf_max_job_test;
-    e->pass++;
     slots_begin(&e->slots, e->words, now, now + s->bf_window * MINUTE_S, e->everything);
     if (s->bf_max_job_user) memset(e->jobs_of_user, 0, (size_t)s->users * sizeof *e->jobs_of_user);
     memset(e->jobs_of_part, 0, (size_t)s->partitions * sizeof *e->jobs_of_part);
@@ -1127,16 +1160,16 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
     double first = s->begin_s > s->submit[0] ? s->begin_s : s->submit[0];
     e->empty = (struct free_resources){(int32_t *)s->cores, (int32_t *)s->gres, (int64_t *)s->memory};
     for (e->change_room = 64; e->change_room < s->nodes; e->change_room *= 2) {}
-    int64_t most = VIEW_BYTES / (s->nodes * (int64_t)(4 * sizeof(int32_t) + sizeof(int64_t)));
+    size_t steps = nodes / STRIDE + 1; /* masks of an order of nodes */
+    int64_t most = VIEW_BYTES / (int64_t)(nodes * 5 * sizeof(int32_t) + words * steps * sizeof(uint64_t));
     e->view_count = s->classes < most ? s->classes : most > 16 ? most : 16;
     size_t views = (size_t)e->view_count;
     size_t groups = 0;
     for (size_t job = 0; job < jobs; job++)
         if (s->group[job] >= (int64_t)groups) groups = (size_t)s->group[job] + 1;
-    int32_t *view_cores, *view_last, *view_order;
+    int32_t *view_cores, *view_last, *view_order, *view_at;
     uint32_t *view_version;
-    uint64_t *view_able, *view_empty, *view_first;
-    int64_t *view_end;
+    uint64_t *view_able, *view_empty, *view_steps;
     void *pieces[] = {
         e->free.cores = malloc(nodes * sizeof(int32_t)), e->free.memory = malloc(nodes * sizeof(int64_t)),
         e->free.gres = malloc(nodes * kinds * sizeof(int32_t) + 1), e->expected.cores = malloc(nodes * sizeof(int32_t)),
@@ -1149,13 +1182,13 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
         view_cores = calloc(views * nodes, sizeof(int32_t)), view_last = calloc(views * nodes, sizeof(int32_t)),
         view_version = calloc(views * nodes, sizeof(uint32_t)), view_able = calloc(views * words, sizeof(uint64_t)),
         view_empty = calloc(views * words, sizeof(uint64_t)),
-        view_first = calloc(views * words, sizeof(uint64_t)), view_order = calloc(views * nodes, sizeof(int32_t)),
-        view_end = calloc(views * nodes, sizeof(int64_t)),
+        view_steps = calloc(views * words * steps, sizeof(uint64_t)), view_order = calloc(views * nodes, sizeof(int32_t)),
+        view_at = calloc(views * nodes, sizeof(int32_t)),
         e->queue = malloc(jobs * sizeof(int32_t)), e->order = malloc(jobs * sizeof(int32_t)),
         e->priority = calloc(jobs, sizeof(int64_t)), e->everything = calloc(words, sizeof(uint64_t)),
         e->partition_nodes = calloc((size_t)s->partitions * words, sizeof(uint64_t)), e->usable = calloc(words, sizeof(uint64_t)),
         e->allowed = calloc(words, sizeof(uint64_t)), e->then = calloc(words, sizeof(uint64_t)),
-        e->later = calloc(words, sizeof(uint64_t)), e->reach = calloc(words, sizeof(uint64_t)), e->blocks = malloc((nodes / 2 + 1) * sizeof *e->blocks), e->picked = calloc(words, sizeof(uint64_t)),
+        e->later = calloc(words, sizeof(uint64_t)), e->blocks = malloc((nodes / 2 + 1) * sizeof *e->blocks), e->picked = calloc(words, sizeof(uint64_t)),
         e->node_order = malloc(nodes * sizeof(int32_t)), e->capacity = malloc(nodes * sizeof *e->capacity),
         e->chosen = malloc(nodes * sizeof *e->chosen), e->share = malloc(nodes * sizeof(int32_t)),
         e->room = malloc(nodes * sizeof(int32_t)), e->group = malloc(nodes * sizeof *e->group), e->heap = malloc(nodes * sizeof *e->heap), e->used = malloc(nodes),
@@ -1196,7 +1229,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
             e->views[view] = (struct view){
                 .class = -1, .cores = view_cores + view * nodes, .last = view_last + view * nodes,
                 .version = view_version + view * nodes, .able = view_able + view * words, .empty = view_empty + view * words,
-                .able_first = view_first + view * words, .order = view_order + view * nodes, .order_end = view_end + view * nodes,
+                .steps = view_steps + view * words * steps, .order = view_order + view * nodes, .order_at = view_at + view * nodes,
             };
         classify(e);
         int suspends = 0;
