@@ -240,11 +240,9 @@ class BatchReplayer:
 
     def _observe(self, known: list[str]) -> None:
         """Observe all jobs, in the background."""
-        began, found, error = self.clock.now(), {}, None
-        nodes: Mapping[str, NodeState] = {}
+        began, found, nodes, error = self.clock.now(), {}, {}, None
         try:
-            nodes = self._node_states()
-            found = self.system.poll(self.prefix, known)
+            nodes, found = self._node_states(), self.system.poll(self.prefix, known)
         except TestbedError as failure:
             error = failure
         except Exception as failure:  # noqa: BLE001 - as in `_call`
@@ -279,7 +277,7 @@ class BatchReplayer:
         """Return the observation of a job as it counts."""
         return found
 
-    def _node_states(self) -> Mapping[str, NodeState]:
+    def _node_states(self) -> dict[str, NodeState]:
         """Return the states of the nodes. Called in the background."""
         return {}
 

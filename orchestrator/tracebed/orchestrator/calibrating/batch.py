@@ -80,7 +80,7 @@ def samples_of(run: Run, entries: Sequence[Entry]) -> dict[str, FloatArray]:
         run: the run.
         entries: its journal.
     """
-    speed, grain_s, jobs = run.info.speed, run.info.parameters["grain_s"], run.jobs.set_index("job_id")
+    speed, jobs = run.info.speed, run.jobs.set_index("job_id")
     jobs = jobs[(jobs["state"] == JobState.COMPLETED) & (jobs["restarts"] == 0)]
     decided = pd.Series({entry.job: entry.time for entry in entries if entry.kind == "start"}, dtype=np.float64)
     noticed = pd.Series({entry.job: entry.time for entry in entries if entry.kind == "ended"}, dtype=np.float64)
@@ -89,7 +89,7 @@ def samples_of(run: Run, entries: Sequence[Entry]) -> dict[str, FloatArray]:
     seconds = {
         "launch_s": jobs["launched"] - decided.reindex(jobs.index),
         "end_s": noticed.reindex(jobs.index) - jobs["end"],
-        "expand_s": expands["decided"] - expands["asked"] - grain_s / 2 * speed,
+        "expand_s": expands["decided"] - expands["asked"] - run.info.parameters["grain_s"] / 2 * speed,
         "reconfiguration_s": resizes["applied"] - resizes["decided"],
         "release_s": shrinks["ended"] - shrinks["decided"],
     }
