@@ -169,6 +169,12 @@ WHATIF = OutputKind(
     renewed=True,
     parts=("index.html", "whatif.json"),
 )
+ARTIFACT = OutputKind(
+    "an artifact",
+    rb"\A<!-- an artifact of tracebed -->",
+    renewed=True,
+    parts=("README.md", "rebuild.sh", "SHA256SUMS"),
+)
 REPORT_OR_PICTURE = OutputKind("a report or picture", REPORT.mark + b"|" + PICTURE.mark, renewed=True)
 SUMMARY = OutputKind("a summary", rb"<!-- tracebed -->", renewed=True)
 JUNIT = OutputKind("a JUnit file", rb'<testsuites name="tracebed"', renewed=True)
