@@ -105,6 +105,13 @@ def test_processes_are_spawned_and_released_and_no_element_is_lost() -> None:
 
 
 @needs_mpi
+def test_some_of_the_processes_that_were_spawned_together_are_released() -> None:
+    result = reconfigure([1, 3, 2, 1], 0.1, iterations=1, plain=False, timeout_s=GUARD_S)
+    assert [(change.before, change.after) for change in result.stages] == [(1, 3), (3, 2), (2, 1)]
+    assert result.checksum == state.checksum(state.after(Block(0, round(0.1 * 2**17)), 4))
+
+
+@needs_mpi
 def test_the_command_prints_the_table() -> None:
     command = [
         sys.executable,

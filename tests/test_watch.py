@@ -119,6 +119,19 @@ def test_the_picture_has_the_queue_the_nodes_and_the_time_left(made: Path) -> No
     assert f"{view.finished} of 12 jobs ended" in line(view)
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_reason_of_a_bad_health_is_never_cut(made: Path, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = "a launch or an end took more than twice the usual time, by: 0.134 s, job 1 (limit 0.117 s)"
+    causes = [{"text": text} for text in (long, "load by other processes: 95.2 % (limit 80 %)", "a third one")]
+    view = view_at(made)
+    monkeypatch.setattr(view, "health", lambda: {"state": "degraded", "causes": causes})
+    lines = text_of(view, width).splitlines()
+    assert width - 1 <= max(map(len, lines)) <= width and len(lines) <= 24
+    text = re.sub(r"\s+", " ", "\n".join(lines))
+    assert f"health degraded ({long}; {causes[1]['text']}; 1 more)" in text
+    assert re.search("^n4 ", "\n".join(lines), re.MULTILINE)
+
+
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A replay of a job that lends a core of its node to a guest."""

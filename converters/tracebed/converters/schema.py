@@ -74,7 +74,7 @@ SCHEMA: dict[str, Column] = {
     "reservation": Column("str", "reservation in which the job runs", ""),
     "licenses": Column("str", "licences of the cluster, as Slurm's --licenses (matlab:2,abaqus:1)", ""),
     "queue": Column("str", "queue or quality of service", ""),
-    "partition": Column("str", "partition", ""),
+    "partition": Column("str", "partition; of several (cpu,gpu), a job of a log ran in the first", ""),
     "status": Column("str", "final state in the log: completed, failed, cancelled, ...", ""),
     "after": Column("str", "job_id of the job that must end before this job is submitted", ""),
     "think_time": Column("float64", "time from the end of `after` to the submission, s; NaN: none", NOT_KNOWN),

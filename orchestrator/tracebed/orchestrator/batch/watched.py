@@ -163,10 +163,12 @@ class WatchedJob:
             return True
         if found.start is not None and found.start != before.start:  # another execution, perhaps on other nodes
             self.first_nodes, self.node_changes = (), []
+        elif found.phase is Phase.ENDING and before.nodes:  # Slurm lists those that are still being cleaned up
+            self.seen = replace(found, nodes=before.nodes)
         elif before.nodes and found.nodes and found.nodes != before.nodes:
             self.first_nodes = self.first_nodes or before.nodes
             self.node_changes.append((now, found.nodes))
-        return (before.word, before.nodes, before.start) != (found.word, found.nodes, found.start)
+        return (before.word, before.nodes, before.start) != (found.word, self.seen.nodes, found.start)
 
     def withdraw(self) -> None:
         """Forget the nodes of a start that did not happen, or that the batch system has forgotten."""
