@@ -141,7 +141,7 @@ class BatchReplayer:
     def interrupt(self, reason: str) -> None:
         """Submit no more jobs and cancel all jobs. May be called in a signal handler."""
         self.interrupted = self.interrupted or reason
-        self._mailbox.post(_nothing)
+        self._mailbox.post(lambda: None)  # wakes the loop
 
     def resume(self, submitted: int, submitting: Iterable[int], in_flight_s: float) -> None:
         """Continue after the submissions of a killed replayer.
@@ -443,7 +443,3 @@ class BatchReplayer:
     def _note(self, kind: str, job: int | None, **data: Any) -> None:
         name = None if job is None else self.plan.ids[job]
         self.journal.write([Entry(0, self.trace(self.clock.now()), kind, name, None, data)])
-
-
-def _nothing() -> None:
-    """Do nothing, for a message that only wakes the loop."""
