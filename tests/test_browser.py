@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import matplotlib.image
 import numpy as np
 import pytest
 from hypothesis import given
@@ -23,7 +24,7 @@ from runs import NAN, fcfs_run, large_run, lending_run, make_run
 from tracebed.validation.report import html as report
 from tracebed.validation.report.interactive import columns, data
 from tracebed.validation.report.interactive.columns import PackedColumn
-from tracebed.validation.report.interactive.page import FOLDER, SCRIPTS
+from tracebed.validation.report.interactive.page import ALWAYS, FOLDER, SCRIPTS
 from tracebed.validation.verdict import Comparison, compare
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.validate import validate
@@ -149,7 +150,7 @@ def test_the_policy_of_the_page_allows_its_script_only(comparison: Comparison) -
 
 
 def test_every_script_is_in_the_page() -> None:
-    assert sorted(SCRIPTS) == sorted(path.name for path in FOLDER.glob("*.js"))
+    assert sorted([*ALWAYS, *SCRIPTS]) == sorted(path.name for path in FOLDER.glob("*.js"))
 
 
 def test_the_documented_version_of_the_library_is_the_shipped_one() -> None:
@@ -415,6 +416,19 @@ def test_the_charts_follow_dark_mode(opened: Callable[..., Page]) -> None:
     assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(21, 24, 28)"
     dark = opened(dark=True)
     assert painted(dark, GANTT_PIXELS) == painted(page, GANTT_PIXELS)
+
+
+@needs_chromium
+@pytest.mark.parametrize("width", [375, 1280])
+def test_a_picture_of_the_page_in_the_dark_has_no_light_areas(
+    opened: Callable[..., Page], tmp_path: Path, width: int
+) -> None:
+    for dark in (False, True):
+        page = opened(width=width, dark=dark, phone=width == 375)
+        assert page.run("document.documentElement.scrollWidth") <= width
+        pixels = matplotlib.image.imread(page.picture(tmp_path / f"page-{width}-{dark}.png"))[..., :3].mean(axis=-1)
+        light = float((pixels > 0.8).mean())
+        assert light < 0.05 if dark else light > 0.7
 
 
 @needs_chromium

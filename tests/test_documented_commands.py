@@ -20,6 +20,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+import gallery
 import logs
 import packages
 import slurm_forecasts
@@ -27,13 +28,15 @@ import tracebed.api as tb
 from tracebed.cli import tracebed
 from tracebed.errors import ExitCode
 from tracebed.orchestrator.slurm.state import COMMANDS
+from tracebed.validation.verdict.baseline import Baseline
+from validations import make_validation
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 PAGES += sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)
 BLOCK = re.compile(
     r"(?:<!-- not run: (?P<reason>[^>]+) -->\n+)?"
-    r"(?:^```(?:bash|sh|console|text)?\n(?P<fenced>.*?)^```$|(?P<indented>(?:^    [^\n]*\n|^\n(?=    ))+))",
+    r"(?:^```(?P<language>\w*)\n(?P<fenced>.*?)^```$|(?P<indented>(?:^    [^\n]*\n|^\n(?=    ))+))",
     re.MULTILINE | re.DOTALL,
 )
 FASTEST = 20_000.0
@@ -104,6 +107,8 @@ def words(line: str) -> list[str]:
 
 def blocks(text: str) -> Iterator[Block]:
     for match in BLOCK.finditer(text):
+        if match["language"] not in {None, "", "bash", "sh", "console", "text"}:
+            continue
         lines = re.sub(r"\\\n\s*", "", match["fenced"] or match["indented"]).splitlines()
         commands = [words(line.strip()) for line in lines if line.strip().startswith("tracebed ")]
         if commands:
@@ -310,6 +315,19 @@ def buffalo(path: Path) -> None:
     path.write_text("\n".join(rows) + "\n")
 
 
+def sweep(path: Path) -> None:
+    """Write the experiment of the page on pictures."""
+    page = (ROOT / "docs/how-to/pictures.md").read_text(encoding="utf-8")
+    path.write_text(page.partition("```yaml\n")[2].partition("```")[0])
+
+
+def version(path: Path) -> None:
+    """Write a version of a baseline, whose predictions become worse and better again."""
+    factor = {"v1": 1.004, "v2": 1.01, "v3": 1.02, "v4": 1.06}.get(path.stem, 1.012)
+    found = make_validation({"w1-fcfs": factor, "w2-fcfs": factor})
+    Baseline.of([found.to_json()]).save(path)
+
+
 def fitted(path: Path) -> None:
     """Write the experiment of the page on calibration, with a simulator of the tests, and with the later key."""
     page = (ROOT / "docs/how-to/calibrate-your-simulator.md").read_text(encoding="utf-8")
@@ -331,7 +349,7 @@ def cluster_state(path: Path) -> None:
     """Write the first recorded state of a Slurm cluster."""
     recording = slurm_forecasts.recorded(sorted(slurm_forecasts.FOLDER.glob("*.json.xz"))[0])
     path.mkdir()
-    for part in COMMANDS:
+    for part in COMMANDS.keys() & recording["states"][0].keys():
         (path / f"{part}.txt").write_text(recording["states"][0][part])
 
 
@@ -355,6 +373,8 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "real.yaml": repeated,
     "accuracy.yaml": accuracy,
     "busy.yaml": busy,
+    "sweep.yaml": sweep,
+    **{f"v{number}.yaml": version for number in range(1, 6)},
     "runs": runs,
     "bestfit.py": best_fit,
     "real.csv": strangers,
@@ -398,6 +418,17 @@ def faster(command: list[str]) -> list[str]:
     return command
 
 
+def run_all(found: list[Block], folder: Path) -> None:
+    """Run the commands of the blocks in the current folder, `folder`."""
+    for block in found:
+        for command in [] if block.reason else block.commands:
+            for before, word in itertools.pairwise(command):
+                if before not in ("-o", "--output"):
+                    provide(word, folder)
+            judges = command[1] in ("compare", "validate") or command[1:3] == ["nodes", "check"]
+            run(faster(command), VERDICTS if judges else {ExitCode.OK})
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_documented_commands_are_accepted(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
@@ -415,13 +446,9 @@ def test_documented_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     found = list(blocks(page.read_text(encoding="utf-8")))
     assert len([block for block in found if block.reason]) == NOT_RUN.get(name(page), 0)
-    for block in found:
-        for command in [] if block.reason else block.commands:
-            for before, word in itertools.pairwise(command):
-                if before not in ("-o", "--output"):
-                    provide(word, tmp_path)
-            judges = command[1] in ("compare", "validate") or command[1:3] == ["nodes", "check"]
-            run(faster(command), VERDICTS if judges else {ExitCode.OK})
+    run_all(found, tmp_path)
+    if page == gallery.PAGE:
+        assert all(gallery.made(picture, tmp_path).stat().st_size > 1000 for picture in gallery.shown())
 
 
 def test_an_invalid_command_is_detected() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from runs import NAN, by_node, fcfs_run, lending_run, make_run
 from tracebed.orchestrator.run import Run
-from tracebed.validation.report import gantt
+from tracebed.validation.report import density, gantt
 
 
 def parsed(svg: str) -> ElementTree.Element:
@@ -51,16 +51,37 @@ def test_jobs_that_share_a_node_have_parts_of_its_row() -> None:
     assert bars[["upper", "lower"]].to_numpy().tolist() == [[0, 0.25], [0.25, 1], [0, 0.25], [0.25, 1]]
 
 
-def test_a_sampled_chart_shows_the_job_of_a_node_at_an_instant() -> None:
-    run = fcfs_run(150, machine=8, seed=5)
-    ids = pd.Index(run.jobs["job_id"])
-    instants = np.linspace(0.0, float(run.jobs["end"].max()) + 50.0, 97)
-    found = gantt.sample(run, ids, np.arange(8), instants - float(run.jobs["submit"].min()))
-    rows = by_node(run).to_dict("records")
-    for node in range(8):
-        for column, instant in enumerate(instants):
-            held = [r["job_id"] for r in rows if r["node"] == node and r["start"] <= instant < r["end"]]
-            assert [ids[job] for job in [found[node, column]] if job >= 0] == held
+def test_the_density_of_a_run_is_its_busy_share_in_each_cell() -> None:
+    """Against the sum over rectangles, with nodes and times that are no edges of the grid; nodes may be shared."""
+    for run in (fcfs_run(150, machine=8, seed=5), fcfs_run(300, machine=100, seed=2), lending_run()):
+        end = float(run.jobs["end"].max() - run.jobs["submit"].min()) * 0.9
+        nodes, times, shares = density.density(run, end)
+        wanted = np.zeros_like(shares)
+        for row in by_node(run).to_dict("records"):
+            start, until = (row[name] - run.jobs["submit"].min() for name in ("start", "end"))
+            across = np.clip(np.minimum(times[1:], until) - np.maximum(times[:-1], start), 0, None) / np.diff(times)
+            down = np.clip(np.minimum(nodes[1:], row["node"] + 1) - np.maximum(nodes[:-1], row["node"]), 0, None)
+            share = row["cores"] / run.info.nodes[row["node"]].cores
+            wanted += share * np.outer(down / np.diff(nodes), across)
+        assert shares == pytest.approx(wanted, abs=1e-9)
+
+
+def test_a_run_with_many_bars_has_a_density_chart_with_a_labeled_color_bar() -> None:
+    picture = gantt.picture(fcfs_run(4000, machine=40))
+    chart, bar = picture.figure().axes
+    assert bar.get_ylabel() == "busy cores (%)"
+    assert chart.get_legend() is None
+    assert "More than 3,000 bars" in picture.caption
+    assert len(picture.frame()) >= 4000
+
+
+def test_the_largest_bar_of_a_job_has_its_number_and_a_legend_has_the_kinds() -> None:
+    run = make_run([(0, 0, 100, 2), (0, 0, 100, 1), (0, 50, 50.001, 1)], staircases={"1": [(0, 90, 2), (90, 100, 1)]})
+    (axes,) = gantt.picture(run).figure().axes
+    assert {(text.get_text(), text.get_position()[0]) for text in axes.texts} == {("1", 45.0), ("2", 50.0)}
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["malleable job", "rigid job"]
 
 
 @pytest.mark.parametrize("count", [1, 2, 40])
@@ -101,7 +122,7 @@ def test_a_small_chart_of_a_large_run_is_small() -> None:
 
 
 def test_a_figure_has_the_nodes_of_the_run_and_its_time() -> None:
-    figure = gantt.gantt_figure(make_run([(0, 0, 10_000, 3), (0, 0, 5, 1)]))
+    figure = gantt.picture(make_run([(0, 0, 10_000, 3), (0, 0, 5, 1)])).figure()
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["n0", "n1", "n2", "n3"]
     assert axes.get_xlabel() == "time after the first submission (min)"
@@ -111,5 +132,5 @@ def test_a_figure_has_the_nodes_of_the_run_and_its_time() -> None:
 @pytest.mark.parametrize("jobs", [[], [(0.0, NAN, NAN, 1)]])
 def test_a_run_without_allocations_has_an_empty_chart(jobs: list[tuple[float, float, float, int]]) -> None:
     run = make_run(jobs)
-    assert not gantt.gantt_figure(run).axes[0].collections
+    assert not gantt.picture(run).figure().axes[0].collections
     assert "<title>" not in gantt.small_gantt_svg(run)

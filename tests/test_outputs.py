@@ -76,6 +76,12 @@ CASES = {
     ),
     "simulate -o": Case("simulate w.parquet --policy easy --nodes 4 -o OUT", "out", "prediction"),
     "experiment -o": Case("experiment study.yaml --workers 1 -o OUT", "out", "store", light=False),
+    "experiment --artifact": Case(
+        "experiment study.yaml --workers 1 -o new --artifact OUT", "out", "folder", renewed=True, light=False
+    ),
+    "validate --artifact": Case(
+        "validate suite.yaml -o new --artifact OUT", "out", "folder", renewed=True, light=False
+    ),
     "experiment -o, -x": Case("experiment study.yaml -x interval_s=10 --workers 1 -o OUT", "out", "store", light=False),
     "experiment -o, paper": Case("experiment drom-in-situ -o OUT", "out", "store", light=False),
     "experiment -o, replayed": Case("experiment suite.yaml -o OUT", "out", "store", light=False),
@@ -87,6 +93,7 @@ CASES = {
         light=False,
     ),
     "watch --metrics": Case("watch real --interval 0 --metrics OUT", "out.prom", renewed=True, light=False),
+    "metrics --report": Case("metrics p --report OUT", "out.html", source="p/run.json", renewed=True, light=False),
     "metrics --noise": Case("metrics r/1 r/2 r/3 r/4 r/5 --noise OUT", "out.yaml", source="r/1/run.json"),
     "replay -o, recover": Case("replay --recover p -o OUT", "out", "run", light=False),
     "import -o": Case(

@@ -99,7 +99,9 @@ def test_names_of_users_are_escaped() -> None:
     for run in runs:
         run.info.nodes = [type(node)(EVIL, node.cores) for node in run.info.nodes]
     page = rendered(*runs)
-    assert re.findall("<script[^>]*>", page) == ['<script type="text/plain" id="chart-data">', "<script>"]
+    found = re.findall("<script([^>]*)>", page)
+    assert set(found) == {' type="text/plain" class="table"', ' type="text/plain" id="chart-data"', ""}
+    assert found.count("") == 1
     assert "alert('x')" not in page
     assert "&lt;script&gt;" in page
     Outline(page)
@@ -129,7 +131,7 @@ def test_many_rectangles_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = len(report.render(found))
     monkeypatch.setattr(gantt, "BARS", 100)
     sampled = report.render(found)
-    assert sampled.count("data:image/png") == 4  # both sides, for screens and for phones
+    assert sampled.count("data:image/png") == 8  # charts and color bars of both sides, for screens and for phones
     assert len(sampled) < drawn + 300_000
     Outline(sampled)
 

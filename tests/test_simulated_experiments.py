@@ -10,12 +10,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -39,11 +40,17 @@ from tracebed.validation.experiments.simulated import cells, grid
 from tracebed.validation.experiments.simulated.grid import plan
 from tracebed.validation.experiments.simulated.pools import DaskPool, LocalPool
 from tracebed.validation.experiments.views import plots
-from tracebed.validation.experiments.views.pictures import STYLE
+from tracebed.validation.experiments.views.job_plots import ecdf
 from tracebed.validation.experiments.workloads import fingerprint
 from tracebed.validation.metrics import metrics
 from tracebed.validation.metrics.registry import REGISTRY as METRICS
+from tracebed.validation.pictures import STYLE
 
+POINT: dict[str, Any] = {
+    **dict.fromkeys(("seed", "perturbation"), 0),
+    **{"share": None, "priority": "fcfs", "runtime_model": "ideal", "processes": "none", "window": "A"},
+    **{"interval_s": 0.0, "malleability_interval_s": 0.0},
+}
 SMALL = """\
 workloads:
   w: {model: lublin99, options: {jobs: 60, nodes: 32}}
@@ -479,6 +486,8 @@ def test_plots_show_what_the_table_holds(study: Callable[..., Path], tmp_path: P
     assert result.exit_code == 0, result.output
     for name in pictures:
         folder = tmp_path / "out" / "small" / "plots"
+        assert (folder / f"{name}.pdf").read_bytes()[:4] == b"%PDF"
+        assert f'data-name="{name}"' in (folder.parent / "index.html").read_text(encoding="utf-8")
         assert (folder / f"{name}.png").read_bytes()[1:4] == b"PNG"
         assert "<svg" in (folder / f"{name}.svg").read_text(encoding="utf-8")
         assert len(pd.read_csv(folder / f"{name}.csv"))
@@ -498,32 +507,86 @@ def test_plots_show_what_the_table_holds(study: Callable[..., Path], tmp_path: P
     assert [bar.get_height() for bar in axes.patches] == pytest.approx(wanted)  # type: ignore[attr-defined]
 
 
+def legend_of(figure: Any) -> list[str]:
+    """Return the entries of the legend of a figure, each in one line."""
+    return [text.get_text().replace("\n", " ") for text in figure.legends[0].get_texts()]
+
+
 def test_boxes_are_quartiles_and_the_plot_says_of_what(study: Callable[..., Path], tmp_path: Path) -> None:
-    """Boxes are over jobs, over time for utilization, and absent for one seed; a figure without values has no label."""
+    """Boxes are over jobs, over time for utilization; a figure without values has no panel and no label."""
     figures = ["mean_response_s", "utilization", "makespan_s"]
-    path = study(plots={"p": {"kind": "bars", "figures": figures, "window": "B"}}, seeds=1)
+    path = study(plots={"p": {"kind": "bars", "figures": figures, "window": "B", "spread": "jobs"}}, seeds=1)
     assert run(path, "-o", tmp_path / "out", *HERE).exit_code == 0
     rows = pd.read_parquet(tmp_path / "out" / "small" / "table.parquet")
     rows = rows[rows["window"] == "B"]
     plot = load_experiment(str(path)).experiment.plots["p"]
     figure = picture(plot, rows)
     boxes = [[path for drawn in axes.collections for path in drawn.get_paths()] for axes in figure.axes]
-    assert [len(found) for found in boxes] == [len(rows), len(rows), 0]
+    assert [sum(len(path) > 0 for path in found) for found in boxes] == [len(rows), len(rows), 0]
     low = sorted(path.vertices[:, 1].min() for path in boxes[0])
     assert low == pytest.approx(sorted(rows["mean_response_s_p25"]))
-    text = figure.legends[0].get_title().get_text().replace("\n", " ")
-    assert text == (
-        "bar: mean over seeds; box: quartiles over jobs (response, mean); "
-        "quartiles over time (utilization in the window)"
-    )
-    several = pd.concat([rows, rows.assign(seed=9, makespan_s=2 * rows["makespan_s"])])
-    figure = picture(plot.model_copy(update={"spread": "seeds"}), several)
-    assert sum(len(drawn.get_paths()) for drawn in figure.axes[2].collections) == len(rows)
-    assert "box: quartiles over seeds" in figure.legends[0].get_title().get_text()
+    assert legend_of(figure) == [
+        *("easy", "tight", "box: quartiles over jobs (response, mean)"),
+        "box: quartiles over time (utilization in the window)",
+    ]
 
     unknown = rows["policy"] == "easy"
     figure = picture(plot, rows.assign(**{name: rows[name].where(~unknown) for name in figures}))
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["tight"]
+    assert legend_of(figure)[0] == "tight"
+    figure = picture(plot, rows.assign(utilization=np.nan))
+    assert [axes.get_ylabel() for axes in figure.axes] == ["response, mean (s)", "makespan (s)"]
+
+
+def table(**values: Sequence[float]) -> pd.DataFrame:
+    """Return rows of a grid: policy -> its mean wait for each seed."""
+    return pd.DataFrame(
+        [
+            {**POINT, "workload": "w", "policy": name, "seed": seed, "mean_wait_s": value}
+            for name, sample in values.items()
+            for seed, value in enumerate(sample)
+        ]
+    )
+
+
+def test_bars_have_the_95_percent_interval_of_the_mean_over_seeds_and_their_values() -> None:
+    drawn = plots.bars(Plot(kind="bars", figures=["mean_wait_s"]), table(a=[10, 12, 14], b=[11_000, 11_000]), "")
+    assert drawn is not None
+    figure, data = drawn
+    assert list(data["value"]) == [12.0, 11_000.0]
+    half = 4.302653 * 2 / 3**0.5  # the quantile of Student's t of 2 degrees of freedom
+    assert data.loc[0, ["low", "high"]].tolist() == pytest.approx([12 - half, 12 + half], rel=1e-6)
+    assert data.loc[1, ["low", "high"]].tolist() == [11_000, 11_000]
+    (axes,) = figure.axes
+    assert axes.get_yscale() == "log"  # a bar of 12 beside one of 11,000
+    assert [text.get_text() for text in axes.texts] == ["12", "11k"]
+    assert legend_of(figure) == ["a", "b", "95 % interval of the mean over seeds"]
+    one = plots.bars(Plot(kind="bars", figures=["mean_wait_s"]), table(a=[10], b=[20]), "")
+    assert one is not None
+    assert one[0].axes[0].get_yscale() == "linear"
+    assert legend_of(one[0]) == ["a", "b"]
+    assert one[1]["low"].isna().all()
+
+
+def test_lines_are_over_the_setting_that_varies() -> None:
+    rows = pd.concat([table(a=[10, 12], b=[5, 5]).assign(interval_s=each) for each in (0.0, 60.0, 10.0)])
+    drawn = plots.bars(Plot(kind="lines", figures=["mean_wait_s"]), rows, "", width=7.16)
+    assert drawn is not None
+    figure, data = drawn
+    assert figure.get_figwidth() == 7.16
+    assert list(figure.axes[0].lines[0].get_xdata()) == [0.0, 10.0, 60.0]
+    assert figure.axes[0].get_xlabel() == "interval (s)"
+    assert data.groupby("series")["value"].first().to_dict() == {"a": 11.0, "b": 5.0}
+
+
+def test_distributions_are_means_over_seeds() -> None:
+    jobs = [pd.DataFrame({"wait": [0.0, 10.0]}), pd.DataFrame({"wait": [0.0, 0.0]})]
+    plot = Plot(kind="ecdf", figures=["wait"])
+    with mpl.rc_context(STYLE):
+        figure, data = ecdf(plot, {"a": jobs, "b": [pd.DataFrame({"wait": [20.0]})]}, "")
+    found = data[data["series"] == "a"].drop_duplicates("value").set_index("value")["share"]
+    assert found.to_dict() == {0.0: 0.75, 10.0: 1.0, 20.0: 1.0}
+    assert data[data["series"] == "a"]["low"].notna().all() and data[data["series"] == "b"]["low"].isna().all()
+    assert legend_of(figure) == ["a", "b", "95 % interval of the mean over seeds"]
 
 
 def test_printed_values_are_marks_on_their_bars(study: Callable[..., Path], tmp_path: Path) -> None:
@@ -553,8 +616,8 @@ def test_printed_values_are_marks_on_their_bars(study: Callable[..., Path], tmp_
     table = pd.read_parquet(folder / "table.parquet")
     table = table[table["window"] == "A"].set_index(["policy", "share"])["makespan_s"]
     drawn = pd.read_csv(folder / "plots" / "absolute.csv", keep_default_na=False)
-    marks = drawn[drawn["what"] != "bar"].set_index("what")
-    assert len(drawn[drawn["what"] == "bar"]) == 6
+    marks = drawn[drawn["what"] != "mean"].set_index("what")
+    assert len(drawn[drawn["what"] == "mean"]) == 6
     assert marks.loc["printed", "value"].tolist() == [5000, 4000]
     assert marks.loc["printed", "series"].tolist() == ["easy", "tight"]
     assert marks.loc["printed", "share"].tolist() == [0, table["tight"].idxmin()]
@@ -568,7 +631,7 @@ def test_printed_values_are_marks_on_their_bars(study: Callable[..., Path], tmp_
     assert drawn[drawn["what"] == "printed, by our baseline"]["value"].tolist() == [
         pytest.approx(4000 / table["easy", least])
     ]
-    assert (drawn["what"] != "bar").sum() == 2  # the bars of easy are the baseline
+    assert (drawn["what"] != "mean").sum() == 2  # the bars of easy are the baseline
 
     drawn = pd.read_csv(folder / "plots" / "some.csv")
     assert ("table 2" in set(drawn["element"])) == (least == 0.5)  # without the least bar, no bar has the mark
@@ -587,13 +650,8 @@ def test_captions_are_not_cut_off() -> None:
     """Title, legend and labels of a picture with many long names lie within it."""
     names = [f"a policy with a long name, number {number}" for number in range(10)]
     loads = [f"very-heavy-local-forks-{number}" for number in range(5)]
-    point = {
-        **dict.fromkeys(("seed", "perturbation"), 0),
-        **{"share": None, "priority": "fcfs", "runtime_model": "ideal", "processes": "none", "window": "A"},
-        **{"interval_s": 0.0, "malleability_interval_s": 0.0},
-    }
     rows = pd.DataFrame(
-        [{**point, "workload": load, "policy": name, "mean_wait_s": 10.0} for load in loads for name in names]
+        [{**POINT, "workload": load, "policy": name, "mean_wait_s": 10.0} for load in loads for name in names]
     )
     plot = Plot(kind="bars", figures=["mean_wait_s"])
     with mpl.rc_context(STYLE):

@@ -37,7 +37,15 @@ class StoredFile(Part):
         Raises:
             InputError: the file cannot be read, or its content is invalid. The error has the file and the line.
         """
-        file = YamlFile.read(Path(path), cls.KIND, hint=cls.HINT, unreadable=cls.HINT)
+        return cls._checked(YamlFile.read(Path(path), cls.KIND, hint=cls.HINT, unreadable=cls.HINT))
+
+    @classmethod
+    def parse(cls, text: str, where: str) -> Self:
+        """Return the content of a file from its text; `where` names the file in errors, as in `load`."""
+        return cls._checked(YamlFile.parse(text, where, hint=cls.HINT))
+
+    @classmethod
+    def _checked(cls, file: YamlFile) -> Self:
         expected = str(cls.model_fields["file_schema"].default)
         name = file.raw.get("schema") if isinstance(file.raw, Mapping) else None
         if name != expected:

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracebed.api.budgets import ErrorBudget, error_budget
-    from tracebed.api.calibrations import calibrate, fit
+    from tracebed.api.calibrations import calibrate, calibrate_batch, fit
     from tracebed.api.cleaning import audit, clean, clean_with_audit, cleaning_steps, recipe, recipes
     from tracebed.api.comparisons import Comparison, Validation
     from tracebed.api.descriptions import describe, dictionary
+    from tracebed.api.drawings import Picture, history, pictures, plot_means, runs_page, save_pictures
     from tracebed.api.experiments import experiment
     from tracebed.api.forecasts import Forecast, forecast
     from tracebed.api.imports import as_run, import_run
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from tracebed.validation.metrics.measured import PowerModel
     from tracebed.validation.verdict.baseline import Baseline
     from tracebed.validation.verdict.noise import NoiseProfile
+    from tracebed.validation.verdict.policies import PolicyComparison
 
 __all__ = [
     "Baseline",
@@ -83,7 +85,9 @@ __all__ = [
     "Inventory",
     "NoiseProfile",
     "Overheads",
+    "Picture",
     "Policy",
+    "PolicyComparison",
     "PowerModel",
     "Run",
     "Scheduling",
@@ -99,6 +103,7 @@ __all__ = [
     "as_run",
     "audit",
     "calibrate",
+    "calibrate_batch",
     "clean",
     "clean_with_audit",
     "cleaning_steps",
@@ -111,6 +116,7 @@ __all__ = [
     "fit",
     "forecast",
     "generate",
+    "history",
     "import_run",
     "inventories",
     "inventory",
@@ -125,6 +131,8 @@ __all__ = [
     "nodes_up",
     "noise",
     "perturb",
+    "pictures",
+    "plot_means",
     "policies",
     "read",
     "recipe",
@@ -132,6 +140,8 @@ __all__ = [
     "recover",
     "replay",
     "replay_on",
+    "runs_page",
+    "save_pictures",
     "scale",
     "shortest_replay",
     "simulate",
@@ -146,7 +156,7 @@ __all__ = [
 
 _HOME = {
     "tracebed.api.budgets": ("ErrorBudget", "error_budget"),
-    "tracebed.api.calibrations": ("calibrate", "fit"),
+    "tracebed.api.calibrations": ("calibrate", "calibrate_batch", "fit"),
     "tracebed.api.cleaning": ("audit", "clean", "clean_with_audit", "cleaning_steps", "recipe", "recipes"),
     "tracebed.api.comparisons": ("Comparison", "Validation"),
     "tracebed.api.descriptions": ("describe", "dictionary"),
@@ -160,6 +170,7 @@ _HOME = {
         *("with_facts", "without_nodes", "write_inventory"),
     ),
     "tracebed.api.noises": ("noise",),
+    "tracebed.api.drawings": ("Picture", "history", "pictures", "plot_means", "runs_page", "save_pictures"),
     "tracebed.api.results": ("Run", "Workload"),
     "tracebed.api.runs": (*("inventory", "metrics", "policies", "recover", "replay", "shortest_replay", "simulate"),),
     "tracebed.api.schedulers": ("replay_on", "slurm_parameters"),
@@ -179,6 +190,7 @@ _HOME = {
     "tracebed.validation.verdict.baseline": ("Baseline",),
     "tracebed.validation.metrics.measured": ("PowerModel",),
     "tracebed.validation.verdict.noise": ("NoiseProfile",),
+    "tracebed.validation.verdict.policies": ("PolicyComparison",),
 }
 """Module -> the names it defines. A module is imported when one of its names is first used."""
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

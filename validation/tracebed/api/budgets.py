@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-PICTURES = (".png", ".svg", ".pdf")
-"""File types of the waterfall."""
+PICTURES = (".png", ".svg", ".pdf", ".csv")
+"""File types of the waterfall, and of its data."""
 
 
 class ErrorBudget(budgets.ErrorBudget):
@@ -57,27 +57,25 @@ class ErrorBudget(budgets.ErrorBudget):
         predicted = next(first.steps[name] for name in calibrated_steps if name in first.steps)
         return Comparison.of(verdict.compare(first.real, predicted, self.tau))
 
-    def plot(self, *, width: float = 11.2) -> Figure:
+    def plot(self, *, width: float = 7.16) -> Figure:
         """Return the waterfall as a matplotlib figure, one panel for each gated metric.
 
         Args:
             width: of the figure, inches.
         """
-        from tracebed.validation.budget.figure import waterfall
+        from tracebed.validation.budget.figure import picture
 
-        figure = waterfall(self, width)
+        figure = picture(self).figure(width)
         vars(figure)["_repr_png_"] = partial(figure_png, figure)
         return figure
 
     def save(self, path: Path | str) -> Path:
-        """Write the report of the comparison with the waterfall (.html), or the waterfall only (.png, .svg, .pdf).
+        """Write the report of the comparison (.html), or the waterfall only (.png, .svg, .pdf) or its data (.csv).
 
         Raises:
             InputError: the name has another ending, or the file cannot be written.
         """
-        from tracebed.converters.pictures import metadata
-        from tracebed.outputs import PICTURE
-        from tracebed.validation.budget.figure import section
+        from tracebed.validation.budget.figure import picture, section
         from tracebed.validation.report import html
         from tracebed.validation.verdict.cases import Case
         from tracebed.validation.verdict.validate import validate
@@ -88,10 +86,7 @@ class ErrorBudget(budgets.ErrorBudget):
             pair = self.comparison()
             validation = validate([Case.of([pair.real], [pair.predicted])], tau=self.tau)
             return html.write(validation, path, {"budget": section(self)})
-        form = path.suffix[1:].lower()
-        with PICTURE.file(path) as file:
-            self.plot().savefig(file, format=form, dpi=150, facecolor="white", metadata=metadata(form))
-        return path
+        return picture(self).save(path)
 
 
 def check_name(path: Path) -> None:

@@ -13,10 +13,9 @@ from tracebed.cli.gate import Gating, gate_options
 from tracebed.cli.imports import chosen, table_options
 from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import PATH, OutputPath, json_option, tau_option
-from tracebed.cli.perturbation import UNKNOWN
+from tracebed.cli.reports import FIGURES, ReportFile, by_kind, save_figures
 from tracebed.cli.sections import Sectioned
 from tracebed.errors import ExitCode, InputError
-from tracebed.outputs import JUNIT, REPORT, SUMMARY
 
 if TYPE_CHECKING:
     from tracebed.api import ErrorBudget, Validation
@@ -28,25 +27,6 @@ SECTIONS = {
     "Reports": ("reports", "workload"),
     "Use in CI": ("inconclusive", "baseline", "update_baseline", "annotate", "code_quality"),
 }
-ENDINGS = {"html": (".html", ".htm"), "markdown": (".md",), "junit": (".xml",)}
-"""Kind of a report -> endings of its files."""
-
-
-class ReportFile:
-    """A report, a summary or a JUnit file, by the ending of its name."""
-
-    renewed = True
-
-    def check(self, path: Path, *, replace: bool = False) -> None:
-        """Check that a file of this kind can be written to `path`; raise InputError otherwise."""
-        kinds = {"html": REPORT, "markdown": SUMMARY, "junit": JUNIT}
-        for name, endings in ENDINGS.items():
-            if path.suffix.lower() in endings:
-                kinds[name].check(path, replace=replace)
-                return
-        known = ", ".join(ending for endings in ENDINGS.values() for ending in endings)
-        hint = f"let the name end in {known}"
-        raise InputError("the name does not end like that of a report", where=str(path), hint=hint)
 
 
 @click.command(
@@ -84,10 +64,10 @@ class ReportFile:
     "--report",
     "reports",
     multiple=True,
-    type=OutputPath(ReportFile()),
+    type=OutputPath(ReportFile("html", "markdown", "junit")),
     metavar="FILE",
     help="Write a report with figures (.html), a summary for the page of a CI job (.md), or the verdicts as JUnit XML "
-    "(.xml); may be repeated.",
+    f"(.xml); may be repeated. {FIGURES[0].upper()}{FIGURES[1:]}.",
 )
 @click.option(
     "--workload",
@@ -134,9 +114,7 @@ def compare(
     import tracebed.api as tb
     from tracebed.cli.comparison import show
 
-    pages = {kind: path for path in reports for kind, endings in ENDINGS.items() if path.suffix.lower() in endings}
-    if len(pages) < len(reports):
-        raise InputError("two reports of one kind are given", hint="give --report once for each kind of file")
+    pages = by_kind(reports)
     if workload is not None and "html" not in pages:
         raise InputError("--workload adds to a report, and --report is missing", hint="name a .html file with --report")
     kept = gating.kept()
@@ -159,8 +137,8 @@ def compare(
         print_json(document.pop("schema"), document)
     else:
         show(validation)
-        if validation.perturbed_differences is None:
-            emit(f"tracebed: {UNKNOWN}")
+    if "figures" in pages:
+        save_figures(validation, pages["figures"])
     if "html" in pages:
         _report(validation, pages["html"], real, workload)
     gate.write([validation], pages.get("markdown"), pages.get("junit"))

@@ -10,7 +10,7 @@ import click
 from tracebed.cli.console import load_workload, print_json, print_table
 from tracebed.cli.messages import emit, progress, warn
 from tracebed.cli.options import PATH, OutputPath, json_option, tau_option, workload_argument
-from tracebed.outputs import REPORT_OR_PICTURE
+from tracebed.cli.reports import FIGURES, ReportFile, kind_of, save_figures
 
 if TYPE_CHECKING:
     from tracebed.api import Comparison, ErrorBudget
@@ -51,9 +51,10 @@ CLASSES = 10
 @tau_option
 @click.option(
     "--report",
-    type=OutputPath(REPORT_OR_PICTURE),
+    type=OutputPath(ReportFile("html", "picture")),
     metavar="FILE",
-    help="Write the report of the comparison with the waterfall (.html), or the waterfall only (.png, .svg, .pdf).",
+    help="Write the report of the comparison with the waterfall (.html), or the waterfall only (.png, .svg, .pdf) or "
+    f"its data (.csv); {FIGURES}.",
 )
 @json_option
 def explain(
@@ -78,10 +79,7 @@ def explain(
       tracebed explain w.parquet --real runs/real --report budget.html
     """
     import tracebed.api as tb
-    from tracebed.api.budgets import check_name
 
-    if report is not None:
-        check_name(report)
     jobs = load_workload(workload)
     with progress("repeating the prediction"):
         budget = tb.error_budget(
@@ -97,7 +95,9 @@ def explain(
         emit(f"tracebed: note: {note}")
     if budget.decisions:
         warn(budget.headline)
-    if report is not None:
+    if report is not None and kind_of(report) == "figures":
+        save_figures(budget, report)
+    elif report is not None:
         with progress("drawing the report"):
             budget.save(report)
         emit(f"report: {report}")
@@ -122,7 +122,10 @@ def _show(budget: ErrorBudget, comparison: Comparison) -> None:
     from tracebed.api.words import percent
 
     print_table(budget.columns, budget.rows(gated=True))
-    click.echo("The error is predicted - real. The shares of the causes and the remainder add up to it:")
+    click.echo(
+        "The error is predicted - real, in percent of the real value. The shares of the causes and the remainder add "
+        "up to it; shares of opposite sign offset each other:"
+    )
     click.echo("; ".join(f"{name}: {label}" for name, label in budget.labels.items() if name != label) + ".")
     click.echo(budget.headline)
     found = comparison.divergence()
@@ -139,9 +142,16 @@ def _show(budget: ErrorBudget, comparison: Comparison) -> None:
         for row in largest.head(CLASSES).to_dict("records")
     ]
     print_table(["class", "jobs", "real", "predicted", "share of the difference"], rows)
-    click.echo(f"\nFirst divergences: {found.jobs:,} jobs, {found.decisions:,} decisions in all.")
+    click.echo(
+        "The shares of the classes of one kind (size, run time, ...) add up to 100 %. A negative one is an error of "
+        "opposite sign."
+    )
+    click.echo(
+        f"\nFirst divergences{of}: {found.jobs:,} jobs; either run decided {found.decisions:,} starts and resizes."
+    )
     columns = ("job_id", "time", "parting", "real", "predicted", "delay")
     print_table(
         ["job", "time (s)", "parting", "real", "predicted", "delay (s)"],
         [[row[column] for column in columns] for row in found.table.to_dict("records")],
+        text=("real", "predicted"),
     )

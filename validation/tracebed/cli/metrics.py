@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.cli.console import print_json, print_table
+from tracebed.cli.history import is_baseline, print_history
 from tracebed.cli.messages import emit, progress, warn
 from tracebed.cli.options import (
     DURATION,
@@ -19,7 +20,8 @@ from tracebed.cli.options import (
     replace_option,
     tau_option,
 )
-from tracebed.cli.perturbation import UNKNOWN, change
+from tracebed.cli.perturbation import UNKNOWN, change, explain_falls
+from tracebed.cli.reports import FIGURES, ReportFile, by_kind, save_figures
 from tracebed.errors import InputError
 from tracebed.outputs import NOISE
 
@@ -93,6 +95,15 @@ def _definitions(ctx: click.Context, param: click.Parameter, value: bool) -> Non
     metavar="FILE",
     help="With --noise: margins for the repetitions needed.  [default: those of the metrics]",
 )
+@click.option(
+    "--report",
+    "reports",
+    multiple=True,
+    type=OutputPath(ReportFile("html", "picture")),
+    metavar="FILE|FOLDER",
+    help="Write a page with the metrics, curves, distributions and Gantt charts of all runs (.html); may be repeated: "
+    f"{FIGURES}. Of baselines: the picture of their errors (.svg, .png, .pdf, .csv).",
+)
 @replace_option
 @json_option
 def metrics(
@@ -105,6 +116,7 @@ def metrics(
     ended: bool,
     noise: Path | None,
     tolerances: Path | None,
+    reports: tuple[Path, ...],
     replace: bool,
     as_json: bool,
 ) -> None:
@@ -117,6 +129,9 @@ def metrics(
     With --noise, RUN is a real run, a folder of repetitions (rep-01, rep-02, ...), or the folder of an experiment. All
     runs must be from testbeds with the same settings. The profile supplies the noise to `tracebed compare --noise`
     where a real run was not repeated.
+
+    In place of runs, RUN is a baseline of --baseline that is kept in Git, or several baselines: how their verdicts
+    changed from commit to commit.
     """
     if noise is not None:
         from tracebed.cli.noise import print_noise
@@ -126,6 +141,10 @@ def metrics(
         return
     if tolerances is not None or replace:
         raise InputError("--tolerances and --replace are for a noise profile", hint="add --noise FILE")
+    if all(map(is_baseline, runs)):
+        check_alone("report", ("runs", "reports", "as_json"))
+        print_history(runs, by_kind(reports), as_json=as_json)
+        return
     from tracebed.api.measures import differences, measured
 
     options: dict[str, Any] = {"tau": tau, "window": _window(window), "after": after, "ended": ended}
@@ -145,6 +164,7 @@ def metrics(
         if sets[other].workload != sets[first].workload:
             warn(f"{other} and {first} have different workloads (the hashes differ)")
     against = {run: differences(sets[first], sets[run]) for run in others}
+    _draw(found, by_kind(reports))
     if as_json:
         sides = [{"run": run, "metrics": figures} for run, figures in found.items()]
         facts = [
@@ -156,8 +176,31 @@ def metrics(
     _show(found)
     if any(each.differ is not None for metrics in against.values() for each in metrics.values()):
         _show_differences(first, against)
-    elif others:
-        emit(UNKNOWN)
+
+
+def _draw(found: dict[str, dict[str, Any]], reports: dict[str, Path]) -> None:
+    """Write the reports of the runs."""
+    if not reports:
+        return
+    if "picture" in reports:
+        hint = "write a page (.html) or a folder of figures"
+        raise InputError("a picture is for baselines", where=str(reports["picture"]), hint=hint)
+    import tracebed.api as tb
+
+    names = dict(zip(found, _names(found), strict=True))
+    runs = {names[path]: tb.Run.load(Path(path)) for path in found}
+    if "html" in reports:
+        with progress("drawing the report"):
+            page = tb.runs_page(runs, reports["html"], {names[path]: each for path, each in found.items()})
+        emit(f"report: {page}")
+    if "figures" in reports:
+        save_figures(runs, reports["figures"])
+
+
+def _names(found: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the names of the folders of the runs, or their paths if the names are not distinct."""
+    names = [Path(path).name for path in found]
+    return names if len(set(names)) == len(names) else list(found)
 
 
 def _show_differences(first: str, against: dict[str, dict[str, Difference]]) -> None:
@@ -171,6 +214,7 @@ def _show_differences(first: str, against: dict[str, dict[str, Difference]]) -> 
     ]
     click.echo("")
     print_table([f"against {Path(first).name}", *(Path(run).name for run in against)], rows)
+    explain_falls((each.low, each.base) for found in against.values() for each in found.values())
     for run, found in against.items():
         if pairs := max((each.pairs for each in found.values()), default=0):
             emit(f"{run}: {pairs} pairs of runs with the same perturbed input")
@@ -230,8 +274,7 @@ def _show(found: dict[str, dict[str, Any]]) -> None:
     rows.append(["window", *(window["name"] for window in windows)])
     rows += [[f"window, {end} (s)", *(window[f"{end}_s"] for window in windows)] for end in ("start", "end")]
     rows.append(["tau (s)", *(side["tau"] for side in sides)])
-    names = [Path(path).name for path in found]
-    print_table(["", *(names if len(set(names)) == len(names) else found)], rows)
+    print_table(["", *_names(found)], rows)
     for path, side in found.items():
         for reason in dict.fromkeys(side["undefined"].values()):
             metrics = [known[name] for name, why in side["undefined"].items() if why == reason]

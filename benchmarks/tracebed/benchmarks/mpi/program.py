@@ -46,6 +46,8 @@ class ProgramParameters(NamedTuple):
     """Whether the program measures plain spawns first."""
     report: str
     """The file of the result."""
+    apart: bool = False
+    """Whether each process is spawned on its own. MPI ends processes that were spawned together only together."""
 
 
 class MpiProcess:
@@ -70,11 +72,12 @@ class MpiProcess:
         process.comm.Barrier()
         parent.Disconnect()
         process.world = mpi.COMM_WORLD.bcast(os.getpid())
-        values, process.iteration, process.changes, before = process.comm.bcast(None)
+        values, process.iteration, process.changes, before, target = process.comm.bcast(None)
         process.parameters = ProgramParameters(*values)
         process.block = Block(0, 0)
         process.vector = state.initial(process.block)
         process.plain, process.stages, process.joining = {}, [], True
+        process.spawn(before, target)
         process.redistribute(before, process.comm.size)
         return process
 
@@ -134,16 +137,20 @@ class MpiProcess:
     def expand(self, target: int) -> float:
         """Spawn processes and merge them behind the old ones. Return the time of rank 0, s."""
         begun = time.monotonic()
-        inter = self.comm.Spawn(sys.executable, ["-m", MODULE, JOIN], maxprocs=target - self.comm.size)
-        merged = inter.Merge(False)
-        merged.Barrier()
-        spawn_s = time.monotonic() - begun
-        inter.Disconnect()
-        before = self.comm.size
-        self.comm.Free()
-        self.comm = merged
-        self.comm.bcast((tuple(self.parameters), self.iteration, self.changes + 1, before))
-        return spawn_s
+        self.spawn(self.comm.size, target)
+        return time.monotonic() - begun
+
+    def spawn(self, before: int, target: int) -> None:
+        """Spawn processes until there are `target`. Processes that have just been spawned take part."""
+        while self.comm.size < target:
+            count = 1 if self.parameters.apart else target - self.comm.size
+            inter = self.comm.Spawn(sys.executable, ["-m", MODULE, JOIN], maxprocs=count)
+            merged = inter.Merge(False)
+            merged.Barrier()
+            inter.Disconnect()
+            self.comm.Free()
+            self.comm = merged
+            self.comm.bcast((tuple(self.parameters), self.iteration, self.changes + 1, before, target))
 
     def redistribute(self, before: int, after: int) -> None:
         """Move the state from the blocks of `before` ranks to the blocks of `after` ranks."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,8 +12,9 @@ from matplotlib.ticker import MaxNLocator
 from tracebed.validation.budget.budget import LABELS, ErrorBudget, records
 from tracebed.validation.budget.steps import NOMINAL, REMAINDER
 from tracebed.validation.metrics import all_metrics
-from tracebed.validation.report.sections import Picture, Section
-from tracebed.validation.report.style import NARROW, PREDICTED, REAL, SOFT, STYLE, WIDE
+from tracebed.validation.pictures import Picture
+from tracebed.validation.report.sections import Section
+from tracebed.validation.report.style import NARROW, PREDICTED, REAL, SOFT, scale, small
 
 ROW = 0.24
 """Height of a bar with its gap, inches."""
@@ -22,6 +22,8 @@ MARGIN = 1.8
 """Width of the names of the causes, inches."""
 GAP = 0.24
 """Gap between panels side by side, inches."""
+PANEL = 2.0
+"""Smallest width of a panel beside others, inches: room for its title and its numbers."""
 HEAD, FOOT = 0.32, 0.5
 """Height above and below a panel, inches."""
 LEAST = 0.5
@@ -30,8 +32,8 @@ ROOM = 0.45
 """Free space at each side of a panel for the numbers beside the bars, as a share of the range."""
 
 
-def waterfall(budget: ErrorBudget, width: float = WIDE) -> Figure:
-    """Return the waterfall, one panel for each gated metric: side by side, or one below the other if narrow.
+def waterfall(budget: ErrorBudget, width: float) -> Figure:
+    """Return the waterfall, one panel for each gated metric: as many side by side as fit.
 
     Args:
         budget: the error budget.
@@ -40,22 +42,21 @@ def waterfall(budget: ErrorBudget, width: float = WIDE) -> Figure:
     frame = budget.frame
     names = [str(name) for name in frame.index[frame["gate"] & frame["error"].notna()]]
     rows = [NOMINAL, *budget.causes]
-    height = ROW * len(rows)
-    with mpl.rc_context(STYLE):
-        if width > NARROW:
-            figure = Figure(figsize=(width, HEAD + height + FOOT))
-            each = (width - MARGIN - 0.1 - GAP * (len(names) - 1)) / max(len(names), 1)
-            boxes = [(MARGIN + (each + GAP) * n, FOOT, each, height) for n in range(len(names))]
-        else:
-            step = HEAD + height + FOOT
-            figure = Figure(figsize=(width, step * max(len(names), 1)))
-            each = width - MARGIN - 0.1
-            boxes = [(MARGIN, FOOT + step * (len(names) - 1 - n), each, height) for n in range(len(names))]
-        across, up = figure.get_size_inches()
-        for number, (name, (left, bottom, wide, high)) in enumerate(zip(names, boxes, strict=True)):
-            axes = figure.add_axes((left / across, bottom / up, wide / across, high / up))
-            _panel(axes, budget, name, rows)
-            axes.tick_params(axis="y", length=0, labelleft=number == 0 or width <= NARROW)
+    margin, gap, head, foot, least, height = (
+        scale() * each for each in (MARGIN, GAP, HEAD, FOOT, PANEL, ROW * len(rows))
+    )
+    columns = max(1, min(len(names), int((width - margin) / (least + gap)))) if width > NARROW else 1
+    each = (width - margin - 0.1 - gap * (columns - 1)) / columns
+    step = head + height + foot
+    lines = max(1, -(-len(names) // columns))
+    up = step * lines
+    figure = Figure(figsize=(width, up))
+    for number, name in enumerate(names):
+        line, column = divmod(number, columns)
+        left, bottom = margin + (each + gap) * column, up - step * (line + 1) + foot
+        axes = figure.add_axes((left / width, bottom / up, each / width, height / up))
+        _panel(axes, budget, name, rows)
+        axes.tick_params(axis="y", length=0, labelleft=column == 0)
     return figure
 
 
@@ -86,16 +87,16 @@ def _panel(axes: Axes, budget: ErrorBudget, name: str, rows: Sequence[str]) -> N
         side, edge = ("right", left) if value < 0 else ("left", right)
         offset = (-3 if value < 0 else 3, 0)
         text = f"{value:+.2f}" if abs(value) >= 5e-3 else "0"
-        axes.annotate(text, (edge, place), offset, textcoords="offset points", ha=side, va="center", fontsize=7.5)
+        axes.annotate(text, (edge, place), offset, textcoords="offset points", ha=side, va="center", fontsize=small())
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_yticks(places, [LABELS[cause] for cause in rows])
-    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_locator(MaxNLocator(3))
     axes.set_xlabel("predicted - real (%)" if row["real"] else "predicted - real")
-    axes.set_title(all_metrics()[name].label, loc="left", fontsize=8, fontweight="bold", color=SOFT, pad=4)
+    axes.set_title(all_metrics()[name].label, loc="left", fontsize=small(), fontweight="bold", color=SOFT, pad=4)
 
 
-def section(budget: ErrorBudget) -> Section:
-    """Return the report section of an error budget."""
+def picture(budget: ErrorBudget) -> Picture:
+    """Return the waterfall with its caption."""
     caption = (
         "Why the prediction differs from the real run. First bar: error of the nominal prediction, in percent of the "
         "real value. Each further bar: the share of one cause, which disappears when the cause is taken from the real "
@@ -105,5 +106,10 @@ def section(budget: ErrorBudget) -> Section:
     if len(budget.runs) > 1:
         caption += f" Means of {len(budget.runs)} real runs; whiskers: one standard deviation."
     caption += "".join(f" Note: {note}." for note in budget.notes)
-    picture = Picture(lambda width: waterfall(budget, width), caption, "Waterfall of the error, metric by metric")
-    return Section("Error budget", 50, lambda comparison: picture)
+    alt = "Waterfall of the error, metric by metric"
+    return Picture(lambda width: waterfall(budget, width), caption, alt, data=lambda: budget.frame.reset_index())
+
+
+def section(budget: ErrorBudget) -> Section:
+    """Return the report section of an error budget."""
+    return Section("Error budget", 50, lambda comparison: picture(budget))

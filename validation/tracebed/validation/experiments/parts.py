@@ -27,7 +27,7 @@ OF_WORKLOADS = (
 )
 """Figures of workloads that claims may name: `characteristics`."""
 FIGURES_OF_KIND = {
-    **dict.fromkeys(("heatmap", "daily"), JOB_FIGURES),
+    **dict.fromkeys(("ecdf", "heatmap", "daily"), JOB_FIGURES),
     "distribution": ("nodes", "run_time"),
     "queue": ("utilization", "queue"),
 }
@@ -325,7 +325,7 @@ class SensitivitySpec(ExperimentPart):
 class Plot(ExperimentPart):
     """A plot of simulated cells."""
 
-    kind: Literal["bars", "normalized", "heatmap", "daily", "distribution", "queue"]
+    kind: Literal["bars", "normalized", "lines", "ecdf", "heatmap", "daily", "distribution", "queue"]
     element: Annotated[str, Field(max_length=80)] = ""
     """The printed figure that the plot repeats: `figure 7`."""
     figures: Annotated[list[str], BeforeValidator(as_list), Field(min_length=1)]
@@ -334,15 +334,17 @@ class Plot(ExperimentPart):
     at: Where = {}
     """Points to show. For heat maps and daily lines: points to compare with `relative_to`."""
     relative_to: Where | None = None
-    """Baseline points; required for the kinds that compare."""
-    spread: Literal["jobs", "seeds"] = "jobs"
-    """Population of the quartiles on bars: jobs (averaged over seeds), or seeds."""
+    """Baseline points; required for the kinds that compare, and allowed for lines."""
+    spread: Literal["jobs", "seeds"] = "seeds"
+    """Seeds: bars have intervals of the means over seeds. Jobs: they also have boxes of quartiles over jobs."""
+    width: Literal["column", "page", ""] = ""
+    """Width of the picture: of one column or of two columns of a paper; by default by the number of panels."""
     title: str = ""
 
     @model_validator(mode="after")
     def _whole(self) -> Plot:
         compares = self.kind in ("normalized", "heatmap", "daily")
-        if (self.relative_to is None) == compares:
+        if self.kind != "lines" and (self.relative_to is None) == compares:
             raise ValueError(f"`relative_to` is {'required' if compares else 'not allowed'} for the kind `{self.kind}`")
         known = FIGURES_OF_KIND.get(self.kind) or tuple(all_metrics())
         for figure in self.figures:

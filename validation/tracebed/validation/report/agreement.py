@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from tracebed.converters.workload import FloatArray
 from tracebed.display import cell
 from tracebed.orchestrator.run import Run
+from tracebed.validation.pictures import Picture
 from tracebed.validation.report import scales
-from tracebed.validation.report.sections import Content, Picture, Section
+from tracebed.validation.report.sections import Content, Section
 from tracebed.validation.report.style import DASHED, NARROW, PREDICTED, REAL, SOFT, beside, heading
 from tracebed.validation.report.templates import fill
 from tracebed.validation.report.words import percentage, real_side

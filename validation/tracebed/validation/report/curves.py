@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -10,8 +11,9 @@ from matplotlib.ticker import MaxNLocator
 
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import busy_cores, total_cores, waiting
-from tracebed.validation.report.sections import Picture, Section
-from tracebed.validation.report.style import DASHED, PREDICTED, REAL, SOFT, panels
+from tracebed.validation.pictures import Picture
+from tracebed.validation.report.sections import Section
+from tracebed.validation.report.style import DASHED, PREDICTED, REAL, SOFT, above, panels
 from tracebed.validation.report.time_axis import TimeAxis
 from tracebed.validation.report.words import real_side
 from tracebed.validation.steps import Steps
@@ -69,17 +71,31 @@ QUEUE = Section("Queue", 600, _queue)
 
 
 def _both(comparison: Comparison, time: TimeAxis, of: Callable[[Run], tuple[Steps, float]], width: float) -> Figure:
+    sides = {"real": (comparison.real, REAL, "-"), "predicted": (comparison.predicted, PREDICTED, DASHED)}
+    return curves(sides, time, of, width)
+
+
+def curves(
+    runs: Mapping[str, tuple[Run, str, Any]], time: TimeAxis, of: Callable[[Run], tuple[Steps, float]], width: float
+) -> Figure:
+    """Return a figure with a step curve per run.
+
+    Args:
+        runs: name -> run, color, and line style.
+        time: the time axis.
+        of: function that returns the steps of a run, and the value that is drawn as 1.
+        width: of the figure, inches.
+    """
     figure, (axes,) = panels(1, 1.9, width)
-    for run, name, color in ((comparison.real, "real", REAL), (comparison.predicted, "predicted", PREDICTED)):
-        steps, scale = of(run)
+    for name, (run, color, line) in runs.items():
+        steps, unit = of(run)
         x, y = _points(steps, time.end)
-        x, y = x / time.unit, y / scale
-        line = "-" if color == REAL else DASHED
+        x, y = x / time.unit, y / unit
         axes.step(x, y, where="post", color=color, linewidth=1.1, linestyle=line, label=name)
         if color == REAL:
             axes.fill_between(x, y, step="post", color=color, alpha=0.10, linewidth=0)
     axes.set_ylim(bottom=0)
-    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, frameon=False, borderaxespad=0.1)
+    above(axes)
     time.apply(axes)
     return figure
 

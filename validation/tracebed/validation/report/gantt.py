@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -11,37 +12,65 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
-from tracebed.converters.workload import FloatArray, IntArray
+from tracebed.converters.workload import IntArray
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import origin
-from tracebed.validation.report import style
-from tracebed.validation.report.sections import Picture, Section
-from tracebed.validation.report.style import DASHED, INK, JOBS, NARROW, PREDICTED, REAL, WIDE, heading, panels
+from tracebed.validation.pictures import Picture
+from tracebed.validation.report import density, style
+from tracebed.validation.report.sections import Section
+from tracebed.validation.report.style import DASHED, INK, JOBS, NARROW, PREDICTED, REAL, heading, panels, small
 from tracebed.validation.report.time_axis import TimeAxis
 from tracebed.validation.report.words import real_side
 from tracebed.validation.verdict import Comparison
 
 BARS = 3_000
-"""Number of bars above which a chart is sampled at the resolution of the picture; a fifth of it for phones."""
+"""Number of bars above which a chart shows the density of jobs; a fifth of it for narrow ones."""
+DARKER = 0.6
+"""Factor of the color of a malleable job for its edges."""
 NAMES = 16
 """Number of nodes above which an axis shows numbers instead of names."""
 
 
-def gantt_figure(run: Run, *, width: float = WIDE) -> Figure:
-    """Return the Gantt chart of a run: nodes held by each job over time.
+def picture(run: Run) -> Picture:
+    """Return the Gantt chart of a run: nodes from top to bottom, time after the first submission.
 
-    Args:
-        run: the run. Without allocations, the chart is empty.
-        width: width of the figure, inches.
-
-    Returns:
-        A figure with one panel: nodes from top to bottom, time in s, min, h or days after the first submission.
+    Without allocations, the chart is empty.
     """
-    with mpl.rc_context({**style.STYLE, "figure.facecolor": "white"}):
-        figure, (axes,) = panels(1, _height(run.total_nodes), width)
-        draw(axes, run, pd.Index(run.jobs["job_id"]), TimeAxis.of(run))
-    return figure
+    ids, time = pd.Index(run.jobs["job_id"]), TimeAxis.of(run)
+
+    def draw_one(width: float) -> Figure:
+        figure, (axes,) = panels(1, height_of(run.total_nodes), width)
+        draw(axes, run, ids, time)
+        legend(axes, run)
+        return figure
+
+    caption = f"Jobs on nodes over time. {about_bars([run], ids)}{time.note('of the')}"
+    return Picture(draw_one, caption, "Gantt chart", data=lambda: frame({"": run}))
+
+
+def frame(runs: Mapping[str, Run]) -> pd.DataFrame:
+    """Return the bars of charts, a row per bar and run: job_id, nodes, start and end, s after the first submission."""
+    found = []
+    for name, run in runs.items():
+        ids = pd.Index(run.jobs["job_id"])
+        bars = blocks(run, ids)
+        named = bars.assign(job_id=ids[bars["job"]], run=name).rename(columns={"low": "node", "high": "last_node"})
+        found.append(named[["run", "job_id", "node", "last_node", "start", "end"]])
+    table = pd.concat(found, ignore_index=True)
+    return table if len(runs) > 1 else table.drop(columns="run")
+
+
+def about_bars(runs: Sequence[Run], ids: pd.Index[Any]) -> str:
+    """Return the sentences about the colors of the bars, for a caption."""
+    malleable = any((run.jobs["kind"] == "malleable").any() for run in runs)
+    shades = " Full colors: malleable jobs; steps are expansions or shrinks. Pale: rigid jobs." if malleable else ""
+    shared = any(run.jobs_on_shared_nodes for run in runs)
+    parts = " Jobs on a shared node are parts of its row." if shared else ""
+    dense = any(len(run.allocations) > BARS and len(blocks(run, ids)) > BARS for run in runs)
+    many = f"More than {BARS:,} bars: the share of busy cores by node and time." if dense else ""
+    return many or f"Numbers: jobs. Colors repeat.{shades}{parts}"
 
 
 def small_gantt_svg(run: Run) -> str:
@@ -50,7 +79,7 @@ def small_gantt_svg(run: Run) -> str:
     The text has the color of the surrounding text. Each bar has a tooltip with job, nodes, start, end and state.
     """
     with mpl.rc_context(style.STYLE):
-        figure, (axes,) = panels(1, min(_height(run.total_nodes), 1.6), NARROW)
+        figure, (axes,) = panels(1, min(height_of(run.total_nodes), 1.6), NARROW)
         draw(axes, run, pd.Index(run.jobs["job_id"]), TimeAxis.of(run), titles=True)
         text = style.svg(figure, "small")
     for color in (INK, style.SOFT):
@@ -68,37 +97,31 @@ def _compared(comparison: Comparison) -> Picture | None:
     ids = pd.Index(comparison.real.jobs["job_id"]).union(comparison.predicted.jobs["job_id"], sort=False)
 
     def draw_both(width: float) -> Figure:
-        figure, both = panels(2, _height(nodes), width)
+        figure, both = panels(2, height_of(nodes), width)
         for axes, (run, name, color), last in zip(both, sides, time.last, strict=True):
             draw(axes, run, ids, time, nodes=nodes, titles=True, label=axes is both[-1])
             heading(axes, name, color)
+            if axes is both[0]:
+                legend(axes, run)
             if 0 < last <= time.end:
                 axes.axvline(last / time.unit, color=color, linewidth=0.9, linestyle=DASHED)
             elif last:
-                axes.set_title(f"last job ends at {time.show(last)} \N{RIGHTWARDS ARROW}", loc="right", fontsize=9)
+                text = f"last job ends at {time.show(last)} \N{RIGHTWARDS ARROW}"
+                axes.text(0.99, 0.03, text, ha="right", va="bottom", transform=axes.transAxes)
         return figure
 
-    malleable = bool((comparison.real.jobs["kind"] == "malleable").any())
-    shades = " Full colors: malleable jobs; steps are expansions or shrinks. Pale: rigid jobs." if malleable else ""
-    shared = any(run.jobs_on_shared_nodes for run, _, _ in sides)
-    parts = " Jobs on a shared node are parts of its row." if shared else ""
-    sampled = any(len(run.allocations) > BARS and len(blocks(run, ids)) > BARS for run, _, _ in sides)
-    pixels = (
-        f" More than {BARS:,} bars: each pixel shows the job on one node at one instant. Short jobs may be missing."
-        if sampled
-        else ""
-    )
     caption = (
         f"Jobs on nodes over time: the real run ({real_side(comparison.real.info)}) above, the prediction below. A job "
-        f"has the same color in both charts.{shades}{parts}"
+        f"has the same color in both charts."
     )
-    about = f"{pixels} Dashed: last end.{time.note('real', 'predicted')}"
+    about = f" {about_bars([run for run, _, _ in sides], ids)} Dashed: last end.{time.note('real', 'predicted')}"
     return Picture(
         draw_both,
         caption,
         "Two Gantt charts, real above predicted, on one time axis",
         chart="gantt",
         about_figure=about,
+        data=lambda: frame({name: run for run, name, _ in sides}),
     )
 
 
@@ -127,21 +150,64 @@ def draw(
     assert figure is not None
     bars = blocks(run, ids)
     bars = bars[bars["start"] <= time.end]
-    if len(bars) > _most(figure.get_figwidth()):
-        _draw_sampled(axes, run, ids, time, axes.get_position().height * figure.get_figheight())
+    if len(bars) > (BARS if figure.get_figwidth() > NARROW else BARS // 5):
+        density.draw(axes, run, time)
     elif len(bars):
         _draw_bars(axes, run, bars, ids, time, titles=titles)
     axes.set_ylim(nodes or run.total_nodes or 1, 0)
     names = [node.name for node in run.info.nodes]
     if 0 < len(names) <= NAMES:
-        longest = 12 if figure.get_figwidth() >= WIDE else 7
+        longest = 12 if figure.get_figwidth() > NARROW else 7
         shown = [name if len(name) <= longest else f"{name[: longest - 1]}…" for name in names]
-        axes.set_yticks(np.arange(len(names)) + 0.5, shown)
+        rows = 72 * axes.get_position().height * figure.get_figheight() / (1.1 * float(mpl.rcParams["font.size"]))
+        every = -(-len(names) // max(1, int(rows)))
+        axes.set_yticks(np.arange(0, len(names), every) + 0.5, shown[::every])
         axes.tick_params(axis="y", length=0)
     else:
         axes.set_ylabel("node")
         axes.yaxis.set_major_formatter("{x:,.0f}")
     time.apply(axes, label=label)
+    if axes.collections and isinstance(axes.collections[0], PolyCollection):
+        _number(axes, bars, ids, time)
+
+
+def legend(axes: Axes, run: Run) -> None:
+    """Draw the meaning of the colors above a chart with bars."""
+    if not any(isinstance(each, PolyCollection) for each in axes.collections):
+        return
+    color = JOBS[0]
+    malleable = run.jobs["kind"] == "malleable"
+    handles = [
+        Patch(facecolor=(color, 0.9), edgecolor=_darker(color), label="malleable job"),
+        Patch(facecolor=(color, 0.4 if malleable.any() else 0.9), label="rigid job"),
+    ]
+    there = [handle for handle, known in zip(handles, (malleable.any(), not malleable.all()), strict=True) if known]
+    axes.legend(
+        handles=there, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, frameon=False, borderaxespad=0.1,
+        handlelength=1.2, columnspacing=1.2,
+    )  # fmt: skip
+
+
+def _number(axes: Axes, bars: pd.DataFrame, ids: pd.Index[Any], time: TimeAxis) -> None:
+    """Write the number of each job on its largest bar, if it fits."""
+    figure, box = axes.get_figure(root=True), axes.get_position()
+    assert figure is not None
+    across = 72 * figure.get_figwidth() * box.width / np.ptp(axes.get_xlim()) / time.unit  # points for each second
+    down = 72 * figure.get_figheight() * box.height / np.ptp(axes.get_ylim())
+    wide = (bars["end"] - bars["start"]).to_numpy() * across
+    high = (bars["high"] + bars["lower"] - bars["low"] - bars["upper"]).to_numpy() * down
+    job, size = bars["job"].to_numpy(), small()
+    order = np.argsort(-wide * high, kind="stable")
+    _, first = np.unique(job[order], return_index=True)
+    for bar in order[first]:
+        text = str(ids[job[bar]])
+        if wide[bar] > 0.65 * size * len(text) + 2 and high[bar] > size:
+            row = bars.iloc[bar]
+            at = (
+                (row["start"] + row["end"]) / 2 / time.unit,
+                (row["low"] + row["upper"] + row["high"] + row["lower"]) / 2,
+            )
+            axes.text(*at, text, ha="center", va="center", fontsize=size, clip_on=True)
 
 
 def blocks(run: Run, ids: pd.Index[Any]) -> pd.DataFrame:
@@ -211,43 +277,9 @@ def _in_rows(table: pd.DataFrame, cores: IntArray) -> pd.DataFrame:
     return table.assign(upper=upper, lower=lower)
 
 
-def sample(run: Run, ids: pd.Index[Any], nodes: IntArray, instants: FloatArray) -> IntArray:
-    """Return the job that holds each node at each instant.
-
-    Args:
-        run: the run.
-        ids: job ids.
-        nodes: indices of nodes, ascending.
-        instants: s after the first submission, ascending.
-
-    Returns:
-        Positions in `ids`, shape (nodes, instants); -1 for an idle node.
-    """
-    table = run.allocations
-    start = table["start"].to_numpy(dtype=np.float64) - origin(run)
-    end = table["end"].to_numpy(dtype=np.float64) - origin(run)
-    low, high = (np.searchsorted(nodes, table["node"] + more) for more in (0, table["count"]))
-    held = np.repeat(np.arange(len(table)), high - low)  # one row for each of `nodes` in an allocation
-    place = np.arange(len(held)) - np.repeat(np.cumsum(high - low) - high, high - low)
-    order = np.lexsort((start[held], place))
-    job = ids.get_indexer(pd.Index(table["job_id"]))[held][order]
-    start, end, place = start[held][order], end[held][order], place[order]
-    first, last = (np.searchsorted(place, np.arange(len(nodes)), side=side) for side in ("left", "right"))
-    found = np.full((len(nodes), len(instants)), -1, dtype=np.int64)
-    for row, (low, high) in enumerate(zip(first, last, strict=True)):
-        if high > low:
-            at = np.searchsorted(start[low:high], instants, side="right") - 1 + low
-            held = (at >= low) & (end[np.maximum(at, low)] > instants)
-            found[row, held] = job[at[held]]
-    return found
-
-
-def _height(nodes: int) -> float:
+def height_of(nodes: int) -> float:
+    """Return the height of a chart, inches."""
     return float(np.clip(0.28 * nodes, 1.1, 3.2))
-
-
-def _most(width: float) -> int:
-    return BARS if width >= WIDE else BARS // 5
 
 
 def _colors(run: Run, ids: pd.Index[Any]) -> npt.NDArray[np.float64]:
@@ -258,6 +290,11 @@ def _colors(run: Run, ids: pd.Index[Any]) -> npt.NDArray[np.float64]:
     return colors
 
 
+def _darker(color: str) -> tuple[float, float, float]:
+    red, green, blue = mpl.colors.to_rgb(color)
+    return DARKER * red, DARKER * green, DARKER * blue
+
+
 def _draw_bars(axes: Axes, run: Run, bars: pd.DataFrame, ids: pd.Index[Any], time: TimeAxis, *, titles: bool) -> None:
     x0, x1 = (bars[name].to_numpy(dtype=np.float64) / time.unit for name in ("start", "end"))
     y0, y1 = (bars["low"] + bars["upper"]).to_numpy(), (bars["high"] + bars["lower"]).to_numpy()
@@ -266,7 +303,7 @@ def _draw_bars(axes: Axes, run: Run, bars: pd.DataFrame, ids: pd.Index[Any], tim
     colors = _colors(run, ids)[job]
     malleable = (run.jobs.set_index("job_id")["kind"].reindex(ids) == "malleable").to_numpy()[job]
     # Edges in the color of a malleable job show that its steps belong together.
-    edges = np.where(malleable[:, None], np.append(0.6 * colors[:, :3], np.ones((len(job), 1)), axis=1), 1.0)
+    edges = np.where(malleable[:, None], np.append(DARKER * colors[:, :3], np.ones((len(job), 1)), axis=1), 1.0)
     collection = PolyCollection(
         list(corners), facecolors=colors, edgecolors=edges, linewidths=0.5 if len(bars) < 500 else 0.2
     )
@@ -293,24 +330,6 @@ def _titles(run: Run, bars: pd.DataFrame, ids: pd.Index[Any]) -> list[str]:
             lines.append(f"start {start:,.1f} s, end {end:,.1f} s")
         titles.append("\n".join(lines))
     return titles
-
-
-def _draw_sampled(axes: Axes, run: Run, ids: pd.Index[Any], time: TimeAxis, height: float) -> None:
-    """Draw a chart as an image: each pixel has the color of the job that holds the node at that instant."""
-    width = axes.get_position().width * axes.get_figure(root=True).get_figwidth()  # type: ignore[union-attr]
-    columns, rows = int(200 * width), int(min(run.total_nodes, 200 * height))
-    nodes = np.floor((np.arange(rows) + 0.5) * run.total_nodes / rows).astype(np.int64)
-    instants = (np.arange(columns) + 0.5) * time.end / columns
-    job = sample(run, ids, nodes, instants)
-    image = _colors(run, ids)[np.maximum(job, 0)]
-    image[job < 0] = 0.0
-    axes.imshow(
-        image,
-        extent=(0.0, time.end / time.unit, float(run.total_nodes), 0.0),
-        aspect="auto",
-        interpolation="nearest",
-        rasterized=True,
-    )
 
 
 SECTION = Section("Jobs on nodes", 400, _compared)

@@ -13,7 +13,8 @@ from matplotlib.ticker import MaxNLocator
 from tracebed.converters.workload import IntArray
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.validation.metrics import origin
-from tracebed.validation.report.sections import Picture, Section
+from tracebed.validation.pictures import Picture
+from tracebed.validation.report.sections import Section
 from tracebed.validation.report.style import REAL, SOFT, heading, panels
 from tracebed.validation.report.templates import fill
 from tracebed.validation.report.time_axis import TimeAxis

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from tracebed.errors import InputError
 from tracebed.outputs import REPORT
+from tracebed.validation.pictures import Picture
 from tracebed.validation.report.banner import banner
-from tracebed.validation.report.interactive import POLICY, charts
-from tracebed.validation.report.sections import Section, rendered_sections
+from tracebed.validation.report.interactive import scripts
+from tracebed.validation.report.sections import Section, pictures_of, rendered_sections
 from tracebed.validation.report.suites import cases
 from tracebed.validation.report.templates import fill
 from tracebed.validation.verdict.judging import Noises
@@ -38,10 +39,8 @@ def write(
         InputError: a file cannot be written, or the name of the file does not end in .html.
     """
     path = Path(path)
-    if path.suffix.lower() not in (".html", ".htm"):  # do not overwrite a workload or a run.json by mistake
-        raise InputError("the name of a report must end in .html", where=str(path), hint="name another file")
     case_pages = case_pages and len(validation.cases) > 1
-    _write(_page(validation, more, folder=path.stem if case_pages else ""), path)
+    write_page(_page(validation, more, folder=path.stem if case_pages else ""), path)
     if case_pages:
         for result in validation.cases:
             alone = validate(
@@ -53,7 +52,7 @@ def write(
                 allow_different_workloads=True,
             )
             page = _page(alone, None, suite=validation, above=f"../{path.name}")
-            _write(page, path.with_name(path.stem) / f"{result.case.name}.html")
+            write_page(page, path.with_name(path.stem) / f"{result.case.name}.html")
     return path
 
 
@@ -88,7 +87,6 @@ def _page(
     more = {**(more or {}), **({} if alone else {"cases": cases(folder)})}
     sections = list(rendered_sections(subjects, more))
     drawn = any("<figure data-chart=" in section.html for section in sections)
-    interactive = charts(validation.cases[0]) if drawn else None
     simulator = validation.simulator
     return str(
         fill(
@@ -99,16 +97,29 @@ def _page(
             sections=sections,
             suite=suite,
             above=above,
-            charts=interactive,
-            policy=interactive.policy if interactive else POLICY,
+            scripts=scripts(validation.cases[0] if drawn else None),
         )
     )
 
 
-def _write(text: str, path: Path) -> None:
+def write_page(text: str, path: Path) -> Path:
+    """Write a page to `path` atomically, in a folder that is made if it does not exist.
+
+    Raises:
+        InputError: the file cannot be written, or the name of the file does not end in .html.
+    """
+    if path.suffix.lower() not in (".html", ".htm"):  # do not overwrite a workload or a run.json by mistake
+        raise InputError("the name of a report must end in .html", where=str(path), hint="name another file")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", where=str(path), hint="name another file") from error
     with REPORT.file(path) as file:
         file.write(text.encode())
+    return path
+
+
+def pictures(validation: Validation, more: Mapping[str, Section] | None = None) -> dict[str, Picture]:
+    """Return the pictures of the report by name; `more` as in `write`."""
+    alone = len(validation.cases) == 1
+    return pictures_of({"validation": validation} | ({"pair": validation.pair} if alone else {}), more)

@@ -8,37 +8,26 @@ A package adds a section by one object and one line in its `pyproject.toml`:
 
 from __future__ import annotations
 
+import base64
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import matplotlib as mpl
+import pandas as pd
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from tracebed.errors import InputError
 from tracebed.registry import Registry
+from tracebed.validation.pictures import Picture, drawn_in
 from tracebed.validation.report.style import NARROW, STYLE, WIDE, svg
 from tracebed.validation.report.templates import fill
 
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure with a caption, drawn in two widths: for screens and for phones."""
-
-    draw: Callable[[float], Figure]
-    """Return the figure in the given width, inches."""
-    caption: str = ""
-    alt: str = ""
-    """Alternative text for screen readers."""
-    title: str = ""
-    """Title below that of the section, for one of several contents."""
-    chart: str = ""
-    """Name of the interactive chart that replaces the figure: `gantt`, `utilization`, `queue`, `differences`,
-    `scatter`; empty for a figure without such a chart."""
-    about_figure: str = ""
-    """Part of the caption that applies to the figure only, not to its interactive chart."""
-
+MOST_DATA = 1_000_000
+"""Largest size of the data of a figure that a page offers, bytes of CSV."""
 
 Part = Markup | Picture | Figure | str
 Content = Part | tuple[Part, ...]
@@ -46,7 +35,7 @@ Content = Part | tuple[Part, ...]
 HTML is not."""
 
 
-Scope = Literal["pair", "validation", "whatif"]
+Scope = Literal["pair", "validation", "whatif", "runs", "grid"]
 
 
 @dataclass(frozen=True)
@@ -60,14 +49,15 @@ class Section:
     order: int
     """Sort key of the sections. The sections of tracebed have 100, 200, 300, ..."""
     content: Callable[[Any], Content | None]
-    """Return the content for a `Comparison`, a `Validation` or a `WhatIf`, depending on `scope`, or None to omit the
-    section."""
+    """Return the content for the subject of `scope`, or None to omit the section."""
     half: bool = False
     """Whether a wide screen shows two such sections side by side."""
     scope: Scope = "pair"
     """`pair`: a section about a real run and its prediction (`Comparison`), in the page of one case.
     `validation`: a section about all cases and repetitions (`Validation`).
-    `whatif`: a section about a change of a slurm.conf (`WhatIf`)."""
+    `whatif`: a section about a change of a slurm.conf (`WhatIf`).
+    `runs`: a section about any number of runs (a mapping, name -> `Run`).
+    `grid`: a section about simulated cells (an `ExperimentFile`)."""
     folded: bool = False
     """Whether the content is folded below its title on screens."""
 
@@ -97,16 +87,20 @@ def rendered_sections(
     Raises:
         InputError: an entry point is not a section, or a section returns an object of another type than `Content`.
     """
-    found = [(_checked(name, section), name) for name, section in SECTIONS.all()]
-    found += [(section, name) for name, section in (more or {}).items()]
-    for section, name in sorted(found, key=lambda each: (each[0].order, each[1])):
-        if section.scope not in subjects:
-            continue
+    for section, name in _sections(subjects, more):
         with mpl.rc_context(STYLE):
             content = section.content(subjects[section.scope])
             if content is not None:
                 html = _html(content, name, section.title)
                 yield RenderedSection(name, section.title, html, section.half, section.folded)
+
+
+def _sections(subjects: Mapping[str, Any], more: Mapping[str, Section] | None) -> list[tuple[Section, str]]:
+    """Return the sections of the subjects and their names, in their order."""
+    found = [(_checked(name, section), name) for name, section in SECTIONS.all()]
+    found += [(section, name) for name, section in (more or {}).items()]
+    found = [each for each in found if each[0].scope in subjects]
+    return sorted(found, key=lambda each: (each[0].order, each[1]))
 
 
 def _checked(name: str, section: Any) -> Section:
@@ -121,11 +115,10 @@ def _html(content: Any, name: str, title: str) -> Markup:
         return Markup("").join(_html(part, f"{name}-{number}", title) for number, part in enumerate(content, 1))
     if isinstance(content, Picture):
         sizes = {"wide": content.draw(WIDE), "narrow": content.draw(NARROW)}
-        drawn = [(size, Markup(svg(figure, f"{name}-{size}"))) for size, figure in sizes.items()]
-        return fill("picture", picture=content, drawn=drawn, alt=content.alt or title)
+        data = drawn_in(sizes["wide"]) if content.data is None else content.data()
+        return _figure(content, sizes, data, name, title)
     if isinstance(content, Figure):
-        drawn = [("any", Markup(svg(content, name)))]
-        return fill("picture", picture=Picture(lambda _: content), drawn=drawn, alt=title)
+        return _figure(Picture(partial(_constant, content)), {"any": content}, drawn_in(content), name, title)
     if isinstance(content, str):
         return escape(content)
     raise InputError(
@@ -133,3 +126,28 @@ def _html(content: Any, name: str, title: str) -> Markup:
         where=f"report section {name}",
         hint="return Markup, a Picture, a matplotlib Figure, or text",
     )
+
+
+def _figure(picture: Picture, sizes: Mapping[str, Figure], data: pd.DataFrame, name: str, title: str) -> Markup:
+    """Return a figure as HTML, with its data for a download."""
+    drawn = [(size, Markup(svg(figure, f"{name}-{size}"))) for size, figure in sizes.items()]
+    text = data.to_csv(index=False, float_format="%.10g").encode()
+    table = base64.b64encode(zlib.compress(text, 9)).decode() if len(text) <= MOST_DATA else ""
+    return fill("picture", picture=picture, drawn=drawn, alt=picture.alt or title, name=name, table=table)
+
+
+def pictures_of(subjects: Mapping[str, Any], more: Mapping[str, Section] | None = None) -> dict[str, Picture]:
+    """Return the pictures of the sections of a page by name; arguments as for `rendered_sections`."""
+    found = {}
+    for section, name in _sections(subjects, more):
+        content = section.content(subjects[section.scope])
+        parts = content if isinstance(content, tuple) else (content,)
+        for number, part in enumerate(parts, 1):
+            if isinstance(part, Picture | Figure):
+                shown = Picture(partial(_constant, part)) if isinstance(part, Figure) else part
+                found[f"{name}-{number}" if len(parts) > 1 else name] = shown
+    return found
+
+
+def _constant(figure: Figure, _: float) -> Figure:
+    return figure

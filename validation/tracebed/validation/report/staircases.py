@@ -13,8 +13,9 @@ from matplotlib.ticker import MaxNLocator
 from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import origin
-from tracebed.validation.report.sections import Picture, Section
-from tracebed.validation.report.style import DASHED, NARROW, PREDICTED, REAL, SOFT
+from tracebed.validation.pictures import Picture
+from tracebed.validation.report.sections import Section
+from tracebed.validation.report.style import DASHED, NARROW, PREDICTED, REAL, SOFT, scale, small
 from tracebed.validation.report.time_axis import TimeAxis
 from tracebed.validation.report.words import real_side
 from tracebed.validation.steps import Steps
@@ -41,16 +42,15 @@ def _staircases(comparison: Comparison) -> Picture | None:
     def draw(width: float) -> Figure:
         columns = min(4 if width > NARROW else 2, len(worst))
         rows = -(-len(worst) // columns)
-        height = 0.3 + 1.3 * rows + 0.2
+        foot, step, panel, left, right, gap = (scale() * each for each in (0.5, 1.3, 0.85, 0.5, 0.1, 0.42))
+        height = step * rows + foot
         figure = Figure(figsize=(width, height))
-        left, right, gap = 0.5, 0.1, 0.42
         each = (width - left - right + gap) / (4 if width > NARROW else 2) - gap
         for place, job in enumerate(worst):
             row, column = divmod(place, columns)
-            bottom = height - 0.3 - 1.3 * (row + 1) + 0.4
-            axes = figure.add_axes(
-                ((left + column * (each + gap)) / width, bottom / height, each / width, 0.85 / height)
-            )
+            bottom = height - step * (row + 1) + scale() * 0.1
+            box = ((left + column * (each + gap)) / width, bottom / height, each / width, panel / height)
+            axes = figure.add_axes(box)
             _draw(axes, real[real["job"] == job], time.unit, REAL)
             _draw(axes, predicted[predicted["job"] == job], time.unit, PREDICTED)
             axes.set_ylim(bottom=0, top=1.12 * axes.get_ylim()[1])
@@ -58,8 +58,8 @@ def _staircases(comparison: Comparison) -> Picture | None:
             axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
             axes.xaxis.set_major_locator(MaxNLocator(3))
             axes.xaxis.set_major_formatter("{x:,.4g}")
-            axes.tick_params(labelsize=8)
-            axes.set_title(f"job {_short(str(ids[job]))}", loc="left", fontsize=9, color=SOFT, pad=4)
+            axes.tick_params(labelsize=small())
+            axes.set_title(f"job {_short(str(ids[job]))}", loc="left", fontsize="medium", color=SOFT, pad=4)
         figure.text(left / width, 0.06 / height, f"time after the first submission ({time.name})", va="bottom")
         figure.text(0.06 / width, 1 - 0.06 / height, what, va="top")
         return figure

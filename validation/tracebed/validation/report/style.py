@@ -10,6 +10,7 @@ import io
 import re
 from typing import Any
 
+import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -20,8 +21,9 @@ JOBS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#44aa
 VARIABLES = {INK: "ink", SOFT: "soft", PAPER: "paper", REAL: "real", PREDICTED: "predicted", ACCURATE: "accurate"}
 """Color -> name of the CSS variable by which a page can override the color."""
 
-WIDE, NARROW = 11.2, 4.6
-"""Widths of a picture, inches: for a screen, and for a phone of 375 px with text of the same size."""
+WIDE, NARROW = 9.6, 4.6
+"""Widths of a picture in a page, inches: for a screen, and for a phone. Their text has 7 points if they are scaled to
+two columns, or to one column, of a paper."""
 DASHED: Any = (0, (4, 3))
 MARKS = 3_000
 """Number of marks above which a collection is rasterized in the SVG."""
@@ -56,8 +58,11 @@ def panels(count: int, height: float, width: float, *, gap: float = 0.35) -> tup
         height: height of each panel, inches.
         width: width of the figure, inches. The time axes of pictures of equal width are aligned.
         gap: gap between panels, inches.
+
+    Heights and margins are those for a page, and shrink with the text.
     """
-    left, right, top, bottom = (0.85 if width > NARROW else 0.62), 0.25, 0.3, 0.5
+    left, right, top, bottom = (scale() * each for each in (0.85 if width > NARROW else 0.62, 0.25, 0.3, 0.5))
+    height, gap = scale() * height, scale() * gap
     total = top + bottom + count * height + (count - 1) * gap
     figure = Figure(figsize=(width, total))
     share = (width - left - right) / width
@@ -88,9 +93,43 @@ def beside(height: float, width: float, *, sharey: bool = False) -> tuple[Figure
     return figure, [left, right]
 
 
+def scale() -> float:
+    """Return the factor of all lengths other than widths: 1 in pages; smaller in papers, as their text is."""
+    return float(mpl.rcParams["font.size"]) / float(STYLE["font.size"])
+
+
+def small() -> float:
+    """Return the size of the text of marks and numbers in a panel, points: one less than that of other text."""
+    return float(mpl.rcParams["font.size"]) - 1.0
+
+
 def heading(axes: Axes, text: str, color: str) -> None:
     """Set the title of a panel at its upper left."""
-    axes.set_title(text, loc="left", fontsize=9.5, fontweight="bold", color=color, pad=4)
+    axes.set_title(text, loc="left", fontsize="medium", fontweight="bold", color=color, pad=4)
+
+
+def above(axes: Axes) -> None:
+    """Draw the legend above a panel, in as many rows as its width needs, and make the figure higher by more rows."""
+    figure = axes.get_figure(root=True)
+    assert isinstance(figure, Figure)
+    _, labels = axes.get_legend_handles_labels()
+    size = float(mpl.rcParams["font.size"])
+    each = 0.6 * size * (max(map(len, labels), default=1) + 6) / 72
+    columns = max(1, min(len(labels), int(axes.get_position().width * figure.get_figwidth() / each)))
+    rows = -(-len(labels) // columns)
+    if rows > 1:
+        higher(figure, 1.75 * size / 72 * (rows - 1))
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=columns, frameon=False, borderaxespad=0.1)
+
+
+def higher(figure: Figure, more: float) -> None:
+    """Make a figure higher by `more` inches at its top, and leave its panels where they are."""
+    height = figure.get_figheight()
+    figure.set_figheight(height + more)
+    for axes in figure.axes:
+        box = axes.get_position()
+        share = height / (height + more)
+        axes.set_position((box.x0, box.y0 * share, box.width, box.height * share))
 
 
 def svg(figure: Figure, name: str) -> str:

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from tracebed.converters.workload import FloatArray
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import origin
-from tracebed.validation.report.style import WIDE
+from tracebed.validation.report.style import NARROW
 
 DRAINED = 0.95
 """Share of the jobs that end before the end of a cropped axis."""
@@ -56,7 +56,7 @@ class TimeAxis:
     def apply(self, axes: Axes, *, label: bool = True) -> None:
         """Set limits, ticks and label of an x axis in the unit of this axis."""
         axes.set_xlim(0.0, 1.01 * self.end / self.unit)
-        wide = axes.get_figure(root=True).get_figwidth() >= WIDE  # type: ignore[union-attr]
+        wide = axes.get_figure(root=True).get_figwidth() > NARROW  # type: ignore[union-attr]
         steps = [1, 2, 3, 5, 6, 10] if self.name in ("h", "min") else [1, 2, 5, 10]
         axes.xaxis.set_major_locator(MaxNLocator(12 if wide else 6, steps=steps))
         if label:

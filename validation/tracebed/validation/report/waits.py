@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from tracebed.converters.workload import FloatArray
+from tracebed.validation.pictures import Picture
 from tracebed.validation.report import scales
-from tracebed.validation.report.sections import Picture, Section
+from tracebed.validation.report.sections import Section
 from tracebed.validation.report.style import DASHED, NARROW, PREDICTED, REAL, SOFT, beside, heading, panels
 from tracebed.validation.report.time_axis import TimeAxis
 from tracebed.validation.report.words import real_side
@@ -79,8 +82,9 @@ def _distributions(comparison: Comparison) -> Picture | None:
     def draw(width: float) -> Figure:
         figure, both = beside(1.9, width, sharey=True)
         for axes, (name, pair) in zip(both, samples.items(), strict=True):
-            for sample, side, color in zip(pair, ("real", "predicted"), (REAL, PREDICTED), strict=True):
-                _draw_distribution(axes, sample, side, color)
+            sides = zip(pair, ("real", "predicted"), (REAL, PREDICTED), ("-", DASHED), strict=True)
+            for sample, side, color, line in sides:
+                draw_distribution(axes, sample, side, color, line)
             scales.apply(axes, "x", linear[name])
             axes.set_xlim(left=0)
             axes.set_ylim(0, 1.04)
@@ -98,14 +102,14 @@ def _distributions(comparison: Comparison) -> Picture | None:
     return Picture(draw, caption, "Distributions of waits and responses, real and predicted overlaid")
 
 
-def _draw_distribution(axes: Axes, sample: FloatArray, side: str, color: str) -> None:
+def draw_distribution(axes: Axes, sample: FloatArray, label: str, color: str, line: Any) -> None:
+    """Draw the share of the values that are at most a value; NaN are left out."""
     values = np.sort(sample[np.isfinite(sample)])
     if len(values) > LEVELS:
         values = np.quantile(values, np.linspace(0, 1, LEVELS), method="inverted_cdf")
     share = np.arange(1, len(values) + 1) / max(len(values), 1)
     x, y = np.concatenate(([0.0], values)), np.concatenate(([0.0], share))
-    line = "-" if color == REAL else DASHED
-    axes.step(x, y, where="post", color=color, linewidth=1.1, linestyle=line, label=side)
+    axes.step(x, y, where="post", color=color, linewidth=1.1, linestyle=line, label=label)
 
 
 DIFFERENCES = Section("Differences of waits", 710, _differences)

@@ -7,20 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
 from tracebed.outputs import WHATIF
-from tracebed.validation.experiments.views.pictures import save
-from tracebed.validation.report.interactive import POLICY
+from tracebed.validation.pictures import save_all
+from tracebed.validation.report.interactive import scripts
 from tracebed.validation.report.sections import Content, Section, rendered_sections
-from tracebed.validation.report.style import STYLE, WIDE
 from tracebed.validation.report.templates import fill
 from tracebed.validation.whatif.classes import Answer
 from tracebed.validation.whatif.pictures import pictures, unit_of
 from tracebed.validation.whatif.study import WhatIf, cores_of, document
 
 (PAGE, DOCUMENT), JOBS, PLOTS = WHATIF.parts, "jobs.csv", "plots"
-PAPER = "#ffffff"
 
 
 def write(found: WhatIf, folder: Path) -> Path:
@@ -33,9 +29,7 @@ def write(found: WhatIf, folder: Path) -> Path:
         (scratch / PAGE).write_text(render(found), encoding="utf-8")
         (scratch / DOCUMENT).write_text(document(found), encoding="utf-8")
         found.jobs.to_csv(scratch / JOBS, index=False)
-        for name, drawn in pictures(found).items():
-            with mpl.rc_context({**STYLE, "figure.facecolor": PAPER}):
-                save(drawn.picture.draw(WIDE), drawn.data, scratch / PLOTS, name)
+        save_all({name: picture for name, (_, picture) in pictures(found).items()}, scratch / PLOTS)
     return folder / PAGE
 
 
@@ -46,7 +40,7 @@ def render(found: WhatIf) -> str:
     return str(
         fill(
             "whatif",
-            policy=POLICY,
+            scripts=scripts(),
             found=found,
             title="; ".join(found.change) or "Backtest",
             state="accurate" if conclusive else "inconclusive" if found.change else "",
@@ -60,10 +54,9 @@ def render(found: WhatIf) -> str:
 
 
 def _own(found: WhatIf) -> Iterator[tuple[str, str, int, Callable[[Any], Content]]]:
-    drawn = pictures(found)
     orders = {"waits": 100, "effects": 200, "classes": 300, "queue": 500, "utilization": 600}
-    for name, each in drawn.items():
-        yield name, each.title, orders[name], partial(_constant, each.picture)
+    for name, (title, picture) in pictures(found).items():
+        yield name, title, orders[name], partial(_constant, picture)
     yield "table", "All classes", 400, _table
 
 

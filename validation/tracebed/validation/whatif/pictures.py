@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from tracebed.validation.report.sections import Picture
+from tracebed.validation.pictures import Picture
 from tracebed.validation.report.style import ACCURATE, DASHED, NARROW, PREDICTED, REAL, SOFT, panels
 from tracebed.validation.whatif.classes import Answer, JobClass
 from tracebed.validation.whatif.study import WhatIf
@@ -31,36 +32,27 @@ ROW = 0.27
 """Height of a class, inches."""
 
 
-class Drawn(NamedTuple):
-    """A picture, and what it shows as a table, for a CSV."""
-
-    title: str
-    picture: Picture
-    data: pd.DataFrame
-
-
-def pictures(found: WhatIf) -> dict[str, Drawn]:
-    """Return the pictures by the name of their files."""
+def pictures(found: WhatIf) -> dict[str, tuple[str, Picture]]:
+    """Return title and picture by the name of their files."""
     begin = f"Time 0: {_begin(found)}."
     window = f"Mean wait of the jobs submitted in a window of {_length(found.window_s)}, over the middle of the window."
-    drawn = {
-        "waits": Drawn(
-            "Waits over time",
-            _lines(found, found.windows, "", "mean wait ({unit})", f"{window} {begin}"),
-            found.windows,
-        )
-    }
-    table = pd.DataFrame([_row(each) for each in found.classes])
+    waits = _lines(found, found.windows, "", "mean wait ({unit})", f"{window} {begin}")
+    drawn = {"waits": ("Waits over time", waits)}
+
+    def table() -> pd.DataFrame:
+        return pd.DataFrame([_row(each) for each in found.classes])
+
     if found.change:
-        drawn["effects"] = Drawn("Effect beside the error of the model", _effects(found.classes), table)
-    drawn["classes"] = Drawn("Waits by class", _classes(found.classes, changed=bool(found.change)), table)
+        drawn["effects"] = "Effect beside the error of the model", replace(_effects(found.classes), data=table)
+    by_class = _classes(found.classes, changed=bool(found.change))
+    drawn["classes"] = "Waits by class", replace(by_class, data=table)
     courses = (
         ("queue", "Queue", "waiting_", "waiting jobs", "Number of waiting jobs."),
         ("utilization", "Utilization", "busy_", "utilization", "Share of the cores that jobs hold."),
     )
     for name, title, prefix, label, about in courses:
         own = found.courses[["time", *(column for column in found.courses if str(column).startswith(prefix))]]
-        drawn[name] = Drawn(title, _lines(found, own, prefix, label, f"{about} {begin}"), own)
+        drawn[name] = title, _lines(found, own, prefix, label, f"{about} {begin}")
     return drawn
 
 
@@ -104,7 +96,7 @@ def _lines(found: WhatIf, table: pd.DataFrame, prefix: str, label: str, about: s
 
     changed = " Changed: the same under the changed slurm.conf." if found.change else ""
     sides = "Logged: read from the log. Predicted: mean over the members of the ensemble."
-    return Picture(draw, f"{about} {sides}{changed}", alt=about)
+    return Picture(draw, f"{about} {sides}{changed}", alt=about, data=lambda: table)
 
 
 def _legend(axes: Axes) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from tracebed.orchestrator.run import Run
-from tracebed.validation.experiments.views.pictures import COLORS, STYLE, save
+from tracebed.validation.pictures import COLORS, STYLE, save
 
 
 def plot_tasks(shares: Sequence[int], task: int, folder: Path) -> Path:

@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 
 from tracebed.converters.workload import FloatArray
 from tracebed.orchestrator.run import Run
-from tracebed.validation.experiments.views.pictures import COLORS, STYLE, save
 from tracebed.validation.metrics.jobs import origin
 from tracebed.validation.metrics.machine import busy_cores, total_cores
+from tracebed.validation.pictures import COLORS, STYLE, save
 from tracebed.validation.steps import Steps
 
 Averages = Mapping[str, Mapping[int, Mapping[str, tuple[float, float]]]]

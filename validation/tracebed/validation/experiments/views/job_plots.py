@@ -1,6 +1,6 @@
-"""Plots of the jobs of two cells: heat maps of ratios by requested nodes and run time, and lines by day.
+"""Plots of the jobs of cells: distributions, heat maps of ratios by requested nodes and run time, and lines by day.
 
-They follow figures 4 to 7 of the SD-Policy paper.
+Heat maps and lines follow figures 4 to 7 of the SD-Policy paper.
 """
 
 from __future__ import annotations
@@ -14,10 +14,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tracebed.validation.experiments.parts import Plot
-from tracebed.validation.experiments.views.pictures import COLORS, FONT, PAGE, legend, panels, wrapped
+from tracebed.validation.experiments.views.bars import INTERVAL, LEVEL
+from tracebed.validation.pictures import COLORS, FONT, LINES, PAGE, legend, panels, wrapped
+from tracebed.validation.report import scales
+from tracebed.validation.report.style import SOFT
+from tracebed.validation.statistics import half_width
 
 DAY = 86_400.0
 NODES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -32,6 +37,8 @@ RUN_TIMES: Mapping[str, float] = {
     "1 d": DAY,
 }
 """Upper bounds of the categories of run time, s. The last category has no upper bound."""
+POINTS = 200
+"""Largest number of points of a line of a distribution."""
 OF_JOBS = {"slowdown_ref": "slowdown", "wait": "wait", "run": "run time", "response": "response"}
 
 
@@ -56,7 +63,7 @@ def heat_maps(
             jobs = count[row, column]  # averaged over seeds
             if jobs and not np.isnan(value):
                 text = f"{value:.2f}" if value < 100 else f"{value:.0f}" if np.isfinite(value) else "∞"
-                color = "white" if abs(shades[row, column]) > 2 else "black"
+                color = "#fefefe" if abs(shades[row, column]) > 2 else "black"  # the same in the dark
                 text += f" ({jobs:,.0f})" if jobs >= 1 else f" ({jobs:.1f})"
                 axes.text(column, row, text, ha="center", va="center", size=FONT - 1, color=color)
                 data.append([name, sizes[row], times[column], value, jobs])
@@ -69,6 +76,7 @@ def heat_maps(
         axes.set_title(wrapped(f"{OF_JOBS[name]}: {names[1]} / {names[0]} (jobs)", PAGE))
         bar = figure.colorbar(image, ax=axes, ticks=range(-3, 4))
         bar.ax.set_yticklabels(["≤⅛", "¼", "½", "1", "2", "4", "≥8"])
+        bar.set_label(wrapped(f"{names[1]} / {names[0]}; above 1, {names[0]} is better", 3.0))
     return figure, pd.DataFrame(data, columns=["figure", "nodes", "run_time", "ratio", "jobs"])
 
 
@@ -83,6 +91,55 @@ def _by_category(jobs: pd.DataFrame, name: str) -> tuple[Any, Any]:
     np.add.at(count, (row[known], column[known]), weight[known])
     with np.errstate(invalid="ignore"):
         return total / count, count
+
+
+def ecdf(
+    plot: Plot, tables: Mapping[str, list[pd.DataFrame]], title: str, width: float | None = None
+) -> tuple[Figure, pd.DataFrame]:
+    """Draw a panel per figure: the share of the jobs with at most a value, a line per series, its mean over seeds.
+
+    Args:
+        plot: the plot.
+        tables: label of a series -> jobs of each seed.
+        title: title of the picture.
+        width: of the picture, inches; by default by the number of panels.
+
+    Returns:
+        The picture, and a row per point of a line, with the 95 % interval of the mean over seeds.
+    """
+    figure, axes_of = panels(len(plot.figures), title, width=width)
+    data = []
+    bands = False
+    for axes, name in zip(axes_of, plot.figures, strict=True):
+        samples = {
+            label: [np.sort(jobs[name].dropna().to_numpy(dtype=np.float64)) for jobs in seeds]
+            for label, seeds in tables.items()
+        }
+        linear = scales.threshold(*(sample for seeds in samples.values() for sample in seeds))
+        reach = max(float(sample.max(initial=0.0)) for seeds in samples.values() for sample in seeds)
+        for number, (label, seeds) in enumerate(samples.items()):
+            values = np.unique(np.concatenate([np.zeros(1), *seeds]))
+            if len(values) > POINTS:
+                values = np.quantile(values, np.linspace(0, 1, POINTS), method="inverted_cdf")
+            values = np.append(values, reach)
+            shares = np.array([np.searchsorted(sample, values, side="right") / max(len(sample), 1) for sample in seeds])
+            mean, half = shares.mean(axis=0), np.full(len(values), np.nan)
+            color, line = COLORS[number % len(COLORS)], LINES[number % len(LINES)]
+            axes.step(values, mean, where="post", color=color, linestyle=line, linewidth=1.1, label=label)
+            if len(seeds) > 1:
+                half = np.array([half_width(column, LEVEL) for column in shares.T])
+                bands = True
+            low, high = np.clip(mean - half, 0, 1), np.clip(mean + half, 0, 1)
+            axes.fill_between(values, low, high, step="post", color=color, alpha=0.16, linewidth=0)
+            data += [[name, label, *row] for row in zip(values, mean, low, high, strict=True)]
+        scales.apply(axes, "x", linear)
+        axes.set_xlim(left=0)
+        axes.set_ylim(0, 1.03)
+        axes.set_xlabel(OF_JOBS[name] + ("" if name == "slowdown_ref" else " (s)"))
+        axes.set_ylabel("share of the jobs")
+        axes.grid(linewidth=0.5, color=SOFT, alpha=0.3)
+    legend(figure, axes_of, {INTERVAL: Patch(facecolor="#bbbbbb", alpha=0.6)} if bands else None)
+    return figure, pd.DataFrame(data, columns=["figure", "series", "value", "share", "low", "high"])
 
 
 def daily(

@@ -1,4 +1,4 @@
-"""Interactive charts of the report: zoom, hover and search for a job, in place of the static figures.
+"""Scripts of the pages: interactive charts in place of the static figures, figures to save, tables to sort.
 
 The data of the charts and the scripts are in the page. A page without script, and a printed page, shows the static
 figures.
@@ -6,6 +6,6 @@ figures.
 
 from __future__ import annotations
 
-from tracebed.validation.report.interactive.page import POLICY, Charts, charts
+from tracebed.validation.report.interactive.page import POLICY, Scripts, scripts
 
-__all__ = ["POLICY", "Charts", "charts"]
+__all__ = ["POLICY", "Scripts", "scripts"]

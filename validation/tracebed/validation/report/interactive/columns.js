@@ -1,11 +1,7 @@
 // Decoding of the data block of the page. columns.py describes the encoding.
 
 async function readColumns(base64) {
-  const binary = atob(base64);
-  const packed = new Uint8Array(binary.length);
-  for (let i = 0; i < packed.length; i++) packed[i] = binary.charCodeAt(i);
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  const bytes = await inflated(base64);
   let offset = 4 + new DataView(bytes.buffer).getUint32(0, true);
   const data = JSON.parse(new TextDecoder().decode(bytes.subarray(4, offset)));
   for (const [name, length, base, rows] of data.columns) {

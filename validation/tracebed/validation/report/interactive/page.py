@@ -1,4 +1,4 @@
-"""The scripts and the data of the interactive charts as parts of a page."""
+"""The scripts of a page, and the data of its interactive charts."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ SCRIPTS = (
     "toolbar.js",
     "main.js",
 )
-"""Scripts of tracebed, in the order of their definitions."""
+"""Scripts of the charts, in the order of their definitions."""
+ALWAYS = ("decode.js", "save.js", "tables.js")
+"""Scripts of every page: figures can be saved, and tables sorted and filtered."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-"""Content security policy of a page: no requests, and no script other than that of `Charts`."""
+"""Content security policy of a page: no requests, and no script other than that of `Scripts`."""
 
 
 @dataclass(frozen=True)
-class Charts:
-    """The parts of a page that make its figures interactive."""
+class Scripts:
+    """The script of a page, with the data of its charts."""
 
-    data: str
-    """Content of the data block: base64."""
     script: Markup
-    style: Markup
+    style: str = ""
+    data: str = ""
+    """Content of the data block of the charts: base64; empty without charts."""
 
     @property
     def policy(self) -> str:
@@ -48,9 +50,12 @@ class Charts:
         return f"{POLICY}; script-src 'sha256-{digest}'"
 
 
-def charts(result: CaseResult) -> Charts:
-    """Return the interactive charts of a case: of its typical pair of runs."""
-    return Charts(data(result.pair, _about(result)), _script(), Markup(_read("uplot/uPlot.min.css")))
+def scripts(charts_of: CaseResult | None = None) -> Scripts:
+    """Return the scripts of a page; with the interactive charts of a case, of its typical pair of runs, if given."""
+    if charts_of is None:
+        return Scripts(_script(charts=False))
+    style = Markup(_read("uplot/uPlot.min.css"))
+    return Scripts(_script(charts=True), style, data(charts_of.pair, _about(charts_of)))
 
 
 def _about(result: CaseResult) -> str:
@@ -62,11 +67,14 @@ def _about(result: CaseResult) -> str:
 
 
 @cache
-def _script() -> Markup:
-    """Return the library with its license, and the scripts of tracebed as one function without globals."""
+def _script(*, charts: bool) -> Markup:
+    """Return the scripts of tracebed as one function without globals, with the library of charts and its license."""
+    text = "\n".join(map(_read, ALWAYS))
+    if not charts:
+        return Markup(f'(() => {{\n"use strict";\n{text}}})();')
     license, library = _read("uplot/LICENSE"), _read("uplot/uPlot.iife.min.js")
     ours = "\n".join(map(_read, SCRIPTS))
-    return Markup(f'/*! uPlot\n{license}*/\n(() => {{\n"use strict";\n{library}\n{ours}}})();')
+    return Markup(f'/*! uPlot\n{license}*/\n(() => {{\n"use strict";\n{library}\n{text}\n{ours}}})();')
 
 
 def _read(name: str) -> str:
