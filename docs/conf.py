@@ -1,10 +1,14 @@
 """Sphinx builds the site from the Markdown pages and from the docstrings: `tox -e docs`."""
 
 import re
+import sys
+import types
 from importlib.metadata import version as installed
 
+import click
 from sphinx.application import Sphinx
 
+from tracebed.cli import tracebed
 from tracebed.cli.setup_options import table_of_settings
 
 project = "tracebed"
@@ -18,7 +22,10 @@ root_doc = "index"
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
-nb_execution_mode = "off"  # a test executes the notebooks
+nb_execution_mode = "force"  # the repository has notebooks without outputs
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 600
 
 smartquotes = False  # "--option" is to keep its hyphens
 default_role = "code"  # docstrings put names into single backticks
@@ -31,8 +38,29 @@ nitpicky = False
 html_theme = "furo"
 html_title = "tracebed"
 html_show_sourcelink = False
+html_static_path = ["_static"]
+html_css_files = ["dark.css"]
 html_theme_options = {"navigation_with_keys": True}
 pygments_style = "friendly"
+
+
+def commands() -> types.ModuleType:
+    """Return a module with the commands by name, so that a page can have one of them, as `commands:simulate`.
+
+    A group gives its commands their common options when it returns them, by the names on the way to them.
+    """
+    module, root = types.ModuleType("commands"), click.Context(tracebed, info_name="tracebed")
+    for name in tracebed.list_commands(root):
+        command = tracebed.get_command(root, name)
+        setattr(module, name, command)
+        if isinstance(command, click.Group):
+            group = click.Context(command, root, name)
+            for part in command.list_commands(group):
+                command.get_command(group, part)
+    return module
+
+
+sys.modules["commands"] = commands()
 
 
 def plain_text(app: Sphinx, context: object, lines: list[str]) -> None:

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 os.environ["TRACEBED_CLAIMS"] = f"test-{os.getpid()}"  # replays of parallel tests may share CPUs
 # The speed of the machine decides no test. Each run draws other examples, so a person's run draws few.
-settings.register_profile("tracebed", deadline=None, max_examples=40)
+settings.register_profile("tracebed", deadline=None, max_examples=25)
 settings.register_profile("thorough", deadline=None, max_examples=120)  # --hypothesis-profile thorough
 settings.load_profile("tracebed")
 # A background job of a shell ignores SIGINT, and a command under nohup SIGHUP. Child processes would inherit that.
@@ -120,8 +120,8 @@ def _marked(mark: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            ours = process.pid == os.getpid() or "multiprocessing.resource_tracker" in " ".join(process.cmdline())
-            # The resource tracker lives as long as pytest.
-            if process.environ().get("TRACEBED_TEST") == mark and not ours:
+            if process.pid == os.getpid() or process.environ().get("TRACEBED_TEST") != mark:
+                continue
+            if "multiprocessing.resource_tracker" not in " ".join(process.cmdline()):  # it lives as long as pytest
                 found.append(process)
     return found

@@ -110,16 +110,21 @@ def load_base(address: str) -> None:
             client.api.import_image(str(base_archive()), repository=name, tag=tag)
 
 
-def base_archive() -> Path:
-    """Return the archive of the base. It is made once (about two minutes); other processes wait for it."""
+def base_archive(*more: str) -> Path:
+    """Return the archive of the base. It is made once (about two minutes); other processes wait for it.
+
+    Args:
+        more: further Debian packages in it.
+    """
     folder = Path(os.environ.get(CACHE) or Path(tempfile.gettempdir()) / "tracebed-test-cache")
     folder.mkdir(parents=True, exist_ok=True)
-    archive = folder / "bookworm.tar"
+    archive = folder / f"{'-'.join(['bookworm', *more])}.tar"
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not archive.exists():
             with tempfile.TemporaryDirectory(prefix="tracebed-debootstrap-") as root:
-                command = ["debootstrap", "--variant=minbase", "--include=python3", "bookworm", root]
+                packages = ",".join(["python3", *more])
+                command = ["debootstrap", "--variant=minbase", f"--include={packages}", "bookworm", root]
                 _run(command)
                 part = archive.with_suffix(".part")
                 _run(["tar", "-C", root, "-cf", str(part), "."])

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tracebed.orchestrator.testbeds.agent import spool
 from tracebed.orchestrator.testbeds.local import AGENT, LocalChannel
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
@@ -33,6 +34,16 @@ needs_namespaces = pytest.mark.skipif(
 )
 
 
+def tag() -> str:
+    """Return the beginning of the names of the namespaces of this process."""
+    return f"tb{os.getpid()}"
+
+
+def existing() -> list[Path]:
+    """Return the namespaces of this process, but not those of a process whose ID begins with the same digits."""
+    return [path for path in Path("/run/netns").glob("tb*") if path.name.partition("-")[0] == tag()]
+
+
 class NamespaceProvider:
     """Nodes in network namespaces that are joined by a bridge, which is in a namespace too."""
 
@@ -45,7 +56,7 @@ class NamespaceProvider:
     def __init__(self, group: Group, folder: Path, on_step: Callable[[str], None]) -> None:
         self.group, self.folder, self.on_step = group, folder, on_step
         self.numbers = {node.name: number for number, node in enumerate(group.nodes, 1)}
-        self.tag = f"tb{os.getpid()}"
+        self.tag = tag()
         self.disks = Path(tempfile.gettempdir()) / f"{self.tag}-disks"
 
     def namespace(self, node: Node) -> str:
@@ -70,8 +81,10 @@ class NamespaceProvider:
         self.on_step("the namespaces are made")
 
     def down(self) -> None:
-        for path in Path("/run/netns").glob(f"{self.tag}*"):
+        for path in existing():
             ip("netns", "delete", path.name)
+        for folder in self.disks.glob(f"*/tmp/{spool.PREFIX}*"):  # of agents that were killed
+            spool.remove_tables(folder)  # which the namespaces share
         shutil.rmtree(self.disks, ignore_errors=True)
 
     def close(self) -> None:
@@ -108,7 +121,7 @@ def installed() -> Iterator[None]:
         yield
     finally:
         del entries["namespace"]
-        left = list(Path("/run/netns").glob(f"tb{os.getpid()}*"))
+        left = existing()
         for path in left:
             ip("netns", "delete", path.name)
         assert left == []

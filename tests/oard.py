@@ -36,6 +36,7 @@ mount --bind log /var/log
 mount --bind hosts /etc/hosts
 mount --bind passwd /etc/passwd
 mount -t tmpfs tmpfs /run
+mount -t tmpfs tmpfs /dev/shm # a database that is killed leaves its shared memory
 mkdir -p /run/sshd /run/oar /run/postgresql
 chown oar:oar log lib /run/oar
 chown postgres /run/postgresql

@@ -46,7 +46,7 @@ class DesignedSlurm(Slurm):
 
 def options(job: Submitted, zero: float) -> list[str]:
     """Return the arguments of sbatch for a job."""
-    found = ["-n", str(job.cores), "-t", str(job.limit), *job.options]
+    found = ["-n", str(job.cores), *(["-t", str(job.limit)] if job.limit else []), *job.options]
     for name, value in job.columns.items():
         if name == "earliest_start":
             instant = datetime.fromtimestamp(zero + float(value), UTC)

@@ -35,7 +35,7 @@ PLANTED = {
 
 def build(sources: list[Path], library: Path) -> None:
     """Compile `sources` into `library`."""
-    subprocess.run(["gcc", *FLAGS, "-o", str(library), *map(str, sources), "-lm"], check=True)
+    subprocess.run(["gcc", *FLAGS, "-o", str(library), *map(str, sources), "-lm", "-ldl", "-lpthread"], check=True)
 
 
 def sanitized(command: list[str], *, capture: bool = False) -> subprocess.CompletedProcess[str]:
@@ -69,6 +69,7 @@ def run_cases(folder: Path, cases: int, large: int, seed: int) -> None:
     import engines
     import evolving_cases
     import slurm_cases
+    import table_cases
     from tracebed.benchmarks import kernels
     from tracebed.benchmarks.kernels import stream
     from tracebed.orchestrator.evolving import compiled as evolving
@@ -86,6 +87,10 @@ def run_cases(folder: Path, cases: int, large: int, seed: int) -> None:
     for number in range(cases + large):
         if found := slurm_cases.compared(seed + number, large=number >= cases):
             sys.exit(f"seed {seed + number} of Slurm{' (large)' if number >= cases else ''}: {found}")
+    for number in range(max(1, cases // 10)):
+        if found := table_cases.compared(folder / table_cases.LIBRARY, seed + number):
+            sys.exit(f"seed {seed + number} of the table of CPUs: {found}")
+    follow(folder)
     kernel, twin = kernels._load(kernels.LIBRARY), kernels._numpy_kernel()
     for first, units in ((0, 0), (7, 1), (0, 17), (2**40, 1000)):
         if kernel(first, units) != twin(first, units):
@@ -94,8 +99,33 @@ def run_cases(folder: Path, cases: int, large: int, seed: int) -> None:
         results = [streamed(made, blocks, first, units) for made in (stream._C(), stream._NumPy())]
         if results[0] != results[1]:
             sys.exit(f"the kernels of STREAM differ on {blocks} blocks and {units} units from {first}")
-    what = f"{cases:,} cases and {large} large ones from seed {seed}, evolving jobs, Slurm and the kernels"
+    what = f"{cases:,} cases and {large} large ones from seed {seed}, evolving jobs, Slurm, tables and the kernels"
     print(f"{what}: the same, nothing reported")  # noqa: T201
+
+
+def follow(folder: Path) -> None:
+    """Let a process with the library for unmodified programs follow a table; exit if its CPUs do not change."""
+    from patience import until
+    from tracebed.benchmarks import unmodified
+    from tracebed.benchmarks.affinity import strays
+    from tracebed.benchmarks.drom import Administrator
+    from tracebed.benchmarks.node_table import NodeTable
+
+    cpus = sorted(os.sched_getaffinity(0))
+    administrator = Administrator(NodeTable.create(folder / "node", cpus))
+    variables = {**administrator.prepare(os.getpid(), cpus)[1], unmodified.THREAD: "1"}
+    code = f"import ctypes, sys; ctypes.CDLL({str(folder / unmodified.NAME)!r}); sys.stdin.read()"
+    program = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, **variables}, stdin=subprocess.PIPE)
+    until(lambda: administrator.pids() or program.poll() is not None)
+    for mask in (cpus[:1], cpus):
+        administrator.set_mask(program.pid, mask)
+        if not until(
+            lambda mask=mask: os.sched_getaffinity(program.pid) == set(mask) and not strays(program.pid, mask)
+        ):
+            sys.exit(f"the library for unmodified programs does not follow its CPUs: {mask}")
+    program.communicate()
+    if program.returncode:
+        sys.exit(f"a program with the library for unmodified programs ends with status {program.returncode}")
 
 
 def streamed(made: StreamKernels, blocks: int, first: int, units: int) -> tuple[object, ...]:
@@ -125,7 +155,8 @@ def main() -> int:
         return 0
     if not shutil.which("gcc"):
         sys.exit("gcc is needed: apt-get install gcc libc6-dev")
-    from tracebed.benchmarks import kernels
+    import table_cases
+    from tracebed.benchmarks import kernels, unmodified
     from tracebed.orchestrator.evolving import compiled as evolving
     from tracebed.orchestrator.simulation import engine
     from tracebed.orchestrator.simulation.slurm import engine as slurm
@@ -135,6 +166,8 @@ def main() -> int:
         prove_that_defects_are_seen(folder)
         for library in (engine.LIBRARY, kernels.LIBRARY, evolving.LIBRARY, slurm.LIBRARY):
             build(sorted(library.parent.glob("*.c")), folder / library.name)
+        build([unmodified.SOURCE], folder / unmodified.NAME)
+        table_cases.build(folder, *FLAGS)
         again = [str(options.cases), "--large", str(options.large), "--seed", str(options.seed)]
         return sanitized([__file__, *again, "--libraries", name]).returncode
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.slurm.conditions import SINGLETON, Arrays, Condition, Conditions
+from tracebed.orchestrator.scheduling.slurm.entries import Entries
 from tracebed.orchestrator.scheduling.slurm.licenses import Licenses
 from tracebed.orchestrator.scheduling.slurm.limits import (
     CORES,
@@ -123,7 +124,46 @@ def drawn(seed: int, *, large: bool = False) -> tuple[Inputs, Slurm]:
         inputs = replace(inputs, bookings=_bookings(draw, len(fit), nodes, int(policy.epoch_s)))
     if draw.random() < 0.5:
         inputs = replace(inputs, preemption=_preemption(draw, len(fit)))
+    if fit and draw.random() < 0.4:
+        inputs = _in_several_partitions(draw, inputs)
     return (begun(draw, inputs) if fit and draw.random() < 0.5 else inputs), policy
+
+
+def _in_several_partitions(draw: Random, inputs: Inputs) -> Inputs:
+    """Return inputs in which some jobs are entries of the job before them."""
+    job = [0]
+    for _ in inputs.submit[1:]:
+        job.append(job[-1] + (draw.random() < 0.7))
+    entries = Entries.of(job, one_reservation=draw.random() < 0.5)
+    first = entries.first
+    same = {name: [getattr(inputs, name)[each] for each in first] for name in ("submit", "run_time", "association")}
+    if conditions := inputs.conditions:
+        dependencies = [
+            tuple(
+                each if each.kind == SINGLETON else each._replace(of=first[each.of])
+                for each in conditions.dependencies[own]
+                if each.kind == SINGLETON or first[each.of] < own
+            )
+            for own in first
+        ]
+        conditions = Conditions(
+            [conditions.earliest[own] for own in first],
+            dependencies,
+            [conditions.any_of[own] and bool(dependencies[own]) for own in first],
+            [conditions.group[own] if own == entry else -1 for entry, own in enumerate(first)],
+            [conditions.fails[own] for own in first],
+            conditions.kill_invalid,
+        )
+    arrays, licenses, bookings = inputs.arrays, inputs.licenses, inputs.bookings
+    return replace(
+        inputs,
+        **same,
+        entries=entries,
+        conditions=conditions,
+        arrays=arrays and replace(arrays, of=[arrays.of[own] for own in first]),
+        licenses=licenses and replace(licenses, wanted=[licenses.wanted[own] for own in first]),
+        bookings=bookings and replace(bookings, inside=[bookings.inside[own] for own in first]),
+    )
 
 
 def begun(draw: Random, inputs: Inputs) -> Inputs:
@@ -132,7 +172,8 @@ def begun(draw: Random, inputs: Inputs) -> Inputs:
     held: list[Parts] = []
     since: list[float] = []
     for job, request in enumerate(inputs.requests):
-        runs = draw.random() < 0.4 and inputs.submit[job] < begin
+        alone = not inputs.entries or sum(1 for _ in inputs.entries.siblings(job)) == 1
+        runs = alone and draw.random() < 0.4 and inputs.submit[job] < begin
         parts = (free.choose(request, (1 << len(free.total)) - 1) if runs else None) or {}
         free.take(request, parts)
         held.append(parts)

@@ -17,7 +17,7 @@ class Submitted:
         at: submission, s.
         run: run time, s.
         cores: number of cores.
-        limit: time limit, min.
+        limit: time limit, min; 0: none is asked for.
         tasks: `--array` of sbatch.
         fails: whether the job fails at its end.
         columns: further columns of the workload, by name; the options of sbatch follow from them.
@@ -415,3 +415,60 @@ _add("bf_max_job_user_part", 60, *WAITING, lines=PARTS, nodes=3, parameters=",bf
 COMPLETING = (_job(0, 5, 4), _job(7, 5, 4), _job(7.2, 5, 4))
 _add("complete-wait", 40, *COMPLETING, more=("Epilog={folder}/epilog", "CompleteWait=4"))
 _add("completing", 40, *COMPLETING, more=("Epilog={folder}/epilog",))
+# Jobs in several partitions. Jobs 1 and 2 fill the nodes. Job 3 takes the partition that is free first, and job 4 the
+# other one; the tasks of an array spread over both.
+APART = (
+    "NodeName=n[1-2] CPUs=4",
+    "PartitionName=a Nodes=n1 Default=YES MaxTime=INFINITE",
+    "PartitionName=b Nodes=n2 MaxTime=INFINITE",
+)
+_add(
+    "partitions",
+    75,
+    _job(0, 25, 4, partition="a"),
+    _job(0.4, 12, 4, partition="b"),
+    _job(2, 20, 4, partition="a,b"),
+    _job(3, 15, 4, partition="b,a"),
+    _job(5, 10, 2, partition="a,b", tasks="0-3"),
+    _job(6, 5, 4, partition="b"),
+    lines=APART,
+)
+# Job 4 comes before job 3 in the partition of a higher tier only.
+TIERED = (
+    "NodeName=n[1-2] CPUs=4",
+    "PartitionName=low Nodes=ALL Default=YES PriorityTier=1",
+    "PartitionName=high Nodes=n2 PriorityTier=2",
+)
+_add(
+    "partitions-tier",
+    75,
+    _job(0, 14, 4),
+    _job(0.4, 26, 4),
+    _job(2, 10, 8),
+    _job(3, 10, 4, partition="low,high"),
+    _job(4, 5, 4),
+    lines=TIERED,
+)
+# Job 3 waits for both partitions. Job 4 starts on the idle cores of n2 if job 3 has no reservation there.
+RESERVING = (
+    _job(0, 30, 4, 1, partition="a"),
+    _job(0.4, 50, 2, 2, partition="b"),
+    _job(2, 10, 4, 1, partition="a,b"),
+    _job(4, 12, 2, 3, partition="b"),
+)
+_add("partitions-reserved", 75, *RESERVING, lines=APART)
+_add("bf_one_resv_per_job", 75, *RESERVING, lines=APART, parameters=",bf_one_resv_per_job")
+# Two jobs without a limit. Job 3 waits for the whole cluster; job 4 ends before, if it is planned with DefaultTime.
+DEFAULTS = (
+    "NodeName=n[1-2] CPUs=4",
+    "PartitionName=main Nodes=ALL Default=YES DefaultTime=1 MaxTime=10",
+)
+_add(
+    "default-time",
+    175,
+    _job(0, 20, 4, 2),
+    _job(0.4, 150, 4, 4),
+    _job(2, 10, 8, 1),
+    _job(4, 90, 4, 0),
+    lines=DEFAULTS,
+)

@@ -126,7 +126,7 @@ def test_objects_have_a_readable_repr(workload: tb.Workload) -> None:
         assert "\n" not in repr(value)
         assert [word for word in words if word not in repr(value)] == []
         assert "<table" in value._repr_html_()
-    assert "<svg" in run._repr_html_()
+        assert "<svg" in value._repr_html_()
 
 
 def test_each_policy_of_tracebed_shows_name_kind_and_parameters() -> None:

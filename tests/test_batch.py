@@ -248,6 +248,16 @@ def test_a_job_ends_once_and_only_after_a_final_or_repeated_observation(
             break
 
 
+def test_the_nodes_of_an_ending_job_that_are_cleaned_up_are_no_resize() -> None:
+    job = WatchedJob(id="1")
+    both = replace(RUNS, nodes=("n1", "n2"))
+    job.observe(both, None, 1.0)
+    job.observe(replace(both, phase=Phase.ENDING, word="COMPLETING", nodes=("n2",)), None, 2.0)
+    assert job.node_changes == []
+    assert job.seen is not None
+    assert job.seen.nodes == ("n1", "n2")
+
+
 def test_an_ending_job_without_nodes_has_ended_if_it_recorded_its_end() -> None:
     """Slurm 22.05 did not complete a job that ended while it was expanded."""
     job, own = watched(), OwnRecord("1", 101.0, 111.0, completed=True)

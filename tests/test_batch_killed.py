@@ -15,7 +15,7 @@ import tracebed.api as tb
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.batch import abandoned, loop, session
-from tracebed.orchestrator.batch.abandoned import cancel_leftover_jobs
+from tracebed.orchestrator.batch.abandoned import cancel_leftover_jobs, warn_of_leftover_jobs
 from tracebed.orchestrator.batch.base import JobObservation, JobRequest, Phase, SystemFacts
 from tracebed.orchestrator.batch.killed_replay import SCHEMA
 from tracebed.orchestrator.batch.plan import SubmissionPlan
@@ -99,6 +99,13 @@ def test_jobs_of_a_killed_replay_are_cancelled_until_they_have_ended(system: Imm
         **dict.fromkeys((f"{PREFIX}0", f"{PREFIX}1"), "ended"),
         **dict.fromkeys(("tracebed-other-0", "simulation"), "running"),
     }
+
+
+def test_another_replay_warns_of_the_jobs_that_a_killed_one_has_left(system: Immediate, tmp_path: Path) -> None:
+    folder = killed(tmp_path / "run")
+    with pytest.warns(UserWarning, match=f"2 jobs of the killed replay in {folder} are still in immediate: id of"):
+        warn_of_leftover_jobs([folder], system)
+    assert system.log == []
 
 
 def test_a_submission_that_may_still_be_in_progress_is_waited_for(

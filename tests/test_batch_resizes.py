@@ -67,6 +67,11 @@ def started(system: SlurmSystem, slurm: Slurm, folder: Path, *nodes: str, name: 
     return job
 
 
+def unusable(system: SlurmSystem) -> set[str]:
+    """Return the nodes on which no job can start."""
+    return {name for name, state in system.node_states().items() if not state.usable}
+
+
 def nodes_of(system: SlurmSystem, job: str) -> tuple[str, ...]:
     """Return the nodes of a job."""
     return system.poll("t-", [])[job].nodes
@@ -117,12 +122,12 @@ def test_a_request_for_busy_nodes_is_refused_and_leaves_no_job(
 
 
 def test_a_node_that_is_drained_or_down_is_unusable(slurm: Slurm, system: SlurmSystem) -> None:
-    assert system.unusable() == frozenset()
+    assert unusable(system) == set()
     slurm("scontrol", "update", "NodeName=n4", "State=DRAIN", "Reason=test")
     slurm("scontrol", "update", "NodeName=n6", "State=DOWN", "Reason=test")
-    assert system.unusable() == {"n4", "n6"}
+    assert unusable(system) == {"n4", "n6"}
     slurm("scontrol", "update", "NodeName=n4,n6", "State=RESUME")
-    slurm.until(lambda: not system.unusable(), "the nodes do not return")
+    slurm.until(lambda: not unusable(system), "the nodes do not return")
 
 
 @pytest.mark.parametrize(
@@ -143,20 +148,20 @@ def test_a_slurm_that_permits_no_resizes_is_refused(system: SlurmSystem, changed
 # -- replays -----------------------------------------------------------------------------------------------------------
 
 
-def mixed(count: int, seed: int, gap_s: float = 1.0, mean_s: float = 6.0) -> Workload:
+def mixed(count: int, seed: int, gap_s: float = 1.0, mean_s: float = 6.0, machine: int = NODES) -> Workload:
     """Return a workload in which every other job is malleable."""
     draw = np.random.default_rng(seed)
     rows, submit = [], 0.0
     for number in range(count):
-        malleable, nodes = number % 2 == 0, int(draw.integers(2, 7))
-        bounds = (max(1, nodes // 2), min(NODES, 2 * nodes)) if malleable else (nodes, nodes)
+        malleable, nodes = number % 2 == 0, int(draw.integers(2, min(7, machine)))
+        bounds = (max(1, nodes // 2), min(machine, 2 * nodes)) if malleable else (nodes, nodes)
         speedup = ("amdahl", "0.95") if malleable else ("", "")
         kind, run_time = "malleable" if malleable else "rigid", mean_s * draw.uniform(0.6, 1.6)
         rows.append((f"j{number}", submit, run_time, 600.0, nodes, kind, *bounds, nodes, *speedup))
         submit += draw.exponential(gap_s)
     columns = ("job_id", "submit_time", "run_time", "time_limit", "nodes", "kind", "nodes_min", "nodes_max")
     columns += ("nodes_pref", "speedup", "speedup_parameters")
-    return Workload(pd.DataFrame(rows, columns=columns).assign(cores_per_node=1), Provenance(system=System(NODES, 2)))
+    return Workload(pd.DataFrame(rows, columns=columns).assign(cores_per_node=1), Provenance(system=System(machine, 2)))
 
 
 def epoch(text: str) -> float:
@@ -339,7 +344,7 @@ def test_a_node_of_an_expanded_job_that_dies_ends_this_job_only(
         run = tb.replay_on(mixed(8, 1), "slurm", "pref", output=tmp_path / "run", configuration=slurm.conf)
     finally:
         slurm("scontrol", "update", f"NodeName={lost[0]}", "State=RESUME", check=False)  # they may be back already
-        slurm.until(lambda: not SlurmSystem(BatchSettings(configuration=slurm.conf)).unusable(), "nodes are lost")
+        slurm.until(lambda: not unusable(SlurmSystem(BatchSettings(configuration=slurm.conf))), "nodes are lost")
     failed = run.jobs[run.jobs["state"] != "completed"]
     assert failed["reason"].str.startswith("NODE_FAIL").tolist() == [True]
     check_nothing_is_left(slurm, run)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import matplotlib.image
 import numpy as np
 import pytest
 from hypothesis import given
@@ -415,6 +416,19 @@ def test_the_charts_follow_dark_mode(opened: Callable[..., Page]) -> None:
     assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(21, 24, 28)"
     dark = opened(dark=True)
     assert painted(dark, GANTT_PIXELS) == painted(page, GANTT_PIXELS)
+
+
+@needs_chromium
+@pytest.mark.parametrize("width", [375, 1280])
+def test_a_picture_of_the_page_in_the_dark_has_no_light_areas(
+    opened: Callable[..., Page], tmp_path: Path, width: int
+) -> None:
+    for dark in (False, True):
+        page = opened(width=width, dark=dark, phone=width == 375)
+        assert page.run("document.documentElement.scrollWidth") <= width
+        pixels = matplotlib.image.imread(page.picture(tmp_path / f"page-{width}-{dark}.png"))[..., :3].mean(axis=-1)
+        light = float((pixels > 0.8).mean())
+        assert light < 0.05 if dark else light > 0.7
 
 
 @needs_chromium

@@ -204,7 +204,7 @@ def test_an_optimum_at_the_end_of_a_range_is_named() -> None:
 @pytest.mark.parametrize(
     ("fails", "message"),
     [
-        ("status", "ended with status 3"),
+        ("status", "ended with status 3: the toy"),
         ("hangs", "took longer than"),
         ("garbage", "output.csv"),
         ("empty", "contains no jobs"),

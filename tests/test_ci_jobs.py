@@ -19,21 +19,29 @@ from validations import make_validation, predicted_run, write_suite
 
 pytestmark = pytest.mark.slow
 
-JOBS = Path(__file__).resolve().parents[1] / "docs" / "ci"
+ROOT = Path(__file__).resolve().parents[1]
+JOBS = ROOT / "docs" / "ci"
 
 
-def github() -> tuple[list[str], dict[str, str]]:
-    """Return the shell commands of the workflow, without the installation, and its variables."""
-    job = yaml.safe_load((JOBS / "github.yaml").read_text())["jobs"]["validate"]
-    commands = [step["run"] for step in job["steps"] if "run" in step]
-    assert [command for command in commands if command.startswith("pip ")] == ["pip install tracebed"]
-    return [command for command in commands if not command.startswith("pip ")], {"INCONCLUSIVE": "fail"}
+def github(inconclusive: str = "fail") -> tuple[list[str], dict[str, str]]:
+    """Return the shell commands of the action without the installation, and their variables, as in the workflow."""
+    steps = yaml.safe_load((JOBS / "github.yaml").read_text())["jobs"]["validate"]["steps"]
+    (given,) = (step["with"] for step in steps if step.get("uses") == "./tracebed")
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    install, validate = action["runs"]["steps"]
+    assert "pip" in install["run"] and "pip" not in validate["run"]
+    defaults = {name: each.get("default") for name, each in action["inputs"].items()}
+    assert set(given) <= set(defaults)
+    inputs = {**defaults, **given, "inconclusive": inconclusive}
+    return [validate["run"]], {
+        name: inputs[text.removeprefix("${{ inputs.").removesuffix(" }}")] for name, text in validate["env"].items()
+    }
 
 
 def gitlab() -> tuple[list[str], dict[str, str]]:
     """Return the shell commands of the job, without the installation, and its variables."""
     job = yaml.safe_load((JOBS / "gitlab.yaml").read_text())["accuracy"]
-    assert job["before_script"] == ["pip install tracebed"]
+    assert [command for command in job["script"] if "pip" in command] == []
     return job["script"], job["variables"]
 
 
@@ -49,12 +57,16 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(commands: list[str], variables: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
     """Run commands as a CI server does: in one shell that ends at the first failure. No case has a page of its own."""
-    commands = [command.replace("tracebed validate", "tracebed validate --no-case-pages") for command in commands]
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    summary = {"GITHUB_STEP_SUMMARY": str(folder / "step-summary.md")}
-    environment = {**os.environ, **summary, **variables, "PATH": path}
+    commands = [command.replace('validate "$SUITE"', 'validate --no-case-pages "$SUITE"') for command in commands]
+    for environment in (folder / "runner/tracebed", folder / ".tracebed"):
+        environment.mkdir(parents=True, exist_ok=True)
+        (environment / "bin").unlink(missing_ok=True)
+        (environment / "bin").symlink_to(Path(sys.executable).parent)
+    of_runner = {"GITHUB_STEP_SUMMARY": str(folder / "step-summary.md"), "RUNNER_TEMP": str(folder / "runner")}
     shell = ["bash", "-eo", "pipefail", "-c", "\n".join(commands)]
-    return subprocess.run(shell, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        shell, cwd=folder, env={**os.environ, **of_runner, **variables}, capture_output=True, text=True, check=False
+    )
 
 
 def worse(folder: Path, stretch: float) -> None:
@@ -109,7 +121,7 @@ def test_the_variable_of_a_job_decides_on_an_inconclusive_verdict(tmp_path: Path
     commands, variables = gitlab()
     assert run(commands, variables, tmp_path).returncode == 3
     shutil.rmtree(tmp_path / "out")
-    done = run(commands, {"INCONCLUSIVE": "warn"}, tmp_path)
+    done = run(commands, {**variables, "INCONCLUSIVE": "warn"}, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "inconclusive" in done.stderr
 

@@ -11,7 +11,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tracebed.errors import ExitCode
+from tracebed.errors import ExitCode, InputError
+from tracebed.outputs import CODE_QUALITY
 from tracebed.validation.report.annotations import MOST, annotate, code_quality
 from tracebed.validation.report.junit import junit
 from tracebed.validation.report.markdown import LIMIT, markdown, table
@@ -248,6 +249,16 @@ def test_annotations_are_escaped_and_at_most_ten_of_a_kind(accurate: Validation)
     assert [line for line in lines if line.startswith("::warning")] == [
         "::warning title=mine%3A w9-fcfs%2C baseline::the case is not in the baseline"
     ]
+
+
+def test_a_code_quality_report_without_entries_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "code-quality.json"
+    for text in (b"[]\n", b"[]\n"):
+        with CODE_QUALITY.file(path) as stream:
+            stream.write(text)
+    path.write_bytes(b"[]\n[]\n")
+    with pytest.raises(InputError, match="not a code-quality report"):
+        CODE_QUALITY.check(path)
 
 
 def test_a_code_quality_report_has_the_keys_of_gitlab(inaccurate: Validation, tmp_path: Path) -> None:

@@ -289,6 +289,37 @@ def test_the_openmp_program_of_the_documentation_follows_its_cpus(agent: Agent, 
     kill(agent)
 
 
+@needs_cpus
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+def test_an_openmp_program_that_chooses_no_number_of_threads_has_one_on_each_cpu(agent: Agent, tmp_path: Path) -> None:
+    source = """
+    #include <stdio.h>
+    int main(void) {
+        while (1) {
+            int threads = 0;
+            #pragma omp parallel reduction(+ : threads)
+            for (int i = threads = 1; i < 1000000; i++) __asm__ volatile("");
+            printf("%d threads\\n", threads);
+            fflush(stdout);
+        }
+    }
+    """
+    (tmp_path / "steps.c").write_text(source)
+    subprocess.run(["gcc", "-O1", "-fopenmp", "-Wall", "-Werror", "steps.c", "-o", "steps"], cwd=tmp_path, check=True)
+
+    def threads(count: int) -> bool:
+        return until(lambda: output(agent).splitlines()[-2:-1] == [f"{count} threads"])
+
+    agent.launch("1", program(str(tmp_path / "steps"), "", backend="openmp"), duty=1)
+    agent.hear("started")
+    assert threads(2)
+    for cpus, count in ((CPUS[:1], 1), (CPUS, 2)):
+        agent.tell({"type": "resize", "job": "1", "cpus": ",".join(map(str, cpus)), "request": count})
+        agent.hear("resized")
+        assert threads(count)
+    kill(agent)
+
+
 # In a replay.
 
 

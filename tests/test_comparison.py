@@ -45,6 +45,15 @@ def test_one_real_run_is_inconclusive_with_the_reason(single: Validation, capsys
     assert "inconclusive: one real run: no accuracy claim" in out
 
 
+def test_a_log_has_an_unknown_policy_and_no_column_of_noise(capsys: pytest.CaptureFixture[str]) -> None:
+    log = fcfs_run(60, source="log", execution="logged", health={}, policy="not known")
+    show(validate([Case.of([log], [fcfs_run(60, stretch=0.1, real=False)])]))
+    out, _ = capsys.readouterr()
+    assert "real:      1 run, log, policy unknown; logged: read from a log" in out
+    assert "not known" not in out
+    assert "noise" not in next(line for line in out.splitlines() if line.startswith("metric")).split()
+
+
 def test_several_cases_have_the_worst_and_the_margins(several: Validation, capsys: pytest.CaptureFixture[str]) -> None:
     show(several)
     out, _ = capsys.readouterr()
@@ -72,6 +81,8 @@ def test_the_table_fits_the_usual_terminal(
     assert max(map(len, table)) <= 80
     assert not any("…" in line for line in table)
     assert {"margin", "verdict"} <= set(table[0].split())  # the margin is always shown
+    if name == "single":  # one real run has no noise, so that there is room for the prediction
+        assert table[0].split() == ["metric", "real", "predicted", "error", "margin", "verdict"]
     assert len(table) == 1 + len(request.getfixturevalue(name).metrics)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import sys
 import time
+from typing import Any
 
 import pytest
 
@@ -17,16 +19,52 @@ COLUMNS = ("what a row is about", "a", "b")
 ROWS: list[tuple[str, float, float]] = [("one thing", 1.5, 123_456_789.0), ("another thing", 0.00012345, float("nan"))]
 
 
+def printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, *table: Any, **options: Any
+) -> list[str]:
+    """Return the lines of a table on a terminal of `width` columns, without escape sequences."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    print_table(*table, **options)
+    return re.sub("\x1b[^m]*m", "", capsys.readouterr().out).splitlines()
+
+
 @pytest.mark.parametrize("width", [5, 30, 300])
 def test_a_table_wraps_labels_and_never_cuts_a_number(
     width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    print_table(COLUMNS, ROWS)
-    words = re.sub("\x1b[^m]*m", "", capsys.readouterr().out).split()  # without escape sequences
+    words = " ".join(printed(capsys, monkeypatch, width, COLUMNS, ROWS)).split()
     cells = ["1.5", "123,456,789", "0.0001234", "-"]
-    assert sorted(words) == sorted([*cells, *" ".join([*COLUMNS, *(row[0] for row in ROWS)]).split()])
+    assert {*words} == {*cells, *" ".join([*COLUMNS, *(row[0] for row in ROWS)]).split()}
+    assert [word for word in words if word in cells] == (cells if width == 300 else ["1.5", "0.0001234", *cells[1::2]])
+
+
+SWEEP = ("share", "policy", *(f"a figure with a long name, mean {number} (s)" for number in range(9)))
+SWEPT = [[share, policy, *(share + 1e4 * figure for figure in range(9))] for share in (0, 0.5) for policy in "ab"]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_wide_table_comes_in_parts_with_the_key_columns(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = printed(capsys, monkeypatch, width, SWEEP, SWEPT, keys=2)
+    assert max(map(len, lines)) <= width
+    for share, policy in ((row[0], row[1]) for row in SWEPT):
+        found = [line.split()[2:] for line in lines if line.split()[:2] == [cell(share), policy]]
+        assert [*itertools.chain(*found)] == [cell(share + 1e4 * figure) for figure in range(9)]
+        assert len(found) <= 2
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_sentences_break_between_words_and_leave_the_numbers_whole(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sentence = "nothing: not submitted yet; start on 1 node later, after shrink from 4 to 3 nodes of job 8"
+    rows = [["10", 934.8, sentence, -143.25], ["11", 1066.0, "start on 1 node", -3.76]]
+    lines = printed(capsys, monkeypatch, width, ("job", "time (s)", "real", "delay (s)"), rows, text=("real",))
+    assert max(map(len, lines)) <= width
+    text = " ".join(lines)
+    assert all(word in text.split() for word in [*sentence.split(), "934.8", "-143.2", "1,066", "-3.76"])
 
 
 def test_spare_columns_are_dropped_first_and_only_if_needed(
@@ -108,4 +146,4 @@ def test_the_time_left_follows_from_the_pace_and_not_from_the_preparation(
         now[0] += 10.0
         bar.update(21)
     lines = capsys.readouterr().err.splitlines()
-    assert [line.partition("simulating: ")[2] for line in lines] == ["1%", "21%, 39.5 s left"]
+    assert [line.partition("simulating: ")[2] for line in lines] == ["1%", "21%, 39 s left"]

@@ -61,8 +61,12 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A cluster whose scheduler ends if a test takes too long: a client waits for workers as long as there is one."""
     found = Cluster(tmp_path)
+    guard = threading.Timer(2 * GUARD_S, found.scheduler.kill)
+    guard.start()
     yield found
+    guard.cancel()
     found.end()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -281,6 +282,8 @@ def test_a_missing_occupation_has_a_reason(tmp_path: Path) -> None:
     write_workload(cirne(20), tmp_path / "w.parquet")
     out = CliRunner().invoke(tracebed, ["describe", str(tmp_path / "w.parquet")]).stdout
     assert "not known: no job has nodes, a logged start and a logged end" in out
+    times = [line.split()[3:] for line in out.splitlines() if re.match(r"(run time|between arrivals), s", line)]
+    assert times and not any(re.search(r"\d{3}\.\d", number) for row in times for number in row)
     assert "Node occupation" not in out
 
 

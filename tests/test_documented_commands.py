@@ -36,7 +36,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 PAGES += sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)
 BLOCK = re.compile(
     r"(?:<!-- not run: (?P<reason>[^>]+) -->\n+)?"
-    r"(?:^```(?:bash|sh|console|text)?\n(?P<fenced>.*?)^```$|(?P<indented>(?:^    [^\n]*\n|^\n(?=    ))+))",
+    r"(?:^```(?P<language>\w*)\n(?P<fenced>.*?)^```$|(?P<indented>(?:^    [^\n]*\n|^\n(?=    ))+))",
     re.MULTILINE | re.DOTALL,
 )
 FASTEST = 20_000.0
@@ -107,6 +107,8 @@ def words(line: str) -> list[str]:
 
 def blocks(text: str) -> Iterator[Block]:
     for match in BLOCK.finditer(text):
+        if match["language"] not in {None, "", "bash", "sh", "console", "text"}:
+            continue
         lines = re.sub(r"\\\n\s*", "", match["fenced"] or match["indented"]).splitlines()
         commands = [words(line.strip()) for line in lines if line.strip().startswith("tracebed ")]
         if commands:
@@ -347,7 +349,7 @@ def cluster_state(path: Path) -> None:
     """Write the first recorded state of a Slurm cluster."""
     recording = slurm_forecasts.recorded(sorted(slurm_forecasts.FOLDER.glob("*.json.xz"))[0])
     path.mkdir()
-    for part in COMMANDS:
+    for part in COMMANDS.keys() & recording["states"][0].keys():
         (path / f"{part}.txt").write_text(recording["states"][0][part])
 
 

@@ -30,7 +30,7 @@ from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.policies.kassel import Pref
 from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
 from tracebed.orchestrator.setup import Setup
-from tracebed.orchestrator.simulation import engine
+from tracebed.orchestrator.simulation import engine, prediction
 from tracebed.orchestrator.simulation.engine.library import DescriptionError, Library
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.overheads import Overheads
@@ -231,6 +231,17 @@ def test_the_error_names_what_the_engine_does_not_implement(monkeypatch: pytest.
     monkeypatch.setattr(engine, "LIBRARY", Path("absent"))
     assert "no C compiler" in engine.obstacle(Jobs.of(small()), Easy(), 1)
     assert predict(small(), NODES, "easy").info.engine == "python"
+
+
+def test_without_the_engine_a_process_warns_once_that_simulations_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_library", lambda: None)
+    monkeypatch.setattr(engine, "LIBRARY", Path("absent"))
+    prediction._warn.cache_clear()
+    with pytest.warns(UserWarning, match="no C compiler.*6 to 30 times as long") as caught:
+        assert predict(small(), 4, "easy").info.engine == "python"
+        predict(small(), 4, "easy", engine="python")
+        predict(small(), 4, "easy")
+    assert len(caught) == 1
 
 
 def test_what_the_engine_does_not_implement_of_sharing_runs_in_python(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -218,7 +218,7 @@ def test_a_lost_agent_is_found(tmp_path: Path) -> None:
     for name in ("agents_lost", "interrupted", "jobs_disturbed"):
         assert state_of(run, name) == "unhealthy"
     node_of = {facts["pid"]: name for name, facts in journal.read(tmp_path / "run" / JOURNAL)[0]["agents"].items()}
-    assert run.info.health["causes"][0]["text"] == f"agents lost ({node_of[killed[0].pid]})"
+    assert run.info.health["causes"][0]["text"] == f"nodes lost ({node_of[killed[0].pid]})"
     assert recovered(tmp_path / "run" / JOURNAL).info.health == run.info.health
 
 

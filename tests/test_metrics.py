@@ -193,6 +193,17 @@ def test_operations_and_stages() -> None:
     assert got["utilization_full"] == pytest.approx((13 + 26 + 4 + 5) / (4 * 30))
 
 
+def test_measured_stages_of_resizes_are_summed_by_the_names_of_dmr() -> None:
+    asked = [("1", "expand", 1, 2, 10.0, 12.0, 13.0, 13.0, "applied")]
+    run = make_run([(0, 0, 30, 1)], staircases={"1": [(0, 13, 1), (13, 30, 2)]}, reconfigurations=asked)
+    for column, seconds in {"decision_s": 0.25, "grant_s": 1.0, "merge_s": 2.0, "spawn_s": 0.5}.items():
+        run.reconfigurations[column] = seconds
+    stages = metrics(run)["reconfiguration_s"]["expand"]
+    found = {name: stages[name]["sum"] for name in ("scheduling", "grant", "merge", "resizing", "spawn")}
+    assert found == {"scheduling": 3.25, "grant": 1.0, "merge": 2.0, "resizing": 0.5, "spawn": 0.5}
+    assert "redistribution" not in stages
+
+
 def test_operations_per_resized_job_leave_out_jobs_that_were_never_resized() -> None:
     shrinks = [("1", "shrink", 4 - n, 3 - n, 10.0 + n, 10.0 + n, 10.0 + n, 10.0 + n, "applied") for n in range(3)]
     once = ("2", "shrink", 4, 3, 20.0, 20.0, 20.0, 20.0, "applied")

@@ -71,15 +71,30 @@ def missed_s(
     return sum(errors["planned"]) / len(cases), sum(errors["observed"]) / len(cases)
 
 
-def test_errors_of_the_mean_wait_of_oar_with_and_without_named_nodes(reference_data: Callable[[str], Path]) -> None:
-    cases = runs(reference_data("grid5000-2016-02"))
-    found = {name: missed_s(cases, *rule) for name, rule in RULES.items() if name != "easy, nodes"}
-    assert found["easy, counts"] == pytest.approx((5.31, 4.09), abs=5e-3)
-    assert found["conservative, counts, passes"] == pytest.approx((1.78, 1.49), abs=5e-3)
-    assert found["conservative, nodes, passes"] == pytest.approx((2.39, 0.93), abs=5e-3)
-    assert found["conservative, nodes, calls"] == pytest.approx((5.60, 3.10), abs=5e-3)
-    assert found["oar, as 2.5.4"] == pytest.approx((3.10, 2.00), abs=5e-3)
-    assert found["oar, as 2.5.9"] == pytest.approx((5.99, 6.79), abs=5e-3)
+Cases = list[tuple[int, pd.DataFrame, pd.DataFrame]]
+
+
+@pytest.fixture(scope="module")
+def cases(reference_data: Callable[[str], Path]) -> Cases:
+    return runs(reference_data("grid5000-2016-02"))
+
+
+@pytest.mark.parametrize(
+    ("rule", "errors"),
+    [
+        ("easy, counts", (5.31, 4.09)),
+        ("conservative, counts, passes", (1.78, 1.49)),
+        ("conservative, nodes, passes", (2.39, 0.93)),
+        ("conservative, nodes, calls", (5.60, 3.10)),
+        pytest.param("oar, as 2.5.4", (3.10, 2.00), marks=pytest.mark.slow),  # `test_oar_policy.py` is fast
+        pytest.param("oar, as 2.5.9", (5.99, 6.79), marks=pytest.mark.slow),
+    ],
+)
+def test_errors_of_the_mean_wait_of_oar(cases: Cases, rule: str, errors: tuple[float, float]) -> None:
+    assert missed_s(cases, *RULES[rule]) == pytest.approx(errors, abs=5e-3)
+
+
+def test_errors_of_the_mean_wait_that_batsim_predicted(cases: Cases) -> None:
     batsim = [abs(predicted["waiting_time"].mean() - real["waiting_time"].mean()) for _, real, predicted in cases]
     assert sum(batsim) / len(cases) == pytest.approx(25.84, abs=5e-3)
 

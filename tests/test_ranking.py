@@ -49,7 +49,7 @@ def test_pairs_count_only_if_the_noise_decides_them() -> None:
     assert found.orders[0].predicted == ("sd", "easy", "fcfs")
     assert found.orders[0].tau_b == pytest.approx(1 / 3)
     assert "2 of 2 decisive pairs" in found.headline
-    assert "tau-b of 3 policies means little" in found.headline
+    assert "a rank correlation (tau-b) of 3 policies means little" in found.headline
     json.dumps(found.to_json())
 
 

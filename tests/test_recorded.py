@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import runpy
 import zipfile
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.recorded import packing, recorded_runs, recorded_suite, recorded_suites, unpack
 from tracebed.validation.recorded.store import RecordedSuite
 
+ROOT = Path(__file__).resolve().parents[1]
 SUITES = list(recorded_suites())
 
 
@@ -63,6 +65,21 @@ def test_the_commands_list_and_copy(tmp_path: Path) -> None:
         assert message in str(failed.exception)
     assert (tmp_path / "copy" / "mine").is_dir()
     assert not other.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SUITES)
+def test_the_page_on_accuracy_has_the_verdict_of_today(name: str, tmp_path: Path) -> None:
+    """The runs are recorded and the predictions are deterministic: another figure is a change of tracebed."""
+    unpack(name, tmp_path / "suite")
+    call("validate", tmp_path / "suite/suite.yaml", "-o", tmp_path / "found", "--no-case-pages")
+    (verdict,) = json.loads((tmp_path / "found/verdict.json").read_text())["simulators"]
+    tables = runpy.run_path(str(ROOT / "tests/benchmarks/accuracy/tables.py"))
+    head = f"**{verdict['verdict'].capitalize()}**: {verdict['headline']}"
+    expected = "\n\n".join([head, tables["by_metric"](verdict), tables["by_case"](verdict)])
+    page = (ROOT / "docs/accuracy.md").read_text(encoding="utf-8")
+    printed = page.partition(f"<!-- {name.upper()} -->\n")[2].partition("<!-- end -->")[0]
+    assert printed.split() == expected.split()
 
 
 def test_a_changed_suite_is_detected() -> None:

@@ -47,7 +47,7 @@ def test_no_verdict_is_accurate_by_wide_limits_of_health() -> None:
     assert found.verdict is Verdict.INCONCLUSIVE
     assert found.exit_code is ExitCode.UNHEALTHY
     assert found.reasons == (Reason.UNHEALTHY,)
-    assert "5 of 5 real runs are unhealthy, most often: agents lost" in found.headline
+    assert "5 of 5 real runs are unhealthy, most often: nodes lost" in found.headline
     assert found.by_own_limits is Verdict.ACCURATE
     assert found.to_json()["by_own_limits"] == "accurate"
     warnings = "\n".join(found.warnings)
@@ -84,9 +84,9 @@ def test_no_state_is_believed_against_the_figures_in_the_file() -> None:
 
 def test_a_run_by_wide_limits_is_no_noise_and_no_fit() -> None:
     runs = repetitions(3, health=by_wide_limits(agents_lost=1))
-    with pytest.raises(InputError, match="no run is usable: run 1: unhealthy: agents lost"):
+    with pytest.raises(InputError, match="no run is usable: run 1: unhealthy: nodes lost"):
         noise_floor(runs)
-    with pytest.raises(InputError, match="the run is unhealthy: agents lost"):
+    with pytest.raises(InputError, match="the run is unhealthy: nodes lost"):
         cases_of({}, {"one": runs[0]})
 
 
@@ -131,7 +131,7 @@ def test_no_state_is_believed_against_the_journal(damaged: Path, tmp_path: Path)
     assert run.info.health["defaults"]["state"] == "unhealthy"
     found = reassessed_health(run)
     assert (found.state, found.lenient) == ("unhealthy", True)
-    assert found.causes[0]["text"].startswith("agents lost (n")
+    assert found.causes[0]["text"].startswith("nodes lost (n")
     again = reassessed_health(changed(damaged, tmp_path / "changed"))
     assert (again.state, again.causes) == ("unhealthy", found.causes)
     without = reassessed_health(changed(damaged, tmp_path / "without", journal=False))

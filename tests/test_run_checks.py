@@ -33,7 +33,7 @@ RESIZES = [
     ("3", "expand", 1, 2, 19.0, NAN, NAN, NAN, "cancelled"),
 ]
 HEALTH: dict[str, Any] = {"state": "healthy", "causes": []}
-HEALTHY_CAUSE = {"state": "healthy", "text": "agents lost", "signal": "agents_lost"}
+HEALTHY_CAUSE = {"state": "healthy", "text": "nodes lost", "signal": "agents_lost"}
 TABLES = ("jobs", "allocations", "reconfigurations", "nodes")
 TABLE_COLUMNS = {name: [*columns] for name, columns in run_schema.TABLES.items()}
 DURATIONS = ("decision_s", "grant_s", "merge_s", "spawn_s", "redistribution_s", "termination_s", "moved_mib")

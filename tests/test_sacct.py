@@ -417,6 +417,18 @@ def told(path: Path, text: str, **options: object) -> tuple[pd.DataFrame, str]:
     return jobs, "\n".join(str(warning.message) for warning in found)
 
 
+def test_a_job_of_several_partitions_names_the_one_in_which_it_ran_first(log: Path) -> None:
+    rows = [
+        asked("1", "sbatch -p gpu,cpu job.sh", Partition="cpu"),
+        asked("2", "sbatch --partition=cpu job.sh", Partition="cpu"),
+        asked("3", "sbatch -pa,b job.sh", Partition="cpu"),  # an administrator moved it
+    ]
+    jobs, _ = told(log, table(rows, fields=MORE), time_zone="UTC")
+    assert jobs["partition"].tolist() == ["cpu,gpu", "cpu", "cpu"]
+    workload = read_workload(log, time_zone="UTC")
+    assert workload.partitions().tolist() == ["cpu"] * 3
+
+
 def test_demands_become_columns(log: Path) -> None:
     gpus = {"AllocTRES": "cpu=128,gres/gpu:a100=8,gres/gpu=8,gres/nvme=2,mem=16G,node=2", "Constraints": "ib&[r1|r2]"}
     rows = [

@@ -50,7 +50,7 @@ def test_an_export_goes_to_the_simulation_without_a_hand_written_line(
     assert len(jobs) == len(ran)
     assert set(jobs["state"]) == {"completed", "killed"}  # nothing is rejected
     limits = sum(row["Timelimit"] in ("Partition_Limit", "UNLIMITED") for row in ran)
-    assert f"{limits} jobs without a time limit: that of their partition" in said
+    assert f"{limits} jobs without a time limit: DefaultTime or MaxTime" in said
     assert "run time used as limit" not in said
     assert "time zone, taken as UTC" not in said
     workload = read_workload("w.parquet")
@@ -149,7 +149,7 @@ WRONG = {
         "jobs rejected by the policy",
     ),
     "an unknown state": (USUAL.replace("|FAILED|", "|BROKEN|"), "unknown state: BROKEN"),
-    "no limits": (sacct_dumps.text(renamed(ROWS, Timelimit=lambda _: "UNLIMITED")), "limit: that of their partition"),
+    "no limits": (sacct_dumps.text(renamed(ROWS, Timelimit=lambda _: "UNLIMITED")), "limit: DefaultTime or MaxTime"),
     "a last line that is cut off": (USUAL[:-40], "last line cut off, left out"),
     "an end before the start": (
         sacct_dumps.text([*ROWS, {**ROWS[0], "JobID": "1", "End": ROWS[0]["Submit"]}]),

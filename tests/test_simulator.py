@@ -478,11 +478,11 @@ class Wilful:
     [
         ([Start(0, 3)], "runs on 1 to 2 nodes"),
         ([Start(0, 1), Start(0, 1)], "is not waiting"),
-        ([Start(0, 2), Start(1, 1)], "promised nodes that no job releases"),
+        ([Start(0, 2), Start(1, 1)], "cannot start job 1 on 1 node: the job lacks nodes: 0 are idle or being released"),
         ([Resize(0, 2)], "is not a running malleable job"),
         ([Start(0, 1), Resize(0, 3)], "outside its bounds"),
         ([Start(0, 1), Resize(0, 1)], "has that size"),
-        ([Start(0, 1), Start(1, 1), Resize(0, 2)], "0 are idle"),
+        ([Start(0, 1), Start(1, 1), Resize(0, 2)], "cannot resize job 0 to 2 nodes: the job lacks nodes: 0 are idle"),
         ([Cancel(0, "why")], "is not running"),
         ([Start(0, 1), Reject(0, "why")], "is not waiting"),
         ([Start(0, 1, on=(0, 1))], "would get 2 nodes"),
@@ -495,6 +495,15 @@ def test_invalid_decisions_of_a_policy_are_errors(decisions: list[Decision], wha
     jobs = [RefJob(0, 0.0, 5.0, 5.0, 1, True, 1, 2, 1), RefJob(1, 0.0, 5.0, 5.0, 1, True, 1, 2, 1)]
     with pytest.raises(PolicyError, match=what):
         Simulator(Jobs.of(workload_of(jobs)), [1, 1], Wilful(*decisions)).run()
+
+
+def test_an_invalid_decision_has_the_time_and_the_id_of_the_job() -> None:
+    workload = workload_of([RefJob(0, 812.0, 5.0, 5.0, 1, True, 1, 2, 1)])
+    workload = Workload(workload.table.assign(job_id="j17"), workload.provenance)
+    with pytest.raises(PolicyError) as raised:
+        Simulator(Jobs.of(workload), [1, 1], Wilful(Start(0, 2), Resize(0, 1), Resize(0, 1))).run()
+    message = "policy Wilful at t = 812 s: cannot resize job j17 to 1 node: the job already has that size"
+    assert str(raised.value) == f"{message} (this is a defect of the policy)"
 
 
 def test_a_policy_may_choose_the_nodes_of_a_job() -> None:

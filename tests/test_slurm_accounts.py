@@ -30,7 +30,7 @@ from tracebed.orchestrator.simulation.slurm.factors import resets
 from tracebed.orchestrator.simulation.slurm.inputs import Inputs
 from tracebed.orchestrator.slurm.conf import read
 from tracebed.orchestrator.slurm.database import Association, Database, Limits, Qos, read_qos, tres_of
-from tracebed.orchestrator.slurm.machine import Machine, QosPreempt
+from tracebed.orchestrator.slurm.machine import Machine
 
 FOLDER = Path(__file__).parent / "slurm_recordings" / "accounts"
 FILES = [FOLDER / name for name in ("qos.txt", "slurm.conf", "dump.cfg")]
@@ -330,9 +330,7 @@ def test_which_qos_preempts_which_is_in_the_table_of_qos(tmp_path: Path) -> None
         path.write_text(content[path.name])
     conf = read(*files)
     assert conf.machine is not None
-    assert conf.machine.preempt.qos == (
-        QosPreempt(name="normal"),
-        QosPreempt(name="high", priority=100, preempts=("normal",)),
-    )
+    found = [(each.name, each.priority, each.preempts) for each in conf.machine.database.qos]
+    assert found == [("normal", 0, ()), ("high", 100, ("normal",))]
     assert not any("preempts" in sentence for sentence in conf.differences)
     assert any("which QOS preempts which" in sentence for sentence in read(files[0]).differences)

@@ -10,13 +10,13 @@ import pytest
 
 from tracebed.converters.workload import Provenance, Step, Workload
 from tracebed.errors import InputError
-from tracebed.orchestrator.simulation.slurm.asked import NO_LIMIT, YEAR_S, as_asked
+from tracebed.orchestrator.simulation.slurm.asked import NO_LIMIT, SEVERAL_KINDS, YEAR_S, as_asked
 from tracebed.orchestrator.slurm.lines import lines_of
 from tracebed.orchestrator.slurm.machine import Machine, machine_of
 
 CONF = """NodeName=a[1-2] Sockets=2 CoresPerSocket=4 ThreadsPerCore=2
 NodeName=b1 CPUs=8 Sockets=1 CoresPerSocket=8 ThreadsPerCore=2
-PartitionName=a Nodes=a[1-2] MaxTime=60 Default=YES
+PartitionName=a Nodes=a[1-2] MaxTime=60 Default=YES DefaultTime=NONE
 PartitionName=b Nodes=b1 MaxTime=INFINITE
 PartitionName=all Nodes=ALL MaxTime=30
 """
@@ -46,8 +46,26 @@ def jobs(*steps: Step) -> Workload:
 def test_a_job_without_a_limit_has_that_of_its_partition(tmp_path: Path) -> None:
     asked, counts = as_asked(jobs(), machine(tmp_path))
     assert asked.floats("time_limit").tolist() == [3600.0, YEAR_S, 600.0, 3600.0, YEAR_S]
-    assert counts == {NO_LIMIT: 3, "jobs of partitions that the cluster lacks (gone), rejected": 1}
+    assert counts == {NO_LIMIT: 3, SEVERAL_KINDS: 0, "jobs of partitions that the cluster lacks (gone), rejected": 1}
     assert asked.ints("cores_per_node").tolist() == [7] * 5
+
+
+def test_a_job_without_a_limit_has_the_default_of_its_partition_unless_it_ran_longer(tmp_path: Path) -> None:
+    path = tmp_path / "slurm.conf"
+    path.write_text(CONF.replace("DefaultTime=NONE", "DefaultTime=10"))
+    cluster = machine_of(lines_of(path), path)
+    assert cluster is not None
+    log = jobs()
+    log = Workload(log.table.assign(partition="a", run_time=[10.0, 620.0, 700.0, np.nan, 10.0]), log.provenance)
+    assert as_asked(log, cluster)[0].floats("time_limit").tolist() == [600.0, 600.0, 600.0, 600.0, 600.0]
+    log = Workload(log.table.assign(time_limit=np.nan), log.provenance)
+    assert as_asked(log, cluster)[0].floats("time_limit").tolist() == [600.0, 600.0, 3600.0, 600.0, 600.0]
+
+
+def test_features_of_several_kinds_of_nodes_are_counted(tmp_path: Path) -> None:
+    log = jobs()
+    table = log.table.assign(features=["[x|y]", "x*2", "x", "", "x|y"], nodes=[1, 2, 2, 1, 2])
+    assert as_asked(Workload(table, log.provenance), machine(tmp_path))[1][SEVERAL_KINDS] == 1
 
 
 def test_a_log_of_slurm_counts_cpus_and_a_core_has_some(tmp_path: Path) -> None:

@@ -24,10 +24,11 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.scheduling.slurm.entries import Entries
+from tracebed.orchestrator.scheduling.slurm.features import satisfies
 from tracebed.orchestrator.scheduling.slurm.multifactor import Associations, FairShare, size_factor
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request, Resources
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.simulation.slurm.prediction import satisfies
 from tracebed.orchestrator.simulation.slurm.simulator import Simulation
 from tracebed.orchestrator.slurm.conf import read
 from tracebed.orchestrator.slurm.machine import Alike, Machine, Partition, Weights, duration_s, gres_of
@@ -195,8 +196,22 @@ def test_features_are_joined_by_and_and_or() -> None:
     assert satisfies(has, "ib&big")
     assert not satisfies(has, "ib&gpu")
     assert satisfies(has, "gpu|big")
-    with pytest.raises(InputError, match="with brackets or counts"):
-        satisfies(has, "[ib*2&big*1]")
+    assert satisfies(has, "ib&(gpu|big)")
+    assert not satisfies(has, "(ib|gpu)&fast")
+
+
+def test_a_job_of_several_kinds_of_nodes_may_have_a_node_of_each() -> None:
+    assert satisfies(("ib",), "[ib*2&big*1]")
+    assert satisfies(("big",), "[ib*2&big*1]")
+    assert satisfies(("rack2", "ib"), "ib&[rack1|rack2]")
+    assert not satisfies(("rack3", "ib"), "ib&[rack1|rack2]")
+    assert satisfies(("ib",), "ib*4")
+
+
+@pytest.mark.parametrize("text", ["ib&", "|ib", "[ib", "ib]", "ib)", "ib big", "()", "ib&&big"])
+def test_no_invalid_features_are_read(text: str) -> None:
+    with pytest.raises(InputError, match="are invalid"):
+        satisfies(("ib", "big"), text)
 
 
 def test_no_partition_has_an_unknown_node(tmp_path: Path) -> None:
@@ -205,6 +220,67 @@ def test_no_partition_has_an_unknown_node(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="partition main has the unknown node n3") as error:
         read(path)
     assert str(path) + ":2" in str(error.value)
+
+
+def cluster(folder: Path, text: str, *more: Path) -> Machine:
+    """Return the cluster of a slurm.conf."""
+    path = folder / "slurm.conf"
+    path.write_text(text)
+    found = read(path, *more).machine
+    assert found is not None
+    return found
+
+
+def test_a_partition_names_a_set_of_nodes(tmp_path: Path) -> None:
+    text = "NodeName=a[1-2] CPUs=4 Feature=big,ib\nNodeName=b[1-3] CPUs=4\nNodeSet=large Feature=big Nodes=b3\n"
+    found = cluster(tmp_path, f"{text}PartitionName=main Nodes=large,b1\nPartitionName=all Nodes=ALL\n")
+    assert [found.nodes[node][0] for node in found.members(0)] == ["a1", "a2", "b1", "b3"]
+    assert len(found.members(1)) == 5
+    with pytest.raises(InputError, match="NodeSet none has no nodes"):
+        cluster(tmp_path, f"{text}NodeSet=none Feature=fast\nPartitionName=main Nodes=none\n")
+
+
+def test_future_nodes_and_special_resources_are_not_for_jobs(tmp_path: Path) -> None:
+    text = "NodeName=a[1-2] Sockets=2 CoresPerSocket=8 ThreadsPerCore=2 RealMemory=1000 MemSpecLimit=200 "
+    found = cluster(
+        tmp_path,
+        f"{text}CpuSpecList=0-1,16,17\nNodeName=b1 CPUs=16 CoreSpecCount=2\nNodeName=c[1-9] CPUs=4 State=FUTURE\n"
+        "PartitionName=main Nodes=a[1-2],c[1-9]\nPartitionName=other Nodes=b1\n",
+    )
+    assert [(name, kind.cores, kind.memory_mib) for name, kind in found.nodes] == [
+        ("a1", 14, 800),
+        ("a2", 14, 800),
+        ("b1", 14, 1),
+    ]
+    assert found.members(0) == [0, 1]
+    assert not any("FUTURE" in text or "Spec" in text for text in read(tmp_path / "slurm.conf").differences)
+
+
+def test_a_limit_of_cpus_is_one_of_cores_with_hardware_threads(tmp_path: Path) -> None:
+    """Slurm counts the threads of a core as CPUs: in limits, in the memory of a job and in billing."""
+    qos = tmp_path / "qos.txt"
+    qos.write_text("Name|Priority|MaxTRES|MinTRES\nnormal|0|cpu=9,node=4|cpu=3\n")
+    text = "NodeName=a[1-2] Sockets=1 CoresPerSocket=8 ThreadsPerCore=2 RealMemory=1000\nDefMemPerCPU=10\n"
+    text += 'PartitionName=main Nodes=ALL TRESBillingWeights="CPU=1.5,Mem=0.25G"\nPartitionName=other Nodes=ALL\n'
+    found = cluster(tmp_path, text, qos)
+    assert found.database.qos[0].limits.job_tres == {"cpu": 4, "node": 4}
+    assert found.database.qos[0].limits.least_tres == {"cpu": 2}
+    main, other = found.partitions
+    assert (main.memory_per_core_mib, main.billing["cpu"], other.billing) == (20, 3.0, {"cpu": 2.0})
+
+
+def test_a_job_larger_than_its_partition_or_than_any_node_is_rejected(tmp_path: Path) -> None:
+    path = tmp_path / "slurm.conf"
+    path.write_text(
+        "NodeName=a[1-4] CPUs=4\nPartitionName=main Nodes=ALL MaxNodes=2 MaxTime=60\nSelectType=select/cons_tres"
+    )
+    table = {"job_id": ["1", "2", "3"], "submit_time": [0.0] * 3, "run_time": [5.0] * 3, "time_limit": [60.0] * 3}
+    table |= {"nodes": [2, 3, 1], "cores_per_node": [4, 1, 5]}
+    run = predict(Workload(pd.DataFrame(table), Provenance()), None, "slurm", policy_parameters=read(path).parameters)
+    reasons = run.jobs.set_index("job_id")["reason"]
+    assert reasons["1"] == ""
+    assert reasons["2"].startswith("PartitionNodeLimit")
+    assert reasons["3"] == "no nodes of its partition can ever run it"
 
 
 # -- the two simulators -----------------------------------------------------------------------------------------------
@@ -217,11 +293,13 @@ def check_engines(seed: int) -> None:
     assert not slurm_cases.compared(seed)
     outcome = Simulation(replace(kept, watched=0), policy).run()
     conditions = kept.conditions
-    for job, end in enumerate(
-        outcome.end
-    ):  # only a job with a dependency or a limit, or in a reservation, may never start
+    entries = kept.entries or Entries.of(range(len(outcome.end)))
+    for job, first in enumerate(entries.first):
+        ended = [each for each in entries.siblings(job) if not math.isnan(outcome.end[each])]
+        assert len(ended) < 2 or job != first
+        # only a job with a dependency or a limit, or in a reservation, may never start
         inside = kept.bookings and kept.bookings.inside[job] >= 0
-        assert not math.isnan(end) or inside or (conditions and conditions.dependencies[job]) or kept.limits.counters
+        assert ended or inside or (conditions and conditions.dependencies[job]) or kept.limits.counters
     until = Simulation(kept, policy).run()  # it ends when the watched jobs have started
     if not any(outcome.restarts):
         assert until.start[: kept.watched] == outcome.start[: kept.watched]
@@ -296,6 +374,30 @@ def test_jobs_share_nodes_and_wait_in_their_partition() -> None:
     held = run.allocations.set_index("job_id")
     assert held["cores"][["1", "2", "4", "5"]].tolist() == [3, 3, 1, 4]
     assert held["node"]["5"] == 2
+
+
+def test_a_job_of_several_partitions_starts_in_the_first_that_has_room() -> None:
+    workload = workload_of(
+        submit_time=[0.0, 1.0, 2.0, 3.0, 3.0, 5.0],
+        run_time=[100.0, 200.0, 50.0, 20.0, 20.0, 20.0],
+        nodes=[1, 2, 1, 1, 1, 1],
+        cores_per_node=[4] * 6,
+        partition=["gpu", "main", "gpu,main", "main,none", "main,gpu", "gpu"],
+        array=["", "", "", "7", "7", ""],
+        dependency=["", "", "", "", "", "afterany:5"],
+    )
+    policy = Slurm(cluster=CLUSTER.model_dump_json(), seed=3)
+    run = predict(workload, None, policy, over_limit=OverLimit.KILL)
+    start = run.jobs.set_index("job_id")["start"]
+    assert 100.0 <= start["3"] < 106.0
+    assert 150.0 <= start["5"] < 156.0  # after job 3, in the partition gpu
+    assert 200.0 <= start["4"] < 206.0
+    assert 170.0 <= start["6"] < 206.0
+    assert run.allocations.set_index("job_id")["node"][["3", "5"]].tolist() == [2, 2]
+    assert set(run.jobs["state"]) == {"completed"}
+    all_of = CLUSTER.model_copy(update={"all_partitions": True})
+    run = predict(workload, None, Slurm(cluster=all_of.model_dump_json()), over_limit=OverLimit.KILL)
+    assert run.jobs.set_index("job_id")["reason"]["4"] == "the cluster has no partition none"
 
 
 def test_a_job_is_killed_at_its_limit_or_gets_more_time() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from functools import cache
 from pathlib import Path
@@ -24,8 +25,8 @@ from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.slurm.events import preemption_of
 from tracebed.orchestrator.slurm import reservations
 from tracebed.orchestrator.slurm.conf import NO_QOS, read
+from tracebed.orchestrator.slurm.database import Database, read_qos
 from tracebed.orchestrator.slurm.machine import Machine
-from tracebed.orchestrator.slurm.qos_preemption import preempting
 
 ALL = SCENARIOS | DRAWN
 FOLDER = Path(__file__).parent / "slurm_recordings" / "events"
@@ -33,7 +34,7 @@ TOLERANCE_S = 4.0
 """A pass each second, and the whole seconds of Slurm: a chain of some jobs may start this much earlier or later."""
 SCRIPT_S = 0.1
 """Time that the start and the end of a job take."""
-LATE_S = {"dependency-after-limit": 30.0, "reservation-end": 30.0}
+LATE_S = {"default-time": 30.0, "dependency-after-limit": 30.0, "reservation-end": 30.0}
 """Tolerance where a job exceeds its limit: slurmctld notices this within half a minute."""
 
 
@@ -45,7 +46,12 @@ def recorded(name: str) -> dict[str, Any]:
 
 def rows_of(job: Submitted, number: int, submit: float) -> list[dict[str, Any]]:
     """Return the rows of a job, or of the tasks of an array."""
-    row = {"job_id": str(number), "submit_time": submit, "run_time": job.run + SCRIPT_S, "time_limit": 60.0 * job.limit}
+    row = {
+        "job_id": str(number),
+        "submit_time": submit,
+        "run_time": job.run + SCRIPT_S,
+        "time_limit": 60.0 * job.limit or math.nan,
+    }
     row |= {"nodes": job.cores, "cores_per_node": 1, "spread": 1, "fewest_nodes": 1}
     row |= {"status": "failed" if job.fails else "completed", **job.columns}
     if not job.tasks:
@@ -132,6 +138,7 @@ STARTS = (
     *("preempt-cancel", "preempt-requeue", "preempt-suspend", "preempt-grace", "preempt-exempt", "preempt-order"),
     *("preempt-off", "preempt-youngest", "partition_job_depth", "partition_job_depth-full"),
     *("bf_max_job_part", "bf_max_job_user_part", "preempt-qos"),
+    *("partitions", "partitions-tier", "partitions-reserved", "bf_one_resv_per_job", "default-time"),
 )
 
 
@@ -201,6 +208,10 @@ def test_reservations_are_read_with_their_repetitions(tmp_path: Path) -> None:
     text = "\n".join(conf.differences)
     for expected in ("flag FLEX", "PURGE_COMP", "licences of reservations", "read as UTC"):
         assert expected in text
+    denver = read(path, zone="America/Denver")
+    assert "read as UTC" not in "\n".join(denver.differences)
+    later, same = reservations.parsed(denver.parameters["reservations"])
+    assert (later.begin - week.begin, same) == (7 * hour, once)
 
 
 @pytest.mark.parametrize(
@@ -284,14 +295,14 @@ def test_preemption_by_qos_needs_the_database(tmp_path: Path) -> None:
     assert NO_QOS in read(tmp_path / "slurm.conf").differences
     table = "Name|Priority|GraceTime|Preempt|PreemptExemptTime|PreemptMode\n"
     table += "normal|0|00:00:10|||cluster\nhigh|5|00:00:00|normal,low|00:02:00|cancel\nlow|0||||off\n"
-    qos = preempting(table, "")
-    assert [(each.name, each.preempts, each.mode, each.grace_s, each.exempt_s) for each in qos] == [
+    qos, _ = read_qos(table, "")
+    assert [(each.name, each.preempts, each.preempt_mode, each.grace_s, each.exempt_s) for each in qos] == [
         ("normal", (), "", 10, None),
         ("high", ("normal", "low"), "cancel", 0, 120.0),
         ("low", (), "off", 0, None),
     ]
     machine = Machine.model_validate_json(given["cluster"])
-    machine = machine.model_copy(update={"preempt": machine.preempt.model_copy(update={"qos": qos})})
+    machine = machine.model_copy(update={"database": Database(qos=qos)})
     found = preemption_of(machine, [0] * 4, ["", "high", "low", "other"])
     assert found is not None
     assert (found.of, found.may, found.mode[:2]) == ([0, 1, 2, 3], [0, 0b001, 0, 0], [REQUEUE, CANCEL])

@@ -508,3 +508,13 @@ def test_the_page_of_the_api_lists_all_extension_points() -> None:
     section = (ROOT / "docs/reference/api.md").read_text().partition("## What is public")[2].partition("\n## ")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     assert sorted(re.findall(r"`(tracebed\.\w+)`", "".join(rows))) == sorted(declared)
+
+
+def test_each_command_has_a_page_of_the_reference() -> None:
+    reference = ROOT / "docs/reference"
+    assert {path.stem for path in (reference / "commands").glob("*.md")} == set(COMMANDS)
+    index = (reference / "cli.md").read_text(encoding="utf-8")
+    for name, (_, text) in COMMANDS.items():
+        page = (reference / f"commands/{name}.md").read_text(encoding="utf-8")
+        assert f".. click:: commands:{name}\n   :prog: tracebed {name}\n" in page
+        assert f"| [`{name}`](commands/{name}.md) | {text} |" in index

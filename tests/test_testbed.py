@@ -478,7 +478,7 @@ def test_ranks_connect_through_the_agents_if_the_network_is_blocked(blocked: Inv
         killed.start()
     assert killed.family == "agents"
     release_locks(killed)
-    namespaces.ip("-n", f"tb{os.getpid()}", "link", "set", "port2", "up")
+    namespaces.ip("-n", namespaces.tag(), "link", "set", "port2", "up")
     resumed = AgentTestbed(blocked, tmp_path / "spool")
     resumed.start(json.loads(json.dumps(killed.agents)))
     try:
@@ -521,7 +521,7 @@ def test_a_resumed_testbed_takes_down_what_its_predecessor_made(provider: None, 
         resumed.stop()
         for link in killed._links:
             link.disconnect()()
-    assert not list(Path("/run/netns").glob(f"tb{os.getpid()}*"))
+    assert not namespaces.existing()
 
 
 class Far(LocalProvider):
@@ -818,7 +818,7 @@ def test_jobs_of_a_lost_node_run_again_when_it_is_back(
 @needs_namespaces
 @pytest.mark.slow
 def test_a_job_whose_network_is_cut_fails(provider: None, tmp_path: Path) -> None:
-    switch = f"tb{os.getpid()}"
+    switch = namespaces.tag()
     disks = Path(tempfile.gettempdir()) / f"{switch}-disks"
     network: list[str] = []
 

@@ -315,8 +315,14 @@ def test_no_margin_is_promised_where_too_few_repetitions_forbid_the_verdict() ->
 # The causes.
 
 
+def test_run_times_of_the_workload_times_a_factor_are_named() -> None:
+    (why,) = banner(make_validation({"w1-fcfs": 1.05})).why
+    assert re.search(r": predicted run times are 1\.05 times the workload's in (\d+) of \1 jobs$", why)
+
+
 def test_a_uniform_bias_is_not_blamed_on_a_class_of_jobs() -> None:
     found = make_validation({"w1-fcfs": 1.05})
+    found.pair.predicted.jobs["run_time"] = math.nan  # a simulator whose output has no run times of the workload
     (why,) = banner(found).why
     assert re.search(r"all run times (4\.9|5|5\.1) % longer in the prediction \(100 %", why)
     assert "jobs with run times of" not in why
@@ -349,6 +355,44 @@ def test_half_of_the_jobs_is_no_cause_of_half_of_the_error() -> None:
 
 
 # Words.
+
+
+def a_log(count: int) -> Run:
+    return fcfs_run(count, source="log", execution="logged", health={}, policy="not known")
+
+
+def test_a_log_has_a_name_without_its_unknown_policy_and_a_reason_for_no_verdict() -> None:
+    found = compare_all([a_log(60)], [fcfs_run(6, real=False)])
+    assert found.title.endswith(": tiny, 1 real run")
+    text = found.explain()
+    assert "not known" not in text and "{}" not in text
+    assert "policy of the real run is unknown; the prediction is made under fcfs" in text
+    assert "since a log cannot be repeated: how much two runs of its machine differ is unknown" in found.headline
+    assert "too many jobs ended in one run only (90.0%, accepted: 1.0%)" in found.headline
+    assert re.search(r"largest error: [\w ,]+, -\d+(\.\d)? %", found.headline)
+    assert "single case" not in found.headline and "limit of one case" not in found.headline  # there is one case
+
+
+def test_large_errors_have_no_exponents() -> None:
+    found = compare_all([fcfs_run(60)], [fcfs_run(60, stretch=40.0, real=False)])
+    assert abs(found.metrics[1].relative_error) > 10
+    for text in (found.headline, found.explain(), markdown([found]), banner(found).headline):
+        assert not re.search(r"\de[+-]\d", text), text
+
+
+def test_the_noise_ratio_stands_beside_the_verdict() -> None:
+    found = make_validation({"w1-fcfs": 1.05, "w2-fcfs": 1.0})
+    ratios = {each.case.name: each.per_job.noise_ratio for each in found.cases if each.per_job}
+    worst = max(ratios, key=lambda name: ratios[name])
+    assert worst == "w1-fcfs"
+    assert f"largest {ratios[worst]:.3g} (w1-fcfs); 1 is as close to a real run as another real run" in found.noise
+    assert found.noise in markdown([found]) and found.noise in found.explain()
+    assert banner(found).noise in found.noise and banner(found).noise
+    assert compare_all([fcfs_run(60)], [fcfs_run(60, real=False)]).noise == ""  # one real run
+
+
+def compare_all(real: list[Run], predicted: list[Run]) -> Validation:
+    return validate([Case.of(real, predicted)])
 
 
 def test_resizes_are_not_counted_in_two_ways() -> None:

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ import pytest
 from rich.console import Console
 
 from patience import GUARD_S, patience
+from ports import free_ports
 from redecided import virtual, workload
 from runs import replaying
 from test_replay_sharing import MATE_AND_GUEST
@@ -117,6 +117,19 @@ def test_the_picture_has_the_queue_the_nodes_and_the_time_left(made: Path) -> No
         assert re.search(rf"^{name} ", text, re.MULTILINE)
     assert re.search(rf"^n\d .*{first['job_id']}", text, re.MULTILINE)
     assert f"{view.finished} of 12 jobs ended" in line(view)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_reason_of_a_bad_health_is_never_cut(made: Path, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = "a launch or an end took more than twice the usual time, by: 0.134 s, job 1 (limit 0.117 s)"
+    causes = [{"text": text} for text in (long, "load by other processes: 95.2 % (limit 80 %)", "a third one")]
+    view = view_at(made)
+    monkeypatch.setattr(view, "health", lambda: {"state": "degraded", "causes": causes})
+    lines = text_of(view, width).splitlines()
+    assert width - 1 <= max(map(len, lines)) <= width and len(lines) <= 24
+    text = re.sub(r"\s+", " ", "\n".join(lines))
+    assert f"health degraded ({long}; {causes[1]['text']}; 1 more)" in text
+    assert re.search("^n4 ", "\n".join(lines), re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -230,9 +243,7 @@ def test_a_damaged_entry_is_one_line(made: Path) -> None:
 def test_metrics_are_served_on_the_loopback_only(made: Path) -> None:
     parser = pytest.importorskip("prometheus_client.parser")
     view = view_at(made)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    [port] = free_ports(1)
     served = Metrics(port, None)
     served.update(view)
     try:

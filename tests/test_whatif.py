@@ -139,15 +139,18 @@ def test_the_starts_of_a_real_run_are_those_of_the_log(conf: Path) -> None:
         with_starts(bare, fewer)
 
 
-def test_a_job_without_a_limit_has_that_of_its_partition_if_the_log_has_limits(tmp_path: Path) -> None:
+def test_features_of_several_kinds_of_nodes_are_counted(conf: Path) -> None:
+    log = of_rows(conf, (0, 10, 40, 60), (50, 60, 90, 60), nodes=[1, 2], features=["", "[a|b]"])
+    assert any("1 of 2 jobs have several nodes, and features with brackets" in note for note in log.notes)
+
+
+def test_jobs_without_a_limit_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "slurm.conf"
     path.write_text("NodeName=n1 CPUs=4\nPartitionName=a Nodes=n1 Default=YES MaxTime=10\nPartitionName=b Nodes=n1\n")
     rows = [(0, 10, 40, 60), (50, 60, 90, NAN), (51, 60, 90, NAN)]
     log = of_rows(path, *rows, partition=["a", "a", "b"])
-    np.testing.assert_equal(log.workload.floats("time_limit"), [60, 600, NAN])
-    assert any("1 of 3 jobs have no time limit" in note for note in log.notes)
-    log = of_rows(path, *((*row[:3], NAN) for row in rows), partition=["a", "a", "b"])
-    assert np.isnan(log.workload.floats("time_limit")).all()
+    np.testing.assert_equal(log.workload.floats("time_limit"), [60, NAN, NAN])
+    assert any("2 of 3 jobs have no time limit in the log: DefaultTime or MaxTime" in note for note in log.notes)
 
 
 def test_a_log_without_starts_or_of_one_job_is_an_error(conf: Path) -> None:
@@ -333,7 +336,7 @@ def test_a_few_jobs_that_do_not_fit_are_left_out_and_named(conf: Path) -> None:
     log = drawn(conf, 100)
     table = log.table.assign(partition=["gone", "gone", *log.table["partition"][2:]])
     found = tb.whatif(tb.Workload(table, log.provenance), conf, members=2)
-    assert any("2 of 100 jobs fit on no nodes" in text and "no partition gone" in text for text in found.notes)
+    assert any("2 of 100 jobs cannot run" in text and "no partition gone" in text for text in found.notes)
     assert "gone" not in set(found.jobs["partition"])
 
 

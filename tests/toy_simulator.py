@@ -53,6 +53,7 @@ def main(arguments: list[str]) -> int:
     if values["launch"] > LIMIT:
         match fails:
             case "status":
+                sys.stderr.write("reading\nthe toy\n\n")
                 return STATUS
             case "hangs":
                 return -1

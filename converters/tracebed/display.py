@@ -34,13 +34,15 @@ def effect(change: float, low: float, high: float, base: float) -> str:
     values = (change, low, high)
     if low == high == 0.0:
         return "equal"
-    middle, low_text, high_text = map(cell, values) if not base else (_percent(value / abs(base)) for value in values)
+    middle, low_text, high_text = (
+        map(cell, values) if not base else (signed(100 * value / abs(base)) for value in values)
+    )
     return f"{middle}{' %' if base else ''} ({low_text} to {high_text})"
 
 
-def _percent(share: float) -> str:
-    """Return a share in percent with its sign and three significant digits: `-12.3`, `+1,344`."""
-    return f"{100 * share:+,.{0 if abs(share) >= 1 else 3}{'f' if abs(share) >= 1 else 'g'}}"
+def signed(value: float, digits: int = 3) -> str:
+    """Return a number with its sign and some significant digits, and no exponent if large: `-12.3`, `+1,344`."""
+    return f"{value:+,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:+.{digits}g}"
 
 
 def json_values(value: Any) -> Any:

@@ -144,8 +144,9 @@ def _ends(path: Path) -> bytes:
         if begin.startswith(b"PAR1") and size > 8:
             file.seek(-8, os.SEEK_END)
             end = min(int.from_bytes(file.read(4), "little") + 8, FOOTER)
-        file.seek(max(0, size - end))
-        return begin + b"\n" + file.read(end)
+        at = max(len(begin), size - end)
+        file.seek(at)
+        return begin + (b"\n" if at > len(begin) else b"") + file.read(end)
 
 
 WORKLOAD = OutputKind(
@@ -167,6 +168,12 @@ WHATIF = OutputKind(
     rb'<meta name="generator" content="tracebed what-if">',
     renewed=True,
     parts=("index.html", "whatif.json"),
+)
+ARTIFACT = OutputKind(
+    "an artifact",
+    rb"\A<!-- an artifact of tracebed -->",
+    renewed=True,
+    parts=("README.md", "rebuild.sh", "SHA256SUMS"),
 )
 SUMMARY = OutputKind("a summary", rb"<!-- tracebed -->", renewed=True)
 JUNIT = OutputKind("a JUnit file", rb'<testsuites name="tracebed"', renewed=True)

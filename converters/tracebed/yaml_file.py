@@ -61,7 +61,10 @@ def abbreviated(value: object) -> str:
     return _SHORT.repr(value)
 
 
-class _Loader(yaml.SafeLoader):
+_Fastest: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, unless PyYAML lacks it
+
+
+class _Loader(_Fastest):  # type: ignore[valid-type,misc]
     """Loader for the core schema of YAML 1.2: 1e5 is a number; 18:00, 1_000, 2022-11-06, yes and no are strings."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  # PyYAML's name
@@ -178,10 +181,12 @@ class YamlFile:
             raw = loader.construct_document(tree) if tree is not None else None
         except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a number of 5,000 digits
             mark = getattr(error, "problem_mark", None)
-            deep = "nested too deeply" if isinstance(error, RecursionError) else None
-            reason = deep or getattr(error, "problem", None) or " ".join(str(error).split())
+            problem = getattr(error, "problem", None)
+            deep = isinstance(error, RecursionError) or problem == "exceeded maximum nesting depth"
+            reason = "nested too deeply" if deep else problem or " ".join(str(error).split())
+            line = min(mark.line, text.count("\n")) + 1 if mark else None  # libyaml counts a line after the last
             what = f"is not YAML: {reason}"
-            raise InputError(what, where=f"{where}:{mark.line + 1}" if mark else where, hint=hint) from error
+            raise InputError(what, where=f"{where}:{line}" if line else where, hint=hint) from error
         return cls(where, text, raw, tree, hint)
 
     def checked(self, model: type[Model]) -> Model:

@@ -33,11 +33,13 @@ import pytest
 import dockerd
 import sshd
 from patience import GUARD_S, patience
-from survival import KEEP, Case, assert_every_job_ended_once, assert_no_rank_ran_twice, count, shared_memory
+from survival import KEEP, Case, assert_every_job_ended_once, assert_no_rank_ran_twice, count
+from tracebed.benchmarks.node_table import FOLDER
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.run import JOURNAL
+from tracebed.orchestrator.testbeds.agent import spool
 from tracebed.orchestrator.testbeds.agent.claims import SPACE
 from tracebed.orchestrator.testbeds.docker.containers import CLAIMS_LABEL, NODE_LABEL, TESTBED_LABEL
 from tracebed.orchestrator.testbeds.provider import AGENT_MODULE
@@ -268,10 +270,15 @@ def temporary() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+def tables() -> set[Path]:
+    """Return the tables of CPUs of all agents of this machine."""
+    return set(FOLDER.glob(f"{spool.PREFIX}*"))
+
+
 def test_a_replay_survives_random_faults(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seed = int(os.environ.get("TRACEBED_CHAOS_SEED") or secrets.randbelow(10**6))
     say(f"TRACEBED_CHAOS_SEED={seed}")
-    shared = shared_memory()
+    shared = tables()
     with contextlib.ExitStack() as stack:
         place = Place(tmp_path, stack)
         monkeypatch.setenv("TMPDIR", str(temporary))  # of the replay, not of the servers
@@ -296,7 +303,7 @@ def test_a_replay_survives_random_faults(tmp_path: Path, temporary: Path, monkey
         pd.testing.assert_frame_equal(recovered(home / "run" / JOURNAL).jobs, run.jobs)
         assert not case.working
         until = time.monotonic() + GUARD_S  # agents that could not be reached end after `linger_s`
-        while (left := [*place.left(), *(shared_memory() - shared)]) and time.monotonic() < until:
+        while (left := [*place.left(), *(tables() - shared)]) and time.monotonic() < until:
             time.sleep(1.0)
         assert left == []
         assert [path.name for path in temporary.iterdir() if path.name.startswith("tracebed")] == []

@@ -13,7 +13,7 @@ from tracebed.testing.virtual.batch import BatchFault
 from tracebed.testing.virtual.batch_scenario import BatchPlay, BatchScenario
 from tracebed.testing.virtual.shrinking import examine, violations
 
-SEEDS = 60
+SEEDS = 40
 """Number of seeds in the default run. CI plays a thousand."""
 PORTION = 20
 """Number of seeds of a test."""
@@ -279,3 +279,12 @@ def test_a_second_job_that_was_seen_before_the_answer_to_its_submission_is_notic
     assert play.run is not None
     assert play.run.folder is not None
     assert "twice" in {entry.kind for entry in read(play.run.folder / JOURNAL)[1]}
+
+
+def test_an_end_that_was_seen_once_counts_at_the_end_of_an_interrupted_replay() -> None:
+    """Seed 7019444: the job left no record, and the batch system was silent after it had told the end once."""
+    silent, no_record = BatchFault("poll_silent", 4.2, 400.0), BatchFault("no_record", 2.0)
+    jobs = ((0.0, 20.0, 600.0, 8), (0.5, 50.0, 600.0, 8))
+    play = BatchPlay(BatchScenario(4, jobs, (BatchFault("terminate", 150), silent, no_record))).play()
+    play.check()
+    assert states(play) == ["completed", "interrupted"]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from tracebed.orchestrator.batch.deciding import OF_OTHERS
 from tracebed.orchestrator.batch.resizes import ResizeCommand
 from tracebed.orchestrator.replay.journal import read
 from tracebed.orchestrator.run import JOURNAL
-from tracebed.testing.virtual.batch import BatchFault
+from tracebed.testing.virtual.batch import NODES, BatchFault
 from tracebed.testing.virtual.resizing_batch import SECOND_S, ResizingBatch
 from tracebed.testing.virtual.resizing_scenario import ResizingPlay, ResizingScenario
 from tracebed.testing.virtual.shrinking import examine, violations
 
-SEEDS = 60
-PORTION = 20
+SEEDS = 20
+"""Number of seeds in the default run. CI plays 200."""
+PORTION = 10
 """Number of seeds of a test."""
 JOBS = tuple((20.0 * number, 100.0, 600.0, 4) for number in range(6))
 """At 10 times the speed, jobs of 10 s on half of the nodes, one every 2 s. Every other job is malleable."""
@@ -64,6 +66,8 @@ def test_a_policy_resizes_jobs_without_faults() -> None:
 def test_a_refused_expansion_is_in_the_run_and_its_second_job_is_withdrawn(kind: str) -> None:
     play = played(BatchFault(kind, 0.0, 0.0, 1.0))
     assert "refused" in resizes(play)
+    assert play.run is not None
+    assert "resizes were refused, for example of job" in play.run.info.warnings[-1]
     assert longest_second(play) < SECOND_S / 4
 
 
@@ -85,6 +89,29 @@ def test_a_shrink_is_tried_until_it_is_accepted() -> None:
 def test_a_start_that_is_refused_returns_to_the_queue_of_the_policy() -> None:
     play = played(BatchFault("start_refused", 0.0, 0.0, 1.0))
     assert "withdrawn" in kinds(play)
+
+
+def test_nodes_of_jobs_of_others_are_not_used_and_are_outages_of_the_run() -> None:
+    play = played(BatchFault("other_job", 0.0, 8.0, 0.0))
+    assert play.run is not None
+    outages = play.run.info.outages
+    assert [(each["node"], each["reason"]) for each in outages] == [("n0", OF_OTHERS)]
+    assert outages[0]["until"] - outages[0]["from"] == pytest.approx(80.0, abs=20.0)  # 8 s at 10 times the speed
+    used = play.run.allocations
+    assert not ((used["node"] == 0) & (used["start"] < outages[0]["until"])).any()
+    assert "refused" not in resizes(play)
+    assert {cause["signal"] for cause in play.run.info.health["causes"]} == {"agents_lost"}
+
+
+def test_nodes_on_which_no_job_can_start_are_left_out_at_the_beginning() -> None:
+    play = ResizingPlay(ResizingScenario(1, JOBS, (BatchFault("node_fail", 0.0, 500.0, 0.0),)))
+    play._wait(1.0)
+    play.play()
+    play.check()
+    assert play.run is not None
+    assert [node.name for node in play.run.info.nodes] == [f"n{node}" for node in range(1, NODES)]
+    assert "1 of 8 nodes" in play.run.info.warnings[-1]
+    assert not play.run.info.outages
 
 
 def test_the_search_finds_a_failed_command_that_counts_as_done(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,19 +26,29 @@ NOT_STARTED = 127
 """Exit status of a command that cannot be started."""
 
 
-def run(launch: Launch, control: Control, kernel: Kernel, *, moves: bool) -> int:
+def run(
+    launch: Launch,
+    control: Control,
+    kernel: Kernel,
+    ranks: tuple[type[CommandLeader], type[CommandFollower]],
+    *,
+    moves: bool,
+    given: Mapping[str, str],
+) -> int:
     """Run the command of one rank until it ends, and return the exit status of the process.
 
     Args:
         launch: the launch parameters of the rank.
         control: the connection to the agent.
         kernel: the kernel of the application, which is not used.
+        ranks: the classes of the leader and of the other ranks.
         moves: whether the command follows changes of the CPUs of the rank.
+        given: environment variables of the command, beside its own.
     """
     watchdog = Watchdog()  # before this process has threads
     try:
-        rank = (CommandLeader if launch.leader else CommandFollower)(launch, control, kernel)
-        rank.supervise(watchdog, moves=moves)
+        rank = ranks[0 if launch.leader else 1](launch, control, kernel)
+        rank.supervise(watchdog, moves=moves, given=given)
         return rank.run()
     finally:
         watchdog.close()
@@ -77,16 +87,17 @@ class CommandRank(BenchmarkRank):
     """The common part of the ranks of a command."""
 
     watchdog: Watchdog
+    given: Mapping[str, str]
     running = False
     terminated = False
 
     def _make_workers(self, kernel: Kernel) -> Workers:
         return CommandCpus(self.launch.cpus, self.program.rate, self._worked, self.clock)
 
-    def supervise(self, watchdog: Watchdog, *, moves: bool) -> None:
+    def supervise(self, watchdog: Watchdog, *, moves: bool, given: Mapping[str, str]) -> None:
         """Use the watchdog. A SIGTERM of the agent is left to the command, so that it can shut down cleanly."""
         assert isinstance(self.workers, CommandCpus)
-        self.watchdog, self.checksum = watchdog, None
+        self.watchdog, self.given, self.checksum = watchdog, given, None
         set_affinity(watchdog.pid, self.workers.cpus)
         self.workers.watchdog = watchdog if moves else None
         self.selector.register(watchdog.link, selectors.EVENT_READ, self._from_watchdog)
@@ -108,7 +119,7 @@ class CommandRank(BenchmarkRank):
         self.watchdog.start(
             {
                 "arguments": command["arguments"],
-                "environment": {**own, **ranks, **variables},
+                "environment": {**own, **ranks, **self.given, **variables},
                 "folder": command["folder"] or str(self.launch.folder),
                 "memory_mib": self.program.memory_mib,
             }

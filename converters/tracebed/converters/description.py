@@ -109,9 +109,7 @@ def describe(workload: Workload) -> dict[str, Any]:
 
 def partitions_of(workload: Workload) -> dict[str, int]:
     """Return the number of jobs of each partition, most jobs first; empty if the workload names no partition."""
-    if "partition" not in workload.table:
-        return {}
-    counts = workload.table["partition"].value_counts()
+    counts = workload.partitions().value_counts()
     return {str(name): int(jobs) for name, jobs in counts.items() if name and jobs}
 
 

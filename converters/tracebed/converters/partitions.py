@@ -53,7 +53,7 @@ def partition_facts(workload: Workload, capacities: Mapping[str, Capacity] | Non
     cores = workload.ints("nodes") * cores_used(workload)
     run, gpus = np.nan_to_num(workload.floats("run_time")), gpus_of(workload)
     wait = workload.floats("logged_start") - workload.floats("submit_time")
-    names = workload.texts("partition").to_numpy()
+    names = workload.partitions().to_numpy()
     found = []
     for name in [*partitions_of(workload), WHOLE]:
         of = names == name if name != WHOLE else np.ones(len(names), dtype=bool)

@@ -104,7 +104,7 @@ def check_machine(workload: Workload, where: str | None = None, *, most: int | N
 
 def _of_partition(workload: Workload, name: str) -> Workload:
     """Return the jobs of a partition."""
-    return Workload(workload.table[workload.table["partition"] == name], workload.provenance)
+    return Workload(workload.table[workload.partitions().to_numpy() == name], workload.provenance)
 
 
 def _by_core(workload: Workload) -> Workload:

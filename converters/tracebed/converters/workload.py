@@ -110,6 +110,11 @@ class Workload:
         default = pa.repeat(pa.scalar(str(SCHEMA[name].default), pa.large_string()), len(self))
         return pd.Series(pd.array(default, dtype="str"))
 
+    def partitions(self) -> pd.Series[str]:
+        """Return the partition of each job; of several, such as `cpu,gpu`, the first."""
+        names = self.texts("partition")
+        return names.map({name: name.partition(",")[0] for name in names.unique()}).astype("str")
+
     def with_step(self, step: Step, table: pd.DataFrame | None = None, *, system: System | None = None) -> Workload:
         """Return the workload with `step` added to its provenance, and with the new table or system if given."""
         provenance = replace(

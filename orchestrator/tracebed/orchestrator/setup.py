@@ -214,8 +214,8 @@ class Setup:
         scheduling, timing, policy = self.scheduling, self.timing, self.policy()
         registry.check(policy, scheduling.interval_s, scheduling.over_limit)
         if timing.dispatched is None:
-            batch = timing.calibration is None or bool(timing.calibration.batch)
-            timing = replace(timing, dispatched=dispatches(policy) and batch)
+            made = timing.calibration
+            timing = replace(timing, dispatched=dispatches(policy) if made is None else bool(made.batch))
         return Setup(replace(scheduling, policy_parameters=registry.parameters(policy)), timing), policy
 
     def resolved(self, nodes: int) -> tuple[Setup, Policy]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracebed.api.budgets import ErrorBudget, error_budget
-    from tracebed.api.calibrations import calibrate, fit
+    from tracebed.api.calibrations import calibrate, calibrate_batch, fit
     from tracebed.api.cleaning import audit, clean, clean_with_audit, cleaning_steps, recipe, recipes
     from tracebed.api.comparisons import Comparison, Validation
     from tracebed.api.descriptions import describe, dictionary
@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from tracebed.validation.metrics.measured import PowerModel
     from tracebed.validation.verdict.baseline import Baseline
     from tracebed.validation.verdict.noise import NoiseProfile
+    from tracebed.validation.verdict.policies import PolicyComparison
 
 __all__ = [
     "Baseline",
@@ -86,6 +87,7 @@ __all__ = [
     "Overheads",
     "Picture",
     "Policy",
+    "PolicyComparison",
     "PowerModel",
     "Run",
     "Scheduling",
@@ -101,6 +103,7 @@ __all__ = [
     "as_run",
     "audit",
     "calibrate",
+    "calibrate_batch",
     "clean",
     "clean_with_audit",
     "cleaning_steps",
@@ -153,7 +156,7 @@ __all__ = [
 
 _HOME = {
     "tracebed.api.budgets": ("ErrorBudget", "error_budget"),
-    "tracebed.api.calibrations": ("calibrate", "fit"),
+    "tracebed.api.calibrations": ("calibrate", "calibrate_batch", "fit"),
     "tracebed.api.cleaning": ("audit", "clean", "clean_with_audit", "cleaning_steps", "recipe", "recipes"),
     "tracebed.api.comparisons": ("Comparison", "Validation"),
     "tracebed.api.descriptions": ("describe", "dictionary"),
@@ -187,6 +190,7 @@ _HOME = {
     "tracebed.validation.verdict.baseline": ("Baseline",),
     "tracebed.validation.metrics.measured": ("PowerModel",),
     "tracebed.validation.verdict.noise": ("NoiseProfile",),
+    "tracebed.validation.verdict.policies": ("PolicyComparison",),
 }
 """Module -> the names it defines. A module is imported when one of its names is first used."""
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tracebed.api.progress import reporter
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator import run as orchestrator
-from tracebed.orchestrator.calibrating import procedure
+from tracebed.orchestrator.calibrating import batch, procedure
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
 from tracebed.orchestrator.testbeds.nodes import Inventory
@@ -47,7 +48,34 @@ def calibrate(
         True
     """
     chosen = nodes if isinstance(nodes, Inventory) else load_with_facts(nodes)
-    return procedure.calibrate(chosen, speed=speed, repetitions=repetitions, seconds=seconds, on_progress=on_progress)
+    told = reporter(f"calibrating {len(chosen.nodes)} nodes", 1.0, on_progress)
+    return procedure.calibrate(chosen, speed=speed, repetitions=repetitions, seconds=seconds, on_progress=told)
+
+
+def calibrate_batch(runs: Sequence[orchestrator.Run | Path | str], *, name: str = "batch") -> Calibration:
+    """Return what a batch system took time for in replays in which a policy decided: starts, ends and resizes.
+
+    The runs record each step, so nothing is fitted. Simulations with the calibration predict other replays on the
+    batch system.
+
+    Args:
+        runs: the replays (`replay_on` with a policy), or their folders. Each is a repetition.
+        name: name of the calibration.
+
+    Returns:
+        the calibration. `Calibration.save` writes it.
+
+    Raises:
+        InputError: a run is not of such a replay, or is interrupted or unhealthy, or the runs differ in their system.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> tb.calibrate_batch(["runs/slurm-1", "runs/slurm-2"]).save("slurm.calibration.yaml")  # doctest: +SKIP
+    """
+    loaded = [orchestrator.Run.load(run) if isinstance(run, Path | str) else run for run in runs]
+    for run in loaded:
+        fitting.check_usable(str(run.folder), run)
+    return batch.calibrate_batch(loaded, name)
 
 
 def fit(
@@ -102,7 +130,8 @@ def fit(
         runs = {str(run) if isinstance(run, Path | str) else f"run {at}": run for at, run in enumerate(runs, 1)}
     loaded = {key: orchestrator.Run.load(run) if isinstance(run, Path | str) else run for key, run in runs.items()}
     cases = fitting.cases_of(workloads, loaded)
+    told = reporter(f"fitting to {len(loaded)} runs", budget * len(loaded) ** 2, on_progress)
     found = fitting.fit(
-        cases, loss=loss, budget=budget, seed=seed, bounds=bounds, tolerance=tolerance, on_simulation=on_progress
+        cases, loss=loss, budget=budget, seed=seed, bounds=bounds, tolerance=tolerance, on_simulation=told
     )
     return fitting.calibration_of(found, name)

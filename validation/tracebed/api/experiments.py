@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from tracebed.api.checks import check_size
+from tracebed.api.progress import reporter
 from tracebed.errors import InputError
 from tracebed.files import locked_folder
 from tracebed.validation.experiments.experiment import Point
@@ -25,6 +26,7 @@ from tracebed.validation.experiments.simulated import store as cell_store
 from tracebed.validation.experiments.simulated.grid import GridPlan, GridResult
 from tracebed.validation.experiments.simulated.pools import DaskPool, LocalPool, Pool
 from tracebed.validation.experiments.views import plots, tornado
+from tracebed.validation.experiments.views.artifact import write as write_artifact
 from tracebed.validation.experiments.views.averages import GROUP, against_first, intervals, is_perturbed, means
 from tracebed.validation.experiments.views.fitted import fit_suite, to_fit
 from tracebed.validation.experiments.views.judging import Forecast, Predictions
@@ -106,6 +108,7 @@ __all__ = [
     "stored_ledgers",
     "tornado",
     "validate_suite",
+    "write_artifact",
     "write_results",
 ]
 
@@ -158,14 +161,14 @@ def experiment(
     loaded, folder = load_experiment(str(file)), Path(output)
     points = loaded.selected({key: list(values) for key, values in (only or {}).items()})
     paths = {name: Path(path) for name, path in (logs or {}).items()}
-    told = on_progress or (lambda done: None)
     with locked_folder(folder, "experiment"):
         if loaded.experiment.beds:
             suite = load_suite(loaded, points, folder, paths)
-            run_suite(suite, folder, told)
+            run_suite(suite, folder, reporter(f"experiment {loaded.name}", None, on_progress))
             return statistics_of(folder).runs
         with LocalPool(workers) as pool:
             plan = grid.plan(loaded, points, folder, paths)
+            told = reporter(f"experiment {loaded.name}", len(plan.todo), on_progress)
             done = grid.run(loaded, plan, folder, pool, lambda done, total: told(done))
     for reason, failed in done.failed.items():
         if not len(done.table):
@@ -217,7 +220,7 @@ def fit_simulator(
             budget=budget,
             seed=seed,
             workers=pool.workers,
-            on_progress=on_progress,
+            on_progress=reporter(f"fitting {name}", 1.0, on_progress),
         )
 
 

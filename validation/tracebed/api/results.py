@@ -13,9 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import pandas as pd
 
 from tracebed.converters import workload as converters
+from tracebed.display import time_text
 from tracebed.orchestrator import run as orchestrator
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 CHARTED = 100_000
 """Most rows of allocations for which a notebook shows a chart."""
+POINTS = 200
+"""Points of the curve of demand that a notebook shows."""
 
 
 class Workload(converters.Workload):
@@ -39,6 +43,24 @@ class Workload(converters.Workload):
         new = cls.__new__(cls)
         vars(new).update(vars(workload))
         return new
+
+    def _repr_html_(self) -> str:
+        """Return a small table, and a picture of the demand over time."""
+        nodes = self.provenance.system.nodes
+        submit, sizes = self.floats("submit_time"), self.floats("nodes")
+        if not len(self) or nodes is None:
+            return super()._repr_html_()
+        from tracebed.validation.sparks import curve_svg
+
+        end = submit + self.floats("run_time")
+        at = np.linspace(submit.min(), end.max(), POINTS)
+        started, ended = (
+            np.cumsum(np.r_[0.0, sizes[order]])[np.searchsorted(times[order], at, side="right")]
+            for times in (submit, end)
+            for order in [np.argsort(times)]
+        )
+        label = f"requested nodes over {time_text(at[-1] - at[0])}, if no job waited; dashed: the {nodes:,} nodes"
+        return super()._repr_html_() + curve_svg(started - ended, nodes, label)
 
 
 class Run(orchestrator.Run):

@@ -13,6 +13,7 @@ import pandas as pd
 
 from tracebed.api.calibration_files import AnyCalibration, loaded_calibration, warn_of_another_testbed
 from tracebed.api.checks import check_size
+from tracebed.api.progress import reporter
 from tracebed.api.results import Run, metrics_table
 from tracebed.converters.pooling import pooled_in_simulation
 from tracebed.converters.workload import System, Workload
@@ -65,7 +66,8 @@ def simulate(
         processes_seed: seed of the programs.
         processes_options: constants of the programs and other choices, the fields of `simulation.processes.Processes`.
         name: name of the workload in reports.
-        on_progress: called from time to time with the number of submitted jobs.
+        on_progress: called from time to time with the number of submitted jobs; None: a line on standard error after
+            5 s, and then every 10 s. Likewise in the other functions.
         settings: the settings of `Setup` by name, such as `priority="aging"`, `overheads={"launch_s": 0.1}` or
             `calibration=` a calibration or its file; `member=`, the seed of a member of an ensemble, whose delays are
             drawn from the distributions of the calibration; and for a simulator of another project `timeout_s`, `keep`,
@@ -90,6 +92,7 @@ def simulate(
     setup = Setup.of(policy, **given, calibration=chosen).on(grid_of(workload, nodes))
     cluster = nodes is None and setup.scheduling.policy_parameters.get("cluster")  # of a slurm.conf
     size = [] if cluster else machine(workload, nodes, cores_per_node)
+    told = reporter(f"simulating under {setup.scheduling.policy}", len(workload), on_progress)
     if not cluster:
         tolerate(pooled_in_simulation(workload))
     if simulator != "tracebed":
@@ -102,12 +105,12 @@ def simulate(
             if value != usual:
                 what = f"{option} is an option of tracebed's simulator, not of {simulator}"
                 raise InputError(what, hint="leave the option out")
-        options = simulators.SimulateOptions(name=name, on_progress=on_progress, **own)
+        options = simulators.SimulateOptions(name=name, on_progress=told, **own)
         return Run.of(simulators.simulate(simulator, workload, size, setup, options))
     if own:
         what = f"{next(iter(own))} is an option of the simulator of another project"
         raise InputError(what, hint="name the simulator, or leave the option out")
-    run = predict(workload, size or None, setup, name=name, engine=engine, on_progress=on_progress, member=member)
+    run = predict(workload, size or None, setup, name=name, engine=engine, on_progress=told, member=member)
     if processes is not None or processes_options:
         from tracebed.orchestrator.simulation.processes import Processes, as_processes
 
@@ -257,7 +260,7 @@ def replay(
             work_rate=chosen,
             resume=resume,
             replace_run=replace,
-            on_progress=on_progress,
+            on_progress=reporter(f"replaying under {setup.scheduling.policy}", len(workload), on_progress),
             on_step=on_step,
         )
         return Run.of(run)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tracebed.api.progress import reporter
 from tracebed.api.results import Run
 from tracebed.converters.workload import Workload
+from tracebed.errors import InputError
 from tracebed.orchestrator.batch import session
 from tracebed.orchestrator.batch.base import BatchSettings
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
@@ -15,6 +17,8 @@ from tracebed.orchestrator.slurm.conf import read
 
 PARTITION = "partition="
 """Beginning of the option that chooses the partition."""
+PROGRAM = "program="
+"""Beginning of the option with the program of malleable jobs."""
 
 
 def replay_on(
@@ -47,7 +51,8 @@ def replay_on(
             journal stays beside it, and `resume` continues the replay.
         speed: trace seconds per wall second.
         options: additional options of each submission, `KEY=VALUE` or `KEY`. The partition of the jobs is
-            `partition=NAME`; without, it is the default partition of the batch system.
+            `partition=NAME`; without, it is the default partition of the batch system. `program=COMMAND` is a command
+            of the shell that does the work of malleable jobs under a policy; without, the work is emulated.
         configuration: configuration file of the batch system (`slurm.conf`); by default that of the environment.
         health: file of the thresholds of health; by default those that tracebed provides.
         resume: whether to continue the newest replay to `output` that was killed, with the same arguments.
@@ -67,11 +72,14 @@ def replay_on(
         >>> tb.replay_on(w, "slurm", output="real", speed=60).info.policy  # doctest: +SKIP
         'slurm'
     """
-    partitions = [text.partition("=")[2] for text in options if text.startswith(PARTITION)]
+    own = {key: [text.removeprefix(key) for text in options if text.startswith(key)] for key in (PARTITION, PROGRAM)}
+    if own[PROGRAM] and policy is None:
+        raise InputError("a program is for jobs that a policy resizes", hint="add --policy, or leave program= out")
     settings = BatchSettings(
-        partitions[-1] if partitions else None,
-        tuple(text for text in options if not text.startswith(PARTITION)),
-        Path(configuration) if configuration is not None else None,
+        partition=next(reversed(own[PARTITION]), None),
+        options=tuple(text for text in options if not text.startswith((PARTITION, PROGRAM))),
+        program=next(reversed(own[PROGRAM]), None),
+        configuration=Path(configuration) if configuration is not None else None,
     )
     chosen = session.BatchOptions(speed, scheduler, settings, None if policy is None else Setup.of(policy))
     thresholds = HealthThresholds.read(Path(health)) if health is not None else None
@@ -84,7 +92,7 @@ def replay_on(
             thresholds=thresholds,
             resume=resume,
             replace_run=replace,
-            on_progress=on_progress,
+            on_progress=reporter(f"replaying on {scheduler}", len(workload), on_progress),
         )
     )
 

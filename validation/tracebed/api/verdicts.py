@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias, overload
 
 import pandas as pd
 
 from tracebed.api.comparisons import Validation
+from tracebed.api.progress import reporter
 from tracebed.api.runs import AnyRun
 from tracebed.converters.formats.tools.files import Input
 from tracebed.errors import InputError
@@ -25,12 +26,18 @@ from tracebed.validation.simulators.table import names_of
 from tracebed.validation.verdict import validate as validate_cases
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.noise import NoiseProfile
+from tracebed.validation.verdict.policies import PolicyComparison, compare_policies
 from tracebed.validation.verdict.tolerances import Tolerances
 
 AnyRuns: TypeAlias = AnyRun | Sequence[AnyRun]
 """A run, a folder of a run or of repetitions, a file of another program, or several of them."""
 
 
+@overload
+def compare(real: Mapping[str, AnyRuns], *, tau: float = 10.0) -> PolicyComparison: ...
+
+
+@overload
 def compare(
     real: AnyRuns,
     predicted: AnyRuns,
@@ -43,12 +50,31 @@ def compare(
     columns: Mapping[str, str] | None = None,
     unit: str = "",
     time_zone: str = "",
-) -> Validation:
+) -> Validation: ...
+
+
+def compare(
+    real: AnyRuns | Mapping[str, AnyRuns],
+    predicted: AnyRuns | None = None,
+    *,
+    tolerances: Tolerances | Path | str | None = None,
+    margins: Mapping[str, str] | None = None,
+    noise: NoiseProfile | Path | str | None = None,
+    tau: float = 10.0,
+    allow_different_workloads: bool = False,
+    columns: Mapping[str, str] | None = None,
+    unit: str = "",
+    time_zone: str = "",
+) -> Validation | PolicyComparison:
     """Compare the predictions of a case with its real runs: a verdict on each metric, with margin and reason.
+
+    With `policy -> its real runs` and no prediction, compare each policy with the first one: is mine better on the
+    testbed? The k-th repetitions of two policies are a pair.
 
     Args:
         real: the repetitions of a replay, or a log as a run; runs, their folders, or the folder of a cell with its
             repetitions. A verdict on one case needs five. A file, such as a table of jobs, is imported (`import_run`).
+            Or policy -> these; then only `tau` applies besides.
         predicted: the run of a simulator, or several runs of a stochastic one; runs, their folders, or files. For a
             folder of `tracebed simulate --perturb`, the result has `perturbed_differences`.
         tolerances: margins and constants of the decision, or their file; by default those of the metrics.
@@ -72,6 +98,22 @@ def compare(
         >>> str(tb.compare(real=real, predicted=tb.simulate(w, "easy", nodes=4)).verdict)
         'inconclusive'
     """
+    if isinstance(real, Mapping):
+        others: Mapping[str, Any] = {
+            "predicted": predicted,
+            "tolerances": tolerances,
+            "margins": margins,
+            "noise": noise,
+            "columns": columns,
+        }
+        for option, value in others.items():
+            if value is not None:
+                hint = "leave it out, or give the runs of one policy"
+                raise InputError(f"{option} does not apply to real runs of several policies", hint=hint)
+        return compare_policies({name: _loaded(runs) for name, runs in real.items()}, tau)
+    if predicted is None:
+        hint = "give predicted=, or for a comparison of policies {policy: runs}"
+        raise InputError("the prediction is missing", hint=hint)
     chosen = Tolerances.default() if tolerances is None else tolerances
     if isinstance(noise, Path | str):
         noise = NoiseProfile.load(noise)
@@ -139,7 +181,7 @@ def validate(
     loaded, folder = experiments.load_experiment(str(file)), Path(output)
     with locked_folder(folder, "experiment"):
         suite = experiments.load_suite(loaded, loaded.selected({}), folder, {}, simulators)
-        predictions = experiments.run_suite(suite, folder, on_progress or (lambda done: None))
+        predictions = experiments.run_suite(suite, folder, reporter(f"validating {loaded.name}", None, on_progress))
         found = experiments.validate_suite(suite, predictions, folder)
         experiments.write_results(suite, found, {}, folder, case_pages=case_pages)
     return {name: Validation.of(validation) for name, validation in found.items()}
@@ -167,6 +209,17 @@ def _named(
         else:
             found += [(folder, orchestrator.Run.load(folder)) for folder in run_folders(Path(item))]
     return found
+
+
+def _loaded(runs: AnyRuns) -> list[orchestrator.Run]:
+    """Return runs, read from their folders where these are given."""
+    return [
+        run
+        for item in _each(runs)
+        for run in (
+            [item] if isinstance(item, orchestrator.Run) else map(orchestrator.Run.load, run_folders(Path(item)))
+        )
+    ]
 
 
 def _column_names(path: Path) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tracebed import bounds
+from tracebed.api.progress import reporter
 from tracebed.converters import workload as converters
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.perturbation import Perturbation
@@ -98,6 +99,6 @@ def whatif(
         members=members,
         perturbation=Perturbation(submit_s, limit_s),
         workers=workers,
-        on_progress=on_progress,
+        on_progress=reporter(f"predicting {own}", None, on_progress),
     )
     return WhatIf(**vars(found))

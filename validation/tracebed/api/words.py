@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracebed.validation.report.words import execution, percent
+from tracebed.validation.report.words import execution, percent, policy_name
 from tracebed.validation.verdict.rule import REASONS
 
-__all__ = ["REASONS", "execution", "percent"]
+__all__ = ["REASONS", "execution", "percent", "policy_name"]

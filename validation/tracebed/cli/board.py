@@ -145,4 +145,4 @@ def _show(found: Board) -> None:
             figures = [interval_text(each.wait), number_text(each.worst[WAIT].error)]
             figures += [share_text(each.placed), number_text(each.noise_ratio)]
             rows.append([dataset, track, each.entry, *figures, each.verdict if each.kind != "real" else ""])
-    print_table(["data set", "run times", "entry", "|error|", "worst", "placed", "noise", "verdict"], rows)
+    print_table(["data set", "run times", "entry", "|error|", "worst", "placed", "noise", "verdict"], rows, keys=3)

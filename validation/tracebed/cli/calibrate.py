@@ -73,8 +73,9 @@ def calibrate(
 ) -> None:
     """Measure what replays on an inventory take time for, by replays of small workloads.
 
-    With RUN..., the overheads are fitted to these recorded replays instead, and cross-validated by workload. The
-    calibration then also contains the sets of overheads that fit equally well (the cloud).
+    With RUN... and their workloads, the overheads are fitted to these recorded replays instead, and cross-validated by
+    workload. The calibration then also contains the sets of overheads that fit equally well (the cloud). With RUN...
+    alone, replays of a policy on a batch system (--scheduler), the overheads are those that the runs have recorded.
 
     The calibration has the work rate of the cores, the proposed duty, the slowdown of the kernels PILS and STREAM
     beside each other, and the time that launches, ends and resizes take. It takes about 100 s. The machine should be as
@@ -91,10 +92,18 @@ def calibrate(
         raise InputError(what, hint="give --inventory NAME, or RUN... --workload FILE")
     if workloads and not runs:
         raise InputError("--workload is given without recorded replays", hint="add RUN..., or leave it out")
+    name = output.name.partition(".")[0]
+    if runs and not workloads:
+        import tracebed.api as tb
+
+        with CALIBRATION.file(output, replace=replace) as file:
+            measured = tb.calibrate_batch(runs, name=name)
+            file.write(measured.text.encode())
+        _print(measured, as_json)
+        return
     if runs:
         from tracebed.cli.fitting import fit_to_runs, show_fit
 
-        name = output.name.partition(".")[0]
         with CALIBRATION.file(
             output, replace=replace
         ) as file:  # an output that cannot be written is reported before the fit
@@ -118,6 +127,11 @@ def calibrate(
         with progress(f"calibrating {len(machine.nodes)} {machine.execution} nodes", total=1.0) as bar:
             made = tb.calibrate(machine, speed=speed, repetitions=repetitions, on_progress=bar.update)
         file.write(made.text.encode())
+    _print(made, as_json)
+
+
+def _print(made: Calibration, as_json: bool) -> None:
+    """Print a measured calibration."""
     if as_json:
         print_json("tracebed-calibration/1", made.model_dump(mode="json", exclude={"file_schema"}))
     else:

@@ -13,7 +13,6 @@ from tracebed.cli.gate import Gating, gate_options
 from tracebed.cli.imports import chosen, table_options
 from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import PATH, OutputPath, json_option, tau_option
-from tracebed.cli.perturbation import UNKNOWN
 from tracebed.cli.reports import FIGURES, ReportFile, by_kind, save_figures
 from tracebed.cli.sections import Sectioned
 from tracebed.errors import ExitCode, InputError
@@ -138,8 +137,6 @@ def compare(
         print_json(document.pop("schema"), document)
     else:
         show(validation)
-        if validation.perturbed_differences is None:
-            emit(f"tracebed: {UNKNOWN}")
     if "figures" in pages:
         save_figures(validation, pages["figures"])
     if "html" in pages:

@@ -10,12 +10,15 @@ import click
 from tracebed.cli.console import print_table
 from tracebed.cli.messages import warn
 from tracebed.cli.perturbation import change
+from tracebed.display import cell, signed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from tracebed.api.types import MetricVerdict, Reason, Run, Validation
 
+LEAST = 0.005
+"""Smallest number that is not shown as 0: percent, or margins."""
 SINGLE = ("real", "noise", "predicted", "error", "margin")
 """Columns for one case, between the metric and the verdict."""
 SEVERAL = ("noise", "|error|", "worst", ">1, >2", "mean", "margin")
@@ -38,7 +41,10 @@ def show(validation: Validation, said: Collection[str] = ()) -> None:
         columns.append("with perturbed input")
         for item, row in zip(validation.metrics, rows, strict=True):
             row.append(change(validation.perturbed_differences.get(item.name)))
-    print_table(columns, rows, spare=("predicted", "noise", "with perturbed input"))
+    if all(row[columns.index("noise")] == "-" for row in rows):
+        rows = [[value for value, name in zip(row, columns, strict=True) if name != "noise"] for row in rows]
+        columns.remove("noise")
+    print_table(columns, rows, spare=("noise", "predicted", "with perturbed input"))
     for line in validation.courses:
         click.echo(line)
     for part in (_notes, _dependence, _evidence):
@@ -47,6 +53,8 @@ def show(validation: Validation, said: Collection[str] = ()) -> None:
     for warning in validation.warnings:
         if warning not in said:
             warn(warning)
+    if validation.noise:
+        click.echo(validation.noise)
     click.echo(f"{validation.verdict}: {validation.headline}")
 
 
@@ -68,10 +76,10 @@ def _sides(validation: Validation) -> Iterator[str]:
 
 def _counted(runs: tuple[Run, ...]) -> str:
     """Return number, source, policy and execution of runs of one case."""
-    from tracebed.api.words import execution
+    from tracebed.api.words import execution, policy_name
 
     info = runs[0].info
-    return f"{_number(len(runs), 'run')}, {info.source}, {info.policy}; {execution(info)}"
+    return f"{_number(len(runs), 'run')}, {info.source}, {policy_name(info)}; {execution(info)}"
 
 
 def _number(count: int, what: str) -> str:
@@ -80,8 +88,6 @@ def _number(count: int, what: str) -> str:
 
 def _row(item: MetricVerdict, single: bool) -> tuple[str, ...]:
     """Return the row of a metric for one case, or for several."""
-    from tracebed.display import cell
-
     noise = max((case.noise_cv for case in item.cases if not math.isnan(case.noise_cv)), default=math.nan)
     middle: tuple[str, ...]
     if single:
@@ -122,13 +128,15 @@ def _interval(middle: float, half: float, unit: str = "") -> str:
     if math.isnan(middle):
         return "-"
     if math.isnan(half):
-        return f"{middle:+.3g}{unit}"
-    digits = max(0, 1 - math.floor(math.log10(half))) if half > 0 else 3
-    return f"{middle:+.{min(digits, 4)}f} ± {half:.{min(digits, 4)}f}{unit}"
+        return f"{signed(middle) if abs(middle) >= LEAST else 0}{unit}"
+    digits = min(max(0, 1 - math.floor(math.log10(half))) if half > 0 else 1, 4)
+    return f"{middle:+,.{digits}f} ± {half:,.{digits}f}{unit}"
 
 
 def _notes(validation: Validation) -> Iterator[str]:
     """Yield what the marks mean, and why gated metrics have their verdicts."""
+    from tracebed.api.types import Reason
+
     if not all(item.gate or not item.evidence for item in validation.metrics):
         yield "* advisory: not part of the verdict"
     if not all(item.evidence for item in validation.metrics):
@@ -143,6 +151,8 @@ def _notes(validation: Validation) -> Iterator[str]:
     yield from validation.moving_averages
     gated = validation.gated
     shared = set.intersection(*(set(item.reasons) for item in gated)) if gated else set()  # the headline has them
+    if len(validation.cases) == 1:
+        shared |= {Reason.WORKLOAD_OUTLIER}  # the table has the error of the case
     for item in gated:
         if item.reasons and (text := "; ".join(_reasons(item, shared))):
             yield f"{_name(item)}: {text}"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
 UNBOUNDED = 100_000
 """Columns of an output that is not a terminal: a line is as long as it must be."""
+GAP = 2
+"""Blanks between two columns."""
 
 
 def load_workload(path: Path, **options: Any) -> Workload:
@@ -41,39 +46,123 @@ def print_json(schema: str, value: Mapping[str, Any]) -> None:
     click.echo(json.dumps({"schema": schema} | json_values(value), indent=2))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, spare: Sequence[str] = ()) -> None:
-    """Print a table: first column left, the others right; numbers readable, and never cut.
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    keys: int = 1,
+    text: Sequence[str] = (),
+    spare: Sequence[str] = (),
+) -> None:
+    """Print a table: labels and sentences left, the rest right; numbers readable, and nothing cut.
 
-    On a terminal that is too narrow, the columns named in `spare` are left out, one after the other until the table
-    fits, and a line on standard error names the columns.
+    On a terminal that is too narrow, heads break between words, then the first column and the columns in `text` do.
+    If this is not enough, the columns in `spare` are left out, one after the other until the table fits, and a line on
+    standard error names them. A table that is still too wide is printed in parts, each with the key columns.
+
+    Args:
+        columns: the heads.
+        rows: the values.
+        keys: number of columns, from the left, that tell the rows apart.
+        text: heads of the columns with sentences.
+        spare: heads of the columns that matter least, the least important one first.
     """
     from rich.console import Console
 
     terminal = Console().width if sys.stdout.isatty() else UNBOUNDED
-    unbounded = Console(width=UNBOUNDED)
-    table = _table(columns, rows)
-    needed = unbounded.measure(table).maximum
+    shown = []
+    for index, head in enumerate(columns):
+        sentences = index == 0 or head in text
+        values = [row[index] for row in rows]
+        left = sentences or (index < keys and all(isinstance(value, str) for value in values))
+        shown.append(_Column(head, [cell(value) for value in values], wraps=sentences, left=left))
     left_out: list[str] = []
-    for column in spare:
-        if unbounded.measure(table).maximum <= terminal:
+    for head in spare:
+        if _least(shown) <= terminal:
             break
-        left_out.append(column)
-        kept = [index for index, name in enumerate(columns) if name not in left_out]
-        table = _table([columns[index] for index in kept], [[row[index] for index in kept] for row in rows])
+        left_out.append(head)
+        shown = [column for column in shown if column.head not in left_out]
     if left_out:
-        emit(f"(a terminal of {needed} columns shows {', '.join(left_out)} too)")
-    least, most = unbounded.measure(table)
-    Console(width=max(least, min(most, terminal)), highlight=False).print(table)
+        emit(f"(a wider terminal shows {', '.join(left_out)} too)")
+    console = Console(width=UNBOUNDED, highlight=False)
+    for number, part in enumerate(_parts(shown, keys, terminal)):
+        if number:
+            console.print()
+        _narrow(part, terminal)
+        console.print(_table(part))
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+@dataclass
+class _Column:
+    """A column of a table, and how wide it is."""
+
+    head: str
+    cells: list[str]
+    wraps: bool
+    """Whether its cells may break between words."""
+    left: bool
+    width: int = 0
+    """Its width on the terminal, characters."""
+
+    @cached_property
+    def whole(self) -> int:
+        """The smallest width at which no cell breaks."""
+        return max(_longest(self.head), *map(len, self.cells), 0)
+
+    @cached_property
+    def least(self) -> int:
+        """The smallest width at which no word breaks."""
+        return max(map(_longest, (self.head, *self.cells))) if self.wraps else self.whole
+
+    def broken(self, text: str) -> str:
+        """Return a head or a cell with the line breaks of this width."""
+        return (
+            text
+            if len(text) <= self.width
+            else textwrap.fill(text, self.width, break_long_words=False, break_on_hyphens=False)
+        )
+
+
+def _longest(text: str) -> int:
+    return max(map(len, text.split()), default=0)
+
+
+def _least(columns: Sequence[_Column]) -> int:
+    """Return the smallest width of a table."""
+    return sum(column.least for column in columns) + GAP * (len(columns) - 1)
+
+
+def _parts(columns: Sequence[_Column], keys: int, terminal: int) -> Iterator[list[_Column]]:
+    """Yield the columns of each part of a table: the key columns, and as many others as fit."""
+    part, others = list(columns[:keys]), list(columns[keys:])
+    for column in others:
+        if len(part) > keys and _least([*part, column]) > terminal:
+            yield part
+            part = list(columns[:keys])
+        part.append(column)
+    yield part
+
+
+def _narrow(columns: Sequence[_Column], terminal: int) -> None:
+    """Make the widest columns narrower until the table fits: heads break first, then cells."""
+    for column in columns:
+        column.width = max(len(column.head), *map(len, column.cells), 0)
+    excess = sum(column.width for column in columns) + GAP * (len(columns) - 1) - terminal
+    for bound in ("whole", "least"):
+        while excess > 0 and (wide := [each for each in columns if each.width > getattr(each, bound)]):
+            widest = max(wide, key=lambda each: each.width)
+            widest.width -= 1
+            excess -= 1
+
+
+def _table(columns: Sequence[_Column]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, show_header=any(columns))
-    for index, column in enumerate(columns):
-        first = index == 0
-        table.add_column(column, justify="left" if first else "right", header_style="dim", no_wrap=not first)
-    for row in rows:
-        table.add_row(*(Text(cell(value)) for value in row))
+    table = Table(box=None, pad_edge=False, show_header=any(column.head for column in columns))
+    for column in columns:
+        justify: Literal["left", "right"] = "left" if column.left else "right"
+        table.add_column(column.broken(column.head), justify=justify, header_style="dim", no_wrap=True)
+    for row in zip(*(column.cells for column in columns), strict=True):
+        table.add_row(*(Text(column.broken(value)) for column, value in zip(columns, row, strict=True)))
     return table

@@ -84,7 +84,7 @@ PLACES = {"local": "", "docker": "groups:\n  demo:\n    provider: docker\n    ba
 def demo(output: Path, place: str, base: str, replace: bool, as_json: bool) -> ExitCode:
     """Draw a small workload, calibrate this machine, replay the workload five times, predict it, and give a verdict.
 
-    Each CPU (up to 8) is a node; jobs are processes that compute, shrink and expand. It takes about 80 seconds. Every
+    Each CPU (up to 8) is a node; jobs are processes that compute, shrink and expand. It takes about 90 seconds. Every
     step is a command that is shown; the files that it leaves can be used in others.
 
     \b

@@ -18,6 +18,7 @@ from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import PATH, OutputPath, json_option, workload_argument
 from tracebed.cli.partitions import print_partitions
 from tracebed.cli.summary import or_unknown
+from tracebed.display import cell
 from tracebed.errors import InputError
 from tracebed.outputs import PICTURE
 
@@ -146,14 +147,15 @@ def _facts(
 
 def _print_facts(path: Path, facts: Facts) -> None:
     system = facts["system"]
-    machine = f"{or_unknown(system['nodes'])} nodes of {or_unknown(system['cores_per_node'])} cores"
+    cores = system["cores_per_node"]
+    machine = f"{or_unknown(system['nodes'])} nodes of {or_unknown(cores)} core{'' if cores == 1 else 's'}"
     rows = [
         ("jobs", f"{facts['jobs']:,}"),
         ("system", f"{machine}, {system['name']}" if system["name"] else machine),
         ("submitted within", duration_text(facts["span_s"])),
         ("from", facts["first_submit"] or f"{facts['first_submit_s']:,.0f} s"),
         ("to", facts["last_submit"] or f"{facts['last_submit_s']:,.0f} s"),
-        ("work", f"{facts['node_hours']:,.1f} node hours"),
+        ("work", f"{_whole(facts['node_hours'])} node hours"),
         ("offered load", _load(facts["offered_load"])),
         *(("  scaled", _load_step(step)) for step in facts["offered_load_steps"]),
         ("occupation", _occupation(facts)),
@@ -177,7 +179,7 @@ def _print_facts(path: Path, facts: Facts) -> None:
     click.echo()
     order = ("min", "p25", "median", "p75", "p95", "max", "mean")
     known = {name: title for name, title in QUANTILES.items() if facts[name]["mean"] is not None}
-    rows_of_quantiles = [(title, *(facts[name][q] for q in order)) for name, title in known.items()]
+    rows_of_quantiles = [(title, *(_whole(facts[name][q]) for q in order)) for name, title in known.items()]
     print_table(["", *order], rows_of_quantiles, spare=("p25", "p75"))
     click.echo()
     _print_cumulative(facts)
@@ -321,6 +323,11 @@ def _occupation(facts: Facts) -> str:
     if capacity is None:
         return text
     return text + f"; above {capacity:,} for {found['share_of_time_above_capacity']:.2%} of the time"
+
+
+def _whole(value: float) -> str:
+    """Return a number as a table does, but without decimals from 100 on."""
+    return cell(round(value) if abs(value) >= 100 else value)
 
 
 def _counted(counts: Mapping[str, int]) -> str:

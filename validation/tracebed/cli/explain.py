@@ -122,7 +122,10 @@ def _show(budget: ErrorBudget, comparison: Comparison) -> None:
     from tracebed.api.words import percent
 
     print_table(budget.columns, budget.rows(gated=True))
-    click.echo("The error is predicted - real. The shares of the causes and the remainder add up to it:")
+    click.echo(
+        "The error is predicted - real, in percent of the real value. The shares of the causes and the remainder add "
+        "up to it; shares of opposite sign offset each other:"
+    )
     click.echo("; ".join(f"{name}: {label}" for name, label in budget.labels.items() if name != label) + ".")
     click.echo(budget.headline)
     found = comparison.divergence()
@@ -139,9 +142,16 @@ def _show(budget: ErrorBudget, comparison: Comparison) -> None:
         for row in largest.head(CLASSES).to_dict("records")
     ]
     print_table(["class", "jobs", "real", "predicted", "share of the difference"], rows)
-    click.echo(f"\nFirst divergences: {found.jobs:,} jobs, {found.decisions:,} decisions in all.")
+    click.echo(
+        "The shares of the classes of one kind (size, run time, ...) add up to 100 %. A negative one is an error of "
+        "opposite sign."
+    )
+    click.echo(
+        f"\nFirst divergences{of}: {found.jobs:,} jobs; either run decided {found.decisions:,} starts and resizes."
+    )
     columns = ("job_id", "time", "parting", "real", "predicted", "delay")
     print_table(
         ["job", "time (s)", "parting", "real", "predicted", "delay (s)"],
         [[row[column] for column in columns] for row in found.table.to_dict("records")],
+        text=("real", "predicted"),
     )

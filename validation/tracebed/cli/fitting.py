@@ -37,12 +37,10 @@ def fit_to_runs(
         loss, budget, seed, name: as for `tracebed.api.fit`.
 
     Raises:
-        InputError: no workload is given, or the runs cannot be fitted to.
+        InputError: the runs cannot be fitted to.
     """
     import tracebed.api as tb
 
-    if not workloads:
-        raise InputError("no workload is given", hint="give the replayed workloads with --workload")
     loaded = {str(path): load_workload(path) for path in workloads}
     with progress(f"fitting to {len(runs)} runs", total=budget * len(loaded) ** 2) as bar:
         return tb.fit(

@@ -174,25 +174,9 @@ def _bar(what: str, total: float | None, begun: float) -> Iterator[Progress]:
 
 @contextmanager
 def _plain_lines(what: str, total: float | None, begun: float) -> Iterator[Progress]:
-    due = begun + 1.0
-    first: tuple[float, float] | None = None  # time and progress; the preparation before it says nothing of the rest
+    from tracebed.api.progress import lines
 
-    def line(done: float) -> None:
-        nonlocal due, first
-        now = time.monotonic()
-        first = first or (now, done)
-        if now >= due:
-            due = now + 10.0
-            emit(f"{what}: {done / total:.0%}{_left(now - first[0], done - first[1], total - done)}" if total else what)
-
-    yield Progress(line)
-
-
-def _left(passed: float, done: float, rest: float) -> str:
-    """Return an estimate of the time for the `rest`, in words; empty before anything is done."""
-    from tracebed.cli.charts import duration_text
-
-    return f", {duration_text(passed * rest / done)} left" if done > 0 and rest > 0 else ""
+    yield Progress(lines(what, total, emit, first_s=1.0))
 
 
 def ready_streams() -> None:

@@ -20,7 +20,7 @@ from tracebed.cli.options import (
     replace_option,
     tau_option,
 )
-from tracebed.cli.perturbation import UNKNOWN, change
+from tracebed.cli.perturbation import UNKNOWN, change, explain_falls
 from tracebed.cli.reports import FIGURES, ReportFile, by_kind, save_figures
 from tracebed.errors import InputError
 from tracebed.outputs import NOISE
@@ -176,8 +176,6 @@ def metrics(
     _show(found)
     if any(each.differ is not None for metrics in against.values() for each in metrics.values()):
         _show_differences(first, against)
-    elif others:
-        emit(UNKNOWN)
 
 
 def _draw(found: dict[str, dict[str, Any]], reports: dict[str, Path]) -> None:
@@ -216,6 +214,7 @@ def _show_differences(first: str, against: dict[str, dict[str, Difference]]) -> 
     ]
     click.echo("")
     print_table([f"against {Path(first).name}", *(Path(run).name for run in against)], rows)
+    explain_falls((each.low, each.base) for found in against.values() for each in found.values())
     for run, found in against.items():
         if pairs := max((each.pairs for each in found.values()), default=0):
             emit(f"{run}: {pairs} pairs of runs with the same perturbed input")

@@ -64,5 +64,5 @@ def _print_classes(classes: list[dict[str, Any]]) -> None:
         )
         for kind in classes
     ]
-    print_table(["class", "nodes", "CPUs", "memory", "gres", "features", "partitions"], rows)
+    print_table(["class", "nodes", "CPUs", "memory", "gres", "features", "partitions"], rows, text=("partitions",))
     click.echo()

@@ -53,3 +53,13 @@ def show_perturbed(run: Run, output: Path, perturbed: pd.DataFrame) -> None:
 def change(found: Difference | None) -> str:
     """Return a difference as text, marked if it is not significant; a dash if that is unknown."""
     return "-" if found is None else found.text
+
+
+def explain_falls(ends: Iterable[tuple[float, float]]) -> None:
+    """Say how a change can be below -100 %, if one is.
+
+    Args:
+        ends: lower end of the interval of each change, and the base whose share it is, in one unit.
+    """
+    if any(base and low < -abs(base) for low, base in ends):
+        emit("changes are in percent of the mean of the base: below -100 %, runs fall by more than this mean")

@@ -33,7 +33,8 @@ def scheduler_options(command: Command) -> Command:
             multiple=True,
             metavar="KEY[=VALUE]",
             help="Pass an option to each submission, such as partition=test or account=physics; may be repeated. "
-            "conf=FILE names the configuration of the batch system.",
+            "conf=FILE names the configuration of the batch system. program=COMMAND does the work of malleable jobs "
+            "under a policy.",
         ),
         click.option(
             "--scheduler",

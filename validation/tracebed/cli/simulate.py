@@ -146,7 +146,8 @@ def simulate(
     settings |= {"cores_per_node": cores_per_node, "engine": values["engine"], "name": workload.name}
 
     def predict(made: AnyCalibration | None, of: Workload = jobs, **more: Any) -> Run:
-        return tb.simulate(of, policy, inventory or nodes, **settings | {"calibration": made} | more)
+        quiet = {"on_progress": lambda done: None}  # the command shows its own progress
+        return tb.simulate(of, policy, inventory or nodes, **settings | quiet | {"calibration": made} | more)
 
     with progress(f"simulating {policy}", total=len(jobs)) as bar:
         run = predict(calibration, on_progress=bar.update)

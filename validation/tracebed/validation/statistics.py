@@ -31,6 +31,12 @@ def percentile(sample: ArrayLike, percent: float) -> float:
     return float(np.percentile(known, percent)) if len(known) else float("nan")
 
 
+def percentiles(sample: ArrayLike, percents: Sequence[float]) -> list[float]:
+    """Return several percentiles as `percentile` does, in one pass over the values."""
+    known = _known(sample)
+    return np.percentile(known, percents).tolist() if len(known) else [float("nan")] * len(percents)
+
+
 def harrell_davis(ordered: FloatArray, probabilities: Sequence[float]) -> FloatArray:
     """Return quantiles by the estimator of Harrell and Davis (Biometrika 1982), a weighted mean of all values.
 
@@ -95,9 +101,9 @@ def batch_means(values: FloatArray, *, batches: int = BATCHES, level: float = LE
 
 def half_width(values: FloatArray, level: float) -> float:
     """Return the half-width of the interval of the mean of two or more independent values, by Student's t."""
-    from scipy import stats
+    from scipy import special
 
-    quantile = float(stats.t.ppf((1 + level) / 2, len(values) - 1))
+    quantile = float(special.stdtrit(len(values) - 1, (1 + level) / 2))
     return quantile * float(values.std(ddof=1)) / float(np.sqrt(len(values)))
 
 

@@ -9,145 +9,100 @@
        }
        tb_detach(&m);
 
-   The program follows the table of CPUs in TRACEBED_DROM_TABLE, in which an administrator has prepared its CPUs (see
-   node_table.py for the format). Without this table the program is rigid: tb_poll returns 0, and m.cpus is its mask. */
+   The program follows the table of CPUs in TRACEBED_DROM_TABLE, in which an administrator has prepared its CPUs, or
+   those of its parent. Without this table the program is rigid: tb_poll returns 0, and m.cpus is its mask. */
 #ifndef TRACEBED_MALLEABLE_H
 #define TRACEBED_MALLEABLE_H
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
-#include <fcntl.h>
-#include <sched.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "tracebed_table.h"
 
 typedef struct {
-    cpu_set_t cpus;       /* the CPUs that the program holds */
-    unsigned char *table; /* the mapped table; NULL: the program is rigid */
-    size_t size;
-    int file;
-    uint32_t width, slots, slot;
-    uint64_t seen;        /* number of posted changes that were polled */
+    cpu_set_t cpus; /* the CPUs that the program holds */
+    tb_table table; /* not open: the program is rigid */
+    uint32_t slot;
+    uint64_t seen;  /* number of posted changes that were polled */
+    /* Called with new CPUs before other processes can take the released ones; may be NULL. If it returns a value other
+       than 0, nothing changes, and the next poll tries again. */
+    int (*adopt)(const cpu_set_t *cpus);
 } tb_malleable;
 
-enum { TB_HEADER = 32, TB_CURRENT = 16, TB_FIXED = 24 };
-
-static inline uint32_t tb_u32(const unsigned char *at) { uint32_t v; memcpy(&v, at, 4); return v; }
-static inline void tb_put(unsigned char *at, uint32_t v) { memcpy(at, &v, 4); }
 static inline int tb_cpus(const tb_malleable *m) { return CPU_COUNT(&m->cpus); }
 
-static inline int tb_lock(tb_malleable *m, short type) {
-    struct flock lock = {.l_type = type, .l_whence = SEEK_SET};
-    int result;
-    do result = fcntl(m->file, F_SETLKW, &lock); while (result != 0 && type == F_WRLCK);
-    return result;
-}
-
-static inline uint32_t tb_adler32(const unsigned char *data, size_t size) {
-    uint32_t a = 1, b = 0;
-    while (size--) { a = (a + *data++) % 65521; b = (b + a) % 65521; }
-    return b << 16 | a;
-}
-
-static inline uint64_t tb_posts(const tb_malleable *m) {
-    uint64_t posts;
-    off_t at = (off_t)(TB_HEADER + 8 * (size_t)m->slot); /* if the file was truncated, the map would raise SIGBUS */
-    return pread(m->file, &posts, sizeof posts, at) == sizeof posts ? posts : UINT64_MAX;
+/* Takes the CPUs `requested` (NULL: all) out of those prepared for a parent. Returns the new entry, or NULL. */
+static inline tb_entry tb_inherit(tb_change *c, int parent, const cpu_set_t *requested) {
+    tb_entry source = parent > 0 ? tb_alive_entry(c, parent) : NULL, e;
+    uint32_t b, width = c->table->width;
+    int left = 0, lacking = 0;
+    tb_mask mask;
+    if (source == NULL || tb_is_registered(source)) return NULL;
+    if (requested == NULL)
+        memcpy(mask, tb_target(c, source), width);
+    else if (tb_from_cpus(c->table, requested, mask) != TB_SUCCESS)
+        return NULL;
+    for (b = 0; b < width; b++) lacking |= mask[b] & ~tb_target(c, source)[b];
+    if (lacking || (e = tb_add(c, (int)getpid(), 1)) == NULL) return NULL;
+    for (b = 0; b < width; b++) {
+        tb_held(source)[b] &= (unsigned char)~mask[b];
+        left |= tb_target(c, source)[b] &= (unsigned char)~mask[b];
+        tb_target(c, e)[b] = mask[b];
+    }
+    if (!left) tb_delete(c, source);
+    return tb_find(c, (int)getpid());
 }
 
 /* Carries out the transaction of a poll. Returns 1 if the CPUs have changed, 0 if not, -1 on an error. */
-static inline int tb_take(tb_malleable *m) {
-    size_t entry = TB_FIXED + 3 * (size_t)m->width, bank = 8 + m->width + m->slots * entry;
-    unsigned char *banks = m->table + TB_HEADER + 8 * (size_t)m->slots, *from, *to, *own = NULL, *e;
-    struct stat found;
-    cpu_set_t before = m->cpus;
-    uint32_t current, count, i, b, released = 0;
-    int result = -1;
-    tb_lock(m, F_WRLCK);
-    if (fstat(m->file, &found) != 0 || found.st_nlink == 0 || found.st_size != (off_t)m->size) goto unlock;
-    current = tb_u32(m->table + TB_CURRENT);
-    from = banks + (current & 1) * bank;
-    to = banks + (1 - (current & 1)) * bank;
-    count = tb_u32(from + 4);
-    if (current > 1 || count > m->slots ||
-        tb_adler32(from + 8, m->width + count * entry) != tb_u32(from))
-        goto unlock;
-    memcpy(to, from, 8 + m->width + count * entry);
-    for (i = 0; i < count; i++)
-        if (tb_u32(to + 8 + m->width + i * entry + 4) == (uint32_t)getpid()) own = to + 8 + m->width + i * entry;
-    if (own == NULL) goto unlock;
-    m->slot = tb_u32(own);
-    m->seen = tb_posts(m);
+static inline int tb_take(tb_malleable *m, const cpu_set_t *requested) {
+    const char *parent = getenv("TRACEBED_DROM_PREPARED");
+    cpu_set_t cpus;
+    tb_change c;
+    tb_entry own;
+    int changed;
+    if (tb_begin(&c, &m->table) != TB_SUCCESS) return -1;
+    own = tb_find(&c, (int)getpid());
+    if (own == NULL) own = tb_inherit(&c, parent == NULL ? 0 : atoi(parent), requested);
+    if (own == NULL) {
+        tb_commit(&c); /* without a parent that has died */
+        return -1;
+    }
     tb_put(own + 8, 1); /* registered */
-    CPU_ZERO(&m->cpus);
-    for (b = 0; b < m->width; b++) {
-        unsigned char *held = own + TB_FIXED + b, others = 0, was = *held;
-        for (i = 0; i < count; i++) {
-            e = to + 8 + m->width + i * entry;
-            if (e != own) others |= e[TB_FIXED + b];
-        }
-        *held = held[m->width] & ~others; /* the target, without what others hold */
-        for (i = 0; i < 8; i++)
-            if (*held >> i & 1 && 8 * b + i < CPU_SETSIZE) CPU_SET(8 * b + i, &m->cpus);
-        released |= was & ~*held;
-        for (i = 0; i < count; i++) { /* a process that has not started takes what was released */
-            e = to + 8 + m->width + i * entry;
-            if (e != own && tb_u32(e + 8) == 0) e[TB_FIXED + b] |= e[TB_FIXED + m->width + b] & was & ~*held;
-        }
+    tb_take_cpus(&c, own);
+    tb_to_cpus(&m->table, tb_held(own), &cpus);
+    changed = !CPU_EQUAL(&cpus, &m->cpus);
+    if (changed && m->adopt != NULL && m->adopt(&cpus) != 0) {
+        tb_abort(&c);
+        return -1;
     }
-    tb_put(to, tb_adler32(to + 8, m->width + count * entry));
-    __atomic_store_n((uint32_t *)(m->table + TB_CURRENT), 1 - current, __ATOMIC_RELEASE);
-    for (i = 0; released && i < count; i++) { /* the others poll, whether they waited for these CPUs or not */
-        uint64_t *posts = (uint64_t *)(m->table + TB_HEADER) + tb_u32(to + 8 + m->width + i * entry);
-        if (to + 8 + m->width + i * entry != own) __atomic_add_fetch(posts, 1, __ATOMIC_RELEASE);
-    }
-    result = !CPU_EQUAL(&before, &m->cpus);
-unlock:
-    tb_lock(m, F_UNLCK);
-    return result;
+    m->cpus = cpus;
+    m->slot = tb_u32(own);
+    m->seen = tb_posts(&m->table, m->slot);
+    tb_commit(&c);
+    return changed;
 }
 
-/* Registers the program. Returns 1 if it is malleable, 0 if it is rigid. */
-static inline int tb_attach(tb_malleable *m) {
-    const char *path = getenv("TRACEBED_DROM_TABLE");
-    struct stat found;
-    memset(m, 0, sizeof *m);
+/* Registers the program with the CPUs `requested` of those prepared for its parent. NULL: all of them. Returns 1 if the
+   program is malleable, 0 if it is rigid. `adopt` must be set before; a program that tb_attach registers has none. */
+static inline int tb_attach_cpus(tb_malleable *m, const cpu_set_t *requested) {
     sched_getaffinity(0, sizeof m->cpus, &m->cpus);
-    m->file = path == NULL ? -1 : open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (m->file < 0) return 0;
-    if (fstat(m->file, &found) == 0 && found.st_size > TB_HEADER && found.st_uid == geteuid()) {
-        m->size = (size_t)found.st_size;
-        m->table = (unsigned char *)mmap(NULL, m->size, PROT_READ | PROT_WRITE, MAP_SHARED, m->file, 0);
-        if (m->table == MAP_FAILED) m->table = NULL;
-    }
-    if (m->table != NULL && memcmp(m->table, "tb-drom1", 8) == 0) {
-        m->width = tb_u32(m->table + 8);
-        m->slots = tb_u32(m->table + 12);
-        if (m->size == TB_HEADER + 8 * (size_t)m->slots +
-                           2 * (8 + m->width + m->slots * (TB_FIXED + 3 * (size_t)m->width)) && tb_take(m) >= 0)
-            return 1;
-    }
-    if (m->table != NULL) munmap(m->table, m->size);
-    m->table = NULL;
-    close(m->file);
+    m->slot = 0;
+    m->seen = 0;
+    if (tb_open(&m->table, getenv("TRACEBED_DROM_TABLE")) != TB_SUCCESS) return 0;
+    if (tb_take(m, requested) >= 0) return 1;
+    tb_close(&m->table);
     return 0;
 }
 
-/* Releases and takes the CPUs of a pending change. Returns 1 if the CPUs have changed, otherwise 0. */
-static inline int tb_poll(tb_malleable *m) {
-    if (m->table == NULL || tb_posts(m) == m->seen) return 0;
-    return tb_take(m) == 1;
+static inline int tb_attach(tb_malleable *m) {
+    m->adopt = NULL;
+    return tb_attach_cpus(m, NULL);
 }
 
-/* Stops following changes. The administrator removes the program from the table when the program has ended. */
-static inline void tb_detach(tb_malleable *m) {
-    if (m->table == NULL) return;
-    munmap(m->table, m->size);
-    close(m->file);
-    m->table = NULL;
+/* Whether a change was posted to the program since its last poll. */
+static inline int tb_posted(const tb_malleable *m) {
+    return m->table.map != NULL && tb_posts(&m->table, m->slot) != m->seen;
 }
+
+/* Releases and takes the CPUs of a pending change. Returns 1 if the CPUs have changed, otherwise 0. */
+static inline int tb_poll(tb_malleable *m) { return tb_posted(m) && tb_take(m, NULL) == 1; }
+
+/* Stops following changes. The administrator removes the program from the table when the program has ended. */
+static inline void tb_detach(tb_malleable *m) { tb_close(&m->table); }
 #endif

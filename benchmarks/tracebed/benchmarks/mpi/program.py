@@ -46,6 +46,8 @@ class ProgramParameters(NamedTuple):
     """Whether the program measures plain spawns first."""
     report: str
     """The file of the result."""
+    apart: bool = False
+    """Whether each process is spawned on its own. MPI ends processes that were spawned together only together."""
 
 
 class MpiProcess:
@@ -53,7 +55,7 @@ class MpiProcess:
 
     def __init__(self, mpi: Any, parameters: ProgramParameters) -> None:
         self.mpi, self.parameters = mpi, parameters
-        self.comm = mpi.COMM_WORLD.Dup()
+        self.comm, self.world = mpi.COMM_WORLD.Dup(), mpi.COMM_WORLD.bcast(os.getpid())
         self.iteration, self.changes = 0, 0
         self.block = state.block_of(parameters.elements, self.comm.size, self.comm.rank)
         self.vector = state.initial(self.block)
@@ -69,11 +71,13 @@ class MpiProcess:
         process.mpi, process.comm = mpi, parent.Merge(True)
         process.comm.Barrier()
         parent.Disconnect()
-        values, process.iteration, process.changes, before = process.comm.bcast(None)
+        process.world = mpi.COMM_WORLD.bcast(os.getpid())
+        values, process.iteration, process.changes, before, target = process.comm.bcast(None)
         process.parameters = ProgramParameters(*values)
         process.block = Block(0, 0)
         process.vector = state.initial(process.block)
         process.plain, process.stages, process.joining = {}, [], True
+        process.spawn(before, target)
         process.redistribute(before, process.comm.size)
         return process
 
@@ -130,16 +134,20 @@ class MpiProcess:
     def expand(self, target: int) -> float:
         """Spawn processes and merge them behind the old ones. Return the time of rank 0, s."""
         begun = time.monotonic()
-        inter = self.comm.Spawn(sys.executable, ["-m", MODULE, JOIN], maxprocs=target - self.comm.size)
-        merged = inter.Merge(False)
-        merged.Barrier()
-        spawn_s = time.monotonic() - begun
-        inter.Disconnect()
-        before = self.comm.size
-        self.comm.Free()
-        self.comm = merged
-        self.comm.bcast((tuple(self.parameters), self.iteration, self.changes + 1, before))
-        return spawn_s
+        self.spawn(self.comm.size, target)
+        return time.monotonic() - begun
+
+    def spawn(self, before: int, target: int) -> None:
+        """Spawn processes until there are `target`. Processes that have just been spawned take part."""
+        while self.comm.size < target:
+            count = 1 if self.parameters.apart else target - self.comm.size
+            inter = self.comm.Spawn(sys.executable, ["-m", MODULE, JOIN], maxprocs=count)
+            merged = inter.Merge(False)
+            merged.Barrier()
+            inter.Disconnect()
+            self.comm.Free()
+            self.comm = merged
+            self.comm.bcast((tuple(self.parameters), self.iteration, self.changes + 1, before, target))
 
     def redistribute(self, before: int, after: int) -> None:
         """Move the state from the blocks of `before` ranks to the blocks of `after` ranks."""
@@ -164,12 +172,16 @@ class MpiProcess:
         self.comm.Barrier()
 
     def shrink(self, target: int) -> tuple[bool, float]:
-        """Release the ranks from `target` on. Return whether this process stays, and the time of rank 0, s."""
-        processes = self.comm.gather(os.getpid())
+        """Release the ranks from `target` on. Return whether this process stays, and the time of rank 0, s.
+
+        Processes that were spawned together end together: MPI_Finalize of a released one waits for those that stay.
+        """
+        processes = self.comm.gather((os.getpid(), self.world))
         rank = self.comm.rank
         with selectors.DefaultSelector() as selector:
             if processes:  # opened before any of the processes can end
-                for pid in processes[target:]:
+                staying = {world for _, world in processes[:target]}
+                for pid in [pid for pid, world in processes[target:] if world not in staying]:
                     selector.register(os.pidfd_open(pid), selectors.EVENT_READ)
             self.comm.Barrier()
             begun = time.monotonic()

@@ -35,12 +35,17 @@ class Records:
         return np.asarray(column_of(self.table, name), dtype=np.float64)
 
     def codes(self, name: str) -> tuple[Any, list[str]]:
-        """Return a text column as codes, shape (records,), and the text of each code."""
+        """Return a text column as codes, shape (records,), and the text of each code.
+
+        Of several partitions of a job, such as `cpu,gpu`, the first counts.
+        """
         if name not in self.table:
             return np.zeros(len(self.table), np.int64), [""]
         values = self.table[name]
         if isinstance(values.dtype, pd.CategoricalDtype):
             return values.cat.codes.to_numpy(), [str(label) for label in values.cat.categories]
+        if name == "partition":
+            values = values.str.partition(",")[0]
         codes, labels = pd.factorize(values)
         return codes, [str(label) for label in labels]
 

@@ -29,6 +29,7 @@ from tracebed.converters.formats.tools.slurm_demands import (
     first_text,
     gres_per_node,
     licences_of,
+    partitions_of,
     plain_gres,
 )
 from tracebed.converters.formats.tools.states import UNFINISHED, slurm_states
@@ -213,7 +214,7 @@ def _columns(c: Columns, zone: str) -> tuple[dict[str, Any], dict[str, BoolArray
         "reservation": c.labels("reservation"),
         "licenses": _licences(c, said),
         "queue": c.labels("qos"),
-        "partition": c.labels("partition"),
+        "partition": partitions_of(c.labels("partition"), said["partition"]),
         "status": status,
         "earliest_start": earliest,
         "logged_start": start,

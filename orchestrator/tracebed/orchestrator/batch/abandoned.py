@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from tracebed import world
-from tracebed.errors import TestbedError
+from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.batch.base import LIVE, BatchSystem, Phase
 from tracebed.orchestrator.batch.killed_replay import IN_FLIGHT_S, KilledReplay
 from tracebed.orchestrator.batch.loop import CANCEL_S, POLL_S
+from tracebed.orchestrator.batch.reconstruction import SCHEMA
 from tracebed.orchestrator.batch.records import JobRecords
-from tracebed.orchestrator.replay.journal import has_facts
+from tracebed.orchestrator.replay.journal import has_facts, read
 from tracebed.orchestrator.run import JOURNAL
 
+MOST_SHOWN = 10
+"""Number of jobs that a warning names."""
 CANCELLED = frozenset({Phase.WAITING, Phase.RUNNING, Phase.UNKNOWN})
 """Phases of jobs that are cancelled. Jobs in the phase `ENDING` are not cancelled."""
+
+
+def warn_of_leftover_jobs(folders: Iterable[Path], system: BatchSystem) -> None:
+    """Warn of jobs that killed replays have left in a batch system.
+
+    Args:
+        folders: the working folders of the replays. Those of replays that are not on a batch system are ignored.
+        system: the batch system.
+
+    Raises:
+        TestbedError: the batch system does not answer.
+    """
+    for folder in folders:
+        facts: dict[str, Any] = {}
+        with contextlib.suppress(InputError):  # the journal is damaged
+            facts = read(folder / JOURNAL)[0] if has_facts(folder / JOURNAL) else {}
+        if facts.get("schema") != SCHEMA:
+            continue
+        left = sorted(job.id for job in system.poll(facts["prefix"], []).values() if job.phase in LIVE)
+        if left:
+            what = f"{len(left):,} jobs of the killed replay in {folder} are still in {system.name}"
+            warnings.warn(f"{what}: {' '.join(left[:MOST_SHOWN])}{' ...' if left[MOST_SHOWN:] else ''}", stacklevel=3)
 
 
 def cancel_leftover_jobs(folder: Path, system: BatchSystem) -> None:

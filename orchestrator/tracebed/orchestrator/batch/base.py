@@ -80,6 +80,18 @@ class JobObservation:
 
 
 @dataclass(frozen=True)
+class NodeState:
+    """State of a node at one instant, as the batch system reports it."""
+
+    word: str
+    """State, as named by the batch system."""
+    usable: bool
+    """Whether jobs can start on the node once it is idle: it is not down, drained, or without an answer."""
+    held: bool
+    """Whether jobs hold the node, of whatever user."""
+
+
+@dataclass(frozen=True)
 class SystemFacts:
     """Description of a batch system and its nodes."""
 
@@ -140,8 +152,8 @@ class ResizingSystem(BatchSystem, Protocol):
     def check_resizing(self) -> None:
         """Raise InputError if the configuration of the batch system does not permit resizes."""
 
-    def unusable(self) -> frozenset[str]:
-        """Return the names of the nodes on which no job can start: down, drained, or not responding."""
+    def node_states(self) -> dict[str, NodeState]:
+        """Return the state of each node, by name."""
 
     def start(self, id: str, nodes: Sequence[str]) -> None:
         """Let a held job start on `nodes`."""
@@ -174,6 +186,8 @@ class BatchSettings:
     """Partition or queue of all jobs. None: the default of the batch system."""
     options: tuple[str, ...] = ()
     """Additional options of each submission, `KEY=VALUE` or `KEY`, in the form of the batch system."""
+    program: str | None = None
+    """Command of the shell that does the work of malleable jobs under a policy. None: the work is emulated."""
     configuration: Path | None = None
     """Configuration file of the batch system (`SLURM_CONF`). None: the file given by the environment."""
 

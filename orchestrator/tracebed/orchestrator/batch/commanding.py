@@ -42,9 +42,11 @@ class CommandingReplayer(BatchReplayer):
 
     Attributes:
         of_policy: the jobs as the policy sees them.
+        program: the command that malleable jobs run (see `JobRecords.request`).
     """
 
     system: ResizingSystem
+    program: str | None = None
 
     def __init__(
         self,
@@ -79,6 +81,7 @@ class CommandingReplayer(BatchReplayer):
         self._pending: dict[int, ResizeCommand] = {}  # job -> its resize
         self._settled: dict[int, float] = {}  # job -> time of the last change of its nodes
         self._requests: Counter[int] = Counter()  # job -> number of the last request
+        self._deciding_since = 0.0  # beginning of the last call of the policy
         self._returned = False  # whether jobs of a killed replayer have not been observed yet
         self._commands = Commands(self._mailbox, self.clock.now, self._failed)
 
@@ -110,7 +113,8 @@ class CommandingReplayer(BatchReplayer):
         """Begin a resize of a running job."""
         self._requests[job] += 1
         rates = (self.of_policy.rate(job, len(before)), self.of_policy.rate(job, len(after)))
-        resize = BatchResize(self._requests[job], before, after, rates, self.clock.now())
+        now = self.clock.now()
+        resize = BatchResize(self._requests[job], before, after, rates, now, now - self._deciding_since)
         self.jobs[job].resizes.append(resize)
         self._pending[job] = ResizeCommand(resize)
         self._note("resize", job, request=resize.request, before=before, after=after)
@@ -211,7 +215,9 @@ class CommandingReplayer(BatchReplayer):
         rates = [jobs.rate(job, nodes) for nodes in range(jobs.low[job], jobs.high[job] + 1)] if malleable else [1.0]
         limit_s = jobs.limit[job] / min(rates) / self.speed + MARGIN_S
         grain_s = GRAIN_S if malleable else None
-        return self.records.request(self.name(job), self.plan.nodes[job], run_s, limit_s, held=True, grain_s=grain_s)
+        return self.records.request(
+            self.name(job), self.plan.nodes[job], run_s, limit_s, held=True, grain_s=grain_s, program=self.program
+        )
 
     def _submitted(self, job: int) -> None:
         self._arrived.append(job)
@@ -306,7 +312,8 @@ class CommandingReplayer(BatchReplayer):
             if not wanted or self.interrupted is not None:
                 self._unwanted.setdefault(each.id, polled.began)
 
-    def _poll_s(self) -> float:
+    def poll_s(self) -> float:
+        """Return the time between the starts of two observations, wall s."""
         return POLL_S
 
     def _running_commands(self) -> list[world.Background]:

@@ -7,17 +7,18 @@ nodes and release the job; its resizes change the nodes of the running job (`com
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tracebed.orchestrator.batch.base import JobObservation, Phase, ResizingSystem
+from tracebed.orchestrator.batch.base import LIVE, JobObservation, NodeState, Phase, ResizingSystem
 from tracebed.orchestrator.batch.commanding import CHECK_S, CommandingReplayer
 from tracebed.orchestrator.batch.loop import Polled
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.records import JobRecords
 from tracebed.orchestrator.batch.resizes import RETRY_S, StartCommand
-from tracebed.orchestrator.batch.usable_nodes import UsableNodes
+from tracebed.orchestrator.batch.usable_nodes import UsableNodes, begin_outage, end_outages
 from tracebed.orchestrator.replay.journal import Journal
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.cluster import Cluster
@@ -27,6 +28,10 @@ from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy, visible_jobs
 from tracebed.orchestrator.setup import Setup
 
+OF_OTHERS = "held by jobs that are not of this replay"
+"""Why the policy cannot use a node."""
+MOST_SHOWN = 5
+"""Number of lost nodes that a warning names."""
 MOST_REFUSALS = 3
 """Refused resizes of a job after which the policy no longer resizes it."""
 
@@ -101,15 +106,15 @@ class DecidingReplayer(CommandingReplayer, Executor):
 
     # -- what the loop observes ------------------------------------------------------------------------------------
 
-    def _unusable(self) -> frozenset[str]:
-        return self.system.unusable()
+    def _node_states(self) -> dict[str, NodeState]:
+        return self.system.node_states()
 
     def _has_lost_node(self, job: int) -> bool:
         return job in self.scheduler.state.failing
 
     def _observed(self, polled: Polled) -> None:
         super()._observed(polled)
-        self._nodes.observe(polled.unusable)
+        self._nodes.observe(self._unusable(polled))
         for number, watched in enumerate(self.jobs):
             if not watched.pending or watched.seen is None:
                 continue
@@ -118,6 +123,16 @@ class DecidingReplayer(CommandingReplayer, Executor):
             elif watched.seen.phase is Phase.WAITING and number in self.scheduler.state.size:
                 # A controller of the batch system that was killed may have forgotten the start.
                 self._starts.setdefault(number, StartCommand((), failed_at=-math.inf, final=True))
+
+    def _unusable(self, polled: Polled) -> dict[str, str]:
+        """Return the nodes that the policy cannot use, with reasons. Other jobs than those of the replay hold some."""
+        ours = {node for job in self.jobs if job.pending and job.seen is not None for node in job.seen.nodes}
+        ours.update(node for each in polled.found.values() if each.phase in LIVE for node in each.nodes)
+        ours.update(node for pending in self._pending.values() for node in pending.resize.added)
+        lost = {name: state.word for name, state in polled.nodes.items() if not state.usable}
+        return lost | {
+            name: OF_OTHERS for name, state in polled.nodes.items() if state.usable and state.held and name not in ours
+        }
 
     def _adopt_running(self, job: int, seen: JobObservation) -> None:
         """Adopt a running job that the scheduler has not started: of a killed replay, or started by an operator."""
@@ -155,6 +170,7 @@ class DecidingReplayer(CommandingReplayer, Executor):
             self.scheduler.serve()
             self._due = min(self._due, self.scheduler.due(now))
         while self._due <= now:
+            self._deciding_since = self.clock.now()
             self._due = self.scheduler.decide(now)
 
     def _apply_events(self, now: float) -> bool:
@@ -199,12 +215,18 @@ class DecidingReplayer(CommandingReplayer, Executor):
     def _apply_nodes(self, now: float) -> bool:
         """Pass lost and returned nodes to the scheduler. Return whether there are any."""
         lost, back = self._nodes.changes()
-        for name in lost:
-            self._note("node_lost", None, node=name)
+        for name, reason in lost.items():
+            self._note("node_lost", None, node=name, reason=reason)
+            begin_outage(self.outages, name, now, reason)
             self.scheduler.node_lost(self._number_of[name], now)
         for name in back:
             self._note("node_back", None, node=name)
+            end_outages(self.outages, now, name)
             self.scheduler.node_back(self._number_of[name], now)
+        for reason in sorted({*lost.values()}):
+            names = [name for name in lost if lost[name] == reason]
+            more = f" and {len(names) - MOST_SHOWN:,} more" if len(names) > MOST_SHOWN else ""
+            warnings.warn(f"jobs cannot use {', '.join(names[:MOST_SHOWN])}{more}: {reason}", stacklevel=2)
         return bool(lost or back)
 
     def _next_decision(self) -> float:

@@ -73,10 +73,22 @@ def ended_run(
     resizes = [resize for number, job in enumerate(jobs) for resize in resizes_of(plan.ids[number], job, trace)]
     info.counts = {"jobs": len(plan), **Counter(str(row[3]) for row in rows)}
     info.warnings = [f"{count:,} {what}" for what, count in plan.counts.items()] + info.warnings
+    info.warnings += refusals(plan, jobs)
     info.resolution_s = _overlap(held)
     if JobState.INTERRUPTED in table["state"].to_numpy():
         info.state, info.interruptions = "interrupted", [interrupted or ""]
     return Run(info, table, allocations, pd.DataFrame(resizes) if resizes else None)
+
+
+def refusals(plan: SubmissionPlan, jobs: Sequence[WatchedJob]) -> list[str]:
+    """Return a text about the resizes that the batch system refused, with its message about the last one."""
+    decided = [(number, resize) for number, job in enumerate(jobs) for resize in job.resizes]
+    refused = [(number, resize.reason) for number, resize in decided if resize.state == "refused"]
+    if not refused:
+        return []
+    number, reason = refused[-1]
+    count = f"{len(refused):,} of {len(decided):,} resizes were refused"
+    return [f"{count}, for example of job {plan.ids[number]}: {reason}"]
 
 
 def resizes_of(job_id: str, job: WatchedJob, trace: Callable[[float], float]) -> Iterator[dict[str, Any]]:

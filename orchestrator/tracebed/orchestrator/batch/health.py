@@ -56,6 +56,8 @@ def health(
         "submission_late_s": _largest(late, plan.ids),
         "clock_step_s": Value(sum(map(abs, steps))),
     }
+    if lost := sorted({outage["node"] for outage in info.outages}):
+        figures["agents_lost"] = Value(len(lost), ", ".join(lost))
     done = np.array([state is JobState.COMPLETED for state in states])
     ran = [job.own.end - job.own.start if job.own is not None and job.own.end is not None else np.nan for job in jobs]
     wanted = np.array([job.planned_s(run / info.speed) for job, run in zip(jobs, plan.run_time, strict=True)])

@@ -1,11 +1,13 @@
 #!/bin/sh
 # A job of a replay on a batch system: works for LENGTH nanoseconds, and records its start and end.
 #
-#   job.sh FOLDER NAME LENGTH [GRAIN]
+#   job.sh FOLDER NAME LENGTH [GRAIN [PROGRAM]]
 #
 # Without GRAIN, the job sleeps until LENGTH after its start. With GRAIN, it is malleable: it runs a step of Slurm (a
 # rank) on each node in FOLDER/NAME.size, advances at the rate in this file, and reads the file every GRAIN nanoseconds,
-# at its malleability points. The file has the line "REQUEST RATE NODES...", with the rate in millionths.
+# at its malleability points. The file has the line "REQUEST RATE NODES...", with the rate in millionths. A PROGRAM does
+# this work in place of the script, and records its sizes: it is a command of the shell, and has the file, the beginning
+# of the names of the records, LENGTH and GRAIN in the variables TRACEBED_SIZE, _RECORD, _WORK and _GRAIN.
 #
 # FOLDER/NAME.ID.start, .end and .resized are written atomically, readable by their owner only. ID is that of the
 # batch system. Needs GNU date and sleep.
@@ -39,6 +41,22 @@ rest() {
     fi
 }
 
+# launch NODE: runs a rank on a node, as the last one of `kept`.
+launch() {
+    srun --jobid="$id" --overlap --mpi=none --nodes=1 --ntasks=1 --nodelist="$1" \
+        sh -c 'echo up; exec sleep 2147483647' </dev/null >&3 2>&1 &
+    kept="$kept $1:$!"
+}
+
+# relaunch NODE: runs another rank on a node, in the next second.
+relaunch() {
+    others=''
+    for rank in $kept; do case $rank in "$1":*) ;; *) others="$others $rank" ;; esac; done
+    kept=$others
+    rest 1000000000
+    launch "$1"
+}
+
 # resize NODES...: ends the ranks on other nodes, and runs ranks on new nodes. `ranks` has NODE:PID of each rank.
 resize() {
     kept='' ended='' added=''
@@ -51,13 +69,15 @@ resize() {
     [ -z "$ended" ] || wait $ended
     for node in "$@"; do
         case "$kept " in *" $node:"*) continue ;; esac
-        srun --jobid="$id" --overlap --mpi=none --nodes=1 --ntasks=1 --nodelist="$node" \
-            sh -c 'echo up; exec sleep 2147483647' </dev/null >&3 2>&1 &
-        kept="$kept $node:$!" added="$added $node"
+        launch "$node"
+        added="$added $node"
     done
     for node in $added; do
         while read -r line <&3 && [ "$line" != up ]; do # messages of ranks that have ended come first
-            case $line in *'error: Unable'* | *'error: Task launch'*) printf '%s\n' "$line"; finish failed; exit 1 ;; esac
+            case $line in
+                *'Task launch'*'on node '*': Job credential revoked') # the job has left the node within this second
+                    again=${line##*on node } && relaunch "${again%%:*}" ;;
+                *'error: Unable'* | *'error: Task launch'*) printf '%s\n' "$line"; finish failed; exit 1 ;; esac
         done
     done
     ranks=$kept
@@ -90,9 +110,20 @@ applied=$last
     done
 }
 
-trap 'finish terminated; exit 143' TERM
+# run PROGRAM: runs the program until it ends.
+run() {
+    TRACEBED_SIZE=$size TRACEBED_RECORD=$folder/$name TRACEBED_WORK=$length TRACEBED_GRAIN=$grain sh -c "exec $1" &
+    ranks=program:$!
+    wait "$!" || { finish failed; exit 1; }
+    ranks=''
+    if [ -r "$folder/$name.launched" ]; then read -r launched <"$folder/$name.launched"; fi
+}
+
+trap 'finish terminated; for rank in $ranks; do kill -TERM "${rank#*:}"; done; exit 143' TERM
 note start '' || exit 1
-if [ -n "$grain" ]; then
+if [ -n "$5" ]; then
+    run "$5"
+elif [ -n "$grain" ]; then
     work
 else
     now=$(date +%s%N) # a signal also ends this program; the trap then runs before the value is used

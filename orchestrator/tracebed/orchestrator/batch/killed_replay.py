@@ -19,7 +19,7 @@ from tracebed.orchestrator.run import JOURNAL, RunInfo
 
 SAME = ("source", "speed", "policy", "parameters")
 """Facts of a run that must not change when a replay is resumed."""
-SAME_OF_SYSTEM = ("partition", "options")
+SAME_OF_SYSTEM = ("partition", "options", "program")
 IN_FLIGHT_S = 5.0
 """Time for which a submission may still be in progress after the replayer was killed, wall s."""
 
@@ -76,6 +76,6 @@ class KilledReplay(BatchReconstruction):
     def restore(self, replayer: BatchReplayer) -> None:
         """Restore the state of the killed replayer in `replayer`, which has not begun."""
         replayer.jobs[:] = self.jobs
-        replayer.interrupted = self.interrupted
+        replayer.interrupted, replayer.outages = self.interrupted, self.info.outages
         replayer.latencies += [job.latency_s for job in self.jobs if job.latency_s]
         replayer.resume(self.submitted, self.submitting, IN_FLIGHT_S)

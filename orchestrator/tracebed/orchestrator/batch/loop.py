@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from tracebed import world
 from tracebed.benchmarks.lines import Mailbox
 from tracebed.errors import TestbedError
-from tracebed.orchestrator.batch.base import LIVE, BatchSystem, JobObservation, JobRequest, Phase, Refused
+from tracebed.orchestrator.batch.base import LIVE, BatchSystem, JobObservation, JobRequest, NodeState, Phase, Refused
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.records import JobRecords
 from tracebed.orchestrator.batch.wall import WallClock
@@ -60,8 +60,8 @@ class Polled:
     took_s: float
     found: dict[str, JobObservation]
     error: TestbedError | None = None
-    unusable: frozenset[str] = frozenset()
-    """Nodes on which no job can start, if a policy of tracebed decides."""
+    nodes: Mapping[str, NodeState] = field(default_factory=dict)
+    """The states of the nodes by name, if a policy of tracebed decides."""
 
 
 class BatchReplayer:
@@ -72,6 +72,7 @@ class BatchReplayer:
         interrupted: reason of the interruption; None: the replay was not interrupted.
         latencies: duration of each successful submission, wall s.
         polls: number of observations, and of failed observations.
+        outages: the times in which a policy could not use a node, as in `RunInfo.outages`.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class BatchReplayer:
         self.interrupted: str | None = None
         self.latencies: list[float] = []
         self.polls = {"polls": 0, "failed": 0}
+        self.outages: list[dict[str, Any]] = []
         self._numbers = {self.name(job): job for job in range(len(plan))}
         self._selector = world.current().selector()
         self._mailbox = Mailbox(self._selector)
@@ -139,7 +141,7 @@ class BatchReplayer:
     def interrupt(self, reason: str) -> None:
         """Submit no more jobs and cancel all jobs. May be called in a signal handler."""
         self.interrupted = self.interrupted or reason
-        self._mailbox.post(_nothing)
+        self._mailbox.post(lambda: None)  # wakes the loop
 
     def resume(self, submitted: int, submitting: Iterable[int], in_flight_s: float) -> None:
         """Continue after the submissions of a killed replayer.
@@ -170,6 +172,9 @@ class BatchReplayer:
                 for key, mask in ready:
                     key.data(mask)
                 self._decide()
+            for number, job in enumerate(self.jobs):
+                if job.pending and job.end_unconfirmed():  # nothing will confirm it
+                    self._note("ended", number, **job.facts())
         finally:
             for call in (
                 *self._calls.values(),
@@ -235,15 +240,14 @@ class BatchReplayer:
 
     def _observe(self, known: list[str]) -> None:
         """Observe all jobs, in the background."""
-        began, found, unusable, error = self.clock.now(), {}, frozenset[str](), None
+        began, found, nodes, error = self.clock.now(), {}, {}, None
         try:
-            unusable = self._unusable()
-            found = self.system.poll(self.prefix, known)
+            nodes, found = self._node_states(), self.system.poll(self.prefix, known)
         except TestbedError as failure:
             error = failure
         except Exception as failure:  # noqa: BLE001 - as in `_call`
             error = TestbedError(f"the observation failed: {failure!r}")
-        polled = Polled(began, self.clock.now() - began, found, error, unusable)
+        polled = Polled(began, self.clock.now() - began, found, error, nodes)
         self._mailbox.post(partial(self._take_poll, polled))
 
     def _is_done(self) -> bool:
@@ -273,9 +277,9 @@ class BatchReplayer:
         """Return the observation of a job as it counts."""
         return found
 
-    def _unusable(self) -> frozenset[str]:
-        """Return the nodes on which no job can start. Called in the background."""
-        return frozenset()
+    def _node_states(self) -> dict[str, NodeState]:
+        """Return the states of the nodes. Called in the background."""
+        return {}
 
     def _decide(self) -> None:
         """Decide, and carry out the decisions."""
@@ -284,7 +288,7 @@ class BatchReplayer:
         """Return the time of the clock at which `_decide` must be called at the latest."""
         return math.inf
 
-    def _poll_s(self) -> float:
+    def poll_s(self) -> float:
         """Return the time between the starts of two observations, wall s."""
         return POLL_S
 
@@ -319,7 +323,7 @@ class BatchReplayer:
         again = polled.error is not None or bool(steps and steps[-1].until > polled.began)
         took_s = 0.0 if again else polled.took_s  # a timeout is no sign of load
         self._poll = None
-        self._next_poll = max(polled.began + max(self._poll_s(), took_s / POLL_SHARE), self.clock.now())
+        self._next_poll = max(polled.began + max(self.poll_s(), took_s / POLL_SHARE), self.clock.now())
         self.polls["polls"] += 1
         self._note("polled", None, took_s=polled.took_s, error=str(polled.error) if polled.error is not None else None)
         if polled.error is not None:
@@ -439,7 +443,3 @@ class BatchReplayer:
     def _note(self, kind: str, job: int | None, **data: Any) -> None:
         name = None if job is None else self.plan.ids[job]
         self.journal.write([Entry(0, self.trace(self.clock.now()), kind, name, None, data)])
-
-
-def _nothing() -> None:
-    """Do nothing, for a message that only wakes the loop."""

@@ -10,13 +10,14 @@ from tracebed.orchestrator.batch.base import JobObservation, Phase
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.records import OwnRecord
 from tracebed.orchestrator.batch.resizes import BatchResize
+from tracebed.orchestrator.batch.usable_nodes import begin_outage, end_outages
 from tracebed.orchestrator.batch.wall import Step
 from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import RunInfo
 from tracebed.states import JobState
 
-SCHEMA = "tracebed-batch-journal/4"
+SCHEMA = "tracebed-batch-journal/5"
 
 
 class BatchReconstruction:
@@ -28,7 +29,7 @@ class BatchReconstruction:
 
     Attributes:
         plan: the jobs.
-        info: the facts of the run.
+        info: the facts of the run, with the pauses and lost nodes so far.
         jobs: the last known state of each job.
         submitting: jobs whose submission had no outcome yet.
         submitted: number of jobs whose submission had begun.
@@ -59,10 +60,16 @@ class BatchReconstruction:
     def apply(self, entry: Entry) -> None:
         """Process an entry. Raises an exception if it is damaged."""
         data = entry.data
+        outages = self.info.outages
         if entry.kind == "step":
             self.steps.append(Step(data["since"], data["until"], data["seconds"]))
         elif entry.kind == "pause":
             self.info.pauses = [*self.info.pauses, dict(data)]
+            end_outages(outages, data["at"])
+        elif entry.kind == "node_lost":
+            begin_outage(outages, data["node"], entry.time, data["reason"])
+        elif entry.kind == "node_back":
+            end_outages(outages, entry.time, data["node"])
         elif entry.kind == "interrupt":
             self.interrupted = data["reason"]
         if entry.job is None:

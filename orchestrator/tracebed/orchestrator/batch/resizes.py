@@ -34,6 +34,8 @@ class BatchResize:
     """Rate of the job before and after, in work seconds a second."""
     asked: float
     """Decision of the policy."""
+    decision_s: float
+    """Time that the policy took to decide, s."""
     called: float | None = None
     """Beginning of the request for nodes, or of the command that releases nodes."""
     granted: float | None = None
@@ -91,6 +93,7 @@ class BatchResize:
             "applied": at(self.applied) if done else nan,
             "ended": at(ended) if done else nan,
             "state": self.state or "cancelled",
+            "decision_s": self.decision_s,
             "grant_s": took(self.called, self.granted),
             "merge_s": took(self.granted if self.expands else self.called, self.merged),
             "spawn_s": took(self.seen, self.applied) if self.expands else nan,

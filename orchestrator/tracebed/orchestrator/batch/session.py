@@ -16,12 +16,14 @@ import numpy as np
 from tracebed import bounds, world
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
+from tracebed.orchestrator.batch.abandoned import warn_of_leftover_jobs
 from tracebed.orchestrator.batch.base import BATCH_SYSTEMS, BatchSettings, BatchSystem, ResizingSystem, SystemFacts
-from tracebed.orchestrator.batch.deciding import DecidingReplayer
+from tracebed.orchestrator.batch.commanding import GRAIN_S
+from tracebed.orchestrator.batch.deciding import MOST_SHOWN, DecidingReplayer
 from tracebed.orchestrator.batch.ending import Lifetime, ended_run
 from tracebed.orchestrator.batch.health import KIND, health, run_times
 from tracebed.orchestrator.batch.killed_replay import KilledReplay
-from tracebed.orchestrator.batch.loop import POLL_S, BatchReplayer
+from tracebed.orchestrator.batch.loop import BatchReplayer
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.reconstruction import SCHEMA
 from tracebed.orchestrator.batch.records import JobRecords
@@ -36,6 +38,7 @@ from tracebed.orchestrator.replay.run_times import mark
 from tracebed.orchestrator.replay.signals import Signals, collected_signals
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workload_facts
+from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.state import Policy, dispatches, handles_requests, shares
 from tracebed.orchestrator.setup import Setup, Timing
@@ -113,15 +116,22 @@ def replay(
     """
     thresholds = thresholds or HealthThresholds.read()
     system = options.system()
-    facts = system.facts()
+    facts, unusable = system.facts(), None
+    if options.setup is not None and isinstance(system, ResizingSystem):
+        facts, unusable = _without_unusable(facts, system)
     decided = _decided(workload, options, system, facts)
     resizes = decided is not None and decided[1].malleable
     plan = SubmissionPlan.of(workload, speed=options.speed, limit_step_s=facts.limit_step_s, resizes=resizes)
     info = _info(workload, name, options, facts, decided)
     if resume and (run := find_finished(output, info)):
         return run
+    if unusable is not None:
+        info.warnings.append(unusable)
+        warnings.warn(unusable, stacklevel=2)
     check_target(output, replace=replace_run)
     left = folder_to_resume(output) if resume else None
+    if not resume:
+        warn_of_leftover_jobs(working_folders(output), system)
     with collected_signals() as signals, working_folder(output, left, hint=NEXT) as folder:
         past = KilledReplay(folder.path) if left and has_facts(folder.path / JOURNAL) else None
         if left and past is None:
@@ -159,6 +169,24 @@ def recovered(folder: Path) -> Run:
     )
 
 
+def _without_unusable(facts: SystemFacts, system: ResizingSystem) -> tuple[SystemFacts, str | None]:
+    """Leave the nodes out on which no job can start. Return the facts, and which nodes are left out.
+
+    Raises:
+        InputError: no node is left.
+    """
+    states = system.node_states()
+    lost = {node.name for node in facts.nodes if node.name in states and not states[node.name].usable}
+    if not lost:
+        return facts, None
+    words = ", ".join(f"{name} ({states[name].word})" for name in sorted(lost)[:MOST_SHOWN])
+    text = f"{len(lost):,} of {len(facts.nodes):,} nodes of {facts.name} are left out, since no job can start on them"
+    text += f": {words}{', ...' if len(lost) > MOST_SHOWN else ''}"
+    if len(lost) == len(facts.nodes):
+        raise InputError(text, hint="let nodes return, or choose another partition")
+    return replace(facts, nodes=tuple(node for node in facts.nodes if node.name not in lost)), text
+
+
 def _decided(
     workload: Workload, options: BatchOptions, system: BatchSystem, facts: SystemFacts
 ) -> tuple[Jobs, Policy, Setup] | None:
@@ -177,7 +205,8 @@ def _decided(
         raise InputError(f"{named} models a batch system", hint="leave --policy out: the batch system decides")
     if shares(policy) or handles_requests(policy):
         what = "shares nodes between jobs" if shares(policy) else "answers requests of jobs"
-        raise InputError(f"{named} {what}, which {facts.name} cannot carry out", hint="choose another policy")
+        hint = "replay on nodes of an allocation instead, whose agents can: an inventory with `provider: slurm`"
+        raise InputError(f"{named} {what}, which {facts.name} cannot carry out", hint=hint)
     system.check_resizing()
     return Jobs.of(workload, over_limit=setup.scheduling.over_limit), policy, setup
 
@@ -203,13 +232,14 @@ def _info(
             "inventory": str(facts.details.get("cluster", "")),
             "duty": 0.0,
             "clock": "wall",
-            "grain_s": 0.0,
+            "grain_s": 0.0 if decided is None else GRAIN_S,
         },
         batch={
             "system": facts.name,
             "version": facts.version,
             **facts.details,
             **({} if decided is None else {"parameters": dict(facts.parameters)}),
+            **({} if options.settings.program is None else {"program": options.settings.program}),
         },
         created=datetime.fromtimestamp(world.time(), UTC).isoformat(timespec="seconds"),
         hosts=[host_facts()],
@@ -250,10 +280,12 @@ def _carry_out(
         if decided is None:
             replayer = BatchReplayer(*common, **timing)
         else:
-            replayer = DecidingReplayer(decided, facts.nodes, *common, **timing)  # type: ignore[arg-type]
+            replayer = DecidingReplayer(decided, info.nodes, *common, **timing)  # type: ignore[arg-type]
+            replayer.program = info.batch.get("program")
         if past is not None:
             past.restore(replayer)
             _note_pause(replayer, info, past)
+        info.outages = replayer.outages
         signals.notify(replayer.interrupt)
         folder.keep = True
         replayer.run(on_progress)
@@ -326,7 +358,7 @@ def _measured(replayer: BatchReplayer) -> dict[str, object]:
         "epoch_s": replayer.origin - plan.submit[0] / replayer.speed,
         "submission_ms": {name: round(float(value), 3) for name, value in quantiles.items()},
         **replayer.polls,
-        "poll_s": POLL_S,
+        "poll_s": replayer.poll_s(),
         "clock": {
             "steps_s": [round(step.size, 3) for step in replayer.clock.steps],
             "drift_s": round(replayer.clock.drift_s, 6),

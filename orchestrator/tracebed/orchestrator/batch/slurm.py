@@ -10,9 +10,9 @@ from typing import ClassVar
 
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.batch import slurm_output
-from tracebed.orchestrator.batch.base import BatchSettings, JobObservation, JobRequest, Refused, SystemFacts
+from tracebed.orchestrator.batch.base import BatchSettings, JobObservation, JobRequest, NodeState, Refused, SystemFacts
 from tracebed.orchestrator.batch.commands import option, run
-from tracebed.orchestrator.batch.slurm_states import is_usable
+from tracebed.orchestrator.batch.slurm_states import is_held, is_usable
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.slurm.environment import check_conf
 
@@ -142,9 +142,11 @@ class SlurmSystem:
         words = self._configuration.get("SchedulerParameters", "").split(",")
         where = "SchedulerParameters of slurm.conf"
         if EXPANSION not in words:
-            raise InputError(f"Slurm does not permit the expansion of jobs: no {EXPANSION}", where=where)
+            hint = f"add {EXPANSION} to SchedulerParameters, then `scontrol reconfigure`"
+            raise InputError(f"Slurm does not permit the expansion of jobs: no {EXPANSION}", where=where, hint=hint)
         if NO_SHRINK in words:
-            raise InputError(f"Slurm does not permit that jobs shrink: {NO_SHRINK}", where=where)
+            hint = f"remove {NO_SHRINK} from SchedulerParameters, then `scontrol reconfigure`"
+            raise InputError(f"Slurm does not permit that jobs shrink: {NO_SHRINK}", where=where, hint=hint)
         if not self._configuration.get("SelectType", "").endswith(("/cons_tres", "/cons_res")):
             what = f"Slurm has {self._configuration.get('SelectType')}, which never allocates again what a job released"
             raise InputError(what, hint="set SelectType=select/cons_tres")
@@ -157,9 +159,10 @@ class SlurmSystem:
             what = "Slurm has no database: it would refuse to shrink a job that was expanded"
             raise InputError(what, hint="set AccountingStorageType=accounting_storage/slurmdbd, and run slurmdbd")
 
-    def unusable(self) -> frozenset[str]:
-        """Return the names of the nodes of the partition on which no job can start."""
-        return frozenset(name for name, state in self._nodes()[1].items() if not is_usable(state))
+    def node_states(self) -> dict[str, NodeState]:
+        """Return the states of the nodes of the partition, by name."""
+        states = self._nodes()[1]
+        return {name: NodeState(word, is_usable(word), is_held(word)) for name, word in states.items()}
 
     def start(self, id: str, nodes: Sequence[str]) -> None:
         """Let a held job start on `nodes`, by `scontrol update` and `scontrol release`."""
@@ -181,7 +184,9 @@ class SlurmSystem:
             self._run("salloc", *second, *size, *partition, *self._options, refusing=True)
         except TestbedError as error:
             if "unable to allocate resources: connection timed out" in error.what.lower():
-                raise Refused(f"Slurm did not grant {','.join(nodes)} within {GRANT_S} s") from error
+                reason = self._run("squeue", "-h", "--me", f"--name={name}", "-t", "all", "-o", "%r").split("\n")[-2:-1]
+                why = f": {reason[0]}" if reason and reason[0] != "None" else ""
+                raise Refused(f"Slurm did not grant {','.join(nodes)} within {GRANT_S} s{why}") from error
             raise
         found = self._run("squeue", "-h", "--me", f"--name={name}", "-t", "R", "-o", "%i").split()
         if not found:

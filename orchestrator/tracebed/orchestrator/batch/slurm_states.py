@@ -91,6 +91,8 @@ def is_permanent(reason: str) -> bool:
     return reason.replace("_", " ") in NEVER_STARTS or reason in NEVER_STARTS
 
 
+HELD = ("ALLOC", "MIX")
+"""Beginnings of the states of nodes on which a job runs."""
 UNUSABLE = ("DOWN", "DRAIN", "FAIL", "MAINT", "POWER", "REBOOT", "FUTURE", "UNK", "NO_RESPOND")
 """Beginnings of the states of nodes on which no job starts."""
 
@@ -98,3 +100,8 @@ UNUSABLE = ("DOWN", "DRAIN", "FAIL", "MAINT", "POWER", "REBOOT", "FUTURE", "UNK"
 def is_usable(word: str) -> bool:
     """Return whether jobs start on a node in a state as printed by `sinfo`: `idle`, `mixed`, `draining`, `idle*`."""
     return not word.endswith("*") and not word.upper().startswith(UNUSABLE)
+
+
+def is_held(word: str) -> bool:
+    """Return whether a job runs on a node in a state as printed by `sinfo`: `allocated`, `mixed`."""
+    return word.upper().startswith(HELD)

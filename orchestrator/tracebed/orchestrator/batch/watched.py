@@ -44,6 +44,8 @@ class WatchedJob:
     """Last unusual observation: phase (None: the job was missing) and word."""
     confirmations: int = 0
     """Number of successive observations equal to `unconfirmed`."""
+    unconfirmed_end: tuple[JobObservation | None, OwnRecord | None] = (None, None)
+    """The last observation and the record read with it, if they tell an end that is not confirmed yet."""
     ended: bool = False
     state: JobState = JobState.UNKNOWN
     reason: str = ""
@@ -121,6 +123,7 @@ class WatchedJob:
             now: time of the observation.
         """
         has_end = own is not None and own.end is not None
+        self.unconfirmed_end = (None, None)
         if found is not None and found.phase in LIVE:
             if not found.is_left or self.seen is None:
                 self.unconfirmed, self.confirmations = None, 0
@@ -136,14 +139,22 @@ class WatchedJob:
         unconfirmed = (found.phase, found.word) if found is not None else (None, "")
         self.confirmations = self.confirmations + 1 if unconfirmed == self.unconfirmed else 1
         self.unconfirmed = unconfirmed
-        if found is not None and found.phase is Phase.ENDED and self.confirmations >= CONFIRMATIONS:
-            return self._end(found, own, found.state)
-        if has_end and own is not None and self.confirmations >= CONFIRMATIONS:
-            self.reason = "" if own.completed else TERMINATED
-            return self._end(found, own, JobState.COMPLETED if own.completed else JobState.FAILED)
+        self.unconfirmed_end = (found, own)
+        if self.confirmations >= CONFIRMATIONS and self.end_unconfirmed():
+            return True
         if self.confirmations >= self.patience * (UNKNOWN_POLLS if found is not None else MISSING_POLLS):
             self.reason = f"unknown state {found.word}" if found is not None else NO_TRACE
             return self._end(found, own, JobState.UNKNOWN)
+        return False
+
+    def end_unconfirmed(self) -> bool:
+        """End the job if its last observation, or the record read with it, tells an end. Return whether it does."""
+        found, own = self.unconfirmed_end
+        if found is not None and found.phase is Phase.ENDED:
+            return self._end(found, own, found.state)
+        if own is not None and own.end is not None:
+            self.reason = "" if own.completed else TERMINATED
+            return self._end(found, own, JobState.COMPLETED if own.completed else JobState.FAILED)
         return False
 
     def _update(self, found: JobObservation, now: float) -> bool:
@@ -152,10 +163,12 @@ class WatchedJob:
             return True
         if found.start is not None and found.start != before.start:  # another execution, perhaps on other nodes
             self.first_nodes, self.node_changes = (), []
+        elif found.phase is Phase.ENDING and before.nodes:  # Slurm lists those that are still being cleaned up
+            self.seen = replace(found, nodes=before.nodes)
         elif before.nodes and found.nodes and found.nodes != before.nodes:
             self.first_nodes = self.first_nodes or before.nodes
             self.node_changes.append((now, found.nodes))
-        return (before.word, before.nodes, before.start) != (found.word, found.nodes, found.start)
+        return (before.word, before.nodes, before.start) != (found.word, self.seen.nodes, found.start)
 
     def withdraw(self) -> None:
         """Forget the nodes of a start that did not happen, or that the batch system has forgotten."""

@@ -61,7 +61,9 @@ class WorkingFolder:
             for other in working_folders(output):
                 if other == self.path or not other.exists():
                     continue  # or the other replay has ended since
-                todo = f"make a run of it with `tracebed replay --recover {other}`, or delete it"
+                todo = (
+                    f"make a run of it with `tracebed replay --recover {other}`, continue it by --resume, or delete it"
+                )
                 warnings.warn(f"{other} remains from an earlier replay: {todo}", stacklevel=2)
         except BaseException:
             if left is None:

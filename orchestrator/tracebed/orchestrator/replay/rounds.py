@@ -65,6 +65,8 @@ class Rounds:
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Write entries to the journal, and pass them to the monitor."""
+        if not entries and not self._held:  # most rounds
+            return
         for entry in entries:
             self.monitor.apply(entry)
         now = world.monotonic()

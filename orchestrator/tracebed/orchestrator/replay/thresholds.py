@@ -30,7 +30,7 @@ class HealthSignal(NamedTuple):
 SIGNALS = {
     # Completeness.
     "nodes_missing": HealthSignal("nodes of the inventory that sent no message", ""),
-    "agents_lost": HealthSignal("agents lost", ""),
+    "agents_lost": HealthSignal("nodes lost", ""),
     "interrupted": HealthSignal("the replay was interrupted", ""),
     "pauses": HealthSignal("pauses of the replay until it was resumed", ""),
     "jobs_disturbed": HealthSignal("disturbed jobs", "%"),

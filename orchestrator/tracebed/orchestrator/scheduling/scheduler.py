@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tracebed.display import cell
 from tracebed.errors import TracebedError
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.executor import Executor
@@ -32,6 +33,7 @@ from tracebed.orchestrator.scheduling.state import (
     Start,
     State,
     Wake,
+    in_words,
     shares,
     visible_jobs,
 )
@@ -298,7 +300,7 @@ class Scheduler:
         else:
             self._promises.make(job, nodes, coming, exchange=decision.exchange)
             self._update_idle()
-            self._check(state.idle >= 0, decision, "is promised nodes that no job releases")
+            self._check(state.idle >= 0, decision, f"lacks nodes: {nodes + state.idle} are idle or being released")
             self.serve()
 
     def _reserve(self, decision: Reserve) -> None:
@@ -354,7 +356,7 @@ class Scheduler:
         before = state.size[job]
         added = nodes - before
         self._check(added != 0, decision, "already has that size")
-        self._check(added <= state.idle, decision, f"would grow by {added} nodes, {state.idle} are idle")
+        self._check(added <= state.idle, decision, f"lacks nodes: {state.idle} are idle")
         if on:
             self._check_chosen(decision, added)
         held = self.cluster.nodes_of(job)
@@ -443,8 +445,6 @@ class Scheduler:
 
     def _check(self, good: bool, decision: Start | Resize | Share | Reject | Cancel | Reserve, what: str) -> None:
         if not good:
-            raise PolicyError(
-                f"policy {type(self.policy).__name__} decided {decision}: the job {what}",
-                where=f"job {self.jobs.ids[decision.job]}",
-                hint="this is a defect of the policy",
-            )
+            where = f"policy {type(self.policy).__name__} at t = {cell(self.state.now)} s"
+            what = f"cannot {in_words(decision, self.jobs.ids)}: the job {what}"
+            raise PolicyError(what, where=where, hint="this is a defect of the policy")

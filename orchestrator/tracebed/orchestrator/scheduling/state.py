@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
@@ -115,6 +115,17 @@ class Note(NamedTuple):
 
 
 Decision = Start | Resize | Share | Reject | Cancel | Reserve | Wake | Note
+
+
+def in_words(decision: Start | Resize | Share | Reject | Cancel | Reserve, ids: Sequence[str]) -> str:
+    """Return what a decision does, as text with the id of its job: `start job 17 on 4 nodes`."""
+    verb = {Share: "start", Reserve: "reserve nodes for"}.get(type(decision), type(decision).__name__.lower())
+    text = f"{verb} job {ids[decision.job]}"
+    if isinstance(decision, Share):
+        return f"{text} on shared nodes"
+    if isinstance(decision, Start | Resize):
+        text += f" {'on' if verb == 'start' else 'to'} {decision.nodes} node{'' if decision.nodes == 1 else 's'}"
+    return text
 
 
 class Policy(Protocol):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -21,7 +23,7 @@ from tracebed.orchestrator.scheduling.state import handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup, Timing
 from tracebed.orchestrator.simulation.delays import Delays, Drawn, draw
 from tracebed.orchestrator.simulation.dispatch import count_dispatched
-from tracebed.orchestrator.simulation.engine import CompiledSimulator, obstacle
+from tracebed.orchestrator.simulation.engine import CompiledSimulator, missing, obstacle
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.simulator import Simulator
 from tracebed.orchestrator.tables import make_run
@@ -29,6 +31,8 @@ from tracebed.registry import unknown
 
 EngineChoice: TypeAlias = Literal["auto", "compiled", "python"]
 """The simulator to use. `auto`: the compiled engine if it supports the simulation, else the Python simulator."""
+SLOWER = "6 to 30"
+"""Time of the Python simulator in that of the compiled engine, in words (docs/explanation/engine.md)."""
 
 
 def predict(
@@ -127,7 +131,7 @@ def _predict_cluster(
     if given != len(machine):
         what = f"the slurm.conf has {len(machine):,} nodes, but {given:,} are given"
         raise InputError(what, hint="leave the nodes out: those of the slurm.conf are used")
-    obstacle = "" if compiled.available() else "the compiled engine was not built, or belongs to another version"
+    obstacle = "" if compiled.available() else missing() or "the compiled engine belongs to another version"
     python = _simulator(engine, obstacle) is Simulator
     with _no_collection():
         record, cluster = simulate(workload, policy, chosen, python=python)
@@ -169,12 +173,20 @@ def machine_of(workload: Workload, nodes: int | Sequence[NodeFacts] | None) -> l
     return list(nodes)
 
 
+@cache
+def _warn(reason: str) -> None:
+    """Warn, once a process, that simulations are slow."""
+    warnings.warn(f"{reason}; simulations take about {SLOWER} times as long, with the same results", stacklevel=5)
+
+
 def _simulator(engine: EngineChoice, obstacle: str) -> type[CompiledSimulator] | type[Simulator]:
     """Return the simulator to use. `obstacle`: the reason why the compiled engine cannot be used, or an empty text."""
     if engine not in get_args(EngineChoice):
         raise unknown("engine", engine, list(get_args(EngineChoice)))
     if engine == "compiled" and obstacle:
         raise InputError(obstacle, hint="use --engine auto or --engine python")
+    if engine == "auto" and obstacle and obstacle == missing():
+        _warn(obstacle)
     return Simulator if engine == "python" or obstacle else CompiledSimulator
 
 

@@ -31,7 +31,7 @@ from tracebed.orchestrator.slurm.keys import (
     PARTITION_GROUPS,
     SCHEDULER_OF_CLUSTER,
 )
-from tracebed.orchestrator.slurm.lines import Line, entries, hosts_of, parsed
+from tracebed.orchestrator.slurm.lines import Line, entries, hosts_of, parsed, without_node_sets
 
 SPELLED = {
     key.lower(): key
@@ -154,7 +154,7 @@ def with_nodes(lines: Sequence[Line], more: Mapping[str, int]) -> list[Line]:
     for name, count in more.items():
         where = f"{name}={count}"
         bounds.check("number of additional nodes", count, 1, bounds.MAX_MACHINE)
-        partitions, nodes = entries(found, "PartitionName"), entries(found, "NodeName")
+        partitions, nodes = entries(without_node_sets(found), "PartitionName"), entries(found, "NodeName")
         own = next((line for line in partitions if line.value == name), None)
         if own is None:
             raise _unknown(f"the slurm.conf has no partition {name}", name, [line.value for line in partitions])

@@ -28,8 +28,7 @@ from tracebed.orchestrator.slurm.keys import (
     STATES,
 )
 from tracebed.orchestrator.slurm.lines import HINT, Line, cpus, entries, hosts, lines_of
-from tracebed.orchestrator.slurm.machine import Machine, QosPreempt, machine_of
-from tracebed.orchestrator.slurm.qos_preemption import preempting
+from tracebed.orchestrator.slurm.machine import Machine, future, machine_of
 from tracebed.orchestrator.slurm.unmodeled import unmodeled_of
 
 WITHOUT_EFFECT = frozenset(
@@ -87,7 +86,10 @@ class SlurmConf:
 
 
 def read(
-    *paths: Path, plain: bool = False, change: Callable[[Sequence[Line]], Sequence[Line]] | None = None
+    *paths: Path,
+    plain: bool = False,
+    change: Callable[[Sequence[Line]], Sequence[Line]] | None = None,
+    zone: str = "",
 ) -> SlurmConf:
     """Read a slurm.conf with the files that it includes, and the output of sacctmgr. The last value of a key counts.
 
@@ -96,18 +98,19 @@ def read(
             any order, and of `scontrol show reservation`. The content says what a file is.
         plain: whether a cluster of equal nodes in one partition is a cluster, too.
         change: a function from the lines of the slurm.conf to those that count.
+        zone: time zone of the dates of reservations; empty: UTC, with a sentence.
 
     Raises:
         InputError: there is no slurm.conf, or two files of a kind; a file cannot be read, is not a slurm.conf, or has
             a line that Slurm rejects. A key that is unknown here may belong to a newer version of Slurm. A file in
             which half of the keys are unknown is refused.
     """
-    found = _sorted(paths)
+    found = _sorted(paths, zone)
     if found.conf is None:
         return SlurmConf({"reservations": found.reservations}, tuple(found.sentences), {}, str(paths[0]))
     lines: Sequence[Line] = lines_of(found.conf)
     lines = lines if change is None else change(lines)
-    conf = of_lines(lines, found.conf, plain=plain, database=found.database, ignored=found.ignored, qos=found.qos)
+    conf = of_lines(lines, found.conf, plain=plain, database=found.database, ignored=found.ignored)
     if not found.reservations:
         return conf
     parameters = {**conf.parameters, "reservations": found.reservations}
@@ -121,7 +124,6 @@ def of_lines(
     plain: bool = False,
     database: Database | None = None,
     ignored: Sequence[str] = (),
-    qos: tuple[QosPreempt, ...] = (),
 ) -> SlurmConf:
     """Return the scheduling settings of the lines of a slurm.conf.
 
@@ -131,7 +133,6 @@ def of_lines(
         plain: whether a cluster of equal nodes in one partition is a cluster, too.
         database: accounts, users and QOS.
         ignored: settings of the database that are not modeled.
-        qos: which QOS preempts which.
 
     Raises:
         InputError: as `read`.
@@ -144,8 +145,6 @@ def of_lines(
         raise InputError(what, where=next(line.where for line in lines if line.unknown), hint=HINT)
     machine = machine_of(lines, path, database)
     machine = None if machine is None or (machine.plain and not plain) else machine
-    if machine and machine.preempt.by_qos and qos:
-        machine = machine.model_copy(update={"preempt": machine.preempt.model_copy(update={"qos": qos})})
     modeled = MODELED if machine is None else MODELED_WITH_CLUSTER
     scheduler = () if machine is None else SCHEDULER_OF_CLUSTER
     conf = of_config({line.key: line.value for line in lines}, modeled, scheduler)
@@ -158,6 +157,8 @@ def of_lines(
     partitions, nodes = entries(lines, "PartitionName"), entries(lines, "NodeName")
     sizes = Counter[int]()
     for line in nodes:
+        if future(line):
+            continue
         sizes[cpus(line)] += hosts(line.value)
     others = [_group("an unknown kind", unknown)] if unknown else []
     known = frozenset[str]() if machine is None else OF_CLUSTER
@@ -169,7 +170,7 @@ def of_lines(
         *_of_partitions(partitions, known),
         *_of_nodes(nodes, sizes, known),
         *(unmodeled_of(machine, ignored) if machine else ()),
-        *([NO_QOS] if machine and machine.preempt.by_qos and not machine.preempt.qos else []),
+        *([NO_QOS] if machine and machine.preempt.by_qos and not machine.database.qos else []),
     )
     cluster = {"cluster": machine.model_dump_json(exclude_defaults=True)} if machine else {}
     return SlurmConf(conf.parameters | cluster, differences, dict(sizes), str(path), machine)
@@ -183,13 +184,12 @@ class _Files:
     database: Database = field(default_factory=Database)
     ignored: list[str] = field(default_factory=list)
     """Settings of the database that are not modeled."""
-    qos: tuple[QosPreempt, ...] = ()
     reservations: str = ""
     sentences: list[str] = field(default_factory=list)
     """About the reservations."""
 
 
-def _sorted(paths: Sequence[Path]) -> _Files:
+def _sorted(paths: Sequence[Path], zone: str) -> _Files:
     """Return the contents of files, of one kind each."""
     kinds: dict[str, Path] = {}
     found = _Files()
@@ -205,9 +205,8 @@ def _sorted(paths: Sequence[Path]) -> _Files:
         elif kind == QOS:
             qos, more = read_qos(text, str(path))
             found.database = found.database.model_copy(update={"qos": qos})
-            found.qos = preempting(text, str(path))
         elif kind == RESERVATIONS:
-            found.reservations, sentences = reservations.read(text, str(path))
+            found.reservations, sentences = reservations.read(text, str(path), zone)
             found.sentences += sentences
         else:
             found.conf = path

@@ -24,8 +24,9 @@ MAX_BYTES = 2**26
 """Largest accepted size of a file. A dump has some hundred bytes for each user."""
 ENTRY = re.compile(r"(Cluster|Parent|Account|User) - '([^']*)'((?::\w+=(?:'[^']*'|[^:']*))*)\s*")
 SETTING = re.compile(r":(\w+)=(?:'([^']*)'|([^:']*))")
-PARENT = 2**31 - 1
-"""How a dump writes `Fairshare=parent`."""
+PARENT = ("parent", str(2**31 - 1))
+"""How dumps of newer versions, and of 22.05, write `Fairshare=parent`."""
+PREEMPT_MODES = ("cancel", "requeue", "suspend", "off")
 SCALES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 """Suffix of an amount of memory -> MiB."""
 ROOT = "root"
@@ -52,7 +53,7 @@ USED = frozenset(
         *("DefaultWCKey", "WCKeys", "GraceTime", "Preempt", "PreemptExemptTime", "PreemptMode"),
     )
 )
-"""Further names that are read, or that change no decision. `qos_preemption` reads those of preemption."""
+"""Further names that are read, or that change no decision."""
 FLAGS = frozenset(("DenyOnLimit", "NoReserve", "OverPartQOS", "PartitionTimeLimit", "NoDecay"))
 """Flags of a QOS that are modeled, or have an effect on unmodeled limits only."""
 ABSENT = ("", "-1", "0.000000")
@@ -123,6 +124,10 @@ class Qos(Fact):
         usage_factor: factor of the usage of its jobs.
         flags: its flags.
         limits: its limits.
+        preempts: the QOS whose jobs its jobs preempt.
+        preempt_mode: what happens to its jobs if they are preempted; empty: as in the whole cluster.
+        grace_s: time from the preemption to the end of its jobs, s.
+        exempt_s: a job that has run for less time is not preempted, s; None: as in the whole cluster.
     """
 
     name: str
@@ -130,6 +135,10 @@ class Qos(Fact):
     usage_factor: float = 1.0
     flags: tuple[str, ...] = ()
     limits: Limits = Limits()
+    preempts: tuple[str, ...] = ()
+    preempt_mode: str = ""
+    grace_s: int = 0
+    exempt_s: float | None = None
 
 
 class Database(Fact):
@@ -137,6 +146,28 @@ class Database(Fact):
 
     associations: tuple[Association, ...] = ()
     qos: tuple[Qos, ...] = ()
+
+
+def in_cores(database: Database, threads: int) -> Database:
+    """Return the database with limits of cores for those of CPUs: Slurm counts the threads of a core as CPUs."""
+
+    def counted(limits: Limits) -> Limits:
+        own = {
+            field: {
+                **values,
+                "cpu": -(-values["cpu"] // threads) if field == "least_tres" else values["cpu"] // threads,
+            }
+            for field, values in limits
+            if isinstance(values, dict) and "cpu" in values
+        }
+        return limits.model_copy(update=own)
+
+    if threads == 1:
+        return database
+    return Database(
+        associations=tuple(each.model_copy(update={"limits": counted(each.limits)}) for each in database.associations),
+        qos=tuple(each.model_copy(update={"limits": counted(each.limits)}) for each in database.qos),
+    )
 
 
 def kind_of(path: Path) -> tuple[str, str]:
@@ -189,13 +220,13 @@ def read_dump(text: str, where: str) -> tuple[tuple[Association, ...], list[str]
         own = {"account": parent, "user": name} if kind == "User" else {"account": name}
         if kind != "User":
             qos_of[name] = qos
-        shares = _whole(values.get("Fairshare") or values.get("FairShare", ""), 1, here)
+        shares = values.get("Fairshare") or values.get("FairShare", "")
         found.append(
             Association(
                 **own,
                 partition=values.get("Partition", ""),
                 parent=parent if kind == "Account" else "",
-                shares=-1 if shares == PARENT else shares,
+                shares=-1 if shares in PARENT else _whole(shares, 1, here),
                 priority=_whole(values["Priority"], 0, here) if values.get("Priority") else None,
                 default=kind == "User" and values.get("DefaultAccount") == parent,
                 default_qos=values.get("DefaultQOS", ""),
@@ -254,11 +285,20 @@ def read_qos(text: str, where: str) -> tuple[tuple[Qos, ...], list[str]]:
                 usage_factor=_number(values.get("UsageFactor") or "1", here),
                 flags=flags,
                 limits=_limits(values, here),
+                preempts=tuple(filter(None, values.get("Preempt", "").split(","))),
+                preempt_mode=mode_of(values.get("PreemptMode", "")),
+                grace_s=int(duration_s(values.get("GraceTime") or "0", here)),
+                exempt_s=duration_s(values["PreemptExemptTime"], here) if values.get("PreemptExemptTime") else None,
             )
         )
         ignored += [f"{key}={value} (QOS {name})" for key, value in _unmodeled(values)]
         ignored += [f"Flags={flag} (QOS {name})" for flag in flags if flag not in FLAGS]
     return tuple(found), ignored
+
+
+def mode_of(text: str) -> str:
+    """Return the part of `PreemptMode` that says what happens to a preempted job; empty: it does not say so."""
+    return next((each for each in text.lower().split(",") if each in PREEMPT_MODES), "")
 
 
 def _unmodeled(values: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -111,13 +111,20 @@ OF_CLUSTER = frozenset(
     PriorityWeightQOS PriorityWeightAssoc PriorityWeightTRES PriorityUsageResetPeriod PriorityFlags QOS
     AccountingStorageEnforce EnforcePartLimits
     DependencyParameters Licenses ResvOverRun PreemptType PreemptMode PreemptExemptTime GraceTime JobRequeue
-    CompleteWait
+    CompleteWait DefaultTime MaxNodes CoreSpecCount CpuSpecList MemSpecLimit
     """.lower().split()
 )
 """Keys, in lower case, that a simulation of a cluster models. With Fair Tree, the dampening factor has no effect."""
 SCHEDULER_OF_CLUSTER = frozenset(
     (
-        *("bf_licenses", "bf_max_job_array_resv", "bf_max_job_part", "bf_max_job_user_part", "partition_job_depth"),
+        *(
+            "bf_licenses",
+            "bf_max_job_array_resv",
+            "bf_one_resv_per_job",
+            "bf_max_job_part",
+            "bf_max_job_user_part",
+            "partition_job_depth",
+        ),
         *("preempt_youngest_first", "preempt_reorder_count"),
     )
 )
@@ -162,6 +169,7 @@ KNOWN = (
 OFF = frozenset(
     (
         *("0", "no", "none", "off", "(null)", "n/a", "infinite", "unlimited", "up", "unknown", "idle", "exclusive"),
+        *("future",),
         *("preempt/none", "mcs/none", "power/none", "burst_buffer/none"),
     )
 )

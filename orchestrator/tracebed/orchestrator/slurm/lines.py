@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -150,6 +150,40 @@ def entries(lines: Sequence[Line], key: str) -> list[Line]:
             else:
                 found.append(Line(line.key, line.value, settings, line.where))
     return found
+
+
+def features_of(line: Line) -> tuple[str, ...]:
+    """Return the features of the nodes of a NodeName line."""
+    return tuple(filter(None, re.split(r"[,\s]+", line.of("Feature") or line.of("Features"))))
+
+
+def without_node_sets(lines: Sequence[Line]) -> list[Line]:
+    """Return the lines with the nodes of NodeSet lines in place of the names of the sets in partitions.
+
+    Raises:
+        InputError: a list of nodes is invalid, or a set has no nodes.
+    """
+    nodes = entries(lines, "NodeName")
+    sets: dict[str, str] = {}
+    for line in entries(lines, "NodeSet"):
+        names = hosts_of(line.of("Nodes"), line.where) if line.of("Nodes") else []
+        for node in nodes:
+            names += hosts_of(node.value, node.where) if line.of("Feature") in features_of(node) else []
+        if not names:
+            hint = "name nodes, or a feature of a NodeName line"
+            raise InputError(f"NodeSet {line.value} has no nodes", where=line.where, hint=hint)
+        sets[line.value] = ",".join(dict.fromkeys(names))
+
+    def resolved(line: Line) -> Line:
+        listed = line.of("Nodes")
+        if line.key.lower() != "partitionname" or not listed:
+            return line
+        names = hosts_of(listed, line.where)
+        if sets.keys().isdisjoint(names):
+            return line
+        return replace(line, settings={**line.settings, "nodes": ",".join(sets.get(name, name) for name in names)})
+
+    return [resolved(line) for line in lines] if sets else [*lines]
 
 
 def cpus(line: Line) -> int:

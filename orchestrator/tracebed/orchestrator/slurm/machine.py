@@ -6,7 +6,8 @@ Source: slurm.conf(5) and topology.conf(5) of Slurm 22.05.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -15,7 +16,7 @@ from pydantic import Field
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.slurm.licenses import licenses_of
-from tracebed.orchestrator.slurm.database import SCALES, Database
+from tracebed.orchestrator.slurm.database import Database, in_cores, mode_of
 from tracebed.orchestrator.slurm.facts import MINUTE_S as MINUTE_S
 from tracebed.orchestrator.slurm.facts import UNLIMITED
 from tracebed.orchestrator.slurm.facts import Fact as Fact
@@ -25,20 +26,24 @@ from tracebed.orchestrator.slurm.lines import (
     Line,
     cpus,
     entries,
+    features_of,
     hosts,
     hosts_of,
     lines_of,
     threads_per_core,
     whole,
+    without_node_sets,
 )
+from tracebed.orchestrator.slurm.weights import Weights as Weights
+from tracebed.orchestrator.slurm.weights import tres_weights, weights_of
 
 FOREVER_S = 10**9
-PREEMPT_MODES = ("cancel", "requeue", "suspend", "off")
+OVER_S = 60.0
+"""By how much the logged run time of a job that was killed may exceed its limit, s."""
 SHARED = ("select/cons_tres", "select/cons_res")
 WITH_MEMORY = ("cr_core_memory", "cr_cpu_memory", "cr_socket_memory", "cr_memory")
 TREES = ("topology/tree",)
-RESETS = ("daily", "weekly", "monthly", "quarterly", "yearly")
-"""Values of `PriorityUsageResetPeriod`, in lower case, that set the usage to zero regularly."""
+NO_TIME = ("", "NONE")
 
 
 class Alike(Fact):
@@ -46,7 +51,7 @@ class Alike(Fact):
 
     Attributes:
         names: their names, as a list of hosts.
-        cores: number of cores.
+        cores: number of cores that jobs may use.
         threads: CPUs of each core, which Slurm allocates together.
         memory_mib: memory that jobs may use, MiB.
         gres: generic resource -> count, such as `{"gpu": 2}`.
@@ -75,6 +80,8 @@ class Partition(Fact):
         tier: jobs of a higher tier are considered first (`PriorityTier`).
         factor: `PriorityJobFactor`.
         limit_s: largest time limit of a job, s; 0: none.
+        default_s: time limit of a job that asks for none, s; 0: the largest one (`DefaultTime`).
+        most_nodes: largest number of nodes of a job; 0: any (`MaxNodes`).
         memory_per_core_mib: memory for each core of a job that asks for no memory; 0: all memory of a node.
         exclusive: whether jobs get whole nodes (`OverSubscribe=EXCLUSIVE`).
         qos: the QOS of the partition, whose limits apply to its jobs.
@@ -89,6 +96,8 @@ class Partition(Fact):
     tier: int = 1
     factor: int = 1
     limit_s: float = 0.0
+    default_s: float = 0.0
+    most_nodes: int = 0
     memory_per_core_mib: int = 0
     exclusive: bool = False
     qos: str = ""
@@ -97,73 +106,12 @@ class Partition(Fact):
     grace_s: int = 0
 
 
-class Weights(Fact):
-    """The parameters of priority/multifactor. All weights 0: priority/basic, the order of submission.
-
-    Attributes:
-        age, fairshare, job_size, partition, qos, association: weights of the factors (`PriorityWeightAge`, ...).
-        tres: weight of each trackable resource (`PriorityWeightTRES`).
-        max_age_s: waiting time at which the factor of the age is 1, s.
-        half_life_s: time in which recorded usage decays to one half, s; 0: no decay.
-        reset: how often recorded usage is set to zero (`PriorityUsageResetPeriod`); empty: never.
-        period_s: time between two computations of all priorities, s.
-        favor_small: whether the factor of the size decreases with the size.
-        flags: `PriorityFlags`, in lower case.
-        dampening: `FairShareDampeningFactor`, of the classic fair share.
-    """
-
-    age: int = 0
-    fairshare: int = 0
-    job_size: int = 0
-    partition: int = 0
-    qos: int = 0
-    association: int = 0
-    tres: dict[str, float] = Field(default_factory=dict)
-    max_age_s: float = 7 * 86400.0
-    half_life_s: float = 7 * 86400.0
-    reset: str = ""
-    period_s: float = 300.0
-    favor_small: bool = False
-    flags: tuple[str, ...] = ()
-    dampening: int = 1
-
-    def normal(self, factor: str) -> bool:
-        """Return whether a factor is divided by its largest value: no flag `NO_NORMAL_...` says otherwise."""
-        return "no_normal_all" not in self.flags and f"no_normal_{factor}" not in self.flags
-
-    @property
-    def classic(self) -> int:
-        """The dampening factor of the classic fair share; 0: Fair Tree."""
-        return self.dampening if "no_fair_tree" in self.flags else 0
-
-
-class QosPreempt(Fact):
-    """What a QOS says about preemption.
-
-    Attributes:
-        name: the name.
-        priority: its priority; jobs of QOS of smaller priority are preempted first.
-        preempts: the QOS whose jobs its jobs preempt.
-        mode: what happens to its jobs if they are preempted; empty: as in the whole cluster.
-        grace_s: time from the preemption to the end of its jobs, s.
-        exempt_s: a job that has run for less time is not preempted, s; None: as in the whole cluster.
-    """
-
-    name: str
-    priority: int = 0
-    preempts: tuple[str, ...] = ()
-    mode: str = ""
-    grace_s: int = 0
-    exempt_s: float | None = None
-
-
 class Preempt(Fact):
     """How jobs preempt others.
 
     Attributes:
         by_tier: whether jobs of a partition of a higher tier preempt those of lower ones (`preempt/partition_prio`).
         by_qos: whether jobs of a QOS preempt those of other ones (`preempt/qos`).
-        qos: the QOS.
         mode: what happens to the others: cancel, requeue, suspend or off (`PreemptMode`).
         exempt_s: a job that has run for less time is not preempted, s (`PreemptExemptTime`).
         youngest: whether the youngest jobs are preempted first (`preempt_youngest_first`).
@@ -172,7 +120,6 @@ class Preempt(Fact):
 
     by_tier: bool = False
     by_qos: bool = False
-    qos: tuple[QosPreempt, ...] = ()
     mode: str = "off"
     exempt_s: float = 0.0
     youngest: bool = False
@@ -198,6 +145,8 @@ class Machine(Fact):
         bf_max_job_part, bf_max_job_user_part: number of jobs of a partition, and of a user in a partition, in a
             backfill pass; 0: any number.
         complete_wait_s: for how long no job starts while another one is completing, s (`CompleteWait`).
+        all_partitions: whether a job is refused if it exceeds a limit of one of its partitions (`EnforcePartLimits`).
+        bf_one_resv_per_job: whether a job in several partitions has one reservation at most in a backfill pass.
         bf_max_job_array_resv: most tasks of an array with a reservation in a backfill pass.
         enforced: what Slurm enforces (`AccountingStorageEnforce`): associations, limits, qos.
         database: accounts, users and QOS.
@@ -218,6 +167,8 @@ class Machine(Fact):
     bf_max_job_part: int = 0
     bf_max_job_user_part: int = 0
     complete_wait_s: int = 0
+    all_partitions: bool = False
+    bf_one_resv_per_job: bool = False
     bf_max_job_array_resv: int = 20
     enforced: tuple[str, ...] = ()
     database: Database = Database()
@@ -226,6 +177,14 @@ class Machine(Fact):
     def nodes(self) -> tuple[tuple[str, Alike], ...]:
         """Name and kind of each node, in the order of slurm.conf."""
         return tuple((name, kind) for kind in self.kinds for name in host_names(kind.names))
+
+    def limit_s(self, partition: int, run_s: float = 0.0) -> float:
+        """Return the limit of a job that asks for none, s; 0: there is none.
+
+        A job that ran for longer than `DefaultTime` has asked for more: its limit is taken to be `MaxTime`.
+        """
+        own = self.partitions[partition]
+        return own.default_s if own.default_s and not run_s > own.default_s + OVER_S else own.limit_s
 
     def members(self, partition: int) -> list[int]:
         """Return the numbers of the nodes of a partition."""
@@ -262,13 +221,16 @@ def machine_of(lines: Sequence[Line], path: Path, database: Database | None = No
     Raises:
         InputError: a list of nodes or a number is invalid, or a partition has a node that no line names.
     """
+    lines = without_node_sets(lines)
     values = {line.key.lower(): line.value for line in lines}
     switches = _switches(path) if values.get("topologyplugin", "").lower() in TREES else {}
-    kinds = [kind for line in entries(lines, "NodeName") for kind in _kinds(line, switches)]
+    nodes = entries(lines, "NodeName")
+    kinds = [kind for line in nodes if not future(line) for kind in _kinds(line, switches)]
     if not kinds or not all(kind.cores for kind in kinds):
         return None
-    known = {name for kind in kinds for name in host_names(kind.names)}
-    partitions = [_partition(line, known, values) for line in entries(lines, "PartitionName")]
+    threads_of = {name: threads_per_core(line) for line in nodes for name in hosts_of(line.value, line.where)}
+    partitions = [_partition(line, threads_of, values) for line in entries(lines, "PartitionName")]
+    of_most = Counter(kind.threads for kind in kinds for _ in host_names(kind.names)).most_common(1)[0][0]
     multifactor = values.get("prioritytype", "priority/basic").lower() == "priority/multifactor"
     scheduler = _parameters(values, "schedulerparameters")
     parameters = values.get("selecttypeparameters", "").lower().split(",")
@@ -277,7 +239,7 @@ def machine_of(lines: Sequence[Line], path: Path, database: Database | None = No
         partitions=tuple(partitions or [Partition(name="", default=True)]),
         shared=values.get("selecttype", "").lower() in SHARED,
         memory=any(parameter in WITH_MEMORY for parameter in parameters),
-        weights=_weights(values) if multifactor else Weights(),
+        weights=weights_of(values) if multifactor else Weights(),
         kill_wait_s=whole(values.get("killwait", ""), 30),
         preempt=_preempt(values, scheduler),
         licenses=licenses_of(values.get("licenses", ""), str(path)),
@@ -287,10 +249,12 @@ def machine_of(lines: Sequence[Line], path: Path, database: Database | None = No
         bf_max_job_part=whole(scheduler.get("bf_max_job_part", ""), 0),
         bf_max_job_user_part=whole(scheduler.get("bf_max_job_user_part", ""), 0),
         complete_wait_s=whole(values.get("completewait", ""), 0),
+        all_partitions=values.get("enforcepartlimits", "").lower() in ("all", "yes"),
+        bf_one_resv_per_job="bf_one_resv_per_job" in scheduler,
         bf_max_job_array_resv=whole(scheduler.get("bf_max_job_array_resv", ""), 20),
         kill_invalid_depend="kill_invalid_depend" in _parameters(values, "dependencyparameters"),
         enforced=_enforced(values.get("accountingstorageenforce", "")),
-        database=database or Database(),
+        database=in_cores(database, of_most) if database else Database(),
     )
 
 
@@ -308,7 +272,7 @@ def _preempt(values: Mapping[str, str], scheduler: Mapping[str, str]) -> Preempt
 
 def _mode(text: str, values: Mapping[str, str]) -> str:
     """Return the part of `PreemptMode` that says what happens to a preempted job; empty: it does not say so."""
-    mode = next((each for each in text.lower().split(",") if each in PREEMPT_MODES), "")
+    mode = mode_of(text)
     return "cancel" if mode == "requeue" and values.get("jobrequeue", "1") == "0" else mode
 
 
@@ -328,20 +292,26 @@ def _parameters(values: Mapping[str, str], key: str) -> dict[str, str]:
 
 def _kinds(line: Line, switches: Mapping[str, str]) -> Iterator[Alike]:
     """Yield the nodes of a line, divided by switch."""
-    features = tuple(filter(None, re.split(r"[,\s]+", line.of("Feature") or line.of("Features"))))
     threads = threads_per_core(line)
+    special = hosts_of(f"[{line.of('CpuSpecList')}]", line.where) if line.of("CpuSpecList") else []
+    spared = whole(line.of("CoreSpecCount"), -(-len(special) // threads))
     for switch, names in groupby(hosts_of(line.value, line.where), key=lambda name: switches.get(name, "")):
         listed = [*names]
         yield Alike(
             names=line.value if len(listed) == hosts(line.value) else ",".join(listed),
-            cores=cpus(line) // threads,
+            cores=cpus(line) // threads - spared,
             threads=threads,
-            memory_mib=whole(line.of("RealMemory"), 1),
+            memory_mib=max(1, whole(line.of("RealMemory"), 1) - whole(line.of("MemSpecLimit"), 0)),
             gres=gres_of(line.of("Gres")),
-            features=features,
+            features=features_of(line),
             weight=whole(line.of("Weight"), 1),
             switch=switch,
         )
+
+
+def future(line: Line) -> bool:
+    """Return whether the nodes of a line do not exist yet."""
+    return line.of("State").upper() == "FUTURE"
 
 
 def gres_of(text: str) -> dict[str, int]:
@@ -354,14 +324,18 @@ def gres_of(text: str) -> dict[str, int]:
     return found
 
 
-def _partition(line: Line, known: Collection[str], values: Mapping[str, str]) -> Partition:
+def _partition(line: Line, threads_of: Mapping[str, int], values: Mapping[str, str]) -> Partition:
+    """Return a partition. `threads_of`: the CPUs of a core of each node; Slurm counts CPUs, a simulation cores."""
     listed = "" if line.of("Nodes").upper() == "ALL" else line.of("Nodes")
-    for name in hosts_of(listed, line.where) if listed else ():
-        if name not in known:
+    names = hosts_of(listed, line.where) if listed else [*threads_of]
+    for name in names:
+        if name not in threads_of:
             hint = "add a NodeName line, or correct the list"
             raise InputError(f"partition {line.value} has the unknown node {name}", where=line.where, hint=hint)
     oversubscribe = (line.of("OverSubscribe") or line.of("Shared")).upper()
-    per_core = line.of("DefMemPerCPU") or values.get("defmempercpu", "")
+    per_cpu = line.of("DefMemPerCPU") or values.get("defmempercpu", "")
+    threads = min((threads_of[name] for name in names), default=1)
+    billing = tres_weights(line.of("TRESBillingWeights"), line.where) or ({"cpu": 1.0} if threads > 1 else {})
     return Partition(
         name=line.value,
         nodes=listed,
@@ -369,55 +343,15 @@ def _partition(line: Line, known: Collection[str], values: Mapping[str, str]) ->
         tier=whole(line.of("PriorityTier") or line.of("Priority"), 1),
         factor=whole(line.of("PriorityJobFactor") or line.of("Priority"), 1),
         limit_s=duration_s(line.of("MaxTime"), line.where) if line.of("MaxTime") else 0.0,
-        memory_per_core_mib=whole(per_core, 0),
+        default_s=duration_s(line.of("DefaultTime"), line.where) if line.of("DefaultTime") not in NO_TIME else 0.0,
+        most_nodes=whole(line.of("MaxNodes"), 0),
+        memory_per_core_mib=threads * whole(per_cpu, 0),
         exclusive=oversubscribe == "EXCLUSIVE",
         qos=line.of("QOS"),
-        billing=_tres_weights(line.of("TRESBillingWeights"), line.where),
+        billing={name: weight * threads if name == "cpu" else weight for name, weight in billing.items()},
         preempt_mode=_mode(line.of("PreemptMode"), values),
         grace_s=whole(line.of("GraceTime"), 0),
     )
-
-
-def _weights(values: Mapping[str, str]) -> Weights:
-    flags = tuple(sorted(filter(None, re.split(r"[,\s]+", values.get("priorityflags", "").lower()))))
-    if "depth_oblivious" in flags:
-        flags = (*flags, "no_fair_tree")
-
-    reset = values.get("priorityusageresetperiod", "").lower()
-
-    def weight(name: str) -> int:
-        return whole(values.get(f"priorityweight{name}", ""), 0)
-
-    def period(name: str, default: str) -> float:
-        return duration_s(values.get(name, default), "")
-
-    return Weights(
-        age=weight("age"),
-        fairshare=weight("fairshare"),
-        job_size=weight("jobsize"),
-        partition=weight("partition"),
-        qos=weight("qos"),
-        association=weight("assoc"),
-        tres=_tres_weights(values.get("priorityweighttres", ""), ""),
-        max_age_s=period("prioritymaxage", "7-0"),
-        half_life_s=period("prioritydecayhalflife", "7-0"),
-        period_s=period("prioritycalcperiod", "5"),
-        favor_small=values.get("priorityfavorsmall", "no").lower() == "yes",
-        reset=reset if reset in RESETS else "",
-        flags=flags,
-        dampening=whole(values.get("fairsharedampeningfactor", ""), 1) or 1,
-    )
-
-
-def _tres_weights(text: str, where: str) -> dict[str, float]:
-    """Return the weights of a text such as `CPU=1.0,Mem=0.25G,GRES/gpu=2.0`: name -> weight, of memory for each MiB."""
-    found = {}
-    for item in filter(None, text.split(",")):
-        match = re.fullmatch(r"\s*([\w/:.-]+)\s*=\s*(-?[0-9]*\.?[0-9]+)([KMGTP]?)\s*", item, re.IGNORECASE)
-        if match is None:
-            raise InputError(f"{item[:40]!r} is not a weight", where=where, hint="write CPU=1.0,Mem=0.25G")
-        found[match[1].lower()] = float(match[2]) / (SCALES[match[3].upper()] if match[3] else 1)
-    return found
 
 
 def _enforced(text: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
 from pydantic import TypeAdapter
 
@@ -72,8 +73,10 @@ def recognized(text: str) -> bool:
     return text.lstrip().startswith((FIRST, NONE))
 
 
-def read(text: str, file: str) -> tuple[str, list[str]]:
+def read(text: str, file: str, zone: str = "") -> tuple[str, list[str]]:
     """Return the reservations of a text as JSON, and a sentence for each setting that is not modeled.
+
+    `zone`: the time zone of the clock of the cluster; empty: unknown, UTC is assumed.
 
     Raises:
         InputError: a reservation has no begin or end, or an invalid list of nodes.
@@ -95,11 +98,11 @@ def read(text: str, file: str) -> tuple[str, list[str]]:
             unmodeled.setdefault(what, []).append(name)
         period = next((PERIODS[flag] for flag in flags if flag in PERIODS), 0)
         days = tuple(range(5)) if "WEEKDAY" in flags else (5, 6) if "WEEKEND" in flags else ()
-        begin, end = (_instant(values.get(key, ""), where) for key in ("StartTime", "EndTime"))
+        begin, end = (_instant(values.get(key, ""), where, zone) for key in ("StartTime", "EndTime"))
         cores = whole(values.get("CoreCnt", ""), 0)
         found.append(Reservation(name=name, begin=begin, end=end, nodes=nodes, cores=cores, period_s=period, days=days))
     sentences = [f"{what} ({', '.join(names[:12])})" for what, names in unmodeled.items()]
-    if local:
+    if local and not zone:
         sentences.append("the times of the reservations are read as UTC; with SLURM_TIME_FORMAT=%s, they have no zone")
     return json.dumps([each.model_dump(exclude_defaults=True) for each in found]), sentences
 
@@ -117,10 +120,10 @@ def parsed(text: str) -> Sequence[Reservation]:
         raise InputError(f"slurm.reservations is invalid: {str(error).splitlines()[0]}", hint=hint) from error
 
 
-def _instant(text: str, where: str) -> int:
+def _instant(text: str, where: str, zone: str) -> int:
     try:
         instant = datetime.fromisoformat(text)
-        return int((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp())
+        return int((instant if instant.tzinfo else instant.replace(tzinfo=ZoneInfo(zone or "UTC"))).timestamp())
     except ValueError:
         if text.isdecimal() and len(text) < 12:
             return int(text)

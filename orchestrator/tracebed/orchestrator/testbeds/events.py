@@ -20,7 +20,7 @@ Types = tuple[type, ...]
 NUMBER: Types = (int, float)
 NOTHING = type(None)
 JOB: dict[str, Types] = {"job": (str,), "rank": (str,)}
-FIELDS: dict[str, dict[str, Types]] = {
+_OF_TYPE: dict[str, dict[str, Types]] = {
     "hello": {
         "version": (str,),
         "pid": (int,),
@@ -49,6 +49,7 @@ FIELDS: dict[str, dict[str, Types]] = {
     "warning": {"what": (str,)},
     "error": {"what": (str,)},
 }
+FIELDS = {kind: {**fields, "time": NUMBER} for kind, fields in _OF_TYPE.items()}
 """Type of event -> the fields that the testbed and the replay read, with the types of their values."""
 STAGES = ("decision_s", "spawn_s", "redistribution_s", "termination_s", "moved_mib")
 """Figures of the stages of a resize in nodes, in wall seconds and MiB."""
@@ -107,8 +108,10 @@ def _check(event: dict[str, Any]) -> None:
     kind = event.get("type")
     if not isinstance(kind, str) or kind not in FIELDS:
         raise ValueError
-    _require(event, FIELDS[kind] | {"time": NUMBER})
-    _require(event, {name: types for name, types in OPTIONAL.items() if name in event})
+    _require(event, FIELDS[kind])
+    for name, value in event.items():
+        if name in OPTIONAL and type(value) not in OPTIONAL[name]:
+            raise ValueError
     _require(event.get("ping", {}), PING if "ping" in event else {})
     _check_stages(event.get("stages", {}))
     if event.get("checksum") is not None and not CHECKSUM.fullmatch(event["checksum"]):

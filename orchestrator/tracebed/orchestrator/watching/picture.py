@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,6 +35,7 @@ SHADES = " ░▒▓█"
 """Shades for the share of busy nodes of a row, from 0 to 1."""
 HEALTH_COLORS = {"healthy": "green", "degraded": "yellow", "unhealthy": "red"}
 FAULTS_SHOWN = 4
+CAUSES_SHOWN = 2
 
 
 def picture(view: View, width: int, height: int) -> RenderableType:
@@ -44,10 +46,11 @@ def picture(view: View, width: int, height: int) -> RenderableType:
         width: columns of the terminal.
         height: rows of the terminal. If there are more nodes than rows, a row stands for several nodes.
     """
-    parts: list[RenderableType] = [_title(view), _progress(view, width), _figures(view), _health(view)]
+    parts: list[RenderableType] = [_title(view), _progress(view, width), _figures(view)]
+    health = _health(view, width)
     faults = list(view.faults)[-FAULTS_SHOWN:]
-    room = height - len(parts) - 5 - len(faults)
-    parts.append(_nodes(view, width, max(4, room)))
+    room = height - len(parts) - len(health) - 5 - len(faults)
+    parts += [*health, _nodes(view, width, max(4, room))]
     lines = [f"{fault.time:,.0f} s: {fault.text}" for fault in faults]
     parts += [Text(text, style="yellow", overflow="ellipsis", no_wrap=True) for text in lines]
     return Group(*parts)
@@ -128,13 +131,16 @@ def _state(health: Mapping[str, Any]) -> str:
     return f"{health['state']} (by the default limits {usual})" if usual != health["state"] else str(health["state"])
 
 
-def _health(view: View) -> Text:
-    """Return the health so far, with its worst causes, on one line."""
+def _health(view: View, width: int) -> list[Text]:
+    """Return the health so far, with its worst causes, in as many lines as it needs."""
     state = view.health()
-    causes = "; ".join(cause["text"] for cause in state["causes"][:2])
-    text = Text("health ", overflow="ellipsis", no_wrap=True)
-    text.append(_state(state), style=HEALTH_COLORS[state["state"]])
-    return text.append(f" ({causes})" if causes else "")
+    causes, rest = state["causes"][:CAUSES_SHOWN], len(state["causes"][CAUSES_SHOWN:])
+    texts = [cause["text"] for cause in causes] + ([f"{rest} more"] if rest else [])
+    why = f" ({'; '.join(texts)})" if texts else ""
+    lines = textwrap.wrap(f"health {_state(state)}{why}", width, subsequent_indent=" " * len("health "))
+    first, *others = (Text(text, no_wrap=True) for text in lines)
+    first.stylize(HEALTH_COLORS[state["state"]], len("health "), len("health ") + len(_state(state)))
+    return [first, *others]
 
 
 def _nodes(view: View, width: int, rows: int) -> RenderableType:

@@ -59,7 +59,7 @@ def print_ledger(ledger: Ledger) -> None:
     print_table(
         [columns[place] for place in shown],
         [[row[place] for place in shown] for row in rows],
-        spare=("reason", "claim", "assumption"),
+        text=("assumption", "claim", "reason"),
     )
     if others := len(ledger.rows) - len(counted):
         emit(f"{others:,} further rows, under other assumptions, are in ledger.csv")

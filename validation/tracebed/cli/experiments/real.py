@@ -134,7 +134,7 @@ def _print_cells(summary: Statistics) -> None:
             for figure in item.metrics.values()
         ]
         rows.append([item.cell, item.selection, item.n, health if item.selection == "all" else "", *figures])
-    print_table(["cell", "repetitions", "n", "health*", *_titles(summary)], rows, spare=("health*",))
+    print_table(["cell", "repetitions", "n", "health*", *_titles(summary)], rows, keys=2, spare=("health*",))
     click.echo("mean ± coefficient of variation; *healthy/degraded/unhealthy/unknown")
 
 
@@ -148,7 +148,7 @@ def _print_predictions(summary: Statistics) -> None:
     ]
     if rows:
         click.echo("")
-        print_table(["error of the prediction", "repetitions", "by", *_titles(summary)], rows)
+        print_table(["error of the prediction", "repetitions", "by", *_titles(summary)], rows, keys=3)
 
 
 def _print_dependence(summary: Statistics) -> None:

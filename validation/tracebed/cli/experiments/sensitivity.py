@@ -11,6 +11,7 @@ import click
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.experiments.options import Choices, Execution, chosen
 from tracebed.cli.messages import emit, progress, warn
+from tracebed.cli.perturbation import explain_falls
 from tracebed.display import cell, effect
 from tracebed.errors import ExitCode, InputError
 
@@ -118,4 +119,6 @@ def _print(rows: Any, asked: Analysis) -> None:
             ]
             for row in rows.to_dict("records")
         ],
+        keys=3,
     )
+    explain_falls(zip(rows["low"], rows["base"], strict=True))

@@ -35,10 +35,11 @@ def run(
     execution: Execution,
     command: str,
     as_json: bool,
+    artifact: Path | None,
 ) -> ExitCode:
     """Simulate the cells of an experiment that are not kept, write the views, and print the means.
 
-    `command` is the command as text, for the ledger.
+    `command` is the command as text, for the ledger. `artifact` is the folder of an artifact.
     """
     from tracebed.api.experiments import grid
     from tracebed.files import locked_folder
@@ -54,7 +55,24 @@ def run(
         except KeyboardInterrupt:
             emit(f"tracebed: the computed cells are in {folder}; the same command continues the experiment")
             raise
-        return _finish(file, plan, done, folder, command, as_json)
+        status = _finish(file, plan, done, folder, command, as_json)
+        if artifact is not None:
+            write_of(file, plan, folder, artifact, command, logs)
+        return status
+
+
+def write_of(
+    file: ExperimentFile, plan: GridPlan, folder: Path, artifact: Path, command: str, logs: Mapping[str, Path]
+) -> None:
+    """Write the artifact of an experiment with the time of its cells."""
+    from tracebed.api.experiments import cell_store, write_artifact
+
+    cells = {cell.identity: cell for cell in plan.cells.values()}
+    kept = [cell for cell in cells.values() if cell_store.is_kept(cell, folder)]
+    seconds = sum(cell_store.read(cell, folder).seconds for cell in kept)
+    with progress(f"writing {artifact.name}"):
+        write_artifact(file, folder, artifact, command, seconds, logs)
+    emit(f"artifact: {artifact}")
 
 
 def _finish(
@@ -141,7 +159,7 @@ def _print(table: pd.DataFrame) -> None:
         for name in figures:
             sides = zip(shown[name], ranges[f"{name}_low"], ranges[f"{name}_high"], strict=True)
             shown[name] = [f"{cell(value)} ({cell(low)} to {cell(high)})" for value, low, high in sides]
-    print_table(columns, shown.to_numpy(dtype=object).tolist(), spare=columns[-2:])
+    print_table(columns, shown.to_numpy(dtype=object).tolist(), keys=len(keys))
 
 
 def _records(file: ExperimentFile, against: Mapping[tuple[Any, ...], Mapping[str, Difference]]) -> list[dict[str, Any]]:
@@ -160,7 +178,7 @@ def _print_differences(file: ExperimentFile, against: Mapping[tuple[Any, ...], M
     """Print the differences of the policies from the first one, over the same seeds and changes."""
     from tracebed.api.experiments import GROUP
     from tracebed.api.measures import metric_definitions
-    from tracebed.cli.perturbation import change
+    from tracebed.cli.perturbation import change, explain_falls
 
     if not against:
         return
@@ -171,7 +189,9 @@ def _print_differences(file: ExperimentFile, against: Mapping[tuple[Any, ...], M
         for at, found in against.items()
     ]
     click.echo(f"\nagainst {file.experiment.policies[0].name}, over the same seeds and changes")
-    print_table([*(keys[place] for place in shown), *(metric_definitions()[name].title for name in SHOWN)], rows)
+    columns = [*(keys[place] for place in shown), *(metric_definitions()[name].title for name in SHOWN)]
+    print_table(columns, rows, keys=len(shown))
+    explain_falls((found[name].low, found[name].base) for found in against.values() for name in SHOWN if name in found)
 
 
 def list_points(file: ExperimentFile, points: Sequence[Point], as_json: bool) -> None:
@@ -181,7 +201,7 @@ def list_points(file: ExperimentFile, points: Sequence[Point], as_json: bool) ->
         print_json("tracebed-grid/1", {"experiment": file.name, "points": len(points), "grid": rows})
         return
     keys = [key for key in rows[0] if key in ("workload", "policy") or len({str(row[key]) for row in rows}) > 1]
-    print_table(keys, [[_cell(row[key]) for key in keys] for row in rows])
+    print_table(keys, [[_cell(row[key]) for key in keys] for row in rows], keys=len(keys))
 
 
 def _cell(value: Any) -> str:

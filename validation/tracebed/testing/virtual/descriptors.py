@@ -139,15 +139,15 @@ class Descriptor:
         if outgoing is not None:
             outgoing.writer = self
 
-    def events(self) -> int:
-        """Return the events that are ready."""
+    def ready(self, watched: int) -> int:
+        """Return which of the watched events are ready."""
         incoming, outgoing = self.incoming, self.outgoing
         if incoming is None and outgoing is None:
-            return selectors.EVENT_READ if self.count else 0
+            return watched & selectors.EVENT_READ if self.count else 0
         ready = 0
-        if incoming is not None and (incoming.data or incoming.ended):
+        if watched & selectors.EVENT_READ and incoming is not None and (incoming.data or incoming.ended):
             ready = selectors.EVENT_READ
-        if outgoing is not None and (outgoing.broken or outgoing.room > 0):
+        if watched & selectors.EVENT_WRITE and outgoing is not None and (outgoing.broken or outgoing.room > 0):
             ready |= selectors.EVENT_WRITE
         return ready
 
@@ -204,10 +204,12 @@ class VirtualSelector(selectors.BaseSelector):
 
     def _ready_events(self, fd: int) -> int:
         key, file = self._keys.get(fd), self._world.files.get(fd)
-        return 0 if key is None or file is None else key.events & file.events()
+        return 0 if key is None or file is None else file.ready(key.events)
 
     def any_ready(self) -> bool:
         """Return whether a watched event is ready."""
+        if not self._hot:  # after most events
+            return False
         for fd in list(self._hot):
             if self._ready_events(fd):
                 return True

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from tracebed.errors import TestbedError
-from tracebed.orchestrator.batch.base import JobRequest, Phase, Refused
+from tracebed.orchestrator.batch.base import JobRequest, NodeState, Phase, Refused
 from tracebed.orchestrator.batch.records import NS
 from tracebed.states import JobState
 from tracebed.testing.virtual.batch import NODES, TIMEOUT_S, BatchFault, VirtualBatch, VirtualJob
@@ -25,8 +25,12 @@ SECOND_S = 60.0
 SPAWN_S = 0.3
 """Longest time in which ranks start or end on nodes, s."""
 VERBS = ("start", "hold", "request", "merge", "shrink")
-RESIZE_FAULTS = (*(f"{verb}_{how}" for verb in VERBS for how in ("lost", "error", "refused")), "second_cancelled")
-"""Faults of the commands: the answer is lost, the command is not carried out, or it is refused."""
+RESIZE_FAULTS = (
+    *(f"{verb}_{how}" for verb in VERBS for how in ("lost", "error", "refused")),
+    *("second_cancelled", "other_job"),
+)
+"""Faults of the commands: the answer is lost, the command is not carried out, or it is refused. `other_job`: a job of
+another user takes an idle node for a time."""
 HELD = "JobHeldUser"
 
 
@@ -40,15 +44,21 @@ class ResizingBatch(VirtualBatch):
         self._first: dict[str, str] = {}  # ID of a second job -> ID of the job that it expands
         self._request_of: dict[str, tuple[int, float]] = {}  # ID of a malleable job -> its last request, and its rate
         self._work: dict[str, float] = {}  # ID of a malleable job -> work that is left, s at the rate 1
+        self._taken: set[int] = set()  # nodes of jobs of other users; no job of the replay starts there
+        for fault in faults:
+            if fault.kind == "other_job":
+                self._after(fault.at, partial(self._take_node, fault))
 
     # -- the verbs -------------------------------------------------------------------------------------------------
 
     def check_resizing(self) -> None:
         """Permit resizes."""
 
-    def unusable(self) -> frozenset[str]:
-        """Return the nodes that are down."""
-        return frozenset(f"n{node}" for node in self._down)
+    def node_states(self) -> dict[str, NodeState]:
+        """Return the states of the nodes."""
+        idle = {*self._idle} - self._taken
+        states = (("down" if node in self._down else "idle" if node in idle else "allocated") for node in range(NODES))
+        return {f"n{node}": NodeState(word, word != "down", word == "allocated") for node, word in enumerate(states)}
 
     def start(self, id: str, nodes: Sequence[str]) -> None:
         """Let a held job wait for its nodes."""
@@ -172,7 +182,7 @@ class ResizingBatch(VirtualBatch):
         """Start each job whose nodes are idle."""
         for job in list(self._queue):
             nodes = self._wanted[job.id]
-            if all(node in self._idle and node not in self._down for node in nodes):
+            if all(node in self._idle and node not in self._down | self._taken for node in nodes):
                 self._queue.remove(job)
                 self._idle = [node for node in self._idle if node not in nodes]
                 job.nodes = nodes
@@ -233,6 +243,18 @@ class ResizingBatch(VirtualBatch):
     def _lose_node(self, fault: BatchFault) -> None:
         """Let a node go down for a time. Its job fails: jobs of a policy do not return to the queue."""
         super()._lose_node(fault._replace(kind="node_fail"))
+
+    def _take_node(self, fault: BatchFault) -> None:
+        """Give an idle node to a job of another user for a time."""
+        free = [node for node in self._idle if node not in self._down | self._taken]
+        if free:
+            node = free[int(fault.draw * len(free))]
+            self._taken.add(node)
+            self._after(fault.seconds, partial(self._give_back, node))
+
+    def _give_back(self, node: int) -> None:
+        self._taken.discard(node)
+        self._schedule()
 
     def check(self) -> None:
         """Raise AssertionError if nodes are lost, or a second job is left."""

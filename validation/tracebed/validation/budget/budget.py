@@ -87,17 +87,20 @@ class ErrorBudget:
             return f"{who}: the remainder is the effect of decisions that were not predicted."
         of = sum(run.remainder.of for run in self.runs)
         if not self.decisions:
-            return f"With all causes, the simulation makes all {of:,} decisions of the real run: no error is left."
+            same = f"all {of:,} calls of the policy and decisions are those of the real run"
+            return f"With all causes, {same}: no error is left."
         found = next(run.remainder for run in self.runs if run.remainder.decisions)
         return (
-            f"With all causes, {self.decisions:,} of {of:,} decisions still differ from the real run. "
+            f"With all causes, {self.decisions:,} of {of:,} calls of the policy and decisions still differ from those "
+            "of the real run. "
             f"First difference: {found.first}. {found.cause}"
         )
 
     def rows(self, *, gated: bool = False) -> list[list[Any]]:
         """Return a row per metric for tables: title, real and predicted value, error and shares as text.
 
-        The error and the shares are percentages of the real value, or amounts if the real value is 0.
+        The error and the shares are percentages of the real value, or amounts if the real value is 0. Shares of
+        opposite sign offset each other, so that a share can exceed the error.
 
         Args:
             gated: leave out advisory metrics.

@@ -26,6 +26,17 @@ STAGES = {
 }
 """Stage of a reconfiguration -> its first and last instant. `total` ends when the new size is effective."""
 
+PARTS = {
+    "scheduling": ("decision_s", "grant_s", "merge_s"),
+    "grant": ("grant_s",),
+    "merge": ("merge_s",),
+    "resizing": ("spawn_s", "redistribution_s", "termination_s"),
+    "spawn": ("spawn_s",),
+    "redistribution": ("redistribution_s",),
+    "termination": ("termination_s",),
+}
+"""Measured stage of a reconfiguration -> the columns of `reconfigurations` (wall s) whose sum is its duration."""
+
 WindowName = str | tuple[float, float]
 
 
@@ -164,7 +175,7 @@ class MeasuredRun:
         """Return the durations of a stage of the applied reconfigurations, s, as far as recorded.
 
         Args:
-            stage: one of `STAGES`.
+            stage: one of `STAGES` or `PARTS`.
             kind: expand or shrink; both by default.
 
         Raises:
@@ -176,8 +187,11 @@ class MeasuredRun:
             return np.empty(0)
         if kind is not None:
             table = table[(table["kind"] == kind).to_numpy()]
-        first, last = STAGES[stage]
-        times = (table[last] - table[first]).to_numpy(dtype=np.float64)
+        if stage in PARTS:
+            times = table[list(PARTS[stage])].sum(axis=1, min_count=1).to_numpy(dtype=np.float64) * self.run.info.speed
+        else:
+            first, last = STAGES[stage]
+            times = (table[last] - table[first]).to_numpy(dtype=np.float64)
         return np.asarray(times[~np.isnan(times)], dtype=np.float64)
 
 

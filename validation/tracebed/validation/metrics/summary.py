@@ -18,10 +18,10 @@ from tracebed.states import JobState
 from tracebed.validation.metrics.deadlines import by_behaviour
 from tracebed.validation.metrics.energy import energy_facts
 from tracebed.validation.metrics.jobs import TAU, resolution
-from tracebed.validation.metrics.measured import STAGES, MeasuredRun, PowerModel, Undefined, WindowName
+from tracebed.validation.metrics.measured import PARTS, STAGES, MeasuredRun, PowerModel, Undefined, WindowName
 from tracebed.validation.metrics.metric import Metric
 from tracebed.validation.metrics.registry import all_metrics
-from tracebed.validation.statistics import mean, percentile
+from tracebed.validation.statistics import mean, percentile, percentiles
 
 TRIM = 0.05
 """Share of the arrival span excluded at either end from the trimmed means (warm-up and cool-down)."""
@@ -123,7 +123,8 @@ def _quartiles(metric: Metric, run: MeasuredRun) -> tuple[float, float]:
         return low, high
     sample = (run.malleable if metric.of_malleable_jobs else run.finished)[metric.mean_of]
     sample = sample[sample > 0] if metric.above_zero else sample
-    return percentile(sample, 25), percentile(sample, 75)
+    low, high = percentiles(sample, (25, 75))
+    return low, high
 
 
 def _by_state(jobs: pd.DataFrame) -> dict[str, int]:
@@ -147,7 +148,7 @@ def _operations(finished: pd.DataFrame, kind: str) -> dict[str, int]:
 
 def _reconfigurations(run: MeasuredRun) -> dict[str, dict[str, dict[str, float]]]:
     """Return kind -> stage -> count, median, p95 and sum of the durations, for the recorded stages."""
-    times = {kind: {stage: run.reconfiguration_s(stage, kind) for stage in STAGES} for kind in KINDS}
+    times = {kind: {stage: run.reconfiguration_s(stage, kind) for stage in (*STAGES, *PARTS)} for kind in KINDS}
     observed = {
         kind: {stage: _distribution(sample) for stage, sample in stages.items() if len(sample)}
         for kind, stages in times.items()

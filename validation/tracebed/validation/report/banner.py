@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tracebed.validation.report.words import error, extent, real_side, size
 from tracebed.validation.verdict.breakdown import QUANTITIES
 from tracebed.validation.verdict.case_metric import CaseMetric
-from tracebed.validation.verdict.causes import causes, uniform_bias
+from tracebed.validation.verdict.causes import causes, scaled_run_times, uniform_bias
 from tracebed.validation.verdict.rule import Verdict
 from tracebed.validation.verdict.validation import MetricVerdict, Validation
 
@@ -40,6 +40,8 @@ class Banner:
     where: tuple[str, ...]
     """The metrics and cases with the largest errors; empty if all are within their margins."""
     why: tuple[str, ...]
+    noise: str
+    """The noise ratio of the waits; empty if unknown."""
     facts: str
     """Number of repetitions and predictions, and how the jobs were executed."""
 
@@ -55,6 +57,7 @@ def banner(validation: Validation) -> Banner:
         tiles=tuple(_tile(item) for item in gated),
         where=_where(gated),
         why=_main_cause(validation, gated),
+        noise=validation.noise.removeprefix("noise ratio of the "),
         facts=_facts(validation),
     )
 
@@ -87,6 +90,8 @@ def _main_cause(validation: Validation, gated: list[MetricVerdict]) -> tuple[str
     far = [(abs(case.z), item, case) for item in off for case in item.deciding if abs(case.z) > 1]
     far.sort(key=lambda each: -each[0])
     for _, item, case in far[:1]:
+        if scaled := scaled_run_times(results[case.case].predicted):
+            return (f"{_place(item, case)}: {scaled}",)
         if (bias := uniform_bias(results[case.case].jobs)) is not None:
             return (f"{_place(item, case)}: {bias.sentence}",)
     for _, item, case in [each for each in far if each[1].metric.mean_of in QUANTITIES][:1]:

@@ -59,6 +59,7 @@ def _overview(validation: Validation, findings: Sequence[Finding]) -> str:
     simulator = validation.simulator
     name = " ".join(word for word in (simulator.name, simulator.version) if word)
     lines = [f"## {_plain(name)}: {validation.verdict}", "", _plain(validation.headline), ""]
+    lines += [_plain(validation.noise), ""] if validation.noise else []
     lines += [f"- {'**worse than the baseline**: ' if f.failed else ''}{_plain(f.text)}" for f in findings]
     lines += [""] if findings else []
     several = len(validation.cases) > 1

@@ -41,7 +41,11 @@ def _evidence(validation: Validation) -> Markup:
     facts = [
         ("simulator", " ".join(filter(None, (simulator.name, simulator.version)))),
         ("margins", tolerances.source),
-        ("decision", f"alpha {tolerances.alpha:g}, kappa {tolerances.kappa:g}, tau {cell(validation.tau)} s"),
+        (
+            "decision",
+            f"intervals leave out {100 * tolerances.alpha:g} % on each side (alpha); limit of a single case "
+            f"{tolerances.kappa:g} margins (kappa); slowdowns bounded at {cell(validation.tau)} s (tau)",
+        ),
     ]
     labels = {item.metric.name: item.metric.label for item in validation.metrics}
     return fill(

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from tracebed.orchestrator.run import RunInfo
+from tracebed.orchestrator.setup import UNKNOWN_POLICY
 
 if TYPE_CHECKING:
     from tracebed.validation.verdict.case_metric import CaseMetric
@@ -32,6 +33,11 @@ LEAST = 0.0005
 def execution(info: RunInfo) -> str:
     """Return how the jobs of a run were executed: all kinds of a mixed run."""
     return "; ".join(EXECUTION.get(part, part) for part in info.execution.split("+"))
+
+
+def policy_name(info: RunInfo) -> str:
+    """Return the policy of a run, or that it is unknown."""
+    return "policy unknown" if info.policy == UNKNOWN_POLICY else info.policy
 
 
 def real_side(info: RunInfo) -> str:

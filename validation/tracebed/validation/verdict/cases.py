@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tracebed.errors import InputError
-from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.run import Run, RunInfo
+from tracebed.orchestrator.setup import UNKNOWN_POLICY
 
 
 @dataclass(frozen=True)
@@ -42,14 +44,19 @@ class Case:
         calibration: bool = False,
         names: Sequence[str] = (),
     ) -> Case:
-        """Return the case of these runs, named after the workload and the policy of the first real run."""
+        """Return the case of these runs, named by `case_name` after the first real run."""
         if not real:
             raise InputError("the real run is missing")
         info = real[0].info
         workload = str(info.workload.get("name") or "workload")
-        name = f"{workload}-{info.policy}"
-        return cls(name, workload, info.policy, tuple(real), tuple(predicted), calibration, tuple(names))
+        return cls(case_name(info), workload, info.policy, tuple(real), tuple(predicted), calibration, tuple(names))
 
     def name_of(self, index: int) -> str:
         """Return the name of the repetition at position `index`."""
         return self.names[index] if self.names else f"rep-{index + 1:02d}"
+
+
+def case_name(info: RunInfo) -> str:
+    """Return the name of the case of a real run: workload and policy, without a policy that is unknown."""
+    workload = Path(str(info.workload.get("name") or "workload")).stem
+    return workload if info.policy == UNKNOWN_POLICY else f"{workload}-{info.policy}"

@@ -25,6 +25,12 @@ UNIFORM = 0.8
 """Smallest share of the differences of run times that a uniform bias explains."""
 LEAST_BIAS = 0.01
 """Smallest uniform bias that is named, as a share of the run times."""
+LEAST_JOBS = 10
+"""Smallest number of jobs from which a factor on the run times of the workload is named."""
+ALMOST_ALL = 0.99
+"""Smallest share of the jobs that have this factor."""
+ROUNDING = 1e-3
+"""Largest deviation from the factor that is rounding, as a share of the run time."""
 CLASSES = {
     "size": "jobs of {} nodes",
     "run time": "jobs with run times of {}",
@@ -79,6 +85,27 @@ def uniform_bias(jobs: pd.DataFrame) -> Bias | None:
     best = max(found, key=lambda bias: bias.explained)
     size = abs(factor - 1) if best is found[0] else abs(amount) / float(real.mean())
     return best if best.explained >= UNIFORM and size >= LEAST_BIAS else None
+
+
+def scaled_run_times(predicted: Run) -> str:
+    """Return the factor between the run times of a prediction and those of its workload, in words.
+
+    The text is empty if there is no common factor, or if it is 1. Malleable jobs, whose run times depend on their
+    sizes, do not count.
+    """
+    jobs = predicted.jobs[predicted.jobs["state"].eq("completed") & predicted.jobs["kind"].eq("rigid")]
+    begin = jobs["launched"].fillna(jobs["start"])
+    run, planned = ((each.to_numpy(dtype=np.float64)) for each in (jobs["end"] - begin, jobs["run_time"]))
+    known = np.isfinite(run) & (planned > 0)
+    run, planned = run[known], planned[known]
+    if len(run) < LEAST_JOBS:
+        return ""
+    factor = _weighted_median(run / planned, planned)
+    rounding = np.maximum(predicted.info.resolution_s, ROUNDING * factor * planned)
+    same = int((np.abs(run - factor * planned) <= rounding).sum())
+    if abs(factor - 1) < LEAST_BIAS or same < ALMOST_ALL * len(run):
+        return ""
+    return f"predicted run times are {factor:.3g} times the workload's in {same:,} of {len(run):,} jobs"
 
 
 def causes(jobs: pd.DataFrame, real: Run, quantity: str) -> Iterator[str]:

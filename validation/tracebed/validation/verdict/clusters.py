@@ -77,11 +77,11 @@ def interval(errors: FloatArray, units: Sequence[str], alpha: float) -> tuple[fl
         units: the unit of each case; at least two different ones.
         alpha: level of each side.
     """
-    from scipy import stats
+    from scipy import special
 
     means = pd.Series(errors).groupby(list(units), sort=False).mean().to_numpy(dtype=np.float64)
     number = len(means)
-    half = float(stats.t.isf(alpha, number - 1) * means.std(ddof=1) / np.sqrt(number))
+    half = float(-special.stdtrit(number - 1, alpha) * means.std(ddof=1) / np.sqrt(number))
     return float(means.mean()) - half, float(means.mean()) + half
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracebed.orchestrator.run import Run, RunInfo
+from tracebed.orchestrator.setup import UNKNOWN_POLICY
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.validation.metrics import total_cores
 from tracebed.validation.verdict.evidence import imposed
@@ -30,7 +31,9 @@ def comparability_warnings(
     if not same_workload:
         found.append("the runs have different workloads; jobs were matched by id")
     found += _jobs(matching)
-    found += [f"{what} differs: real {x}, predicted {y}" for what, x, y in _facts(real, predicted) if x != y]
+    if real.info.policy == UNKNOWN_POLICY:
+        found.append(f"the policy of the real run is unknown; the prediction is made under {predicted.info.policy}")
+    found += [f"{what}: real {x}, predicted {y}" for what, x, y in _facts(real, predicted) if x != y]
     if predicted.info.state != "completed":
         found.append(f"the prediction is {predicted.info.state}")
     if late := lateness(real, figures[0]):
@@ -60,24 +63,32 @@ def _jobs(matching: Matching) -> list[str]:
 
 
 def _facts(real: Run, predicted: Run) -> list[tuple[str, Any, Any]]:
-    """Return (name, real, predicted) of the parameters that should be equal in both runs."""
+    """Return (what, real, predicted) of the parameters that should be equal in both runs."""
     a, b = real.info, predicted.info
-    facts: list[tuple[str, Any, Any]] = [
-        ("policy", a.policy, b.policy),
-        *([("policy parameters", a.policy_parameters, b.policy_parameters)] if _has_parameters(a) else []),
-        ("number of nodes", len(a.nodes), len(b.nodes)),
-        ("number of cores", total_cores(real), total_cores(predicted)),
+    facts: list[tuple[str, Any, Any]] = []
+    if a.policy != UNKNOWN_POLICY:
+        facts.append(("policy differs", a.policy, b.policy))
+    if _has_parameters(a):
+        ours, theirs = a.policy_parameters, b.policy_parameters
+        facts += [
+            (f"policy parameter {name} differs", ours.get(name, "not recorded"), theirs.get(name, "not recorded"))
+            for name in sorted(ours.keys() | theirs)
+        ]
+    facts += [
+        ("number of nodes differs", len(a.nodes), len(b.nodes)),
+        ("number of cores differs", total_cores(real), total_cores(predicted)),
     ]
     if b.setup.timing.overheads != Overheads():
-        facts.append(("speed", a.speed, b.speed))  # the speed matters only with overheads
+        facts.append(("speed differs", a.speed, b.speed))  # the speed matters only with overheads
     ours, theirs = a.settings, b.settings
-    return facts + [(key, ours[key], theirs[key]) for key in sorted(ours.keys() & theirs)]
+    return facts + [(f"{key} differs", ours[key], theirs[key]) for key in sorted(ours.keys() & theirs)]
 
 
 def _has_parameters(real: RunInfo) -> bool:
     """Return whether a real run has its policy parameters.
 
-    A batch system records its whole configuration, of which a policy of the same name has a part. A file of another
-    program may record none.
+    A batch system records its whole configuration, of which a policy of the same name has a part. A log or a file of
+    another program may record none.
     """
-    return not real.batch and bool(real.policy_parameters or not real.imported)
+    recorded = real.source != "log" and not real.imported
+    return not real.batch and bool(real.policy_parameters or recorded)

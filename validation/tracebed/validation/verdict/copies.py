@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 
 import numpy as np
+import pandas as pd
 
 from tracebed.converters.workload import FloatArray
 from tracebed.orchestrator.run import Run
@@ -48,10 +49,12 @@ def is_copy(run: Run, other: Run) -> bool:
     """
     if len(run.jobs) != len(other.jobs):
         return False
-    rows, others = (each.jobs[COLUMNS].sort_values("job_id", ignore_index=True) for each in (run, other))
-    if not rows[["job_id", "state"]].equals(others[["job_id", "state"]]):
+    row = pd.Index(other.jobs["job_id"]).get_indexer(pd.Index(run.jobs["job_id"]))
+    states, their_states = (each.jobs["state"].to_numpy(dtype=object) for each in (run, other))
+    if (row < 0).any() or (states != their_states[row]).any():
         return False
-    times, theirs = (each[list(TIMES)].to_numpy(dtype=np.float64).ravel() for each in (rows, others))
+    tables = [each.jobs[list(TIMES)].to_numpy(dtype=np.float64) for each in (run, other)]
+    times, theirs = tables[0].ravel(), tables[1][row].ravel()
     known = ~np.isnan(times)
     if (known == np.isnan(theirs)).any():
         return False

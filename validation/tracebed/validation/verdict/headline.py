@@ -38,7 +38,8 @@ def headline(
             + "."
         )
     seen = _beyond(known) if known else "no gated metric is defined"
-    why = "; ".join(_because(reason, gated, cases) for reason in reasons)
+    because = [each for each in reasons if each is not Reason.WORKLOAD_OUTLIER or len(cases) > 1] or reasons
+    why = "; ".join(_because(reason, gated, cases) for reason in because)
     return f"{why}. Observation: {seen}{f'; {most}' if most else ''}."
 
 
@@ -54,7 +55,12 @@ def _because(reason: Reason, gated: Sequence[MetricVerdict], cases: Sequence[Cas
     if reason is Reason.UNHEALTHY:
         return _unhealthy(cases)
     if reason is Reason.TOO_FEW_REPEATS and all(len(each.repetitions) == 1 for each in cases):
-        return f"one real run{' in each case' if len(cases) > 1 else ''}: no accuracy claim"
+        log = all(each.case.real[0].info.source == "log" for each in cases)
+        why = ", since a log cannot be repeated: how much two runs of its machine differ is unknown" if log else ""
+        return f"one real run{' in each case' if len(cases) > 1 else ''}: no accuracy claim{why}"
+    if reason is Reason.UNMATCHED_JOBS:
+        most = max(cases, key=lambda each: each.unmatched)
+        return f"{REASONS[reason]} ({most.unmatched:.1%}, accepted: {most.unmatched_limit:.1%})"
     concerned = [item.metric.label for item in gated if reason in item.reasons]
     some = f" ({', '.join(concerned)})" if 0 < len(concerned) < len(gated) else ""
     return REASONS[reason] + some

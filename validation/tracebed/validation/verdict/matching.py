@@ -58,22 +58,23 @@ def check_same_plan(real: Run, predicted: Run) -> None:
     Raises:
         InputError: jobs have other submit times, sizes or run times, so the ids of one run were changed.
     """
-    columns = ["job_id", *PLAN]
-    both = real.jobs[columns].merge(predicted.jobs[columns], on="job_id", suffixes=("_real", "_predicted"))
-    differ = np.zeros(len(both), dtype=bool)
+    theirs = pd.Index(predicted.jobs["job_id"]).get_indexer(pd.Index(real.jobs["job_id"]))
+    both = (real.jobs.iloc[np.flatnonzero(theirs >= 0)], predicted.jobs.iloc[theirs[theirs >= 0]])
+    differ = np.zeros(len(both[0]), dtype=bool)
     for name in PLAN:
-        ours, theirs = (both[f"{name}_{side}"].to_numpy(dtype=np.float64) for side in ("real", "predicted"))
-        if np.allclose(np.sort(ours), np.sort(theirs), rtol=SAME, atol=SAME, equal_nan=True):
-            differ |= ~np.isclose(ours, theirs, rtol=SAME, atol=SAME, equal_nan=True)
+        ours, other = (jobs[name].to_numpy(dtype=np.float64) for jobs in both)
+        close = np.isclose(ours, other, rtol=SAME, atol=SAME, equal_nan=True)
+        if not close.all() and np.allclose(np.sort(ours), np.sort(other), rtol=SAME, atol=SAME, equal_nan=True):
+            differ |= ~close
     if differ.any():
-        job = both.iloc[int(differ.argmax())]
+        row = int(differ.argmax())
         plans = [
-            f"{job[f'nodes_{side}']} nodes for {job[f'run_time_{side}']:g} s at {job[f'submit_planned_{side}']:g} s"
-            for side in ("real", "predicted")
+            f"{job['nodes']} nodes for {job['run_time']:g} s at {job['submit_planned']:g} s"
+            for job in (jobs.iloc[row] for jobs in both)
         ]
         raise InputError(
             f"{int(differ.sum()):,} jobs of the same workload differ in their plan, "
-            f"first job {job['job_id']}: {plans[1]} in the prediction, {plans[0]} in the real run",
+            f"first job {both[0]['job_id'].iloc[row]}: {plans[1]} in the prediction, {plans[0]} in the real run",
             hint="the job ids of one run were changed: repeat the prediction",
         )
 
@@ -88,24 +89,31 @@ def match(real: pd.DataFrame, predicted: pd.DataFrame) -> tuple[pd.DataFrame, Ma
     Raises:
         InputError: the runs have no job in common.
     """
-    both = real.merge(predicted, on="job_id", how="outer", suffixes=("_real", "_predicted"), indicator=True)
-    if not (both["_merge"] == "both").any():
+    theirs = pd.Index(predicted["job_id"]).get_indexer(pd.Index(real["job_id"]))  # row in `predicted`; -1: absent
+    common = theirs >= 0
+    if not common.any():
         raise InputError("the two runs have no job in common", hint="simulate the replayed workload")
-    ended_real = both["finished_real"].eq(True).to_numpy()
-    ended_predicted = both["finished_predicted"].eq(True).to_numpy()
-    alike = (both["state_real"] == both["state_predicted"]).to_numpy(dtype=bool, na_value=False)
+    ended_real, ended = real["finished"].to_numpy(dtype=bool), predicted["finished"].to_numpy(dtype=bool)
+    ended_predicted = ended[theirs] & common
+    states, other_states = (table["state"].to_numpy(dtype=object) for table in (real, predicted))
+    alike = (states == other_states[theirs]) & common
     neither = ~ended_real & ~ended_predicted
-    paired = both[ended_real & ended_predicted]
-    same_end = neither & alike & (both["state_real"] != JobState.INTERRUPTED).to_numpy(dtype=bool, na_value=False)
+    same_end = neither & alike & (states != JobState.INTERRUPTED)
+    paired = ended_real & ended_predicted
+    alone = np.ones(len(predicted), dtype=bool)
+    alone[theirs[common]] = False
     matching = Matching(
-        matched=len(paired),
+        matched=int(paired.sum()),
         ended_in_neither=int(same_end.sum()),
         only_real=int((ended_real & ~ended_predicted).sum()),
-        only_predicted=int((ended_predicted & ~ended_real).sum()),
-        unlike=int((neither & ~same_end).sum()),
-        states_differ=int((paired["state_real"] != paired["state_predicted"]).sum()),
+        only_predicted=int((ended_predicted & ~ended_real).sum() + (alone & ended).sum()),
+        unlike=int((neither & ~same_end).sum() + (alone & ~ended).sum()),
+        states_differ=int((paired & ~alike).sum()),
     )
-    jobs = paired[[f"{name}_{of}" for name in MEASURES for of in ("real", "predicted")]].assign(
-        job_id=paired["job_id"], kind=paired["kind_real"], nodes=paired["nodes_real"].astype("int64")
-    )
-    return jobs.sort_values("submit_real", kind="stable").reset_index(drop=True), matching
+    ours = np.flatnonzero(paired)
+    ours = ours[np.argsort(real["job_id"].to_numpy(dtype=object)[ours], kind="stable")]
+    ours = ours[np.argsort(real["submit"].to_numpy()[ours], kind="stable")]
+    sides = {"real": real.iloc[ours], "predicted": predicted.iloc[theirs[ours]]}
+    jobs = {f"{name}_{side}": rows[name].to_numpy() for name in MEASURES for side, rows in sides.items()}
+    same = {name: sides["real"][name].reset_index(drop=True) for name in ("job_id", "kind", "nodes")}
+    return pd.DataFrame(jobs | same), matching

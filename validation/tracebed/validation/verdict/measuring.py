@@ -65,7 +65,8 @@ class MeasuredCase:
         _check(case, allow_different_workloads)
         real, predicted = (tuple(MeasuredRun(run, tau) for run in side) for side in (case.real, case.predicted))
         figures = tuple(map(summarize, real))
-        repetitions = screen(case, figures, max(tolerances.unmatched, *different_states(case.predicted)))
+        names = [case.name_of(index) for index in range(len(real))]
+        repetitions = screen(case.real, names, figures, max(tolerances.unmatched, *different_states(case.predicted)))
         included = [side for side, each in zip(real, repetitions, strict=True) if not each.excluded] or real
         pairs = [[_paired(a, b) for a in included] for b in predicted]
         calibrated = {sha for run in case.predicted for sha in run.info.calibration.get("workloads", [])}

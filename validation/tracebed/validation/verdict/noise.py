@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -25,6 +24,7 @@ from tracebed.orchestrator.testbeds.calibration import Instant, Number, Sha256
 from tracebed.stored import Part, StoredFile
 from tracebed.validation.metrics import TAU, Margin, MeasuredRun, all_metrics, summarize
 from tracebed.validation.verdict import outcomes
+from tracebed.validation.verdict.cases import case_name
 from tracebed.validation.verdict.comparison import time_compression
 from tracebed.validation.verdict.copies import copied, log_sha256
 from tracebed.validation.verdict.decision import Samples, estimate, repeats_needed
@@ -34,8 +34,6 @@ from tracebed.version import version
 
 LEAST_DF = 4
 """Smallest number of degrees of freedom of a profile: those of five repetitions of one cell."""
-UNKNOWN_POLICY = "not known"
-"""The policy of an imported run without `--policy`."""
 
 
 class TestbedClass(Part):
@@ -317,11 +315,8 @@ def _key(info: RunInfo) -> tuple[str, ...]:
 
 
 def _labels(cells: Sequence[_Cell]) -> list[str]:
-    """Return `workload-policy` for each cell, with the first run where this is ambiguous, without an unknown policy."""
-    names = []
-    for cell in cells:
-        workload = Path(str(cell.info.workload.get("name") or "workload")).stem
-        names.append(workload if cell.info.policy == UNKNOWN_POLICY else f"{workload}-{cell.info.policy}")
+    """Return the name of each cell, with the first run where this is ambiguous."""
+    names = [case_name(cell.info) for cell in cells]
     return [
         f"{name} ({cell.first})" if names.count(name) > 1 else name for name, cell in zip(names, cells, strict=True)
     ]

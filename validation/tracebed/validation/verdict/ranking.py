@@ -132,7 +132,7 @@ class Ranking:
             return f"the noise of the real runs decides none of the {len(self.pairs)} pairs of policies"
         found = f"{self.concordant} of {self.decisive} decisive pairs of policies are predicted in the real order"
         few = min(len(order.policies) for order in self.orders)
-        return found + (f"; tau-b of {few} policies means little" if few < ENOUGH_POLICIES else "")
+        return found + (f"; a rank correlation (tau-b) of {few} policies means little" if few < ENOUGH_POLICIES else "")
 
     def to_json(self) -> dict[str, Any]:
         """Return the ranking as JSON values."""

@@ -45,7 +45,7 @@ REASONS = {
     Reason.NOT_DEFINED: "the metric is undefined for one of the runs",
     Reason.UNMATCHED_JOBS: "too many jobs ended in one run only",
     Reason.TOO_FEW_REPEATS: "too few repetitions of the real run",
-    Reason.WORKLOAD_OUTLIER: "the error of at least one case exceeds the limit for a single case",
+    Reason.WORKLOAD_OUTLIER: "the error of at least one case exceeds the limit of one case (by default two margins)",
     Reason.NOISE_EXCEEDS_MARGIN: "the noise of the real runs is too large for the margin",
     Reason.NEAR_MARGIN: "the error is too close to the margin",
     Reason.SKEWED_NOISE: "so few repetitions may have missed slow runs: the interval fits, but not its reserve",

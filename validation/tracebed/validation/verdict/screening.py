@@ -29,7 +29,6 @@ import pandas as pd
 
 from tracebed.orchestrator.run import Run
 from tracebed.validation.verdict import outcomes
-from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.copies import copied, log_sha256
 from tracebed.validation.verdict.health import UNHEALTHY, Health
 
@@ -113,21 +112,23 @@ def identity(run: Run) -> dict[str, Any]:
     return {"jobs": len(run.jobs), "nodes": run.total_nodes} | {name: getattr(run.info, name) for name in names}
 
 
-def screen(case: Case, figures: Sequence[Figures], unmatched: float) -> tuple[Repetition, ...]:
-    """Return the repetitions of a case with the reasons to exclude them.
+def screen(
+    runs: Sequence[Run], names: Sequence[str], figures: Sequence[Figures], unmatched: float
+) -> tuple[Repetition, ...]:
+    """Return the repetitions of a real run with the reasons to exclude them.
 
     Args:
-        case: the case.
-        figures: the metrics of each repetition.
+        runs: the repetitions, in the order of their execution.
+        names: the name of each.
+        figures: the metrics of each.
         unmatched: H2: accepted share of the jobs with a different state.
     """
-    runs = case.real
     usual_nodes = _most_common([run.total_nodes for run in runs])
     different = different_states(runs)
     found: list[Repetition] = []
     earlier: dict[str, Run] = {}
-    for index, (run, measured) in enumerate(zip(runs, figures, strict=True)):
-        name, health = case.name_of(index), Health.of(run, measured["clock_skew_jobs"])
+    for index, (run, name, measured) in enumerate(zip(runs, names, figures, strict=True)):
+        health = Health.of(run, measured["clock_skew_jobs"])
         original = copied(run, earlier)
         late = lateness(run, measured)
         nodes = f"H1: {run.total_nodes} nodes, most repetitions have {usual_nodes}"

@@ -7,12 +7,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
+from tracebed.display import signed
 from tracebed.errors import ExitCode
 from tracebed.validation.metrics import Margin, Metric
 from tracebed.validation.significance import Difference
+from tracebed.validation.sparks import interval_svg
 from tracebed.validation.verdict.case_metric import CaseMetric
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.clusters import Level, Membership
@@ -116,14 +118,15 @@ class MetricVerdict:
 
     @property
     def margin_needed(self) -> str:
-        """`needed` as text, rounded up: `22.7 %`, `11 s`, or `12.4 % with 10 s, 22.7 % without`; a dash if unknown."""
+        """`needed` as text, rounded up: `22.7 %`, `11 s`, `12.4 % with 10 s, 22.7 % without`, or a dash if unknown."""
         unit = f" {self.metric.unit}".rstrip()
         if not self.margin.relative:
             return margin_text(self.needed.absolute, unit)
         alone = margin_text(100 * self.needed.alone, " %")
         if not self.margin.absolute or alone == "-":
             return alone
-        return f"{margin_text(100 * self.needed.relative, ' %')} with {self.margin.absolute:g}{unit}, {alone} without"
+        relative = margin_text(100 * self.needed.relative, " %")
+        return alone if relative == alone else f"{relative} with {self.margin.absolute:g}{unit}, {alone} without"
 
     @property
     def part(self) -> str:
@@ -141,14 +144,14 @@ class MetricVerdict:
         shares = (self.relative_error, self.relative_low, self.relative_high)
         percent = len(self.deciding) == 1 and not math.isnan(self.relative_error)
         mean, low, high = (100 * each for each in shares) if percent else (self.z, self.low, self.high)
-        text = f"{mean:+.3g} {'%' if percent else 'margins'}"
-        return text if math.isnan(low) else f"{text} [{low:+.3g}, {high:+.3g}]"
+        text = f"{signed(mean)} {'%' if percent else 'margins'}"
+        return text if math.isnan(low) else f"{text} [{signed(low)}, {signed(high)}]"
 
     @property
     def spread(self) -> str:
         """The size of the error as text; of several cases the mean of |z|, the worst case, and cases beyond margins."""
         if len(self.deciding) == 1:
-            unit = f", {self.z:+.2g} margins" if "margins" not in self.error else ""
+            unit = f", {signed(self.z, 2)} margins" if "margins" not in self.error else ""
             return self.error + unit
         if self.worst is None:
             return "undefined"
@@ -340,6 +343,19 @@ class Validation:
         return [sentence(each.case.name, each.courses, count) for each, count in found if len(each.courses) > 1]
 
     @property
+    def noise(self) -> str:
+        """How far the predicted waits are from the real ones, beside the noise of the real runs; empty if unknown."""
+        found = {each.case.name: each.per_job.noise_ratio for each in self.cases if each.per_job}
+        found = {name: ratio for name, ratio in found.items() if not math.isnan(ratio)}
+        if not found:
+            return ""
+        worst = max(found, key=lambda name: found[name])
+        of = f"{found[worst]:.3g}"
+        if len(found) > 1:
+            of = f"median {median(found.values()):.3g}, largest {of} ({worst})"
+        return f"noise ratio of the waits, job by job: {of}; 1 is as close to a real run as another real run"
+
+    @property
     def pair(self) -> Comparison:
         """The pair of runs of the first case."""
         return self.cases[0].pair
@@ -360,7 +376,7 @@ class Validation:
     def explain(self) -> str:
         """Return the validation as text: verdict and headline, a line per metric, warnings."""
         lines = [f"{self.title}: {self.verdict}", self.headline, "", *(item.sentence for item in self.metrics)]
-        lines += [*self.courses, *self.moving_averages]
+        lines += [*filter(None, [self.noise]), *self.courses, *self.moving_averages]
         if self.warnings:
             lines += ["", "Warnings:", *(f"- {warning}" for warning in self.warnings)]
         return "\n".join(lines)
@@ -374,8 +390,13 @@ class Validation:
             (item.metric.title, item.error, item.margin.words(item.metric.unit), item.verdict, ", ".join(item.reasons))
             for item in self.metrics
         ]
-        cells = "".join("<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>\n" for row in rows)
-        head = "".join(f"<th>{name}</th>" for name in ("metric", "error", "margin", "verdict", "reasons"))
+        bars = [interval_svg(item.low, item.z, item.high, 3.2, marks=(-1.0, 1.0)) for item in self.metrics]
+        cells = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + f"<td>{bar}</td></tr>\n"
+            for row, bar in zip(rows, bars, strict=True)
+        )
+        names = ("metric", "error", "margin", "verdict", "reasons", "error in margins: -1 to 1 is accurate")
+        head = "".join(f"<th>{name}</th>" for name in names)
         notes = "".join(f"<li>{html.escape(warning)}</li>" for warning in self.warnings)
         return (
             f"<p><strong>{html.escape(f'{self.title}: {self.verdict}')}</strong><br>{html.escape(self.headline)}</p>\n"

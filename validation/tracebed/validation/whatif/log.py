@@ -21,12 +21,12 @@ from tracebed.converters.formats.tools.states import UNFINISHED
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Step, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.simulation.slurm.asked import several_kinds
 from tracebed.orchestrator.slurm.lines import Line, cpus, entries, whole
 from tracebed.orchestrator.slurm.machine import Machine
 
 EXPORT = "export the log with sacct -aPD -S DATE -E DATE -o ... (`tracebed clean --list` has the fields)"
 
-NAN = float("nan")
 OWN = "give the slurm.conf of the cluster of the log"
 
 
@@ -104,7 +104,6 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
     known = kept & np.isfinite(end) & ~unfinished
     begin = float(end[known].min()) if known.any() else float(submit[kept].min())
     ran, waited = start < begin, (submit < begin) & ~(start < begin)
-    limit = _limits(workload, machine)
     unlimited = kept & np.isnan(limit)
     counts = {
         "never started, or have no end or size in the log: left out": ~kept,
@@ -114,12 +113,14 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
         "were held by a dependency, a begin time or a limit: submitted when they became eligible": held
         & ~ran
         & ~waited,
-        "have no time limit in the log: that of their partition is taken": unlimited,
+        "have no time limit in the log: DefaultTime or MaxTime of their partition is taken": unlimited,
     }
+    kinds = kept & several_kinds(workload)
+    counts["have several nodes, and features with brackets or counts: each node has any of these features"] = kinds
     submit = np.where(ran, start, np.where(waited, begin, submit))
     cores, threads = _cores(workload, lines, machine)
     wide = kept & (cores > max(kind.cores for kind in machine.kinds))
-    table = workload.table.assign(submit_time=submit, run_time=run_time, time_limit=limit, cores_per_node=cores)
+    table = workload.table.assign(submit_time=submit, run_time=run_time, cores_per_node=cores)
     notes = [f"{int(each.sum()):,} of {len(kept):,} jobs {what}" for what, each in counts.items() if each.any()]
     notes += [f"the CPUs of the log are hardware threads, {threads} of a core"] if threads > 1 else []
     judged = np.isfinite(start) & ~ran & ~waited
@@ -134,17 +135,6 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
         what = "no job was submitted after the first end of a job: the log is too short to judge a model"
         raise InputError(what, where=where, hint="give a longer log")
     return Log(found, judged, begin, int(wide.sum()), tuple(notes))
-
-
-def _limits(workload: Workload, machine: Machine) -> FloatArray:
-    """Return the time limits, s; NaN: unknown. In a log with limits, a job without one has that of its partition."""
-    limit = workload.floats("time_limit")
-    if np.isnan(limit).all():
-        return limit
-    numbers = {name: machine.partition(name) for name in set(workload.texts("partition"))}
-    most = {name: NAN if number is None else machine.partitions[number].limit_s for name, number in numbers.items()}
-    of_partition = workload.texts("partition").map(most).to_numpy(dtype=np.float64)
-    return np.where(np.isnan(limit) & (of_partition > 0), of_partition, limit)
 
 
 def _cores(workload: Workload, lines: Sequence[Line], machine: Machine) -> tuple[IntArray, int]:

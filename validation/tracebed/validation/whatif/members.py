@@ -127,7 +127,7 @@ def predicted(member: Member) -> Predicted:
     rows = pd.Index(run.jobs["job_id"]).get_indexer(pd.Index(workload.column("job_id")))
     jobs = run.jobs.iloc[rows]
     rejected = (jobs["state"] == JobState.REJECTED).to_numpy()
-    reasons = zip(workload.texts("partition")[rejected], jobs["reason"][rejected], strict=True)
+    reasons = zip(workload.partitions()[rejected], jobs["reason"][rejected], strict=True)
     held = run.allocations.assign(cores=run.allocations["cores"] * run.allocations["count"]).groupby("job_id")["cores"]
     return Predicted(
         wait=(jobs["start"] - jobs["submit"]).to_numpy(dtype=np.float64),

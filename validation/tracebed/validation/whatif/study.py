@@ -36,7 +36,7 @@ STARTED = 0.99
 """Share of the jobs that have started when the courses end."""
 MOST_WINDOWS = 1000
 MISFIT = 0.10
-"""Share of the jobs of a log that fit on no nodes of the cluster, from which the slurm.conf is not that of the log."""
+"""Share of the jobs of a log that cannot run on the cluster, from which the slurm.conf is not that of the log."""
 
 
 @dataclass(frozen=True)
@@ -191,9 +191,11 @@ def whatif(
         InputError: the log has no starts, the slurm.conf does not describe its cluster, a change is invalid, or it
             changes nothing.
     """
-    clusters = [_cluster(read(*files, plain=True), files)]
+    zone = workload.provenance.time_zone or ""
+    clusters = [_cluster(read(*files, plain=True, zone=zone), files)]
     if change.words:
-        clusters.append(_changed(clusters[0], read(*files, plain=True, change=change.applied), files, change))
+        changed = read(*files, plain=True, change=change.applied, zone=zone)
+        clusters.append(_changed(clusters[0], changed, files, change))
     conf = clusters[0].where
     lines = lines_of(Path(conf))
     machines = [_machine(each) for each in clusters]
@@ -236,7 +238,7 @@ def whatif(
         notes=tuple(notes),
         not_modeled=tuple(dict.fromkeys(text for each in clusters for text in each.differences)),
         unix_start=origin,
-        zone=workload.provenance.time_zone or "UTC",
+        zone=zone or "UTC",
     )
 
 
@@ -272,7 +274,7 @@ def _end(log: Log) -> float:
 
 def _check_partitions(log: Log, machine: Machine, name: str, conf: str) -> None:
     """Raise InputError if many jobs are in partitions that the cluster lacks."""
-    names = log.workload.texts("partition").str.partition(",")[0]
+    names = log.workload.partitions()
     gone = names[[machine.partition(each) is None for each in names]].value_counts()
     if gone.sum() >= MISFIT * len(names):
         worst = ", ".join(f"{partition} {jobs:,}" for partition, jobs in gone.head(4).items())
@@ -283,7 +285,7 @@ def _check_partitions(log: Log, machine: Machine, name: str, conf: str) -> None:
 
 
 def _misfits(log: Log, member: Predicted, machine: Machine, name: str, conf: str) -> list[str]:
-    """Return what does not fit on the cluster, as notes.
+    """Return what cannot run on the cluster, as notes.
 
     Raises:
         InputError: the share of the jobs is `MISFIT` or more.
@@ -296,17 +298,19 @@ def _misfits(log: Log, member: Predicted, machine: Machine, name: str, conf: str
     if total >= MISFIT * jobs:
         partitions = ", ".join(each.name for each in machine.partitions)
         largest = max(kind.cores for kind in machine.kinds)
-        what = f"{total:,} of {jobs:,} jobs fit on no nodes of {conf}: {worst}"
+        what = f"{total:,} of {jobs:,} jobs cannot run on the cluster of {conf}: {worst}"
         hint = (
             f"give the slurm.conf of the log; this one has the partitions {partitions}, nodes of up to {largest} cores"
         )
         raise InputError(what, where=name, hint=hint)
-    return [f"{total:,} of {jobs:,} jobs fit on no nodes of the slurm.conf and are left out: {worst}"] if total else []
+    what = f"{total:,} of {jobs:,} jobs cannot run on the cluster of the slurm.conf and are left out: {worst}"
+    return [what] if total else []
 
 
 def _jobs(log: Log, waits: Sequence[FloatArray]) -> pd.DataFrame:
     """Return the table of jobs, with the mean waits of the ensembles."""
-    texts = {name: log.workload.texts(name).to_numpy() for name in ("job_id", "partition", "queue", "group")}
+    texts = {name: log.workload.texts(name).to_numpy() for name in ("job_id", "queue", "group")}
+    texts["partition"] = log.workload.partitions().to_numpy()
     names = ("predicted", "changed")[: len(waits)]
     submit = log.workload.floats("submit_time")
     return pd.DataFrame(

@@ -22,12 +22,13 @@ OPTIONS = {
     **dict.fromkeys(("-a", "--array"), "array"),
     **dict.fromkeys(("-b", "--begin"), "begin"),
     **dict.fromkeys(("-L", "--licenses"), "licenses"),
+    **dict.fromkeys(("-p", "--partition"), "partition"),
     "--ntasks-per-node": "per node",
     "--gres": "gres",
     "--gpus-per-node": "gpus",
 }
 """Option of sbatch -> what it sets."""
-TELLING = re.compile(r"\s(?:-[daL]|-b|--(?:dep|arr|beg|lic|ntasks-per-node|gres|gpus-per-node))")
+TELLING = re.compile(r"\s(?:-[dabLp]|--(?:dep|arr|beg|lic|part|ntasks-per-node|gres|gpus-per-node))")
 """A line without a match has none of `OPTIONS`."""
 FLAGS = frozenset(
     f"--{name}"
@@ -127,6 +128,17 @@ def earliest_starts(
     limited = np.array(["%" in name for name in array[rows].tolist()], dtype=bool)
     later[rows] &= ~limited
     return result, later
+
+
+def partitions_of(ran: pd.Categorical, said: pd.Categorical) -> Any:
+    """Return the partitions of each job, shape (jobs,): where it ran, and the others that the command line names."""
+    found = np.asarray(ran, dtype=object).copy()
+    several = np.array(["," in str(text) for text in said.categories], dtype=bool)[said.codes]
+    for row in np.flatnonzero(several).tolist():
+        names = str(said[row]).split(",")
+        if found[row] in names:
+            found[row] = ",".join(dict.fromkeys([found[row], *filter(None, names)]))
+    return found
 
 
 def licences_of(text: str) -> str:

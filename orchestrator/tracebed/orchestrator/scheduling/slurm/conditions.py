@@ -92,11 +92,16 @@ class Progress:
         if state in (RUNNING, CANCELLED):
             self._start[job] = now
 
-    def check(self, job: int, now: float) -> tuple[int, float]:
-        """Return whether the conditions are met, and when a condition that waits for an instant may be met (inf)."""
+    def check(self, job: int, now: float, first: int = -1) -> tuple[int, float]:
+        """Return whether the conditions are met, and when a condition that waits for an instant may be met (inf).
+
+        `first`: the first entry of the job, if it is in several partitions (`entries`). Its state is that of the job.
+        """
+        if first >= 0 and self.state[first] in (CANCELLED, STUCK):
+            return IMPOSSIBLE, math.inf  # another entry of the job has found out
         later, any_of, undecided = math.inf, self._of.any_of[job], False
         for condition in self._of.dependencies[job]:
-            result, at = self._check(job, condition, now)
+            result, at = self._check(job if first < 0 else first, condition, now)
             if result == (MET if any_of else IMPOSSIBLE):
                 return result, math.inf
             undecided = undecided or result == OPEN

@@ -21,14 +21,17 @@ class Depth(NamedTuple):
 
 
 def considered(
-    order: Iterable[int], depth: Depth, array: Sequence[int], partition: Sequence[int], user: Sequence[int]
+    order: Iterable[int], depth: Depth, entry: Sequence[int], partition: Sequence[int], user: Sequence[int]
 ) -> Iterator[int]:
-    """Yield the jobs of a backfill pass among those in `order`. All tasks of an array are one entry of the queue."""
+    """Yield the jobs of a backfill pass among those in `order`.
+
+    All tasks of an array in a partition are one entry of the queue: jobs with the same `entry`, unless it is -1.
+    """
     parts, users_in_parts, users = Counter[int](), Counter[tuple[int, int]](), Counter[int]()
     entries, last = 0, -1
     for job in order:
         part, own = partition[job], user[job]
-        if array[job] < 0 or array[job] != last:
+        if entry[job] < 0 or entry[job] != last:
             parts[part] += 1
             if 0 < depth.part < parts[part]:
                 continue
@@ -41,5 +44,5 @@ def considered(
             if entries == depth.test:
                 return
             entries += 1
-        last = array[job]
+        last = entry[job]
         yield job

@@ -30,6 +30,10 @@ class Waiting(NamedTuple):
     """Whether nodes are reserved for the job if it cannot start now."""
     array: int = -1
     """Array of the job; -1: none."""
+    entry: int = -1
+    """Array and partition of the job; -1: no array."""
+    first: int = -1
+    """What the entries of a job in several partitions have in common."""
 
 
 class Planned(NamedTuple):
@@ -49,17 +53,19 @@ class Found(NamedTuple):
 
 @dataclass
 class Tasks:
-    """The tasks of arrays in a pass.
+    """The tasks of arrays, and the entries of jobs in several partitions, in a pass.
 
     Attributes:
         room: how many tasks of each array may still start; None: any number.
         most: most tasks of an array with a reservation, `bf_max_job_array_resv`.
         reserved: array -> number of its tasks with a reservation.
+        one_reservation: whether a job in several partitions has one reservation at most, `bf_one_resv_per_job`.
     """
 
     room: list[int | None]
     most: int
     reserved: dict[int, int] = field(default_factory=dict)
+    one_reservation: bool = False
 
 
 def backfill(
@@ -90,23 +96,23 @@ def backfill(
         table: largest number of slots, `bf_node_space_size`.
         reservations: most jobs with a reservation, `bf_job_part_count_reserve`; 0: any number.
         kill_wait: a job that has passed its expected end is expected to end this much later, s.
-        tasks: the arrays; None: there are none.
+        tasks: the arrays, and jobs in several partitions; None: there are none.
         outlook: advance reservations and licences; None: there are none.
     """
-    reserved = 0
+    reserved, booked = 0, set[int]()
     slots = Slots(now, now + window, everything)
     tasks, skipped = tasks or Tasks([], 0), -1
     for job in waiting:
-        if 0 <= job.array == skipped:
+        if 0 <= job.entry == skipped:
             continue
         if job.array >= 0 and tasks.room[job.array] == 0:
-            skipped = job.array
+            skipped = job.entry
             continue
         if outlook and not outlook.licenses.considered(job.job):
             continue
         planned = _plan(job, now, free, running, slots, resolution, window, kill_wait, outlook)
         if planned is None:
-            skipped = job.array
+            skipped = job.entry
             continue
         start, parts, _ = planned
         nodes = mask_of(parts.keys())
@@ -120,20 +126,22 @@ def backfill(
             if outlook:
                 outlook.licenses.hold(job.job, now, now + job.limit)
             yield Planned(job.job, {} if began else parts)
-        elif not job.reserve or (reservations and reserved == reservations):
-            skipped = job.array
+        elif not job.reserve or job.first in booked or (reservations and reserved == reservations):
+            skipped = job.entry
         elif len(slots.begins) >= table:
             return
         else:
             reserved += 1
             begin, end = start // resolution * resolution, (start + job.limit) // resolution * resolution
             slots.reserve(begin, end, nodes)
+            if tasks.one_reservation:
+                booked.add(job.first)
             if outlook:
                 outlook.licenses.hold(job.job, begin, end)
             if job.array >= 0:
                 tasks.reserved[job.array] = tasks.reserved.get(job.array, 0) + 1
                 if tasks.reserved[job.array] >= tasks.most:
-                    skipped = job.array
+                    skipped = job.entry
 
 
 def _plan(

@@ -104,6 +104,15 @@ Array: TypeAlias = NDArray[Any]
 T = TypeVar("T")
 
 
+def missing() -> str:
+    """Return the reason why there is no compiled engine; empty if there is one."""
+    if _library() is not None:
+        return ""
+    if LIBRARY.exists():
+        return "the compiled engine was built for another machine or version: install tracebed again"
+    return "the compiled engine was not built: there was no C compiler when tracebed was installed"
+
+
 def obstacle(
     jobs: Jobs,
     policy: Policy,
@@ -113,10 +122,8 @@ def obstacle(
     interference: Interference | None = None,
 ) -> str:
     """Return the reason why the engine cannot simulate `jobs` under `policy` on `total` nodes; empty if it can."""
-    if _library() is None:
-        if LIBRARY.exists():
-            return "the compiled engine was built for another machine or version: install tracebed again"
-        return "the compiled engine was not built: there was no C compiler when tracebed was installed"
+    if reason := missing():
+        return reason
     if type(policy) not in POLICIES:
         return f"the compiled engine does not support the policy {type(policy).__name__}"
     if isinstance(policy, Conservative) and policy.backfill_depth > INT32_MAX:

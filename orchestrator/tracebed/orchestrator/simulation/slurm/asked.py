@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tracebed.converters.description import cores_used
-from tracebed.converters.workload import Workload
+from tracebed.converters.workload import BoolArray, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.slurm.machine import Machine
 
@@ -16,7 +18,8 @@ IN_CPUS = ("sacct",)
 IN_CORES = "whatif"
 """Step that makes cores of the CPUs of a log."""
 MOST_NAMED = 6
-NO_LIMIT = "jobs without a time limit: that of their partition"
+NO_LIMIT = "jobs without a time limit: DefaultTime or MaxTime of their partition"
+SEVERAL_KINDS = "jobs of several nodes whose features have brackets or counts: each node has any of these features"
 
 
 def as_asked(workload: Workload, machine: Machine) -> tuple[Workload, dict[str, int]]:
@@ -37,15 +40,18 @@ def as_asked(workload: Workload, machine: Machine) -> tuple[Workload, dict[str, 
     names = workload.texts("partition").tolist()
     number = {name: machine.partition(name.partition(",")[0]) for name in dict.fromkeys(names)}
     limit, runs = workload.floats("time_limit"), np.isfinite(workload.floats("run_time"))
-    most = {name: YEAR_S if part is None else _limit_s(machine, part) for name, part in number.items()}
-    missing = np.isnan(limit)
-    columns = {"time_limit": np.where(missing, [most[name] for name in names], limit)}
+    missing, limit = np.isnan(limit), limit.copy()
+    limit[missing] = [
+        YEAR_S if (part := number[name]) is None else machine.limit_s(part, run_s) or YEAR_S
+        for name, run_s in zip(np.array(names)[missing], workload.floats("run_time")[missing], strict=True)
+    ]
+    columns: dict[str, Any] = {"time_limit": limit}
     if not any(step.name == IN_CORES for step in workload.provenance.steps):
         columns["cores_per_node"] = cores_used(workload)
         if any(parameters.get("format") in IN_CPUS for parameters in reading):
             threads = {name: 1 if part is None else _threads(machine, part) for name, part in number.items()}
             columns["cores_per_node"] = -(-columns["cores_per_node"] // np.array([threads[name] for name in names]))
-    counts = {NO_LIMIT: int((missing & runs).sum())}
+    counts = {NO_LIMIT: int((missing & runs).sum()), SEVERAL_KINDS: int((several_kinds(workload) & runs).sum())}
     strange = [name for name, part in number.items() if part is None]
     if strange:
         what = ", ".join(strange[:MOST_NAMED]) + (", ..." if len(strange) > MOST_NAMED else "")
@@ -55,8 +61,9 @@ def as_asked(workload: Workload, machine: Machine) -> tuple[Workload, dict[str, 
     return Workload(workload.table.assign(**columns), workload.provenance), counts
 
 
-def _limit_s(machine: Machine, partition: int) -> float:
-    return machine.partitions[partition].limit_s or YEAR_S
+def several_kinds(workload: Workload) -> BoolArray:
+    """Return whether each job demands nodes of several kinds, or that some of its nodes have a feature."""
+    return workload.texts("features").str.contains(r"[\[*]").to_numpy(dtype=bool) & (workload.ints("nodes") > 1)
 
 
 def _threads(machine: Machine, partition: int) -> int:

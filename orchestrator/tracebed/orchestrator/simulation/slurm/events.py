@@ -12,13 +12,14 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
-from tracebed.orchestrator.scheduling.slurm.conditions import Arrays, Conditions, arrays_of, dependencies_of
+from tracebed.orchestrator.scheduling.slurm.conditions import SINGLETON, Arrays, Conditions, arrays_of, dependencies_of
 from tracebed.orchestrator.scheduling.slurm.licenses import Licenses, counts, licenses_of
 from tracebed.orchestrator.scheduling.slurm.outlook import Booked, Bookings
 from tracebed.orchestrator.scheduling.slurm.preemption import CANCEL, REQUEUE, SUSPEND, Preemption
 from tracebed.orchestrator.simulation.slurm.inputs import Inputs
+from tracebed.orchestrator.slurm.database import Qos
 from tracebed.orchestrator.slurm.host_lists import host_names
-from tracebed.orchestrator.slurm.machine import Machine, Partition, Preempt, QosPreempt
+from tracebed.orchestrator.slurm.machine import Machine, Partition, Preempt
 from tracebed.orchestrator.slurm.reservations import DAY_S, parsed
 
 NOTICE_S = 5.0
@@ -30,29 +31,39 @@ SUCCESSFUL = ("", "completed", "unknown")
 
 
 def conditions_of(workload: Workload, numbers: Sequence[int], *, kill_invalid: bool) -> Conditions | None:
-    """Return the conditions of the jobs `numbers` of a workload; None: there are none.
+    """Return the conditions of entries of jobs of a workload; None: there are none.
 
-    The name of a job, for `singleton`, is its application.
+    `numbers` has the job of each entry. The state of a job is that of its first entry. The name of a
+    job, for `singleton`, is its application.
 
     Raises:
         InputError: a dependency is invalid.
     """
-    earliest = workload.floats("earliest_start")[list(numbers)]
-    texts = _of(workload, "dependency", numbers)
+    jobs = [*dict.fromkeys(numbers)]
+    earliest = workload.floats("earliest_start")[jobs]
+    texts = of(workload, "dependency", jobs)
     if not any(texts) and all(math.isnan(each) for each in earliest):
         return None
-    names = [*zip(_of(workload, "user", numbers), _of(workload, "application", numbers), strict=True)]
+    names = [*zip(of(workload, "user", jobs), of(workload, "application", jobs), strict=True)]
     waiting = {name for name, text in zip(names, texts, strict=True) if "singleton" in text.lower()}
     group = {name: number for number, name in enumerate(dict.fromkeys(name for name in names if name in waiting))}
     groups = [group.get(name, -1) for name in names]
-    arrays = [text.partition("%")[0] for text in _of(workload, "array", numbers)]
-    dependencies, any_of = dependencies_of(texts, _of(workload, "job_id", numbers), arrays, groups)
+    arrays = [text.partition("%")[0] for text in of(workload, "array", jobs)]
+    dependencies, any_of = dependencies_of(texts, of(workload, "job_id", jobs), arrays, groups)
+    first, place = dict[int, int](), {job: at for at, job in enumerate(jobs)}
+    for entry, job in enumerate(numbers):
+        first.setdefault(job, entry)
+    own = [place[job] for job in numbers]
+    entry_of = [first[job] for job in jobs]
     return Conditions(
-        [-math.inf if math.isnan(each) else each for each in earliest.tolist()],
-        dependencies,
-        any_of,
-        groups,
-        [state not in SUCCESSFUL for state in _of(workload, "status", numbers)],
+        [-math.inf if math.isnan(earliest[job]) else float(earliest[job]) for job in own],
+        [
+            tuple(each if each.kind == SINGLETON else each._replace(of=entry_of[each.of]) for each in dependencies[job])
+            for job in own
+        ],
+        [any_of[job] for job in own],
+        [groups[job] if entry == entry_of[job] else -1 for entry, job in enumerate(own)],
+        [state not in SUCCESSFUL for state in of(workload, "status", numbers)],
         kill_invalid,
     )
 
@@ -63,20 +74,19 @@ def arrays_in(workload: Workload, numbers: Sequence[int]) -> Arrays | None:
     Raises:
         InputError: the array of a job is invalid.
     """
-    texts = _of(workload, "array", numbers)
-    return arrays_of(texts, _of(workload, "job_id", numbers)) if any(texts) else None
+    texts = of(workload, "array", numbers)
+    return arrays_of(texts, of(workload, "job_id", numbers)) if any(texts) else None
 
 
-def licenses_in(workload: Workload, numbers: Sequence[int], machine: Machine) -> Licenses | None:
-    """Return the licences of the cluster and of the jobs `numbers`; None: no job wants any.
+def licenses_in(texts: Sequence[str], ids: Sequence[str], machine: Machine) -> Licenses | None:
+    """Return the licences of the cluster and of jobs, as of `--licenses`; None: no job wants any.
 
     Licences NAME@SERVER are in Slurm's database, and not counted.
     """
-    texts = _of(workload, "licenses", numbers)
     if not any(texts):
         return None
     kinds = [*machine.licenses]
-    wanted = [counts(licenses_of(text, f"job {job}"), kinds) for job, text in zip(numbers, texts, strict=True)]
+    wanted = [counts(licenses_of(text, f"job {job}"), kinds) for job, text in zip(ids, texts, strict=True)]
     return Licenses([machine.licenses[kind] for kind in kinds], wanted, machine.bf_licenses)
 
 
@@ -100,8 +110,8 @@ def preemption_of(machine: Machine, partitions: Sequence[int], qos: Sequence[str
         qos: QOS of each job.
     """
     own = machine.preempt
-    if own.by_qos and own.qos:
-        return _by_qos(own, qos)
+    if own.by_qos and machine.database.qos:
+        return _by_qos(own, machine.database.qos, qos)
     return _by_tier(own, machine.partitions, partitions) if own.by_tier else None
 
 
@@ -120,13 +130,13 @@ def _by_tier(own: Preempt, all_of: Sequence[Partition], partitions: Sequence[int
     )
 
 
-def _by_qos(own: Preempt, qos: Sequence[str]) -> Preemption:
+def _by_qos(own: Preempt, known: Sequence[Qos], qos: Sequence[str]) -> Preemption:
     """Return the preemption by QOS. The last class has the jobs of an unknown QOS, which neither preempt nor yield."""
-    number = {each.name: at for at, each in enumerate(own.qos)}
-    all_of = [*own.qos, QosPreempt(name="", mode="off")]
-    modes = [each.mode or own.mode for each in all_of]
+    number = {each.name: at for at, each in enumerate(known)}
+    all_of = [*known, Qos(name="", preempt_mode="off")]
+    modes = [each.preempt_mode or own.mode for each in all_of]
     return Preemption(
-        of=[number.get(name or NORMAL_QOS, len(own.qos)) for name in qos],
+        of=[number.get(name or NORMAL_QOS, len(known)) for name in qos],
         may=[
             mask_of([number[low] for low in each.preempts if low in number and modes[number[low]] in MODES])
             for each in all_of
@@ -152,10 +162,10 @@ def start_of(workload: Workload, policy: Slurm) -> float:
     raise InputError(what, hint="give it: -P epoch_s=SECONDS")
 
 
-def with_bookings(
-    inputs: Inputs, workload: Workload, numbers: Sequence[int], machine: Machine, policy: Slurm
-) -> Inputs:
+def with_bookings(inputs: Inputs, names_of: Sequence[str], machine: Machine, policy: Slurm) -> Inputs:
     """Return the inputs of a simulation with the advance reservations of a policy, and the one of each job in them.
+
+    `names_of` has the names of the reservations of each job, joined by commas; empty: none.
 
     Raises:
         InputError: a reservation is invalid or has an unknown node.
@@ -169,13 +179,12 @@ def with_bookings(
             what = f"reservation {each.name} has the unknown node {unknown}"
             raise InputError(what, hint="use the slurm.conf of the cluster of the reservations")
         mask = mask_of([known[name] for name in names])
-        for begin, end in each.until(int(epoch + inputs.submit[-1]) + REPEATED_S):
+        for begin, end in each.until(int(epoch + max(inputs.submit)) + REPEATED_S):
             number.setdefault(each.name, []).append(len(booked))
             booked.append(Booked(begin, end, end + machine.resv_over_run_s, mask))
             notices += [instant - epoch + rng.uniform(0.0, NOTICE_S) for instant in (begin, end)]
     inside = [
-        _chosen(number, names, booked, submit + epoch)
-        for names, submit in zip(_of(workload, "reservation", numbers), inputs.submit, strict=True)
+        _chosen(number, names, booked, submit + epoch) for names, submit in zip(names_of, inputs.submit, strict=True)
     ]
     conditions = inputs.conditions or Conditions.none(len(inside))
     earliest = [
@@ -223,7 +232,7 @@ def _partial(policy: Slurm) -> Iterator[str]:
             yield f"the reservation {each.name} has {each.cores} of {all_cores} cores; all cores are assumed"
 
 
-def _of(workload: Workload, name: str, numbers: Sequence[int]) -> list[str]:
+def of(workload: Workload, name: str, numbers: Sequence[int]) -> list[str]:
     """Return the texts of a column for the jobs `numbers`."""
     column = workload.texts(name).tolist()
     return [column[job] for job in numbers]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tracebed.orchestrator.scheduling.slurm.conditions import Arrays, Conditions
+from tracebed.orchestrator.scheduling.slurm.entries import Entries
 from tracebed.orchestrator.scheduling.slurm.licenses import Licenses
 from tracebed.orchestrator.scheduling.slurm.limits import Limits
 from tracebed.orchestrator.scheduling.slurm.multifactor import Associations
@@ -62,6 +63,7 @@ class Inputs:
         bookings: the advance reservations; None: there are none.
         preemption: which jobs preempt which; None: no job preempts another one.
         begin_s: instant at which the simulation begins, s. Jobs that were submitted before it wait at this instant.
+        entries: the entries of jobs in several partitions, each of which is a job here; None: there are no such jobs.
         held: of each job, the cores by node that it holds when the simulation begins; empty: no job runs then.
         since: start of each job that runs then, s; NaN: the job waits.
         usage: decayed, billed seconds of each association when the simulation begins; empty: 0.
@@ -104,6 +106,7 @@ class Inputs:
     licenses: Licenses | None = None
     bookings: Bookings | None = None
     preemption: Preemption | None = None
+    entries: Entries | None = None
     begin_s: float = -math.inf
     held: Sequence[Parts] = ()
     since: Sequence[float] = ()

@@ -7,11 +7,10 @@ priorities, and when slurmctld notices that a job has passed its time limit.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +23,8 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
+from tracebed.orchestrator.scheduling.slurm.entries import Entries
+from tracebed.orchestrator.scheduling.slurm.features import satisfies
 from tracebed.orchestrator.scheduling.slurm.limits import amounts_of
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Parts, Request, Resources
 from tracebed.orchestrator.setup import Setup
@@ -35,6 +36,7 @@ from tracebed.orchestrator.simulation.slurm.events import (
     conditions_of,
     excess,
     licenses_in,
+    of,
     preemption_of,
     start_of,
     with_bookings,
@@ -91,7 +93,7 @@ def simulate(
     machine = machine_of(policy)
     workload, counts = as_asked(workload, machine)
     cores = [kind.cores for _, kind in machine.nodes]
-    jobs = Jobs.of(workload, cores_per_node=max(cores), over_limit=setup.scheduling.over_limit)
+    jobs = Jobs.of(workload, over_limit=setup.scheduling.over_limit)
     jobs.counts.update({what: count for what, count in counts.items() if count})
     record, cluster = ScheduleRecord(jobs), Cluster(cores)
     inputs, numbers = _inputs(workload, jobs, machine, setup, record)
@@ -104,40 +106,51 @@ def simulate(
         begin = policy.epoch_s + inputs.submit[0]
         inputs = replace(inputs, associations=replace(inputs.associations, resets=resets(reset, begin)))
     if policy.reservations:
-        inputs = with_bookings(inputs, workload.runnable()[0], numbers, machine, policy)
+        inputs = with_bookings(inputs, of(workload.runnable()[0], "reservation", numbers), machine, policy)
     run = Simulation(inputs, policy).run if python or not engine.available() else None
     _enter(record, cluster, numbers, inputs, run() if run else engine.simulate(inputs, policy), setup)
     return record, cluster
 
 
+class _Entry(NamedTuple):
+    """A job in the queue of a partition."""
+
+    job: int
+    partition: int
+    request: Request
+    owner: Owner
+    limit: int
+    fixed: float
+
+
 def _inputs(
     workload: Workload, jobs: Jobs, machine: Machine, setup: Setup, record: ScheduleRecord
 ) -> tuple[Inputs, list[int]]:
-    """Return the inputs of the simulation, and the numbers of the jobs in it. Jobs that never fit are rejected.
+    """Return the inputs of the simulation, and the job of each of its entries. Jobs that never fit are rejected.
 
     Raises:
         InputError: no job fits, or a job has an invalid feature.
     """
     runnable, _ = workload.runnable()
-    partitions = _partitions(runnable.texts("partition").tolist(), machine)
     kinds = sorted({name for kind in machine.kinds for name in kind.gres})
     empty = resources_of(machine, kinds)
     placed = placement(machine, empty)
     columns: dict[str, Sequence[Any]] = {
-        name: runnable.texts(name).tolist() for name in ("features", "gres", "group", "licenses", "queue", "user")
+        name: runnable.texts(name).tolist()
+        for name in ("features", "gres", "group", "licenses", "partition", "queue", "user")
     }
     fewest, spread = runnable.ints("fewest_nodes").tolist(), runnable.ints("spread").tolist()
     memory = runnable.floats("memory_mib").tolist()
     accounting = Accounting(machine, kinds, columns["group"], columns["user"])
-    factors, owner_of, owners = Factors(machine, kinds, accounting), cache(accounting.owner), list[Owner]()
+    factors, owner_of = Factors(machine, kinds, accounting), cache(accounting.owner)
     own_limit, weights = runnable.floats("time_limit").tolist(), machine.weights
-    requests, numbers, fixed, limits = list[Request](), list[int](), list[float](), list[int]()
     extend = setup.scheduling.over_limit is OverLimit.EXTEND
-    for job, number in enumerate(partitions):
+
+    def entry(job: int, name: str) -> _Entry | str:
+        """Return the entry of a job in the queue of a partition, or why it has none."""
+        number = machine.partition(name)
         if number is None:
-            name = runnable.texts("partition")[job]
-            record.refuse(job, JobState.REJECTED, f"the cluster has no partition {name}")
-            continue
+            return f"the cluster has no partition {name}"
         partition = machine.partitions[number]
         nodes, cores = jobs.nodes[job], jobs.cores[job]
         wanted = gres_of(columns["gres"][job])
@@ -151,45 +164,52 @@ def _inputs(
         )
         fitting = placed(number, columns["features"][job], request) if not wanted.keys() - set(kinds) else None
         if fitting is None:
-            record.refuse(job, JobState.REJECTED, "no nodes of its partition can ever run it")
-            continue
+            return "no nodes of its partition can ever run it"
         if name := excess(columns["licenses"][job], machine):
-            record.refuse(job, JobState.REJECTED, f"the cluster has fewer licences {name}")
-            continue
+            return f"the cluster has fewer licences {name}"
         owner = owner_of(columns["group"][job], columns["user"][job], columns["queue"][job], number)
-        reason = owner if isinstance(owner, str) else ""
-        if isinstance(owner, Owner):
-            longest = 0.0 if accounting.beyond_partition(owner) else partition.limit_s
-            limit = _limit(jobs.limit[job], longest, extend)
-            amounts = amounts_of(request, None, empty, factors.billing[number], factors.most)
-            reason = accounting.never(owner, amounts, limit)
-            if longest and own_limit[job] > longest:
-                reason = "PartitionTimeLimit: the time limit exceeds that of the partition"
-        if reason or not isinstance(owner, Owner):
-            record.refuse(job, JobState.REJECTED, reason)
-            continue
-        owners.append(owner)
-        limits.append(limit)
-        numbers.append(job)
-        requests.append(fitting)
-        fixed.append(factors.fixed(request, amounts, number, owner, limit))
-    if not numbers:
+        if isinstance(owner, str):
+            return owner
+        longest = 0.0 if accounting.beyond_partition(owner) else partition.limit_s
+        limit = _limit(jobs.limit[job], longest, extend)
+        amounts = amounts_of(request, None, empty, factors.billing[number], factors.most)
+        if longest and own_limit[job] > longest:
+            return "PartitionTimeLimit: the time limit exceeds that of the partition"
+        if partition.most_nodes and request.fewest > partition.most_nodes:
+            return "PartitionNodeLimit: the job needs more nodes than a job of its partition may have"
+        if reason := accounting.never(owner, amounts, limit):
+            return reason
+        return _Entry(job, number, fitting, owner, limit, factors.fixed(request, amounts, number, owner, limit))
+
+    found = list[tuple[int, int, _Entry]]()
+    begun = _begins(runnable.texts("array").tolist(), jobs.submit)
+    for job, listed in enumerate(columns["partition"]):
+        of_job = [entry(job, name) for name in listed.split(",")]
+        reasons = [each for each in of_job if isinstance(each, str)]
+        if reasons and (machine.all_partitions or len(reasons) == len(of_job)):
+            record.refuse(job, JobState.REJECTED, reasons[0])
+        else:
+            found += [(begun[job], place, each) for place, each in enumerate(of_job) if isinstance(each, _Entry)]
+    if not found:
         hint = "use the slurm.conf of the cluster, and the partitions of the workload"
         raise InputError(f"none of the {len(jobs):,} jobs can run on the cluster: {record.reason[0]}", hint=hint)
+    entries = [each for _, _, each in sorted(found, key=lambda own: (own[0], own[1], own[2].job))]
+    numbers, owners = [each.job for each in entries], [each.owner for each in entries]
+    partitions = [each.partition for each in entries]
     overheads = setup.timing.overheads
     users: dict[str, int] = {}
     group = [accounting.group(owner) for owner in owners]
     inputs = Inputs(
         submit=[jobs.submit[job] for job in numbers],
         run_time=[jobs.run_time[job] for job in numbers],
-        limit=limits,
+        limit=[each.limit for each in entries],
         launch_s=[overheads.launch(jobs.nodes[job]) for job in numbers],
         overrun_s=[0.0] * len(numbers),
         end_s=[overheads.end(jobs.nodes[job]) for job in numbers],
-        requests=requests,
-        partition=[partitions[job] or 0 for job in numbers],
+        requests=[each.request for each in entries],
+        partition=partitions,
         user=[users.setdefault(owner.user, len(users)) for owner in owners],
-        fixed=fixed,
+        fixed=[each.fixed for each in entries],
         tier=[partition.tier for partition in machine.partitions],
         free=empty,
         associations=accounting.tree(weights.half_life_s, (), weights.classic),
@@ -207,23 +227,27 @@ def _inputs(
         kill_wait_s=machine.kill_wait_s,
         conditions=conditions_of(runnable, numbers, kill_invalid=machine.kill_invalid_depend),
         arrays=arrays_in(runnable, numbers),
-        licenses=licenses_in(runnable, numbers, machine),
-        preemption=preemption_of(machine, [partitions[job] or 0 for job in numbers], [owner.qos for owner in owners]),
+        licenses=licenses_in(of(runnable, "licenses", numbers), of(runnable, "job_id", numbers), machine),
+        preemption=preemption_of(machine, partitions, [owner.qos for owner in owners]),
         array_reservations=machine.bf_max_job_array_resv,
         job_depth=machine.partition_job_depth,
         part_test=machine.bf_max_job_part,
         user_part_test=machine.bf_max_job_user_part,
         complete_wait_s=machine.complete_wait_s,
+        entries=Entries.of(numbers, one_reservation=machine.bf_one_resv_per_job)
+        if len(found) > len({*numbers})
+        else None,
     )
     return inputs, numbers
 
 
-def _partitions(names: Sequence[str], machine: Machine) -> list[int | None]:
-    """Return the partition of each job; None: the cluster does not have the partition. Of several names, the first."""
-    known: dict[str, int | None] = {}
-    for name in names:
-        known.setdefault(name, machine.partition(name.partition(",")[0]))
-    return [known[name] for name in names]
+def _begins(arrays: Sequence[str], submit: Sequence[float]) -> list[int]:
+    """Return where each job begins in the queue: the tasks of an array begin with the first of them."""
+    begins = list[int]()
+    for job, array in enumerate(arrays):
+        same = job and array and array == arrays[job - 1] and submit[job] == submit[job - 1]
+        begins.append(begins[-1] if same else job)
+    return begins
 
 
 def memory_of(memory_mib: float, partition: Any, machine: Machine) -> dict[str, Any]:
@@ -279,20 +303,6 @@ def placement(machine: Machine, empty: Resources) -> Callable[[int, str, Request
     return placed
 
 
-def satisfies(features: Sequence[str], demanded: str) -> bool:
-    """Return whether a node with `features` satisfies `demanded`: names joined by & (all) or | (one), from the left.
-
-    Raises:
-        InputError: `demanded` has brackets or counts, which name several kinds of nodes for one job.
-    """
-    if not demanded:
-        return True
-    if not re.fullmatch(r"[\w.-]+(?:[&|,][\w.-]+)*", demanded):
-        hint = "use names joined by & or |"
-        raise InputError(f"features {demanded!r} with brackets or counts are not modeled", hint=hint)
-    return any(all(name in features for name in re.split("[&,]", group)) for group in demanded.split("|"))
-
-
 def _drawn(policy: Slurm, inputs: Inputs) -> tuple[Slurm, Inputs]:
     """Draw the unknown phases and delays."""
     rng = np.random.default_rng(policy.seed)
@@ -328,10 +338,12 @@ def _enter(
 ) -> None:
     """Write the outcome into the record and the ledger."""
     starts = outcome.launched if setup.timing.dispatched else outcome.start
+    ended = {job for job, end in zip(numbers, outcome.end, strict=True) if not math.isnan(end)}
     for at, job in enumerate(numbers):
-        record.restarts[job] = outcome.restarts[at]
+        record.restarts[job] += outcome.restarts[at]
         if math.isnan(outcome.end[at]):
-            record.refuse(job, *_never(inputs, at, outcome.refused[at]))
+            if job not in ended:
+                record.refuse(job, *_never(inputs, at, outcome.refused[at]))
             continue
         record.start[job], record.launched[job] = starts[at], outcome.launched[at]
         record.finish(job, outcome.end[at], *FATES[outcome.fate[at]])

@@ -6,6 +6,7 @@ from bisect import insort
 from collections.abc import Sequence
 
 from tracebed.orchestrator.scheduling.node_masks import mask_of
+from tracebed.orchestrator.scheduling.slurm.entries import Entries
 from tracebed.orchestrator.scheduling.slurm.preemption import REQUEUE, REQUEUED_S, SUSPEND, Preemption, choose
 from tracebed.orchestrator.scheduling.slurm.resources import Parts, Resources, Running
 from tracebed.orchestrator.simulation.slurm.inputs import CHANGE, END, NEVER, PREEMPTED, Inputs, Outcome, Stint
@@ -25,6 +26,8 @@ class Preempting:
     _earliest: list[float]
     _since: list[float]
     _due: list[float]
+    _entries: Entries
+    _withdrawn: list[bool]
     _preemption: Preemption
     _asleep: dict[int, tuple[float, float]]
     """Suspended job -> the instant, and the time that was left until its end."""
@@ -107,12 +110,13 @@ class Preempting:
         if self._out.fate[job] != PREEMPTED or self._preemption.mode[self._preemption.of[job]] != REQUEUE:
             return False
         self._out.stints.append(Stint(job, self._out.active[job], self.now, self._parts[job]))
-        self._out.restarts[job] += 1
+        self._out.restarts[self._entries.first[job]] += 1
         self._parts[job] = {}
         self._out.start[job] = self._out.launched[job] = self._out.end[job] = NEVER
-        self._earliest[job] = self._since[job] = self.now + REQUEUED_S
-        self._ready[job] = False
-        self._at(self._earliest[job], CHANGE, job)
-        self._rank(job)
-        self.queue.append(job)
+        for each in self._entries.siblings(job):
+            self._earliest[each] = self._since[each] = self.now + REQUEUED_S
+            self._ready[each] = self._withdrawn[each] = False
+            self._at(self._earliest[each], CHANGE, each)
+            self._rank(each)
+            self.queue.append(each)
         return True

@@ -10,21 +10,17 @@ from typing import Any
 
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
-from tracebed.orchestrator.scheduling.policies.wall_times import ROUNDING_S
 from tracebed.orchestrator.scheduling.slurm.conditions import (
-    CANCELLED,
     DONE,
     FAILED,
-    IMPOSSIBLE,
-    MET,
     RUNNING,
-    STUCK,
     WAITING,
     Arrays,
     Conditions,
     Progress,
 )
 from tracebed.orchestrator.scheduling.slurm.depth import Depth, considered
+from tracebed.orchestrator.scheduling.slurm.entries import Entries
 from tracebed.orchestrator.scheduling.slurm.licenses import LicensePlan, Licenses, suffice
 from tracebed.orchestrator.scheduling.slurm.limits import Counters
 from tracebed.orchestrator.scheduling.slurm.multifactor import FairShare
@@ -48,6 +44,7 @@ from tracebed.orchestrator.simulation.slurm.inputs import (
     Outcome,
 )
 from tracebed.orchestrator.simulation.slurm.preempting import Preempting
+from tracebed.orchestrator.simulation.slurm.queued import Queued
 
 GIVE_UP_S = 86400.0
 """If nothing can change the decisions any more, and no job has started for this time, the waiting jobs never start."""
@@ -75,7 +72,7 @@ class _Shared(Slurm):
         return bool(at - state.notes.get("full_last", self.sched_phase_s) >= self.sched_interval)
 
 
-class Simulation(Accounted, Preempting):
+class Simulation(Accounted, Queued, Preempting):
     """The cluster in virtual time. The attributes without underscore are what `Slurm.decide` reads.
 
     Attributes:
@@ -122,6 +119,8 @@ class Simulation(Accounted, Preempting):
             self._nodes_of[partition] |= request.eligible
         self._conditions = inputs.conditions or Conditions.none(count)
         self._progress = Progress(self._conditions)
+        self._entries = inputs.entries or Entries.of(range(count))
+        self._withdrawn = [False] * count
         self._ready = [
             not dependencies and earliest == -math.inf
             for dependencies, earliest in zip(self._conditions.dependencies, self._conditions.earliest, strict=True)
@@ -132,6 +131,11 @@ class Simulation(Accounted, Preempting):
         ]
         self._arrays = inputs.arrays or Arrays.none(count)
         self._tasks = [0] * len(self._arrays.most)  # running tasks of each array
+        parts = len(inputs.tier)  # all tasks of an array in a partition are one entry of Slurm's queue
+        self._entry_of = [
+            array if array < 0 else array * parts + partition
+            for array, partition in zip(self._arrays.of, inputs.partition, strict=True)
+        ]
         self._licenses = inputs.licenses or Licenses.none(count)
         self._left_licenses = [*self._licenses.total]
         self._bookings = inputs.bookings or Bookings.none(count)
@@ -214,23 +218,6 @@ class Simulation(Accounted, Preempting):
 
     # -- events -------------------------------------------------------------------------------------------------------
 
-    def _submit(self, job: int) -> None:
-        """Add a job to the queue, unless a limit refuses it.
-
-        As tried on Slurm 22.05.8, no batch job starts before the next pass.
-        """
-        if not self._admitted(job):
-            self._progress.set(job, STUCK, self.now)
-            self._left -= 1
-            self._to_start -= job < self._in.watched
-            return
-        self._rank(job)
-        self.queue.append(job)
-        self.arrived.append(job)
-        if (earliest := self._earliest[job]) > self.now:
-            self._since[job] = max(self._since[job], earliest)
-            self._at(earliest, CHANGE, job)
-
     def _end(self, job: int) -> None:
         """Release the nodes of a job."""
         parts = self._parts[job]
@@ -241,21 +228,15 @@ class Simulation(Accounted, Preempting):
         self._counters.count(job, self._amounts[job], -1)
         failed = self._out.fate[job] != ENDED or self._conditions.fails[job]
         self._count(job, -1)
+        first = self._entries.first[job]
         if self._requeued(job):
-            self._progress.set(job, WAITING, self.now)
+            self._progress.set(first, WAITING, self.now)
         else:
-            self._progress.set(job, FAILED if failed else DONE, self.now)
-            self._counters.count(job, None, -1)
-            self._left -= 1
+            self._progress.set(first, FAILED if failed else DONE, self.now)
+            self._counters.count(first, None, -1)
+            self._left -= sum(1 for _ in self._entries.siblings(job))
         self._resume()
         self.freed = True
-
-    def _start(self, job: int, parts: dict[int, int]) -> None:
-        """Start a job on the cores `parts`."""
-        self.queue.remove(job)
-        self._run(job, parts, self.now)
-        if job < self._in.watched and not self._out.restarts[job]:
-            self._to_start -= 1
 
     def _run(self, job: int, parts: dict[int, int], start: float) -> None:
         """Let a job run on the cores `parts` since `start`."""
@@ -273,59 +254,11 @@ class Simulation(Accounted, Preempting):
         self._out.end[job], self._out.active[job] = end, start
         self._due[job] = end + inputs.end_s[job]
         self._at(self._due[job], END, job)
-        self._progress.set(job, RUNNING, start)
+        self._progress.set(self._entries.first[job], RUNNING, start)
         self._count(job, 1)
         self._last = self.now
 
     # -- passes -------------------------------------------------------------------------------------------------------
-
-    def _ordered(self) -> list[int]:
-        """Return the waiting jobs that may start, in their order.
-
-        Jobs that may preempt others come first, then those in a reservation. The others are in the order of the tiers
-        of their partitions, their priorities and their submissions.
-        """
-        self._refresh()
-        tier, partition = self._in.tier, self._in.partition
-        ready = (job for job in self.queue if self._ready[job] and not self._full(job))
-        inside, of, level = self._bookings.inside, self._preemption.of, self._preemption.levels
-
-        def key(job: int) -> tuple[int, bool, int, int, int]:
-            return -level[of[job]], inside[job] < 0, -tier[partition[job]], -self._priority[job], job
-
-        return sorted(ready, key=key)
-
-    def _full(self, job: int) -> bool:
-        """Return whether as many tasks of the array of a job run as may."""
-        array = self._arrays.of[job]
-        return array >= 0 and 0 < self._arrays.most[array] <= self._tasks[array]
-
-    def _refresh(self) -> None:
-        """Find the jobs whose conditions are met by now, and remove those whose conditions are impossible."""
-        now = self._second(self.now)
-        for job in [job for job in self.queue if self._bookings.over(job, now)]:
-            self._forget(job, STUCK)
-        again = True
-        while again:
-            again = False
-            for job in [job for job in self.queue if not self._ready[job]]:
-                result, later = self._progress.check(job, self.now)
-                if result == IMPOSSIBLE:
-                    self._forget(job, CANCELLED if self._conditions.kill_invalid else STUCK)
-                    again = True
-                elif result == MET and self._earliest[job] <= self.now + ROUNDING_S:
-                    self._ready[job] = True
-                    self._since[job] = min(self._since[job], self.now)
-                elif self.now < later < math.inf:
-                    self._at(later, CHANGE, job)
-
-    def _forget(self, job: int, state: int) -> None:
-        """Remove a job that never starts from the queue."""
-        self._progress.set(job, state, self.now)
-        self.queue.remove(job)
-        self._counters.count(job, None, -1)
-        self._left -= 1
-        self._to_start -= job < self._in.watched
 
     def main(self, policy: _Shared, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
         """Start jobs in order. A job that does not fit, and that no limit holds, blocks its partition and its nodes."""
@@ -338,17 +271,17 @@ class Simulation(Accounted, Preempting):
         started = tested = 0
         left = False
         usable, blocked = self._everything, set[int]()
-        last = -1  # array of the job before: all tasks of an array are one entry of Slurm's queue
+        last = -1
         of_part = [0] * len(self._in.tier)
         second, busy = self._second(at), set[int]()  # reservations whose jobs do not fit
         for job in self._ordered():
-            partition, array, inside = self._in.partition[job], self._arrays.of[job], self._bookings.inside[job]
-            if (inside in busy if inside >= 0 else partition in blocked) or self._full(job):
+            partition, own, inside = self._in.partition[job], self._entry_of[job], self._bookings.inside[job]
+            if self._withdrawn[job] or (inside in busy if inside >= 0 else partition in blocked) or self._full(job):
                 continue
             if self._counters.held(job) >= 0:
                 continue
-            entry = array < 0 or array != last
-            last = array
+            entry = own < 0 or own != last
+            last = own
             of_part[partition] += entry
             if 0 < self._in.job_depth < of_part[partition]:
                 left = True
@@ -401,7 +334,7 @@ class Simulation(Accounted, Preempting):
             table=policy.bf_node_space_size or policy.bf_max_job_test,
             reservations=policy.bf_job_part_count_reserve,
             kill_wait=self._in.kill_wait_s,
-            tasks=Tasks(room, self._in.array_reservations),
+            tasks=Tasks(room, self._in.array_reservations, one_reservation=self._entries.one_reservation),
             outlook=self._outlook(second, policy.bf_resolution),
         )
         started = 0
@@ -432,11 +365,12 @@ class Simulation(Accounted, Preempting):
         """
         own = self._in
         depth = Depth(policy.bf_max_job_test, own.part_test, own.user_part_test, policy.bf_max_job_user)
-        order = (job for job in self._ordered() if self._counters.held(job) < 0)
-        for job in considered(order, depth, self._arrays.of, own.partition, own.user):
+        order = (job for job in self._ordered() if not self._withdrawn[job] and self._counters.held(job) < 0)
+        for job in considered(order, depth, self._entry_of, own.partition, own.user):
             if not self._exceeds(job, None):
                 reserve = own.reserve[job] and not self._young(policy, job)
-                yield Waiting(job, own.requests[job], own.limit[job], reserve, self._arrays.of[job])
+                array, entry, first = self._arrays.of[job], self._entry_of[job], self._entries.first[job]
+                yield Waiting(job, own.requests[job], own.limit[job], reserve, array, entry, first)
 
     def _completing(self) -> bool:
         """Return whether a job is completing, for which the other jobs wait."""

@@ -111,9 +111,9 @@ def by_socket(usable: Iterable[int], cpus: Path = CPUS) -> list[str]:
     return [format_cpus(sockets[socket]) for socket in sorted(sockets)]
 
 
-def memory() -> dict[str, Any]:
+def memory(meminfo: Path = Path("/proc/meminfo")) -> dict[str, Any]:
     """Return the memory of this machine, and the part that is free, MiB."""
-    lines = (_text(Path("/proc/meminfo")) or "").splitlines()
+    lines = (_text(meminfo) or "").splitlines()
     kib = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines) if rest.split()}
 
     def mib(name: str) -> int | None:

@@ -39,6 +39,9 @@ from tracebed.validation.experiments.workloads import code_of
 from tracebed.validation.simulators.simulator import SIMULATORS, SimulateOptions, simulate, simulator
 from tracebed.version import version
 
+LONGEST = 500
+"""Longest part of a message of a simulator that an error repeats, characters."""
+
 
 @dataclass(frozen=True)
 class SuiteSimulator(ABC):
@@ -331,7 +334,7 @@ class CommandSimulator(ExecutedSimulator):
             if status != 0:
                 late = f"took longer than {time_text(self.spec.timeout_s)}"
                 what = f"`{self.filled(parameters)}` {late if status is None else f'ended with status {status}'}"
-                raise InputError(what, where=str(log), hint="the file has its output")
+                raise InputError(f"{what}{_last_line(log)}", where=str(log), hint="the file has its output")
             written = sorted(scratch.iterdir())
             if len(written) != 1:
                 names = ", ".join(path.name for path in written) or "nothing"
@@ -393,3 +396,10 @@ def simulator_of(name: str, spec: SimulatorSpec, folder: Path) -> SuiteSimulator
         hint = "give its output with `runs` and `from`, or run it with `command` and `from`"
         raise InputError(f"tracebed cannot run {spec.driver}, only read its output", hint=hint)
     return found
+
+
+def _last_line(log: Path) -> str:
+    """Return the last line that a program wrote, after a colon: most programs name their error there."""
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+    last = next((line for line in reversed(lines) if line), "")
+    return f": {last[:LONGEST]}" if last else ""

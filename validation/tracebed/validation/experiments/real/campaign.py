@@ -141,7 +141,9 @@ def cell_of(
     if spec.scheduler is not None:
         conf = folder / spec.scheduler_conf if spec.scheduler_conf is not None else None
         scheduler = BatchOptions(
-            setup.timing.speed, spec.scheduler, BatchSettings(spec.partition, tuple(spec.scheduler_options), conf)
+            setup.timing.speed,
+            spec.scheduler,
+            BatchSettings(spec.partition, tuple(spec.scheduler_options), configuration=conf),
         )
         scheduler.system()  # checks the options
         setup = Setup.of(setup, over_limit=OverLimit.KILL)

@@ -11,6 +11,7 @@ import numpy as np
 
 from tracebed.orchestrator.scheduling.policies.slurm import CLOCKS, Slurm
 from tracebed.orchestrator.scheduling.slurm.conditions import Arrays, Conditions
+from tracebed.orchestrator.scheduling.slurm.entries import Entries
 from tracebed.orchestrator.scheduling.slurm.licenses import Licenses
 from tracebed.orchestrator.scheduling.slurm.limits import Limits
 from tracebed.orchestrator.scheduling.slurm.multifactor import Associations
@@ -116,6 +117,7 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
         "held_count": len(held_parts),
         **_of_conditions(inputs.conditions or Conditions.none(jobs)),
         **{"array": tasks.of, "array_most": tasks.most, "arrays": len(tasks.most)},
+        **_of_entries(inputs.entries or Entries.of(range(jobs))),
         **_of_licenses(inputs.licenses or Licenses.none(jobs)),
         **_of_bookings(inputs.bookings or Bookings.none(jobs), nodes, policy.epoch_s),
         **_of_preemption(inputs.preemption or Preemption.none(jobs)),
@@ -178,6 +180,14 @@ def _of_conditions(conditions: Conditions) -> dict[str, Any]:
         "condition_kind": [condition.kind for condition in every],
         "condition_of": [condition.of for condition in every],
         "condition_delay": [condition.delay_s for condition in every],
+    }
+
+
+def _of_entries(entries: Entries) -> dict[str, Any]:
+    """Return the fields of the structure for the entries of jobs in several partitions."""
+    return {
+        **{"first_entry": entries.first, "following": entries.following},
+        **{"several": entries.several, "one_reservation": entries.one_reservation},
     }
 
 

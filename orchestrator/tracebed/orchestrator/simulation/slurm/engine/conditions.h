@@ -10,6 +10,17 @@ static int full_array(const struct engine *e, int32_t job) {
     return array >= 0 && e->s->array_most[array] > 0 && e->array_running[array] >= e->s->array_most[array];
 }
 
+/* Number of an array in a partition, whose tasks are one entry of Slurm's queue; -1: no task of an array. */
+static int64_t array_entry(const struct engine *e, int32_t job) {
+    return e->s->array[job] < 0 ? -1 : e->s->array[job] * e->s->partitions + e->s->partition[job];
+}
+
+/* The start of a job, whose state is that of its first entry `job`; NaN: it has not started. */
+static double start_of(const struct engine *e, int32_t job) {
+    while (isnan(e->s->start[job]) && e->s->following[job] >= 0) job = e->s->following[job];
+    return e->s->start[job];
+}
+
 /* Count a job that is ready into the queue (1), or out of it (-1). */
 static void count_ready(struct engine *e, int32_t job, int sign) {
     if (e->s->array[job] >= 0) e->array_waiting[e->s->array[job]] += sign;
@@ -48,12 +59,12 @@ static int check_one(struct engine *e, int32_t job, int64_t k, double *at) {
     const struct setup *s = e->s;
     int kind = s->condition_kind[k];
     int32_t of = s->condition_of[k];
-    if (kind == SINGLETON) return alone(e, job, of);
+    if (kind == SINGLETON) return alone(e, s->first_entry[job], of);
     int state = e->state[of];
     if (state == STUCK) return IMPOSSIBLE;
     if (state == WAITING) return OPEN;
     if (kind == AFTER) {
-        double instant = s->start[of] + s->condition_delay[k];
+        double instant = start_of(e, of) + s->condition_delay[k];
         if (instant <= e->now) return MET;
         *at = instant;
         return OPEN;
@@ -67,6 +78,7 @@ static int check(struct engine *e, int32_t job, double *later) {
     const struct setup *s = e->s;
     int any_of = s->any_of[job], undecided = 0;
     *later = INFINITY;
+    if (e->state[s->first_entry[job]] >= CANCELLED) return IMPOSSIBLE; /* another entry of the job has found out */
     for (int64_t k = s->condition_first[job]; k < s->condition_first[job + 1]; k++) {
         double instant = INFINITY;
         int result = check_one(e, job, k, &instant);
@@ -82,8 +94,8 @@ static int check(struct engine *e, int32_t job, double *later) {
 
 /* Remove a job that never starts; the caller removes it from the queue. */
 static void forget(struct engine *e, int32_t job, int state) {
-    set_state(e, job, state);
-    count_job(&e->limits, job, NULL, -1);
+    set_state(e, e->s->first_entry[job], state);
+    if (job == e->s->first_entry[job]) count_job(&e->limits, job, NULL, -1);
     e->now_left--;
     if (job < e->s->watched) e->to_start--;
 }

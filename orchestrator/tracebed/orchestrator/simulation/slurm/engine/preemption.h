@@ -17,7 +17,6 @@ static void expect(struct engine *e, int32_t job, int64_t end) {
     e->due[job] = end;
     hold(e, job);
     insert_running(e, job);
-    e->pass++; /* what is known about expected ends in this pass does not hold any more */
 }
 
 static void kill_job(struct engine *e, int32_t job, int64_t grace) {
@@ -64,14 +63,16 @@ static int requeued(struct engine *e, int32_t job) {
     const struct setup *s = e->s;
     if (s->fate[job] != PREEMPTED || s->mode[s->stratum[job]] != REQUEUE) return 0;
     stint(e, job);
-    s->restarts[job]++;
+    s->restarts[s->first_entry[job]]++;
     s->range_size[job] = 0;
     s->start[job] = s->launched[job] = s->end[job] = NAN;
-    e->earliest[job] = e->accrued[job] = e->now + REQUEUED_S;
-    e->ready[job] = 0;
-    e->unready++;
-    at(e, e->earliest[job], CHANGE, job);
-    enqueue(e, job);
+    for (int32_t each = s->first_entry[job]; each >= 0; each = s->following[each]) {
+        e->earliest[each] = e->accrued[each] = e->now + REQUEUED_S;
+        e->ready[each] = e->withdrawn[each] = 0;
+        e->unready++;
+        at(e, e->earliest[each], CHANGE, each);
+        enqueue(e, each);
+    }
     return 1;
 }
 

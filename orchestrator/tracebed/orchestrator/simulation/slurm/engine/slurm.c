@@ -51,6 +51,8 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(const uint8_t *, condition_kind) _(const int32_t *, condition_of) _(const double *, condition_delay) \
     _(const int32_t *, group) _(const uint8_t *, fails) /* of each job */ _(int64_t, kill_invalid) \
     _(const int32_t *, array) /* of each job */ _(const int32_t *, array_most) _(int64_t, arrays) _(int64_t, array_reservations) \
+    _(const int32_t *, first_entry) _(const int32_t *, following) /* of each job, see entries.py; -1: no further entry */ \
+    _(int64_t, several) _(int64_t, one_reservation) \
     _(int64_t, job_depth) _(int64_t, part_test) _(int64_t, user_part_test) _(int64_t, complete_wait_s) \
     _(int64_t, license_kinds) _(const int64_t *, licenses) _(const int64_t *, wanted_licenses) /* jobs x kinds */ \
     _(int64_t, plan_licenses) _(const int32_t *, inside) /* of each job */ _(int64_t, bookings) \
@@ -82,6 +84,8 @@ enum { SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE };
 enum { ENDED, KILLED, PREEMPTED }; /* fates */
 enum { MINUTE_S = 60, WINDOW_S = 30 };
 enum { CORES, MEMORY, NODES, BILLING, GRES }; /* the amounts of a job */
+enum { SCANNED = 16 }; /* running jobs that are tried one by one */
+enum { STRIDE = 32 }; /* nodes between two masks of an order of nodes */
 enum { VIEW_BYTES = 1 << 26 }; /* of all views: of more classes, some take turns */
 static const double ROUNDING_S = 1e-6, GIVE_UP_S = 86400.0;
 
@@ -108,8 +112,8 @@ struct engine {
     struct view *views; int64_t view_count; struct class *classes;
     int32_t *queue, *order; int64_t queue_count, arrived; int unsorted;
     int64_t *priority;
-    uint64_t *everything, *partition_nodes, *usable, *allowed, *then, *later, *picked, *reach;
-    struct slots slots; int64_t pass; /* number of the backfill pass */
+    uint64_t *everything, *partition_nodes, *usable, *allowed, *then, *later, *picked;
+    struct slots slots;
     int32_t *node_order; /* nodes by group; null: in the order of their numbers */
     int one_weight; /* of all nodes */
     struct part *capacity, *chosen; int32_t chosen_count; struct group *group; int32_t *heap; struct block *blocks; uint8_t *used; int32_t *share, *room, alike;
@@ -124,7 +128,7 @@ struct engine {
     int32_t *array_running, *array_waiting, *array_left, *array_reserved;
     int64_t *licenses /* free */, *license_room, license_count; struct held_licenses *license_plan; /* of a pass */
     uint64_t *open /* nodes that reservations leave */, *victim_nodes;
-    double *ends /* the valid event at the end of each job */, *asleep_at, *asleep_left; uint8_t *asleep, *yields;
+    double *ends /* the valid event at the end of each job */, *asleep_at, *asleep_left; uint8_t *asleep, *yields, *withdrawn /* the job has started as another entry */, *booked /* has a reservation in this pass */;
     int64_t asleep_count, candidate_count, victim_count; int preempting;
     int32_t *level /* number of strata that a stratum preempts */, *candidates, *victims, *order_of, *overlap;
     struct running *rest; struct stint *stints; int64_t stint_count, stint_room;
@@ -520,12 +524,18 @@ static void insert_running(struct engine *e, int32_t job) {
     e->running[k] = own;
 }
 
-static void remove_running(struct engine *e, int32_t job) {
+/* The place of `job`, whose expected end is `end`, among the running jobs. */
+static int64_t place_of(const struct engine *e, int64_t end, int32_t job) {
     int64_t low = 0, high = e->running_count;
     while (low < high) {
         int64_t middle = (low + high) / 2;
-        if (earlier(e->running[middle].end, e->running[middle].job, e->due[job], job)) low = middle + 1; else high = middle;
+        if (earlier(e->running[middle].end, e->running[middle].job, end, job)) low = middle + 1; else high = middle;
     }
+    return low;
+}
+
+static void remove_running(struct engine *e, int32_t job) {
+    int64_t low = place_of(e, e->due[job], job);
     memmove(e->running + low, e->running + low + 1, (size_t)(--e->running_count - low) * sizeof *e->running);
 }
 
@@ -554,18 +564,24 @@ static void run(struct engine *e, int32_t job, double instant) {
     s->end[job] = end > e->now ? end : e->now;
     e->ends[job] = s->end[job] + s->end_s[job];
     at(e, e->ends[job], END, job);
-    set_state(e, job, RUNNING);
+    set_state(e, s->first_entry[job], RUNNING);
     e->last = e->now;
 }
 
-/* Start `job` on the nodes of the last choice. */
+/* Start `job` on the nodes of the last choice. Its entries of other partitions leave the queue. */
 static void start(struct engine *e, int32_t job) {
-    int64_t k = 0;
-    while (e->queue[k] != job) k++;
-    memmove(e->queue + k, e->queue + k + 1, (size_t)(--e->queue_count - k) * sizeof *e->queue);
-    count_ready(e, job, -1);
+    const struct setup *s = e->s;
+    int32_t first = s->first_entry[job];
+    for (int32_t each = first; each >= 0; each = s->following[each]) {
+        int64_t k = 0;
+        while (e->queue[k] != each) k++;
+        memmove(e->queue + k, e->queue + k + 1, (size_t)(--e->queue_count - k) * sizeof *e->queue);
+        if (e->ready[each]) count_ready(e, each, -1);
+        else e->unready--;
+        e->withdrawn[each] = 1;
+        if (each < s->watched && !s->restarts[first]) e->to_start--;
+    }
     run(e, job, e->now);
-    if (job < e->s->watched && !e->s->restarts[job]) e->to_start--;
 }
 
 static int by_priority(const void *a, const void *b, void *engine) {
@@ -591,9 +607,12 @@ static void enqueue(struct engine *e, int32_t job) {
 }
 
 static void submit(struct engine *e, int32_t job) {
-    e->s->refused[job] = reached(&e->limits, job, SUBMITTED);
-    count_job(&e->limits, job, NULL, 1);
-    if (e->s->refused[job] >= 0) {
+    int32_t first = e->s->first_entry[job];
+    if (job == first) {
+        e->s->refused[job] = reached(&e->limits, job, SUBMITTED);
+        count_job(&e->limits, job, NULL, 1);
+    }
+    if (e->s->refused[first] >= 0) {
         forget(e, job, STUCK);
         return;
     }
@@ -618,11 +637,12 @@ static void end(struct engine *e, int32_t job) {
     if (e->limits.counters) count_job(&e->limits, job, amounts_held(e, job), -1);
     count_running(e, job, -1);
     int state = s->fate[job] != ENDED || s->fails[job] ? FAILED : DONE;
-    if (requeued(e, job)) set_state(e, job, WAITING);
+    int32_t first = s->first_entry[job];
+    if (requeued(e, job)) set_state(e, first, WAITING);
     else {
-        set_state(e, job, state);
-        count_job(&e->limits, job, NULL, -1);
-        e->now_left--;
+        set_state(e, first, state);
+        count_job(&e->limits, first, NULL, -1);
+        for (int32_t each = first; each >= 0; each = s->following[each]) e->now_left--;
     }
     resume(e);
     e->freed = 1;
@@ -664,7 +684,7 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
         e->loops.full_last = at;
         depth = s->jobs;
     }
-    int32_t last = -1;
+    int64_t last = -1;
     uint8_t blocked[s->partitions];
     memset(blocked, 0, sizeof blocked);
     memcpy(e->allowed, e->everything, (size_t)e->words * sizeof *e->allowed);
@@ -673,10 +693,11 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
     int64_t second = whole_second(e, at);
     for (int64_t k = 0; k < waiting; k++) {
         int32_t job = e->order[k], partition = s->partition[job], inside = s->inside[job];
-        if ((inside >= 0 ? busy[inside] : blocked[partition]) || full_array(e, job)) continue;
+        if (e->withdrawn[job] || (inside >= 0 ? busy[inside] : blocked[partition]) || full_array(e, job)) continue;
         if (reached(&e->limits, job, JOBS) >= 0) continue;
-        int entry = s->array[job] < 0 || s->array[job] != last; /* all tasks of an array are one entry of the queue */
-        last = s->array[job];
+        int64_t own = array_entry(e, job);
+        int entry = own < 0 || own != last;
+        last = own;
         of_part[partition] += entry;
         if (s->job_depth && of_part[partition] > s->job_depth) {
             *left = 1;
@@ -715,8 +736,8 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
     return started;
 }
 
-/* Choose nodes for `job` of a step among `able`, the nodes with room after the end of the job `last`. */
-static int choose_after(struct engine *e, struct view *v, int32_t job, const uint64_t *able, int32_t last) {
+/* Choose nodes for `job` among `able`, the nodes with room after the end of the job `last`, of which it can use `cores`. */
+static int choose_after(struct engine *e, int32_t job, const uint64_t *able, const int32_t *cores, int32_t last) {
     if (!in_blocks(e, job) && !e->s->groups)
         for (int64_t w = 0; w < e->words; w++)
             for (uint64_t left = able[w]; left; left &= left - 1) {
@@ -726,84 +747,123 @@ static int choose_after(struct engine *e, struct view *v, int32_t job, const uin
                 for (int32_t k = 0; k < of->count && !earlier(e->due[last], last, of->list[k].end, of->list[k].job); k++)
                     e->expected.cores[node] += of->list[k].cores;
             }
-    return choose_of(e, job, able, v->cores, e->expected.cores);
-}
-
-/* The nodes `among` with room for a request of a step, which grow as running jobs end. */
-struct able { uint64_t *nodes; const uint64_t *among; int64_t cores, count; };
-
-HOT static struct able able_now(const struct engine *e, const struct view *v, const uint64_t *among) {
-    struct able able = {e->later, among, 0, 0};
-    int32_t unit = e->classes[v->class].unit;
-    for (int64_t w = 0; w < e->words; w++) {
-        able.nodes[w] = among[w] & v->able[w];
-        if (unit) able.count += __builtin_popcountll(able.nodes[w]);
-        else for (uint64_t left = able.nodes[w]; left; left &= left - 1, able.count++)
-            able.cores += v->cores[64 * w + __builtin_ctzll(left)];
-    }
-    if (unit) able.cores = able.count * unit;
-    return able;
+    return choose_of(e, job, able, cores, e->expected.cores);
 }
 
 static const struct bits *bits_of(const struct engine *e, const struct running *own) {
     return own->words == 1 ? &own->first : e->bits + e->bits_first[own->job];
 }
 
-/* Add the nodes that have room after the end of `last`, also to `order` unless null. Return whether `last` holds any of
- * the nodes. */
-HOT static int add_able(struct engine *e, struct view *v, struct able *able, const struct running *last, int32_t *order) {
-    int held = 0;
-    int32_t unit = e->classes[v->class].unit;
-    const struct bits *bits = bits_of(e, last);
-    for (int32_t k = 0; k < last->words; k++) {
-        int64_t w = bits[k].word;
-        uint64_t own = bits[k].nodes & able->among[w];
-        if (!own) continue;
-        held = 1;
-        uint64_t left = own & ~able->nodes[w] & v->empty[w], new = left & e->alone[w];
-        for (left &= ~new; left; left &= left - 1)
-            if (last_holder(e, v, (int32_t)(64 * w + __builtin_ctzll(left))) == last->job) new |= left & -left;
-        able->nodes[w] |= new;
-        able->count += __builtin_popcountll(new);
-        if (order)
-            for (uint64_t each = new; each; each &= each - 1) *order++ = (int32_t)(64 * w + __builtin_ctzll(each));
-        if (unit) able->cores = able->count * unit;
-        else for (; new; new &= new - 1) able->cores += v->cores[64 * w + __builtin_ctzll(new)];
-    }
-    return held;
-}
-
-/* In which order the nodes have room for requests of a step as running jobs end: of the first call in a pass. What
- * starts in the pass only makes it later. */
-static struct view *ordered(struct engine *e, struct view *v) {
-    if (v->pass == e->pass) return v;
-    struct able able = able_now(e, v, e->s->eligible + e->s->set[e->classes[v->class].job] * e->words);
-    memcpy(v->able_first, able.nodes, (size_t)e->words * sizeof *able.nodes);
-    v->pass = e->pass;
-    v->able_count = able.count;
+/* Bring up to date in which order the nodes have room for requests of a step as the running jobs end. */
+static void order_nodes(struct engine *e, struct view *v) {
+    if (v->ordered == e->change_count) return;
+    v->ordered = e->change_count;
     v->order_count = 0;
+    uint64_t *able = e->later;
+    size_t size = (size_t)e->words * sizeof *able;
+    memcpy(able, v->able, size);
     for (int64_t k = 0; k < e->running_count; k++) {
-        int64_t before = able.count;
-        add_able(e, v, &able, &e->running[k], v->order + v->order_count);
-        for (; before < able.count; before++) v->order_end[v->order_count++] = e->running[k].end;
+        const struct running *own = &e->running[k];
+        const struct bits *bits = bits_of(e, own);
+        for (int32_t b = 0; b < own->words; b++) {
+            int64_t w = bits[b].word;
+            uint64_t left = bits[b].nodes & ~able[w] & v->empty[w], new = left & e->alone[w];
+            for (left &= ~new; left; left &= left - 1)
+                if (last_holder(e, v, (int32_t)(64 * w + __builtin_ctzll(left))) == own->job) new |= left & -left;
+            for (; new; new &= new - 1) {
+                if (v->order_count % STRIDE == 0) memcpy(v->steps + v->order_count / STRIDE * e->words, able, size);
+                v->order_at[v->order_count] = (int32_t)k;
+                v->order[v->order_count++] = (int32_t)(64 * w + __builtin_ctzll(new));
+                able[w] |= new & -new;
+            }
+        }
     }
-    return v;
+    if (v->order_count % STRIDE == 0) memcpy(v->steps + v->order_count / STRIDE * e->words, able, size);
 }
 
-/* Whether too few of the usable nodes have room for `job` until `latest`. The instants ascend from trial to trial;
- * `at`: number of nodes of the order in `e->reach`, -1 at first. */
-static int too_late(struct engine *e, int32_t job, int64_t latest, int64_t *at) {
-    struct view *v = view_of(e, job);
-    if (!e->classes[v->class].step) return 0;
-    ordered(e, v);
-    int64_t needed = nodes_for(e, job), missing = needed - v->able_count;
-    if (missing > v->order_count || (missing > 0 && v->order_end[missing - 1] > latest)) return 1;
-    if (*at < 0) {
-        memcpy(e->reach, v->able_first, (size_t)e->words * sizeof *e->reach);
-        *at = 0;
+/* How many running jobs end until `instant`. */
+static int64_t ended_until(const struct engine *e, int64_t instant) {
+    int64_t low = 0, high = e->running_count;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (e->running[middle].end <= instant) low = middle + 1; else high = middle;
     }
-    for (; *at < v->order_count && v->order_end[*at] <= latest; ++*at) e->reach[v->order[*at] >> 6] |= 1ull << (v->order[*at] & 63);
-    return common(e->words, e->usable, e->reach) < needed;
+    return low;
+}
+
+/* The usable nodes with room for requests of a step after the end of the first `ended` running jobs, in `able`; return
+ * their number. 0: there are fewer than `needed` among all nodes. */
+HOT static int64_t able_after(const struct engine *e, const struct view *v, int64_t ended, int64_t needed, uint64_t *able) {
+    int64_t low = 0, high = v->order_count;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (v->order_at[middle] < ended) low = middle + 1; else high = middle;
+    }
+    if (v->count + low < needed) return 0;
+    const uint64_t *step = v->steps + low / STRIDE * e->words;
+    int64_t count = 0;
+    memcpy(able, step, (size_t)e->words * sizeof *able);
+    for (int64_t k = low / STRIDE * STRIDE; k < low; k++) able[v->order[k] >> 6] |= 1ull << (v->order[k] & 63);
+    for (int64_t w = 0; w < e->words; w++) {
+        able[w] &= e->usable[w];
+        count += __builtin_popcountll(able[w]);
+    }
+    return count;
+}
+
+/* Bring up to date how the cores that requests not of a step can use grow as the running jobs end. */
+static void order_growth(struct engine *e, struct view *v) {
+    if (v->ordered == e->change_count) return;
+    const struct setup *s = e->s;
+    int32_t job = e->classes[v->class].job;
+    const uint64_t *eligible = s->eligible + s->set[job] * e->words;
+    int64_t sum = v->sum, count = v->count;
+    copy_free(e);
+    for (int64_t node = 0; node < s->nodes; node++) e->room[node] = has(v->able, (int32_t)node) ? v->cores[node] : 0;
+    v->growth_count = 0;
+    for (int64_t k = 0; k < e->running_count; k++) {
+        int32_t other = e->running[k].job;
+        const struct range *ranges = e->ranges + s->range_first[other];
+        take(e, &e->expected, other, 1);
+        for (int32_t r = 0; r < s->range_size[other]; r++)
+            for (int32_t node = ranges[r].first, left = ranges[r].count; left; node++, left--) {
+                if (!has(eligible, node)) continue;
+                int32_t cores = capacity(s, &e->expected, job, node), before = e->room[node];
+                if (cores <= before) continue;
+                if (!grow((void **)&v->growth, &v->growth_room, v->growth_count + 1, sizeof *v->growth)) { e->out_of_memory = 1; return; }
+                e->room[node] = cores;
+                sum += cores - before;
+                count += !before;
+                v->growth[v->growth_count++] = (struct growth){sum, count, (int32_t)k, node, cores - before, !before};
+            }
+    }
+    v->ordered = e->change_count;
+}
+
+/* When enough nodes have room for `job` if all nodes are usable. */
+static int64_t soonest(struct engine *e, int32_t job) {
+    const struct setup *s = e->s;
+    struct view *v = view_of(e, job);
+    if (e->classes[v->class].step) {
+        order_nodes(e, v);
+        int64_t missing = nodes_for(e, job) - v->count;
+        return missing <= 0 ? 0 : missing > v->order_count ? INT64_MAX : e->running[v->order_at[missing - 1]].end;
+    }
+    if (v->sum >= s->wanted_cores[job] && v->count >= s->fewest[job]) return 0;
+    order_growth(e, v);
+    int64_t low = 0, high = v->growth_count;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (v->growth[middle].sum < s->wanted_cores[job] || v->growth[middle].count < s->fewest[job]) low = middle + 1;
+        else high = middle;
+    }
+    return low == v->growth_count ? INT64_MAX : e->running[v->growth[low].at].end;
+}
+
+/* Whether enough of the usable nodes have room for `job`, a request of a step, until `latest`. */
+static int soon(struct engine *e, int32_t job, int64_t latest) {
+    int64_t needed = nodes_for(e, job);
+    return able_after(e, view_of(e, job), ended_until(e, latest), needed, e->later) >= needed;
 }
 
 /* Whether a running job holds any usable node. */
@@ -814,53 +874,125 @@ static int holds_usable(const struct engine *e, const struct running *own) {
     return 0;
 }
 
+/* The first running job from `k` on that holds any usable node; their number: none. If it is not one of the next ones,
+ * the usable nodes are few, and their holders are compared. */
+static int64_t next_holding(const struct engine *e, int64_t k) {
+    for (int64_t most = k + SCANNED; k < e->running_count && k < most; k++)
+        if (holds_usable(e, &e->running[k])) return k;
+    if (k >= e->running_count) return e->running_count;
+    struct running from = e->running[k];
+    const struct holder *first = NULL;
+    for (int64_t w = 0; w < e->words; w++)
+        for (uint64_t left = e->usable[w]; left; left &= left - 1) {
+            const struct holders *of = &e->holders[64 * w + __builtin_ctzll(left)];
+            int32_t at = 0;
+            while (at < of->count && earlier(of->list[at].end, of->list[at].job, from.end, from.job)) at++;
+            const struct holder *own = &of->list[at];
+            if (at < of->count && (!first || earlier(own->end, own->job, first->end, first->job))) first = own;
+        }
+    return first ? place_of(e, first->end, first->job) : e->running_count;
+}
+
+/* The start of a job if the last job of its group ends at `last`. */
+static int64_t start_after(const struct engine *e, int64_t last, int64_t now) {
+    int64_t killed = last + e->s->kill_wait_s;
+    return last > now ? last : killed > now + 1 ? killed : now + 1;
+}
+
+/* Choose nodes for `job`, not of a step, after the end of the running job `end`: the `grown` first entries of the growth. */
+static int choose_grown(struct engine *e, struct view *v, int32_t job, int64_t grown, int64_t end) {
+    for (int64_t w = 0; w < e->words; w++) {
+        e->later[w] = e->usable[w] & v->able[w];
+        for (uint64_t left = e->later[w]; left; left &= left - 1) {
+            int64_t node = 64 * w + __builtin_ctzll(left);
+            e->room[node] = v->cores[node];
+        }
+    }
+    for (int64_t k = 0; k < grown; k++) {
+        int32_t node = v->growth[k].node;
+        if (!has(e->usable, node)) continue;
+        if (v->growth[k].new) e->room[node] = 0;
+        e->room[node] += v->growth[k].more;
+        e->later[node >> 6] |= 1ull << (node & 63);
+    }
+    return choose_after(e, job, e->later, e->room, e->running[end].job);
+}
+
+/* `first_start` without preemption: which nodes have room after the end of each group is known without the jobs before. */
+static int64_t first_end(struct engine *e, struct view *v, int32_t job, int64_t now, int64_t latest) {
+    const struct setup *s = e->s;
+    const struct running *running = e->running;
+    int64_t count = e->running_count, k = next_holding(e, 0), window = WINDOW_S;
+    if (k == count) return -1;
+    int64_t barrier = (running[k].end / WINDOW_S + 1) * WINDOW_S;
+    int step = e->classes[v->class].step;
+    int32_t unit = e->classes[v->class].unit;
+    int64_t needed = nodes_for(e, job), nodes = 0, cores = 0, grown = 0;
+    if (step) order_nodes(e, v);
+    else {
+        order_growth(e, v);
+        for (int64_t w = 0; w < e->words; w++)
+            for (uint64_t left = e->usable[w] & v->able[w]; left; left &= left - 1, nodes++)
+                cores += v->cores[64 * w + __builtin_ctzll(left)];
+    }
+    for (; k < count; window *= 2) {
+        int64_t closing = ended_until(e, barrier + window) - 1, last = next_holding(e, closing > k ? closing : k), end = last;
+        if (last == count) { /* the group ends with the last running job */
+            end = count - 1;
+            for (last = closing - 1; last >= k && !holds_usable(e, &running[last]);) last--;
+            if (last < k) return -1;
+        }
+        if (latest && running[last].end > latest) return -1;
+        if (step) {
+            nodes = able_after(e, v, end + 1, needed, e->later), cores = nodes * unit;
+            for (int64_t w = 0; w < e->words && nodes && !unit; w++)
+                for (uint64_t left = e->later[w]; left; left &= left - 1) cores += v->cores[64 * w + __builtin_ctzll(left)];
+        } else
+            for (; grown < v->growth_count && v->growth[grown].at <= end; grown++)
+                if (has(e->usable, v->growth[grown].node)) cores += v->growth[grown].more, nodes += v->growth[grown].new;
+        if (cores >= s->wanted_cores[job] && nodes >= s->fewest[job] &&
+            (step ? choose_after(e, job, e->later, v->cores, running[end].job) : choose_grown(e, v, job, grown, end)))
+            return start_after(e, running[last].end, now);
+        k = end + 1;
+    }
+    return -1;
+}
+
 /* The first instant at which the running jobs leave enough of the usable nodes; -1: none until `latest` (0: at all).
  * The nodes are those of the last choice. */
 static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t latest) {
-    const struct setup *s = e->s;
     e->preempting = 0;
     if (choose(e, job, e->usable)) return now;
     const struct running *running = e->running;
     int64_t count = e->running_count;
-    if (e->candidate_count) { /* the jobs that may be preempted end at once */
-        copy_free(e);
-        for (int64_t k = 0; k < e->candidate_count; k++) {
-            e->yields[e->candidates[k]] = 1;
-            yield(e, e->candidates[k]);
-        }
-        e->preempting = choose_with(e, &e->expected, job, e->usable);
-        count = 0;
-        for (int64_t k = 0; k < e->running_count; k++)
-            if (!e->yields[e->running[k].job]) e->rest[count++] = e->running[k];
-        running = e->rest;
-        for (int64_t k = 0; k < e->candidate_count; k++) e->yields[e->candidates[k]] = 0;
-        if (e->preempting) return now;
-    }
-    int64_t window = WINDOW_S, barrier = -1, last = -1;
     struct view *v = view_of(e, job);
-    struct able able = {0};
-    int step = e->classes[v->class].step && !e->candidate_count;
-    if (step) able = able_now(e, v, e->usable);
-    else if (!e->candidate_count) copy_free(e);
+    if (!e->candidate_count) return first_end(e, v, job, now, latest);
+    copy_free(e);
+    /* The jobs that may be preempted end at once. */
+    for (int64_t k = 0; k < e->candidate_count; k++) {
+        e->yields[e->candidates[k]] = 1;
+        yield(e, e->candidates[k]);
+    }
+    e->preempting = choose_with(e, &e->expected, job, e->usable);
+    count = 0;
+    for (int64_t k = 0; k < e->running_count; k++)
+        if (!e->yields[e->running[k].job]) e->rest[count++] = e->running[k];
+    running = e->rest;
+    for (int64_t k = 0; k < e->candidate_count; k++) e->yields[e->candidates[k]] = 0;
+    if (e->preempting) return now;
+    int64_t window = WINDOW_S, barrier = -1, last = -1;
     for (int64_t k = 0; k < count; k++) {
         const struct running *own = &running[k];
-        int enough = !step || (able.cores >= s->wanted_cores[job] && able.count >= s->fewest[job]);
-        if (latest && own->end > latest && !enough) return -1; /* the start is the end of this job or of a later one */
-        if (!(step ? add_able(e, v, &able, own, NULL) : holds_usable(e, own))) {
+        if (!holds_usable(e, own)) {
             if (k + 1 < count || last < 0) continue;
         } else {
-            if (!step) take(e, &e->expected, own->job, 1);
+            take(e, &e->expected, own->job, 1);
             last = own->end;
             if (barrier < 0) barrier = (last / WINDOW_S + 1) * WINDOW_S;
             if (k + 1 < count && own[1].end <= barrier + window) continue;
         }
         window *= 2;
-        enough = !step || (able.cores >= s->wanted_cores[job] && able.count >= s->fewest[job]);
-        if (step ? enough && choose_after(e, v, job, able.nodes, own->job)
-                 : choose_with(e, &e->expected, job, e->usable)) {
-            int64_t killed = last + s->kill_wait_s;
-            return last > now ? last : killed > now + 1 ? killed : now + 1;
-        }
+        if (choose_with(e, &e->expected, job, e->usable)) return start_after(e, last, now);
         last = -1;
     }
     return -1;
@@ -870,19 +1002,25 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t l
 static int64_t plan(struct engine *e, int32_t job, int64_t now) {
     const struct setup *s = e->s;
     gather(e, job);
-    int64_t later = now, resolution = s->bf_resolution, at = -1;
+    int64_t later = now, resolution = s->bf_resolution, first = -1;
+    int step = e->classes[s->class[job]].step && !e->candidate_count;
     slots_next_job(&e->slots);
     for (;;) {
         int64_t since = later;
         later = slots_later(&e->slots, since, s->limit[job]);
         if (outlook(e)) later = next_later(e, job, since, later);
+        if (!e->candidate_count && since > now && first < 0) first = soonest(e, job);
+        if (since > now && later && later < first) {
+            if (later <= since) return -1;
+            continue; /* no nodes suffice until then */
+        }
         slots_usable(&e->slots, since, s->limit[job], s->eligible + s->set[job] * e->words, e->usable);
         if (outlook(e)) {
             open_nodes(e, job, since, now, e->open);
             for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->open[w];
         }
         int fits = nodes_in(e->words, e->usable) >= s->fewest[job];
-        if (fits && later && since > now && !e->candidate_count) fits = !too_late(e, job, later, &at);
+        if (fits && step && later && since > now) fits = soon(e, job, later);
         if (fits) {
             int64_t start = first_start(e, job, now, later);
             if (start >= 0) {
@@ -905,9 +1043,9 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now) {
 }
 
 /* Whether a pass that has considered so many jobs leaves `job` out (1), or ends before it (-1), or neither (0). */
-static int beyond_depth(struct engine *e, int32_t job, int32_t array_before, int64_t *considered) {
+static int beyond_depth(struct engine *e, int32_t job, int64_t entry_before, int64_t *considered) {
     const struct setup *s = e->s;
-    if (s->array[job] >= 0 && s->array[job] == array_before) return 0; /* all tasks of an array are one entry of the queue */
+    if (s->array[job] >= 0 && array_entry(e, job) == entry_before) return 0;
     int32_t part = s->partition[job], *both = e->jobs_of_both + (s->user_part_test ? s->user[job] * s->partitions + part : 0);
     if (++e->jobs_of_part[part] > s->part_test && s->part_test) return 1;
     if (s->user_part_test && ++*both > s->user_part_test) return 1;
@@ -925,27 +1063,27 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     }
     int64_t now = whole_second(e, at), waiting = order_queue(e), started = 0, reserved = 0, considered = 0;
     int64_t table = s->bf_node_space_size ? s->bf_node_space_size : s->bf_max_job_test;
-    e->pass++;
     slots_begin(&e->slots, e->words, now, now + s->bf_window * MINUTE_S, e->everything);
     if (s->bf_max_job_user) memset(e->jobs_of_user, 0, (size_t)s->users * sizeof *e->jobs_of_user);
     memset(e->jobs_of_part, 0, (size_t)s->partitions * sizeof *e->jobs_of_part);
     if (s->user_part_test) memset(e->jobs_of_both, 0, (size_t)(s->users * s->partitions) * sizeof *e->jobs_of_both);
     if (e->slots.failed) { e->out_of_memory = 1; return 0; }
     int64_t last = 0, count = 0; /* the jobs from `last` on cannot start now: they change nothing */
-    int32_t array_before = -1, skipped = -1;
-    int limited = e->limits.counters > 0; /* then it depends on the jobs that start which ones are tested */
+    int64_t entry_before = -1, skipped = -1;
+    int limited = e->limits.counters > 0 || s->several; /* then it depends on the jobs that start which ones are tested */
     for (int64_t k = 0; k < waiting; k++) {
-        int32_t job = e->order[k], array = s->array[job];
+        int32_t job = e->order[k];
         if (!limited) {
-            int skip = beyond_depth(e, job, array_before, &considered);
+            int skip = beyond_depth(e, job, entry_before, &considered);
             if (skip > 0) continue;
             if (skip < 0) break;
         }
-        array_before = array;
+        entry_before = array_entry(e, job);
         e->order[count++] = job;
         if (may_start(e, job)) last = count;
     }
-    array_before = -1;
+    entry_before = -1;
+    if (s->one_reservation) memset(e->booked, 0, (size_t)s->jobs);
     e->license_count = 0;
     for (int64_t k = 0; s->plan_licenses && k < e->running_count; k++) {
         int64_t until = e->running[k].end / s->bf_resolution * s->bf_resolution;
@@ -957,23 +1095,24 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     }
     for (int64_t k = 0; k < last; k++) {
         int32_t job = e->order[k], array = s->array[job];
+        int64_t entry = array_entry(e, job);
         if (limited) {
-            if (reached(&e->limits, job, JOBS) >= 0) continue;
-            int skip = beyond_depth(e, job, array_before, &considered);
+            if (e->withdrawn[job] || reached(&e->limits, job, JOBS) >= 0) continue;
+            int skip = beyond_depth(e, job, entry_before, &considered);
             if (skip > 0) continue;
             if (skip < 0) break;
-            array_before = array;
+            entry_before = entry;
             if (exceeds(e, job, 0)) continue;
         }
-        if (array >= 0 && array == skipped) continue;
+        if (array >= 0 && entry == skipped) continue;
         if (array >= 0 && e->array_left[array] == 0) {
-            skipped = array;
+            skipped = entry;
             continue;
         }
         if (s->license_kinds && !s->plan_licenses && !suffice(e, e->licenses, job)) continue;
         int64_t begin = plan(e, job, now);
         if (begin < 0) {
-            skipped = array;
+            skipped = entry;
             continue;
         }
         if (array >= 0 && e->array_left[array] > 0) e->array_left[array]--;
@@ -991,15 +1130,17 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
                 *left = 1;
                 return started;
             }
-        } else if (!s->reserve[job] || young(e, job) || (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) skipped = array;
+        } else if (!s->reserve[job] || young(e, job) || e->booked[s->first_entry[job]] ||
+                   (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) skipped = entry;
         else if (e->slots.count >= table) break;
         else {
             int64_t resolution = s->bf_resolution, end = (begin + s->limit[job]) / resolution * resolution;
             begin = begin / resolution * resolution;
             reserved++;
+            if (s->one_reservation) e->booked[s->first_entry[job]] = 1;
             slots_reserve(&e->slots, begin, end, nodes);
             hold_licenses(e, job, begin, end);
-            if (array >= 0 && ++e->array_reserved[array] >= s->array_reservations) skipped = array;
+            if (array >= 0 && ++e->array_reserved[array] >= s->array_reservations) skipped = entry;
         }
         while (!s->preempts && last > k && !may_start(e, e->order[last - 1])) last--;
     }
@@ -1110,16 +1251,16 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
     double first = s->begin_s > s->submit[0] ? s->begin_s : s->submit[0];
     e->empty = (struct free_resources){(int32_t *)s->cores, (int32_t *)s->gres, (int64_t *)s->memory};
     for (e->change_room = 64; e->change_room < s->nodes; e->change_room *= 2) {}
-    int64_t most = VIEW_BYTES / (s->nodes * (int64_t)(4 * sizeof(int32_t) + sizeof(int64_t)));
+    size_t steps = nodes / STRIDE + 1; /* masks of an order of nodes */
+    int64_t most = VIEW_BYTES / (int64_t)(nodes * 5 * sizeof(int32_t) + words * steps * sizeof(uint64_t));
     e->view_count = s->classes < most ? s->classes : most > 16 ? most : 16;
     size_t views = (size_t)e->view_count;
     size_t groups = 0;
     for (size_t job = 0; job < jobs; job++)
         if (s->group[job] >= (int64_t)groups) groups = (size_t)s->group[job] + 1;
-    int32_t *view_cores, *view_last, *view_order;
+    int32_t *view_cores, *view_last, *view_order, *view_at;
     uint32_t *view_version;
-    uint64_t *view_able, *view_empty, *view_first;
-    int64_t *view_end;
+    uint64_t *view_able, *view_empty, *view_steps;
     void *pieces[] = {
         e->free.cores = malloc(nodes * sizeof(int32_t)), e->free.memory = malloc(nodes * sizeof(int64_t)),
         e->free.gres = malloc(nodes * kinds * sizeof(int32_t) + 1), e->expected.cores = malloc(nodes * sizeof(int32_t)),
@@ -1132,13 +1273,13 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
         view_cores = calloc(views * nodes, sizeof(int32_t)), view_last = calloc(views * nodes, sizeof(int32_t)),
         view_version = calloc(views * nodes, sizeof(uint32_t)), view_able = calloc(views * words, sizeof(uint64_t)),
         view_empty = calloc(views * words, sizeof(uint64_t)),
-        view_first = calloc(views * words, sizeof(uint64_t)), view_order = calloc(views * nodes, sizeof(int32_t)),
-        view_end = calloc(views * nodes, sizeof(int64_t)),
+        view_steps = calloc(views * words * steps, sizeof(uint64_t)), view_order = calloc(views * nodes, sizeof(int32_t)),
+        view_at = calloc(views * nodes, sizeof(int32_t)),
         e->queue = malloc(jobs * sizeof(int32_t)), e->order = malloc(jobs * sizeof(int32_t)),
         e->priority = calloc(jobs, sizeof(int64_t)), e->everything = calloc(words, sizeof(uint64_t)),
         e->partition_nodes = calloc((size_t)s->partitions * words, sizeof(uint64_t)), e->usable = calloc(words, sizeof(uint64_t)),
         e->allowed = calloc(words, sizeof(uint64_t)), e->then = calloc(words, sizeof(uint64_t)),
-        e->later = calloc(words, sizeof(uint64_t)), e->reach = calloc(words, sizeof(uint64_t)), e->blocks = malloc((nodes / 2 + 1) * sizeof *e->blocks), e->picked = calloc(words, sizeof(uint64_t)),
+        e->later = calloc(words, sizeof(uint64_t)), e->blocks = malloc((nodes / 2 + 1) * sizeof *e->blocks), e->picked = calloc(words, sizeof(uint64_t)),
         e->node_order = malloc(nodes * sizeof(int32_t)), e->capacity = malloc(nodes * sizeof *e->capacity),
         e->chosen = malloc(nodes * sizeof *e->chosen), e->share = malloc(nodes * sizeof(int32_t)),
         e->room = malloc(nodes * sizeof(int32_t)), e->group = malloc(nodes * sizeof *e->group), e->heap = malloc(nodes * sizeof *e->heap), e->used = malloc(nodes),
@@ -1152,7 +1293,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
         e->license_room = calloc((size_t)s->license_kinds + 1, sizeof(int64_t)), e->open = calloc(words, sizeof(uint64_t)),
         e->license_plan = malloc(2 * jobs * sizeof *e->license_plan), e->victim_nodes = calloc(words, sizeof(uint64_t)),
         e->ends = malloc(jobs * sizeof(double)), e->earliest = malloc(jobs * sizeof(double)),
-        e->asleep_at = malloc(jobs * sizeof(double)), e->asleep_left = malloc(jobs * sizeof(double)), e->asleep = calloc(jobs, 1),
+        e->asleep_at = malloc(jobs * sizeof(double)), e->asleep_left = malloc(jobs * sizeof(double)), e->asleep = calloc(jobs, 1), e->withdrawn = calloc(jobs, 1), e->booked = calloc(jobs, 1),
         e->jobs_of_part = calloc((size_t)s->partitions, sizeof(int32_t)),
         e->jobs_of_both = calloc(s->user_part_test ? (size_t)(s->users * s->partitions) : 1, sizeof(int32_t)),
         e->level = calloc((size_t)s->strata, sizeof(int32_t)), e->candidates = malloc(jobs * sizeof(int32_t)),
@@ -1179,7 +1320,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
             e->views[view] = (struct view){
                 .class = -1, .cores = view_cores + view * nodes, .last = view_last + view * nodes,
                 .version = view_version + view * nodes, .able = view_able + view * words, .empty = view_empty + view * words,
-                .able_first = view_first + view * words, .order = view_order + view * nodes, .order_end = view_end + view * nodes,
+                .steps = view_steps + view * words * steps, .order = view_order + view * nodes, .order_at = view_at + view * nodes,
             };
         classify(e);
         int suspends = 0;
@@ -1212,6 +1353,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
         for (size_t job = 0; job < jobs; job++)
             if (e->state[job] == CANCELLED) s->start[job] = NAN;
     }
+    for (size_t view = 0; e->views && view < views; view++) free(e->views[view].growth);
     if (e->holders)
         for (size_t node = 0; node < nodes; node++) free(e->holders[node].list);
     for (int k = 0; k < PIECES; k++) free(pieces[k]);

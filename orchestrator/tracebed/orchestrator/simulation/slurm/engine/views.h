@@ -11,6 +11,10 @@ struct class {
     int blocks; /* whether it uses whole nodes that are alike: blocks of consecutive nodes compare by their number of nodes */
 };
 
+/* After the end of the running job `at`, `more` cores of a node can be used, which had none before if `new`; and the
+ * cores and nodes with room of the whole cluster then. */
+struct growth { int64_t sum, count; int32_t at, node, more, new; };
+
 struct view {
     int32_t class; /* -1: not in use */
     int64_t seen; /* number of changes of nodes that the view knows */
@@ -18,9 +22,10 @@ struct view {
     int32_t *cores; /* of each node: those that a job can use now; of a step: of the empty node */
     uint64_t *able, *empty; /* the nodes with room now; of a step: those with room when they are empty */
     int32_t *last; uint32_t *version; /* of each node: the holder after whose end it has room, and when that was so */
-    int64_t pass; /* of the following: see `ordered` */
-    uint64_t *able_first; int64_t able_count; /* the nodes with room at first */
-    int32_t *order; int64_t *order_end, order_count; /* the others, and the ends of the jobs after which they have room */
+    int64_t ordered; /* number of changes of nodes that the following knows, see `order_nodes` */
+    int32_t *order, *order_at; int64_t order_count; /* the nodes without room, and the running jobs after which they have room */
+    struct growth *growth; int64_t growth_count, growth_room; /* of requests not of a step, see `order_growth` */
+    uint64_t *steps; /* the nodes with room before each `STRIDE`th node of the order */
 };
 
 static int64_t memory_of(const struct setup *s, int32_t job, int32_t node, int32_t cores) {
@@ -132,7 +137,7 @@ static struct view *view_of(struct engine *e, int32_t job) {
         const uint64_t *eligible = s->eligible + s->set[job] * e->words;
         if (other) memset(v->version, 0xff, (size_t)s->nodes * sizeof *v->version);
         v->class = class;
-        v->pass = -1;
+        v->ordered = -1;
         v->sum = v->count = 0;
         memset(v->able, 0, (size_t)e->words * sizeof *v->able);
         if (other) memset(v->empty, 0, (size_t)e->words * sizeof *v->empty);

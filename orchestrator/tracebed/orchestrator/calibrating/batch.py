@@ -1,0 +1,129 @@
+"""The overheads of a batch system that executes the decisions of a policy, from runs that recorded them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+import pandas as pd
+
+from tracebed.errors import InputError
+from tracebed.orchestrator.calibrating.estimates import FloatArray, factors, mean_of, of_all
+from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.run import JOURNAL, Run
+from tracebed.orchestrator.testbeds.calibration import Calibration, OverheadEstimate, Step
+from tracebed.states import JobState
+from tracebed.version import version
+
+STEP_OF: dict[str, Step] = {
+    "launch_s": "launch",
+    "end_s": "end",
+    "expand_s": "expand",
+    "reconfiguration_s": "reconfiguration",
+    "release_s": "release",
+}
+"""Overhead -> the step of a job whose delays vary with it."""
+
+
+def calibrate_batch(runs: Sequence[Run], name: str) -> Calibration:
+    """Return the calibration from replays in which a policy decided and a batch system executed.
+
+    The constants do not depend on the number of nodes: the commands of a batch system are for all nodes of a job.
+
+    Args:
+        runs: the runs, with their journals. Each is a repetition.
+        name: name of the calibration.
+
+    Raises:
+        InputError: a run is not of such a replay, has no journal, or differs from the others in its system or speed.
+    """
+    first = runs[0].info
+    for run in runs:
+        _check(run, runs[0])
+    samples = [samples_of(run, journal.read(run.folder / JOURNAL)[1]) for run in runs if run.folder is not None]
+    estimates = {overhead: mean_of([one[overhead] for one in samples]) for overhead in STEP_OF}
+    found: dict[str, OverheadEstimate] = {key: each for key, each in estimates.items() if each is not None}
+    rows = {key: [np.column_stack([np.ones(len(one[key])), one[key]]) for one in samples] for key in found}
+    drawn = {STEP_OF[key]: factors(each, of_all) for key, each in rows.items()}
+    host = first.hosts[0] if first.hosts else {}
+    return Calibration(
+        name=name,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        tracebed=version(),
+        inventory=str(first.parameters["inventory"]),
+        execution="emulated",
+        nodes=len(first.nodes),
+        cores=sorted({node.cores for node in first.nodes}),
+        host={key: value for key, value in host.items() if isinstance(value, str | int | float | None)},
+        speed=first.speed,
+        grain_s=first.parameters["grain_s"],
+        repetitions=len(runs),
+        duty=0.0,
+        overheads=found,
+        factors={step: values for step, values in drawn.items() if values},
+        resizes=_stages(runs),
+        workloads=sorted({str(run.info.workload["sha256"]) for run in runs}),
+        batch=str(first.batch["system"]),
+    )
+
+
+def samples_of(run: Run, entries: Sequence[Entry]) -> dict[str, FloatArray]:
+    """Return overhead -> its samples in a run, wall s.
+
+    A start lasts from the decision until the job works, an end from the end of the work until the scheduler knows it.
+    An expansion lasts from its decision until the job can read its new size, on average half an iteration before its
+    malleability point. The pause of a job is at the malleability point. The nodes of a shrink are released after it.
+
+    Args:
+        run: the run.
+        entries: its journal.
+    """
+    speed, jobs = run.info.speed, run.jobs.set_index("job_id")
+    jobs = jobs[(jobs["state"] == JobState.COMPLETED) & (jobs["restarts"] == 0)]
+    decided = pd.Series({entry.job: entry.time for entry in entries if entry.kind == "start"}, dtype=np.float64)
+    noticed = pd.Series({entry.job: entry.time for entry in entries if entry.kind == "ended"}, dtype=np.float64)
+    expands, shrinks = (_applied(run, kind) for kind in ("expand", "shrink"))
+    resizes = pd.concat([expands, shrinks])
+    seconds = {
+        "launch_s": jobs["launched"] - decided.reindex(jobs.index),
+        "end_s": noticed.reindex(jobs.index) - jobs["end"],
+        "expand_s": expands["decided"] - expands["asked"] - run.info.parameters["grain_s"] / 2 * speed,
+        "reconfiguration_s": resizes["applied"] - resizes["decided"],
+        "release_s": shrinks["ended"] - shrinks["decided"],
+    }
+    return {name: times.dropna().to_numpy(dtype=np.float64).clip(min=0.0) / speed for name, times in seconds.items()}
+
+
+def _applied(run: Run, kind: str) -> pd.DataFrame:
+    """Return the applied resizes of a kind."""
+    return run.resizes[((run.resizes["kind"] == kind) & (run.resizes["state"] == "applied")).to_numpy()]
+
+
+def _stages(runs: Sequence[Run]) -> dict[str, OverheadEstimate]:
+    """Return the stages of resizes as in a calibration of a testbed."""
+    found = {}
+    for kind in ("expand", "shrink"):
+        tables = [_applied(run, kind) for run in runs]
+        for since, until in (("asked", "decided"), ("decided", "applied"), ("applied", "ended")):
+            times = [(table[until] - table[since]).to_numpy(dtype=np.float64) / runs[0].info.speed for table in tables]
+            if (estimate := mean_of(times)) is not None:
+                found[f"{kind} {since} to {until}"] = estimate
+    return found
+
+
+def _check(run: Run, first: Run) -> None:
+    """Raise InputError unless a run can be calibrated from, together with the first one."""
+    where = str(run.folder)
+    if "parameters" not in run.info.batch:
+        what = "the run is not of a policy that decides on a batch system"
+        raise InputError(what, where=where, hint="fit the overheads: add --workload FILE")
+    if run.folder is None or not (run.folder / JOURNAL).exists():
+        raise InputError("the run has no journal", where=where)
+    for what, ours, others in (
+        ("batch system", run.info.batch["system"], first.info.batch["system"]),
+        ("speed", run.info.speed, first.info.speed),
+    ):
+        if ours != others:
+            raise InputError(f"the runs differ in their {what}: {ours}, {others}", where=where)
