@@ -64,7 +64,7 @@ def forecasts(content: dict[str, Any], log: tb.Workload, repetitions: int, every
         for number, state in enumerate(content["states"][::every]):
             folder = Path(name) / str(number)
             folder.mkdir()
-            for part in COMMANDS:
+            for part in COMMANDS.keys() & state.keys():
                 (folder / f"{part}.txt").write_text(state[part])
             found = tb.forecast(folder, log, repetitions=repetitions, seed=number, **options)
             table = found.table.assign(state=number, instant=pd.Timestamp(found.instant))

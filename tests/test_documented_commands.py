@@ -349,7 +349,7 @@ def cluster_state(path: Path) -> None:
     """Write the first recorded state of a Slurm cluster."""
     recording = slurm_forecasts.recorded(sorted(slurm_forecasts.FOLDER.glob("*.json.xz"))[0])
     path.mkdir()
-    for part in COMMANDS:
+    for part in COMMANDS.keys() & recording["states"][0].keys():
         (path / f"{part}.txt").write_text(recording["states"][0][part])
 
 

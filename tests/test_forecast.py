@@ -138,7 +138,8 @@ def test_an_output_without_records_is_empty() -> None:
 def test_tasks_of_an_array_wait_one_by_one(tmp_path: Path) -> None:
     found = read_state(folder_of(tmp_path / "state", waiting(7, array="ArrayJobId=5 ArrayTaskId=3-4,8%2 ")))
     assert [job.id for job in found.jobs] == ["5_3", "5_4", "5_8"]
-    assert found.notes == ("1 job: the limit of running tasks of an array is not modeled",)
+    assert found.notes == ()
+    assert {job.array for job in found.jobs} == {"5%2"}
     assert task_numbers("0-6:3") == [0, 3, 6]
 
 
@@ -206,7 +207,7 @@ def test_accounts_below_accounts_have_no_shares() -> None:
 
 def test_what_is_not_modeled_is_named(tmp_path: Path) -> None:
     config = CONFIG.replace("22.05.8", "25.05.1") + "PreemptType = preempt/qos\nPriorityWeightFairShare = 9\n"
-    jobs = (waiting(2, reason="QOSMaxJobsPerUserLimit"), waiting(3, partition="main,other"))
+    jobs = (waiting(2, reason="QOSMaxJobsPerUserLimit"),)
     folder = folder_of(tmp_path / "state", *jobs, states=("IDLE+DRAIN", "IDLE"), config=config)
     notes = "\n".join(read_state(folder).notes)
     for part in (
@@ -215,7 +216,6 @@ def test_what_is_not_modeled_is_named(tmp_path: Path) -> None:
         "no job starts on 1 node that are down, drained or reserved",
         "the fair-share factors stay as they are",
         "1 job: the reason QOSMaxJobsPerUserLimit is not modeled: the forecast is too early while it lasts",
-        "1 job: of several partitions, only the first is considered",
     ):
         assert part in notes
 
@@ -329,6 +329,77 @@ def test_a_job_that_waits_for_something_else_has_no_forecast(
     table = tb.forecast(folder, log_of(), repetitions=4).table.set_index("job_id")
     assert table["reason"].to_dict() == {"3": "", "2": reason}
     assert table["start"].isna().to_dict() == {"3": False, "2": True}
+
+
+def test_a_dependent_job_starts_after_its_job(tmp_path: Path) -> None:
+    jobs = (running(1, "n1"), waiting(2, dependency="afterany:1(unfulfilled)", reason="Dependency"))
+    more = waiting(3, dependency="afterok:2_*(unfulfilled)", reason="Dependency")
+    found = minutes_of(tb.forecast(folder_of(tmp_path / "state", *jobs, more), log_of(), repetitions=8))
+    assert found["2"] == pytest.approx(40.0, abs=1.0)  # half of the limit is over after 50 minutes
+    assert found["3"] == pytest.approx(90.0, abs=1.5)
+    held = waiting(2, dependency="afterany:1(unfulfilled)", reason="JobHeldUser", priority=0)
+    table = tb.forecast(folder_of(tmp_path / "held", jobs[0], held, more), log_of(), repetitions=4).table
+    assert table.set_index("job_id")["reason"].to_dict() == {"2": "JobHeldUser", "3": "Dependency"}
+
+
+def test_tasks_of_an_array_and_licences_wait_for_their_limit(tmp_path: Path) -> None:
+    config = f"{CONFIG}Licenses = matlab:1\n"
+    tasks = waiting(7, array="ArrayJobId=5 ArrayTaskId=3-4%1 ", cores=1, priority=200)
+    licensed = [
+        waiting(job, cores=1, priority=100 - job).replace(" Features", " Licenses=matlab:1 Features") for job in (8, 9)
+    ]
+    folder = folder_of(tmp_path / "state", tasks, *licensed, config=config)
+    found = minutes_of(tb.forecast(folder, log_of(), repetitions=8))
+    assert [found["5_3"], found["8"]] == pytest.approx([0.0, 0.0], abs=1.0)
+    assert [found["5_4"], found["9"]] == pytest.approx([50.0, 50.0], abs=1.5)
+
+
+def test_a_job_of_several_partitions_starts_in_the_first_that_has_room(tmp_path: Path) -> None:
+    other = PARTITION.replace("main", "other").replace("n[1-2]", "n2")
+    jobs = (running(1, "n1"), waiting(2, partition="main,other"))
+    folder = folder_of(tmp_path / "state", *jobs)
+    (folder / "partition.txt").write_text(f"{PARTITION.replace('n[1-2]', 'n1')}\n{other}\n")
+    assert minutes_of(tb.forecast(folder, log_of(), repetitions=8))["2"] < 0.5
+
+
+def test_limits_of_a_qos_hold_jobs(tmp_path: Path) -> None:
+    config = f"{CONFIG}AccountingStorageEnforce = associations,limits,qos\n"
+    jobs = [
+        waiting(job, cores=1, reason="QOSMaxJobsPerUserLimit").replace(" Features", " QOS=slow Features")
+        for job in (2, 3)
+    ]
+    large = waiting(4, cores=3).replace(" Features", " QOS=slow Features")
+    folder = folder_of(tmp_path / "state", *jobs, large, config=config)
+    assert any("QOSMaxJobsPerUserLimit is not modeled" in note for note in read_state(folder).notes)
+    (folder / "qos.txt").write_text("Name|Priority|MaxTRES|MaxJobsPU\nnormal|0||\nslow|0|cpu=2|1\n")
+    forecast = tb.forecast(folder, log_of(), repetitions=8)
+    assert not any("QOSMaxJobsPerUserLimit" in note for note in forecast.notes)
+    found = minutes_of(forecast)
+    assert [found["2"], found["3"]] == pytest.approx([0.0, 50.0], abs=1.5)
+    reasons = forecast.table.set_index("job_id")["reason"]
+    assert reasons["4"].startswith("QOSMaxCpuPerJobLimit")
+
+
+def test_jobs_end_before_a_reservation_begins(tmp_path: Path) -> None:
+    booked = (
+        "ReservationName=service StartTime=2026-01-31T12:30:00 EndTime=2026-01-31T13:30:00 Duration=01:00:00\n"
+        "   Nodes=n[1-2] NodeCnt=2 CoreCnt=8 Features=(null) PartitionName=(null) Flags=MAINT\n"
+        "   Users=root Licenses=(null) State=INACTIVE\n"
+    )
+    inside = waiting(3, cores=1).replace(" Features", " Reservation=service Features")
+    folder = folder_of(tmp_path / "state", waiting(2), inside)
+    reasons = tb.forecast(folder, log_of(), repetitions=4).table.set_index("job_id")["reason"]
+    assert reasons.to_dict() == {"2": "", "3": "Reservation"}
+    (folder / "reservation.txt").write_text(booked)
+    found = minutes_of(tb.forecast(folder, log_of(), repetitions=8))
+    assert found["2"] == pytest.approx(90.0, abs=1.0)
+    assert found["3"] == pytest.approx(30.0, abs=1.0)
+
+
+def test_a_job_without_a_limit_has_that_of_its_partition(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "state", waiting(2, limit="Partition_Limit"))
+    (folder / "partition.txt").write_text(PARTITION.replace("State=UP", "DefaultTime=00:30:00 State=UP"))
+    assert [job.limit_s for job in read_state(folder).jobs] == [1800.0]
 
 
 def test_no_job_starts_on_a_drained_node(tmp_path: Path) -> None:
@@ -454,7 +525,7 @@ def recordings() -> dict[Path, dict[str, Any]]:
 def test_states_have_slurms_own_estimates(path: Path, recordings: dict[Path, dict[str, Any]], tmp_path: Path) -> None:
     """The estimates in the records of the jobs are those of `squeue --start`."""
     for number, recorded in enumerate(recordings[path]["states"][::5]):
-        found = state_of({name: recorded[name] for name in COMMANDS}, tmp_path / str(number))
+        found = state_of({name: recorded[name] for name in COMMANDS if name in recorded}, tmp_path / str(number))
         own = {job.id: job.estimate for job in found.jobs if job.start is None}
         printed = dict(line.split("|") for line in recorded["start"].splitlines())
         same = [

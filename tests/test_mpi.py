@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
@@ -104,6 +105,13 @@ def test_processes_are_spawned_and_released_and_no_element_is_lost() -> None:
 
 
 @needs_mpi
+def test_some_of_the_processes_that_were_spawned_together_are_released() -> None:
+    result = reconfigure([1, 3, 2, 1], 0.1, iterations=1, plain=False, timeout_s=GUARD_S)
+    assert [(change.before, change.after) for change in result.stages] == [(1, 3), (3, 2), (2, 1)]
+    assert result.checksum == state.checksum(state.after(Block(0, round(0.1 * 2**17)), 4))
+
+
+@needs_mpi
 def test_the_command_prints_the_table() -> None:
     command = [
         sys.executable,
@@ -159,6 +167,20 @@ def test_a_failure_of_one_process_ends_the_program(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Events, "__call__", wrong)
     with pytest.raises(TestbedError, match=r"(?s)has failed with status .*size 0"):
         reconfigure([1, 2, 1], 0.1, iterations=1, plain=False, timeout_s=60)
+
+
+def test_shared_memory_is_removed_unless_a_process_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "FOLDER", tmp_path)
+    mapped, opened, left, other = (tmp_path / name for name in ("mpich_shm_1_0", "mpich_shm_2_0", "mpich_shm_3_0", "x"))
+    for path in (mapped, opened, left, other):
+        path.write_bytes(b"0")
+    with mapped.open("r+b") as file:
+        memory = mmap.mmap(file.fileno(), 0)
+    with opened.open(), memory:
+        launch._remove_segments(launch._segments())
+        assert sorted(tmp_path.iterdir()) == [mapped, opened, other]
+    launch._remove_segments(launch._segments())
+    assert list(tmp_path.iterdir()) == [other]
 
 
 @needs_mpi

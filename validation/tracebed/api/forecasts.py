@@ -102,7 +102,9 @@ def forecast(
 
 
 def _table(starts: Starts) -> pd.DataFrame:
-    low, middle, high = np.quantile(starts.starts, (INTERVAL[0], 0.5, INTERVAL[1]), axis=1)
+    every = np.where(np.isnan(starts.starts), np.inf, starts.starts)  # a job that a simulation does not start is late
+    with np.errstate(invalid="ignore"):
+        low, middle, high = np.quantile(every, (INTERVAL[0], 0.5, INTERVAL[1]), axis=1)
     jobs = starts.jobs
     table = pd.DataFrame(
         {
@@ -125,7 +127,8 @@ def _table(starts: Starts) -> pd.DataFrame:
 
 
 def _times(seconds: Any) -> pd.Series[Any]:
-    return pd.Series(pd.to_datetime(np.round(np.asarray(seconds, dtype=np.float64)), unit="s"))
+    instants = np.asarray(seconds, dtype=np.float64)
+    return pd.Series(pd.to_datetime(np.round(np.where(np.isfinite(instants), instants, np.nan)), unit="s"))
 
 
 def _instant(seconds: float) -> datetime:

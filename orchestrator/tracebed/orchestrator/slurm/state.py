@@ -12,11 +12,14 @@ from pathlib import Path
 from tracebed.converters.limits import MAX_SIZE
 from tracebed.errors import InputError
 from tracebed.input_files import read_file
+from tracebed.orchestrator.slurm import reservations
 from tracebed.orchestrator.slurm.conf import SlurmConf, of_lines
+from tracebed.orchestrator.slurm.database import Database, read_qos
 from tracebed.orchestrator.slurm.host_lists import host_names
 from tracebed.orchestrator.slurm.lines import Line
 from tracebed.orchestrator.slurm.machine import Machine, gres_of
 from tracebed.orchestrator.slurm.scontrol import (
+    YEAR_S,
     Record,
     Share,
     configuration,
@@ -34,9 +37,11 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "job": ("scontrol", "-d", "-o", "show", "job"),
     "sprio": ("sprio", "-l"),
     "sshare": ("sshare", "-a", "-l", "-P"),
+    "reservation": ("scontrol", "show", "reservation"),
+    "qos": ("sacctmgr", "-P", "show", "qos"),
 }
 """Name of a part of a state -> the command that prints it. In a folder, the part is the file NAME.txt."""
-OPTIONAL = ("sprio", "sshare")
+OPTIONAL = ("sprio", "sshare", "reservation", "qos")
 TRIED = "22.05"
 """The version of Slurm whose output and decisions were compared."""
 MAX_BYTES = 2**29
@@ -50,14 +55,19 @@ UNAVAILABLE = frozenset(
 """States of nodes on which no waiting job is assumed to start."""
 BLOCKING = frozenset(
     {
-        *("JobHeldUser", "JobHeldAdmin", "Dependency", "DependencyNeverSatisfied", "PartitionDown"),
-        *("PartitionInactive", "PartitionTimeLimit", "Reservation", "ReservationDeleted", "BadConstraints"),
+        *("JobHeldUser", "JobHeldAdmin", "DependencyNeverSatisfied", "PartitionDown", "HetJob"),
+        *("PartitionInactive", "PartitionTimeLimit", "ReservationDeleted", "BadConstraints"),
         *("InvalidAccount", "InvalidQOS", "AccountNotAllowed", "QOSNotAllowed", "DeadLine", "PartitionConfig"),
     }
 )
 """Reasons of waiting jobs whose start depends on something else than resources and priorities."""
-MODELED = frozenset({"", "Priority", "Resources", "BeginTime", "Prolog", "Cleaning", "ReqNodeNotAvail"})
-PLAIN = {"Contiguous": ("0", ""), "ReqNodeList": ("",), "ExcNodeList": ("",), "Licenses": ("",), "ReqSwitch": ("",)}
+MODELED = frozenset(
+    {
+        *("", "Priority", "Resources", "BeginTime", "Prolog", "Cleaning", "ReqNodeNotAvail", "Licenses"),
+        "JobArrayTaskLimit",
+    }
+)
+PLAIN = {"Contiguous": ("0", ""), "ReqNodeList": ("",), "ExcNodeList": ("",), "ReqSwitch": ("",)}
 """Fields of a request that are not modeled -> the values with which they have no effect."""
 DEFAULTS = {
     "maxjobcount": "10000",
@@ -77,7 +87,9 @@ DEFAULTS = {
 """Settings that `scontrol` prints although they have no effect or their default value."""
 OF_NODES = {"cpus": "CPUTot", "threadspercore": "ThreadsPerCore", "realmemory": "RealMemory", "weight": "Weight"}
 OF_NODES |= {"gres": "Gres", "feature": "ActiveFeatures"}
-NOT_OF_PARTITIONS = frozenset(("partitionname", "nodes", "state", "totalcpus", "totalnodes", "tres", "defaulttime"))
+NOT_OF_PARTITIONS = frozenset(("partitionname", "nodes", "state", "totalcpus", "totalnodes", "tres"))
+RESERVED = frozenset(("MAINT", "RESERVED"))
+"""States of nodes in an advance reservation."""
 UNITS = {"K": 2**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20}
 
 
@@ -105,6 +117,9 @@ class LiveJob:
         reason: why the job waits.
         held: node -> cores of a running job.
         ending: whether the job has ended, and its nodes are not yet free.
+        others: further partitions of a waiting job.
+        qos, dependency, licenses, reservation: the request, as in a workload.
+        array: array of the job, and how many of its tasks may run at once, as in a workload.
     """
 
     id: str
@@ -129,6 +144,12 @@ class LiveJob:
     reason: str
     held: Mapping[str, int]
     ending: bool = False
+    others: tuple[str, ...] = ()
+    qos: str = ""
+    dependency: str = ""
+    licenses: str = ""
+    reservation: str = ""
+    array: str = ""
 
 
 @dataclass(frozen=True)
@@ -144,6 +165,7 @@ class ClusterState:
         factors: number of a waiting job -> the parts of its priority from age and fair share; empty: unknown.
         shares: the associations; empty: unknown.
         notes: what the state has that is not modeled, one sentence each.
+        reservations: the advance reservations, as the parameter of the policy; empty: unknown, or there are none.
     """
 
     instant: float
@@ -154,6 +176,7 @@ class ClusterState:
     factors: Mapping[int, tuple[float, float]]
     shares: tuple[Share, ...]
     notes: tuple[str, ...]
+    reservations: str = ""
 
 
 def read_folder(folder: Path) -> dict[str, str]:
@@ -198,7 +221,17 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
         missing = "node" if not nodes else "partition"
         hint = f"save it: {' '.join(COMMANDS[missing])} > {missing}.txt"
         raise InputError(f"has no {missing}", where=where(missing), hint=hint)
-    conf = of_lines([*_settings(settings), *map(_node, nodes), *map(_partition, partitions)], folder, plain=True)
+    qos, ignored = read_qos(texts["qos"], where("qos")) if "qos" in texts else ((), [])
+    booked, unmodeled = "", list[str]()
+    if "reservation" in texts:
+        booked, unmodeled = reservations.read(texts["reservation"], where("reservation"), "UTC")
+    conf = of_lines(
+        [*_settings(settings), *map(_node, nodes), *map(_partition, partitions)],
+        folder,
+        plain=True,
+        database=Database(qos=qos),
+        ignored=ignored,
+    )
     assert conf.machine is not None  # every node has its number of CPUs
     threads = max(1, nodes[0].number("ThreadsPerCore")) if nodes[0].of("ThreadsPerCore") else 1
     jobs: list[LiveJob] = []
@@ -206,14 +239,18 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
     known = {partition.name for partition in conf.machine.partitions}
     names = {record.needed("NodeName") for record in nodes}
     for record in records(texts["job"], "JobId", where("job")):
-        for job in _jobs(record, threads, odd):
+        for job in _jobs(record, threads, odd, limited=bool(qos)):
             _check(job, record, known, names)
+            if record.of("TimeLimit") == "Partition_Limit":
+                job = replace(job, limit_s=conf.machine.limit_s(conf.machine.partition(job.partition) or 0) or YEAR_S)
+            if job.reservation and not booked and _waits(job):
+                job = replace(job, reason="Reservation")
             jobs.append(job)
     jobs.sort(key=lambda job: job.number)
     unavailable = frozenset(
         record.needed("NodeName")
         for record in nodes
-        if {*re.split(r"[+*~#!%$@^-]+", record.needed("State"))} & UNAVAILABLE
+        if {*re.split(r"[+*~#!%$@^-]+", record.needed("State"))} & (UNAVAILABLE - RESERVED if booked else UNAVAILABLE)
     )
     stopped = {
         record.needed("PartitionName"): record.of("State")
@@ -224,7 +261,7 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
     found = shares(texts["sshare"], where("sshare")) if "sshare" in texts else []
     factors = priority_factors(texts["sprio"], where("sprio")) if "sprio" in texts else {}
     fair = conf.machine.weights.fairshare > 0
-    notes = [sentence for sentence in conf.differences if sentence != EQUAL_SHARES]
+    notes = [sentence for sentence in conf.differences if sentence != EQUAL_SHARES] + unmodeled
     version = settings.get("SLURM_VERSION", "unknown")
     if not version.startswith(TRIED):
         notes.append(f"the output of Slurm {version} is read as that of {TRIED}, the version that was compared")
@@ -234,7 +271,7 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
         notes.append("the fair-share factors stay as they are (no sshare.txt, or accounts below accounts)")
     notes += [f"{_counted(count, 'job')}: {what}" for what, count in sorted(odd.items())]
     return ClusterState(
-        now, conf, conf.machine, unavailable, tuple(jobs), factors, tuple(found) if fair else (), tuple(notes)
+        now, conf, conf.machine, unavailable, tuple(jobs), factors, tuple(found) if fair else (), tuple(notes), booked
     )
 
 
@@ -275,13 +312,13 @@ def _partition(record: Record) -> Line:
 # -- jobs -------------------------------------------------------------------------------------------------------------
 
 
-def _jobs(record: Record, threads: int, odd: Counter[str]) -> Iterator[LiveJob]:
+def _jobs(record: Record, threads: int, odd: Counter[str], *, limited: bool) -> Iterator[LiveJob]:
     """Yield the job of a record, or the waiting tasks of an array; nothing for a job that has ended."""
     state = record.needed("JobState")
     if state not in ("PENDING", *RUNNING):
         return
     job = _job(record, state, threads)
-    for what in _odd(record, job, state):
+    for what in _odd(record, job, state, limited=limited):
         odd[what] += 1
     array, tasks = record.of("ArrayJobId"), record.of("ArrayTaskId")
     if not array or not tasks:
@@ -293,8 +330,8 @@ def _jobs(record: Record, threads: int, odd: Counter[str]) -> Iterator[LiveJob]:
         yield replace(job, id=f"{array}_{tasks}")
 
 
-def _odd(record: Record, job: LiveJob, state: str) -> Iterator[str]:
-    """Yield what is not modeled of a job."""
+def _odd(record: Record, job: LiveJob, state: str, *, limited: bool) -> Iterator[str]:
+    """Yield what is not modeled of a job. `limited`: whether the limits of QOS are known."""
     if job.start is not None:
         if state in ("SUSPENDED", "STOPPED"):
             yield f"{state} is modeled as running on"
@@ -302,11 +339,8 @@ def _odd(record: Record, job: LiveJob, state: str) -> Iterator[str]:
     for name, values in PLAIN.items():
         if record.of(name) not in values:
             yield f"{name} is not modeled"
-    if "," in record.needed("Partition"):
-        yield "of several partitions, only the first is considered"
-    if "%" in record.of("ArrayTaskId"):
-        yield "the limit of running tasks of an array is not modeled"
-    if job.reason not in MODELED | BLOCKING:
+    known = job.reason.startswith("QOS") and limited
+    if job.reason not in MODELED | BLOCKING | {"Dependency", "Reservation"} and not known:
         yield f"the reason {job.reason} is not modeled: the forecast is too early while it lasts"
 
 
@@ -323,14 +357,16 @@ def _job(record: Record, state: str, threads: int) -> LiveJob:
     dependent = record.of("Dependency") and reason not in ("BeginTime",)
     if not running and record.number("Priority") == 0 and reason not in BLOCKING:
         reason = "JobHeldUser"
-    if not running and (record.of("HetJobId") or record.of("Reservation") or dependent):
-        reason = "HetJob" if record.of("HetJobId") else "Reservation" if record.of("Reservation") else "Dependency"
+    if not running and record.of("HetJobId"):
+        reason = "HetJob"
+    array, limit = record.of("ArrayJobId"), record.of("ArrayTaskId").partition("%")[2]
+    partition, *others = record.needed("Partition").split(",")
     return LiveJob(
         id=str(record.number("JobId")),
         number=record.number("JobId"),
         user=record.needed("UserId").partition("(")[0],
         account=record.of("Account"),
-        partition=record.needed("Partition").partition(",")[0],
+        partition=partition,
         waits_since=record.instant("AccrueTime") or eligible,
         eligible=eligible,
         start=start if running else None,
@@ -348,6 +384,12 @@ def _job(record: Record, state: str, threads: int) -> LiveJob:
         reason=reason,
         held=_held(record, threads) if running else {},
         ending=state in ("COMPLETING", "STAGE_OUT"),
+        others=() if running else tuple(others),
+        qos=record.of("QOS"),
+        dependency=record.of("Dependency") if dependent and not running else "",
+        licenses=record.of("Licenses"),
+        reservation=record.of("Reservation"),
+        array=f"{array}%{limit}" if limit else array,
     )
 
 

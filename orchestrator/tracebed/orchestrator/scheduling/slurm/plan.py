@@ -53,17 +53,19 @@ class Found(NamedTuple):
 
 @dataclass
 class Tasks:
-    """The tasks of arrays in a pass.
+    """The tasks of arrays, and the entries of jobs in several partitions, in a pass.
 
     Attributes:
         room: how many tasks of each array may still start; None: any number.
         most: most tasks of an array with a reservation, `bf_max_job_array_resv`.
         reserved: array -> number of its tasks with a reservation.
+        one_reservation: whether a job in several partitions has one reservation at most, `bf_one_resv_per_job`.
     """
 
     room: list[int | None]
     most: int
     reserved: dict[int, int] = field(default_factory=dict)
+    one_reservation: bool = False
 
 
 def backfill(
@@ -80,7 +82,6 @@ def backfill(
     kill_wait: int = 30,
     tasks: Tasks | None = None,
     outlook: Outlook | None = None,
-    one_reservation: bool = False,
 ) -> Iterator[Planned]:
     """Plan the waiting jobs in order, and yield those that start now. The caller updates `free` and `running`.
 
@@ -95,9 +96,8 @@ def backfill(
         table: largest number of slots, `bf_node_space_size`.
         reservations: most jobs with a reservation, `bf_job_part_count_reserve`; 0: any number.
         kill_wait: a job that has passed its expected end is expected to end this much later, s.
-        tasks: the arrays; None: there are none.
+        tasks: the arrays, and jobs in several partitions; None: there are none.
         outlook: advance reservations and licences; None: there are none.
-        one_reservation: whether a job in several partitions has one reservation at most, `bf_one_resv_per_job`.
     """
     reserved, booked = 0, set[int]()
     slots = Slots(now, now + window, everything)
@@ -134,7 +134,7 @@ def backfill(
             reserved += 1
             begin, end = start // resolution * resolution, (start + job.limit) // resolution * resolution
             slots.reserve(begin, end, nodes)
-            if one_reservation:
+            if tasks.one_reservation:
                 booked.add(job.first)
             if outlook:
                 outlook.licenses.hold(job.job, begin, end)

@@ -41,15 +41,15 @@ def conditions_of(workload: Workload, numbers: Sequence[int], *, kill_invalid: b
     """
     jobs = [*dict.fromkeys(numbers)]
     earliest = workload.floats("earliest_start")[jobs]
-    texts = _of(workload, "dependency", jobs)
+    texts = of(workload, "dependency", jobs)
     if not any(texts) and all(math.isnan(each) for each in earliest):
         return None
-    names = [*zip(_of(workload, "user", jobs), _of(workload, "application", jobs), strict=True)]
+    names = [*zip(of(workload, "user", jobs), of(workload, "application", jobs), strict=True)]
     waiting = {name for name, text in zip(names, texts, strict=True) if "singleton" in text.lower()}
     group = {name: number for number, name in enumerate(dict.fromkeys(name for name in names if name in waiting))}
     groups = [group.get(name, -1) for name in names]
-    arrays = [text.partition("%")[0] for text in _of(workload, "array", jobs)]
-    dependencies, any_of = dependencies_of(texts, _of(workload, "job_id", jobs), arrays, groups)
+    arrays = [text.partition("%")[0] for text in of(workload, "array", jobs)]
+    dependencies, any_of = dependencies_of(texts, of(workload, "job_id", jobs), arrays, groups)
     first, place = dict[int, int](), {job: at for at, job in enumerate(jobs)}
     for entry, job in enumerate(numbers):
         first.setdefault(job, entry)
@@ -63,7 +63,7 @@ def conditions_of(workload: Workload, numbers: Sequence[int], *, kill_invalid: b
         ],
         [any_of[job] for job in own],
         [groups[job] if entry == entry_of[job] else -1 for entry, job in enumerate(own)],
-        [state not in SUCCESSFUL for state in _of(workload, "status", numbers)],
+        [state not in SUCCESSFUL for state in of(workload, "status", numbers)],
         kill_invalid,
     )
 
@@ -74,20 +74,19 @@ def arrays_in(workload: Workload, numbers: Sequence[int]) -> Arrays | None:
     Raises:
         InputError: the array of a job is invalid.
     """
-    texts = _of(workload, "array", numbers)
-    return arrays_of(texts, _of(workload, "job_id", numbers)) if any(texts) else None
+    texts = of(workload, "array", numbers)
+    return arrays_of(texts, of(workload, "job_id", numbers)) if any(texts) else None
 
 
-def licenses_in(workload: Workload, numbers: Sequence[int], machine: Machine) -> Licenses | None:
-    """Return the licences of the cluster and of the jobs `numbers`; None: no job wants any.
+def licenses_in(texts: Sequence[str], ids: Sequence[str], machine: Machine) -> Licenses | None:
+    """Return the licences of the cluster and of jobs, as of `--licenses`; None: no job wants any.
 
     Licences NAME@SERVER are in Slurm's database, and not counted.
     """
-    texts = _of(workload, "licenses", numbers)
     if not any(texts):
         return None
     kinds = [*machine.licenses]
-    wanted = [counts(licenses_of(text, f"job {job}"), kinds) for job, text in zip(numbers, texts, strict=True)]
+    wanted = [counts(licenses_of(text, f"job {job}"), kinds) for job, text in zip(ids, texts, strict=True)]
     return Licenses([machine.licenses[kind] for kind in kinds], wanted, machine.bf_licenses)
 
 
@@ -163,10 +162,10 @@ def start_of(workload: Workload, policy: Slurm) -> float:
     raise InputError(what, hint="give it: -P epoch_s=SECONDS")
 
 
-def with_bookings(
-    inputs: Inputs, workload: Workload, numbers: Sequence[int], machine: Machine, policy: Slurm
-) -> Inputs:
+def with_bookings(inputs: Inputs, names_of: Sequence[str], machine: Machine, policy: Slurm) -> Inputs:
     """Return the inputs of a simulation with the advance reservations of a policy, and the one of each job in them.
+
+    `names_of` has the names of the reservations of each job, joined by commas; empty: none.
 
     Raises:
         InputError: a reservation is invalid or has an unknown node.
@@ -180,13 +179,12 @@ def with_bookings(
             what = f"reservation {each.name} has the unknown node {unknown}"
             raise InputError(what, hint="use the slurm.conf of the cluster of the reservations")
         mask = mask_of([known[name] for name in names])
-        for begin, end in each.until(int(epoch + inputs.submit[-1]) + REPEATED_S):
+        for begin, end in each.until(int(epoch + max(inputs.submit)) + REPEATED_S):
             number.setdefault(each.name, []).append(len(booked))
             booked.append(Booked(begin, end, end + machine.resv_over_run_s, mask))
             notices += [instant - epoch + rng.uniform(0.0, NOTICE_S) for instant in (begin, end)]
     inside = [
-        _chosen(number, names, booked, submit + epoch)
-        for names, submit in zip(_of(workload, "reservation", numbers), inputs.submit, strict=True)
+        _chosen(number, names, booked, submit + epoch) for names, submit in zip(names_of, inputs.submit, strict=True)
     ]
     conditions = inputs.conditions or Conditions.none(len(inside))
     earliest = [
@@ -234,7 +232,7 @@ def _partial(policy: Slurm) -> Iterator[str]:
             yield f"the reservation {each.name} has {each.cores} of {all_cores} cores; all cores are assumed"
 
 
-def _of(workload: Workload, name: str, numbers: Sequence[int]) -> list[str]:
+def of(workload: Workload, name: str, numbers: Sequence[int]) -> list[str]:
     """Return the texts of a column for the jobs `numbers`."""
     column = workload.texts(name).tolist()
     return [column[job] for job in numbers]

@@ -6,10 +6,13 @@ of all jobs, the phases of slurmctld, and the jobs that are submitted later, whi
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from tracebed.converters.workload import FloatArray, IntArray, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.policies.registry import resolve
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.scheduling.slurm.entries import Entries
 from tracebed.orchestrator.scheduling.slurm.resources import Request
 from tracebed.orchestrator.simulation.slurm import engine
 from tracebed.orchestrator.simulation.slurm.inputs import Inputs
@@ -112,26 +116,45 @@ class _Ensemble:
         self.reasons, requests = self._requests()
         self.rows = [row for row, reason in enumerate(self.reasons) if not reason]
         self._jobs = [*running, *(self.waiting[row] for row in self.rows)]
-        self._running = len(running)
+        self._running, self._count = len(running), len(running) + len(self.rows)
         self._own = [request for job in running if (request := self._live.request(job))]
         self._own += [requests[row] for row in self.rows]
+        self._first = [*range(self._count)]
+        for at, job in enumerate(self._jobs[: self._count]):
+            for name in job.others:
+                entry = replace(job, partition=name)
+                if (request := self._live.request(entry)) is not None:
+                    self._jobs.append(entry)
+                    self._own.append(request)
+                    self._first.append(at)
 
     def _requests(self) -> tuple[list[str], dict[int, Request]]:
         """Return why a waiting job has no forecast, and the requests of the others."""
         reasons, requests = [], {}
         for row, job in enumerate(self.waiting):
-            reason = job.reason if job.reason in BLOCKING or job.reason == "HetJob" else ""
+            reason = job.reason if job.reason in BLOCKING | {"Reservation"} else ""
             request = None if reason else self._live.request(job)
             if request is not None:
+                reason = self._live.never(job, request)
                 requests[row] = request
             reasons.append(reason or (UNAVAILABLE if request is None else ""))
+        again = True
+        while again:  # a job that depends on a job that is not simulated is not, either
+            known = {job.id for row, job in enumerate(self.waiting) if not reasons[row]}
+            known |= {job.id for job in self._state.jobs if job.start is not None and job.held}
+            known |= {name.partition("_")[0] for name in known}
+            again = False
+            for row, job in enumerate(self.waiting):
+                named = re.findall(r"[:,?](\d+(?:_\d+)?)", f",{job.dependency}")
+                if not reasons[row] and job.dependency and ("singleton" in job.dependency or {*named} - known):
+                    reasons[row], again = "Dependency", True
         return reasons, requests
 
     def starts(self, log: Workload | None, members: int) -> FloatArray:
         """Return the starts of the jobs `rows`, s on the clock of the cluster, shape (jobs, members)."""
         draws = Draws(self._learnt, members, self._rng)
-        drawn = np.array([self._run_times(job, draws) for job in self._jobs])
-        inputs = self._live.of(self._jobs, self._own, len(self._jobs))
+        drawn = np.array([self._run_times(job, draws) for job in self._jobs[: self._count]])[self._first]
+        inputs = self._live.of(self._jobs, self._own, self._count, self._first)
         nothing = _Later(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
         later = [nothing] * members
         if log is not None:
@@ -157,6 +180,7 @@ class _Ensemble:
         columns["overrun_s"] = (rng.random(len(which)) * CHECK_S).tolist()
         columns["run_time"] = [*run_times.tolist(), *later.run_time.tolist()]
         first = begin + rng.random() * inputs.period_s
+        columns |= _rows_of(inputs, which, own)
         return replace(inputs, **columns, first_period_s=first), replace(
             policy,
             sched_phase_s=begin - rng.random() * policy.sched_interval,
@@ -166,7 +190,10 @@ class _Ensemble:
     def _simulated(self, drawn: tuple[Inputs, Slurm]) -> list[float]:
         """Simulate a member; return the starts of the jobs `rows`, s."""
         outcome = engine.simulate(*drawn) if engine.available() else Simulation(*drawn).run()
-        return outcome.start[self._running : len(self._jobs)]
+        start = outcome.start[: self._count]
+        for entry, at in enumerate(self._first[self._count :], self._count):
+            start[at] = outcome.start[entry] if math.isnan(start[at]) else start[at]
+        return start[self._running :]
 
     def _with_later(self, log: Workload, horizon: float, members: int) -> tuple[Inputs, list[_Later]]:
         """Return inputs with all jobs of the log that a member uses, and the later jobs of each member.
@@ -182,8 +209,9 @@ class _Ensemble:
             inside = np.flatnonzero(usable & (since < horizon))
             windows.append((inside, since[inside]))
         jobs, requests, number = [*self._jobs], [*self._own], np.full(len(log), -1)
+        column = cache(lambda name: log.column(name).tolist())
         for row in np.unique(np.concatenate([rows for rows, _ in windows])).tolist():
-            job = _job_of_log(log, row)
+            job = _job_of_log(column, row)
             request = self._live.request(job)
             if request is not None:
                 number[row] = len(jobs)
@@ -193,7 +221,7 @@ class _Ensemble:
         for rows, since in windows:
             kept = number[rows] >= 0
             later.append(_Later(number[rows[kept]], since[kept], run_time[rows[kept]]))
-        return self._live.of(jobs, requests, len(self._jobs)), later
+        return self._live.of(jobs, requests, self._count, self._first), later
 
 
 @dataclass(frozen=True)
@@ -205,14 +233,42 @@ class _Later:
     run_time: FloatArray
 
 
-def _job_of_log(log: Workload, row: int) -> LiveJob:
-    """Return a job of the log as one that will be submitted."""
+def _rows_of(inputs: Inputs, which: Sequence[int], own: int) -> dict[str, Any]:
+    """Return the conditions, limits and further rules of the jobs `which`, of which `own` are those of the state."""
+
+    def of(values: Sequence[Any]) -> list[Any]:
+        return [values[job] for job in which]
+
+    found: dict[str, Any] = {"limits": replace(inputs.limits, group=of(inputs.limits.group))}
+    if each := inputs.entries:
+        later = range(own, len(which))
+        jobs = [*each.first[:own], *later]
+        found["entries"] = Entries.of(jobs, one_reservation=each.one_reservation) if each.several else None
+    if conditions := inputs.conditions:
+        names = ("earliest", "dependencies", "any_of", "group", "fails")
+        columns: dict[str, Any] = {name: of(getattr(conditions, name)) for name in names}
+        found["conditions"] = replace(conditions, **columns)
+    if arrays := inputs.arrays:
+        found["arrays"] = replace(arrays, of=of(arrays.of))
+    if licenses := inputs.licenses:
+        found["licenses"] = replace(licenses, wanted=of(licenses.wanted))
+    if bookings := inputs.bookings:
+        found["bookings"] = replace(bookings, inside=of(bookings.inside))
+    if preemption := inputs.preemption:
+        found["preemption"] = replace(preemption, of=of(preemption.of))
+    return found
+
+
+def _job_of_log(column: Callable[[str], Sequence[Any]], row: int) -> LiveJob:
+    """Return a job of a log as one that will be submitted. `column`: name -> the values of all jobs."""
+
+    def of(name: str) -> Any:
+        return column(name)[row]
 
     def text(name: str) -> str:
-        return str(log.texts(name).iloc[row])
+        return str(of(name))
 
-    cores = int(log.ints("cores_per_node")[row])
-    nodes = int(log.ints("nodes")[row])
+    cores, nodes = int(of("cores_per_node")), int(of("nodes"))
     return LiveJob(
         id="",
         number=0,
@@ -223,16 +279,18 @@ def _job_of_log(log: Workload, row: int) -> LiveJob:
         eligible=0.0,
         start=None,
         estimate=None,
-        limit_s=float(log.floats("time_limit")[row]),
+        limit_s=float(of("time_limit")),
         cores=nodes * cores,
-        per_node=0 if log.ints("spread")[row] else cores,
-        fewest=int(log.ints("fewest_nodes")[row]) or nodes,
+        per_node=0 if of("spread") else cores,
+        fewest=int(of("fewest_nodes")) or nodes,
         whole=False,
-        memory_mib=float(log.floats("memory_mib")[row]),
+        memory_mib=float(of("memory_mib")),
         by_core=False,
         features=text("features"),
         gres=text("gres"),
         priority=0,
         reason="",
         held={},
+        qos=text("queue"),
+        licenses=text("licenses"),
     )

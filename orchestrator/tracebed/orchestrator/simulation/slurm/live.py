@@ -9,10 +9,15 @@ from dataclasses import replace
 from statistics import fmean
 
 from tracebed.orchestrator.scheduling.node_masks import mask_of
-from tracebed.orchestrator.scheduling.slurm.limits import GRES, Limits
+from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.scheduling.slurm.conditions import Conditions, arrays_of, dependencies_of
+from tracebed.orchestrator.scheduling.slurm.entries import Entries
+from tracebed.orchestrator.scheduling.slurm.limits import amounts_of
 from tracebed.orchestrator.scheduling.slurm.multifactor import Associations, size_factor
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request
-from tracebed.orchestrator.simulation.slurm.events import preemption_of
+from tracebed.orchestrator.simulation.slurm.accounts import NONE, Accounting, Owner
+from tracebed.orchestrator.simulation.slurm.events import licenses_in, preemption_of, with_bookings
+from tracebed.orchestrator.simulation.slurm.factors import Factors
 from tracebed.orchestrator.simulation.slurm.inputs import Inputs
 from tracebed.orchestrator.simulation.slurm.prediction import memory_of, placement, resources_of
 from tracebed.orchestrator.slurm.machine import MINUTE_S, gres_of
@@ -61,21 +66,36 @@ class LiveInputs:
         fitting = fitting._replace(eligible=fitting.eligible & ~self._down)
         return fitting if self._empty.choose(fitting, fitting.eligible) else None
 
-    def of(self, jobs: Sequence[LiveJob], requests: Sequence[Request], live: int) -> Inputs:
+    def never(self, job: LiveJob, request: Request) -> str:
+        """Return the limit of a QOS with which a job never starts; empty: none."""
+        machine, number = self._state.machine, self._state.machine.partition(job.partition) or 0
+        accounting = Accounting(machine, self._kinds, [job.account], [job.user])
+        factors = Factors(machine, self._kinds, accounting)
+        amounts = amounts_of(request, None, self._empty, factors.billing[number], factors.most)
+        return accounting.never(_owner(accounting, job, number), amounts, job.limit_s)
+
+    def of(self, jobs: Sequence[LiveJob], requests: Sequence[Request], live: int, first: Sequence[int]) -> Inputs:
         """Return the inputs of jobs whose run times are not yet known.
 
         Args:
-            jobs: the jobs: `live` of the state, and later ones, whose priorities follow from the rules.
+            jobs: the jobs: those of the state, then their entries of further partitions, then later ones, whose
+                priorities follow from the rules.
             requests: the request of each.
             live: the number of the jobs of the state. The simulation ends when they have started.
+            first: of each job of the state and each entry, the job; the others are jobs of their own.
         """
         state, machine, weights = self._state, self._state.machine, self._state.machine.weights
         users = _Users(state, jobs)
+        accounting = Accounting(machine, self._kinds, [job.account for job in jobs], [job.user for job in jobs])
+        factors = Factors(machine, self._kinds, accounting)
+        known = len(first)
         fair = weights.fairshare if state.shares else 0
         partition = [machine.partition(job.partition) or 0 for job in jobs]
         static = [self._static(request, number) for request, number in zip(requests, partition, strict=True)]
         fixed = [
-            self._fixed(job, fair * users.factors[users.of_job[k]]) if k < live else static[k]
+            self._fixed(job, fair * users.factors[users.of_job[k]], static[k] - static[first[k]])
+            if k < known
+            else static[k]
             for k, job in enumerate(jobs)
         ]
         beyond: dict[str, list[float]] = defaultdict(list)  # of a user: by which priorities exceed what is static
@@ -83,11 +103,15 @@ class LiveInputs:
             if job.start is None:
                 for name in (job.user, ""):
                     beyond[name].append(fixed[k] - static[k])
-        for k in range(live, len(jobs)):
+        for k in range(known, len(jobs)):
             more = beyond.get(jobs[k].user) or beyond.get("")
             fixed[k] += fmean(more) if more else 0.0
         count = len(jobs)
-        return Inputs(
+        own = [*first, *range(known, count)]
+        owners = [_owner(accounting, job, number) for job, number in zip(jobs, partition, strict=True)]
+        group = [accounting.group(owner) for owner in owners]
+        ids = [job.id for job in jobs]
+        inputs = Inputs(
             submit=[max(job.waits_since, job.eligible) - self._zero for job in jobs],
             run_time=[math.nan] * count,
             limit=[minutes(job.limit_s) for job in jobs],
@@ -102,10 +126,11 @@ class LiveInputs:
             free=self._empty,
             associations=replace(users.tree, half_life_s=weights.half_life_s),
             association=users.of_job,
-            usage_factor=[1.0] * count,
-            billing=[[1.0] + [0.0] * (GRES - 1 + len(self._kinds))] * len(machine.partitions),
-            limits=Limits(),
-            reserve=[True] * count,
+            usage_factor=[accounting.usage_factor(owner) for owner in owners],
+            billing=factors.billing,
+            billing_most=factors.most,
+            limits=accounting.limits(group),
+            reserve=[accounting.reserves(owner) for owner in owners],
             age=weights.age,
             max_age_s=weights.max_age_s,
             fairshare=fair,
@@ -115,7 +140,13 @@ class LiveInputs:
             job_depth=machine.partition_job_depth,
             part_test=machine.bf_max_job_part,
             user_part_test=machine.bf_max_job_user_part,
-            preemption=preemption_of(machine, partition, [""] * count),
+            preemption=preemption_of(machine, partition, [job.qos for job in jobs]),
+            conditions=_conditions(jobs, own, live, kill_invalid=machine.kill_invalid_depend),
+            arrays=arrays_of([job.array for job in jobs], ids) if any(job.array for job in jobs) else None,
+            array_reservations=machine.bf_max_job_array_resv,
+            complete_wait_s=machine.complete_wait_s,
+            licenses=licenses_in([job.licenses for job in jobs], ids, machine),
+            entries=Entries.of(own, one_reservation=machine.bf_one_resv_per_job),
             begin_s=state.instant - self._zero,
             held=[{self._nodes[name]: cores for name, cores in job.held.items()} for job in jobs],
             since=[math.nan if job.start is None else job.start - self._zero for job in jobs],
@@ -123,6 +154,10 @@ class LiveInputs:
             factors=users.factors,
             watched=live,
         )
+        if not state.reservations:
+            return inputs
+        policy = Slurm(reservations=state.reservations, epoch_s=self._zero)
+        return with_bookings(inputs, [job.reservation for job in jobs], machine, policy)
 
     def _static(self, request: Request, partition: int) -> float:
         """Return the parts of a priority that come from the partition and the size of the job."""
@@ -131,12 +166,37 @@ class LiveInputs:
         factor = self._state.machine.partitions[partition].factor / self._most
         return weights.partition * factor + weights.job_size * size
 
-    def _fixed(self, job: LiveJob, of_share: float) -> float:
-        """Return the part of the priority of a job that does not change: the present one without age and fair share."""
+    def _fixed(self, job: LiveJob, of_share: float, more: float) -> float:
+        """Return the part of the priority of a job that does not change: the present one without age and fair share.
+
+        `more`: by how much that of an entry of another partition exceeds it.
+        """
         weights = self._state.machine.weights
-        waited = max(0.0, self._state.instant - job.waits_since)
+        waited = 0.0 if job.dependency else max(0.0, self._state.instant - job.waits_since)
         known = self._state.factors.get(job.number, (weights.age * min(1.0, waited / weights.max_age_s), of_share))
-        return job.priority - known[0] - (known[1] if self._state.shares else 0.0)
+        return job.priority + more - known[0] - (known[1] if self._state.shares else 0.0)
+
+
+def _owner(accounting: Accounting, job: LiveJob, partition: int) -> Owner:
+    """Return to whom a job belongs. Slurm has accepted the job."""
+    found = accounting.owner(job.account, job.user, job.qos, partition)
+    return found if isinstance(found, Owner) else Owner(NONE, job.user, job.account, job.qos, "")
+
+
+def _conditions(jobs: Sequence[LiveJob], own: Sequence[int], live: int, *, kill_invalid: bool) -> Conditions | None:
+    """Return the conditions of the jobs; None: there are none. `own`: the first entry of each job."""
+    if not any(job.dependency for job in jobs):
+        return None
+    ids = [job.id if k < live else "" for k, job in enumerate(jobs)]
+    arrays = [job.array.partition("%")[0] if k < live else "" for k, job in enumerate(jobs)]
+    nothing = Conditions.none(len(jobs))
+    found, any_of = dependencies_of([job.dependency for job in jobs], ids, arrays, nothing.group)
+    return replace(
+        nothing,
+        dependencies=[found[first] for first in own],
+        any_of=[any_of[first] for first in own],
+        kill_invalid=kill_invalid,
+    )
 
 
 def minutes(limit_s: float) -> int:

@@ -36,6 +36,7 @@ from tracebed.orchestrator.simulation.slurm.events import (
     conditions_of,
     excess,
     licenses_in,
+    of,
     preemption_of,
     start_of,
     with_bookings,
@@ -105,7 +106,7 @@ def simulate(
         begin = policy.epoch_s + inputs.submit[0]
         inputs = replace(inputs, associations=replace(inputs.associations, resets=resets(reset, begin)))
     if policy.reservations:
-        inputs = with_bookings(inputs, workload.runnable()[0], numbers, machine, policy)
+        inputs = with_bookings(inputs, of(workload.runnable()[0], "reservation", numbers), machine, policy)
     run = Simulation(inputs, policy).run if python or not engine.available() else None
     _enter(record, cluster, numbers, inputs, run() if run else engine.simulate(inputs, policy), setup)
     return record, cluster
@@ -226,7 +227,7 @@ def _inputs(
         kill_wait_s=machine.kill_wait_s,
         conditions=conditions_of(runnable, numbers, kill_invalid=machine.kill_invalid_depend),
         arrays=arrays_in(runnable, numbers),
-        licenses=licenses_in(runnable, numbers, machine),
+        licenses=licenses_in(of(runnable, "licenses", numbers), of(runnable, "job_id", numbers), machine),
         preemption=preemption_of(machine, partitions, [owner.qos for owner in owners]),
         array_reservations=machine.bf_max_job_array_resv,
         job_depth=machine.partition_job_depth,

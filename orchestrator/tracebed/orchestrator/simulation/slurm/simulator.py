@@ -334,8 +334,7 @@ class Simulation(Accounted, Queued, Preempting):
             table=policy.bf_node_space_size or policy.bf_max_job_test,
             reservations=policy.bf_job_part_count_reserve,
             kill_wait=self._in.kill_wait_s,
-            tasks=Tasks(room, self._in.array_reservations),
-            one_reservation=self._entries.one_reservation,
+            tasks=Tasks(room, self._in.array_reservations, one_reservation=self._entries.one_reservation),
             outlook=self._outlook(second, policy.bf_resolution),
         )
         started = 0

@@ -84,6 +84,7 @@ enum { SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE };
 enum { ENDED, KILLED, PREEMPTED }; /* fates */
 enum { MINUTE_S = 60, WINDOW_S = 30 };
 enum { CORES, MEMORY, NODES, BILLING, GRES }; /* the amounts of a job */
+enum { SCANNED = 16 }; /* running jobs that are tried one by one */
 enum { STRIDE = 32 }; /* nodes between two masks of an order of nodes */
 enum { VIEW_BYTES = 1 << 26 }; /* of all views: of more classes, some take turns */
 static const double ROUNDING_S = 1e-6, GIVE_UP_S = 86400.0;
@@ -523,12 +524,18 @@ static void insert_running(struct engine *e, int32_t job) {
     e->running[k] = own;
 }
 
-static void remove_running(struct engine *e, int32_t job) {
+/* The place of `job`, whose expected end is `end`, among the running jobs. */
+static int64_t place_of(const struct engine *e, int64_t end, int32_t job) {
     int64_t low = 0, high = e->running_count;
     while (low < high) {
         int64_t middle = (low + high) / 2;
-        if (earlier(e->running[middle].end, e->running[middle].job, e->due[job], job)) low = middle + 1; else high = middle;
+        if (earlier(e->running[middle].end, e->running[middle].job, end, job)) low = middle + 1; else high = middle;
     }
+    return low;
+}
+
+static void remove_running(struct engine *e, int32_t job) {
+    int64_t low = place_of(e, e->due[job], job);
     memmove(e->running + low, e->running + low + 1, (size_t)(--e->running_count - low) * sizeof *e->running);
 }
 
@@ -729,8 +736,8 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
     return started;
 }
 
-/* Choose nodes for `job` of a step among `able`, the nodes with room after the end of the job `last`. */
-static int choose_after(struct engine *e, struct view *v, int32_t job, const uint64_t *able, int32_t last) {
+/* Choose nodes for `job` among `able`, the nodes with room after the end of the job `last`, of which it can use `cores`. */
+static int choose_after(struct engine *e, int32_t job, const uint64_t *able, const int32_t *cores, int32_t last) {
     if (!in_blocks(e, job) && !e->s->groups)
         for (int64_t w = 0; w < e->words; w++)
             for (uint64_t left = able[w]; left; left &= left - 1) {
@@ -740,7 +747,7 @@ static int choose_after(struct engine *e, struct view *v, int32_t job, const uin
                 for (int32_t k = 0; k < of->count && !earlier(e->due[last], last, of->list[k].end, of->list[k].job); k++)
                     e->expected.cores[node] += of->list[k].cores;
             }
-    return choose_of(e, job, able, v->cores, e->expected.cores);
+    return choose_of(e, job, able, cores, e->expected.cores);
 }
 
 static const struct bits *bits_of(const struct engine *e, const struct running *own) {
@@ -804,12 +811,53 @@ HOT static int64_t able_after(const struct engine *e, const struct view *v, int6
     return count;
 }
 
-/* When enough nodes have room for `job`, a request of a step, if all nodes are usable. */
+/* Bring up to date how the cores that requests not of a step can use grow as the running jobs end. */
+static void order_growth(struct engine *e, struct view *v) {
+    if (v->ordered == e->change_count) return;
+    const struct setup *s = e->s;
+    int32_t job = e->classes[v->class].job;
+    const uint64_t *eligible = s->eligible + s->set[job] * e->words;
+    int64_t sum = v->sum, count = v->count;
+    copy_free(e);
+    for (int64_t node = 0; node < s->nodes; node++) e->room[node] = has(v->able, (int32_t)node) ? v->cores[node] : 0;
+    v->growth_count = 0;
+    for (int64_t k = 0; k < e->running_count; k++) {
+        int32_t other = e->running[k].job;
+        const struct range *ranges = e->ranges + s->range_first[other];
+        take(e, &e->expected, other, 1);
+        for (int32_t r = 0; r < s->range_size[other]; r++)
+            for (int32_t node = ranges[r].first, left = ranges[r].count; left; node++, left--) {
+                if (!has(eligible, node)) continue;
+                int32_t cores = capacity(s, &e->expected, job, node), before = e->room[node];
+                if (cores <= before) continue;
+                if (!grow((void **)&v->growth, &v->growth_room, v->growth_count + 1, sizeof *v->growth)) { e->out_of_memory = 1; return; }
+                e->room[node] = cores;
+                sum += cores - before;
+                count += !before;
+                v->growth[v->growth_count++] = (struct growth){sum, count, (int32_t)k, node, cores - before, !before};
+            }
+    }
+    v->ordered = e->change_count;
+}
+
+/* When enough nodes have room for `job` if all nodes are usable. */
 static int64_t soonest(struct engine *e, int32_t job) {
+    const struct setup *s = e->s;
     struct view *v = view_of(e, job);
-    order_nodes(e, v);
-    int64_t missing = nodes_for(e, job) - v->count;
-    return missing <= 0 ? 0 : missing > v->order_count ? INT64_MAX : e->running[v->order_at[missing - 1]].end;
+    if (e->classes[v->class].step) {
+        order_nodes(e, v);
+        int64_t missing = nodes_for(e, job) - v->count;
+        return missing <= 0 ? 0 : missing > v->order_count ? INT64_MAX : e->running[v->order_at[missing - 1]].end;
+    }
+    if (v->sum >= s->wanted_cores[job] && v->count >= s->fewest[job]) return 0;
+    order_growth(e, v);
+    int64_t low = 0, high = v->growth_count;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (v->growth[middle].sum < s->wanted_cores[job] || v->growth[middle].count < s->fewest[job]) low = middle + 1;
+        else high = middle;
+    }
+    return low == v->growth_count ? INT64_MAX : e->running[v->growth[low].at].end;
 }
 
 /* Whether enough of the usable nodes have room for `job`, a request of a step, until `latest`. */
@@ -826,10 +874,23 @@ static int holds_usable(const struct engine *e, const struct running *own) {
     return 0;
 }
 
-/* The first running job from `k` on that holds any usable node; their number: none. */
+/* The first running job from `k` on that holds any usable node; their number: none. If it is not one of the next ones,
+ * the usable nodes are few, and their holders are compared. */
 static int64_t next_holding(const struct engine *e, int64_t k) {
-    while (k < e->running_count && !holds_usable(e, &e->running[k])) k++;
-    return k;
+    for (int64_t most = k + SCANNED; k < e->running_count && k < most; k++)
+        if (holds_usable(e, &e->running[k])) return k;
+    if (k >= e->running_count) return e->running_count;
+    struct running from = e->running[k];
+    const struct holder *first = NULL;
+    for (int64_t w = 0; w < e->words; w++)
+        for (uint64_t left = e->usable[w]; left; left &= left - 1) {
+            const struct holders *of = &e->holders[64 * w + __builtin_ctzll(left)];
+            int32_t at = 0;
+            while (at < of->count && earlier(of->list[at].end, of->list[at].job, from.end, from.job)) at++;
+            const struct holder *own = &of->list[at];
+            if (at < of->count && (!first || earlier(own->end, own->job, first->end, first->job))) first = own;
+        }
+    return first ? place_of(e, first->end, first->job) : e->running_count;
 }
 
 /* The start of a job if the last job of its group ends at `last`. */
@@ -838,16 +899,42 @@ static int64_t start_after(const struct engine *e, int64_t last, int64_t now) {
     return last > now ? last : killed > now + 1 ? killed : now + 1;
 }
 
-/* `first_start` for a request of a step: its nodes after the end of each group are known without the jobs before. */
-static int64_t first_start_of_step(struct engine *e, struct view *v, int32_t job, int64_t now, int64_t latest) {
+/* Choose nodes for `job`, not of a step, after the end of the running job `end`: the `grown` first entries of the growth. */
+static int choose_grown(struct engine *e, struct view *v, int32_t job, int64_t grown, int64_t end) {
+    for (int64_t w = 0; w < e->words; w++) {
+        e->later[w] = e->usable[w] & v->able[w];
+        for (uint64_t left = e->later[w]; left; left &= left - 1) {
+            int64_t node = 64 * w + __builtin_ctzll(left);
+            e->room[node] = v->cores[node];
+        }
+    }
+    for (int64_t k = 0; k < grown; k++) {
+        int32_t node = v->growth[k].node;
+        if (!has(e->usable, node)) continue;
+        if (v->growth[k].new) e->room[node] = 0;
+        e->room[node] += v->growth[k].more;
+        e->later[node >> 6] |= 1ull << (node & 63);
+    }
+    return choose_after(e, job, e->later, e->room, e->running[end].job);
+}
+
+/* `first_start` without preemption: which nodes have room after the end of each group is known without the jobs before. */
+static int64_t first_end(struct engine *e, struct view *v, int32_t job, int64_t now, int64_t latest) {
     const struct setup *s = e->s;
     const struct running *running = e->running;
     int64_t count = e->running_count, k = next_holding(e, 0), window = WINDOW_S;
     if (k == count) return -1;
     int64_t barrier = (running[k].end / WINDOW_S + 1) * WINDOW_S;
+    int step = e->classes[v->class].step;
     int32_t unit = e->classes[v->class].unit;
-    int64_t needed = nodes_for(e, job);
-    order_nodes(e, v);
+    int64_t needed = nodes_for(e, job), nodes = 0, cores = 0, grown = 0;
+    if (step) order_nodes(e, v);
+    else {
+        order_growth(e, v);
+        for (int64_t w = 0; w < e->words; w++)
+            for (uint64_t left = e->usable[w] & v->able[w]; left; left &= left - 1, nodes++)
+                cores += v->cores[64 * w + __builtin_ctzll(left)];
+    }
     for (; k < count; window *= 2) {
         int64_t closing = ended_until(e, barrier + window) - 1, last = next_holding(e, closing > k ? closing : k), end = last;
         if (last == count) { /* the group ends with the last running job */
@@ -856,10 +943,15 @@ static int64_t first_start_of_step(struct engine *e, struct view *v, int32_t job
             if (last < k) return -1;
         }
         if (latest && running[last].end > latest) return -1;
-        int64_t nodes = able_after(e, v, end + 1, needed, e->later), cores = nodes * unit;
-        for (int64_t w = 0; w < e->words && nodes && !unit; w++)
-            for (uint64_t left = e->later[w]; left; left &= left - 1) cores += v->cores[64 * w + __builtin_ctzll(left)];
-        if (cores >= s->wanted_cores[job] && nodes >= s->fewest[job] && choose_after(e, v, job, e->later, running[end].job))
+        if (step) {
+            nodes = able_after(e, v, end + 1, needed, e->later), cores = nodes * unit;
+            for (int64_t w = 0; w < e->words && nodes && !unit; w++)
+                for (uint64_t left = e->later[w]; left; left &= left - 1) cores += v->cores[64 * w + __builtin_ctzll(left)];
+        } else
+            for (; grown < v->growth_count && v->growth[grown].at <= end; grown++)
+                if (has(e->usable, v->growth[grown].node)) cores += v->growth[grown].more, nodes += v->growth[grown].new;
+        if (cores >= s->wanted_cores[job] && nodes >= s->fewest[job] &&
+            (step ? choose_after(e, job, e->later, v->cores, running[end].job) : choose_grown(e, v, job, grown, end)))
             return start_after(e, running[last].end, now);
         k = end + 1;
     }
@@ -874,21 +966,20 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t l
     const struct running *running = e->running;
     int64_t count = e->running_count;
     struct view *v = view_of(e, job);
-    if (e->classes[v->class].step && !e->candidate_count) return first_start_of_step(e, v, job, now, latest);
+    if (!e->candidate_count) return first_end(e, v, job, now, latest);
     copy_free(e);
-    if (e->candidate_count) { /* the jobs that may be preempted end at once */
-        for (int64_t k = 0; k < e->candidate_count; k++) {
-            e->yields[e->candidates[k]] = 1;
-            yield(e, e->candidates[k]);
-        }
-        e->preempting = choose_with(e, &e->expected, job, e->usable);
-        count = 0;
-        for (int64_t k = 0; k < e->running_count; k++)
-            if (!e->yields[e->running[k].job]) e->rest[count++] = e->running[k];
-        running = e->rest;
-        for (int64_t k = 0; k < e->candidate_count; k++) e->yields[e->candidates[k]] = 0;
-        if (e->preempting) return now;
+    /* The jobs that may be preempted end at once. */
+    for (int64_t k = 0; k < e->candidate_count; k++) {
+        e->yields[e->candidates[k]] = 1;
+        yield(e, e->candidates[k]);
     }
+    e->preempting = choose_with(e, &e->expected, job, e->usable);
+    count = 0;
+    for (int64_t k = 0; k < e->running_count; k++)
+        if (!e->yields[e->running[k].job]) e->rest[count++] = e->running[k];
+    running = e->rest;
+    for (int64_t k = 0; k < e->candidate_count; k++) e->yields[e->candidates[k]] = 0;
+    if (e->preempting) return now;
     int64_t window = WINDOW_S, barrier = -1, last = -1;
     for (int64_t k = 0; k < count; k++) {
         const struct running *own = &running[k];
@@ -918,8 +1009,8 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now) {
         int64_t since = later;
         later = slots_later(&e->slots, since, s->limit[job]);
         if (outlook(e)) later = next_later(e, job, since, later);
-        if (step && since > now && first < 0) first = soonest(e, job);
-        if (step && since > now && later && later < first) {
+        if (!e->candidate_count && since > now && first < 0) first = soonest(e, job);
+        if (since > now && later && later < first) {
             if (later <= since) return -1;
             continue; /* no nodes suffice until then */
         }
@@ -1262,6 +1353,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
         for (size_t job = 0; job < jobs; job++)
             if (e->state[job] == CANCELLED) s->start[job] = NAN;
     }
+    for (size_t view = 0; e->views && view < views; view++) free(e->views[view].growth);
     if (e->holders)
         for (size_t node = 0; node < nodes; node++) free(e->holders[node].list);
     for (int k = 0; k < PIECES; k++) free(pieces[k]);

@@ -11,6 +11,10 @@ struct class {
     int blocks; /* whether it uses whole nodes that are alike: blocks of consecutive nodes compare by their number of nodes */
 };
 
+/* After the end of the running job `at`, `more` cores of a node can be used, which had none before if `new`; and the
+ * cores and nodes with room of the whole cluster then. */
+struct growth { int64_t sum, count; int32_t at, node, more, new; };
+
 struct view {
     int32_t class; /* -1: not in use */
     int64_t seen; /* number of changes of nodes that the view knows */
@@ -20,6 +24,7 @@ struct view {
     int32_t *last; uint32_t *version; /* of each node: the holder after whose end it has room, and when that was so */
     int64_t ordered; /* number of changes of nodes that the following knows, see `order_nodes` */
     int32_t *order, *order_at; int64_t order_count; /* the nodes without room, and the running jobs after which they have room */
+    struct growth *growth; int64_t growth_count, growth_room; /* of requests not of a step, see `order_growth` */
     uint64_t *steps; /* the nodes with room before each `STRIDE`th node of the order */
 };
 
