@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tracebed.orchestrator.testbeds.agent import spool
 from tracebed.orchestrator.testbeds.local import AGENT, LocalChannel
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
@@ -82,6 +83,8 @@ class NamespaceProvider:
     def down(self) -> None:
         for path in existing():
             ip("netns", "delete", path.name)
+        for folder in self.disks.glob(f"*/tmp/{spool.PREFIX}*"):  # of agents that were killed
+            spool.remove_tables(folder)  # which the namespaces share
         shutil.rmtree(self.disks, ignore_errors=True)
 
     def close(self) -> None:

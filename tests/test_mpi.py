@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
@@ -61,13 +62,13 @@ def test_the_events_lead_to_the_planned_sizes() -> None:
 def test_the_table_of_stages() -> None:
     changes = [
         ReconfigurationStages(1, 12, 0.015, 2.0, 2.355, 0.0, 4.0, 3.496),
-        ReconfigurationStages(12, 6, 0.001, 0.0, 0.002, 0.003, 1.0),
+        ReconfigurationStages(12, 6, 0.001, 0.0, 0.002, 0.003, 1.0, first_iteration_s=0.5),
     ]
     assert changes[0].total_s == pytest.approx(4.37)
     assert changes[0].ratio == pytest.approx(1.25)
     assert [line.split() for line in table(changes).splitlines()[1:]] == [
         ["1", "->", "12", "15.00", "2000.00", "2355.00", "0.00", "4370.00", "4.00", "3496.00", "1.250"],
-        ["12", "->", "6", "1.00", "0.00", "2.00", "3.00", "6.00", "1.00"],
+        ["12", "->", "6", "1.00", "0.00", "2.00", "3.00", "6.00", "1.00", "500.00"],
     ]
 
 
@@ -97,10 +98,18 @@ def test_processes_are_spawned_and_released_and_no_element_is_lost() -> None:
         assert change.plain_spawn_s is not None
     assert (shrink.spawn_s, shrink.termination_s > 0) == (0, True)
     assert all(change.decision_s > 0 and change.redistribution_s > 0 for change in result.stages)
+    assert all(change.first_iteration_s for change in result.stages)
     assert [change.moved_mib for change in result.stages] == pytest.approx([0.25, 0.25, 1 / 3], abs=1e-4)
     elements = 2**16
     assert result.iterations == 8
     assert result.checksum == state.checksum(state.after(Block(0, elements), 8))
+
+
+@needs_mpi
+def test_some_of_the_processes_that_were_spawned_together_are_released() -> None:
+    result = reconfigure([1, 3, 2, 1], 0.1, iterations=1, plain=False, timeout_s=GUARD_S)
+    assert [(change.before, change.after) for change in result.stages] == [(1, 3), (3, 2), (2, 1)]
+    assert result.checksum == state.checksum(state.after(Block(0, round(0.1 * 2**17)), 4))
 
 
 @needs_mpi
@@ -159,6 +168,20 @@ def test_a_failure_of_one_process_ends_the_program(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Events, "__call__", wrong)
     with pytest.raises(TestbedError, match=r"(?s)has failed with status .*size 0"):
         reconfigure([1, 2, 1], 0.1, iterations=1, plain=False, timeout_s=60)
+
+
+def test_shared_memory_is_removed_unless_a_process_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "FOLDER", tmp_path)
+    mapped, opened, left, other = (tmp_path / name for name in ("mpich_shm_1_0", "mpich_shm_2_0", "mpich_shm_3_0", "x"))
+    for path in (mapped, opened, left, other):
+        path.write_bytes(b"0")
+    with mapped.open("r+b") as file:
+        memory = mmap.mmap(file.fileno(), 0)
+    with opened.open(), memory:
+        launch._remove_segments(launch._segments())
+        assert sorted(tmp_path.iterdir()) == [mapped, opened, other]
+    launch._remove_segments(launch._segments())
+    assert list(tmp_path.iterdir()) == [other]
 
 
 @needs_mpi

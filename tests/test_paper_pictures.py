@@ -179,7 +179,7 @@ def test_the_history_of_a_baseline_is_that_of_its_commits(tmp_path: Path) -> Non
     figure = picture.figure()
     lines = {line.get_label(): line for line in figure.axes[0].lines}
     waits = table[table["metric"] == "mean_wait_s"]["z"]
-    assert list(lines["wait, mean"].get_ydata()) == pytest.approx(list(waits))
+    assert np.asarray(lines["wait, mean"].get_ydata()).tolist() == pytest.approx(list(waits))
 
     result = CliRunner().invoke(tracebed, ["metrics", str(baseline), "--report", str(tmp_path / "history.svg")])
     assert result.exit_code == 0, result.output

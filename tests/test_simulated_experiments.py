@@ -487,6 +487,7 @@ def test_plots_show_what_the_table_holds(study: Callable[..., Path], tmp_path: P
     for name in pictures:
         folder = tmp_path / "out" / "small" / "plots"
         assert (folder / f"{name}.pdf").read_bytes()[:4] == b"%PDF"
+        assert f'data-name="{name}"' in (folder.parent / "index.html").read_text(encoding="utf-8")
         assert (folder / f"{name}.png").read_bytes()[1:4] == b"PNG"
         assert "<svg" in (folder / f"{name}.svg").read_text(encoding="utf-8")
         assert len(pd.read_csv(folder / f"{name}.csv"))
@@ -568,7 +569,7 @@ def test_bars_have_the_95_percent_interval_of_the_mean_over_seeds_and_their_valu
 
 def test_lines_are_over_the_setting_that_varies() -> None:
     rows = pd.concat([table(a=[10, 12], b=[5, 5]).assign(interval_s=each) for each in (0.0, 60.0, 10.0)])
-    drawn = plots.bars(Plot(kind="lines", figures=["mean_wait_s"], width="page"), rows, "")
+    drawn = plots.bars(Plot(kind="lines", figures=["mean_wait_s"]), rows, "", width=7.16)
     assert drawn is not None
     figure, data = drawn
     assert figure.get_figwidth() == 7.16

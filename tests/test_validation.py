@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -118,10 +118,10 @@ def test_the_smallest_margin_that_passes_is_in_the_unit_of_the_margin() -> None:
     assert absolute.needed.absolute > 20
     assert absolute.margin_needed.endswith(" s")
     assert float(absolute.margin_needed.removesuffix(" s")) == pytest.approx(absolute.needed.absolute, rel=1e-2)
-    assert (
-        relative.margin_needed
-        == f"{percent(relative.needed.relative)} with 10 s, {percent(relative.needed.alone)} without"
-    )
+    alone = relative.needed.alone
+    assert relative.margin_needed == percent(alone) == percent(relative.needed.relative)  # the amount does not help
+    helped = replace(relative, needed=replace(relative.needed, relative=alone / 2))
+    assert helped.margin_needed == f"{percent(alone / 2)} with 10 s, {percent(alone)} without"
 
 
 # Repetitions.
@@ -483,7 +483,7 @@ def test_an_amount_that_is_much_wider_than_the_share_is_said() -> None:
     tolerances = Tolerances.default().replaced({"wait": "1%, 5000 s"})
     found = validated(repetitions(5), tolerances=tolerances)
     assert any(
-        text.startswith("the margin of wait, mean is the amount of 5000 s in tiny-fcfs") for text in found.warnings
+        text.startswith("the margin of wait, mean is the amount of 5,000 s in tiny-fcfs") for text in found.warnings
     )
 
 

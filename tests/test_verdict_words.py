@@ -357,8 +357,8 @@ def test_half_of_the_jobs_is_no_cause_of_half_of_the_error() -> None:
 # Words.
 
 
-def a_log(count: int, **options: object) -> Run:
-    return fcfs_run(count, source="log", execution="logged", health={}, policy="not known", **options)
+def a_log(count: int) -> Run:
+    return fcfs_run(count, source="log", execution="logged", health={}, policy="not known")
 
 
 def test_a_log_has_a_name_without_its_unknown_policy_and_a_reason_for_no_verdict() -> None:

@@ -169,6 +169,12 @@ WHATIF = OutputKind(
     renewed=True,
     parts=("index.html", "whatif.json"),
 )
+ARTIFACT = OutputKind(
+    "an artifact",
+    rb"\A<!-- an artifact of tracebed -->",
+    renewed=True,
+    parts=("README.md", "rebuild.sh", "SHA256SUMS"),
+)
 SUMMARY = OutputKind("a summary", rb"<!-- tracebed -->", renewed=True)
 JUNIT = OutputKind("a JUnit file", rb'<testsuites name="tracebed"', renewed=True)
 CODE_QUALITY = OutputKind("a code-quality report", rb'"check_name": "tracebed"|\A\[\]\s*\Z', renewed=True)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 FREE_BYTES = 2**28
 """Size of a decoded table that is always accepted."""
+MANY_BYTES = 2**20
+"""Size of a file from which on several threads decode it."""
 MAX_RATIO = 200
 """Largest accepted ratio of the decoded table to the file. A table of a million jobs, most columns constant, has 60."""
 
@@ -34,7 +36,8 @@ def read_frame(path: Path, *, hint: str) -> pd.DataFrame:
         if not file.seekable():
             raise InputError("is a pipe: Parquet needs a file", where=str(path), hint=hint)
     with refusing(str(path), hint), pa.OSFile(os.fsencode(path)) as source:
-        table: pd.DataFrame = read_table(source, where=str(path), hint=hint).to_pandas(ignore_metadata=True)
+        found, many = read_table(source, where=str(path), hint=hint), source.size() > MANY_BYTES
+        table: pd.DataFrame = found.to_pandas(ignore_metadata=True, use_threads=many)
         return table
     raise AssertionError("unreachable")
 
@@ -69,7 +72,7 @@ def read_table(source: pa.NativeFile, *, where: str, hint: str, columns: Sequenc
                     plain = column.cast(column.type.value_type)
                     table = table.set_column(table.schema.get_field_index(name), name, plain)
         else:
-            table = file.read(columns)
+            table = file.read(columns, use_threads=source.size() > MANY_BYTES)
         table.validate(full=True)  # invalid UTF-8 would fail later, at an unpredictable place
         return table
     raise AssertionError("unreachable")

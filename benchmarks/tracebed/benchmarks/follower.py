@@ -69,6 +69,11 @@ class Follower(BenchmarkRank):
     def _send(self, **message: Any) -> None:
         self.link.send(message)
 
+    def leave(self) -> None:
+        """End this rank: the leader has released it."""
+        self.left = time.monotonic()
+        self.finish("released")
+
     def _lost_leader(self) -> None:
         self.fail("lost the connection to the leader")
 
@@ -83,8 +88,7 @@ class Follower(BenchmarkRank):
             case "grant":
                 self.granted(message["shares"], message["last"])
             case "leave":
-                self.left = time.monotonic()
-                self.finish("released")
+                self.leave()
             case "end":
                 self.finish()
 

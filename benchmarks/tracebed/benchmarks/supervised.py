@@ -26,19 +26,28 @@ NOT_STARTED = 127
 """Exit status of a command that cannot be started."""
 
 
-def run(launch: Launch, control: Control, kernel: Kernel, *, moves: bool, given: Mapping[str, str]) -> int:
+def run(
+    launch: Launch,
+    control: Control,
+    kernel: Kernel,
+    ranks: tuple[type[CommandLeader], type[CommandFollower]],
+    *,
+    moves: bool,
+    given: Mapping[str, str],
+) -> int:
     """Run the command of one rank until it ends, and return the exit status of the process.
 
     Args:
         launch: the launch parameters of the rank.
         control: the connection to the agent.
         kernel: the kernel of the application, which is not used.
+        ranks: the classes of the leader and of the other ranks.
         moves: whether the command follows changes of the CPUs of the rank.
         given: environment variables of the command, beside its own.
     """
     watchdog = Watchdog()  # before this process has threads
     try:
-        rank = (CommandLeader if launch.leader else CommandFollower)(launch, control, kernel)
+        rank = ranks[0 if launch.leader else 1](launch, control, kernel)
         rank.supervise(watchdog, moves=moves, given=given)
         return rank.run()
     finally:

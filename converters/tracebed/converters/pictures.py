@@ -27,8 +27,8 @@ Facts = Mapping[str, Any]
 
 PICTURES = (".png", ".svg", ".pdf")
 BLUE, PALE, ORANGE, RED, GREY = "#2f5f98", "#b7cbe2", "#d9822b", "#c0392b", "#8a8a8a"
-WIDTH, ROW = 12.0, 3.1
-"""Width of a picture and height of a row of panels, inches."""
+WIDTH, ROW, FONT = 7.16, 1.85, 7.0
+"""Width of a picture (two columns of a paper) and height of a row of panels, inches; size of the text, points."""
 SHORT_TICKS = {0.001: "1 ms", 0.01: "10 ms", 0.1: "0.1 s", 1.0: "1 s", 10.0: "10 s", 60.0: "1 min", 600.0: "10 min"}
 LONG_TICKS = {
     3600.0: "1 h",
@@ -39,6 +39,14 @@ LONG_TICKS = {
     3.15576e9: "100 y",
 }
 RUN_TIME_TICKS = SHORT_TICKS | LONG_TICKS
+STYLE: dict[Any, Any] = {
+    "font.size": FONT,
+    "axes.linewidth": 0.6,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "tracebed",
+    "text.parse_math": False,  # a name in a user's file may contain $
+    "pdf.fonttype": 42,  # publishers refuse fonts of type 3
+}
 
 
 class Panel(NamedTuple):
@@ -69,9 +77,10 @@ def plot(facts: Facts, path: Path | str, *, before: Facts | None = None) -> None
 
     path = Path(path)
     check_name(path)
-    figure = _one(facts) if before is None else _pair(before, facts)
+    with matplotlib.rc_context(STYLE):
+        figure = _one(facts) if before is None else _pair(before, facts)
     form = path.suffix[1:].lower()
-    with PICTURE.file(path) as file, matplotlib.rc_context({"svg.hashsalt": "tracebed"}):
+    with PICTURE.file(path) as file, matplotlib.rc_context(STYLE):
         figure.savefig(file, format=form, metadata=metadata(form))
 
 
@@ -84,8 +93,8 @@ def metadata(form: str) -> dict[str, Any]:
 def _figure(rows: int) -> Figure:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH, ROW * rows + 0.5), dpi=120)
-    figure.set_layout_engine("constrained", h_pad=0.1, w_pad=0.1)
+    figure = Figure(figsize=(WIDTH, ROW * rows + 0.3), dpi=200)
+    figure.set_layout_engine("constrained", h_pad=0.06, w_pad=0.06)
     return figure
 
 
@@ -103,7 +112,7 @@ def _one(facts: Facts) -> Figure:
         ax = figure.add_subplot(cell)
         panel.draw(ax, facts)
         _finish(ax)
-    figure.suptitle(_title(facts), x=0.012, ha="left", fontsize=13, fontweight="bold")
+    figure.suptitle(_title(facts), x=0.012, ha="left", fontsize="large", fontweight="bold")
     return figure
 
 
@@ -126,7 +135,7 @@ def _pair(before: Facts, after: Facts) -> Figure:
         if panel.known(before) and panel.known(after):
             _same_scale(*row)
     titles = f"before: {_title(before)}\nafter: {_title(after)}"
-    figure.suptitle(titles, x=0.012, ha="left", fontsize=13, fontweight="bold")
+    figure.suptitle(titles, x=0.012, ha="left", fontsize="large", fontweight="bold")
     return figure
 
 
@@ -151,7 +160,7 @@ def _union(limits: FloatArray) -> tuple[float, float]:
 def _finish(ax: Axes) -> None:
     ax.spines[["top", "right"]].set_visible(False)
     ax.set_axisbelow(True)
-    ax.set_title(ax.get_title(), loc="left", fontsize=11)
+    ax.set_title(ax.get_title(), loc="left", fontsize="medium")
     ax.set_title("")
 
 
@@ -169,7 +178,7 @@ def _draw_occupation(ax: Axes, facts: Facts) -> None:
     ax.stairs(series["highest"], edges, fill=True, color=PALE, label="highest")
     ax.stairs(series["mean"], edges, fill=True, color=BLUE, label="mean")
     if capacity is not None:
-        ax.axhline(capacity, color=RED, linewidth=1.4, label=f"capacity {capacity:,}")
+        ax.axhline(capacity, color=RED, linewidth=1.0, label=f"capacity {capacity:,}")
     if not facts["occupation"]["whole"]:
         _remark(ax, f"{MOST:.0%} of the node hours, in the shortest time")
     ax.set(title="Node occupation", ylabel="nodes", ylim=(0, 1.3 * max(max(series["highest"]), capacity or 0)))
@@ -181,7 +190,7 @@ def _draw_occupation(ax: Axes, facts: Facts) -> None:
 def _draw_cumulative(ax: Axes, facts: Mapping[str, Any], *, title: str) -> None:
     points = np.array(facts["at_most"])
     points = np.concatenate([points[:1] / 1.1, points, points[-1:] * 1.1])  # makes the first and the last step visible
-    lines = ("node_hours", ORANGE, 2.8), ("jobs", BLUE, 1.5)  # the wider line stays visible below the other
+    lines = ("node_hours", ORANGE, 1.9), ("jobs", BLUE, 1.0)  # the wider line stays visible below the other
     for name, color, line in lines:
         if facts[name] is not None:
             shares = 100 * np.array([0.0, *facts[name], 1.0])
@@ -209,7 +218,7 @@ def _draw_sizes(ax: Axes, facts: Facts) -> None:
     ax.set(title="Requested nodes", ylabel="jobs, %", xlim=(-0.6, max(len(bins), 4) - 0.4))
     ax.xaxis.set_major_locator(_ticker().MultipleLocator(1))
     ax.xaxis.set_major_formatter(lambda place, _: _bin_name(round(place)))
-    ax.tick_params(axis="x", labelsize=9 if len(bins) <= 8 else 8, rotation=0 if len(bins) <= 8 else 35)
+    ax.tick_params(axis="x", labelsize=FONT if len(bins) <= 8 else FONT - 1, rotation=0 if len(bins) <= 8 else 35)
     ax.grid(axis="y", alpha=0.3)
 
 
@@ -226,7 +235,7 @@ def _draw_run_times(ax: Axes, facts: Facts) -> None:
             continue
         edges, shares = _log_bins(facts["cumulative"][key])
         filled = key == "run_time_s"
-        style: dict[str, Any] = {"fill": True, "alpha": 0.75} if filled else {"linewidth": 1.7}
+        style: dict[str, Any] = {"fill": True, "alpha": 0.75} if filled else {"linewidth": 1.1}
         ax.stairs(shares, edges, color=color, label=name, **style)
     ax.set_xscale("log")
     ax.set(title="Run times and time limits", ylabel="jobs, %")
@@ -268,7 +277,7 @@ def _label_maximum(ax: Axes, image: Collection) -> None:
 
 
 def _remark(ax: Axes, text: str) -> None:
-    ax.set_title(text, loc="right", fontsize=9, color=GREY)
+    ax.set_title(text, loc="right", fontsize=FONT - 1, color=GREY)
 
 
 def _draw_load(ax: Axes, facts: Facts) -> None:
@@ -277,9 +286,9 @@ def _draw_load(ax: Axes, facts: Facts) -> None:
     edges = _time_axis(ax, facts, np.array(facts["offered_load_over_time"]["edges_s"]))
     ax.stairs(load, edges, fill=True, color=BLUE, alpha=0.75)
     if capacity is not None:
-        ax.axhline(1.0, color=RED, linewidth=1.4, label="capacity")
+        ax.axhline(1.0, color=RED, linewidth=1.0, label="capacity")
     if mean is not None:
-        ax.axhline(mean, color=ORANGE, linewidth=1.7, label=f"mean {mean:.3g}")
+        ax.axhline(mean, color=ORANGE, linewidth=1.1, label=f"mean {mean:.3g}")
     if capacity is not None:
         ax.legend(frameon=False, loc="upper right", ncols=2, borderaxespad=0.1)
     top = 1.35 * float(np.quantile(load, 0.98))  # the maximum of a burst would compress the rest

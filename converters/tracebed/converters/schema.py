@@ -142,7 +142,8 @@ def checked_table(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
         columns[name] = values
     result = pd.DataFrame(columns, index=table.index, copy=False)  # a log may have 11 million jobs
     _refuse(result, result["job_id"] == "", "job_id is missing", where)
-    _refuse(result, result["submit_time"].isna(), "submit_time is missing", where)
+    of = {name: result[name].to_numpy() for name in result if name in SCHEMA and SCHEMA[name].dtype != "str"}
+    _refuse(result, np.isnan(of["submit_time"]), "submit_time is missing", where)
     for name in (
         "run_time",
         "time_limit",
@@ -153,27 +154,21 @@ def checked_table(table: pd.DataFrame, where: str | None) -> pd.DataFrame:
         "state_mib",
         "memory_mib",
     ):
-        if name in result:
-            _refuse(result, result[name] < 0, f"{name} is negative", where)
-    for name in result.columns.intersection(list(SCHEMA)):
+        if name in of:
+            _refuse(result, of[name] < 0, f"{name} is negative", where)
+    for name, numbers in of.items():
         if SCHEMA[name].dtype == "float64":
-            _refuse(result, result[name].abs() > MAX_EXACT, f"{name} is infinite, or beyond 2^53", where)
+            _refuse(result, np.abs(numbers) > MAX_EXACT, f"{name} is infinite, or beyond 2^53", where)
         elif SCHEMA[name].dtype == "int64":
-            _refuse(result, result[name] > MAX_SIZE, f"{name} is beyond {MAX_SIZE:,}", where)
-    _refuse(
-        result,
-        columns.get("cores_per_node", pd.Series(1, result.index)) < 1,
-        "cores_per_node is below 1",
-        where,
-    )
+            _refuse(result, numbers > MAX_SIZE, f"{name} is beyond {MAX_SIZE:,}", where)
+    if "cores_per_node" in of:
+        _refuse(result, of["cores_per_node"] < 1, "cores_per_node is below 1", where)
     if "kind" in result:
         _refuse(result, ~result["kind"].isin([*Kind]), "kind is not one of " + ", ".join(Kind), where)
     if not _ascend(result["job_id"]) and not result["job_id"].is_unique:
         _refuse(result, result["job_id"].duplicated(), "job_id is not unique", where)
-    if {"nodes_min", "nodes_max"} & set(result.columns):
-        low = result.get("nodes_min", result["nodes"])
-        pref = result.get("nodes_pref", result["nodes"])
-        high = result.get("nodes_max", result["nodes"])
+    if {"nodes_min", "nodes_max"} & of.keys():
+        low, pref, high = (of.get(name, of["nodes"]) for name in ("nodes_min", "nodes_pref", "nodes_max"))
         _refuse(result, (low > pref) | (pref > high), "not nodes_min <= nodes_pref <= nodes_max", where)
     if "requests" in result:
         _check_requests(result, where)

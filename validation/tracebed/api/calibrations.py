@@ -67,6 +67,10 @@ def calibrate_batch(runs: Sequence[orchestrator.Run | Path | str], *, name: str 
 
     Raises:
         InputError: a run is not of such a replay, or is interrupted or unhealthy, or the runs differ in their system.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> tb.calibrate_batch(["runs/slurm-1", "runs/slurm-2"]).save("slurm.calibration.yaml")  # doctest: +SKIP
     """
     loaded = [orchestrator.Run.load(run) if isinstance(run, Path | str) else run for run in runs]
     for run in loaded:

@@ -10,9 +10,10 @@ import click
 
 from tracebed.cli.board import Data, copy, data_options, score
 from tracebed.cli.console import print_json
+from tracebed.cli.experiments.options import artifact_option
 from tracebed.cli.fitting import FIT_SETTINGS, Fitting, fit_options, fit_simulator
 from tracebed.cli.gate import Gating, gate_options
-from tracebed.cli.messages import progress
+from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import PATH, STORE, check_alone, given, json_option, output_option
 from tracebed.cli.sections import Sectioned
 from tracebed.errors import ExitCode, InputError
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 @data_options
 @fit_options
 @gate_options
+@artifact_option
 @json_option
 def validate(
     file: Path | None,
@@ -53,6 +55,7 @@ def validate(
     data: Data,
     fitting: Fitting,
     gating: Gating,
+    artifact: Path | None,
     as_json: bool,
 ) -> ExitCode:
     """Validate the simulators of an experiment: FILE has workloads, policies, simulators, and a testbed or real runs.
@@ -99,7 +102,14 @@ def validate(
         return ExitCode.OK
     if name := given(FIT_SETTINGS):
         raise InputError(f"{name} is an option of a fit", hint="add --fit, or leave it out")
-    from tracebed.api.experiments import forecast_suite, load_experiment, load_suite, validate_suite, write_results
+    from tracebed.api.experiments import (
+        forecast_suite,
+        load_experiment,
+        load_suite,
+        validate_suite,
+        write_artifact,
+        write_results,
+    )
     from tracebed.cli.experiments.options import chosen
     from tracebed.cli.experiments.real import announce, execute
     from tracebed.files import locked_folder
@@ -132,6 +142,9 @@ def validate(
         print_json(document["schema"], document)
     else:
         _show(validations, output)
+    if artifact is not None:
+        write_artifact(loaded, output, artifact, f"tracebed validate {file.name} -o {output.name}", 0.0, {})
+        emit(f"artifact: {artifact}")
     files = [file, *([loaded.folder / spec.tolerances] if spec.tolerances else [])]
     status = gate.status(list(validations.values()), files, as_json=as_json)
     return ExitCode.USAGE if failed else status

@@ -7,10 +7,14 @@ from typing import ClassVar, Literal
 
 from tracebed.benchmarks import supervised, unmodified
 from tracebed.benchmarks.applications.base import Application, Demands
+from tracebed.benchmarks.elastic import DmrLeader, ElasticFollower, ElasticLeader
 from tracebed.benchmarks.kernels import Kernel, compute
 from tracebed.benchmarks.program import Launch, Program
 from tracebed.benchmarks.rank import Control
+from tracebed.benchmarks.supervised import CommandFollower, CommandLeader
 from tracebed.errors import InputError
+
+_RANKS = {"elastic": (ElasticLeader, ElasticFollower), "dmr": (DmrLeader, ElasticFollower)}
 
 
 @dataclass(frozen=True)
@@ -21,13 +25,15 @@ class Command(Application):
         name: the name of the command in the file of allowed commands.
         backend: `rigid`: the program keeps its CPUs. `affinity`: all its threads and processes are bound to the new
             CPUs when the CPUs of the job change. `openmp`: also, its parallel regions of OpenMP have as many threads as
-            it has CPUs, by a library that is compiled on the node.
+            it has CPUs, by a library that is compiled on the node. `elastic`: as `affinity`, and the nodes of the job
+            may change: a copy starts on each new node, and is terminated on each released one. `dmr`: as `elastic`,
+            with a copy on the first node only, which changes its processes itself by the checks of DMR.
     """
 
     demands: ClassVar[Demands] = Demands(cpu="those of the program", memory="at most `memory_mib`", bandwidth="unknown")
 
     name: str = ""
-    backend: Literal["rigid", "affinity", "openmp"] = "rigid"
+    backend: Literal["rigid", "affinity", "openmp", "elastic", "dmr"] = "rigid"
 
     def kernel(self, program: Program) -> Kernel:
         """Return the kernel of PILS, in whose units the job is sized on emulated nodes."""
@@ -44,7 +50,13 @@ class Command(Application):
         if not launch.program.command:
             raise InputError(f"command {self.name!r} is not allowed")
         stateless = launch._replace(program=launch.program._replace(state_mib=0.0))  # the command has its own data
+        ranks = _RANKS.get(self.backend, (CommandLeader, CommandFollower))
         given: dict[str, str] = {}
         if self.backend == "openmp":
             given = {**unmodified.variables(unmodified.build(launch.folder)), unmodified.AFFINITY: "1"}
-        return supervised.run(stateless, control, compute, moves=self.backend != "rigid", given=given)
+        return supervised.run(stateless, control, compute, ranks, moves=self.backend != "rigid", given=given)
+
+    @property
+    def elastic(self) -> bool:
+        """Whether the number of nodes of the job may change."""
+        return self.backend in _RANKS

@@ -256,12 +256,17 @@ static inline int tb_from_cpus(const tb_table *t, const cpu_set_t *cpus, tb_mask
 
 /* The rules. */
 
-static inline void tb_post(tb_change *c, tb_entry e);
-
-/* Releases the CPUs that a process must give up, and takes the available CPUs of its target. */
-static inline void tb_take_cpus(tb_change *c, tb_entry e) {
+/* Posts a pending change of a process. A process that polls, that has not started, or that is this one, makes the
+   change: it releases the CPUs that it must give up, takes the available CPUs of its target, and posts the changes of
+   those that wait for the released CPUs. */
+static inline void tb_post_or_take(tb_change *c, tb_entry e, int polls) {
     uint32_t i, b, width = c->table->width;
     tb_mask released;
+    if (!polls) {
+        if (!tb_is_pending(c, e)) return;
+        c->posted[tb_u32(e) % TB_SLOTS] = 1;
+        if (tb_is_registered(e) && tb_pid(e) != (int)getpid()) return;
+    }
     for (b = 0; b < width; b++) {
         unsigned char blocked = 0, before = tb_held(e)[b];
         for (i = 0; i < c->count; i++)
@@ -273,16 +278,13 @@ static inline void tb_take_cpus(tb_change *c, tb_entry e) {
         tb_entry other = tb_at(c, i);
         unsigned char waits = 0;
         for (b = 0; b < width; b++) waits |= (unsigned char)(tb_target(c, other)[b] & ~tb_held(other)[b] & released[b]);
-        if (other != e && waits) tb_post(c, other);
+        if (other != e && waits) tb_post_or_take(c, other, 0);
     }
 }
 
-/* Posts a pending change. A process that has not started takes its CPUs at once, as does this one. */
-static inline void tb_post(tb_change *c, tb_entry e) {
-    if (!tb_is_pending(c, e)) return;
-    c->posted[tb_u32(e) % TB_SLOTS] = 1;
-    if (!tb_is_registered(e) || tb_pid(e) == (int)getpid()) tb_take_cpus(c, e);
-}
+static inline void tb_post(tb_change *c, tb_entry e) { tb_post_or_take(c, e, 0); }
+
+static inline void tb_take_cpus(tb_change *c, tb_entry e) { tb_post_or_take(c, e, 1); }
 
 /* Removes a process. Its CPUs return to the processes from which they were taken, or become free. Entries move. */
 static inline void tb_release(tb_change *c, tb_entry e, int flags) {

@@ -19,6 +19,7 @@ from tracebed.benchmarks.dmr import Answer, SizeRange, check_status
 from tracebed.benchmarks.dmr_manager import ResourceManager
 from tracebed.benchmarks.mpi.program import MODULE, ProgramParameters
 from tracebed.benchmarks.mpi.state import ITEM
+from tracebed.benchmarks.node_table import FOLDER
 from tracebed.benchmarks.stages import ReconfigurationStages
 from tracebed.errors import InputError, TestbedError
 
@@ -131,8 +132,28 @@ def reconfigure(
     return MpiResult(result["library"], result["iterations"], result["checksum"], stages)
 
 
+def _segments() -> set[Path]:
+    """Return the files of MPICH in shared memory."""
+    return set(FOLDER.glob("mpich_shm_*"))
+
+
+def _remove_segments(left: set[Path]) -> None:
+    """Remove those of the files `left` that no process uses. Processes that were killed, or spawned, leave theirs."""
+    for process in Path("/proc").glob("[0-9]*") if left else ():
+        with contextlib.suppress(OSError):  # it has ended, or is of another user
+            maps = (process / "maps").read_text()
+            left = {path for path in left if str(path) not in maps}
+            for link in list((process / "fd").iterdir()):
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    left.discard(link.readlink())
+    for path in left:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
 def _run(command: list[str], environment: dict[str, str], output: int, timeout_s: float) -> int | None:
     """Run a command in a process group of its own, and return its status; None: it was ended after `timeout_s`."""
+    before = _segments()
     process = subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
     )
@@ -148,3 +169,4 @@ def _run(command: list[str], environment: dict[str, str], output: int, timeout_s
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        _remove_segments(_segments() - before)

@@ -55,7 +55,7 @@ class MpiProcess:
 
     def __init__(self, mpi: Any, parameters: ProgramParameters) -> None:
         self.mpi, self.parameters = mpi, parameters
-        self.comm = mpi.COMM_WORLD.Dup()
+        self.comm, self.world = mpi.COMM_WORLD.Dup(), mpi.COMM_WORLD.bcast(os.getpid())
         self.iteration, self.changes = 0, 0
         self.block = state.block_of(parameters.elements, self.comm.size, self.comm.rank)
         self.vector = state.initial(self.block)
@@ -71,6 +71,7 @@ class MpiProcess:
         process.mpi, process.comm = mpi, parent.Merge(True)
         process.comm.Barrier()
         parent.Disconnect()
+        process.world = mpi.COMM_WORLD.bcast(os.getpid())
         values, process.iteration, process.changes, before, target = process.comm.bcast(None)
         process.parameters = ProgramParameters(*values)
         process.block = Block(0, 0)
@@ -84,12 +85,15 @@ class MpiProcess:
         """Compute all iterations; a process that is released returns early."""
         total = len(self.parameters.sizes) * self.parameters.iterations
         while self.iteration < total:
+            changes = self.changes
             if not self.joining and not self.check():
                 return
-            self.joining = False
+            self.joining, begun = False, time.monotonic()
             state.advance(self.vector)
             self.iteration += 1
             self.comm.allreduce(state.checksum(self.vector))
+            if self.stages and self.changes != changes:
+                self.stages[-1] = self.stages[-1]._replace(first_iteration_s=time.monotonic() - begun)
         self.report()
 
     def check(self) -> bool:
@@ -171,12 +175,16 @@ class MpiProcess:
         self.comm.Barrier()
 
     def shrink(self, target: int) -> tuple[bool, float]:
-        """Release the ranks from `target` on. Return whether this process stays, and the time of rank 0, s."""
-        processes = self.comm.gather(os.getpid())
+        """Release the ranks from `target` on. Return whether this process stays, and the time of rank 0, s.
+
+        Processes that were spawned together end together: MPI_Finalize of a released one waits for those that stay.
+        """
+        processes = self.comm.gather((os.getpid(), self.world))
         rank = self.comm.rank
         with selectors.DefaultSelector() as selector:
             if processes:  # opened before any of the processes can end
-                for pid in processes[target:]:
+                staying = {world for _, world in processes[:target]}
+                for pid in [pid for pid, world in processes[target:] if world not in staying]:
                     selector.register(os.pidfd_open(pid), selectors.EVENT_READ)
             self.comm.Barrier()
             begun = time.monotonic()

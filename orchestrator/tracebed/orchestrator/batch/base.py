@@ -152,7 +152,7 @@ class ResizingSystem(BatchSystem, Protocol):
     def check_resizing(self) -> None:
         """Raise InputError if the configuration of the batch system does not permit resizes."""
 
-    def node_states(self) -> Mapping[str, NodeState]:
+    def node_states(self) -> dict[str, NodeState]:
         """Return the state of each node, by name."""
 
     def start(self, id: str, nodes: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tracebed.orchestrator.batch.base import LIVE, JobObservation, NodeState, Phase, ResizingSystem
@@ -106,7 +106,7 @@ class DecidingReplayer(CommandingReplayer, Executor):
 
     # -- what the loop observes ------------------------------------------------------------------------------------
 
-    def _node_states(self) -> Mapping[str, NodeState]:
+    def _node_states(self) -> dict[str, NodeState]:
         return self.system.node_states()
 
     def _has_lost_node(self, job: int) -> bool:

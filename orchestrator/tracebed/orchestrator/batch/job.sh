@@ -41,6 +41,22 @@ rest() {
     fi
 }
 
+# launch NODE: runs a rank on a node, as the last one of `kept`.
+launch() {
+    srun --jobid="$id" --overlap --mpi=none --nodes=1 --ntasks=1 --nodelist="$1" \
+        sh -c 'echo up; exec sleep 2147483647' </dev/null >&3 2>&1 &
+    kept="$kept $1:$!"
+}
+
+# relaunch NODE: runs another rank on a node, in the next second.
+relaunch() {
+    others=''
+    for rank in $kept; do case $rank in "$1":*) ;; *) others="$others $rank" ;; esac; done
+    kept=$others
+    rest 1000000000
+    launch "$1"
+}
+
 # resize NODES...: ends the ranks on other nodes, and runs ranks on new nodes. `ranks` has NODE:PID of each rank.
 resize() {
     kept='' ended='' added=''
@@ -53,13 +69,15 @@ resize() {
     [ -z "$ended" ] || wait $ended
     for node in "$@"; do
         case "$kept " in *" $node:"*) continue ;; esac
-        srun --jobid="$id" --overlap --mpi=none --nodes=1 --ntasks=1 --nodelist="$node" \
-            sh -c 'echo up; exec sleep 2147483647' </dev/null >&3 2>&1 &
-        kept="$kept $node:$!" added="$added $node"
+        launch "$node"
+        added="$added $node"
     done
     for node in $added; do
         while read -r line <&3 && [ "$line" != up ]; do # messages of ranks that have ended come first
-            case $line in *'error: Unable'* | *'error: Task launch'*) printf '%s\n' "$line"; finish failed; exit 1 ;; esac
+            case $line in
+                *'Task launch'*'on node '*': Job credential revoked') # the job has left the node within this second
+                    again=${line##*on node } && relaunch "${again%%:*}" ;;
+                *'error: Unable'* | *'error: Task launch'*) printf '%s\n' "$line"; finish failed; exit 1 ;; esac
         done
     done
     ranks=$kept

@@ -141,7 +141,7 @@ class BatchReplayer:
     def interrupt(self, reason: str) -> None:
         """Submit no more jobs and cancel all jobs. May be called in a signal handler."""
         self.interrupted = self.interrupted or reason
-        self._mailbox.post(_nothing)
+        self._mailbox.post(lambda: None)  # wakes the loop
 
     def resume(self, submitted: int, submitting: Iterable[int], in_flight_s: float) -> None:
         """Continue after the submissions of a killed replayer.
@@ -240,11 +240,9 @@ class BatchReplayer:
 
     def _observe(self, known: list[str]) -> None:
         """Observe all jobs, in the background."""
-        began, found, error = self.clock.now(), {}, None
-        nodes: Mapping[str, NodeState] = {}
+        began, found, nodes, error = self.clock.now(), {}, {}, None
         try:
-            nodes = self._node_states()
-            found = self.system.poll(self.prefix, known)
+            nodes, found = self._node_states(), self.system.poll(self.prefix, known)
         except TestbedError as failure:
             error = failure
         except Exception as failure:  # noqa: BLE001 - as in `_call`
@@ -279,7 +277,7 @@ class BatchReplayer:
         """Return the observation of a job as it counts."""
         return found
 
-    def _node_states(self) -> Mapping[str, NodeState]:
+    def _node_states(self) -> dict[str, NodeState]:
         """Return the states of the nodes. Called in the background."""
         return {}
 
@@ -445,7 +443,3 @@ class BatchReplayer:
     def _note(self, kind: str, job: int | None, **data: Any) -> None:
         name = None if job is None else self.plan.ids[job]
         self.journal.write([Entry(0, self.trace(self.clock.now()), kind, name, None, data)])
-
-
-def _nothing() -> None:
-    """Do nothing, for a message that only wakes the loop."""

@@ -18,6 +18,7 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.batch.abandoned import warn_of_leftover_jobs
 from tracebed.orchestrator.batch.base import BATCH_SYSTEMS, BatchSettings, BatchSystem, ResizingSystem, SystemFacts
+from tracebed.orchestrator.batch.commanding import GRAIN_S
 from tracebed.orchestrator.batch.deciding import MOST_SHOWN, DecidingReplayer
 from tracebed.orchestrator.batch.ending import Lifetime, ended_run
 from tracebed.orchestrator.batch.health import KIND, health, run_times
@@ -231,7 +232,7 @@ def _info(
             "inventory": str(facts.details.get("cluster", "")),
             "duty": 0.0,
             "clock": "wall",
-            "grain_s": 0.0,
+            "grain_s": 0.0 if decided is None else GRAIN_S,
         },
         batch={
             "system": facts.name,

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from tracebed.errors import InputError
-from tracebed.orchestrator.batch.commanding import GRAIN_S
 from tracebed.orchestrator.calibrating.estimates import FloatArray, factors, mean_of, of_all
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry
@@ -59,7 +58,7 @@ def calibrate_batch(runs: Sequence[Run], name: str) -> Calibration:
         cores=sorted({node.cores for node in first.nodes}),
         host={key: value for key, value in host.items() if isinstance(value, str | int | float | None)},
         speed=first.speed,
-        grain_s=GRAIN_S,
+        grain_s=first.parameters["grain_s"],
         repetitions=len(runs),
         duty=0.0,
         overheads=found,
@@ -90,7 +89,7 @@ def samples_of(run: Run, entries: Sequence[Entry]) -> dict[str, FloatArray]:
     seconds = {
         "launch_s": jobs["launched"] - decided.reindex(jobs.index),
         "end_s": noticed.reindex(jobs.index) - jobs["end"],
-        "expand_s": expands["decided"] - expands["asked"] - GRAIN_S / 2 * speed,
+        "expand_s": expands["decided"] - expands["asked"] - run.info.parameters["grain_s"] / 2 * speed,
         "reconfiguration_s": resizes["applied"] - resizes["decided"],
         "release_s": shrinks["ended"] - shrinks["decided"],
     }

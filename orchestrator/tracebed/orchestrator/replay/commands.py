@@ -76,8 +76,8 @@ def command_of(jobs: Jobs, job: int, allowed: AllowedCommands | None) -> dict[st
     if application.name not in allowed.commands:
         hint = f"commands of {allowed.where}: {', '.join(allowed.commands)}"
         raise InputError(f"command {application.name!r} is not allowed", where=where, hint=hint)
-    if jobs.low[job] != jobs.high[job]:
-        hint = "give the job one size (nodes_min equal to nodes_max)"
+    if jobs.low[job] != jobs.high[job] and not application.elastic:
+        hint = "give the job one size (nodes_min equal to nodes_max), or add backend=elastic or backend=dmr"
         raise InputError("a command cannot change its number of nodes", where=where, hint=hint)
     if jobs.malleable[job] and application.backend == "rigid":
         hint = "make the job rigid, or add backend=affinity or backend=openmp to its application_parameters"

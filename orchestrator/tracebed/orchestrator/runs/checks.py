@@ -67,16 +67,18 @@ def check(tables: Mapping[str, pd.DataFrame], facts: Facts, folder: Path) -> Non
     Raises:
         InputError: a value is invalid or contradicts another value. It is a RowError if the value is in one row.
     """
+    jobs, resizes, samples = tables["jobs"], tables["reconfigurations"], tables["nodes"]
     for name, table in tables.items():
-        _check_values(name, table, _path(folder, name))
-    jobs = tables["jobs"]
+        if len(table):
+            _check_values(name, table, _path(folder, name))
     _check_jobs(jobs, facts, _path(folder, "jobs"))
     _check_counts(jobs, facts.counts, folder)
     _check_allocations(tables["allocations"], jobs, facts, folder)
-    where = _path(folder, "reconfigurations")
-    _check_reconfigurations(tables["reconfigurations"], jobs, facts.cores, where)
-    _check_steps(tables["reconfigurations"], jobs, facts, where)
-    _check_samples(tables["nodes"], facts.cores, _path(folder, "nodes"))
+    if len(resizes):
+        _check_reconfigurations(resizes, jobs, facts.cores, _path(folder, "reconfigurations"))
+        _check_steps(resizes, jobs, facts, _path(folder, "reconfigurations"))
+    if len(samples):
+        _check_samples(samples, facts.cores, _path(folder, "nodes"))
 
 
 def _path(folder: Path, name: str) -> str:

@@ -110,15 +110,24 @@ def conform(name: str, table: pd.DataFrame | None, where: str | None = None) -> 
     schema = TABLES[name]
     if table is None:
         return _empty(name).copy()
-    columns = {}
+    if _conforms(name, table):
+        return table.copy(deep=False)
+    columns: dict[str, Any] = {}  # arrays: columns with an index would be aligned one by one
     for column, spec in schema.items():
         if column in table:
-            columns[column] = _cast(table[column], spec.dtype, column, where)
+            columns[column] = _cast(table[column], spec.dtype, column, where).array
         elif spec.default is not None:
-            columns[column] = repeated(spec.default, len(table)).set_axis(table.index)
+            columns[column] = repeated(spec.default, len(table)).array
         else:
             raise InputError(f"table {name} lacks column {column!r}", where=where, hint="repeat the run")
-    return pd.DataFrame(columns, copy=False).reset_index(drop=True)
+    return pd.DataFrame(columns, copy=False)
+
+
+def _conforms(name: str, table: pd.DataFrame) -> bool:
+    """Return whether a table has the columns, the dtypes and the index that `conform` returns."""
+    index, empty = table.index, _empty(name)
+    plain = isinstance(index, pd.RangeIndex) and (index.start, index.step) == (0, 1)
+    return plain and table.columns.equals(empty.columns) and table.dtypes.tolist() == empty.dtypes.tolist()
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -9,6 +10,7 @@ import click
 from tracebed.cli.experiments.options import (
     Choices,
     Execution,
+    artifact_option,
     choices_options,
     chosen,
     execution_options,
@@ -48,6 +50,7 @@ SECTIONS = {
     "--dry-run", is_flag=True, help="Print the cells, and the statistics of replays that are done; run nothing."
 )
 @execution_options
+@artifact_option
 @choices_options
 @paper_options
 @json_option
@@ -59,6 +62,7 @@ def experiment(
     only: tuple[str, ...],
     dry_run: bool,
     execution: Execution,
+    artifact: Path | None,
     choices: Choices | None,
     paper: dict[str, Any],
     as_json: bool,
@@ -100,6 +104,8 @@ def experiment(
         click.echo(file.source.text, nl=False)
         return ExitCode.OK
     paths, points = logs_of(file, execution.logs), file.selected(chosen("--only", only))
+    if artifact is not None and (file.experiment.is_real or choices is not None or dry_run):
+        raise InputError("--report is of simulated cells", hint="with real runs: `tracebed validate --report`")
     if file.experiment.is_real:
         if choices is not None:
             raise InputError("the sensitivity of real runs is not analyzed", hint="leave out the testbed in a copy")
@@ -110,4 +116,5 @@ def experiment(
         return ExitCode.OK
     if choices is not None:
         return analyze(file, choices, execution, paths, as_json)
-    return simulated.run(file, points, paths, execution, command_of(file.name, paths, only), as_json)
+    command = command_of(file.name, paths, only)
+    return simulated.run(file, points, paths, execution, command, as_json, artifact)

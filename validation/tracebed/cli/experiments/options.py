@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebed.cli.options import SPEED, STORE, output_option
+from tracebed.cli.options import SPEED, STORE, OutputPath, output_option
 from tracebed.errors import InputError
+from tracebed.outputs import ARTIFACT
 
 if TYPE_CHECKING:
     from tracebed.api.experiments import Pool
@@ -55,6 +56,14 @@ class Choices:
     figures: tuple[str, ...]
     runs: int
     """Number of perturbed inputs."""
+
+
+def artifact_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--report`, the folder of an artifact, as the argument `artifact` of the command."""
+    about = (
+        "Also write an artifact for a reproducibility committee: inputs, results, hashes, and a script that rebuilds."
+    )
+    return click.option("--report", "artifact", type=OutputPath(ARTIFACT), metavar="FOLDER", help=about)(command)
 
 
 def execution_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -35,10 +35,11 @@ def run(
     execution: Execution,
     command: str,
     as_json: bool,
+    artifact: Path | None,
 ) -> ExitCode:
     """Simulate the cells of an experiment that are not kept, write the views, and print the means.
 
-    `command` is the command as text, for the ledger.
+    `command` is the command as text, for the ledger. `artifact` is the folder of an artifact.
     """
     from tracebed.api.experiments import grid
     from tracebed.files import locked_folder
@@ -54,7 +55,24 @@ def run(
         except KeyboardInterrupt:
             emit(f"tracebed: the computed cells are in {folder}; the same command continues the experiment")
             raise
-        return _finish(file, plan, done, folder, command, as_json)
+        status = _finish(file, plan, done, folder, command, as_json)
+        if artifact is not None:
+            write_of(file, plan, folder, artifact, command, logs)
+        return status
+
+
+def write_of(
+    file: ExperimentFile, plan: GridPlan, folder: Path, artifact: Path, command: str, logs: Mapping[str, Path]
+) -> None:
+    """Write the artifact of an experiment with the time of its cells."""
+    from tracebed.api.experiments import cell_store, write_artifact
+
+    cells = {cell.identity: cell for cell in plan.cells.values()}
+    kept = [cell for cell in cells.values() if cell_store.is_kept(cell, folder)]
+    seconds = sum(cell_store.read(cell, folder).seconds for cell in kept)
+    with progress(f"writing {artifact.name}"):
+        write_artifact(file, folder, artifact, command, seconds, logs)
+    emit(f"artifact: {artifact}")
 
 
 def _finish(

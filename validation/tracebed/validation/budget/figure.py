@@ -22,6 +22,8 @@ MARGIN = 1.8
 """Width of the names of the causes, inches."""
 GAP = 0.24
 """Gap between panels side by side, inches."""
+PANEL = 2.0
+"""Smallest width of a panel beside others, inches: room for its title and its numbers."""
 HEAD, FOOT = 0.32, 0.5
 """Height above and below a panel, inches."""
 LEAST = 0.5
@@ -31,7 +33,7 @@ ROOM = 0.45
 
 
 def waterfall(budget: ErrorBudget, width: float) -> Figure:
-    """Return the waterfall, one panel for each gated metric: side by side, or one below the other if narrow.
+    """Return the waterfall, one panel for each gated metric: as many side by side as fit.
 
     Args:
         budget: the error budget.
@@ -40,21 +42,21 @@ def waterfall(budget: ErrorBudget, width: float) -> Figure:
     frame = budget.frame
     names = [str(name) for name in frame.index[frame["gate"] & frame["error"].notna()]]
     rows = [NOMINAL, *budget.causes]
-    margin, gap, head, foot, height = (scale() * each for each in (MARGIN, GAP, HEAD, FOOT, ROW * len(rows)))
-    if width > NARROW:
-        figure = Figure(figsize=(width, head + height + foot))
-        each = (width - margin - 0.1 - gap * (len(names) - 1)) / max(len(names), 1)
-        boxes = [(margin + (each + gap) * n, foot, each, height) for n in range(len(names))]
-    else:
-        step = head + height + foot
-        figure = Figure(figsize=(width, step * max(len(names), 1)))
-        each = width - margin - 0.1
-        boxes = [(margin, foot + step * (len(names) - 1 - n), each, height) for n in range(len(names))]
-    across, up = figure.get_size_inches()
-    for number, (name, (left, bottom, wide, high)) in enumerate(zip(names, boxes, strict=True)):
-        axes = figure.add_axes((left / across, bottom / up, wide / across, high / up))
+    margin, gap, head, foot, least, height = (
+        scale() * each for each in (MARGIN, GAP, HEAD, FOOT, PANEL, ROW * len(rows))
+    )
+    columns = max(1, min(len(names), int((width - margin) / (least + gap)))) if width > NARROW else 1
+    each = (width - margin - 0.1 - gap * (columns - 1)) / columns
+    step = head + height + foot
+    lines = max(1, -(-len(names) // columns))
+    up = step * lines
+    figure = Figure(figsize=(width, up))
+    for number, name in enumerate(names):
+        line, column = divmod(number, columns)
+        left, bottom = margin + (each + gap) * column, up - step * (line + 1) + foot
+        axes = figure.add_axes((left / width, bottom / up, each / width, height / up))
         _panel(axes, budget, name, rows)
-        axes.tick_params(axis="y", length=0, labelleft=number == 0 or width <= NARROW)
+        axes.tick_params(axis="y", length=0, labelleft=column == 0)
     return figure
 
 
@@ -88,7 +90,7 @@ def _panel(axes: Axes, budget: ErrorBudget, name: str, rows: Sequence[str]) -> N
         axes.annotate(text, (edge, place), offset, textcoords="offset points", ha=side, va="center", fontsize=small())
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_yticks(places, [LABELS[cause] for cause in rows])
-    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_locator(MaxNLocator(3))
     axes.set_xlabel("predicted - real (%)" if row["real"] else "predicted - real")
     axes.set_title(all_metrics()[name].label, loc="left", fontsize=small(), fontweight="bold", color=SOFT, pad=4)
 

@@ -37,6 +37,9 @@ def picture(table: pd.DataFrame) -> Picture:
                     found = rows[rows["metric_verdict"] == state]
                     at = [places[name] for name in found["version"]]
                     axes.plot(at, found["z"], linestyle="", marker=shape, color=shade, markersize=4)
+            for state in dict.fromkeys([*gated["metric_verdict"], *mine["verdict"]]):
+                shade, shape = STATES[state]
+                axes.plot([], [], linestyle="", marker=shape, color=shade, markersize=4, label=state)
             top = max(1.3, 1.15 * float(gated["z"].abs().max())) if len(gated) else 1.3
             for place, (_, verdict) in enumerate(names):
                 shade, shape = STATES[verdict]
@@ -53,7 +56,6 @@ def picture(table: pd.DataFrame) -> Picture:
 
     caption = (
         "Mean error of each gated metric over the versions of the baseline, in margins. Band: the margin. Marks: the "
-        "verdict on the metric, and on the axis that of the simulator: circle, accurate; cross, inaccurate; diamond, "
-        "inconclusive."
+        "verdict on the metric; on the axis that on the simulator."
     )
     return Picture(draw, caption, "Errors over the versions of a baseline", data=lambda: table)

@@ -35,7 +35,7 @@ Content = Part | tuple[Part, ...]
 HTML is not."""
 
 
-Scope = Literal["pair", "validation", "whatif", "runs"]
+Scope = Literal["pair", "validation", "whatif", "runs", "grid"]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ class Section:
     """`pair`: a section about a real run and its prediction (`Comparison`), in the page of one case.
     `validation`: a section about all cases and repetitions (`Validation`).
     `whatif`: a section about a change of a slurm.conf (`WhatIf`).
-    `runs`: a section about any number of runs (a mapping, name -> `Run`)."""
+    `runs`: a section about any number of runs (a mapping, name -> `Run`).
+    `grid`: a section about simulated cells (an `ExperimentFile`)."""
     folded: bool = False
     """Whether the content is folded below its title on screens."""
 

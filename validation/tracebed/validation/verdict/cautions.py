@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tracebed.display import cell
 from tracebed.validation.metrics import all_metrics
 from tracebed.validation.verdict.evidence import Evidence
 from tracebed.validation.verdict.health import counted_notes
@@ -206,7 +207,7 @@ def _absolute(metrics: Sequence[MetricVerdict], cases: Sequence[CaseResult]) -> 
             unit = f" {item.metric.unit}" if item.metric.unit else ""
             share = max(case.margin / abs(case.real_mean) for case in wide)
             yield (
-                f"the margin of {item.metric.label} is the amount of {wide[0].margin:.3g}{unit} in "
+                f"the margin of {item.metric.label} is the amount of {cell(wide[0].margin)}{unit} in "
                 f"{_names([case.case for case in wide])}: up to {share:.0%} of the real value"
             )
     factors = {each.pair.compression for each in cases}

@@ -21,10 +21,11 @@ from tracebed.validation.experiments.parts import Plot
 from tracebed.validation.experiments.views.averages import GROUP, chosen, means
 from tracebed.validation.experiments.views.ledger import reference
 from tracebed.validation.metrics import all_metrics
-from tracebed.validation.pictures import COLORS, FONT, HATCHES, LINES, WIDTHS, characters, legend, panels, wrapped
+from tracebed.validation.pictures import COLORS, FONT, HATCHES, LINES, characters, legend, panels, wrapped
+from tracebed.validation.report.style import INK, SOFT
 from tracebed.validation.statistics import half_width
 
-BOX = "#222222"
+BOX = INK
 PERCENT = {"utilization", "utilization_full", "loss_of_capacity"}
 MANY = 24
 """Number of bars from which a single panel is as wide as a page."""
@@ -96,7 +97,7 @@ def bars(
         rows: the rows of its window.
         title: title of the picture.
         claims: printed figures. Each is a mark at the means that it describes.
-        width: of the picture, inches; by default that of the plot.
+        width: of the picture, inches; by default by the number of panels and bars.
 
     Returns:
         The picture, and a row per mean and mark; None if no point was computed.
@@ -118,7 +119,6 @@ def bars(
     groups = list(dict.fromkeys(averaged[x]))
     marks = [mark for claim in claims for mark in _marks(claim, plot, averaged, absolute)]
     wide = len(shown) == 1 and len(averaged) > MANY
-    width = width or WIDTHS.get(plot.width)
     figure, axes_of = panels(len(shown), title, height=2.2 if len(shown) == 1 else 2.0, wide=wide, width=width)
     data: list[list[Any]] = []
     what: dict[str, list[str]] = {}
@@ -359,12 +359,12 @@ def _label(axes: Axes, name: str, x: str, groups: list[Any], plot: Plot, width: 
     """Label the axes of a panel that is `width` inches wide."""
     metric = all_metrics()[name]
     if plot.relative_to is not None:
-        axes.axhline(1.0, color="#222222", linewidth=0.8, linestyle="--")
+        axes.axhline(1.0, color=INK, linewidth=0.8, linestyle="--")
         base = f"/ {', '.join(map(str, plot.relative_to.values()))}"
         axes.set_ylabel("\n".join(wrapped(text, 1.6) for text in (metric.label, base)))
     else:
         axes.set_ylabel(wrapped(f"{metric.label} (%)" if name in PERCENT else metric.title, 1.6))
-    axes.grid(axis="y", linewidth=0.4, color="#cccccc")
+    axes.grid(axis="y", linewidth=0.5, color=SOFT, alpha=0.3)
     if plot.kind == "lines" and x != "workload":
         axes.set_xlabel(AXES[x])
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))

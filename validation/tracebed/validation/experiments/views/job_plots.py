@@ -19,8 +19,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tracebed.validation.experiments.parts import Plot
 from tracebed.validation.experiments.views.bars import INTERVAL, LEVEL
-from tracebed.validation.pictures import COLORS, FONT, LINES, PAGE, WIDTHS, legend, panels, wrapped
+from tracebed.validation.pictures import COLORS, FONT, LINES, PAGE, legend, panels, wrapped
 from tracebed.validation.report import scales
+from tracebed.validation.report.style import SOFT
 from tracebed.validation.statistics import half_width
 
 DAY = 86_400.0
@@ -62,7 +63,7 @@ def heat_maps(
             jobs = count[row, column]  # averaged over seeds
             if jobs and not np.isnan(value):
                 text = f"{value:.2f}" if value < 100 else f"{value:.0f}" if np.isfinite(value) else "∞"
-                color = "white" if abs(shades[row, column]) > 2 else "black"
+                color = "#fefefe" if abs(shades[row, column]) > 2 else "black"  # the same in the dark
                 text += f" ({jobs:,.0f})" if jobs >= 1 else f" ({jobs:.1f})"
                 axes.text(column, row, text, ha="center", va="center", size=FONT - 1, color=color)
                 data.append([name, sizes[row], times[column], value, jobs])
@@ -92,18 +93,21 @@ def _by_category(jobs: pd.DataFrame, name: str) -> tuple[Any, Any]:
         return total / count, count
 
 
-def ecdf(plot: Plot, tables: Mapping[str, list[pd.DataFrame]], title: str) -> tuple[Figure, pd.DataFrame]:
+def ecdf(
+    plot: Plot, tables: Mapping[str, list[pd.DataFrame]], title: str, width: float | None = None
+) -> tuple[Figure, pd.DataFrame]:
     """Draw a panel per figure: the share of the jobs with at most a value, a line per series, its mean over seeds.
 
     Args:
         plot: the plot.
         tables: label of a series -> jobs of each seed.
         title: title of the picture.
+        width: of the picture, inches; by default by the number of panels.
 
     Returns:
         The picture, and a row per point of a line, with the 95 % interval of the mean over seeds.
     """
-    figure, axes_of = panels(len(plot.figures), title, width=WIDTHS.get(plot.width))
+    figure, axes_of = panels(len(plot.figures), title, width=width)
     data = []
     bands = False
     for axes, name in zip(axes_of, plot.figures, strict=True):
@@ -133,7 +137,7 @@ def ecdf(plot: Plot, tables: Mapping[str, list[pd.DataFrame]], title: str) -> tu
         axes.set_ylim(0, 1.03)
         axes.set_xlabel(OF_JOBS[name] + ("" if name == "slowdown_ref" else " (s)"))
         axes.set_ylabel("share of the jobs")
-        axes.grid(linewidth=0.4, color="#cccccc")
+        axes.grid(linewidth=0.5, color=SOFT, alpha=0.3)
     legend(figure, axes_of, {INTERVAL: Patch(facecolor="#bbbbbb", alpha=0.6)} if bands else None)
     return figure, pd.DataFrame(data, columns=["figure", "series", "value", "share", "low", "high"])
 

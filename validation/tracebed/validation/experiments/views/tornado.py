@@ -15,6 +15,7 @@ from matplotlib.patches import Patch
 from tracebed.validation.experiments.views.sensitivity import INSIDE, NOT_SIGNIFICANT, OUTSIDE, UNKNOWN
 from tracebed.validation.metrics import all_metrics
 from tracebed.validation.pictures import COLORS, PAGE, STYLE, columns_of, save, wrapped
+from tracebed.validation.report.style import SOFT
 
 SHOWN = {OUTSIDE: COLORS[0], INSIDE: COLORS[4], NOT_SIGNIFICANT: COLORS[6], UNKNOWN: COLORS[3]}
 """What was found -> color of the bar."""
@@ -66,7 +67,7 @@ def tornado(rows: pd.DataFrame, printed: Sequence[float], title: str) -> Figure:
     axes.invert_yaxis()
     unit = f" {metric.unit}" if metric.unit else ""
     axes.set_xlabel(f"change of {metric.label} ({'%' if base else metric.unit or '1'}); base {base:,.4g}{unit}")
-    axes.grid(axis="x", linewidth=0.4, color="#cccccc")
+    axes.grid(axis="x", linewidth=0.5, color=SOFT, alpha=0.3)
     there = set(rows["found"])
     handles: list[Artist] = [Patch(color=color, label=found) for found, color in SHOWN.items() if found in there]
     handles.append(Patch(color=BAND, label="perturbations of the base"))

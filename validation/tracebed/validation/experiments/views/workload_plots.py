@@ -19,6 +19,7 @@ from tracebed.validation.experiments.claims import Claim
 from tracebed.validation.experiments.experiment import Experiment
 from tracebed.validation.experiments.parts import JobsSpec, Plot
 from tracebed.validation.pictures import COLORS, FONT, panels
+from tracebed.validation.report.style import SOFT
 from tracebed.validation.steps import Steps
 
 HEIGHT = 2.3
@@ -91,7 +92,7 @@ def _label_cumulative(axes: Axes, name: str, jobs: int) -> None:
     axes.set_xlabel(AXES[name])
     axes.set_ylabel("jobs (×1000), cumulative")
     axes.set_ylim(0, 1.06 * jobs / 1000.0)
-    axes.grid(linewidth=0.4, color="#cccccc")
+    axes.grid(linewidth=0.5, color=SOFT, alpha=0.3)
     handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     axes.legend(list(handles.values()), list(handles), loc="lower right", frameon=False)
 

@@ -1,0 +1,53 @@
+"""The script of a malleable job on a batch system, with `srun` and `sleep` replaced."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from patience import GUARD_S
+from tracebed.orchestrator.batch.records import JobRecords
+
+SRUN = """#!/bin/sh
+for option; do case $option in --nodelist=*) node=${option#*=} ;; esac; done
+echo "$node" >>FOLDER/calls
+if [ "$node" = n2 ] && [ "$(grep -c n2 FOLDER/calls)" -le REFUSALS ]; then
+    echo "srun: error: Task launch for StepId=7.1 failed on node n2: REASON" >&2
+    echo "srun: error: Application launch failed: REASON" >&2
+    exit 168
+fi
+echo up
+exec /bin/sleep 600
+"""
+
+
+@pytest.mark.parametrize(
+    ("reason", "refusals", "status", "calls"),
+    [
+        ("Job credential revoked", 2, 0, ["n1", "n2", "n2", "n2", "n3"]),
+        ("Node failure", 1, 1, ["n1", "n2", "n3"]),
+    ],
+)
+def test_a_rank_on_a_node_that_the_job_has_just_left_is_launched_again(
+    tmp_path: Path, reason: str, refusals: int, status: int, calls: list[str]
+) -> None:
+    """Within a second, slurmd refuses steps on a node that has returned to the job: its credential is revoked."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    srun = SRUN.replace("FOLDER", str(tmp_path)).replace("REFUSALS", str(refusals)).replace("REASON", reason)
+    for name, text in {"srun": srun, "sleep": "#!/bin/sh\nexec /bin/sleep 0.001\n"}.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o700)
+    records = JobRecords(tmp_path / "jobs")
+    records.write_size("t-0", 1, 1.0, ["n1", "n2", "n3"])
+    request = records.request("t-0", 3, 0.05, None, grain_s=0.02)
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    done = subprocess.run([request.script, *request.arguments], env=environment, timeout=GUARD_S, check=False)
+    assert done.returncode == status
+    assert sorted((tmp_path / "calls").read_text().split()) == calls
+    own = records.read("t-0", "7")
+    assert own is not None
+    assert own.completed is (status == 0)
