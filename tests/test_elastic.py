@@ -11,19 +11,26 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from agents import Agent
 from patience import until
+from runs import replaying
 from tracebed.benchmarks.mpi import state
 from tracebed.benchmarks.mpi.launch import LOOPBACK, mpiexec
 from tracebed.benchmarks.mpi.program import MODULE, ProgramParameters
 from tracebed.benchmarks.program import Program
 from tracebed.benchmarks.redistribution import Block
+from tracebed.converters.workload import Workload
+from tracebed.orchestrator.replay.commands import AllowedCommands
+from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.testbeds.agent.claims import SPACE
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
-CPU = min(os.sched_getaffinity(0))
+CPUS = sorted(os.sched_getaffinity(0))
+CPU = CPUS[0]
 COPY = """
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("terminated", flush=True)))
@@ -147,6 +154,7 @@ def test_copies_come_and_go_with_the_nodes(nodes: Nodes, tmp_path: Path) -> None
     assert nodes.output(0) == "begun 0 n0,n1\n"
 
 
+@pytest.mark.slow
 def test_a_copy_that_ignores_its_termination_is_killed(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes.start("elastic", sys.executable, "-c", STUBBORN, nodes=2)
     assert until(lambda: "begun" in nodes.output(1))
@@ -170,6 +178,34 @@ def test_a_command_with_checks_of_dmr_changes_its_processes_itself(nodes: Nodes)
     nodes.resize(1)
     assert "shrink 1" in nodes.output(0)
     assert [nodes.output(number) for number in (1, 2, 3)] == [""] * 3
+
+
+@pytest.mark.skipif(len(CPUS) < 2, reason="two CPUs make two real nodes; this machine has one")
+def test_a_policy_shrinks_an_elastic_command_for_another_job(tmp_path: Path) -> None:
+    """The second job lets the first one end."""
+    code = f"open({str(tmp_path / 'end')!r}, 'w')"
+    commands = {
+        "copies": {"arguments": [sys.executable, "-c", COPY, str(tmp_path / "end")]},
+        "end": {"arguments": [sys.executable, "-c", code]},
+    }
+    (tmp_path / "commands.yaml").write_text(json.dumps({"commands": commands}))
+    table = {
+        "job_id": ["elastic", "short"],
+        "submit_time": [0.0, 0.5],
+        "run_time": [600.0, 1.0],
+        "nodes": [2, 1],
+        "kind": ["malleable", "rigid"],
+        "nodes_min": [1, 1],
+        "nodes_max": [2, 1],
+        "application": "command",
+        "application_parameters": ["name=copies backend=elastic", "name=end"],
+    }
+    nodes = Inventory("two", "agents", tuple(Node(f"n{cpu}", 1, 1, (cpu,), False, 1.0) for cpu in CPUS[:2]))
+    options = replaying(commands=AllowedCommands.read(tmp_path / "commands.yaml"))
+    run = replay(Workload(pd.DataFrame(table)), nodes, "pref", tmp_path / "run", **options)
+    assert run.jobs["state"].tolist() == ["completed"] * 2
+    applied = run.reconfigurations[run.reconfigurations["state"] == "applied"]
+    assert applied["kind"].tolist()[:1] == ["shrink"]
 
 
 @pytest.mark.slow
