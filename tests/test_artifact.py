@@ -48,7 +48,7 @@ def rebuild(artifact: Path, clean: Path) -> subprocess.CompletedProcess[str]:
 def test_simulated_figures_are_rebuilt_and_a_changed_input_is_noticed(call: Callable[..., Any], tmp_path: Path) -> None:
     tb.write(tb.generate("cirne", jobs=20, nodes=16, seed=1), "w.parquet")
     Path("grid.yaml").write_text(GRID)
-    status, _, said = call("experiment", "grid.yaml", "-o", "out", "--artifact", "artifact")
+    status, _, said = call("experiment", "grid.yaml", "-o", "out", "--report", "artifact")
     assert status == 0, said
     artifact = tmp_path / "artifact"
     done = rebuild(artifact, tmp_path / "clean")
@@ -78,7 +78,7 @@ def test_simulated_figures_are_rebuilt_and_a_changed_input_is_noticed(call: Call
 def test_a_verdict_is_rebuilt_from_the_real_runs(call: Callable[..., Any], tmp_path: Path) -> None:
     tb.write(tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4), "w.parquet")
     Path("real.yaml").write_text(REAL)
-    status, _, said = call("validate", "real.yaml", "-o", "out", "--no-case-pages", "--artifact", "artifact")
+    status, _, said = call("validate", "real.yaml", "-o", "out", "--no-case-pages", "--report", "artifact")
     assert status in (1, 3, 4), said
     done = rebuild(tmp_path / "artifact", tmp_path / "clean")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -111,6 +111,6 @@ def test_an_input_elsewhere_is_refused(call: Callable[..., Any], tmp_path: Path)
 
 def test_the_option_is_of_what_makes_results(call: Callable[..., Any]) -> None:
     Path("real.yaml").write_text(REAL)
-    status, _, said = call("experiment", "real.yaml", "--artifact", "artifact")
+    status, _, said = call("experiment", "real.yaml", "--report", "artifact")
     assert status == 2
-    assert "tracebed validate --artifact" in said
+    assert "tracebed validate --report" in said

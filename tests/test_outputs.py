@@ -76,12 +76,10 @@ CASES = {
     ),
     "simulate -o": Case("simulate w.parquet --policy easy --nodes 4 -o OUT", "out", "prediction"),
     "experiment -o": Case("experiment study.yaml --workers 1 -o OUT", "out", "store", light=False),
-    "experiment --artifact": Case(
-        "experiment study.yaml --workers 1 -o new --artifact OUT", "out", "folder", renewed=True, light=False
+    "experiment --report": Case(
+        "experiment study.yaml --workers 1 -o new --report OUT", "out", "folder", renewed=True, light=False
     ),
-    "validate --artifact": Case(
-        "validate suite.yaml -o new --artifact OUT", "out", "folder", renewed=True, light=False
-    ),
+    "validate --report": Case("validate suite.yaml -o new --report OUT", "out", "folder", renewed=True, light=False),
     "experiment -o, -x": Case("experiment study.yaml -x interval_s=10 --workers 1 -o OUT", "out", "store", light=False),
     "experiment -o, paper": Case("experiment drom-in-situ -o OUT", "out", "store", light=False),
     "experiment -o, replayed": Case("experiment suite.yaml -o OUT", "out", "store", light=False),

@@ -105,7 +105,7 @@ def experiment(
         return ExitCode.OK
     paths, points = logs_of(file, execution.logs), file.selected(chosen("--only", only))
     if artifact is not None and (file.experiment.is_real or choices is not None or dry_run):
-        raise InputError("--artifact is of simulated cells", hint="with real runs: `tracebed validate --artifact`")
+        raise InputError("--report is of simulated cells", hint="with real runs: `tracebed validate --report`")
     if file.experiment.is_real:
         if choices is not None:
             raise InputError("the sensitivity of real runs is not analyzed", hint="leave out the testbed in a copy")

@@ -59,9 +59,11 @@ class Choices:
 
 
 def artifact_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--artifact`, the folder of an artifact."""
-    about = "Also write a folder for a reproducibility committee: inputs, results, hashes, and a script that rebuilds."
-    return click.option("--artifact", type=OutputPath(ARTIFACT), metavar="FOLDER", help=about)(command)
+    """`--report`, the folder of an artifact, as the argument `artifact` of the command."""
+    about = (
+        "Also write an artifact for a reproducibility committee: inputs, results, hashes, and a script that rebuilds."
+    )
+    return click.option("--report", "artifact", type=OutputPath(ARTIFACT), metavar="FOLDER", help=about)(command)
 
 
 def execution_options(command: Callable[..., Any]) -> Callable[..., Any]:
