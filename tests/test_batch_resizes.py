@@ -307,17 +307,19 @@ def test_a_second_job_that_is_cancelled_before_the_merge_is_a_refusal_in_the_run
     check_nothing_is_left(slurm, run)
 
 
-def test_nodes_that_slurm_does_not_grant_are_refused_and_the_job_goes_on(slurm: Slurm, tmp_path: Path) -> None:
-    """Another user has a node to which the job expands."""
+def test_nodes_that_jobs_of_others_hold_are_not_used(slurm: Slurm, tmp_path: Path) -> None:
     other = slurm("sbatch", "--parsable", "-w", "n7", "-N1", "-t5", "-o", "/dev/null", "--wrap", "sleep 300").strip()
     slurm.until(lambda: slurm("squeue", "-h", "-j", other, "-o", "%T").strip() == "RUNNING", "no other job")
-    workload = mixed(1, 1)  # it starts on n1 to n4, and expands to n8
+    workload = mixed(1, 1)  # it starts on four nodes, and expands to eight
     run = tb.replay_on(workload, "slurm", "pref", output=tmp_path / "run", configuration=slurm.conf)
     slurm("scancel", other)
     slurm.until(lambda: not slurm("squeue", "-h").strip(), "the other job does not end")
     assert run.jobs["state"].tolist() == ["completed"]
-    assert refused(run) >= 1
-    assert len(run.resizes) == len(run.reconfigurations) - refused(run)
+    assert [(each["node"], each["until"]) for each in run.info.outages] == [("n7", None)]
+    assert [cause["signal"] for cause in run.info.health["causes"]] == ["agents_lost"]
+    assert len(run.resizes)
+    held = run.allocations
+    assert not ((held["node"] <= 6) & (held["node"] + held["count"] > 6)).any()  # n7 is the node 6
     check_nothing_is_left(slurm, run)
 
 

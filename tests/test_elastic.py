@@ -43,6 +43,26 @@ while True:
     print(answer.action.value, answer.size, flush=True)
     size = answer.size
 """
+DASK = """
+import os, sys, time
+file, end = sys.argv[1] + "/scheduler.json", sys.argv[1] + "/end"
+options = ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1"]
+if os.environ["TRACEBED_RANK"] != "0":
+    while not os.path.exists(file): time.sleep(0.05)
+    worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", file]
+    os.execv(sys.executable, [*worker, *options])
+from distributed import Client, LocalCluster
+cluster = LocalCluster(n_workers=0, host="127.0.0.1", protocol="tcp", dashboard_address=None)
+client, items, total = Client(cluster), 0, 0
+client.write_scheduler_file(file + ".part")
+os.rename(file + ".part", file)
+while not os.path.exists(end):
+    total += sum(client.gather(client.map(lambda item: item**2, range(items, items + 8), pure=False)))
+    items += 8
+    print(len(client.scheduler_info()["workers"]), total == sum(item**2 for item in range(items)), flush=True)
+client.shutdown()
+"""
+"""A program of Dask: the first copy has the scheduler and the client, the others are workers."""
 WITH_TRACEBED = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
 DEBIAN = "/usr/bin/python3"
 """The Python of Debian's package python3-torch."""
@@ -166,6 +186,19 @@ def test_a_job_of_mpi_spawns_and_releases_processes_and_loses_no_element(nodes: 
     assert [stages[:2] for stages in result["stages"]] == [[1, 3], [3, 2]]
     assert result["valid"]
     assert result["checksum"] == state.checksum(state.after(Block(0, elements), iterations))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("distributed") is None, reason="pip install 'tracebed[dask]'")
+def test_workers_of_dask_come_and_go_and_every_item_counts_once(nodes: Nodes, tmp_path: Path) -> None:
+    nodes.start("elastic", sys.executable, "-c", DASK, str(tmp_path), nodes=2)
+    for size in (2, 3, 2):
+        if size != len(nodes.members):
+            nodes.resize(size)
+        assert until(lambda size=size: nodes.output(0).endswith(f"{size - 1} True\n"))
+    (tmp_path / "end").touch()
+    assert [end["state"] for end in nodes.ended()] == ["completed"] * 2
+    assert " False" not in nodes.output(0)
 
 
 def losses(folder: Path) -> list[tuple[int, int, float]]:

@@ -214,7 +214,7 @@ def test_states_that_vary_in_the_ensemble_do_not_exclude_a_repetition() -> None:
     assert {each.excluded[:2] for each in ensemble.cases[0].repetitions} <= {"", "H7"}
     assert Reason.UNMATCHED_JOBS in single.reasons
     assert Reason.UNMATCHED_JOBS not in ensemble.reasons
-    calm = validate([Case.of(real, [ended(0.0, number, real=False) for number in range(20)])])
+    calm = validate([Case.of(real, [ended(0.0, number, real=False) for number in range(3)])])
     assert {each.excluded[:2] for each in calm.cases[0].repetitions} == {"H2"}
 
 

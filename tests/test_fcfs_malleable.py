@@ -61,6 +61,7 @@ def resizes(run: tb.Run) -> list[tuple[float, str, int, int]]:
     return list(zip(table["asked"], table["job_id"], table["nodes_from"], table["nodes_to"], strict=True))
 
 
+@pytest.mark.slow  # `test_testing.py` checks fewer cases
 def test_the_policy_keeps_the_invariants_of_policies() -> None:
     check_policy(FcfsMalleable)
 

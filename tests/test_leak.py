@@ -302,6 +302,7 @@ def test_the_schedule_is_that_of_a_slow_twin(case: tuple[Workload, Grid], contig
     assert {(int(row.job_id), row.node + n, row.start, row.end) for row in rows for n in range(row.count)} == held
 
 
+@pytest.mark.slow  # `test_testing.py` checks fewer cases
 def test_the_policy_keeps_the_invariants_of_policies() -> None:
     check_policy(Leak)
 

@@ -62,13 +62,13 @@ def test_the_events_lead_to_the_planned_sizes() -> None:
 def test_the_table_of_stages() -> None:
     changes = [
         ReconfigurationStages(1, 12, 0.015, 2.0, 2.355, 0.0, 4.0, 3.496),
-        ReconfigurationStages(12, 6, 0.001, 0.0, 0.002, 0.003, 1.0),
+        ReconfigurationStages(12, 6, 0.001, 0.0, 0.002, 0.003, 1.0, first_iteration_s=0.5),
     ]
     assert changes[0].total_s == pytest.approx(4.37)
     assert changes[0].ratio == pytest.approx(1.25)
     assert [line.split() for line in table(changes).splitlines()[1:]] == [
         ["1", "->", "12", "15.00", "2000.00", "2355.00", "0.00", "4370.00", "4.00", "3496.00", "1.250"],
-        ["12", "->", "6", "1.00", "0.00", "2.00", "3.00", "6.00", "1.00"],
+        ["12", "->", "6", "1.00", "0.00", "2.00", "3.00", "6.00", "1.00", "500.00"],
     ]
 
 
@@ -98,6 +98,7 @@ def test_processes_are_spawned_and_released_and_no_element_is_lost() -> None:
         assert change.plain_spawn_s is not None
     assert (shrink.spawn_s, shrink.termination_s > 0) == (0, True)
     assert all(change.decision_s > 0 and change.redistribution_s > 0 for change in result.stages)
+    assert all(change.first_iteration_s for change in result.stages)
     assert [change.moved_mib for change in result.stages] == pytest.approx([0.25, 0.25, 1 / 3], abs=1e-4)
     elements = 2**16
     assert result.iterations == 8

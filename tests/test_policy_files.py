@@ -37,7 +37,7 @@ def workload() -> tb.Workload:
 def test_a_policy_of_a_file_simulates_as_its_class(file: Path, workload: tb.Workload) -> None:
     run = tb.simulate(workload, "best/bestfit.py:BestFit", policy_parameters={"patience_s": "60"})
     policy = registry.load(f"{file}:BestFit", {"patience_s": 60})
-    check_policy(type(policy))
+    check_policy(type(policy), cases=12)
     assert run.jobs.equals(tb.simulate(workload, policy).jobs)
     assert re.fullmatch(r"BestFit@[0-9a-f]{12}", run.info.policy)
     assert run.info.policy_parameters == {"patience_s": 60.0}

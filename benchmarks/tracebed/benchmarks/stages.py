@@ -25,6 +25,8 @@ class ReconfigurationStages(NamedTuple):
     """State that moved between ranks, MiB."""
     plain_spawn_s: float | None = None
     """Time for a new start of `after` ranks; None: not measured."""
+    first_iteration_s: float | None = None
+    """Time of the first iteration after the change, which is not part of the total; None: not measured."""
 
     @property
     def total_s(self) -> float:
@@ -47,6 +49,7 @@ HEADINGS = (
     "Moved MiB",
     "Plain spawn ms",
     "Total / plain",
+    "First iteration ms",
 )
 
 
@@ -66,4 +69,5 @@ def _row(change: ReconfigurationStages) -> tuple[str, ...]:
         f"{change.moved_mib:.2f}",
         "" if change.plain_spawn_s is None else f"{1000 * change.plain_spawn_s:.2f}",
         "" if change.ratio is None else f"{change.ratio:.3f}",
+        "" if change.first_iteration_s is None else f"{1000 * change.first_iteration_s:.2f}",
     )

@@ -119,7 +119,7 @@ class Timing:
         default=None,
         metadata=documented(
             "Whether the overheads of launches and ends are latencies of a batch system, before the start of "
-            "a job and after its end.  [default: for a policy that models one]"
+            "a job and after its end.  [default: for a policy that models one, and with a calibration of one]"
         ),
     )
 

@@ -235,7 +235,7 @@ def columns_of(labels: list[str], width: float) -> int:
     for count in range(len(labels), 1, -1):
         rows = -(-len(labels) // count)
         each = [labels[start : start + rows] for start in range(0, len(labels), rows)]
-        if sum(max(map(len, column)) + 8 for column in each) <= room:  # 8: the symbol and the gap
+        if sum(max(map(len, column)) + 10 for column in each) <= room:  # 10: the symbol and the gap
             return count
     return 1
 

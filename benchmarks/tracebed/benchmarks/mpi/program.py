@@ -85,12 +85,15 @@ class MpiProcess:
         """Compute all iterations; a process that is released returns early."""
         total = len(self.parameters.sizes) * self.parameters.iterations
         while self.iteration < total:
+            changes = self.changes
             if not self.joining and not self.check():
                 return
-            self.joining = False
+            self.joining, begun = False, time.monotonic()
             state.advance(self.vector)
             self.iteration += 1
             self.comm.allreduce(state.checksum(self.vector))
+            if self.stages and self.changes != changes:
+                self.stages[-1] = self.stages[-1]._replace(first_iteration_s=time.monotonic() - begun)
         self.report()
 
     def check(self) -> bool:

@@ -36,6 +36,11 @@ WITHOUT_EFFECT = frozenset(
         *("defer", "bf_continue", "bf_max_time", "bf_yield_interval", "bf_yield_sleep", "max_rpc_cnt"),
         *("max_sched_time", "sched_min_interval", "build_queue_timeout", "bf_busy_nodes", "bf_window_linear"),
         *("bf_running_job_reserve", "bf_one_resv_per_job", "bf_max_job_array_resv"),
+        *("bb_array_stage_cnt", "bf_hetjob_immediate", "bf_hetjob_prio", "correspond_after_task_cnt", "delay_boot"),
+        *("disable_hetjob_steps", "disable_job_shrink", "enable_hetjob_steps", "enable_user_top", "ignore_numa"),
+        *("ignore_prefer_validation", "max_array_tasks", "max_script_size", "no_backup_scheduling", "no_env_cache"),
+        *("nohold_on_prolog_fail", "requeue_setup_env_fail", "salloc_wait_nodes", "sbatch_wait_nodes"),
+        *("step_retry_count", "step_retry_time", "whole_hetjob"),
     )
 )
 """Parameters that change nothing for batch jobs of whole nodes in one partition, in passes that take no time."""

@@ -152,4 +152,7 @@ def _jobs_by_series(
 
 
 def _named(where: Mapping[str, Any]) -> str:
-    return ", ".join(str(value) if key == "policy" else f"{key} {value}" for key, value in where.items())
+    return ", ".join(
+        str(value) if key == "policy" else f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}"
+        for key, value in where.items()
+    )
