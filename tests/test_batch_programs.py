@@ -1,9 +1,10 @@
-"""A mix of jobs on a real Slurm in which malleable jobs run a program over MPI, and a policy resizes them."""
+"""A mix of jobs on a real Slurm: malleable jobs run programs with MPI and torchrun, and a policy resizes them."""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import tracebed.api as tb
+from elastic_job import DEBIAN
 from slurmd import Slurm, reason_to_skip
 from test_batch_resizes import RESIZABLE, check_nothing_is_left, mixed
 
@@ -18,34 +20,49 @@ REASON = reason_to_skip(accounting=True) or (None if find_spec("mpi4py") else "n
 pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.slow]
 
 JOBS, NODES = 20, 6
+TRAININGS = (4, 12)
+"""The jobs that train with torchrun, if it is installed. The other malleable jobs run a program with MPI."""
+PROGRAM = """export PYTHONPATH={path}
+case $TRACEBED_RECORD in
+{trainings}
+esac
+exec {python} -m tracebed.benchmarks.mpi.batch_job >$(mktemp -p {folder} mpi-XXXXXX)
+"""
 
 
-def test_programs_over_mpi_are_resized_by_slurm_and_keep_their_state(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
+def test_programs_are_resized_by_slurm_and_keep_their_state(tmp_path: Path) -> None:
+    kept, script = tmp_path / "kept", tmp_path / "program.sh"
     kept.mkdir()
-    program = f"{sys.executable} -m tracebed.benchmarks.mpi.batch_job >$(mktemp -p {kept})"
-    if path := os.environ.get("PYTHONPATH"):
-        program = f"PYTHONPATH={path} {program}"
+    has_torch = subprocess.run([DEBIAN, "-c", "import torch"], env={}, capture_output=True, check=False).returncode == 0
+    trainings, job = TRAININGS if has_torch else (), Path(__file__).with_name("elastic_job.py")
+    lines = [f"*-{number}.*) exec {sys.executable} {job} {kept}/training-{number} ;;" for number in trainings]
+    path = os.environ.get("PYTHONPATH", "")
+    script.write_text(
+        PROGRAM.format(path=path, trainings="\n".join(lines), python=sys.executable, folder=kept), encoding="utf-8"
+    )
     slurm = Slurm(tmp_path / "slurm", nodes=NODES, accounting=True, settings=RESIZABLE)
     try:
         slurm.up()
         workload = mixed(JOBS, 2, gap_s=2.0, mean_s=5.0, machine=NODES)
-        run = tb.replay_on(
-            workload,
-            "slurm",
-            "pref",
-            output=tmp_path / "run",
-            configuration=slurm.conf,
-            options=[f"program=sh -c '{program}'"],
-        )
+        output, options = tmp_path / "run", [f"program=sh {script}"]
+        run = tb.replay_on(workload, "slurm", "pref", output=output, configuration=slurm.conf, options=options)
         check_nothing_is_left(slurm, run)
     finally:
         slurm.down()
     assert run.jobs["state"].tolist() == ["completed"] * JOBS
-    results = [json.loads(path.read_text()) for path in kept.iterdir()]
-    assert len(results) == JOBS // 2
-    assert all(result["valid"] for result in results)
     done = run.reconfigurations[run.reconfigurations["state"] == "applied"]
     assert {*done["kind"]} == {"expand", "shrink"}
-    changes = sum(len(result["stages"]) for result in results)  # with the launches of more than one process
-    assert changes >= len(done)
+    results = [json.loads(path.read_text()) for path in kept.glob("mpi-*")]
+    assert len(results) == JOBS // 2 - len(trainings)
+    assert all(result["valid"] for result in results)
+    check_losses([kept / f"training-{number}" / "losses" for number in trainings])
+
+
+def check_losses(files: list[Path]) -> None:
+    """Raise AssertionError if the losses of trainings depend on their numbers of workers."""
+    losses = []
+    for file in files:
+        rows = [line.split() for line in file.read_text().splitlines()]
+        losses.append({int(step): float(loss) for step, _, loss in rows})
+    for step in set.intersection(*map(set, losses)) if losses else ():
+        assert losses[0][step] == pytest.approx(losses[-1][step], rel=1e-9, abs=1e-9)

@@ -72,8 +72,8 @@ def calibrate_batch(runs: Sequence[Run], name: str) -> Calibration:
 def samples_of(run: Run, entries: Sequence[Entry]) -> dict[str, FloatArray]:
     """Return overhead -> its samples in a run, wall s.
 
-    A start lasts from the decision until the job works, an end from the end of the work until the scheduler knows it.
-    An expansion lasts from its decision until the job can read its new size, on average half an iteration before its
+    A start lasts from the decision until the script of the job begins, and an end from the end of the work until the
+    scheduler knows it. An expansion lasts from its decision until the job can read its new size, on average half an iteration before its
     malleability point. The pause of a job is at the malleability point. The nodes of a shrink are released after it.
 
     Args:
