@@ -106,6 +106,24 @@ def test_pictures_of_a_comparison_are_those_of_its_report() -> None:
     assert list(found["gantt"].frame()["run"].unique()) == ["real", "predicted"]
 
 
+@pytest.mark.parametrize("width", [COLUMN, PAGE])
+def test_no_text_is_cut_off(width: float, tmp_path: Path) -> None:
+    """Titles, labels, ticks and legends lie within the figure."""
+    found = {
+        **tb.pictures(three_runs()),
+        **tb.pictures(validated(fcfs_run(20, seed=1), fcfs_run(20, seed=1, stretch=1.1, real=False))),
+        "history": tb.history(*versions(tmp_path)).picture,
+    }
+    outside = []
+    for name, picture in found.items():
+        figure = picture.figure(width)
+        figure.draw_without_rendering()
+        drawn, room = figure.get_tightbbox(), figure.bbox_inches
+        if min(drawn.x0, drawn.y0) < -0.02 or drawn.x1 > room.x1 + 0.02 or drawn.y1 > room.y1 + 0.02:
+            outside.append((name, drawn.extents.round(2).tolist(), room.max.round(2).tolist()))
+    assert outside == []
+
+
 def test_a_legend_has_as_many_columns_as_fit() -> None:
     assert columns_of(["a", "b", "c"], PAGE) == 3
     assert columns_of(["a" * 30, "b" * 30], COLUMN) == 1
