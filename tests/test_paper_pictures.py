@@ -22,7 +22,7 @@ from runs import fcfs_run
 from tracebed.cli import tracebed
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
-from tracebed.validation.pictures import COLUMN, PAGE, Picture, columns_of, drawn_in
+from tracebed.validation.pictures import COLUMN, PAGE, STYLE, Picture, columns_of, drawn_in, legend, panels
 from tracebed.validation.report import runs as page_of_runs
 from tracebed.validation.verdict.baseline import Baseline
 from validations import make_validation
@@ -131,7 +131,16 @@ def test_no_text_is_cut_off(width: float, tmp_path: Path) -> None:
 def test_a_legend_has_as_many_columns_as_fit() -> None:
     assert columns_of(["a", "b", "c"], PAGE) == 3
     assert columns_of(["a" * 30, "b" * 30], COLUMN) == 1
-    assert columns_of(["a" * 42, "b", "c"], COLUMN) == 2
+    assert columns_of(["a" * 40, "b", "c"], COLUMN) == 2
+    with mpl.rc_context(STYLE):
+        figure, axes_of = panels(1, "", wide=True)
+        for number in range(6):
+            axes_of[0].plot([0], [0], label=f"share {number}, fcfs")
+        axes_of[0].plot([0], [0], label="95 % interval of the mean over seeds")
+        legend(figure, axes_of)
+        figure.draw_without_rendering()
+    box = figure.legends[0].get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.x1
 
 
 def test_a_page_of_several_runs_names_each_once_in_its_legends(tmp_path: Path) -> None:
