@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -53,7 +54,7 @@ def test_simulated_figures_are_rebuilt_and_a_changed_input_is_noticed(call: Call
     artifact = tmp_path / "artifact"
     done = rebuild(artifact, tmp_path / "clean")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "8 of 8 results are equal" in done.stdout
+    assert re.search(r"^(\d+) of \1 results are equal$", done.stdout, re.MULTILINE)
     page = (artifact / "README.md").read_text()
     assert "| table 1 mean_wait_s, policy easy, share 0 |" in page
     assert "results/grid/plots/waits-drawn.svg" in page
@@ -82,7 +83,7 @@ def test_a_verdict_is_rebuilt_from_the_real_runs(call: Callable[..., Any], tmp_p
     assert status in (1, 3, 4), said
     done = rebuild(tmp_path / "artifact", tmp_path / "clean")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 of 3 results are equal" in done.stdout
+    assert re.search(r"^(\d+) of \1 results are equal$", done.stdout, re.MULTILINE)
 
 
 def test_inputs_are_found_in_paths_patterns_and_commands(tmp_path: Path) -> None:

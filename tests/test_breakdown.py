@@ -45,7 +45,7 @@ def test_hand_worked_breakdown() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=30)  # an example compares two runs
+@settings(max_examples=15)  # an example compares two runs
 @given(st.integers(0, 10_000), st.floats(0.5, 2.0))
 def test_contributions_add_up_to_the_difference_of_the_means(seed: int, stretch: float) -> None:
     real = fcfs_run(40, seed=seed)

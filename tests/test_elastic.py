@@ -11,19 +11,27 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from agents import Agent
 from patience import until
+from ports import free_ports
+from runs import replaying
 from tracebed.benchmarks.mpi import state
 from tracebed.benchmarks.mpi.launch import LOOPBACK, mpiexec
 from tracebed.benchmarks.mpi.program import MODULE, ProgramParameters
 from tracebed.benchmarks.program import Program
 from tracebed.benchmarks.redistribution import Block
+from tracebed.converters.workload import Workload
+from tracebed.orchestrator.replay.commands import AllowedCommands
+from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.testbeds.agent.claims import SPACE
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
-CPU = min(os.sched_getaffinity(0))
+CPUS = sorted(os.sched_getaffinity(0))
+CPU = CPUS[0]
 COPY = """
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("terminated", flush=True)))
@@ -66,6 +74,9 @@ client.shutdown()
 WITH_TRACEBED = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
 DEBIAN = "/usr/bin/python3"
 """The Python of Debian's package python3-torch."""
+BARE = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+TORCHRUN = [DEBIAN, "-m", "torch.distributed.run", "-r1", "-t1"]  # its default of -r is an error under Python 3.11
+TRAINING = str(Path(__file__).with_name("elastic_training.py"))
 
 
 class Nodes:
@@ -147,6 +158,7 @@ def test_copies_come_and_go_with_the_nodes(nodes: Nodes, tmp_path: Path) -> None
     assert nodes.output(0) == "begun 0 n0,n1\n"
 
 
+@pytest.mark.slow
 def test_a_copy_that_ignores_its_termination_is_killed(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes.start("elastic", sys.executable, "-c", STUBBORN, nodes=2)
     assert until(lambda: "begun" in nodes.output(1))
@@ -170,6 +182,34 @@ def test_a_command_with_checks_of_dmr_changes_its_processes_itself(nodes: Nodes)
     nodes.resize(1)
     assert "shrink 1" in nodes.output(0)
     assert [nodes.output(number) for number in (1, 2, 3)] == [""] * 3
+
+
+@pytest.mark.skipif(len(CPUS) < 2, reason="two CPUs make two real nodes; this machine has one")
+def test_a_policy_shrinks_an_elastic_command_for_another_job(tmp_path: Path) -> None:
+    """The second job lets the first one end."""
+    code = f"open({str(tmp_path / 'end')!r}, 'w')"
+    commands = {
+        "copies": {"arguments": [sys.executable, "-c", COPY, str(tmp_path / "end")]},
+        "end": {"arguments": [sys.executable, "-c", code]},
+    }
+    (tmp_path / "commands.yaml").write_text(json.dumps({"commands": commands}))
+    table = {
+        "job_id": ["elastic", "short"],
+        "submit_time": [0.0, 0.5],
+        "run_time": [600.0, 1.0],
+        "nodes": [2, 1],
+        "kind": ["malleable", "rigid"],
+        "nodes_min": [1, 1],
+        "nodes_max": [2, 1],
+        "application": "command",
+        "application_parameters": ["name=copies backend=elastic", "name=end"],
+    }
+    nodes = Inventory("two", "agents", tuple(Node(f"n{cpu}", 1, 1, (cpu,), False, 1.0) for cpu in CPUS[:2]))
+    options = replaying(commands=AllowedCommands.read(tmp_path / "commands.yaml"))
+    run = replay(Workload(pd.DataFrame(table)), nodes, "pref", tmp_path / "run", **options)
+    assert run.jobs["state"].tolist() == ["completed"] * 2
+    applied = run.reconfigurations[run.reconfigurations["state"] == "applied"]
+    assert applied["kind"].tolist()[:1] == ["shrink"]
 
 
 @pytest.mark.slow
@@ -201,6 +241,16 @@ def test_workers_of_dask_come_and_go_and_every_item_counts_once(nodes: Nodes, tm
     assert " False" not in nodes.output(0)
 
 
+def torchrun(sizes: str, folder: Path) -> list[str]:
+    """Return the command of a training whose number of nodes changes. Skip the test if Debian's Python has no torch."""
+    if subprocess.run([DEBIAN, "-c", "import torch"], env=BARE, capture_output=True, check=False).returncode:
+        pytest.skip("apt-get install python3-torch")
+    (port,) = free_ports(1)
+    meet = ["--rdzv_backend=c10d", f"--rdzv_endpoint=127.0.0.1:{port}", "--rdzv_id=1", "--max_restarts=99"]
+    quick = ["--monitor_interval=0.1", "--rdzv_conf=last_call_timeout=1,join_timeout=60"]
+    return [*TORCHRUN, *meet, *quick, "--nproc_per_node=1", f"--nnodes={sizes}", TRAINING, str(folder)]
+
+
 def losses(folder: Path) -> list[tuple[int, int, float]]:
     """Return the step, the number of workers and the loss of each step of a training."""
     if not (folder / "losses").exists():
@@ -211,22 +261,13 @@ def losses(folder: Path) -> list[tuple[int, int, float]]:
 
 @pytest.mark.slow
 def test_the_loss_of_torchrun_does_not_depend_on_its_resizes(nodes: Nodes, tmp_path: Path) -> None:
-    bare = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    if subprocess.run([DEBIAN, "-c", "import torch"], env=bare, capture_output=True, check=False).returncode:
-        pytest.skip("apt-get install python3-torch")
     elastic, plain = tmp_path / "elastic", tmp_path / "plain"
-    training = str(Path(__file__).with_name("elastic_training.py"))
     for folder in (elastic, plain):
         folder.mkdir()
-    rendezvous = ["--rdzv_backend=c10d", "--rdzv_endpoint=127.0.0.1:29431", "--rdzv_id=1", "--max_restarts=9"]
-    quick = ["-r1", "-t1", "--monitor_interval=0.1", "--rdzv_conf=last_call_timeout=1,join_timeout=60"]
-    torchrun = [DEBIAN, "-m", "torch.distributed.run", "--nproc_per_node=1"]
-    nodes.start("elastic", *torchrun, "--nnodes=2:4", *rendezvous, *quick, training, str(elastic), nodes=2, **bare)
-    sizes = [2]
+    nodes.start("elastic", *torchrun("2:4", elastic), nodes=2, **BARE)
     assert until(lambda: len(losses(elastic)) > 3)
     for size in (4, 2):
         nodes.resize(size)
-        sizes.append(size)
         assert until(lambda size=size: [workers for _, workers, _ in losses(elastic)][-1] == size)
     (elastic / "end").touch()
     assert [end["state"] for end in nodes.ended()] == ["completed"] * 2
@@ -234,8 +275,55 @@ def test_the_loss_of_torchrun_does_not_depend_on_its_resizes(nodes: Nodes, tmp_p
     last = found[-1][0]
     # The plain restart: two workers, stopped after half of the steps and started again.
     for steps in (last // 2, last):
-        again = [*torchrun[:-1], "-r1", "-t1", "--nproc_per_node=2", "--standalone", training, str(plain)]
-        subprocess.run(again, env={**bare, "STEPS": str(steps)}, capture_output=True, check=True)
+        again = [*TORCHRUN, "--nproc_per_node=2", "--standalone", TRAINING, str(plain)]
+        subprocess.run(again, env={**BARE, "STEPS": str(steps)}, capture_output=True, check=True)
     expected = {step: loss for step, _, loss in losses(plain)}
     assert {step: loss for step, _, loss in found} == pytest.approx(expected, rel=1e-9, abs=1e-9)
     assert {workers for _, workers, _ in found} == {2, 4}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("mpi4py") is None, reason="pip install 'tracebed[mpi]'")
+@pytest.mark.skipif(len(CPUS) < 2, reason="two CPUs make two real nodes; this machine has one")
+def test_twenty_jobs_with_torchrun_and_mpi_under_a_policy(tmp_path: Path) -> None:
+    reports = [tmp_path / f"report-{number}" for number in range(2)]
+    steps = [400, 4000]
+    programs = [
+        ProgramParameters([1, 2], 2**14, count // 2, False, str(report))
+        for count, report in zip(steps, reports, strict=True)
+    ]
+    (tmp_path / "losses").touch()
+    commands: dict[str, Any] = {
+        f"mpi-{number}": {
+            "arguments": [*mpiexec(), sys.executable, "-m", MODULE, json.dumps(parameters._asdict())],
+            "environment": {**LOOPBACK, **WITH_TRACEBED},
+        }
+        for number, parameters in enumerate(programs)
+    }
+    commands["train"] = {"arguments": torchrun("1:2", tmp_path), "environment": {**BARE, "STEPS": "300"}}
+    (tmp_path / "commands.yaml").write_text(json.dumps({"commands": commands}))
+    rigid = 17
+    table = {
+        "job_id": ["train", "mpi-0", "mpi-1", *(f"rigid-{number}" for number in range(rigid))],
+        "submit_time": [0.0, 0.1, 20.0, *(0.3 + number for number in range(rigid))],
+        "run_time": [60.0, 20.0, 20.0, *[1.0] * rigid],
+        "nodes": [2, 1, 1, *[1] * rigid],
+        "kind": [*["malleable"] * 3, *["rigid"] * rigid],
+        "nodes_min": 1,
+        "nodes_max": [2, 2, 2, *[1] * rigid],
+        "application": [*["command"] * 3, *["pils"] * rigid],
+        "application_parameters": [
+            "name=train backend=elastic",
+            *(f"name=mpi-{number} backend=dmr" for number in range(2)),
+            *[""] * rigid,
+        ],
+    }
+    nodes = Inventory("two", "agents", tuple(Node(f"n{cpu}", 1, 1, (cpu,), False, 1.0) for cpu in CPUS[:2]))
+    options = replaying(commands=AllowedCommands.read(tmp_path / "commands.yaml"))
+    run = replay(Workload(pd.DataFrame(table)), nodes, "pref", tmp_path / "run", **options)
+    assert run.jobs["state"].tolist() == ["completed"] * 20
+    assert (run.reconfigurations["state"] == "applied").any()
+    for count, report in zip(steps, reports, strict=True):
+        assert json.loads(report.read_text())["checksum"] == state.checksum(state.after(Block(0, 2**14), count))
+    assert losses(tmp_path)[-1][0] == 300
+    assert {workers for _, workers, _ in losses(tmp_path)} <= {1, 2}

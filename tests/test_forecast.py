@@ -396,6 +396,14 @@ def test_jobs_end_before_a_reservation_begins(tmp_path: Path) -> None:
     assert found["3"] == pytest.approx(30.0, abs=1.0)
 
 
+def test_memory_for_each_cpu_counts_hardware_threads(tmp_path: Path) -> None:
+    job = waiting(2, cores=3).replace("MinMemoryNode=0", "MinMemoryCPU=100M")
+    folder = folder_of(tmp_path / "state", job)
+    nodes = (folder / "node.txt").read_text().replace("ThreadsPerCore=1", "ThreadsPerCore=2")
+    (folder / "node.txt").write_text(nodes)
+    assert [(each.cores, each.memory_mib) for each in read_state(folder).jobs] == [(2, 200)]
+
+
 def test_a_job_without_a_limit_has_that_of_its_partition(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "state", waiting(2, limit="Partition_Limit"))
     (folder / "partition.txt").write_text(PARTITION.replace("State=UP", "DefaultTime=00:30:00 State=UP"))

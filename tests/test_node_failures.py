@@ -317,6 +317,7 @@ STAMPS = {
     "testbeds/checking/survey.py",  # the offset of a clock, for `nodes check`
     "testbeds/agent/facts.py",  # the clock of a node, for `nodes facts`
     "testbeds/installation.py",  # names of environments on nodes
+    "benchmarks/mpi/batch_job.py",  # the times of a job's records, as in job.sh
 }
 """Modules that use the wall clock, for dates and ages only."""
 

@@ -31,6 +31,7 @@ from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request, Resou
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.slurm.simulator import Simulation
 from tracebed.orchestrator.slurm.conf import read
+from tracebed.orchestrator.slurm.database import Database, Limits, Qos
 from tracebed.orchestrator.slurm.machine import Alike, Machine, Partition, Weights, duration_s, gres_of
 
 
@@ -398,6 +399,17 @@ def test_a_job_of_several_partitions_starts_in_the_first_that_has_room() -> None
     all_of = CLUSTER.model_copy(update={"all_partitions": True})
     run = predict(workload, None, Slurm(cluster=all_of.model_dump_json()), over_limit=OverLimit.KILL)
     assert run.jobs.set_index("job_id")["reason"]["4"] == "the cluster has no partition none"
+
+
+def test_a_job_of_several_partitions_is_refused_once_with_the_reason() -> None:
+    """A limit of submitted jobs counts a job once, and its reason is that of the job."""
+    qos = Qos(name="normal", limits=Limits(user_submit=2))
+    machine = CLUSTER.model_copy(update={"enforced": ("limits",), "database": Database(qos=(qos,))})
+    columns = {"submit_time": [0.0, 1.0, 2.0], "run_time": [50.0] * 3, "nodes": [1] * 3, "cores_per_node": [4] * 3}
+    workload = workload_of(**columns, partition=["main,gpu"] * 3)
+    jobs = predict(workload, None, Slurm(cluster=machine.model_dump_json()), over_limit=OverLimit.KILL).jobs
+    assert jobs["state"].tolist() == ["completed", "completed", "rejected"]
+    assert jobs["reason"][2].startswith("QOSMaxSubmitJobPerUserLimit")
 
 
 def test_a_job_is_killed_at_its_limit_or_gets_more_time() -> None:

@@ -225,6 +225,18 @@ def test_no_invalid_reservation_is_read(old: str, new: str, says: str, tmp_path:
         read(path)
 
 
+def test_a_job_that_does_not_fit_in_its_reservation_says_so(tmp_path: Path) -> None:
+    columns = {"reservation": ["once", ""], "nodes": [2, 1], "time_limit": [60.0, 60.0]}
+    workload, given = inputs_of(tmp_path, {})
+    workload = Workload(workload.table.assign(**columns), workload.provenance)
+    path = tmp_path / "resv.txt"
+    path.write_text(SHOWN)
+    given |= {**read(path).parameters, "epoch_s": 1795658400}
+    jobs = predict(workload, None, "slurm", policy_parameters=given).jobs.set_index("job_id")
+    assert jobs["reason"]["1"] == "its reservation ends before it can start"
+    assert jobs["state"].tolist() == ["interrupted", "completed"]
+
+
 def test_reservations_need_the_date_of_the_workload(tmp_path: Path) -> None:
     workload, given = inputs_of(tmp_path, {})
     path = tmp_path / "resv.txt"

@@ -24,7 +24,7 @@ from tracebed.errors import TestbedError
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 needs_cpus = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 LIBOMP = next(iter(sorted(Path("/usr/lib").glob("*/libomp.so.5"))), None)
-needs_libomp = pytest.mark.skipif(LIBOMP is None, reason="apt-get install libomp5")
+needs_libomp = pytest.mark.skipif(LIBOMP is None, reason="apt-get install libomp5-14")
 OPENMP = r"""
 #include <omp.h>
 #include <sched.h>

@@ -81,7 +81,7 @@ def admin() -> Iterator[Administrator]:
 
 def openmp(folder: Path, runtime: str) -> str:
     if runtime == "libomp" and LIBOMP is None:
-        pytest.skip("apt-get install libomp5")
+        pytest.skip("apt-get install libomp5-14")
     (folder / "regions.c").write_text(REGIONS)
     subprocess.run(["gcc", "-O1", "-fopenmp", "-c", "regions.c"], cwd=folder, check=True)
     link = [str(LIBOMP)] if runtime == "libomp" else ["-fopenmp"]

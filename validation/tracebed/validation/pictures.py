@@ -233,8 +233,7 @@ def columns_of(labels: list[str], width: float) -> int:
     """Return the number of columns of a legend that fits into `width` inches."""
     room = characters(width)
     for count in range(len(labels), 1, -1):
-        rows = -(-len(labels) // count)
-        each = [labels[start : start + rows] for start in range(0, len(labels), rows)]
+        each = np.array_split(np.array(labels, dtype=object), count)  # as matplotlib divides them
         if sum(max(map(len, column)) + 10 for column in each) <= room:  # 10: the symbol and the gap
             return count
     return 1

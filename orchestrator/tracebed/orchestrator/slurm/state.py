@@ -376,7 +376,7 @@ def _job(record: Record, state: str, threads: int) -> LiveJob:
         per_node=math.ceil(int(tasks[1]) * per_task / threads) if tasks else 0,
         fewest=int(fewest) if fewest.isdecimal() else record.number("NumNodes"),
         whole=record.of("OverSubscribe") in ("NO", "EXCLUSIVE"),
-        memory_mib=memory,
+        memory_mib=memory * threads if by_core else memory,
         by_core=by_core,
         features=record.of("Features"),
         gres=",".join(f"{name}:{count}" for name, count in gres_of(record.of("TresPerNode", "Gres")).items()),

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
+import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from tracebed.converters.formats.reading import read_workload
+from tracebed.errors import Tolerated
 
 DAY_S = 86400
+REQUESTS = [
+    *("job_id", "submit_time", "run_time", "time_limit", "nodes", "cores_per_node", "fewest_nodes", "user", "group"),
+    *("partition", "features", "gres", "memory_mib"),
+]
 
 
 def slurm_model_cores(files: Mapping[str, bytes]) -> bytes:
@@ -25,21 +37,19 @@ def slurm_model_cores(files: Mapping[str, bytes]) -> bytes:
 
 
 def slurm_model_nodes(files: Mapping[str, bytes]) -> bytes:
-    """Return the workload of slurm_model with all requests: `sbatch -n TASKS --ntasks-per-node=NUMBER`, without -N.
+    """Return the workload of slurm_model with all requests, as the format `ub-slurm` reads it.
 
     A job without a planned run time (-1) runs for a day longer than its limit, at which it is killed.
     """
-    names = ("user", "account", "partition", "constraint", "gres", "mem")
-    rows = [
-        "job_id,submit_time,run_time,time_limit,nodes,cores_per_node,fewest_nodes,user,group,partition,features,gres,"
-        "memory_mib"
-    ]
-    for row in _rows(files["jobs500.csv"], ";"):
-        limit, tasks, per_node = 60 * int(row["wall_limit"]), int(row["n_tasks"]), int(row["ntasks_per_node"])
-        run = limit + DAY_S if int(row["wall_time"]) < 0 else int(row["wall_time"])
-        own = ",".join(row[name] for name in names)
-        rows.append(f"{row['job_id']},{row['dt']},{run},{limit},{tasks // per_node},{per_node},1,{own}")
-    return _table(rows)
+    with TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", Tolerated)
+        path = Path(folder) / "jobs500.csv"
+        path.write_bytes(files[path.name])
+        table = read_workload(path, "ub-slurm", keep_names=True).table
+    unplanned = [int(row["wall_time"]) < 0 for row in _rows(files["jobs500.csv"], ";")]
+    run = table["run_time"] + np.where(unplanned, DAY_S, 0)
+    whole = {name: table[name].astype("Int64") for name in ("submit_time", "time_limit", "memory_mib")}
+    return table[REQUESTS].assign(run_time=run.astype(int), **whole).to_csv(index=False).encode()
 
 
 def slurm_model_run(files: Mapping[str, bytes], run: str) -> bytes:

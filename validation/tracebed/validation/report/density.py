@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 
 from tracebed.converters.workload import FloatArray
@@ -50,13 +49,6 @@ def density(run: Run, end: float) -> tuple[FloatArray, FloatArray, FloatArray]:
                     np.add.at(area, (cell[0] + up, cell[1] + right), sign_y * sign_x * share * weight[there])
     shares = area.cumsum(axis=0).cumsum(axis=1)[:rows, :COLUMNS]
     return np.linspace(0.0, nodes, rows + 1), np.linspace(0.0, end, COLUMNS + 1), np.clip(shares, 0.0, 1.0)
-
-
-def frame(run: Run, end: float) -> pd.DataFrame:
-    """Return the shares of `density` as a table: first node of a group, start of a bin (s), busy share."""
-    nodes, times, shares = density(run, end)
-    row, column = np.indices(shares.shape)
-    return pd.DataFrame({"node": nodes[row.ravel()], "start": times[column.ravel()], "busy": shares.ravel().round(4)})
 
 
 def draw(axes: Axes, run: Run, time: TimeAxis) -> None:

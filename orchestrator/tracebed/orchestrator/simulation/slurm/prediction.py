@@ -325,6 +325,8 @@ def _never(inputs: Inputs, job: int, refused: int) -> tuple[JobState, str]:
     if inputs.conditions and inputs.conditions.dependencies[job]:
         killed = inputs.conditions.kill_invalid
         return JobState.CANCELLED if killed else JobState.INTERRUPTED, "its dependency is never satisfied"
+    if inputs.bookings and inputs.bookings.inside[job] >= 0:
+        return JobState.INTERRUPTED, "its reservation ends before it can start"
     return JobState.INTERRUPTED, "no pass of Slurm ever starts it"
 
 
@@ -338,12 +340,13 @@ def _enter(
 ) -> None:
     """Write the outcome into the record and the ledger."""
     starts = outcome.launched if setup.timing.dispatched else outcome.start
-    ended = {job for job, end in zip(numbers, outcome.end, strict=True) if not math.isnan(end)}
+    settled = {job for job, end in zip(numbers, outcome.end, strict=True) if not math.isnan(end)}
     for at, job in enumerate(numbers):
         record.restarts[job] += outcome.restarts[at]
         if math.isnan(outcome.end[at]):
-            if job not in ended:
+            if job not in settled:  # the first entry of the job has the reason
                 record.refuse(job, *_never(inputs, at, outcome.refused[at]))
+                settled.add(job)
             continue
         record.start[job], record.launched[job] = starts[at], outcome.launched[at]
         record.finish(job, outcome.end[at], *FATES[outcome.fate[at]])

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from tracebed.orchestrator.run import Run
-from tracebed.validation.pictures import COLORS, STYLE, save
+from tracebed.validation.pictures import COLORS, COLUMN, PAGE, STYLE, save
 
 
 def plot_tasks(shares: Sequence[int], task: int, folder: Path) -> Path:
@@ -23,7 +23,7 @@ def plot_tasks(shares: Sequence[int], task: int, folder: Path) -> Path:
         folder: folder of the plot.
     """
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(3.5, 2.6), layout="constrained")
+        figure = Figure(figsize=(COLUMN, 2.6), layout="constrained")
         axes = figure.subplots()
         threads = np.arange(1, len(shares) + 1)
         axes.barh(threads, np.array(shares) / task, color=COLORS[0])
@@ -37,7 +37,7 @@ def plot_tasks(shares: Sequence[int], task: int, folder: Path) -> Path:
 def plot_masks(runs: Mapping[str, Run], folder: Path) -> Path:
     """Draw the cores of each job on the first node over time, a panel for each mode (figure 13)."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(7.0, 3.4), layout="constrained")
+        figure = Figure(figsize=(PAGE, 3.4), layout="constrained")
         panels = figure.subplots(len(runs), 1, sharex=True, squeeze=False)[:, 0]
         rows = []
         for axes, (mode, run) in zip(panels, runs.items(), strict=True):
@@ -68,7 +68,7 @@ def work_per_core_second(run: Run) -> dict[str, float]:
 def plot_work(runs: Mapping[str, Run], folder: Path) -> Path:
     """Draw the work a core second of each job, serial and shared (in place of the counters of figure 14)."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(3.5, 2.6), layout="constrained")
+        figure = Figure(figsize=(COLUMN, 2.6), layout="constrained")
         axes = figure.subplots()
         found = {mode: work_per_core_second(run) for mode, run in runs.items()}
         for number, (mode, work) in enumerate(found.items()):

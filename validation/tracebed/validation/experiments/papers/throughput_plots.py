@@ -17,7 +17,7 @@ from tracebed.converters.workload import FloatArray
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics.jobs import origin
 from tracebed.validation.metrics.machine import busy_cores, total_cores
-from tracebed.validation.pictures import COLORS, STYLE, save
+from tracebed.validation.pictures import COLORS, COLUMN, PAGE, STYLE, save
 from tracebed.validation.steps import Steps
 
 Averages = Mapping[str, Mapping[int, Mapping[str, tuple[float, float]]]]
@@ -120,7 +120,7 @@ def _bars(number: int, sizes: Mapping[int, Mapping[str, tuple[float, float]]], f
 
 
 def _evolution(fixed: Curves, malleable: Curves, folder: Path) -> Path:
-    figure = Figure(figsize=(7.0, 4.6), layout="constrained")
+    figure = Figure(figsize=(PAGE, 4.6), layout="constrained")
     top, bottom = figure.subplots(2, 1, sharex=True)
     jobs = top.twinx()
     rows = []
@@ -189,7 +189,7 @@ def _speedups(sizes: Mapping[int, Mapping[str, tuple[float, float]]], folder: Pa
 
 
 def _panel() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(3.5, 2.6), layout="constrained")
+    figure = Figure(figsize=(COLUMN, 2.6), layout="constrained")
     return figure, figure.subplots()
 
 

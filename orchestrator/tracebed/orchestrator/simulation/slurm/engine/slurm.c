@@ -85,7 +85,7 @@ enum { ENDED, KILLED, PREEMPTED }; /* fates */
 enum { MINUTE_S = 60, WINDOW_S = 30 };
 enum { CORES, MEMORY, NODES, BILLING, GRES }; /* the amounts of a job */
 enum { SCANNED = 16 }; /* running jobs that are tried one by one */
-enum { STRIDE = 32 }; /* nodes between two masks of an order of nodes */
+enum { STRIDE = 32, MANY = 8192 }; /* nodes between two masks of an order of nodes, for each so many nodes of the cluster */
 enum { VIEW_BYTES = 1 << 26 }; /* of all views: of more classes, some take turns */
 static const double ROUNDING_S = 1e-6, GIVE_UP_S = 86400.0;
 
@@ -109,7 +109,7 @@ struct engine {
     struct running *running; int64_t running_count; int64_t *due; /* expected end of each running job */
     struct holders *holders; uint64_t *alone; /* the nodes that one job holds */ uint32_t *version; /* of each node */
     int32_t *changed; int64_t change_count, change_room; /* the nodes whose free resources have changed, as a ring */
-    struct view *views; int64_t view_count; struct class *classes;
+    struct view *views; int64_t view_count, stride /* see `order_nodes` */; struct class *classes;
     int32_t *queue, *order; int64_t queue_count, arrived; int unsorted;
     int64_t *priority;
     uint64_t *everything, *partition_nodes, *usable, *allowed, *then, *later, *picked;
@@ -771,14 +771,14 @@ static void order_nodes(struct engine *e, struct view *v) {
             for (left &= ~new; left; left &= left - 1)
                 if (last_holder(e, v, (int32_t)(64 * w + __builtin_ctzll(left))) == own->job) new |= left & -left;
             for (; new; new &= new - 1) {
-                if (v->order_count % STRIDE == 0) memcpy(v->steps + v->order_count / STRIDE * e->words, able, size);
+                if (v->order_count % e->stride == 0) memcpy(v->steps + v->order_count / e->stride * e->words, able, size);
                 v->order_at[v->order_count] = (int32_t)k;
                 v->order[v->order_count++] = (int32_t)(64 * w + __builtin_ctzll(new));
                 able[w] |= new & -new;
             }
         }
     }
-    if (v->order_count % STRIDE == 0) memcpy(v->steps + v->order_count / STRIDE * e->words, able, size);
+    if (v->order_count % e->stride == 0) memcpy(v->steps + v->order_count / e->stride * e->words, able, size);
 }
 
 /* How many running jobs end until `instant`. */
@@ -800,10 +800,10 @@ HOT static int64_t able_after(const struct engine *e, const struct view *v, int6
         if (v->order_at[middle] < ended) low = middle + 1; else high = middle;
     }
     if (v->count + low < needed) return 0;
-    const uint64_t *step = v->steps + low / STRIDE * e->words;
+    const uint64_t *step = v->steps + low / e->stride * e->words;
     int64_t count = 0;
     memcpy(able, step, (size_t)e->words * sizeof *able);
-    for (int64_t k = low / STRIDE * STRIDE; k < low; k++) able[v->order[k] >> 6] |= 1ull << (v->order[k] & 63);
+    for (int64_t k = low / e->stride * e->stride; k < low; k++) able[v->order[k] >> 6] |= 1ull << (v->order[k] & 63);
     for (int64_t w = 0; w < e->words; w++) {
         able[w] &= e->usable[w];
         count += __builtin_popcountll(able[w]);
@@ -1251,7 +1251,8 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
     double first = s->begin_s > s->submit[0] ? s->begin_s : s->submit[0];
     e->empty = (struct free_resources){(int32_t *)s->cores, (int32_t *)s->gres, (int64_t *)s->memory};
     for (e->change_room = 64; e->change_room < s->nodes; e->change_room *= 2) {}
-    size_t steps = nodes / STRIDE + 1; /* masks of an order of nodes */
+    e->stride = STRIDE * (1 + s->nodes / MANY);
+    size_t steps = nodes / (size_t)e->stride + 1; /* masks of an order of nodes */
     int64_t most = VIEW_BYTES / (int64_t)(nodes * 5 * sizeof(int32_t) + words * steps * sizeof(uint64_t));
     e->view_count = s->classes < most ? s->classes : most > 16 ? most : 16;
     size_t views = (size_t)e->view_count;
