@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,12 +50,14 @@ def test_the_times_of_the_batch_system_are_those_of_its_world(plays: list[Resizi
     assert values["release_s"] > values["reconfiguration_s"]
 
 
-def test_a_simulation_with_the_calibration_predicts_the_waits(plays: list[ResizingPlay]) -> None:
+def test_a_simulation_with_the_calibration_predicts_the_waits(plays: list[ResizingPlay], tmp_path: Path) -> None:
     workload = plays[0].scenario.workload
     made = tb.calibrate_batch(runs_of(plays), name="virtual")
     real = np.mean([wait_s(run) for run in runs_of(plays)])
     calibrated = tb.simulate(workload, "pref", 8, speed=10.0, calibration=made)
     without = tb.simulate(workload, "pref", 8)
+    calibrated.save(tmp_path / "run")
+    assert tb.Run.load(tmp_path / "run").jobs.equals(calibrated.jobs)  # checks the allocations, also of late expansions
     errors = [abs(wait_s(run) / real - 1.0) for run in (calibrated, without)]
     assert errors[0] < 0.03 < errors[1] / 2
 

@@ -105,7 +105,10 @@ def main() -> None:
                 replay(cluster, "held-out", policy, number)
         finally:
             cluster.down()
-    run("tracebed", "validate", "slurm-policies.yaml", "-o", "slurm-policies-verdict", "--replace")
+    command = ["tracebed", "validate", "slurm-policies.yaml", "-o", "slurm-policies-verdict"]
+    sys.stdout.write(f"$ {' '.join(command)}\n")
+    sys.stdout.flush()
+    raise SystemExit(subprocess.run(command, check=False).returncode)  # that of the verdict
 
 
 if __name__ == "__main__":
