@@ -29,7 +29,7 @@ while not ends:
     ends[0] = rank == 0 and ((folder / "end").exists() or step == int(os.environ.get("STEPS", "0")))
     dist.all_reduce(ends)
     if rank == 0:
+        with open(folder / "losses", "a") as file:  # first: a step that is killed before it is saved is done again
+            file.write(f"{step} {workers} {sums[-1].item()!r}\n")
         torch.save((step, weights), folder / "part")
         (folder / "part").rename(saved)
-        with open(folder / "losses", "a") as file:
-            file.write(f"{step} {workers} {sums[-1].item()!r}\n")

@@ -8,8 +8,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +24,7 @@ from test_documented_commands import VERDICTS
 from tracebed.cli import tracebed
 from tracebed.validation.report import html as report
 
-ROOT = Path(__file__).resolve().parents[1]
+SITE = Path(__file__).resolve().parents[1] / "docs/_build/html/index.html"
 SWEEP = """\
 workloads: {drawn: {model: cirne, options: {jobs: 30, nodes: 16}}}
 malleable: {shares: [0, 1]}
@@ -48,35 +46,34 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
         yield browser
 
 
-@pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return the page of the demo, of a sweep, and the home of the documentation, if Sphinx is there."""
+@pytest.fixture(scope="module", params=["demo", "sweep", "docs"])
+def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """Return the name and the file of the page of the demo, of a sweep, or the home of the documentation."""
     folder = tmp_path_factory.mktemp("pages")
-    result = CliRunner().invoke(tracebed, ["demo", "--on", "emulated", "-o", str(folder / "demo")])
-    assert result.exit_code in VERDICTS, result.output
-    (folder / "sweep.yaml").write_text(SWEEP)
-    result = CliRunner().invoke(tracebed, ["experiment", str(folder / "sweep.yaml"), "-o", str(folder / "sims")])
-    assert result.exit_code == 0, result.output
-    found = {"demo": folder / "demo/verdict/tracebed.html", "sweep": folder / "sims/sweep/index.html"}
-    if program := shutil.which("sphinx-build"):
-        command = [program, "-q", "-b", "html", "-d", str(folder / "trees"), str(ROOT / "docs"), str(folder / "site")]
-        subprocess.run(command, check=True)
-        found["docs"] = folder / "site/index.html"
-    return found
+    if request.param == "demo":
+        result = CliRunner().invoke(tracebed, ["demo", "--on", "emulated", "-o", str(folder / "demo")])
+        assert result.exit_code in VERDICTS, result.output
+        return "demo", folder / "demo/verdict/tracebed.html"
+    if request.param == "sweep":
+        (folder / "sweep.yaml").write_text(SWEEP)
+        result = CliRunner().invoke(tracebed, ["experiment", str(folder / "sweep.yaml"), "-o", str(folder / "sims")])
+        assert result.exit_code == 0, result.output
+        return "sweep", folder / "sims/sweep/index.html"
+    if not SITE.exists():
+        pytest.skip("no site of the docs (tox -e docs)")
+    return "docs", SITE
 
 
 @pytest.mark.slow
 @needs_chromium
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 375])
-@pytest.mark.parametrize("name", ["demo", "sweep", "docs"])
 def test_a_page_fits_and_has_its_colors(
-    name: str, width: int, dark: bool, pages: dict[str, Path], browser: Chromium, tmp_path: Path
+    seen: tuple[str, Path], width: int, dark: bool, browser: Chromium, tmp_path: Path
 ) -> None:
     """No page scrolls sideways; its background is dark in the dark; no picture is empty, and no error is reported."""
-    if name not in pages:
-        pytest.skip("no sphinx-build on the path (tox -e docs)")
-    page = Page(browser, pages[name], width=width, dark=dark, phone=width < 500)
+    name, path = seen
+    page = Page(browser, path, width=width, dark=dark, phone=width < 500)
     assert page.run("document.documentElement.scrollWidth") <= width
     folder = Path(os.environ.get("SCREENSHOTS") or tmp_path)
     folder.mkdir(exist_ok=True)

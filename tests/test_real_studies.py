@@ -176,7 +176,7 @@ def test_the_throughput_of_malleable_jobs(tmp_path: Path, monkeypatch: pytest.Mo
     assert known["figure 10", "up to 77 % lower"].printed == -0.77
     assert not [row.element for row in ledger.rows if row.counts and row.ours and row.has_wrong_sign]
     plots = {path.name for path in (tmp_path / "study" / "plots").iterdir()}
-    assert plots == {f"figure-{number}.{suffix}" for number in range(8, 17) for suffix in ("png", "svg", "csv")}
+    assert plots == {f"figure-{number}.{suffix}" for number in range(8, 17) for suffix in ("png", "svg", "pdf", "csv")}
     assert [row[0] for row in replayed.rows] == list(throughput.FIGURES)
     fixed, malleable = (metrics(Run.load(folder)) for folder in sorted((tmp_path / "study" / "runs").iterdir()))
     assert [row[3] for row in replayed.rows] == [percent(fixed[name], malleable[name]) for name in throughput.FIGURES]
