@@ -288,3 +288,14 @@ def test_an_end_that_was_seen_once_counts_at_the_end_of_an_interrupted_replay() 
     play = BatchPlay(BatchScenario(4, jobs, (BatchFault("terminate", 150), silent, no_record))).play()
     play.check()
     assert states(play) == ["completed", "interrupted"]
+
+
+def test_a_job_that_was_listed_has_not_ended_because_an_answer_of_a_cancelled_replay_is_without_it() -> None:
+    """Seed 8001767: the submission was not in the journal, the cancellation was late, and an answer was incomplete."""
+    jobs = ((0.0, 20.0, 600.0, 8), (0.2, 50.0, 1200.0, 8), (27.5, 10.0, 1200.0, 8), (27.5, 101.0, 600.0, 1))
+    late, partial = BatchFault("cancel_late", 0.0, 70.0), BatchFault("poll_partial", 12.3, 70.0)
+    faults = (late, partial, BatchFault("kill_cancel", 112, 0.3))
+    for seed in range(8001760, 8001770):
+        play = BatchPlay(BatchScenario(seed, jobs, faults)).play()
+        play.check()
+        assert play.run is None

@@ -15,6 +15,7 @@ from tracebed.orchestrator.batch.killed_replay import IN_FLIGHT_S, KilledReplay
 from tracebed.orchestrator.batch.loop import CANCEL_S, POLL_S
 from tracebed.orchestrator.batch.reconstruction import SCHEMA
 from tracebed.orchestrator.batch.records import JobRecords
+from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.journal import has_facts, read
 from tracebed.orchestrator.run import JOURNAL
 
@@ -50,7 +51,8 @@ def cancel_leftover_jobs(folder: Path, system: BatchSystem) -> None:
     """Cancel the jobs of a killed replay, and wait until they have released their nodes.
 
     The jobs are found by the prefix of their names in the journal, also those whose submission is not confirmed in the
-    journal. The jobs in the journal are cancelled even if an incomplete answer of the batch system lacks them.
+    journal. The jobs in the journal are cancelled even if an incomplete answer of the batch system lacks them. Such an
+    answer ends no job that was listed before.
 
     Args:
         folder: the working folder of the replay.
@@ -66,20 +68,23 @@ def cancel_leftover_jobs(folder: Path, system: BatchSystem) -> None:
     start = world.monotonic()
     settled = start + (IN_FLIGHT_S if past.submitting else 0.0)
     records, prefix = JobRecords(folder / "jobs"), past.facts["prefix"]
-    known = {job.id: f"{prefix}{number}" for number, job in enumerate(past.jobs) if job.pending and job.id}
-    ids = set(known)
+    names = {job.id: f"{prefix}{number}" for number, job in enumerate(past.jobs) if job.pending and job.id}
+    watched = {job.id: job for job in past.jobs if job.pending and job.id}
+    ids = set(names)
     while True:
         began = world.monotonic()
-        found = {each.id: each for each in system.poll(prefix, list(known)).values()}
+        found = {each.id: each for each in system.poll(prefix, list(names)).values()}
+        for each in found.values():
+            if each.phase is not Phase.ENDED and each.id not in names:
+                names[each.id], watched[each.id] = each.name, WatchedJob(each.id)
         ids |= {job.id for job in found.values() if job.phase in CANCELLED}
         if ids:
             system.cancel(sorted(ids))
         ids = set()
-        for job in past.jobs:
-            if job.pending and job.id:
-                job.observe(found.get(job.id), records.read(known[job.id], job.id), began)
-        left = [job.id for job in past.jobs if job.pending and job.id]
-        left += [job.id for job in found.values() if job.phase in LIVE and job.id not in known]
+        for job_id, job in watched.items():
+            if job.pending:
+                job.observe(found.get(job_id), records.read(names[job_id], job_id), began)
+        left = [job_id for job_id, job in watched.items() if job.pending]
         if not left and began >= settled:
             return
         if began > start + CANCEL_S:
