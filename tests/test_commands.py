@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +225,18 @@ def test_a_command_that_fills_its_disk_fails_and_says_so(tmp_path: Path) -> None
         assert agent.process.poll() is None
 
 
+def follow_cpus(agent: Agent, path: str, backend: str, threads: Callable[[int], bool]) -> None:
+    """Run a program on two CPUs, one and two again. `threads` says whether it comes to have a number of threads."""
+    agent.launch("1", program(path, "", backend=backend), duty=1)
+    agent.hear("started")
+    assert threads(2)
+    for cpus, count in ((CPUS[:1], 1), (CPUS, 2)):
+        agent.tell({"type": "resize", "job": "1", "cpus": ",".join(map(str, cpus)), "request": count})
+        agent.hear("resized")
+        assert threads(count)
+    kill(agent)
+
+
 @needs_cpus
 @pytest.mark.parametrize("backend", ["affinity", "rigid"])
 def test_a_command_follows_its_cpus_with_all_threads_and_processes(agent: Agent, backend: str) -> None:
@@ -279,14 +291,7 @@ def test_the_openmp_program_of_the_documentation_follows_its_cpus(agent: Agent, 
     def threads(count: int) -> bool:
         return until(lambda: f": {count} threads" in "".join(output(agent).splitlines()[-1:]))
 
-    agent.launch("1", program(str(tmp_path / "steps"), "", backend="affinity"), duty=1)
-    agent.hear("started")
-    assert threads(2)
-    for cpus, count in ((CPUS[:1], 1), (CPUS, 2)):
-        agent.tell({"type": "resize", "job": "1", "cpus": ",".join(map(str, cpus)), "request": count})
-        agent.hear("resized")
-        assert threads(count)
-    kill(agent)
+    follow_cpus(agent, str(tmp_path / "steps"), "affinity", threads)
 
 
 @needs_cpus
@@ -310,14 +315,7 @@ def test_an_openmp_program_that_chooses_no_number_of_threads_has_one_on_each_cpu
     def threads(count: int) -> bool:
         return until(lambda: output(agent).splitlines()[-2:-1] == [f"{count} threads"])
 
-    agent.launch("1", program(str(tmp_path / "steps"), "", backend="openmp"), duty=1)
-    agent.hear("started")
-    assert threads(2)
-    for cpus, count in ((CPUS[:1], 1), (CPUS, 2)):
-        agent.tell({"type": "resize", "job": "1", "cpus": ",".join(map(str, cpus)), "request": count})
-        agent.hear("resized")
-        assert threads(count)
-    kill(agent)
+    follow_cpus(agent, str(tmp_path / "steps"), "openmp", threads)
 
 
 # In a replay.
