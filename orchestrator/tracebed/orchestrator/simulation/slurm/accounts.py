@@ -89,7 +89,7 @@ class Accounting:
         return Associations(self._parent, shares, users, half_life_s, resets, dampening)
 
     def owner(self, account: str, user: str, qos: str, number: int) -> Owner | str:
-        """Return to whom a job of partition `number` belongs, or why Slurm refuses the job."""
+        """Return the association and QOS of a job of partition `number`, or why Slurm refuses the job."""
         partition = self._machine.partitions[number]
         enforced, database = self._machine.enforced, self._machine.database
         account, user = account or self._default.get(user, ""), user or ("" if database.associations else UNKNOWN)

@@ -178,7 +178,7 @@ class LiveInputs:
 
 
 def _owner(accounting: Accounting, job: LiveJob, partition: int) -> Owner:
-    """Return to whom a job belongs. Slurm has accepted the job."""
+    """Return the association and QOS of a job that Slurm has accepted."""
     found = accounting.owner(job.account, job.user, job.qos, partition)
     return found if isinstance(found, Owner) else Owner(NONE, job.user, job.account, job.qos, "")
 

@@ -1,10 +1,10 @@
 """The artifact of an experiment: what a reproducibility committee asks for, in a folder with one script.
 
     README.md             commands, hardware, times, and the file of each claim
-    rebuild.sh            checks all hashes, computes the results anew in `rebuilt/`, and compares them
+    rebuild.sh            checks all hashes, computes the results again in `rebuilt/`, and compares them
     SHA256SUMS            of every other file
     requirements.txt      the versions of the libraries; tracebed itself is a wheel beside it
-    inputs/               the experiment and the files that it names; the real runs, which are judged anew
+    inputs/               the experiment and the files that it names; the real runs, which are judged again
     results/              tables, plots and ledger, or verdicts and predictions
 
 Simulations, tables and plots are equal to the byte with the same versions of the libraries.
@@ -42,7 +42,7 @@ INPUTS, RESULTS, PINS = "inputs", "results", "requirements.txt"
 LEFT_OUT = {LEDGER, "experiment.yaml", "table.parquet"}
 """Views of simulated cells that have a date, or that repeat another file."""
 REBUILD = """#!/bin/sh
-# Checks all files, computes the results anew in rebuilt/, and compares them. Exit status 0: every file is equal.
+# Checks all files, computes the results again in rebuilt/, and compares them. Exit status 0: every file is equal.
 # TRACEBED=PATH names an installed command; otherwise the wheel is installed in an environment in rebuilt/.
 set -eu
 cd "$(dirname "$0")"
@@ -211,7 +211,7 @@ def _readme(file: ExperimentFile, folder: Path, command: str, again: str, second
         ["<!-- an artifact of tracebed -->", f"# {file.name}", "", file.experiment.about or "An experiment."],
         ["## Rebuild", "", "    ./rebuild.sh"],
         [
-            "The script checks the hashes, installs the wheel in an environment of its own, computes the results anew",
+            "The script checks the hashes, installs the wheel in an environment of its own, computes the results again",
             "in `rebuilt/`, and compares each with that in `results/`. It needs Linux, Python and a package index.",
         ],
         ["## Commands", "", f"    {command}", "", "The script runs, in `inputs/`:", "", f"    {again}"],
