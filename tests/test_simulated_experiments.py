@@ -590,7 +590,7 @@ def test_distributions_are_means_over_seeds() -> None:
 
 
 def test_printed_values_are_marks_on_their_bars(study: Callable[..., Path], tmp_path: Path) -> None:
-    """A value on its bar, the least of several bars on that bar, and a change at the changed baseline of ours."""
+    """A value on its bar, the least of several bars on that bar, and a change at our changed baseline."""
     claims: list[dict[str, Any]] = [
         {"element": "table 1", "figure": "makespan_s", "value": 5000, "at": {"policy": "easy", "share": 0}},
         {"element": "table 2", "figure": "makespan_s", "value": 4000, "take": "least", "at": {"policy": "tight"}},

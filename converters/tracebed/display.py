@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -43,6 +43,12 @@ def effect(change: float, low: float, high: float, base: float) -> str:
 def signed(value: float, digits: int = 3) -> str:
     """Return a number with its sign and some significant digits, and no exponent if large: `-12.3`, `+1,344`."""
     return f"{value:+,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:+.{digits}g}"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return names as text, and how many there are beyond the first `most`: `a, b and 3 more`."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def json_values(value: Any) -> Any:

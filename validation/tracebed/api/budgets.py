@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tracebed.api.calibration_files import AnyCalibration, loaded_calibration
 from tracebed.api.comparisons import Comparison
 from tracebed.api.results import figure_png
+from tracebed.converters.pictures import WIDTH
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator import run as orchestrator
@@ -57,7 +58,7 @@ class ErrorBudget(budgets.ErrorBudget):
         predicted = next(first.steps[name] for name in calibrated_steps if name in first.steps)
         return Comparison.of(verdict.compare(first.real, predicted, self.tau))
 
-    def plot(self, *, width: float = 7.16) -> Figure:
+    def plot(self, *, width: float = WIDTH) -> Figure:
         """Return the waterfall as a matplotlib figure, one panel for each gated metric.
 
         Args:

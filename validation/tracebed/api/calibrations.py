@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tracebed.api.progress import reporter
+from tracebed.api.results import AnyRun, loaded_run
 from tracebed.converters.workload import Workload
-from tracebed.orchestrator import run as orchestrator
 from tracebed.orchestrator.calibrating import batch, procedure
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
@@ -52,7 +52,7 @@ def calibrate(
     return procedure.calibrate(chosen, speed=speed, repetitions=repetitions, seconds=seconds, on_progress=told)
 
 
-def calibrate_batch(runs: Sequence[orchestrator.Run | Path | str], *, name: str = "batch") -> Calibration:
+def calibrate_batch(runs: Sequence[AnyRun], *, name: str = "batch") -> Calibration:
     """Return what a batch system took time for in replays in which a policy decided: starts, ends and resizes.
 
     The runs record each step, so nothing is fitted. Simulations with the calibration predict other replays on the
@@ -72,7 +72,7 @@ def calibrate_batch(runs: Sequence[orchestrator.Run | Path | str], *, name: str 
         >>> import tracebed.api as tb
         >>> tb.calibrate_batch(["runs/slurm-1", "runs/slurm-2"]).save("slurm.calibration.yaml")  # doctest: +SKIP
     """
-    loaded = [orchestrator.Run.load(run) if isinstance(run, Path | str) else run for run in runs]
+    loaded = [loaded_run(run) for run in runs]
     for run in loaded:
         fitting.check_usable(str(run.folder), run)
     return batch.calibrate_batch(loaded, name)
@@ -80,7 +80,7 @@ def calibrate_batch(runs: Sequence[orchestrator.Run | Path | str], *, name: str 
 
 def fit(
     workloads: Workload | Sequence[Workload] | Mapping[str, Workload],
-    runs: Sequence[orchestrator.Run | Path | str] | Mapping[str, orchestrator.Run | Path | str],
+    runs: Sequence[AnyRun] | Mapping[str, AnyRun],
     *,
     loss: fitting.LossName = "metrics",
     budget: int = fitting.BUDGET,
@@ -128,7 +128,7 @@ def fit(
         workloads = {f"workload {number}": workload for number, workload in enumerate(workloads, 1)}
     if not isinstance(runs, Mapping):
         runs = {str(run) if isinstance(run, Path | str) else f"run {at}": run for at, run in enumerate(runs, 1)}
-    loaded = {key: orchestrator.Run.load(run) if isinstance(run, Path | str) else run for key, run in runs.items()}
+    loaded = {key: loaded_run(run) for key, run in runs.items()}
     cases = fitting.cases_of(workloads, loaded)
     told = reporter(f"fitting to {len(loaded)} runs", budget * len(loaded) ** 2, on_progress)
     found = fitting.fit(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tracebed.api.runs import AnyRun
+from tracebed.api.results import AnyRun
 from tracebed.orchestrator import run as orchestrator
 from tracebed.validation.experiments.real.store import run_folders
 from tracebed.validation.metrics import TAU

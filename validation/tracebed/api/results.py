@@ -11,12 +11,13 @@ import io
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 import pandas as pd
 
 from tracebed.converters import workload as converters
+from tracebed.converters.pictures import WIDTH
 from tracebed.display import time_text
 from tracebed.orchestrator import run as orchestrator
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from tracebed.validation.metrics.measured import PowerModel, WindowName
 
+AnyRun: TypeAlias = orchestrator.Run | Path | str
+"""A run, or the folder of one."""
 CHARTED = 100_000
 """Most rows of allocations for which a notebook shows a chart."""
 POINTS = 200
@@ -101,7 +104,7 @@ class Run(orchestrator.Run):
 
         return metrics(self, tau, window, after=after, ended=ended, power=power, grid=grid)
 
-    def plot_gantt(self, *, width: float = 7.16) -> Figure:
+    def plot_gantt(self, *, width: float = WIDTH) -> Figure:
         """Return a matplotlib figure of the nodes over time, each bar a job; `pictures` has more for a paper.
 
         Args:
@@ -144,6 +147,11 @@ class Run(orchestrator.Run):
         }
         chart = small_gantt_svg(self) if 0 < len(self.allocations) <= CHARTED else ""
         return _table("Run", facts) + chart
+
+
+def loaded_run(run: AnyRun) -> orchestrator.Run:
+    """Return a run, read from its folder if that is given."""
+    return Run.load(run) if isinstance(run, Path | str) else run
 
 
 def figure_png(figure: Figure) -> bytes:

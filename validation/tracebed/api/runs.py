@@ -7,14 +7,14 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from tracebed.api.calibration_files import AnyCalibration, loaded_calibration, warn_of_another_testbed
 from tracebed.api.checks import check_size
 from tracebed.api.progress import reporter
-from tracebed.api.results import Run, metrics_table
+from tracebed.api.results import AnyRun, Run, loaded_run, metrics_table
 from tracebed.converters.pooling import pooled_in_simulation
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError, tolerate
@@ -30,9 +30,6 @@ from tracebed.validation.metrics.measured import PowerModel, WindowName
 
 if TYPE_CHECKING:
     from tracebed.orchestrator.evolving.programs import Communication
-
-AnyRun: TypeAlias = orchestrator.Run | Path | str
-"""A run, or the folder of one."""
 
 
 def simulate(
@@ -362,7 +359,7 @@ def metrics(
     if not runs:
         raise InputError("no runs are given", hint="give a run, or several by name")
     options: dict[str, Any] = {"tau": tau, "window": window, "after": after, "ended": ended, "power": power}
-    return metrics_table({name: _loaded(run) for name, run in runs.items()}, **options)
+    return metrics_table({name: loaded_run(run) for name, run in runs.items()}, **options)
 
 
 def policies() -> pd.DataFrame:
@@ -386,7 +383,3 @@ def policies() -> pd.DataFrame:
             "summary": (inspect.getdoc(policy) or "").partition("\n")[0],
         }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("policy")
-
-
-def _loaded(run: AnyRun) -> orchestrator.Run:
-    return Run.load(run) if isinstance(run, Path | str) else run

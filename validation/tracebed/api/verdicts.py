@@ -11,7 +11,7 @@ import pandas as pd
 
 from tracebed.api.comparisons import Validation
 from tracebed.api.progress import reporter
-from tracebed.api.runs import AnyRun
+from tracebed.api.results import AnyRun
 from tracebed.converters.formats.tools.files import Input
 from tracebed.errors import InputError
 from tracebed.files import locked_folder

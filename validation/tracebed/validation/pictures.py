@@ -18,7 +18,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from tracebed.converters.pictures import check_name, metadata
+from tracebed.converters.pictures import FONT as FONT
+from tracebed.converters.pictures import WIDTH, check_name, metadata
 from tracebed.converters.workload import FloatArray
 from tracebed.files import replacing
 from tracebed.outputs import PICTURE
@@ -30,11 +31,9 @@ HATCHES = ("", "////", "....", "xxxx")
 """Patterns of the further series, if there are more series than colors."""
 LINES: tuple[Any, ...] = ("-", style.DASHED, (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 """Styles of lines, so that lines differ in print without colors."""
-COLUMN, PAGE = 3.5, 7.16
+COLUMN, PAGE = 3.5, WIDTH
 """Widths of a column and of a page of a paper with two columns, in."""
 WIDTHS: Mapping[str, float] = {"column": COLUMN, "page": PAGE}
-FONT = 7.0
-"""Size of the font, points."""
 STYLE: dict[Any, Any] = {
     **style.STYLE,
     "font.size": FONT,

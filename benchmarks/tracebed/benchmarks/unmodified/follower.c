@@ -8,7 +8,8 @@
 
    A poll binds all threads of the process to its CPUs before other processes can take the released CPUs. Without a
    table, and with TRACEBED_DROM_AFFINITY, the library only gives each parallel region as many threads as the process
-   has CPUs: others bind its threads. The library depends on no header of OpenMP or MPI: it passes the arguments on as they are, see decision 044. */
+   has CPUs: others bind its threads. The library depends on no header of OpenMP or MPI: it passes the arguments on as
+   they are, see decision 044. */
 #include "../include/tracebed_malleable.h"
 
 #include <dirent.h>

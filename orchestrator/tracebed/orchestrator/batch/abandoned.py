@@ -68,23 +68,22 @@ def cancel_leftover_jobs(folder: Path, system: BatchSystem) -> None:
     start = world.monotonic()
     settled = start + (IN_FLIGHT_S if past.submitting else 0.0)
     records, prefix = JobRecords(folder / "jobs"), past.facts["prefix"]
-    names = {job.id: f"{prefix}{number}" for number, job in enumerate(past.jobs) if job.pending and job.id}
-    watched = {job.id: job for job in past.jobs if job.pending and job.id}
-    ids = set(names)
+    watched = {job.id: (f"{prefix}{number}", job) for number, job in enumerate(past.jobs) if job.pending and job.id}
+    ids = set(watched)
     while True:
         began = world.monotonic()
-        found = {each.id: each for each in system.poll(prefix, list(names)).values()}
+        found = {each.id: each for each in system.poll(prefix, list(watched)).values()}
         for each in found.values():
-            if each.phase is not Phase.ENDED and each.id not in names:
-                names[each.id], watched[each.id] = each.name, WatchedJob(each.id)
+            if each.phase is not Phase.ENDED:
+                watched.setdefault(each.id, (each.name, WatchedJob(each.id)))
         ids |= {job.id for job in found.values() if job.phase in CANCELLED}
         if ids:
             system.cancel(sorted(ids))
         ids = set()
-        for job_id, job in watched.items():
+        for job_id, (name, job) in watched.items():
             if job.pending:
-                job.observe(found.get(job_id), records.read(names[job_id], job_id), began)
-        left = [job_id for job_id, job in watched.items() if job.pending]
+                job.observe(found.get(job_id), records.read(name, job_id), began)
+        left = [job_id for job_id, (_, job) in watched.items() if job.pending]
         if not left and began >= settled:
             return
         if began > start + CANCEL_S:

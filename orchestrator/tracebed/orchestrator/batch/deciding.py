@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from tracebed.display import listed
 from tracebed.orchestrator.batch.base import LIVE, JobObservation, NodeState, Phase, ResizingSystem
 from tracebed.orchestrator.batch.commanding import CHECK_S, CommandingReplayer
 from tracebed.orchestrator.batch.loop import Polled
@@ -225,8 +226,7 @@ class DecidingReplayer(CommandingReplayer, Executor):
             self.scheduler.node_back(self._number_of[name], now)
         for reason in sorted({*lost.values()}):
             names = [name for name in lost if lost[name] == reason]
-            more = f" and {len(names) - MOST_SHOWN:,} more" if len(names) > MOST_SHOWN else ""
-            warnings.warn(f"jobs cannot use {', '.join(names[:MOST_SHOWN])}{more}: {reason}", stacklevel=2)
+            warnings.warn(f"jobs cannot use {listed(names, MOST_SHOWN)}: {reason}", stacklevel=2)
         return bool(lost or back)
 
     def _next_decision(self) -> float:

@@ -13,7 +13,7 @@ from tracebed.orchestrator.calibrating.estimates import FloatArray, factors, mea
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import JOURNAL, Run
-from tracebed.orchestrator.testbeds.calibration import Calibration, OverheadEstimate, Step
+from tracebed.orchestrator.testbeds.calibration import Calibration, OverheadEstimate, Step, host_of
 from tracebed.states import JobState
 from tracebed.version import version
 
@@ -47,7 +47,6 @@ def calibrate_batch(runs: Sequence[Run], name: str) -> Calibration:
     found: dict[str, OverheadEstimate] = {key: each for key, each in estimates.items() if each is not None}
     rows = {key: [np.column_stack([np.ones(len(one[key])), one[key]]) for one in samples] for key in found}
     drawn = {STEP_OF[key]: factors(each, of_all) for key, each in rows.items()}
-    host = first.hosts[0] if first.hosts else {}
     return Calibration(
         name=name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -56,7 +55,7 @@ def calibrate_batch(runs: Sequence[Run], name: str) -> Calibration:
         execution="emulated",
         nodes=len(first.nodes),
         cores=sorted({node.cores for node in first.nodes}),
-        host={key: value for key, value in host.items() if isinstance(value, str | int | float | None)},
+        host=host_of(first.hosts[0] if first.hosts else {}),
         speed=first.speed,
         grain_s=first.parameters["grain_s"],
         repetitions=len(runs),

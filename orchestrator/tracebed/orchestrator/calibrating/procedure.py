@@ -44,6 +44,7 @@ from tracebed.orchestrator.testbeds.calibration import (
     OverheadEstimate,
     RateEstimate,
     SpeedupEstimate,
+    host_of,
 )
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.orchestrator.testbeds.registry import TESTBEDS
@@ -161,7 +162,7 @@ def _measure_cores(inventory: Inventory, folder: Path) -> _Cores:
     testbed = TESTBEDS.load(inventory.testbed)(inventory, folder / "cores")
     try:
         testbed.start()
-        host = {key: value for key, value in testbed.hosts[0].items() if isinstance(value, str | int | float | None)}
+        host = host_of(testbed.hosts[0])
         rate = rates.rate_of(testbed, again=True)
         if rate is None:
             return _Cores(host)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from tracebed.display import listed
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.slurm import CLOCKS, Slurm
@@ -321,8 +322,7 @@ def _group(group: str, shown: Sequence[str]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
-    return ", ".join(name if len(name) <= 100 else f"{name[:97]}..." for name in names[:MOST_SHOWN]) + more
+    return listed([name if len(name) <= 100 else f"{name[:97]}..." for name in names], MOST_SHOWN)
 
 
 def _sizes(sizes: Mapping[int, int]) -> str:

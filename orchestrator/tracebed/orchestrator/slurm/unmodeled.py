@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tracebed.display import listed
 from tracebed.orchestrator.slurm.machine import Machine
 
 MOST_SHOWN = 12
@@ -44,15 +45,12 @@ def unmodeled_of(machine: Machine, ignored: Sequence[str]) -> Iterator[str]:
     named += [each.default_qos for each in database.associations if each.default_qos]
     lost = [name for name in dict.fromkeys(named) if name not in {qos.name for qos in database.qos}]
     if database.qos and lost:
-        yield f"the QOS {_listed(lost)} are not in the table of QOS: their priority is 0, and they have no limits"
+        names = listed(lost, MOST_SHOWN)
+        yield f"the QOS {names} are not in the table of QOS: their priority is 0, and they have no limits"
     if limited and ignored:
         count = f"{len(ignored)} settings" if len(ignored) > 1 else "1 setting"
-        yield f"{count} of QOS and accounts not modeled, so that jobs that Slurm holds start: {_listed(ignored)}"
+        names = listed(ignored, MOST_SHOWN)
+        yield f"{count} of QOS and accounts not modeled, so that jobs that Slurm holds start: {names}"
     flags = [flag.upper() for flag in weights.flags if flag not in FLAGS]
     if flags:
-        yield f"PriorityFlags={_listed(flags)} not modeled; jobs may have another order"
-
-
-def _listed(texts: Sequence[str]) -> str:
-    more = f" and {len(texts) - MOST_SHOWN} more" if len(texts) > MOST_SHOWN else ""
-    return ", ".join(texts[:MOST_SHOWN]) + more
+        yield f"PriorityFlags={listed(flags, MOST_SHOWN)} not modeled; jobs may have another order"

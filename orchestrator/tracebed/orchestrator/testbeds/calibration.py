@@ -46,6 +46,11 @@ Step = Literal["launch", "end", "expand", "reconfiguration", "release"]
 Overhead = Annotated[str, AfterValidator(_overhead)]
 
 
+def host_of(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of a machine that a calibration stores: those that are a text, a number or unknown."""
+    return {key: value for key, value in facts.items() if isinstance(value, str | int | float | None)}
+
+
 class OverheadEstimate(Part):
     """An estimate of one quantity: the constant that predictions use, its interval, and facts of the samples."""
 

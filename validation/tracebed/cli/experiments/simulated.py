@@ -57,11 +57,11 @@ def run(
             raise
         status = _finish(file, plan, done, folder, command, as_json)
         if artifact is not None:
-            write_of(file, plan, folder, artifact, command, logs)
+            _write_artifact(file, plan, folder, artifact, command, logs)
         return status
 
 
-def write_of(
+def _write_artifact(
     file: ExperimentFile, plan: GridPlan, folder: Path, artifact: Path, command: str, logs: Mapping[str, Path]
 ) -> None:
     """Write the artifact of an experiment with the time of its cells."""

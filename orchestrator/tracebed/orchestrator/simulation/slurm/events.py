@@ -13,6 +13,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.slurm.conditions import SINGLETON, Arrays, Conditions, arrays_of, dependencies_of
+from tracebed.orchestrator.scheduling.slurm.entries import Entries
 from tracebed.orchestrator.scheduling.slurm.licenses import Licenses, counts, licenses_of
 from tracebed.orchestrator.scheduling.slurm.outlook import Booked, Bookings
 from tracebed.orchestrator.scheduling.slurm.preemption import CANCEL, REQUEUE, SUSPEND, Preemption
@@ -33,8 +34,8 @@ SUCCESSFUL = ("", "completed", "unknown")
 def conditions_of(workload: Workload, numbers: Sequence[int], *, kill_invalid: bool) -> Conditions | None:
     """Return the conditions of entries of jobs of a workload; None: there are none.
 
-    `numbers` has the job of each entry. The state of a job is that of its first entry. The name of a
-    job, for `singleton`, is its application.
+    `numbers` has the job of each entry. The state of a job is that of its first entry. The name of a job, for
+    `singleton`, is its application.
 
     Raises:
         InputError: a dependency is invalid.
@@ -50,11 +51,9 @@ def conditions_of(workload: Workload, numbers: Sequence[int], *, kill_invalid: b
     groups = [group.get(name, -1) for name in names]
     arrays = [text.partition("%")[0] for text in of(workload, "array", jobs)]
     dependencies, any_of = dependencies_of(texts, of(workload, "job_id", jobs), arrays, groups)
-    first, place = dict[int, int](), {job: at for at, job in enumerate(jobs)}
-    for entry, job in enumerate(numbers):
-        first.setdefault(job, entry)
+    place = {job: at for at, job in enumerate(jobs)}
     own = [place[job] for job in numbers]
-    entry_of = [first[job] for job in jobs]
+    entry_of = [*dict.fromkeys(Entries.of(numbers).first)]
     return Conditions(
         [-math.inf if math.isnan(earliest[job]) else float(earliest[job]) for job in own],
         [

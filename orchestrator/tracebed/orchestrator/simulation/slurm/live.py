@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from statistics import fmean
 
 from tracebed.orchestrator.scheduling.node_masks import mask_of
@@ -43,7 +44,7 @@ class LiveInputs:
         """Return the request of a job; None: no available nodes of its partition can run it.
 
         Raises:
-            InputError: the features of a waiting job have brackets or counts.
+            InputError: the features of a waiting job are invalid.
         """
         machine, number = self._state.machine, self._state.machine.partition(job.partition)
         if number is None:
@@ -68,11 +69,17 @@ class LiveInputs:
 
     def never(self, job: LiveJob, request: Request) -> str:
         """Return the limit of a QOS with which a job never starts; empty: none."""
-        machine, number = self._state.machine, self._state.machine.partition(job.partition) or 0
-        accounting = Accounting(machine, self._kinds, [job.account], [job.user])
-        factors = Factors(machine, self._kinds, accounting)
+        accounting, factors = self._rules
+        number = self._state.machine.partition(job.partition) or 0
         amounts = amounts_of(request, None, self._empty, factors.billing[number], factors.most)
         return accounting.never(_owner(accounting, job, number), amounts, job.limit_s)
+
+    @cached_property
+    def _rules(self) -> tuple[Accounting, Factors]:
+        """The limits and factors for the jobs of the state."""
+        machine, jobs = self._state.machine, self._state.jobs
+        accounting = Accounting(machine, self._kinds, [job.account for job in jobs], [job.user for job in jobs])
+        return accounting, Factors(machine, self._kinds, accounting)
 
     def of(self, jobs: Sequence[LiveJob], requests: Sequence[Request], live: int, first: Sequence[int]) -> Inputs:
         """Return the inputs of jobs whose run times are not yet known.

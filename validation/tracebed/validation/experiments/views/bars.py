@@ -50,7 +50,7 @@ MARKS: Mapping[tuple[Rule, bool], tuple[str, str, str]] = {
     (Rule.AT_LEAST, False): ("^", "#000000", "printed: at least"),
     (Rule.AT_LEAST, True): ("^", "#ffffff", "printed: at least, by our baseline"),
 }
-"""Rule, and whether the mark depends on a baseline of ours -> marker, its color, and its label."""
+"""Rule, and whether the mark depends on our baseline -> marker, its color, and its label."""
 
 
 class Mark(NamedTuple):
@@ -303,7 +303,7 @@ def _marks(claim: Claim, plot: Plot, averaged: pd.DataFrame, absolute: pd.DataFr
     """Yield the marks of a printed value.
 
     A claim about the least or the greatest of several points is a mark on that bar only. A printed change is a mark at
-    the changed baseline of ours, and in a normalized plot an absolute value is divided by our baseline.
+    our changed baseline, and in a normalized plot an absolute value is divided by our baseline.
 
     Args:
         claim: the claim.

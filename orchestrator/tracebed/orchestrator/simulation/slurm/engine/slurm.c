@@ -963,10 +963,7 @@ static int64_t first_end(struct engine *e, struct view *v, int32_t job, int64_t 
 static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t latest) {
     e->preempting = 0;
     if (choose(e, job, e->usable)) return now;
-    const struct running *running = e->running;
-    int64_t count = e->running_count;
-    struct view *v = view_of(e, job);
-    if (!e->candidate_count) return first_end(e, v, job, now, latest);
+    if (!e->candidate_count) return first_end(e, view_of(e, job), job, now, latest);
     copy_free(e);
     /* The jobs that may be preempted end at once. */
     for (int64_t k = 0; k < e->candidate_count; k++) {
@@ -974,10 +971,10 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t l
         yield(e, e->candidates[k]);
     }
     e->preempting = choose_with(e, &e->expected, job, e->usable);
-    count = 0;
+    int64_t count = 0;
     for (int64_t k = 0; k < e->running_count; k++)
         if (!e->yields[e->running[k].job]) e->rest[count++] = e->running[k];
-    running = e->rest;
+    const struct running *running = e->rest;
     for (int64_t k = 0; k < e->candidate_count; k++) e->yields[e->candidates[k]] = 0;
     if (e->preempting) return now;
     int64_t window = WINDOW_S, barrier = -1, last = -1;
