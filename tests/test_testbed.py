@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import namespaces
-from agents import gone, hear, hear_ends, launch_message
+from agents import gone, hear, hear_all, hear_ends, launch_message
 from namespaces import OFFSET_S, needs_namespaces
 from patience import GUARD_S
 from redecided import workload
@@ -598,8 +598,9 @@ def test_a_lost_agent_is_replaced(
         lost = hear(testbed, "lost", 0)
         assert lost.message["reason"].startswith(("was killed by SIGKILL", "ended with status", "is silent"))
         testbed.send(0, {"type": "kill", "job": "j", "reason": "discarded"})
-        works(testbed, 1, "meanwhile")
-        hear(testbed, "back", 0)
+        launch(testbed, 1, "meanwhile", 1000)
+        heard = hear_all(testbed, ("ended", 1), ("back", 0))
+        assert heard["ended", 1].message["state"] == "completed"
         assert testbed.agents[name]["pid"] != agent.pid
         works(testbed, 0, "j")
         assert gone(rank)  # the earlier one of this name
