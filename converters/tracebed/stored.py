@@ -73,7 +73,7 @@ class StoredFile(Part):
     @property
     def json_text(self) -> str:
         """The content of the file as JSON, with each record on one line."""
-        return _json(self.model_dump(mode="json", by_alias=True)) + "\n"
+        return compact_json(self.model_dump(mode="json", by_alias=True)) + "\n"
 
     @property
     def text(self) -> str:
@@ -88,14 +88,14 @@ class StoredFile(Part):
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
-def _json(value: Any, margin: str = "\n") -> str:
+def compact_json(value: Any, margin: str = "\n") -> str:
     """Return `value` as JSON. A mapping or a list without a mapping in it is on one line."""
     inner = f"{margin}  "
     if isinstance(value, dict) and _has_mapping(value.values()):
-        items = (f"{json.dumps(key, ensure_ascii=False)}: {_json(item, inner)}" for key, item in value.items())
+        items = (f"{json.dumps(key, ensure_ascii=False)}: {compact_json(item, inner)}" for key, item in value.items())
         return f"{{{inner}{f',{inner}'.join(items)}{margin}}}"
     if isinstance(value, list) and _has_mapping(value):
-        return f"[{inner}{f',{inner}'.join(_json(item, inner) for item in value)}{margin}]"
+        return f"[{inner}{f',{inner}'.join(compact_json(item, inner) for item in value)}{margin}]"
     return json.dumps(value, ensure_ascii=False)
 
 
