@@ -57,7 +57,6 @@ class StoredFile(Part):
         """Write the file atomically and return its path: JSON if its name ends in .json, otherwise YAML.
 
         Args:
-            path: the file.
             replace: whether an existing file of this kind is replaced.
 
         Raises:
