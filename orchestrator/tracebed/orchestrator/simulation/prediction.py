@@ -168,7 +168,7 @@ def machine_of(workload: Workload, nodes: int | Sequence[NodeFacts] | None) -> l
         bounds.check("nodes", nodes, 1, bounds.MAX_MACHINE)
         return nodes_of(System(int(nodes), own.cores_per_node))
     bounds.check("number of nodes", len(nodes), 1, bounds.MAX_MACHINE)
-    for node in nodes:
+    for node in {node.cores: node for node in reversed(nodes)}.values():  # the first node of each size
         bounds.check(f"cores of node {node.name}", node.cores, 1, bounds.MAX_MACHINE)
     return list(nodes)
 
