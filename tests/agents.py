@@ -194,7 +194,8 @@ class Agent(Controller):
         return answer
 
     def children(self) -> list[psutil.Process]:
-        return psutil.Process(self.process.pid).children()
+        """Return the ranks, the oldest first. Numbers of processes begin again at some time."""
+        return sorted(psutil.Process(self.process.pid).children(), key=psutil.Process.create_time)
 
     def __exit__(self, *error: object) -> None:
         self.process.terminate()

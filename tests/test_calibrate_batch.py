@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import tracebed.api as tb
+from faults.batch import VirtualJob
+from faults.resizing_batch import GRANT_S, SPAWN_S, ResizingBatch
+from faults.resizing_scenario import ResizingPlay, ResizingScenario
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.batch.base import BatchSettings
-from tracebed.testing.virtual.batch import VirtualJob
-from tracebed.testing.virtual.resizing_batch import GRANT_S, SPAWN_S, ResizingBatch
-from tracebed.testing.virtual.resizing_scenario import ResizingPlay, ResizingScenario
 
 JOBS = tuple((15.0 * number, 100.0, 600.0, 4) for number in range(30))
 """At 10 times the speed, jobs of 10 s on half of the nodes, one every 1.5 s. Every other job is malleable."""

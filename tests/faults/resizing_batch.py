@@ -11,11 +11,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from faults.batch import NODES, TIMEOUT_S, BatchFault, VirtualBatch, VirtualJob
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.batch.base import JobRequest, NodeState, Phase, Refused
 from tracebed.orchestrator.batch.records import NS
 from tracebed.states import JobState
-from tracebed.testing.virtual.batch import NODES, TIMEOUT_S, BatchFault, VirtualBatch, VirtualJob
 from tracebed.testing.virtual.kernel import VirtualWorld
 
 GRANT_S = 5.0
