@@ -340,6 +340,16 @@ def test_a_few_jobs_that_do_not_fit_are_left_out_and_named(conf: Path) -> None:
     assert "gone" not in set(found.jobs["partition"])
 
 
+def test_a_cluster_smaller_than_that_of_the_log_is_named(conf: Path, tmp_path: Path) -> None:
+    log = drawn(conf, 100)
+    assert not any("at a time" in note for note in tb.whatif(log, conf, members=2).notes)
+    other = tmp_path / "other.conf"
+    other.write_text(CONF.replace("Nodes=n[1-3]", "Nodes=n1"))
+    notes = tb.whatif(log, other, members=2).notes
+    [note] = [note for note in notes if "at a time" in note]
+    assert re.match(r"jobs of partition batch held up to (1[0-9]|2[0-4]) cores at a time, and it has 8: ", note)
+
+
 @pytest.mark.parametrize("rows", [[LATER], [(50.0, 60.0 + at, 90.0 + at, 60.0) for at in range(12)]])
 def test_a_log_of_one_judged_job_or_of_one_instant_has_a_page(rows: list[Any], conf: Path, tmp_path: Path) -> None:
     log = of_rows(conf, (0, 10, 40, 60), *rows).workload

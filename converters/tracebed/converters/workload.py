@@ -77,7 +77,6 @@ class Workload:
         Args:
             table: one row per job; columns outside `SCHEMA` are kept if their names begin with `extra_`,
                 as bool, int64, float64 or str.
-            provenance: the provenance of the table.
             where: the source file, for messages.
 
         Raises:

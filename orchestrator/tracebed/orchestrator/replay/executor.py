@@ -25,7 +25,6 @@ class ReplayExecutor:
         jobs: the workload.
         testbed: the nodes.
         inventory: the description of the nodes.
-        options: the options of the replay.
         ranks: the ranks of the running jobs.
         record: the times and states of the jobs.
         rounds: the journal entries.

@@ -82,7 +82,6 @@ class Ranks:
         jobs: the workload.
         testbed: the nodes.
         cluster: the allocation of nodes and cores.
-        clock: the clock of the ranks.
         duty: the duty that the calibration proposes; None: there is no proposal.
         work_s: shortest time between two messages `work` of a rank, wall s.
 

@@ -41,7 +41,6 @@ def page(paper: Paper, ledgers: Sequence[Ledger], command: str) -> str:
     """Return the page of a paper.
 
     Args:
-        paper: the paper.
         ledgers: the ledgers of its studies.
         command: the command that makes the page.
     """
