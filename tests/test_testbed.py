@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 import namespaces
 from agents import gone, hear, hear_all, hear_ends, launch_message
 from namespaces import OFFSET_S, needs_namespaces
-from patience import GUARD_S
+from patience import GUARD_S, patience
 from redecided import workload
 from runs import replaying
 from tracebed import world
@@ -335,7 +335,7 @@ class Open(LocalProvider):
 )
 def test_a_provider_that_breaks_a_rule_fails_the_checks(broken: type[LocalProvider], rule: str) -> None:
     with pytest.raises(AssertionError, match=re.escape(rule)):
-        check_provider(broken, patience_s=3.0)
+        check_provider(broken, patience_s=patience(3.0))
 
 
 def test_agents_report_the_identity_of_their_kernel(tmp_path: Path) -> None:
