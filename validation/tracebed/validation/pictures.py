@@ -193,7 +193,6 @@ def panels(
 
     Args:
         count: number of panels.
-        title: title of the figure.
         height: height of a panel with its labels, in.
         wide: whether a panel needs the width of a page.
         width: width of the figure, in; by default by the number of panels.
@@ -213,7 +212,6 @@ def legend(figure: Figure, axes_of: Iterable[Axes], more: Mapping[str, Artist] |
     """Draw the legend of all panels below them, and make the figure higher by its height.
 
     Args:
-        figure: the figure.
         axes_of: the panels. A label of several is drawn once, bars first.
         more: further entries, by their labels.
     """
