@@ -157,7 +157,6 @@ def drawn_outages(seed: str, names: Iterable[str], mtbf_s: float, lasts_s: float
     """Draw the faults of a rehearsal: on each node after times with an exponential distribution.
 
     Args:
-        seed: the seed.
         names: the names of the nodes.
         mtbf_s: mean time between two faults of a node, trace s.
         lasts_s: time from the start in which faults are drawn, trace s.

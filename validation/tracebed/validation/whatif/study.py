@@ -180,7 +180,6 @@ def whatif(
     Args:
         workload: the log, read but not scaled.
         files: the slurm.conf, and what else is known of the cluster, as `slurm.conf.read` takes it.
-        change: the change.
         name: name of the log, for messages and reports.
         members: members of each ensemble.
         perturbation: largest changes of their input.
