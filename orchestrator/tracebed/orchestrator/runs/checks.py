@@ -293,7 +293,8 @@ def _check_core_changes(rows: pd.DataFrame, cores: IntArray, where: str) -> None
     refuse(outside, lambda row: f"node {node[row]:,} of {len(cores):,}", where)
     size = np.append(cores, 0)[node]  # 0 for a change of nodes
     impossible = (np.minimum(before, after) < 0) | (np.maximum(before, after) > size)
-    impossible |= (node >= 0) & _unfit(rows["kind"], before, after)
+    if (node >= 0).any():
+        impossible |= (node >= 0) & _unfit(rows["kind"], before, after)
     refuse(
         impossible,
         lambda row: f"{rows['kind'][row]} from {before[row]:,} to {after[row]:,} cores of {size[row]:,}",
@@ -303,7 +304,7 @@ def _check_core_changes(rows: pd.DataFrame, cores: IntArray, where: str) -> None
 
 def _unfit(kind: pd.Series[str], before: IntArray, after: IntArray) -> BoolArray:
     """Return whether the kind of each change contradicts its sizes."""
-    signs = kind.map({"expand": 1, "shrink": -1, "move": 0}).to_numpy()
+    signs: IntArray = (kind == "expand").to_numpy(dtype=np.int64) - (kind == "shrink").to_numpy(dtype=np.int64)
     return np.asarray(np.sign(after - before) != signs)
 
 

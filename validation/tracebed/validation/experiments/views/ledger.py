@@ -341,9 +341,10 @@ def _relevant(claim: Claim, measured: Measured, where: Where) -> list[Values]:
     if unknown := {key for place in wanted for key in place} - set(table):
         hint = f"use some of {', '.join(map(str, table))}"
         raise InputError(f"the study has no key {min(unknown)!r}", hint=hint)
-    known = table.dropna(subset=claim.figure)
-    chosen_rows = sorted({index for place in wanted for index in chosen(known, place).index})
     columns = dict.fromkeys([*measured.keys, *where, *measured.replicate, claim.figure])
+    known = table[[*dict.fromkeys([*columns, *(key for place in wanted for key in place)])]]
+    known = known.dropna(subset=claim.figure)
+    chosen_rows = sorted({index for place in wanted for index in chosen(known, place).index})
     records = known.loc[chosen_rows, list(columns)].to_dict("records")
     return [{str(key): None if value != value else value for key, value in row.items()} for row in records]
 
