@@ -55,6 +55,7 @@ NOT_RUN = {
     "docs/explanation/verdict.md": 1,
     "docs/how-to/ansible.md": 3,
     "docs/how-to/calibrate.md": 6,
+    "docs/how-to/elastic-programs.md": 1,
     "docs/how-to/elastisim.md": 2,
     "docs/how-to/forecast.md": 1,
     "docs/how-to/grid.md": 2,

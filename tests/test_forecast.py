@@ -380,6 +380,70 @@ def test_limits_of_a_qos_hold_jobs(tmp_path: Path) -> None:
     assert reasons["4"].startswith("QOSMaxCpuPerJobLimit")
 
 
+ACCOUNTS = (
+    "Account|User|Partition|ParentName|Share|Priority|QOS|Def QOS|GrpJobs|GrpSubmit|GrpTRES|GrpTRESMins|MaxJobs\n"
+    "root||||1||normal||||||\n"
+    "lab|||root|1||normal||||cpu=4|cpu=9|\n"
+    "chem|||lab|1||normal||||||\n"
+    "chem|ann|||1||normal||||||1\n"
+    "chem|bob|||1||normal||||||\n"
+)
+
+
+def test_limits_of_accounts_and_users_hold_jobs(tmp_path: Path) -> None:
+    """Ann may run one job, and all jobs below the account lab 4 cores."""
+    config = f"{CONFIG}AccountingStorageEnforce = associations,limits\n"
+    second = waiting(3, cores=1, reason="AssocMaxJobsLimit", priority=300)
+    third = waiting(4, cores=2, reason="AssocGrpCpuLimit", priority=200).replace("=ann(7)", "=bob(8)")
+    folder = folder_of(tmp_path / "state", running(1, "n1"), second, third, config=config)
+    assert {round(start) for start in minutes_of(tb.forecast(folder, log_of(), repetitions=8)).values()} == {0}
+    assert len([note for note in read_state(folder).notes if "is not modeled: the forecast is too early" in note]) == 2
+    (folder / "accounts.txt").write_text(ACCOUNTS)
+    forecast = tb.forecast(folder, log_of(), repetitions=8)
+    assert minutes_of(forecast) == pytest.approx({"3": 40.0, "4": 40.0}, abs=1.0)
+    assert not [note for note in forecast.notes if "the reason" in note]
+    assert any("GrpTRESMins=cpu=9 (account lab)" in note for note in forecast.notes)
+    (folder / "accounts.txt").write_text(ACCOUNTS.replace("|root|1", "|other|1"))
+    with pytest.raises(InputError, match=r"accounts.txt:3: the parent of lab is not in the lines above"):
+        read_state(folder)
+
+
+def test_a_job_with_singleton_waits_for_the_jobs_of_its_name(tmp_path: Path) -> None:
+    first = running(1, "n1", cores=1)
+    alone = [waiting(job, cores=1, dependency="singleton(unfulfilled)", reason="Dependency") for job in (2, 3)]
+    other = waiting(4, cores=1, dependency="singleton(unfulfilled)", reason="Dependency", name="a name with spaces")
+    found = minutes_of(tb.forecast(folder_of(tmp_path / "state", first, *alone, other), log_of(), repetitions=8))
+    assert found == pytest.approx({"4": 0.0, "2": 40.0, "3": 90.0}, abs=1.5)
+    held = waiting(2, cores=1, reason="JobHeldUser", priority=0)
+    table = tb.forecast(folder_of(tmp_path / "held", held, alone[1], other), log_of(), repetitions=4).table
+    assert table.set_index("job_id")["reason"].to_dict() == {"4": "", "2": "JobHeldUser", "3": "Dependency"}
+
+
+def test_each_job_says_why_it_waits(tmp_path: Path) -> None:
+    jobs = [
+        waiting(2, reason="Resources", priority=300),
+        waiting(3),
+        waiting(4, reason="BeginTime", eligible="2026-01-31T12:20:00"),
+        waiting(5, reason="Dependency", dependency="afterok:3(unfulfilled)"),
+        waiting(6, reason="QOSMaxJobsPerUserLimit").replace(" Features", " QOS=slow Features"),
+        waiting(7, reason="AssocGrpCPUMinutesLimit"),
+        waiting(8, reason="Licenses").replace(" Features", " Licenses=matlab:1 Features"),
+    ]
+    found = tb.forecast(folder_of(tmp_path / "state", *jobs), log_of(), repetitions=2)
+    table = found.table.set_index("job_id")
+    assert table["waits"].to_dict() == {
+        "2": "Resources",
+        "3": "Priority (1 before it)",
+        "4": "BeginTime (2026-01-31T12:20:00)",
+        "5": "Dependency (afterok:3)",
+        "6": "QOSMaxJobsPerUserLimit (QOS slow)",
+        "7": "AssocGrpCPUMinutesLimit (chem)",
+        "8": "Licenses (matlab:1)",
+    }
+    assert table["reason"]["7"] == "AssocGrpCPUMinutesLimit"
+    assert any("AssocGrpCPUMinutesLimit is not modeled: there is no forecast" in note for note in found.notes)
+
+
 def test_jobs_end_before_a_reservation_begins(tmp_path: Path) -> None:
     booked = (
         "ReservationName=service StartTime=2026-01-31T12:30:00 EndTime=2026-01-31T13:30:00 Duration=01:00:00\n"
@@ -469,9 +533,12 @@ def call(state: Path, *options: str) -> str:
 
 def test_the_command_prints_a_table(state: Path) -> None:
     head, job, held = call(state).splitlines()
-    assert " ".join(head.split()) == "job user partition asked start 80 %: from to Slurm's estimate no forecast"
+    assert " ".join(head.split()) == (
+        "job user partition asked start 80 %: from to Slurm's estimate waits for no forecast"
+    )
     assert job.split()[:7] == ["3", "ann", "main", "4", "cores,", "1.7", "h"]
-    assert [word[:4] for word in job.split()[7:]] == ["12:4", "12:4", "12:4"]
+    assert [word[:4] for word in job.split()[7:10]] == ["12:4", "12:4", "12:4"]
+    assert job.split()[10:] == ["Priority", "(0", "before", "it)"]
     assert held.split()[-1] == "JobHeldUser"
 
 

@@ -342,8 +342,20 @@ def test_a_few_jobs_that_do_not_fit_are_left_out_and_named(conf: Path) -> None:
     assert "gone" not in set(found.jobs["partition"])
 
 
+def test_a_cluster_smaller_than_that_of_the_log_is_named(conf: Path, tmp_path: Path) -> None:
+    log = drawn(conf, 100)
+    assert not any("at a time" in note for note in tb.whatif(log, conf, members=2).notes)
+    other = tmp_path / "other.conf"
+    other.write_text(CONF.replace("Nodes=n[1-3]", "Nodes=n1"))
+    notes = tb.whatif(log, other, members=2).notes
+    [note] = [note for note in notes if "at a time" in note]
+    assert re.match(r"jobs of partition batch held up to (1[0-9]|2[0-4]) cores at a time, and it has 8: ", note)
+
+
 @pytest.mark.parametrize("rows", [[LATER], [(50.0, 60.0 + at, 90.0 + at, 60.0) for at in range(12)]])
-def test_a_log_of_one_judged_job_or_of_one_instant_has_a_page(rows: list[Any], conf: Path, tmp_path: Path) -> None:
+def test_a_log_of_one_judged_job_or_of_one_instant_has_a_page(
+    rows: list[Any], conf: Path, tmp_path: Path, svg_only: None
+) -> None:
     log = of_rows(conf, (0, 10, 40, 60), *rows).workload
     found = tb.whatif(log, conf, settings=["bf_interval=7"], members=6)
     assert len(found.jobs) == len(rows)
@@ -382,7 +394,7 @@ def test_the_longest_name_of_a_class_is_within_its_picture(width: float) -> None
 
 
 def test_an_export_of_sacct_becomes_a_page_with_pictures_and_their_data(
-    export: Path, call: Call, tmp_path: Path
+    export: Path, call: Call, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     command = ["whatif", export / "sacct.txt", export / "slurm.conf", "--time-zone", sacct_dumps.ZONE]
     changes = ["--set", "Partition.debug.PriorityTier=1", "--add-nodes", "cpu=8", "--perturb", "6", "-o", "out"]
@@ -405,11 +417,12 @@ def test_an_export_of_sacct_becomes_a_page_with_pictures_and_their_data(
     assert problems(document, "tracebed-whatif-1.json") == []
     assert len(pd.read_csv(folder / "jobs.csv")) == document["log"]["jobs"]
     assert sum(each["jobs"] for each in document["classes"] if each["by"] == "partition") == document["log"]["jobs"]
+    request.getfixturevalue("svg_only")
     status, again, _ = call(*map(str, command), *changes)  # the page is a view and is made again
     assert (status, again) == (ExitCode.OK, out)
 
 
-def test_the_document_is_that_of_the_folder(export: Path, call: Call, tmp_path: Path) -> None:
+def test_the_document_is_that_of_the_folder(export: Path, call: Call, tmp_path: Path, svg_only: None) -> None:
     command = ["whatif", export / "sacct.txt", export / "slurm.conf", "--time-zone", sacct_dumps.ZONE]
     status, out, _ = call(*map(str, command), "--perturb", "2,submit=0", "--json", "-o", "out")
     assert status == ExitCode.OK

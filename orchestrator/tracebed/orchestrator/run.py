@@ -286,7 +286,8 @@ class Run:
         rows = self.reconfigurations
         if not len(rows):
             return rows.iloc[:0]  # a table of its own, as below
-        return rows[((rows["node"] == -1) & ~rows["state"].isin(["denied", "refused"])).to_numpy()]
+        kept = ((rows["node"] == -1) & ~rows["state"].isin(["denied", "refused"])).to_numpy()
+        return rows.copy(deep=False) if kept.all() else rows[kept]
 
     @property
     def requests(self) -> pd.DataFrame:

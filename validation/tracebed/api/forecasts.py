@@ -16,6 +16,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.batch.slurm_state import ask
 from tracebed.orchestrator.simulation.slurm.forecast import Starts
 from tracebed.orchestrator.simulation.slurm.forecast import forecast as simulate
+from tracebed.orchestrator.slurm.reasons import waits_for
 from tracebed.orchestrator.slurm.state import read_folder, state_of
 from tracebed.outputs import FORECAST
 
@@ -34,8 +35,8 @@ class Forecast:
         members: number of simulations.
         table: a row for each waiting job, the earliest start first: `job_id`, `user`, `account`, `partition`, `nodes`
             (smallest number), `cores`, `limit_s`, `priority`; `start` (median), `earliest` and `latest` (80 %
-            interval) and `slurm` (Slurm's own estimate), times on the clock of the cluster; and `reason`, why there is
-            no forecast.
+            interval) and `slurm` (Slurm's own estimate), times on the clock of the cluster; `waits`, why the job waits
+            in the words of squeue, and for what; and `reason`, why there is no forecast.
         notes: what the state has that is not modeled, and what the log lacks, one sentence each.
     """
 
@@ -120,6 +121,7 @@ def _table(starts: Starts) -> pd.DataFrame:
             "earliest": _times(low),
             "latest": _times(high),
             "slurm": _times([job.estimate if job.estimate else np.nan for job in jobs]),
+            "waits": waits_for(jobs),
             "reason": list(starts.reasons),
         }
     )

@@ -51,8 +51,9 @@ def forecast(
     """Forecast when each waiting job of a Slurm cluster starts, with an interval.
 
     STATE is a folder with the output of Slurm's commands: config.txt, partition.txt, node.txt, job.txt, and if possible
-    sprio.txt and sshare.txt. Without it, the commands are run now. The log teaches how long the jobs of each user run,
-    and which jobs will be submitted. It must have the names of users: --keep names, here or when it is cleaned.
+    sprio.txt, sshare.txt, reservation.txt, qos.txt and accounts.txt. Without it, the commands are run now. The log
+    teaches how long the jobs of each user run, and which jobs will be submitted. It must have the names of users:
+    --keep names, here or when it is cleaned.
 
     \b
     Commands of the files:
@@ -62,6 +63,8 @@ def forecast(
       scontrol -d -o show job > job.txt
       sprio -l > sprio.txt
       sshare -a -l -P > sshare.txt
+      scontrol show reservation > reservation.txt
+      sacctmgr -P show qos > qos.txt
 
     \b
     Example:
@@ -90,11 +93,12 @@ def _print(found: Forecast) -> None:
     for row in found.table.to_dict("records"):
         asked = f"{row['cores']} {'core' if row['cores'] == 1 else 'cores'}, {duration_text(row['limit_s'])}"
         times = [_clock(row[name], found.instant) for name in ("start", "earliest", "latest", "slurm")]
-        rows.append([row["job_id"], row["user"], row["partition"], asked, *times, row["reason"]])
-    columns = ["job", "user", "partition", "asked", "start", "80 %: from", "to", "Slurm's estimate", "no forecast"]
+        rows.append([row["job_id"], row["user"], row["partition"], asked, *times, row["waits"], row["reason"]])
+    columns = ["job", "user", "partition", "asked", "start", "80 %: from", "to", "Slurm's estimate", "waits for"]
+    columns.append("no forecast")
     if not any(row[-1] for row in rows):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
-    print_table(columns, rows, spare=["asked", "user"])
+    print_table(columns, rows, spare=["asked", "user", "waits for"])
     emit(f"state of {found.instant:%Y-%m-%d %H:%M:%S}, clock of the cluster; {found.members} simulations")
 
 

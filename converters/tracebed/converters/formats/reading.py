@@ -24,7 +24,6 @@ def read_workload(path: Path | str, format: str | None = None, *, equal_nodes: b
 
     Args:
         path: the file, optionally compressed (gzip, zstd, bzip2, zip), or the folder with the files of a log.
-        format: the name of the format.
         equal_nodes: whether the workload is for a machine of equal nodes, each held by one job.
         options: options of the format's reader, such as `by="core"` for swf.
 

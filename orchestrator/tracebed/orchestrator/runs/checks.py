@@ -14,13 +14,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from tracebed.converters.workload import MAX_EXACT, MAX_SIZE, BoolArray, FloatArray, IntArray, Kind, RowError
 from tracebed.cpus import parse_cpus
 from tracebed.errors import InputError
-from tracebed.orchestrator.runs.schema import TABLES, refuse
+from tracebed.orchestrator.runs.schema import TABLES, refuse, rows_of
 from tracebed.states import ChangeCause, JobState
 
 ROUNDING_S = 1e-6
@@ -331,10 +329,9 @@ def _rows_of(ids: pd.Series[str], jobs: pd.DataFrame, where: str) -> IntArray:
     """Return the row of each job id in `jobs`, shape (ids,)."""
     if not len(ids):
         return np.empty(0, dtype=np.int64)
-    known = pa.array(jobs["job_id"], type=pa.large_string())
-    found = pc.fill_null(pc.index_in(pa.array(ids, type=pa.large_string()), value_set=known), -1).to_numpy()
+    found = rows_of(ids, jobs["job_id"])
     refuse(found < 0, lambda row: f"job {ids[row][:40]!r} is not in jobs.parquet", where)
-    return np.asarray(found, dtype=np.int64)
+    return found
 
 
 def _fewest(cores: IntArray, first: IntArray, count: IntArray) -> IntArray:

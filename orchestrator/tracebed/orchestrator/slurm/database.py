@@ -7,7 +7,7 @@ Source: sacctmgr(1) of Slurm 22.05, and files that sacctmgr of Slurm 22.05.8 wro
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import Field
@@ -36,7 +36,7 @@ LIMITS: Mapping[str, tuple[str, ...]] = {
     "submit": ("GrpSubmitJobs", "GrpSubmit"),
     "tres": ("GrpTRES",),
     "user_jobs": ("MaxJobsPU", "MaxJobs"),
-    "user_submit": ("MaxSubmitPU", "MaxSubmitJobs"),
+    "user_submit": ("MaxSubmitPU", "MaxSubmitJobs", "MaxSubmit"),
     "user_tres": ("MaxTRESPU",),
     "account_jobs": ("MaxJobsPA",),
     "account_submit": ("MaxSubmitPA",),
@@ -51,6 +51,7 @@ USED = frozenset(
         *("Name", "Priority", "Flags", "UsageFactor", "Fairshare", "FairShare", "DefaultAccount", "DefaultQOS", "QOS"),
         *("Description", "Organization", "AdminLevel", "Coordinator", "Classification", "Cluster", "Partition"),
         *("DefaultWCKey", "WCKeys", "GraceTime", "Preempt", "PreemptExemptTime", "PreemptMode"),
+        *("Account", "User", "ParentName", "Share", "Def QOS"),
     )
 )
 """Further names that are read, or that change no decision."""
@@ -241,6 +242,68 @@ def read_dump(text: str, where: str) -> tuple[tuple[Association, ...], list[str]
     return tuple(found), ignored
 
 
+ASSOCIATIONS = (
+    *("sacctmgr", "-P", "show", "assoc"),
+    "format=Account,User,Partition,ParentName,Share,Priority,QOS,DefaultQOS,GrpJobs,GrpSubmit,GrpTRES,GrpTRESMins,"
+    "GrpTRESRunMins,GrpWall,MaxJobs,MaxSubmit,MaxTRES,MaxTRESMins,MaxTRESPerNode,MaxWall",
+)
+"""The command that prints the table of `read_associations`."""
+
+
+def read_associations(text: str, where: str) -> tuple[tuple[Association, ...], list[str]]:
+    """Return the associations of a table, the root first, and the settings that are not modeled.
+
+    Raises:
+        InputError: a line has another number of columns than the header, or an account comes before its parent.
+    """
+    found: list[Association] = []
+    ignored: list[str] = []
+    accounts = {""}
+    for values, here in _rows(text, where, " ".join(ASSOCIATIONS)):
+        account, user = values.get("Account", ""), values.get("User", "")
+        parent = values.get("ParentName", "")
+        if (account if user else parent) not in accounts:
+            what = f"the parent of {user or account} is not in the lines above"
+            raise InputError(what, where=here, hint="do not sort the output")
+        accounts.add(account)
+        share = values.get("Share", "")
+        found.append(
+            Association(
+                account=account,
+                user=user,
+                partition=values.get("Partition", ""),
+                parent="" if user else parent,
+                shares=-1 if share == "parent" else _whole(share, 1, here),
+                priority=_whole(values["Priority"], 0, here) if values.get("Priority") else None,
+                default_qos=values.get("Def QOS", ""),
+                qos=tuple(filter(None, values.get("QOS", "").split(","))),
+                limits=_limits(values, here),
+            )
+        )
+        label = f"user {user}" if user else f"account {account}"
+        ignored += [f"{key}={value} ({label})" for key, value in _unmodeled(values)]
+    if not found or found[0].account != ROOT:
+        raise InputError("the line of the account root is missing", where=where, hint="give the whole output")
+    return tuple(found), ignored
+
+
+def _rows(text: str, where: str, command: str) -> Iterator[tuple[dict[str, str], str]]:
+    """Yield the rows of a table, by the names of the header, and their places."""
+    header: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        row = line.split("|")
+        if not header:
+            header = row
+            continue
+        here = f"{where}:{number}"
+        if len(row) != len(header):
+            hint = f"give the output of `{command}`, unchanged"
+            raise InputError(f"{len(row)} columns, but the header has {len(header)}", where=here, hint=hint)
+        yield dict(zip(header, row, strict=True)), here
+
+
 def _qos(inherited: Sequence[str], text: str) -> tuple[str, ...]:
     """Return the QOS of an association: `+a,-b` changes those of the parent, other names replace them."""
     names = [name for name in text.split(",") if name]
@@ -263,19 +326,7 @@ def read_qos(text: str, where: str) -> tuple[tuple[Qos, ...], list[str]]:
     """
     found: list[Qos] = []
     ignored: list[str] = []
-    header: list[str] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        row = line.split("|")
-        if not header:
-            header = row
-            continue
-        here = f"{where}:{number}"
-        if len(row) != len(header):
-            hint = "give the output of `sacctmgr -P show qos`, unchanged"
-            raise InputError(f"{len(row)} columns, but the header has {len(header)}", where=here, hint=hint)
-        values = dict(zip(header, row, strict=True))
+    for values, here in _rows(text, where, "sacctmgr -P show qos"):
         flags = tuple(filter(None, values.get("Flags", "").split(",")))
         name = values["Name"]
         found.append(

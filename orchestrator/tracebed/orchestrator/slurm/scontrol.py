@@ -15,7 +15,7 @@ from tracebed.orchestrator.slurm.machine import duration_s
 
 FIELD = re.compile(r"(?:^|\s)([A-Za-z][\w/:]*)=")
 NAME = re.compile(r"(?s) JobName=.*?(?= UserId=[^\s(]+\(\d+\) GroupId=)")
-"""The name of a job, which may have any characters. No setting is read from it."""
+"""The name of a job, which may have any characters. No other field is read from it."""
 MISSING = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "Unknown", "NotSet"})
 YEAR_S = 365 * 86400.0
 """The limit of a job without one, as for Slurm."""
@@ -91,12 +91,15 @@ def records(text: str, first: str, where: str) -> list[Record]:
         if not joined.startswith(f"{first}="):
             what = f"{joined[:40]!r} is not a record that begins with {first}="
             raise InputError(what, where=place, hint="save the output of scontrol -o show, without other lines")
+        name = NAME.search(joined)
         plain = NAME.sub("", joined, count=1)
         marks = [*FIELD.finditer(plain)]
         ends = [mark.start() for mark in marks[1:]] + [len(plain)]
         fields: dict[str, str] = {}
         for mark, end in zip(marks, ends, strict=True):
             fields.setdefault(mark[1], plain[mark.end() : end].strip())
+        if name:
+            fields["JobName"] = name[0].partition("=")[2]
         found.append(Record(fields, plain, place))
     return found
 

@@ -14,7 +14,7 @@ from tracebed.errors import InputError
 from tracebed.input_files import read_file
 from tracebed.orchestrator.slurm import reservations
 from tracebed.orchestrator.slurm.conf import SlurmConf, of_lines
-from tracebed.orchestrator.slurm.database import Database, read_qos
+from tracebed.orchestrator.slurm.database import ASSOCIATIONS, Database, read_associations, read_qos
 from tracebed.orchestrator.slurm.host_lists import host_names
 from tracebed.orchestrator.slurm.lines import Line
 from tracebed.orchestrator.slurm.machine import Machine, gres_of
@@ -39,9 +39,10 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "sshare": ("sshare", "-a", "-l", "-P"),
     "reservation": ("scontrol", "show", "reservation"),
     "qos": ("sacctmgr", "-P", "show", "qos"),
+    "accounts": ASSOCIATIONS,
 }
 """Name of a part of a state -> the command that prints it. In a folder, the part is the file NAME.txt."""
-OPTIONAL = ("sprio", "sshare", "reservation", "qos")
+OPTIONAL = ("sprio", "sshare", "reservation", "qos", "accounts")
 TRIED = "22.05"
 """The version of Slurm whose output and decisions were compared."""
 MAX_BYTES = 2**29
@@ -67,6 +68,8 @@ MODELED = frozenset(
         "JobArrayTaskLimit",
     }
 )
+USED_UP = re.compile(r"Minutes|GrpWallLimit")
+"""In the reasons of jobs that wait for a limit on the resources times minutes of a job, an account or a QOS."""
 PLAIN = {"Contiguous": ("0", ""), "ReqNodeList": ("",), "ExcNodeList": ("",), "ReqSwitch": ("",)}
 """Fields of a request that are not modeled -> the values with which they have no effect."""
 DEFAULTS = {
@@ -120,6 +123,7 @@ class LiveJob:
         others: further partitions of a waiting job.
         qos, dependency, licenses, reservation: the request, as in a workload.
         array: array of the job, and how many of its tasks may run at once, as in a workload.
+        name: the name, which `singleton` compares.
     """
 
     id: str
@@ -150,6 +154,7 @@ class LiveJob:
     licenses: str = ""
     reservation: str = ""
     array: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -222,6 +227,7 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
         hint = f"save it: {' '.join(COMMANDS[missing])} > {missing}.txt"
         raise InputError(f"has no {missing}", where=where(missing), hint=hint)
     qos, ignored = read_qos(texts["qos"], where("qos")) if "qos" in texts else ((), [])
+    accounts, more = read_associations(texts["accounts"], where("accounts")) if "accounts" in texts else ((), [])
     booked, unmodeled = "", list[str]()
     if "reservation" in texts:
         booked, unmodeled = reservations.read(texts["reservation"], where("reservation"), "UTC")
@@ -229,17 +235,18 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
         [*_settings(settings), *map(_node, nodes), *map(_partition, partitions)],
         folder,
         plain=True,
-        database=Database(qos=qos),
-        ignored=ignored,
+        database=Database(associations=accounts, qos=qos),
+        ignored=[*ignored, *more],
     )
     assert conf.machine is not None  # every node has its number of CPUs
     threads = max(1, nodes[0].number("ThreadsPerCore")) if nodes[0].of("ThreadsPerCore") else 1
     jobs: list[LiveJob] = []
     odd = Counter[str]()
     known = {partition.name for partition in conf.machine.partitions}
+    limited = re.compile(f"{r'QOS|Max.+PerAccount|' if qos else ''}{'Assoc|' if accounts else ''}(?!)")
     names = {record.needed("NodeName") for record in nodes}
     for record in records(texts["job"], "JobId", where("job")):
-        for job in _jobs(record, threads, odd, limited=bool(qos)):
+        for job in _jobs(record, threads, odd, limited):
             _check(job, record, known, names)
             if record.of("TimeLimit") == "Partition_Limit":
                 job = replace(job, limit_s=conf.machine.limit_s(conf.machine.partition(job.partition) or 0) or YEAR_S)
@@ -312,13 +319,13 @@ def _partition(record: Record) -> Line:
 # -- jobs -------------------------------------------------------------------------------------------------------------
 
 
-def _jobs(record: Record, threads: int, odd: Counter[str], *, limited: bool) -> Iterator[LiveJob]:
+def _jobs(record: Record, threads: int, odd: Counter[str], limited: re.Pattern[str]) -> Iterator[LiveJob]:
     """Yield the job of a record, or the waiting tasks of an array; nothing for a job that has ended."""
     state = record.needed("JobState")
     if state not in ("PENDING", *RUNNING):
         return
     job = _job(record, state, threads)
-    for what in _odd(record, job, state, limited=limited):
+    for what in _odd(record, job, state, limited):
         odd[what] += 1
     array, tasks = record.of("ArrayJobId"), record.of("ArrayTaskId")
     if not array or not tasks:
@@ -330,8 +337,8 @@ def _jobs(record: Record, threads: int, odd: Counter[str], *, limited: bool) -> 
         yield replace(job, id=f"{array}_{tasks}")
 
 
-def _odd(record: Record, job: LiveJob, state: str, *, limited: bool) -> Iterator[str]:
-    """Yield what is not modeled of a job. `limited`: whether the limits of QOS are known."""
+def _odd(record: Record, job: LiveJob, state: str, limited: re.Pattern[str]) -> Iterator[str]:
+    """Yield what is not modeled of a job. `limited`: the reasons of jobs whose limits are known."""
     if job.start is not None:
         if state in ("SUSPENDED", "STOPPED"):
             yield f"{state} is modeled as running on"
@@ -339,8 +346,9 @@ def _odd(record: Record, job: LiveJob, state: str, *, limited: bool) -> Iterator
     for name, values in PLAIN.items():
         if record.of(name) not in values:
             yield f"{name} is not modeled"
-    known = job.reason.startswith("QOS") and limited
-    if job.reason not in MODELED | BLOCKING | {"Dependency", "Reservation"} and not known:
+    if USED_UP.search(job.reason):
+        yield f"the reason {job.reason} is not modeled: there is no forecast while it lasts"
+    elif job.reason not in MODELED | BLOCKING | {"Dependency", "Reservation"} and not limited.match(job.reason):
         yield f"the reason {job.reason} is not modeled: the forecast is too early while it lasts"
 
 
@@ -390,6 +398,7 @@ def _job(record: Record, state: str, threads: int) -> LiveJob:
         licenses=record.of("Licenses"),
         reservation=record.of("Reservation"),
         array=f"{array}%{limit}" if limit else array,
+        name=record.of("JobName"),
     )
 
 

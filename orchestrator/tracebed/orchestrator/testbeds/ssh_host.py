@@ -326,7 +326,6 @@ class Host:
         """Run a command, and return its output.
 
         Args:
-            arguments: the command.
             data: its standard input.
             output: file for the output. The time limit then applies to each pause between bytes.
 

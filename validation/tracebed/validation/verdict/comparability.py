@@ -22,9 +22,7 @@ def comparability_warnings(
     """Return the warnings about differences that make the two runs less comparable, one sentence each.
 
     Args:
-        real, predicted: the runs.
         figures: metrics of the real run and of the prediction.
-        matching: matching of the jobs.
         same_workload: whether the workloads have the same hash.
     """
     found = []

@@ -53,18 +53,18 @@ class Slots:
         self.everything = nodes
         self.begins, self.ends, self.nodes = [now], [end], [nodes]
 
-    def usable(self, start: int, limit: int) -> tuple[int, int]:
+    def usable(self, start: int, limit: int, among: int = -1) -> tuple[int, int]:
         """Return the nodes free in every slot from `start` to `start + limit`, and the next start worth a trial.
 
         A slot that begins exactly at `start + limit` counts. The next start is the end of the first slot after `start`
-        that is followed by a slot with additional nodes, as far as the slots were searched; 0: none. The search ends
-        with the first slot that begins after the end of the job.
+        that is followed by a slot with additional nodes `among` (mask), as far as the slots were searched; 0: none. The
+        search ends with the first slot that begins after the end of the job.
         """
         usable, later, last = self.everything, 0, len(self.begins) - 1
         for slot, (begin, end, nodes) in enumerate(zip(self.begins, self.ends, self.nodes, strict=True)):
             if end <= start:
                 continue
-            if not later and slot < last and self.nodes[slot + 1] & ~nodes:
+            if not later and slot < last and self.nodes[slot + 1] & ~nodes & among:
                 later = end
             if begin > start + limit:
                 break

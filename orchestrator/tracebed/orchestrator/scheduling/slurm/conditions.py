@@ -175,6 +175,14 @@ def arrays_of(texts: Sequence[str], ids: Sequence[str]) -> Arrays:
     return Arrays(of, most)
 
 
+def groups_of(users: Sequence[str], names: Sequence[str], texts: Sequence[str]) -> list[int]:
+    """Return the group of each job: those of its user and its name, if one of them depends on `singleton`; -1: none."""
+    every = [*zip(users, names, strict=True)]
+    waiting = {name for name, text in zip(every, texts, strict=True) if "singleton" in text.lower()}
+    group = {name: number for number, name in enumerate(dict.fromkeys(name for name in every if name in waiting))}
+    return [group.get(name, -1) for name in every]
+
+
 def dependencies_of(
     texts: Sequence[str], ids: Sequence[str], arrays: Sequence[str], groups: Sequence[int]
 ) -> tuple[list[tuple[Condition, ...]], list[bool]]:

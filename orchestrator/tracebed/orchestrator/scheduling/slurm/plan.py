@@ -34,6 +34,8 @@ class Waiting(NamedTuple):
     """Array and partition of the job; -1: no array."""
     first: int = -1
     """What the entries of a job in several partitions have in common."""
+    among: int = -1
+    """Mask of the nodes of the partition."""
 
 
 class Planned(NamedTuple):
@@ -87,9 +89,7 @@ def backfill(
 
     Args:
         now: the instant of the pass, s.
-        free: the free resources.
         running: the running jobs, in the order of their expected ends.
-        waiting: the waiting jobs.
         everything: mask of all nodes.
         resolution: `bf_resolution`, s.
         window: `bf_window`, s.
@@ -160,7 +160,7 @@ def _plan(
     candidates = outlook.preemptor.candidates(job.job) if outlook and outlook.preemptor else []
     while True:
         since = later
-        usable, later = slots.usable(since, job.limit)
+        usable, later = slots.usable(since, job.limit, job.among)
         usable &= job.request.eligible
         if outlook:
             usable &= outlook.usable(job.job, since, job.limit, now)
@@ -196,8 +196,8 @@ def first_start(
 
     The running jobs on these nodes end one after another, in groups; the job starts when the last job of a group ends.
     A group ends with the first job after which the next running job, on any node, ends later than a barrier by more
-    than a window, which doubles from group to group. The barrier is the first multiple of `WINDOW_S` after the first
-    end. The jobs that may be preempted, `candidates`, end at once.
+    than a window. From group to group the window doubles, until the next running job ends within it. The barrier is the
+    first multiple of `WINDOW_S` after the first end. The jobs that may be preempted, `candidates`, end at once.
     """
     parts = free.choose(request, usable)
     if parts is not None:
@@ -224,6 +224,8 @@ def first_start(
             if at < count and running[at].end <= barrier + window:
                 continue
         window *= 2
+        while at < count and running[at].end > barrier + window:
+            window *= 2
         parts = expected.choose(request, usable)
         if parts is not None:
             return last if last > now else max(last + kill_wait, now + 1), parts

@@ -120,7 +120,7 @@ static int64_t slurm_plan(struct engine *e, int32_t job, int64_t now) {
     slots_next_job(&s->slots);
     for (;;) {
         int64_t since = later;
-        later = slots_later(&s->slots, since, limit);
+        later = slots_later(&s->slots, since, limit, NULL);
         slots_usable(&s->slots, since, limit, s->everything, s->usable);
         int fits = nodes_in(e->words, s->usable) >= nodes;
         if (fits && later && since > now) { /* whether enough usable nodes are idle until `later` */

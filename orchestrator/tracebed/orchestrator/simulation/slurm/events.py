@@ -12,7 +12,14 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
-from tracebed.orchestrator.scheduling.slurm.conditions import SINGLETON, Arrays, Conditions, arrays_of, dependencies_of
+from tracebed.orchestrator.scheduling.slurm.conditions import (
+    SINGLETON,
+    Arrays,
+    Conditions,
+    arrays_of,
+    dependencies_of,
+    groups_of,
+)
 from tracebed.orchestrator.scheduling.slurm.entries import Entries
 from tracebed.orchestrator.scheduling.slurm.licenses import Licenses, counts, licenses_of
 from tracebed.orchestrator.scheduling.slurm.outlook import Booked, Bookings
@@ -45,10 +52,7 @@ def conditions_of(workload: Workload, numbers: Sequence[int], *, kill_invalid: b
     texts = of(workload, "dependency", jobs)
     if not any(texts) and all(math.isnan(each) for each in earliest):
         return None
-    names = [*zip(of(workload, "user", jobs), of(workload, "application", jobs), strict=True)]
-    waiting = {name for name, text in zip(names, texts, strict=True) if "singleton" in text.lower()}
-    group = {name: number for number, name in enumerate(dict.fromkeys(name for name in names if name in waiting))}
-    groups = [group.get(name, -1) for name in names]
+    groups = groups_of(of(workload, "user", jobs), of(workload, "application", jobs), texts)
     arrays = [text.partition("%")[0] for text in of(workload, "array", jobs)]
     dependencies, any_of = dependencies_of(texts, of(workload, "job_id", jobs), arrays, groups)
     place = {job: at for at, job in enumerate(jobs)}

@@ -29,7 +29,7 @@ from tracebed.orchestrator.simulation.slurm.live import LiveInputs, minutes
 from tracebed.orchestrator.simulation.slurm.prediction import CHECK_S
 from tracebed.orchestrator.simulation.slurm.run_times import Draws, RunTimes
 from tracebed.orchestrator.simulation.slurm.simulator import Simulation
-from tracebed.orchestrator.slurm.state import BLOCKING, ClusterState, LiveJob
+from tracebed.orchestrator.slurm.state import BLOCKING, USED_UP, ClusterState, LiveJob
 
 OF_JOBS = (
     *("submit", "limit", "launch_s", "end_s", "requests", "partition", "user", "fixed", "held", "since"),
@@ -132,7 +132,8 @@ class _Ensemble:
         """Return why a waiting job has no forecast, and the requests of the others."""
         reasons, requests = [], {}
         for row, job in enumerate(self.waiting):
-            reason = job.reason if job.reason in BLOCKING | {"Reservation"} else ""
+            blocked = job.reason in BLOCKING | {"Reservation"} or USED_UP.search(job.reason)
+            reason = job.reason if blocked else ""
             request = None if reason else self._live.request(job)
             if request is not None:
                 reason = self._live.never(job, request)
@@ -143,10 +144,12 @@ class _Ensemble:
             known = {job.id for row, job in enumerate(self.waiting) if not reasons[row]}
             known |= {job.id for job in self._state.jobs if job.start is not None and job.held}
             known |= {name.partition("_")[0] for name in known}
+            stuck = {(job.user, job.name): job.number for job in reversed(self.waiting) if job.id not in known}
             again = False
             for row, job in enumerate(self.waiting):
                 named = re.findall(r"[:,?](\d+(?:_\d+)?)", f",{job.dependency}")
-                if not reasons[row] and job.dependency and ("singleton" in job.dependency or {*named} - known):
+                alone = "singleton" in job.dependency and stuck.get((job.user, job.name), job.number) < job.number
+                if not reasons[row] and job.dependency and (alone or {*named} - known):
                     reasons[row], again = "Dependency", True
         return reasons, requests
 

@@ -11,7 +11,7 @@ from statistics import fmean
 
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
-from tracebed.orchestrator.scheduling.slurm.conditions import Conditions, arrays_of, dependencies_of
+from tracebed.orchestrator.scheduling.slurm.conditions import Conditions, arrays_of, dependencies_of, groups_of
 from tracebed.orchestrator.scheduling.slurm.entries import Entries
 from tracebed.orchestrator.scheduling.slurm.limits import amounts_of
 from tracebed.orchestrator.scheduling.slurm.multifactor import Associations, size_factor
@@ -197,9 +197,12 @@ def _conditions(jobs: Sequence[LiveJob], own: Sequence[int], live: int, *, kill_
     ids = [job.id if k < live else "" for k, job in enumerate(jobs)]
     arrays = [job.array.partition("%")[0] if k < live else "" for k, job in enumerate(jobs)]
     nothing = Conditions.none(len(jobs))
-    found, any_of = dependencies_of([job.dependency for job in jobs], ids, arrays, nothing.group)
+    texts = [job.dependency for job in jobs]
+    groups = groups_of([job.user for job in jobs], [job.name for job in jobs], texts)
+    found, any_of = dependencies_of(texts, ids, arrays, groups)
     return replace(
         nothing,
+        group=[group if k < live else -1 for k, group in enumerate(groups)],
         dependencies=[found[first] for first in own],
         any_of=[any_of[first] for first in own],
         kill_invalid=kill_invalid,

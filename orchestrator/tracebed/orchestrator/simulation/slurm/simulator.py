@@ -370,7 +370,8 @@ class Simulation(Accounted, Queued, Preempting):
             if not self._exceeds(job, None):
                 reserve = own.reserve[job] and not self._young(policy, job)
                 array, entry, first = self._arrays.of[job], self._entry_of[job], self._entries.first[job]
-                yield Waiting(job, own.requests[job], own.limit[job], reserve, array, entry, first)
+                among = self._nodes_of[own.partition[job]]
+                yield Waiting(job, own.requests[job], own.limit[job], reserve, array, entry, first, among)
 
     def _completing(self) -> bool:
         """Return whether a job is completing, for which the other jobs wait."""

@@ -43,7 +43,6 @@ def workloads_at(runs: str, pattern: str, policies: Sequence[str], folder: Path)
     Args:
         runs: a pattern of paths as for `paths_at`.
         pattern: a pattern of names (`*`, `?`, `[...]`).
-        policies: names of the policies.
         folder: the folder to which a relative pattern refers.
     """
     found: set[str] = set()

@@ -93,7 +93,6 @@ def bars(
     """Draw a panel per figure with values: groups on the x axis, a bar or line per policy and varying setting.
 
     Args:
-        plot: the plot.
         rows: the rows of its window.
         title: title of the picture.
         claims: printed figures. Each is a mark at the means that it describes.
@@ -306,8 +305,6 @@ def _marks(claim: Claim, plot: Plot, averaged: pd.DataFrame, absolute: pd.DataFr
     our changed baseline, and in a normalized plot an absolute value is divided by our baseline.
 
     Args:
-        claim: the claim.
-        plot: the plot.
         averaged: a row per bar, normalized if the plot is.
         absolute: a row per point of the window, not normalized.
     """

@@ -173,8 +173,6 @@ def of_grid(file: ExperimentFile, done: GridResult, command: str) -> Ledger:
     """Return the ledger of simulated cells.
 
     Args:
-        file: the experiment.
-        done: its results.
         command: the command that computed them, as text.
     """
     all_rows = len(file.experiment.points()) * len(file.experiment.windows)
@@ -187,7 +185,6 @@ def of_findings(study: str, measured: Measured | None, command: str) -> Ledger:
 
     Args:
         study: name of the experiment.
-        measured: its figures.
         command: the command that measured them, as text.
     """
     paper = paper_of(study)
@@ -363,7 +360,6 @@ def _figures(claim: Claim, points: Sequence[Values], keys: Sequence[str], where:
     """Return the figure of each place of a claim; nothing if one was not computed, or a baseline is 0.
 
     Args:
-        claim: the claim.
         points: a row per point.
         keys: keys of a point.
         where: the conditions.

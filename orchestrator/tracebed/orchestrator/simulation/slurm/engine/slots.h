@@ -177,11 +177,20 @@ HOT static void slots_reserve(struct slots *p, int64_t start, int64_t end, const
     }
 }
 
-/* The next start after `start` that is worth a trial for a job with this limit, 0: none. */
-static int64_t slots_later(const struct slots *p, int64_t start, int64_t limit) {
+/* Whether the slot after `own` has additional nodes `among` (null: any). */
+static int more_among(const struct slots *p, const struct slot *own, const uint64_t *among) {
+    if (!own->more || !among) return own->more;
+    for (int64_t w = 0; w < p->words; w++)
+        if (own[1].nodes[w] & ~own->nodes[w] & among[w]) return 1;
+    return 0;
+}
+
+/* The next start after `start` that is worth a trial for a job with this limit on the nodes `among` (null: any); 0:
+ * none. */
+static int64_t slots_later(const struct slots *p, int64_t start, int64_t limit, const uint64_t *among) {
     for (int64_t k = slot_after(p, start); k < p->count; k++) {
         const struct slot *own = &p->slot[k];
-        if (own->more) return own->end;
+        if (more_among(p, own, among)) return own->end;
         if (own->begin > start + limit) return 0;
     }
     return 0;

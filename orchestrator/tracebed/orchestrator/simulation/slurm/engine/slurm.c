@@ -918,6 +918,13 @@ static int choose_grown(struct engine *e, struct view *v, int32_t job, int64_t g
     return choose_after(e, job, e->later, e->room, e->running[end].job);
 }
 
+/* The window after that of a group of running jobs, before a job that ends at `next`. */
+static int64_t next_window(int64_t window, int64_t barrier, int64_t next) {
+    do window *= 2;
+    while (next > barrier + window);
+    return window;
+}
+
 /* `first_start` without preemption: which nodes have room after the end of each group is known without the jobs before. */
 static int64_t first_end(struct engine *e, struct view *v, int32_t job, int64_t now, int64_t latest) {
     const struct setup *s = e->s;
@@ -935,7 +942,7 @@ static int64_t first_end(struct engine *e, struct view *v, int32_t job, int64_t 
             for (uint64_t left = e->usable[w] & v->able[w]; left; left &= left - 1, nodes++)
                 cores += v->cores[64 * w + __builtin_ctzll(left)];
     }
-    for (; k < count; window *= 2) {
+    while (k < count) {
         int64_t closing = ended_until(e, barrier + window) - 1, last = next_holding(e, closing > k ? closing : k), end = last;
         if (last == count) { /* the group ends with the last running job */
             end = count - 1;
@@ -954,6 +961,7 @@ static int64_t first_end(struct engine *e, struct view *v, int32_t job, int64_t 
             (step ? choose_after(e, job, e->later, v->cores, running[end].job) : choose_grown(e, v, job, grown, end)))
             return start_after(e, running[last].end, now);
         k = end + 1;
+        window = next_window(window, barrier, k < count ? running[k].end : 0);
     }
     return -1;
 }
@@ -988,7 +996,7 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t l
             if (barrier < 0) barrier = (last / WINDOW_S + 1) * WINDOW_S;
             if (k + 1 < count && own[1].end <= barrier + window) continue;
         }
-        window *= 2;
+        window = next_window(window, barrier, k + 1 < count ? own[1].end : 0);
         if (choose_with(e, &e->expected, job, e->usable)) return start_after(e, last, now);
         last = -1;
     }
@@ -1000,11 +1008,12 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now) {
     const struct setup *s = e->s;
     gather(e, job);
     int64_t later = now, resolution = s->bf_resolution, first = -1;
+    const uint64_t *partition = e->partition_nodes + s->partition[job] * e->words;
     int step = e->classes[s->class[job]].step && !e->candidate_count;
     slots_next_job(&e->slots);
     for (;;) {
         int64_t since = later;
-        later = slots_later(&e->slots, since, s->limit[job]);
+        later = slots_later(&e->slots, since, s->limit[job], partition);
         if (outlook(e)) later = next_later(e, job, since, later);
         if (!e->candidate_count && since > now && first < 0) first = soonest(e, job);
         if (since > now && later && later < first) {
