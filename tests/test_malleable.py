@@ -242,7 +242,7 @@ def test_static_shares_are_equal_and_dynamic_ones_proportional_to_cores(tmp_path
     with emulated(tmp_path, 1, 3) as testbed:
         for balance in ("static", "dynamic"):
             program = Program("pils", 0, 1_200_000, 10, balance=balance, chunks=8, rate=1e6)
-            job = Driver(testbed, program, [0, 1])
+            job = Driver(testbed, program, [1, 0])  # the rank with more cores draws without messages, which may be late
             job.start()
             job.finish()
             units[balance] = job.units_by_rank

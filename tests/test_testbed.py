@@ -23,9 +23,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import namespaces
-from agents import gone, hear, hear_ends, launch_message
+from agents import gone, hear, hear_all, hear_ends, launch_message
 from namespaces import OFFSET_S, needs_namespaces
-from patience import GUARD_S
+from patience import GUARD_S, patience
 from redecided import workload
 from runs import replaying
 from tracebed import world
@@ -335,7 +335,7 @@ class Open(LocalProvider):
 )
 def test_a_provider_that_breaks_a_rule_fails_the_checks(broken: type[LocalProvider], rule: str) -> None:
     with pytest.raises(AssertionError, match=re.escape(rule)):
-        check_provider(broken, patience_s=3.0)
+        check_provider(broken, patience_s=patience(3.0))
 
 
 def test_agents_report_the_identity_of_their_kernel(tmp_path: Path) -> None:
@@ -598,8 +598,9 @@ def test_a_lost_agent_is_replaced(
         lost = hear(testbed, "lost", 0)
         assert lost.message["reason"].startswith(("was killed by SIGKILL", "ended with status", "is silent"))
         testbed.send(0, {"type": "kill", "job": "j", "reason": "discarded"})
-        works(testbed, 1, "meanwhile")
-        hear(testbed, "back", 0)
+        launch(testbed, 1, "meanwhile", 1000)
+        heard = hear_all(testbed, ("ended", 1), ("back", 0))
+        assert heard["ended", 1].message["state"] == "completed"
         assert testbed.agents[name]["pid"] != agent.pid
         works(testbed, 0, "j")
         assert gone(rank)  # the earlier one of this name

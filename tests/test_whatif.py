@@ -351,7 +351,9 @@ def test_a_cluster_smaller_than_that_of_the_log_is_named(conf: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("rows", [[LATER], [(50.0, 60.0 + at, 90.0 + at, 60.0) for at in range(12)]])
-def test_a_log_of_one_judged_job_or_of_one_instant_has_a_page(rows: list[Any], conf: Path, tmp_path: Path) -> None:
+def test_a_log_of_one_judged_job_or_of_one_instant_has_a_page(
+    rows: list[Any], conf: Path, tmp_path: Path, svg_only: None
+) -> None:
     log = of_rows(conf, (0, 10, 40, 60), *rows).workload
     found = tb.whatif(log, conf, settings=["bf_interval=7"], members=6)
     assert len(found.jobs) == len(rows)
@@ -383,7 +385,7 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_an_export_of_sacct_becomes_a_page_with_pictures_and_their_data(
-    export: Path, call: Call, tmp_path: Path
+    export: Path, call: Call, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     command = ["whatif", export / "sacct.txt", export / "slurm.conf", "--time-zone", sacct_dumps.ZONE]
     changes = ["--set", "Partition.debug.PriorityTier=1", "--add-nodes", "cpu=8", "--perturb", "6", "-o", "out"]
@@ -406,11 +408,12 @@ def test_an_export_of_sacct_becomes_a_page_with_pictures_and_their_data(
     assert problems(document, "tracebed-whatif-1.json") == []
     assert len(pd.read_csv(folder / "jobs.csv")) == document["log"]["jobs"]
     assert sum(each["jobs"] for each in document["classes"] if each["by"] == "partition") == document["log"]["jobs"]
+    request.getfixturevalue("svg_only")
     status, again, _ = call(*map(str, command), *changes)  # the page is a view and is made again
     assert (status, again) == (ExitCode.OK, out)
 
 
-def test_the_document_is_that_of_the_folder(export: Path, call: Call, tmp_path: Path) -> None:
+def test_the_document_is_that_of_the_folder(export: Path, call: Call, tmp_path: Path, svg_only: None) -> None:
     command = ["whatif", export / "sacct.txt", export / "slurm.conf", "--time-zone", sacct_dumps.ZONE]
     status, out, _ = call(*map(str, command), "--perturb", "2,submit=0", "--json", "-o", "out")
     assert status == ExitCode.OK

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from tracebed import bounds
 from tracebed.errors import InputError
@@ -250,6 +250,12 @@ class Calibration(StoredFile):
     """None: the overheads were measured, not fitted. The intervals of fitted overheads are ranges over the cloud."""
     cloud: list[dict[Overhead, Number]] = Field(default_factory=list)
     """Sets of overheads that fit the runs equally well; the first is the best."""
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the contents. Files without measured applications keep the hash that earlier runs have recorded."""
+        written: dict[str, Any] = write(self)
+        return written if self.applications else {key: each for key, each in written.items() if key != "applications"}
 
     @property
     def constants(self) -> dict[str, float]:
