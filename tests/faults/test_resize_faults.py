@@ -13,8 +13,8 @@ from tracebed.orchestrator.batch.resizes import ResizeCommand
 from tracebed.orchestrator.replay.journal import read
 from tracebed.orchestrator.run import JOURNAL
 
-SEEDS = 20
-"""Number of seeds in the default run. CI plays 200."""
+SEEDS = 10
+"""Number of seeds in the default run. CI plays 100."""
 PORTION = 10
 """Number of seeds of a test."""
 JOBS = tuple((20.0 * number, 100.0, 600.0, 4) for number in range(6))

@@ -213,7 +213,8 @@ class MeasuredRun:
         names = PARTS.get(stage) or STAGES[stage]
         times = [self.applied[name].to_numpy(dtype=np.float64) for name in names]
         if stage in STAGES:
-            return np.asarray(times[1] - times[0], dtype=np.float64)
+            lasted: FloatArray = times[1] - times[0]
+            return lasted
         known = ~np.isnan(times)
         sums = np.where(known.any(axis=0), np.where(known, times, 0.0).sum(axis=0), np.nan)
         return np.asarray(sums * self.run.info.speed, dtype=np.float64)

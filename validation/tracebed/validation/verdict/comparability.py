@@ -66,7 +66,7 @@ def _facts(real: Run, predicted: Run) -> list[tuple[str, Any, Any]]:
     facts: list[tuple[str, Any, Any]] = []
     if a.policy != UNKNOWN_POLICY:
         facts.append(("policy differs", a.policy, b.policy))
-    if _has_parameters(a):
+    if _has_parameters(a) and a.policy in {b.policy, UNKNOWN_POLICY}:
         ours, theirs = a.policy_parameters, b.policy_parameters
         facts += [
             (f"policy parameter {name} differs", ours.get(name, "not recorded"), theirs.get(name, "not recorded"))
