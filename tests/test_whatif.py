@@ -7,7 +7,8 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,7 @@ from test_schemas import problems
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.slurm.conf import of_lines
 from tracebed.orchestrator.slurm.lines import lines_of
+from tracebed.validation.whatif import pictures
 from tracebed.validation.whatif.classes import Answer, JobClass, classes_of
 from tracebed.validation.whatif.log import Log, log_of, with_starts
 
@@ -382,6 +384,13 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
         row["Elapsed"] = sacct_dumps._span(end - start)
     (folder / "sacct.txt").write_text(sacct_dumps.text(row for row in rows if row["Start"] != "nan"))
     return folder
+
+
+@pytest.mark.parametrize("width", [3.5, 7.16, 11.0])
+def test_the_longest_name_of_a_class_is_within_its_picture(width: float) -> None:
+    names = ("all jobs", "size 2,049 to 4,096 cores", "partition " + "m" * 40)
+    figure = pictures._by_class([cast("Any", SimpleNamespace(title=name)) for name in names], "wait")(width)
+    assert min(text.get_window_extent().x0 for text in figure.axes[0].get_yticklabels()) >= 0
 
 
 def test_an_export_of_sacct_becomes_a_page_with_pictures_and_their_data(
