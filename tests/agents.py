@@ -8,9 +8,10 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import psutil
 
@@ -75,23 +76,39 @@ def launch_message(node: str, job: str, work: Program = FOREVER, *, cores: int) 
 
 
 def hear(testbed: Testbed, kind: str, node: int | None = None, guard_s: float = GUARD_S) -> Event:
-    """Return the next event of a kind, and of a node if it is given."""
-    end = time.monotonic() + guard_s
-    while time.monotonic() < end:
-        for event in testbed.receive(end):
-            if event.message["type"] == kind and node in (None, event.node):
-                return event
+    """Return the next event of a kind, and of a node if it is given. Events before that one are not heard again."""
+    for event in _events(testbed, time.monotonic() + guard_s):
+        if event.message["type"] == kind and node in (None, event.node):
+            return event
     raise AssertionError(f"no event {kind!r} within {guard_s:g} s")
 
 
-def hear_ends(testbed: Testbed, count: int, guard_s: float = GUARD_S) -> list[dict[str, Any]]:
-    """Return the next `count` events `ended`, which may arrive at once."""
-    end = time.monotonic() + guard_s
-    found: list[dict[str, Any]] = []
-    while len(found) < count:
-        assert time.monotonic() < end, f"{len(found)} of {count} ranks ended within {guard_s:g} s"
-        found += [event.message for event in testbed.receive(end) if event.message["type"] == "ended"]
-    return found
+def hear_all(testbed: Testbed, *wanted: tuple[str, int]) -> dict[tuple[str, int], Event]:
+    """Return the next event of each kind and node, which may arrive in any order."""
+    heard: dict[tuple[str, int], Event] = {}
+    for event in _events(testbed, time.monotonic() + GUARD_S):
+        heard.setdefault((event.message["type"], event.node), event)
+        if heard.keys() >= set(wanted):
+            return heard
+    raise AssertionError(f"not all of {wanted} within {GUARD_S:g} s")
+
+
+_unheard: WeakKeyDictionary[Testbed, list[Event]] = WeakKeyDictionary()
+"""Testbed -> events that arrived together with the one that a test has heard last."""
+
+
+def _events(testbed: Testbed, end: float) -> Iterator[Event]:
+    """Yield the next events until a time."""
+    events = _unheard.setdefault(testbed, [])
+    while time.monotonic() < end:
+        while events:
+            yield events.pop(0)
+        events += testbed.receive(end)
+
+
+def hear_ends(testbed: Testbed, count: int) -> list[dict[str, Any]]:
+    """Return the next `count` events `ended`."""
+    return [hear(testbed, "ended").message for _ in range(count)]
 
 
 def start_a_job(testbed: Testbed, *names: str) -> None:
@@ -194,7 +211,8 @@ class Agent(Controller):
         return answer
 
     def children(self) -> list[psutil.Process]:
-        return psutil.Process(self.process.pid).children()
+        """Return the ranks, the oldest first. Numbers of processes begin again at some time."""
+        return sorted(psutil.Process(self.process.pid).children(), key=psutil.Process.create_time)
 
     def __exit__(self, *error: object) -> None:
         self.process.terminate()

@@ -105,6 +105,27 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
 
 
 @pytest.fixture
+def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let experiments and validations write no plots and no HTML pages, which take most of the time of small ones.
+
+    This holds for commands in the process of the test.
+    """
+    from tracebed.validation.experiments.views import plots
+    from tracebed.validation.report import html
+
+    monkeypatch.setattr(plots, "draw", lambda *_: ([], []))
+    monkeypatch.setattr(html, "write", lambda _, path, *__, **___: Path(path))
+
+
+@pytest.fixture
+def svg_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let figures for papers be written in one format, for a test that is not about formats."""
+    from tracebed.validation import pictures
+
+    monkeypatch.setattr(pictures, "FORMATS", ("svg",))
+
+
+@pytest.fixture
 def no_process_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fail a test that leaves a process behind, even an orphan in another session."""
     mark = f"{os.getpid()}-{time.monotonic_ns()}"

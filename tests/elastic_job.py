@@ -42,7 +42,9 @@ def main() -> None:
             process.terminate()
             process.wait()
         size = answer.size
-        torchrun = [DEBIAN, "-m", "torch.distributed.run", "-r1", "-t1", "--standalone", f"--nproc_per_node={size}"]
+        # Two trainings on one machine would share the port of --standalone, and the second fails when the first ends.
+        place = ["--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0"]
+        torchrun = [DEBIAN, "-m", "torch.distributed.run", "-r1", "-t1", *place, f"--nproc_per_node={size}"]
         environment = {**kept, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
         process = subprocess.Popen([*torchrun, training, str(folder)], env=environment)
         while workers(folder) != size:

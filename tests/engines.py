@@ -28,6 +28,7 @@ from tracebed.orchestrator.simulation.delays import STEPS
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
+from tracebed.orchestrator.testbeds.calibration import COSTS
 
 SHARING = ("sd", "drom-share")
 RIGID = ("fcfs", "firstfit", "easy", "conservative", "slurm")
@@ -46,6 +47,8 @@ def case(seed: int, policy: str | None = None, *, large: bool = False) -> dict[s
     cores = rng.choice([[4], [4], [2, 4, 8]])
     workload = workload_of(jobs)
     workload.table["cores_per_node"] = [rng.choice([1, 3, 4, 8]) for _ in jobs]
+    workload.table["application"] = ["stream" if number % 3 else "pils" for number in range(len(jobs))]
+    workload.table["state_mib"] = [float(number % 2) for number in range(len(jobs))]
     sockets = [1]
     if policy in SHARING:
         parameters, sockets = sharing_parameters(rng, policy), rng.choice([[1], [2], [1, 2]])
@@ -122,7 +125,13 @@ def member(rng: random.Random, constants: Overheads | None) -> dict[str, Any]:
         for step in STEPS
         if rng.random() < 0.8
     }
-    made = calibration(overheads=values, factors=factors or {"end": [1.0]}, grain_s=constants.grain_s)
+    costs = {name: estimate(rng.uniform(0.0, 3.0)) for name in COSTS if rng.random() < 0.7}
+    made = calibration(
+        overheads=values,
+        factors=factors or {"end": [1.0]},
+        grain_s=constants.grain_s,
+        applications={"stream": costs} if rng.random() < 0.5 else {},
+    )
     return {
         "overheads": None,
         "malleability_interval_s": None,

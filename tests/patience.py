@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 SAMPLES = 5
 REFERENCE_S = 0.025
@@ -35,6 +37,13 @@ def patience(seconds: float) -> float:
 
 GUARD_S = patience(120.0)
 """Time after which a test gives up waiting for real processes, s. Only a failure takes that long."""
+
+
+def matching(folder: Path, pattern: str) -> list[Path]:
+    """Return the files that match a pattern, for a test that waits for them; none if a folder vanishes meanwhile."""
+    with contextlib.suppress(FileNotFoundError):
+        return list(folder.glob(pattern))
+    return []
 
 
 def until(condition: Callable[[], object], seconds: float = GUARD_S, pause_s: float = 0.005) -> bool:

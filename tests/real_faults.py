@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from faults.scenario import CORES, HEARTBEAT_S, Scenario
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.replay.journal import Entry, Journal
 from tracebed.orchestrator.replay.options import Options
@@ -33,7 +34,6 @@ from tracebed.orchestrator.testbeds.local import LocalChannel, LocalProvider
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 from tracebed.testing.virtual.faults import Fault
-from tracebed.testing.virtual.scenario import CORES, HEARTBEAT_S, Scenario
 
 AT_ONCE = 8
 """Number of scenarios that are replayed at a time."""

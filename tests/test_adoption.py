@@ -83,7 +83,7 @@ def test_a_rank_that_has_just_been_forked_does_not_outlive_its_agent(tmp_path: P
     with Agent(tmp_path, [*AGENT[:2], "-c", SLOW], linger_s=600.0) as agent:
         agent.greet()
         agent.launch("a")
-        until(lambda: bool(agent.children()))
+        assert until(lambda: bool(agent.children()))
         rank = lose(agent)
         agent.process.kill()
         assert gone(rank)
@@ -210,11 +210,11 @@ def test_an_agent_that_ends_accepts_no_controller(agent: Agent) -> None:
 
 
 def test_a_silent_controller_is_a_lost_one(agent: Agent) -> None:
+    agent.launch("a")
+    agent.hear("started")
+    [rank] = agent.children()
     with agent.attach(socket_of(agent)) as other:
         other.greet(silence_s=0.5)
-        other.launch("a")
-        other.hear("started")
-        [rank] = agent.children()
         assert stopped(rank)
         assert not [line for line in iter(other.next_line, b"") if b"heartbeat" in line]
         assert other.process.wait(GUARD_S) == 0

@@ -39,6 +39,14 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    """Yield an agent that has sent hello, for all invalid messages: none of them has an effect on the next."""
+    with Agent(tmp_path_factory.mktemp("lasting")) as found:
+        found.greet()
+        yield found
+
+
 def test_hello_describes_the_agent_and_its_host(tmp_path: Path) -> None:
     agent = Agent(tmp_path)
     with agent.process:
@@ -117,11 +125,11 @@ def test_another_protocol_is_refused_naming_both(tmp_path: Path) -> None:
         (b'{"type": "hello", "protocol": 2}\n', "hello arrived twice"),
     ],
 )
-def test_an_invalid_message_has_no_other_effect(agent: Agent, line: bytes, what: str) -> None:
-    agent.tell(line)
-    assert what in agent.hear("error")["what"]
-    agent.launch("after", Program("pils", 1, 1, 1, rate=1e6))
-    assert agent.hear("ended")["state"] == "completed"
+def test_an_invalid_message_has_no_other_effect(lasting: Agent, line: bytes, what: str) -> None:
+    lasting.tell(line)
+    assert what in lasting.hear("error")["what"]
+    lasting.launch("after", Program("pils", 1, 1, 1, rate=1e6))
+    assert lasting.hear("ended")["state"] == "completed"
 
 
 def test_a_message_in_pieces_and_two_in_one(agent: Agent) -> None:
@@ -164,12 +172,12 @@ def test_a_message_in_pieces_and_two_in_one(agent: Agent) -> None:
         ({"family": "agents", "leader": False}, "needs the address"),
     ],
 )
-def test_a_rank_that_cannot_be_launched_has_failed(agent: Agent, changes: dict[str, Any], reason: str) -> None:
-    agent.launch("j", **changes)
-    ended = agent.hear("ended")
+def test_a_rank_that_cannot_be_launched_has_failed(lasting: Agent, changes: dict[str, Any], reason: str) -> None:
+    lasting.launch("j", **changes)
+    ended = lasting.hear("ended")
     assert (ended["job"], ended["state"], ended["units_done"]) == ("j", "failed", 0)
     assert reason in ended["reason"]
-    assert agent.children() == []
+    assert lasting.children() == []
 
 
 def test_a_leader_listens_on_one_address_only(agent: Agent) -> None:

@@ -606,6 +606,18 @@ def test_a_slurm_conf_that_is_missing_is_an_error_at_once(tmp_path: Path, monkey
             begin()
 
 
+def test_commands_of_slurm_without_a_cluster_say_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for command in ("sinfo", "scontrol", "squeue", "salloc"):
+        (tmp_path / command).write_text("#!/bin/sh\necho 'fatal: no configuration source' >&2\nexit 1\n")
+        (tmp_path / command).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    group = Group("lent", "slurm", SlurmSettings(), (Node("a1", 2, emulated=True, provider="slurm"),), "mark")
+    for begin in (SlurmSystem(BatchSettings()).facts, SlurmProvider(group, tmp_path, print).up):
+        with pytest.raises(TestbedError, match=r"configuration source \(set SLURM_CONF to the path of slurm\.conf\)"):
+            begin()
+
+
 # -- submissions and cancellations that fail ---------------------------------------------------------------------------
 
 

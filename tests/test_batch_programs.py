@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,6 +16,10 @@ import tracebed.api as tb
 from elastic_job import DEBIAN
 from slurmd import Slurm, reason_to_skip
 from test_batch_resizes import RESIZABLE, check_nothing_is_left, mixed
+from tracebed.converters.workload import Workload
+from tracebed.orchestrator.calibrating.applications import resizes_of
+from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.run import JOURNAL
 
 REASON = reason_to_skip(accounting=True) or (None if find_spec("mpi4py") else "no mpi4py: pip install '.[mpi]'")
 pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.slow]
@@ -22,12 +27,24 @@ pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest
 JOBS, NODES = 20, 6
 TRAININGS = (4, 12)
 """The jobs that train with torchrun, if it is installed. The other malleable jobs run a program with MPI."""
+STATES_MIB = (1.0, 16.0, 64.0)
+"""States of the jobs with MPI, in turn."""
 PROGRAM = """export PYTHONPATH={path}
-case $TRACEBED_RECORD in
-{trainings}
+case $TRACEBED_APPLICATION in
+train) exec {python} {job} $(mktemp -u -p {folder} training-XXXXXX) ;;
+mpi) exec {python} -m tracebed.benchmarks.mpi.batch_job >$(mktemp -p {folder} mpi-XXXXXX) ;;
 esac
-exec {python} -m tracebed.benchmarks.mpi.batch_job >$(mktemp -p {folder} mpi-XXXXXX)
 """
+
+
+def with_programs(workload: Workload, trainings: Sequence[int]) -> Workload:
+    """Return the workload with programs: `trainings` are numbers of jobs that train."""
+    numbers = range(len(workload))
+    columns = {
+        "application": ["train" if number in trainings else "mpi" for number in numbers],
+        "state_mib": [STATES_MIB[number // 2 % len(STATES_MIB)] for number in numbers],
+    }
+    return Workload(workload.table.assign(**columns), workload.provenance)
 
 
 def test_programs_are_resized_by_slurm_and_keep_their_state(tmp_path: Path) -> None:
@@ -35,15 +52,12 @@ def test_programs_are_resized_by_slurm_and_keep_their_state(tmp_path: Path) -> N
     kept.mkdir()
     has_torch = subprocess.run([DEBIAN, "-c", "import torch"], env={}, capture_output=True, check=False).returncode == 0
     trainings, job = TRAININGS if has_torch else (), Path(__file__).with_name("elastic_job.py")
-    lines = [f"*-{number}.*) exec {sys.executable} {job} {kept}/training-{number} ;;" for number in trainings]
     path = os.environ.get("PYTHONPATH", "")
-    script.write_text(
-        PROGRAM.format(path=path, trainings="\n".join(lines), python=sys.executable, folder=kept), encoding="utf-8"
-    )
+    script.write_text(PROGRAM.format(path=path, job=job, python=sys.executable, folder=kept), encoding="utf-8")
     slurm = Slurm(tmp_path / "slurm", nodes=NODES, accounting=True, settings=RESIZABLE)
     try:
         slurm.up()
-        workload = mixed(JOBS, 2, gap_s=2.0, mean_s=5.0, machine=NODES)
+        workload = with_programs(mixed(JOBS, 2, gap_s=2.0, mean_s=5.0, machine=NODES), trainings)
         output, options = tmp_path / "run", [f"program=sh {script}"]
         run = tb.replay_on(workload, "slurm", "pref", output=output, configuration=slurm.conf, options=options)
         check_nothing_is_left(slurm, run)
@@ -55,7 +69,14 @@ def test_programs_are_resized_by_slurm_and_keep_their_state(tmp_path: Path) -> N
     results = [json.loads(path.read_text()) for path in kept.glob("mpi-*")]
     assert len(results) == JOBS // 2 - len(trainings)
     assert all(result["valid"] for result in results)
-    check_losses([kept / f"training-{number}" / "losses" for number in trainings])
+    losses = [folder / "losses" for folder in kept.glob("training-*")]
+    assert len(losses) == len(trainings)
+    check_losses(losses)
+    assert run.folder is not None
+    programs = resizes_of(run, journal.read(run.folder / JOURNAL)[0]["plan"])
+    assert len(programs) == len(done)
+    assert {*programs["application"]} <= {"mpi", "train"}
+    assert {*programs["mib"]} <= {*STATES_MIB}
 
 
 def check_losses(files: list[Path]) -> None:

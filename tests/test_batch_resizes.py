@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pandas as pd
 import pytest
 
 import tracebed.api as tb
+from accounting import agreement, prefix_of
 from patience import GUARD_S
 from slurmd import SETTINGS, Slurm, reason_to_skip
 from tracebed.converters.workload import Provenance, System, Workload
@@ -164,39 +164,6 @@ def mixed(count: int, seed: int, gap_s: float = 1.0, mean_s: float = 6.0, machin
     return Workload(pd.DataFrame(rows, columns=columns).assign(cores_per_node=1), Provenance(system=System(machine, 2)))
 
 
-def epoch(text: str) -> float:
-    """Return a time of `sacct`, s since 1970."""
-    return float(text) if text.isdigit() else np.nan
-
-
-def accounted(slurm: Slurm, prefix: str) -> dict[int, list[tuple[float, set[str]]]]:
-    """Return for each job of a replay the ends of its allocations and the nodes that it held until then."""
-    fields = ("-o", "JobIDRaw,JobName,End,NodeList")
-    text = slurm("sacct", "-D", "-X", "-n", "-P", *fields, "-S", "now-1hour", SLURM_TIME_FORMAT="%s")
-    found: dict[int, list[tuple[float, set[str]]]] = {}
-    for line in text.splitlines():
-        _, name, end, nodes = line.split("|")
-        if match := re.fullmatch(rf"{prefix}([0-9]+)", name):
-            listed = slurm("scontrol", "show", "hostnames", nodes).split()
-            found.setdefault(int(match[1]), []).append((epoch(end), set(listed)))
-    return {number: sorted(rows, key=lambda row: row[0]) for number, rows in found.items()}
-
-
-def prefix_of(run: tb.Run) -> str:
-    """Return the beginning of the names of the jobs of a replay."""
-    assert run.folder is not None
-    return str(journal.read(run.folder / JOURNAL)[0]["prefix"])
-
-
-def held_at(run: tb.Run, job: str, time_s: float) -> set[str]:
-    """Return the nodes of a job at a time of the run, by its allocations."""
-    rows = run.allocations
-    rows = rows[(rows["job_id"] == job) & (rows["start"] <= time_s) & (time_s < rows["end"])]
-    pairs = zip(rows["node"], rows["count"], strict=True)
-    numbers = [node for first, count in pairs for node in range(first, first + count)]
-    return {run.info.nodes[number].name for number in numbers}
-
-
 @pytest.mark.parametrize("policy", ["pref", "dmr"])
 def test_a_policy_decides_and_slurm_agrees_about_the_nodes_of_each_job(
     slurm: Slurm, tmp_path: Path, policy: str
@@ -216,29 +183,8 @@ def test_a_policy_decides_and_slurm_agrees_about_the_nodes_of_each_job(
     assert done[done["kind"] == "shrink"][["merge_s", "termination_s"]].gt(0.0).all(axis=None)
     assert tb.Run.load(tmp_path / "run").jobs.equals(run.jobs)  # checks that no node has two jobs
     assert not slurm("squeue", "-h").strip()
-    accounting = accounted(slurm, prefix_of(run))
-    assert len(accounting) == len(workload)
-    for number, rows in accounting.items():
-        check_accounting(run, f"j{number}", rows)
-
-
-def check_accounting(run: tb.Run, job: str, rows: list[tuple[float, set[str]]]) -> None:
-    """Compare the nodes and times of a job with those of `sacct`.
-
-    Slurm records whole seconds, and one row for all changes of a job within the same second.
-    """
-    epoch_s = run.info.batch["epoch_s"]
-    ends = [end - epoch_s for end, _ in rows]
-    for end, (_, nodes) in zip(ends, rows, strict=True):
-        held = [held_at(run, job, time_s) for time_s in np.arange(end - 1.5, end + 1.5, 0.01)]
-        # Near the end of its script, a job may have been resized without working on its new nodes.
-        ending = not held[-1] and any(nodes <= each or each <= nodes for each in held if each)
-        assert ending or nodes in held, f"{job}: {nodes} until {end:.0f} s"
-    allocated = run.allocations[run.allocations["job_id"] == job]
-    changes = sorted({*allocated["start"].round(3), *allocated["end"].round(3)})
-    for before, at, after in zip(changes, changes[1:], changes[2:], strict=False):
-        if at - before > 2.0 and after - at > 2.0:
-            assert any(abs(end - at) <= 1.5 for end in ends), f"{job}: no change at {at:.1f} s in {ends}"
+    found = agreement(slurm, run)
+    assert (found.jobs, found.defects) == (len(workload), [])
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------

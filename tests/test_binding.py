@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pytest
 
-from agents import Agent
+from agents import Agent, stopped
 from patience import until
 from runs import replaying
 from tracebed.benchmarks.affinity import strays, threads_of
@@ -66,8 +67,12 @@ def test_a_thread_outside_its_mask_is_put_back_and_reported(checking: Agent) -> 
     checking.hear("started")
     (rank,) = checking.children()
     assert not strays(rank.pid, [low])
+    checker = psutil.Process(checking.process.pid)
+    checker.suspend()  # it would report each of the threads alone
+    assert stopped(checker)
     for thread in threads_of(rank.pid):
         os.sched_setaffinity(thread, CPUS)
+    checker.resume()
     found = checking.hear("stray")
     assert {name: found[name] for name in ("job", "rank", "cpus", "put_back")} == {
         **{"job": "1", "rank": "n1"},

@@ -436,7 +436,7 @@ def test_what_cannot_be_calibrated_is_an_error() -> None:
 def test_the_command_prints_a_table_and_a_document_with_a_published_schema() -> None:
     prepare(3, 4)
     suite("{launch: [0.01, 100], end: [0.01, 100]}", fixed="slow=1.1 fails=status")
-    options = ("s.yaml", "-o", "out", "--budget", "60", "--workers", "1")
+    options = ("s.yaml", "-o", "out", "--budget", "30", "--workers", "1")
     result = call("validate", "--fit", *options)
     assert result.exit_code == 0
     for text in ("range over the cloud", "without w3", "random, left out", "launch and end cannot be told apart"):

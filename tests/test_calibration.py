@@ -73,6 +73,15 @@ def test_a_calibration_survives_saving_and_loading(tmp_path: Path) -> None:
     assert calibration(duty=0.6).sha256 != before.sha256
 
 
+def test_a_calibration_without_applications_has_the_hash_of_earlier_versions() -> None:
+    assert calibration().sha256 == "fcab2c6f3d76e91cfacfbf71f270633caa32f18c02d825334923342caa465b85"
+    measured = calibration(applications={"mpi": {"expand_pause_s": estimate(0.5)}})
+    assert measured.sha256 != calibration().sha256
+    assert measured.facts()["applications"] == {"mpi": {"expand_pause_s": 0.5}}
+    with pytest.raises(ValueError, match="pause_s is not a cost of a resize"):
+        calibration(applications={"mpi": {"pause_s": estimate(0.5)}})
+
+
 def test_the_constants_are_overheads_of_the_simulator_and_not_negative() -> None:
     assert calibration().constants == {"launch_s": 0.01, "end_s": 0.0, "grain_s": 0.05}
     Overheads(**calibration(overheads={name: estimate(1.0) for name in OVERHEADS}).constants)

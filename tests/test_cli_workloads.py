@@ -117,6 +117,11 @@ def test_an_inventory_stands_for_its_size(call: Callable[..., Any]) -> None:
         ("convert broken.swf -o w.csv", "broken.swf:2: line has 3 fields instead of 18"),
         ("describe log.swf --plot w.gif", "w.gif: unsupported picture format"),
         ("describe .", "is in format"),
+        ("describe run", "run: is a run, not a workload (`tracebed metrics` reads runs"),
+        (
+            "metrics late",
+            "late: is not a run: run.json is missing (a replay to it has not ended: `tracebed watch",
+        ),
         ("scale log.swf --runtime fast -o w.csv", "--runtime 'fast' is no factor"),
         ("scale log.swf --runtime max=soon -o w.csv", "'soon' is not a duration"),
         ("scale log.swf --start tomorrow -o w.csv", "'tomorrow' is not a time"),
@@ -145,6 +150,9 @@ def test_bad_input_is_one_line_and_status_2(arguments: str, what: str, call: Cal
     Path("log.swf").write_text(SWF)
     Path("broken.swf").write_text("; Version: 2.2\n1 2 3\n")
     Path("broken.csv").write_text("job_id,submit_time,run_time,nodes\n1,0,1,1\n")
+    Path("run").mkdir()
+    Path("run/run.json").write_text("{}")
+    Path("late.partial-0a1b").mkdir()
     status, out, err = call(*arguments.split())
     assert status == ExitCode.USAGE
     assert what in err

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import slurmd
-from patience import GUARD_S
+from patience import GUARD_S, matching
 from test_simulated_experiments import HERE, run, study
 from tracebed.errors import InputError
 from tracebed.validation.experiments.simulated.pools import DaskPool
@@ -123,7 +123,7 @@ def test_after_the_death_of_the_scheduler_the_same_command_computes_what_is_miss
     cluster.worker()
 
     def kill_the_scheduler() -> None:
-        until(lambda: len(list(out.glob("**/cells/*.json"))) >= 3, "cells")
+        until(lambda: len(matching(out, "**/cells/*.json")) >= 3, "cells")
         cluster.scheduler.kill()
 
     murderer = threading.Thread(target=kill_the_scheduler)

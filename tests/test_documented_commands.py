@@ -55,6 +55,7 @@ NOT_RUN = {
     "docs/explanation/verdict.md": 1,
     "docs/how-to/ansible.md": 3,
     "docs/how-to/calibrate.md": 6,
+    "docs/how-to/elastic-programs.md": 1,
     "docs/how-to/elastisim.md": 2,
     "docs/how-to/forecast.md": 1,
     "docs/how-to/grid.md": 2,
@@ -286,22 +287,14 @@ def accuracy(path: Path) -> None:
     path.write_text(text.replace("speed: 20000", "speed: 1000000").replace("repetitions: 5", "repetitions: 2"))
 
 
-def busy(path: Path) -> None:
-    """Write the experiment of the page on perturbations."""
-    page = (ROOT / "docs/how-to/perturbations.md").read_text(encoding="utf-8")
-    path.write_text(page.partition("```yaml\n")[2].partition("```")[0])
+def of_page(page: str) -> Callable[[Path], None]:
+    """Return a function that writes the first YAML file of a how-to page."""
 
+    def write(path: Path) -> None:
+        text = (ROOT / f"docs/how-to/{page}.md").read_text(encoding="utf-8")
+        path.write_text(text.partition("```yaml\n")[2].partition("```")[0])
 
-def own_suite(path: Path) -> None:
-    """Write the experiment of the page for authors of simulators."""
-    page = (ROOT / "docs/how-to/validate-your-simulator.md").read_text(encoding="utf-8")
-    path.write_text(page.partition("```yaml\n")[2].partition("```")[0])
-
-
-def own_case(path: Path) -> None:
-    """Write the experiment of the page on real logs."""
-    page = (ROOT / "docs/how-to/real-log.md").read_text(encoding="utf-8")
-    path.write_text(page.partition("```yaml\n")[2].partition("```")[0])
+    return write
 
 
 def buffalo(path: Path) -> None:
@@ -313,12 +306,6 @@ def buffalo(path: Path) -> None:
         for run in (1, 2):
             rows += [f"{run},{job},{60 * job},{60 * job + run},{60 * job + 90 + run},{run},90" for job in range(1, 31)]
     path.write_text("\n".join(rows) + "\n")
-
-
-def sweep(path: Path) -> None:
-    """Write the experiment of the page on pictures."""
-    page = (ROOT / "docs/how-to/pictures.md").read_text(encoding="utf-8")
-    path.write_text(page.partition("```yaml\n")[2].partition("```")[0])
 
 
 def version(path: Path) -> None:
@@ -372,16 +359,17 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "grid.yaml": grid,
     "real.yaml": repeated,
     "accuracy.yaml": accuracy,
-    "busy.yaml": busy,
-    "sweep.yaml": sweep,
+    "busy.yaml": of_page("perturbations"),
+    "sweep.yaml": of_page("pictures"),
     **{f"v{number}.yaml": version for number in range(1, 6)},
     "runs": runs,
     "bestfit.py": best_fit,
     "real.csv": strangers,
     "log.csv": strangers,
     "sim.csv": strangers,
-    "mine.yaml": own_suite,
-    "case.yaml": own_case,
+    "mine.yaml": of_page("validate-your-simulator"),
+    "case.yaml": of_page("real-log"),
+    "rehearsal.yaml": of_page("rehearse"),
     "jobs.csv": buffalo,
     "two-runs.csv": buffalo,
     "fit.yaml": fitted,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import tracebed.api as tb
 from redecided import virtual
 from runs import replaying
 from test_cli_verdicts import call
-from test_documented_commands import blocks, own_suite
+from test_documented_commands import blocks, of_page
 from tracebed.cli.charts import duration_text
 from tracebed.converters.workload import Workload
 from tracebed.display import cell
@@ -105,13 +106,38 @@ def test_the_page_on_perturbed_inputs_has_the_figures_of_its_example(
 
 
 @pytest.mark.slow
+def test_the_page_on_rehearsals_has_the_fault_of_its_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/how-to/rehearse.md").read_text(encoding="utf-8")
+    of_page("rehearse")(tmp_path / "rehearsal.yaml")
+    (drawn, _), (faulty,) = (block.commands for block in blocks(page))
+    for command in (drawn, faulty):
+        call(*command[1:])
+    faults = [text for text in tb.Run.load("runs/faults").info.warnings if text.startswith("fault at")]
+    assert [line.strip() for line in page.splitlines() if line.startswith("    fault at")] == faults
+
+
+@pytest.mark.slow
+def test_the_page_on_cleaning_has_the_waits_of_its_log(reference_data: Callable[[str], Path], tmp_path: Path) -> None:
+    page = prose((ROOT / "docs/how-to/clean.md").read_text(encoding="utf-8"))
+    call("clean", str(reference_data("logs/cori-knl")), "--recipe", "cori-knl", "-o", str(tmp_path / "knl.parquet"))
+    jobs = tb.read(tmp_path / "knl.parquet")
+    logged, predicted = (run.metrics()["mean_wait_s"] for run in (tb.as_run(jobs), tb.simulate(jobs, "easy")))
+    told = (
+        f"KNL's mean wait was {logged:,.0f} s; EASY, with the machine for these jobs alone, predicts {predicted:,.0f} s"
+    )
+    assert told in page
+    assert f"expect: {{records: 55600, jobs: {len(jobs.table)}}}" in page
+
+
+@pytest.mark.slow
 def test_only_a_baseline_finds_run_times_that_are_two_percent_too_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As docs/how-to/validate-your-simulator.md says, with the file `mine.yaml` of the page."""
     monkeypatch.chdir(tmp_path)
     call("validate", "--recorded", "emulated", "-o", "suite")
-    own_suite(tmp_path / "mine.yaml")
+    of_page("validate-your-simulator")(tmp_path / "mine.yaml")
     work = tb.read("suite/workloads/cirne.csv")
     settings: dict[str, Any] = {"nodes": 4, "calibration": "suite/calibration.yaml", "speed": 500}
     baseline = ("--baseline", "baseline.yaml")

@@ -82,7 +82,7 @@ def test_each_delay_is_the_overhead_times_its_factor() -> None:
     drawn = {step: np.full(ROWS, 10.0 + number) for number, step in enumerate(STEPS)}
     found = Delays(constants, drawn)
     assert (found.launch(3, 2), found.end(3, 1), found.expand(ROWS + 1, 1)) == (15.0, 22.0, 36.0)
-    assert (found.reconfiguration(2), found.release(2), found.expand(0, -1)) == (52.0, 70.0, 0.0)
+    assert (found.reconfiguration(2, 0, 1), found.release(2, 0, -1), found.expand(0, -1)) == (52.0, 70.0, 0.0)
     assert Delays(constants).launch(3, 2) == 1.5
 
 

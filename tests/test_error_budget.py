@@ -22,6 +22,7 @@ import psutil
 import pytest
 
 import tracebed.api as tb
+from agents import agents_of
 from journals import forge
 from patience import GUARD_S
 from redecided import complete_budget, emulated, virtual, virtual_nodes, workload
@@ -111,7 +112,7 @@ class Disturbance(threading.Thread):
     def run(self) -> None:
         deadline = time.monotonic() + GUARD_S
         while not self.found and time.monotonic() < deadline:
-            for agent in psutil.Process().children():
+            for agent in agents_of(psutil.Process()):
                 with contextlib.suppress(psutil.Error):
                     for rank in agent.children():
                         self.found = True

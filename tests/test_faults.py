@@ -99,9 +99,10 @@ def tables() -> list[Path]:
     """Return the tables of the running agents."""
     found = []
     for agent in agents():
-        for file in Path(f"/proc/{agent.pid}/fd").iterdir():
-            with contextlib.suppress(OSError):
-                found.append(file.readlink())
+        with contextlib.suppress(OSError):  # the agent has just ended
+            for file in Path(f"/proc/{agent.pid}/fd").iterdir():
+                with contextlib.suppress(OSError):  # the agent has just closed the file
+                    found.append(file.readlink())
     return sorted({path for path in found if path.match("/dev/shm/tracebed-agent-*")})
 
 

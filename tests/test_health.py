@@ -209,7 +209,7 @@ def test_a_lost_agent_is_found(tmp_path: Path) -> None:
     killed: list[psutil.Process] = []
 
     def kill(ended: int) -> None:
-        if ranks() and not killed:  # it may be called again before the loss is noticed
+        if not killed and ranks():  # it may be called again before the loss is noticed
             killed.append(agents()[0])
             killed[0].kill()
 

@@ -84,6 +84,7 @@ def test_a_workload_that_was_not_cleaned_lost_nothing() -> None:
     assert (found["workload_records"], found["workload_removed"], found["workload_run_time_lost"]) == (4.0, 0.0, 0.0)
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_claims_about_the_workload_have_one_row_in_all_windows_and_settings(tmp_path: Path) -> None:
     study = {
         "workloads": {"w": {"model": "lublin99", "options": {"jobs": 40, "nodes": 32}}},
@@ -198,6 +199,7 @@ def haswell_row(job: str, submit: str, start: str, end: str) -> str:
     return cori_row(job, "regular_hsw", submit, start, end).replace("cori knl", "cori haswell")
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_the_files_below_a_log_count_and_their_copies_do_not(tmp_path: Path) -> None:
     rows = [haswell_row("1", "07 10:00:00", "07 10:00:00", "07 11:00:00")]
     rows.append(haswell_row("2", "06 23:00:00", "06 23:00:00", "07 01:00:00"))

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from patience import until
 from tracebed.benchmarks import kernels
 from tracebed.errors import InputError, TestbedError
 
@@ -110,13 +111,27 @@ def test_the_kernel_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["c", "numpy"])
 def test_other_threads_run_while_a_kernel_does(name: str) -> None:
     kernel = c_kernel() if name == "c" else kernels._numpy_kernel()
-    thread = threading.Thread(target=kernel, args=(0, 20_000 if name == "c" else 2_000))
+    calls, turns = [], [0.0]
+    over = threading.Event()
+
+    def compute() -> None:
+        while not over.is_set():
+            begun = time.monotonic()
+            kernel(0, 20_000 if name == "c" else 2_000)
+            calls.append((begun, time.monotonic()))
+
+    def has_run_meanwhile() -> bool:
+        """Return whether this thread ran well within a call. On a busy machine it may miss some calls."""
+        turns.append(time.monotonic())
+        middle = [(begun + (ended - begun) / 4, ended - (ended - begun) / 4) for begun, ended in calls[-1:]]
+        return any(first < turn < last for first, last in middle for turn in turns)
+
+    thread = threading.Thread(target=compute)
     thread.start()
-    turns = 0
-    while thread.is_alive():
-        turns += 1
-        time.sleep(0)
-    assert turns > 10  # with the lock held, no turn before the thread ends
+    found = until(has_run_meanwhile, pause_s=0.001)  # with the lock held, this thread runs only between two calls
+    over.set()
+    thread.join()
+    assert found
 
 
 def test_calibration_is_the_median_rate_by_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -431,6 +431,7 @@ def test_the_command_prints_the_page_of_a_paper(tmp_path: Path) -> None:
     assert done.exit_code == 0 and done.stdout.startswith("# Evaluating Malleable Job Scheduling")
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_a_study_prints_and_writes_its_ledger(tmp_path: Path) -> None:
     study = EXPERIMENT | {
         "interval_s": [10.0],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -98,6 +99,26 @@ def test_doublings_are_the_sizes_of_eberius(doublings: int, least: list[int], mo
     assert [made.ints(f"nodes_{name}").tolist() for name in ("min", "pref", "max")] == [least, sizes, most]
     speedups = {Speedup.parse(*row) for row in made.table[["speedup", "speedup_parameters"]].itertuples(index=False)}
     assert [speedup.of(nodes) for speedup in speedups for nodes in (1, 8, 64)] == [1, 8, 64], "linear"
+
+
+@pytest.mark.parametrize("speedup", ["amdahl", "downey"])
+def test_malleable_jobs_become_another_application(speedup: Literal["amdahl", "downey"]) -> None:
+    before = generate("cirne", jobs=20, nodes=16)
+    before.table["application"], before.table["application_parameters"] = "stream", "mib=3"
+    plain, made = (make_malleable(before, 0.5, 1, speedup=speedup, application=name) for name in (None, "solver"))
+    malleable = made.table["kind"] == "malleable"
+    assert malleable.sum() == 10
+    assert (made.table["application"] == "solver").equals(malleable)
+    assert (made.table["application_parameters"] == "").equals(malleable)
+    assert (
+        not made.table.drop(columns=["application", "application_parameters"])
+        .compare(plain.table.drop(columns=["application", "application_parameters"]))
+        .size
+    )
+    assert plain.table["application"].unique().tolist() == ["stream"]
+    assert made.provenance.steps[-1].parameters == {"application": "solver"}
+    with pytest.raises(InputError, match="not a name"):
+        make_malleable(before, 0.5, application="a b")
 
 
 def test_doublings_out_of_range_are_an_error() -> None:

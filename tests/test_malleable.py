@@ -165,8 +165,11 @@ def test_no_work_is_lost_or_done_twice_however_often_the_job_changes(
     with emulated(tmp_path, 1, 4, 2, 3, network=network) as testbed:
         assert testbed.family == {"auto": "AF_UNIX", "agents": "agents"}[network]
         job = Driver(testbed, program, [1, 0])
-        job.start()
-        changes = 0
+        job.start(followers=False)
+        first = job.resize(1, cpus="0-1")  # before the work begins: on a busy machine it may end before the next change
+        job.launch(0, leader=False)
+        assert job.resized(first)["type"] == "resized"
+        changes = 1
         while True:
             if draw.random() < 0.3:
                 node = draw.choice(sorted(job.here))
@@ -187,7 +190,6 @@ def test_no_work_is_lost_or_done_twice_however_often_the_job_changes(
             if changes == 12:
                 break
         assert job.finish()["state"] == "completed"
-    assert changes > 0
     assert sum(job.units_by_rank.values()) == 10_007 + 2_000_003
 
 
@@ -240,7 +242,7 @@ def test_static_shares_are_equal_and_dynamic_ones_proportional_to_cores(tmp_path
     with emulated(tmp_path, 1, 3) as testbed:
         for balance in ("static", "dynamic"):
             program = Program("pils", 0, 1_200_000, 10, balance=balance, chunks=8, rate=1e6)
-            job = Driver(testbed, program, [0, 1])
+            job = Driver(testbed, program, [1, 0])  # the rank with more cores draws without messages, which may be late
             job.start()
             job.finish()
             units[balance] = job.units_by_rank
@@ -276,8 +278,7 @@ def test_a_computing_job_shrinks_and_grows_on_pinned_cpus(tmp_path: Path, balanc
 def test_a_mask_changes_at_the_next_malleability_point(tmp_path: Path) -> None:
     both = format_cpus(CPUS[:2])
     with computing(tmp_path, CPUS[:2]) as testbed:
-        program = Program.lasting(0.5, 1, 2, testbed.units_per_core_second)
-        job = Driver(testbed, program, [0])
+        job = Driver(testbed, Program.lasting(3600.0, 1, 2, testbed.units_per_core_second), [0])
         job.start(mask=both)
         rank = job.process(0)
         assert affinities(rank) == sorted([both, str(CPUS[0]), str(CPUS[1])])
@@ -289,8 +290,8 @@ def test_a_mask_changes_at_the_next_malleability_point(tmp_path: Path) -> None:
         assert later["iteration"] >= answer["iteration"]  # one point may see both: the order can arrive in it
         outside = job.resized(job.resize(0, cpus="4000"))
         assert outside["type"] == "error" and "not a subset of the node" in outside["what"]
-        assert job.finish()["state"] == "completed"
-        assert job.units_by_rank == {"n0": program.parallel_units}
+        testbed.send(0, {"type": "kill", "job": "j", "reason": "seen enough"})
+        assert job.finish()["state"] == "killed"
 
 
 def test_one_change_at_a_time(tmp_path: Path) -> None:

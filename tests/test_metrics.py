@@ -15,7 +15,16 @@ from runs import NAN, lending_run, make_run
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError, Tolerated
 from tracebed.orchestrator.run import Run
-from tracebed.validation.metrics import all_metrics, busy_cores, figures, metrics, per_job, waiting
+from tracebed.validation.metrics import (
+    MeasuredRun,
+    all_metrics,
+    busy_cores,
+    figures,
+    metrics,
+    per_job,
+    table_row,
+    waiting,
+)
 from tracebed.validation.steps import Steps
 
 # Two nodes. A: both, 0 to 10. B: submitted at 2, one node, 10 to 30. C: submitted at 4, one node, 10 to 12.
@@ -329,6 +338,18 @@ def test_metrics_agree_with_the_reference(run: Run, tau: float) -> None:
     for name, expected in reference(run, tau).items():
         assert got[name] == pytest.approx(expected, nan_ok=True, abs=1e-9), name
     assert 0 <= got["utilization_full"] <= 1 or math.isnan(got["utilization_full"])
+
+
+@given(run=runs())
+def test_a_table_of_two_windows_has_the_figures_of_each_alone(run: Run) -> None:
+    measured = MeasuredRun(run)
+    for ended in (True, False):
+        measured = measured.of_jobs(after=0.0, ended=ended)
+        alone = metrics(run, ended=ended)
+        expected = {name: alone[name] for name in all_metrics()}
+        for name, (low, high) in alone["quartiles"].items():
+            expected |= {f"{name}_p25": low, f"{name}_p75": high}
+        assert repr(table_row(measured)) == repr(expected)
 
 
 @given(run=runs())

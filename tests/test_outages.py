@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from reference_scheduler import RefJob
 from test_scheduling import workload_of
+from tracebed.orchestrator.calibrating import probes
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -20,6 +21,7 @@ from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.policies.deadline import Deadline
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy, shares
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in registry.names()),
@@ -372,6 +374,34 @@ def test_easy_backfills_any_job_behind_a_head_that_needs_lost_nodes() -> None:
     executor.end(1, requeue=False)
     executor.decide()
     assert executor.started == [1, 2]
+
+
+def test_a_calibration_continues_with_the_nodes_that_are_left() -> None:
+    nodes = tuple(Node(f"n{number}", CORES, emulated=True) for number in range(4))
+    jobs = Jobs.of(probes.ladder(Inventory("four", "agents", nodes), 1.0))
+    executor, last = Executor(jobs, 4, probes.Ladder()), len(jobs.ids) - 1
+    for node in (0, 1):
+        executor.lose(node)
+    executor.submit(last - 1)  # a rigid job of four nodes
+    executor.decide()
+    assert executor.started == []
+    for node in (0, 1):
+        executor.bring_back(node)
+    executor.decide()
+    executor.end(last - 1, requeue=False)
+    executor.submit(last)
+    executor.decide()
+    sizes = [executor.state.size[last]]
+    for step in range(4):
+        if step == 1:
+            for node in executor.cluster.idle[:2]:
+                executor.lose(node)
+        executor.now += probes.Ladder.pause_s
+        executor.decide()
+        executor.apply(last)
+        executor.decide()
+        sizes.append(executor.state.size[last])
+    assert sizes == [4, 1, 2, 1, 2]
 
 
 def test_conservative_plans_again_when_a_node_is_lost_and_when_it_returns() -> None:

@@ -28,6 +28,7 @@ def test_the_paper_has_the_form_of_the_journal() -> None:
     _, header, body = PAPER.split("---\n", 2)
     assert {"title", "tags", "authors", "affiliations", "date", "bibliography"} <= set(yaml.safe_load(header))
     headings = re.findall(r"^# (.*)$", body, re.MULTILINE)
-    assert headings[:3] == ["Summary", "Statement of need", "State of the field"]
+    required = ["Summary", "Statement of need", "State of the field", "Software design", "Research impact statement"]
+    assert headings[:5] == required
     assert headings[-1] == "References"
-    assert 250 <= len(body.split()) <= 1000
+    assert 750 <= len(body.split()) <= 1750

@@ -313,6 +313,7 @@ def test_two_predictions_are_compared_by_their_metrics(tmp_path: Path) -> None:
     assert caught.value.hint is not None and "tracebed metrics" in caught.value.hint
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_an_experiment_compares_policies_and_printed_figures_over_the_same_changes(tmp_path: Path) -> None:
     study: dict[str, Any] = {
         "workloads": {"w": {"model": "lublin99", "options": {"jobs": 150, "nodes": 16}}},
@@ -352,6 +353,7 @@ def test_an_experiment_compares_policies_and_printed_figures_over_the_same_chang
     assert json.loads(invoked(*arguments, "--json").stdout)["ledger"][0]["low"] is None
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_an_experiment_has_a_point_for_each_change(tmp_path: Path) -> None:
     study = {
         "workloads": {"w": {"model": "lublin99", "options": {"jobs": 150, "nodes": 16}}},

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patience import GUARD_S
+from patience import GUARD_S, patience
 from tracebed.benchmarks import kernels, malleable, workers
 from tracebed.benchmarks.applications.pils import Pils
 from tracebed.benchmarks.clock import SteadyClock
@@ -266,7 +266,8 @@ def test_the_time_of_a_mask_change_is_added_to_the_plan(
             time.sleep(0.3)
 
     monkeypatch.setattr(slow, "set_mask", set_mask)
-    program = Program("pils", 0, 40_000, 10, 20_000.0)  # one second
+    seconds = round(patience(1.0), 2)  # the mask changes before the job ends
+    program = Program("pils", 0, round(40_000 * seconds), 10, 20_000.0)
     changes = {"duty": duty, "clock": SteadyClock.create(tmp_path / "clock", 2).path if steady else None}
     begun = time.monotonic()
     ranks = {"a": Rank(launch("a", program, tmp_path, **changes), Pils().run)}
@@ -279,7 +280,7 @@ def test_the_time_of_a_mask_change_is_added_to_the_plan(
     assert (ended["state"], ranks["b"].hear("finished")["state"]) == ("completed", "completed")
     took = resized["applied"] - resized["decided"]
     assert took >= 0.3
-    assert ended["planned_s"] == pytest.approx(1.0 + took, abs=1e-6)
+    assert ended["planned_s"] == pytest.approx(seconds + took, abs=1e-6)
     assert ended["time"] >= begun + ended["planned_s"]
     assert ended["residual_s"] >= -1e-6
     assert {rank.join() for rank in ranks.values()} == {0}
@@ -288,7 +289,7 @@ def test_the_time_of_a_mask_change_is_added_to_the_plan(
 @pytest.mark.parametrize("duty", [0.25, 1.0])
 def test_ranks_tell_the_work_that_they_really_did(tmp_path: Path, duty: float) -> None:
     program = Program("pils", 400, 4_000, 20, 1e6)
-    rank = Rank(launch("a", program, tmp_path, members=("a",), duty=duty), Pils().run)
+    rank = Rank(launch("a", program, tmp_path, members=("a",), duty=duty, work_s=GUARD_S), Pils().run)
     work, ended = rank.hear("work"), rank.hear("finished")
     assert rank.join() == 0
     assert len(work["samples"]) == 20  # one of an iteration, with its serial part
@@ -306,7 +307,7 @@ def test_ranks_tell_the_work_that_they_really_did(tmp_path: Path, duty: float) -
 
 def test_an_emulated_rank_tells_how_late_it_was_in_one_sample(tmp_path: Path) -> None:
     program = Program("pils", 0, 40, 20, 1e6)
-    rank = Rank(launch("a", program, tmp_path, members=("a",)), Pils().run)
+    rank = Rank(launch("a", program, tmp_path, members=("a",), work_s=GUARD_S), Pils().run)
     work, ended = rank.hear("work"), rank.hear("finished")
     assert rank.join() == 0
     [[at, units, cpu_s, wall_s, late_s]] = work["samples"]

@@ -87,3 +87,11 @@ def test_what_cannot_be_compared_is_refused() -> None:
         tb.compare({"a": real, "b": real}, margins={"wait": "5%"})
     with pytest.raises(tb.InputError, match="the prediction is missing"):
         tb.compare(real)
+
+
+def test_tables_of_other_programs_are_read_as_for_a_prediction(tmp_path: Path) -> None:
+    names = {"submit": "submit_time", "start": "start_time", "end": "finish_time"}
+    jobs = fcfs_run(30, seed=1).jobs[["job_id", *names, "nodes"]].rename(columns=names)
+    jobs.to_csv(tmp_path / "log.csv", index=False)
+    found = tb.compare({"one": tmp_path / "log.csv", "other": [tmp_path / "log.csv"]})
+    assert found.to_frame()["change"].abs().max() == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import socket
 import threading
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from patience import GUARD_S
+from patience import GUARD_S, until
 from tracebed.orchestrator.testbeds import pump as module
 from tracebed.orchestrator.testbeds.pump import ChannelConnection, Pump, SocketConnection
 
@@ -74,17 +75,15 @@ def test_a_full_pump_sleeps(pump: Pump) -> None:
     ours, far = carried(pump)
     with ours, far:
         far.setblocking(False)
-        idle = 0
-        while idle < 3:  # until the pump takes no more
-            try:
-                far.send(PATTERN)
-                idle = 0
-            except BlockingIOError:
-                idle += 1
-                time.sleep(0.02)
-        before = time.process_time()
-        time.sleep(0.5)
-        assert time.process_time() - before < 0.25
+
+        def sleeps() -> bool:
+            """Return whether the pump takes no more, and has nothing to do."""
+            with contextlib.suppress(BlockingIOError):
+                return not far.send(PATTERN)
+            return not any(pump._selector.select(0) for _ in range(100))
+
+        assert until(sleeps)
+        assert [link.retry_at for link in pump._links] == [None]
 
 
 def test_the_output_is_taken_out_of_frames(pump: Pump) -> None:
@@ -124,7 +123,7 @@ class Channel:
 
     def __init__(self) -> None:
         self.output, self.errors, self.taken = b"", b"", b""
-        self.window, self.offers = 0, 0
+        self.window, self.offers = 0, list[float]()
         self.event = os.eventfd(0, os.EFD_NONBLOCK)
         self.ended = threading.Event()
 
@@ -154,7 +153,7 @@ class Channel:
         return data
 
     def send(self, data: bytes) -> int:
-        self.offers += 1
+        self.offers.append(time.monotonic())
         if not self.window:
             raise TimeoutError
         self.taken += data
@@ -176,8 +175,13 @@ def test_a_channel_whose_window_is_closed_is_offered_the_bytes_again(pump: Pump)
         assert ours.recv(100) == b"hello" and errors == b"warning"
         ours.sendall(b"later")
         ours.shutdown(socket.SHUT_WR)
-        time.sleep(2 * module.LONGEST_RETRY_S)
-        assert 0 < channel.offers < 10 and not channel.ended.is_set()  # with growing pauses
+
+        def longest() -> float:
+            offers = channel.offers.copy()
+            return max((later - earlier for earlier, later in itertools.pairwise(offers)), default=0.0)
+
+        assert until(lambda: longest() >= module.LONGEST_RETRY_S / 2)  # the pauses grow
+        assert not channel.ended.is_set()
         channel.window = 100
         assert channel.ended.wait(GUARD_S)
         assert channel.taken == b"later"

@@ -15,6 +15,7 @@ from tracebed.validation.verdict.baseline import Baseline
 from validations import make_validation, write_suite
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.usefixtures("without_pictures")
 
 TEST = """
 import pytest

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import tracebed.api as tb
-from patience import GUARD_S
+from patience import GUARD_S, matching
 from tracebed.cli import tracebed
 from tracebed.errors import ExitCode, TracebedError
 
@@ -225,8 +225,8 @@ def test_an_interrupted_experiment_continues_with_the_interrupted_repetition(fol
     command = [sys.executable, "-c", "from tracebed.cli import main; main()", "experiment", "c.yaml"]
     with subprocess.Popen([*command, "-o", "out"], stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + GUARD_S
-        while not (found := list((folder / "out").glob("real/*/rep-01.partial-*/**/job-*"))):
-            assert process.poll() is None
+        while not (found := matching(folder / "out", "real/*/rep-01.partial-*/**/job-*")):
+            assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.05)
         os.kill(process.pid, number)

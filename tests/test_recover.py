@@ -155,13 +155,18 @@ def test_only_their_user_can_read_spool_and_journal(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder in which a replay was killed with SIGKILL while jobs ran, started and were resized."""
+    """Return a folder in which a replay was killed with SIGKILL while jobs ran, started and were resized.
+
+    The last job outlasts the test: the replay has not ended when it is killed.
+    """
     from tracebed.converters.formats.writing import write_workload
 
     folder = tmp_path_factory.mktemp("killed")
     command = write_case(folder, 1.0)
     (folder / "w.parquet").unlink()
-    write_workload(workload(12), folder / "w.parquet")
+    work = workload(12)
+    work.table.loc[11, ["run_time", "time_limit"]] = 1e6
+    write_workload(work, folder / "w.parquet")
     (folder / "i.yaml").write_text(
         "grain_s: 0.02\nlinger_s: 1\nnodes:\n  - {name: 'n[1-4]', cores: 2, emulated: true}\n"
     )

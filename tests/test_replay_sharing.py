@@ -222,7 +222,8 @@ MATE_AND_GUEST = {
 @pytest.mark.skipif(len(CPUS) < 2, reason="a guest needs a CPU beside its mate's; this machine has one")
 def test_a_guest_computes_on_the_highest_cpu_while_its_mate_keeps_the_other(tmp_path: Path) -> None:
     inventory = Inventory("test", "agents", (Node("n1", 2, 1, tuple(CPUS[:2])),), grain_s=0.02)
-    work, parameters = Workload(pd.DataFrame(MATE_AND_GUEST)), {"max_slowdown": "inf"}
+    at_once = MATE_AND_GUEST | {"submit_time": 0.0}  # later, the mate might have ended on a busy machine
+    work, parameters = Workload(pd.DataFrame(at_once)), {"max_slowdown": "inf"}
     run = replay(work, inventory, "sd", tmp_path / "run", policy_parameters=parameters, **replaying(speed=200))
     low, high = (str(cpu) for cpu in CPUS[:2])
     both = f"{low},{high}" if CPUS[1] > CPUS[0] + 1 else f"{low}-{high}"
@@ -240,7 +241,6 @@ def test_a_guest_computes_on_the_highest_cpu_while_its_mate_keeps_the_other(tmp_
     assert all(len(checksum) == 16 for checksum in run.jobs["checksum"])
     held = run.allocations.sort_values(["start", "job_id"])
     assert held[["job_id", "cores", "cpus"]].values.tolist() == [
-        ["mate", 2, both],
         ["guest", 1, high],
         ["mate", 1, low],
         ["mate", 2, both],
@@ -312,7 +312,7 @@ class Heirs:
 
 
 def test_a_guest_that_inherited_its_leaders_node_last_can_still_shrink(tmp_path: Path) -> None:
-    table = {"job_id": ["long", "short", "guest"], "submit_time": [0.0, 0.0, 1.0], "run_time": [30.0, 3.0, 60.0]}
+    table = {"job_id": ["long", "short", "guest"], "submit_time": 0.0, "run_time": [50.0, 3.0, 160.0]}
     table |= {"time_limit": 1e3, "nodes": [1, 1, 2], "nodes_min": 1, "nodes_max": 2, "cores_per_node": 2}
     work = Workload(pd.DataFrame(table | {"kind": "malleable", "speedup": "amdahl", "speedup_parameters": "0.9"}))
     testbed = Watched(emulated(2), tmp_path / "spool")
@@ -322,7 +322,8 @@ def test_a_guest_that_inherited_its_leaders_node_last_can_still_shrink(tmp_path:
     changes = run.core_changes[["job_id", "node", "cores_from", "cores_to", "cause"]].values.tolist()
     assert sorted(changes[:2]) == [["long", 0, 2, 1, "lend"], ["short", 1, 2, 1, "lend"]]
     assert changes[2:] == [["guest", 1, 1, 2, "inherit"], ["guest", 0, 1, 2, "inherit"]]
-    assert not [entry for entry in journal.read(tmp_path / JOURNAL)[1] if entry.kind == "error"]
+    errors = [entry.job for entry in journal.read(tmp_path / JOURNAL)[1] if entry.kind == "error"]
+    assert "guest" not in errors  # a mask may reach the short job after its end
 
 
 @dataclass(eq=False)
@@ -423,9 +424,9 @@ def test_jobs_that_lend_cores_take_the_time_that_the_simulator_models(
     lasts = simulated.jobs.set_index("job_id").eval("end - launched")
     assert planned["guest"] == pytest.approx(lasts["guest"], rel=0.02)  # it has half of the cores to its end
     told = [entry for entry in entries if (entry.kind, entry.job) == ("resized", "mate")]
-    applied = [entry.data["iteration"] for entry in told if entry.data["iteration"] is not None]  # not by the agent
-    shrunk, grown = min(applied), max(applied)  # the slower one of two ranks decides
-    lent, jobs = (grown - shrunk) / round(120 / 100 / 0.02), Jobs.of(work)
+    # The slower one of two ranks decides. An agent shrinks a rank that has not begun, which is slow from the start.
+    applied = [entry.data["iteration"] or 0 for entry in told]
+    lent, jobs = (max(applied) - min(applied)) / round(120 / 100 / 0.02), Jobs.of(work)
     expected = 120 * (1 - lent) + 120 * lent / jobs.rate(0, 2, 0.5)
     assert planned["mate"] == pytest.approx(expected, rel=0.02)
     assert (planned["guest"] < 39) == (speedup != "linear")

@@ -43,6 +43,7 @@ from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay import event_handler, journal, loop, outages
+from tracebed.orchestrator.replay.commands import AllowedCommand, AllowedCommands
 from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.replay.ranks import RunningJob
 from tracebed.orchestrator.replay.recovery import recover
@@ -322,6 +323,39 @@ def test_no_more_ranks_are_launched_for_a_job_that_is_ending(tmp_path: Path) -> 
     run, sent = scripted(tmp_path, work, script, over_limit=OverLimit.KILL)
     assert [(node, message["type"]) for node, message in sent] == [(0, "launch"), (0, "kill")]
     assert run.jobs["state"].tolist() == ["killed"] and run.jobs["reason"].tolist() == ["time limit"]
+
+
+@dataclass(eq=False)
+class ShrinksAtOnce:
+    """A policy that starts jobs on two nodes, and shrinks them to one before they work."""
+
+    malleable: ClassVar[bool] = True
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        for job in list(state.queue.jobs()):
+            yield Start(job, 2)
+        for job in [job for job in state.resizable if job not in state.resizing and state.size[job] > 1]:
+            yield Resize(job, 1)
+
+
+def test_the_ranks_of_a_command_start_with_the_same_members(tmp_path: Path) -> None:
+    """A rank that a job would release before its leader listened did not find itself among the members, and failed."""
+
+    def script(sent: Said) -> Iterator[Said]:
+        yield from until_sent(sent, "launch")
+        yield [LISTENING]
+        yield from until_sent(sent, "launch", 2)
+        yield [STARTED]
+        yield from until_sent(sent, "resize")
+        yield [ended(1, "completed", "released"), ended(0, "completed")]
+
+    commands = AllowedCommands("commands.yaml", "0" * 64, {"it": AllowedCommand(arguments=["true"])})
+    parameters = {"application": "command", "application_parameters": "name=it backend=elastic"}
+    work = one_job(nodes=2, speedup="linear", speedup_parameters="", **parameters)
+    testbed = Scripted(script)
+    carry_out(work, ShrinksAtOnce(), tmp_path, emulated(2), replaying(100.0, commands=commands), testbed)
+    members = [message["members"] for _, message in testbed.sent if message["type"] in ("launch", "resize")]
+    assert members == [["n1", "n2"], ["n1", "n2"], ["n1"]]
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,7 @@ def test_a_suite_with_all_kinds_of_results_is_valid(tmp_path: Path) -> None:
     assert problems(document, "tracebed-verdict-2.json") == []
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_the_verdicts_of_a_suite_are_valid(tmp_path: Path) -> None:
     for number in range(1, 3):
         fcfs_run(30, stretch=1 + 0.001 * number).save(tmp_path / f"real/tiny-fcfs/rep-0{number}")

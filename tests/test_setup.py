@@ -115,13 +115,15 @@ def test_each_setting_is_in_every_place(name: str) -> None:
 def test_a_new_setting_is_added_in_one_place(tmp_path: Path) -> None:
     """A field that is added to `Scheduling` or `Timing` appears everywhere, in a process with the changed module."""
     source = Path(setup.__file__).read_text(encoding="utf-8")
-    field = '    dummy_s: float = field(default=0.0, metadata=documented("A dummy."))\n'
-    for room in ("Scheduling", "Timing"):
+    rooms = {"Scheduling": "dummy_s", "Timing": "other_dummy_s"}
+    for room, name in rooms.items():
+        field = f'    {name}: float = field(default=0.0, metadata=documented("A dummy."))\n'
         head, line, rest = source.partition(f"class {room}:\n")
         first = rest.index("    ", rest.index('"""\n\n') + 4) if '"""\n\n' in rest else 0
-        changed = tmp_path / f"{room}.py"
-        changed.write_text(head + line + rest[:first] + field + rest[first:], encoding="utf-8")
-        script = f"""
+        source = head + line + rest[:first] + field + rest[first:]
+    changed = tmp_path / "setup.py"
+    changed.write_text(source, encoding="utf-8")
+    script = f"""
 import importlib.util, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 spec = importlib.util.spec_from_file_location("tracebed.orchestrator.setup", {str(changed)!r})
@@ -130,10 +132,11 @@ import tracebed.orchestrator
 tracebed.orchestrator.setup = module
 spec.loader.exec_module(module)
 import test_setup
-print([place for place, there in test_setup.offered("dummy_s", 3.0).items() if not there])
+for name in {list(rooms.values())}:
+    print([place for place, there in test_setup.offered(name, 3.0).items() if not there])
 """
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[]\n[]\n"), done.stderr
 
 
 @pytest.mark.parametrize("name", OTHER)

@@ -192,6 +192,7 @@ def test_cells_are_measured_as_single_simulations_are(study: Callable[..., Path]
                     assert row["mean_run_s_p75"] == pytest.approx(figures["quartiles"]["mean_run_s"][1])
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_studies_that_share_a_folder_share_cells(study: Callable[..., Path], tmp_path: Path) -> None:
     folder = tmp_path / "out"
     first = json.loads(run(study(), "-o", folder, *HERE, "--only", "policy=easy", "--json").stdout)
@@ -320,6 +321,7 @@ def test_a_stopped_sweep_is_resumed(study: Callable[..., Path], tmp_path: Path, 
     assert not list(folder.rglob("*.part")) or end == signal.SIGKILL
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_a_failed_cell_does_not_affect_others(study: Callable[..., Path], tmp_path: Path) -> None:
     """The window is beyond one workload's last submission: its cells fail with a reason, the other's succeed."""
     workload = draw("lublin99", jobs=3, nodes=32)
@@ -359,6 +361,7 @@ DAMAGES: dict[str, tuple[Callable[[str], str], str]] = {
 }
 
 
+@pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_cell_is_computed_again(study: Callable[..., Path], tmp_path: Path, damage: str) -> None:
     path, out = study(policies=["easy", "fcfs"], seeds=1, malleable=None), tmp_path / "out"
@@ -386,6 +389,7 @@ def assert_same_but_seconds(one: pd.DataFrame, other: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(one.drop(columns="seconds"), other.drop(columns="seconds"))
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_a_cell_that_is_damaged_and_fails_has_no_row(study: Callable[..., Path], tmp_path: Path) -> None:
     path, out = study(policies=["easy"], seeds=1, malleable=None), tmp_path / "out"
     assert run(path, "-o", out, *HERE).exit_code == 0
@@ -401,6 +405,7 @@ def _fail(cell: object) -> object:
     raise InputError("no")
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_a_damaged_table_of_jobs_is_made_again(study: Callable[..., Path], tmp_path: Path) -> None:
     wide = {"at": {"policy": "fcfs"}, "relative_to": {"policy": "easy"}}
     plot = {"kind": "heatmap", "figures": "wait", **wide}
@@ -414,6 +419,7 @@ def test_a_damaged_table_of_jobs_is_made_again(study: Callable[..., Path], tmp_p
     assert damaged.read_bytes() == whole
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_a_damaged_workload_is_made_again(study: Callable[..., Path], tmp_path: Path) -> None:
     """The drawn workload and its malleable variant: replacing one by another valid workload is damage, too."""
     path, out = study(policies=["pref"], seeds=1, malleable={"shares": 0.5}), tmp_path / "out"
@@ -444,6 +450,7 @@ def test_two_concurrent_sweeps_do_not_share_a_folder(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_a_log_is_checked_before_anything_is_computed(study: Callable[..., Path], tmp_path: Path) -> None:
     workload = draw("lublin99", jobs=50, nodes=32)
     write_workload(workload, tmp_path / "log.parquet")
@@ -512,6 +519,7 @@ def legend_of(figure: Any) -> list[str]:
     return [text.get_text().replace("\n", " ") for text in figure.legends[0].get_texts()]
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_boxes_are_quartiles_and_the_plot_says_of_what(study: Callable[..., Path], tmp_path: Path) -> None:
     """Boxes are over jobs, over time for utilization; a figure without values has no panel and no label."""
     figures = ["mean_response_s", "utilization", "makespan_s"]
@@ -669,6 +677,7 @@ def test_captions_are_not_cut_off() -> None:
         assert box.y0 >= inside.y0 - 1 and box.y1 <= inside.y1 + 1, part
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_bars_are_normalized_where_nothing_is_made_malleable(study: Callable[..., Path], tmp_path: Path) -> None:
     plot = {"kind": "normalized", "figures": "makespan_s", "relative_to": {"policy": "easy"}}
     path = study(plots={"p": plot}, malleable=None, policies=["easy", "fcfs"])

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import tracebed.api as tb
-from patience import GUARD_S
+from patience import GUARD_S, matching
 from runs import fcfs_run
 from suites import suite_of
 from tracebed.cli import tracebed
@@ -152,8 +152,8 @@ def test_an_interrupted_validation_continues(folder: Path) -> None:
     command = [sys.executable, "-c", "from tracebed.cli import main; main()", "validate", "s.yaml"]
     with subprocess.Popen([*command, "-o", "out"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as it:
         deadline = time.monotonic() + GUARD_S
-        while not list((folder / "out").glob("real/*/rep-01.partial-*/**/job-*")):
-            assert it.poll() is None
+        while not matching(folder / "out", "real/*/rep-01.partial-*/**/job-*"):
+            assert it.poll() is None, it.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.05)
         os.kill(it.pid, signal.SIGINT)

@@ -23,9 +23,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import namespaces
-from agents import dead, hear, hear_ends, launch_message
+from agents import gone, hear, hear_all, hear_ends, launch_message
 from namespaces import OFFSET_S, needs_namespaces
-from patience import GUARD_S
+from patience import GUARD_S, patience
 from redecided import workload
 from runs import replaying
 from tracebed import world
@@ -114,15 +114,16 @@ def test_calls_at_once_have_no_errors_but_their_own() -> None:
 
 
 LIAR = """
-import json, sys, time
+import json, sys
 hello = json.loads(sys.stdin.readline())
 facts = {"version": "1", "pid": 1, "sockets": "/nowhere", "attach": None, "adopted": [], "host": {}}
 print(json.dumps({"type": "hello", "time": 0.0, "units_per_core_second": None, **facts}), flush=True)
-time.sleep(0.5)
-sys.stdout.write(sys.argv[1])
-sys.stdout.flush()
-sys.stdin.read()
+for line in sys.stdin:
+    if '"sample"' in line:
+        sys.stdout.write(sys.argv[1])
+        sys.stdout.flush()
 """
+"""An agent that answers the request for a sample with its argument."""
 
 
 @pytest.mark.parametrize(
@@ -157,6 +158,7 @@ def test_an_invalid_event_is_an_error_of_its_agent(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr("tracebed.orchestrator.testbeds.local.LocalProvider", Lying)
     with AgentTestbed(inventory(here=1), tmp_path / "spool") as testbed:
+        testbed.send(0, {"type": "sample", "calibrate": False})
         found = hear(testbed, "error").message
         assert found == {"type": "error", "what": f"its agent wrote an invalid message: {line.encode()!r}"}
 
@@ -333,7 +335,7 @@ class Open(LocalProvider):
 )
 def test_a_provider_that_breaks_a_rule_fails_the_checks(broken: type[LocalProvider], rule: str) -> None:
     with pytest.raises(AssertionError, match=re.escape(rule)):
-        check_provider(broken, patience_s=3.0)
+        check_provider(broken, patience_s=patience(3.0))
 
 
 def test_agents_report_the_identity_of_their_kernel(tmp_path: Path) -> None:
@@ -596,11 +598,12 @@ def test_a_lost_agent_is_replaced(
         lost = hear(testbed, "lost", 0)
         assert lost.message["reason"].startswith(("was killed by SIGKILL", "ended with status", "is silent"))
         testbed.send(0, {"type": "kill", "job": "j", "reason": "discarded"})
-        works(testbed, 1, "meanwhile")
-        hear(testbed, "back", 0)
+        launch(testbed, 1, "meanwhile", 1000)
+        heard = hear_all(testbed, ("ended", 1), ("back", 0))
+        assert heard["ended", 1].message["state"] == "completed"
         assert testbed.agents[name]["pid"] != agent.pid
-        works(testbed, 0, "j")  # the earlier rank of this name is gone
-        assert dead(rank)
+        works(testbed, 0, "j")
+        assert gone(rank)  # the earlier one of this name
         assert where == "there" or not folder.exists()
 
 
@@ -658,7 +661,7 @@ def test_transient_failures_are_tried_again(tmp_path: Path, monkeypatch: pytest.
 
 
 CONTROLLER = """
-import json, sys, time
+import json, os, signal, sys
 from pathlib import Path
 from test_testbed import hear, inventory, launch
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
@@ -667,9 +670,9 @@ testbed.start()
 launch(testbed, 0, "j", 6_000_000)
 hear(testbed, "started")
 print(json.dumps(testbed.agents), flush=True)
-while True:
-    testbed.receive(None)
+os.kill(os.getpid(), signal.SIGKILL)
 """
+"""A controller that is killed as soon as a job works, long before the end of the job."""
 
 
 @pytest.mark.slow
@@ -679,7 +682,6 @@ def test_the_agents_of_a_killed_controller_are_taken_over(tmp_path: Path) -> Non
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as controller:
         assert controller.stdout is not None
         agents = json.loads(controller.stdout.readline())
-        controller.kill()
     pid = agents["n1"]["pid"]
     os.kill(pid, signal.SIGKILL)  # one of the agents is gone
     testbed = AgentTestbed(inventory(here=2), tmp_path / "spool")

@@ -27,7 +27,7 @@ from tracebed.testing import check_format, check_policy, formats, policies
 
 @pytest.mark.parametrize("policy", registry.names())
 def test_the_policies_of_tracebed_pass(policy: str) -> None:
-    check_policy(policy, cases=12, no_starvation=policy not in ("firstfit", "leak"))
+    check_policy(policy, cases=6, no_starvation=policy not in ("firstfit", "leak"))
 
 
 def test_a_policy_that_starves_a_job_fails_with_the_option() -> None:

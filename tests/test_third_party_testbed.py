@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from packages import install, python, tracebed
+from patience import patience
 from redecided import workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.orchestrator.replay import journal
@@ -148,6 +149,6 @@ class Early(AgentTestbed):
 )
 def test_a_testbed_that_breaks_a_rule_fails_the_checks(broken: type[AgentTestbed], rule: str) -> None:
     with pytest.raises(AssertionError, match=re.escape(rule)):
-        check_testbed(broken, patience_s=5.0)
+        check_testbed(broken, patience_s=min(patience(5.0), 30.0))  # 2,000 slow messages take 20 s
     for link in Leaky.forgotten:
         link.disconnect()()

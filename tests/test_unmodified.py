@@ -131,7 +131,7 @@ def cpus() -> list[int]:
 @pytest.fixture
 def admin(tmp_path: Path, cpus: list[int]) -> Iterator[Administrator]:
     table = NodeTable.create(tmp_path / "node", cpus)
-    yield Administrator(table)
+    yield Administrator(table, sync_s=GUARD_S)
     table.close()
 
 

@@ -96,7 +96,9 @@ def test_different_workloads_are_refused_unless_allowed() -> None:
 
 
 def test_differences_between_runs_are_warnings() -> None:
-    real = make_run(REAL, speed=200.0, interval_s=10, parameters={"grain": 1}, state="interrupted")
+    real = make_run(
+        REAL, speed=200.0, interval_s=10, parameters={"grain": 1}, state="interrupted", policy_parameters={"depth": 3}
+    )
     predicted = make_run(REAL, real=False, policy="easy", machine=6, overheads=Overheads(end_s=1.0))
     said = " | ".join(compare(real, predicted).warnings)
     for what in (
@@ -107,6 +109,8 @@ def test_differences_between_runs_are_warnings() -> None:
     ):
         assert what in said
     assert "grain" not in said
+    assert "depth" not in said  # parameters of different policies always differ
+    assert "policy parameter depth differs" in " | ".join(compare(real, make_run(REAL, real=False)).warnings)
     assert "overhead_end_s" not in said
 
 

@@ -7,7 +7,8 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,7 @@ from test_schemas import problems
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.slurm.conf import of_lines
 from tracebed.orchestrator.slurm.lines import lines_of
+from tracebed.validation.whatif import pictures
 from tracebed.validation.whatif.classes import Answer, JobClass, classes_of
 from tracebed.validation.whatif.log import Log, log_of, with_starts
 
@@ -340,8 +342,20 @@ def test_a_few_jobs_that_do_not_fit_are_left_out_and_named(conf: Path) -> None:
     assert "gone" not in set(found.jobs["partition"])
 
 
+def test_a_cluster_smaller_than_that_of_the_log_is_named(conf: Path, tmp_path: Path) -> None:
+    log = drawn(conf, 100)
+    assert not any("at a time" in note for note in tb.whatif(log, conf, members=2).notes)
+    other = tmp_path / "other.conf"
+    other.write_text(CONF.replace("Nodes=n[1-3]", "Nodes=n1"))
+    notes = tb.whatif(log, other, members=2).notes
+    [note] = [note for note in notes if "at a time" in note]
+    assert re.match(r"jobs of partition batch held up to (1[0-9]|2[0-4]) cores at a time, and it has 8: ", note)
+
+
 @pytest.mark.parametrize("rows", [[LATER], [(50.0, 60.0 + at, 90.0 + at, 60.0) for at in range(12)]])
-def test_a_log_of_one_judged_job_or_of_one_instant_has_a_page(rows: list[Any], conf: Path, tmp_path: Path) -> None:
+def test_a_log_of_one_judged_job_or_of_one_instant_has_a_page(
+    rows: list[Any], conf: Path, tmp_path: Path, svg_only: None
+) -> None:
     log = of_rows(conf, (0, 10, 40, 60), *rows).workload
     found = tb.whatif(log, conf, settings=["bf_interval=7"], members=6)
     assert len(found.jobs) == len(rows)
@@ -372,8 +386,15 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("width", [3.5, 7.16, 11.0])
+def test_the_longest_name_of_a_class_is_within_its_picture(width: float) -> None:
+    names = ("all jobs", "size 2,049 to 4,096 cores", "partition " + "m" * 40)
+    figure = pictures._by_class([cast("Any", SimpleNamespace(title=name)) for name in names], "wait")(width)
+    assert min(text.get_window_extent().x0 for text in figure.axes[0].get_yticklabels()) >= 0
+
+
 def test_an_export_of_sacct_becomes_a_page_with_pictures_and_their_data(
-    export: Path, call: Call, tmp_path: Path
+    export: Path, call: Call, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     command = ["whatif", export / "sacct.txt", export / "slurm.conf", "--time-zone", sacct_dumps.ZONE]
     changes = ["--set", "Partition.debug.PriorityTier=1", "--add-nodes", "cpu=8", "--perturb", "6", "-o", "out"]
@@ -396,11 +417,12 @@ def test_an_export_of_sacct_becomes_a_page_with_pictures_and_their_data(
     assert problems(document, "tracebed-whatif-1.json") == []
     assert len(pd.read_csv(folder / "jobs.csv")) == document["log"]["jobs"]
     assert sum(each["jobs"] for each in document["classes"] if each["by"] == "partition") == document["log"]["jobs"]
+    request.getfixturevalue("svg_only")
     status, again, _ = call(*map(str, command), *changes)  # the page is a view and is made again
     assert (status, again) == (ExitCode.OK, out)
 
 
-def test_the_document_is_that_of_the_folder(export: Path, call: Call, tmp_path: Path) -> None:
+def test_the_document_is_that_of_the_folder(export: Path, call: Call, tmp_path: Path, svg_only: None) -> None:
     command = ["whatif", export / "sacct.txt", export / "slurm.conf", "--time-zone", sacct_dumps.ZONE]
     status, out, _ = call(*map(str, command), "--perturb", "2,submit=0", "--json", "-o", "out")
     assert status == ExitCode.OK

@@ -172,7 +172,7 @@ def test_a_workload_is_shown_in_one_line_and_as_a_table() -> None:
     )
     assert repr(workload) == line
     shown = workload.with_provenance(system=System(name="<b>"))._repr_html_()
-    for part in ("<th>jobs</th><td>2</td>", "unknown nodes x unknown cores (&lt;b&gt;)", "<td>drawn</td>"):
+    for part in (">jobs</th>", ">2</td>", "unknown nodes x unknown cores (&lt;b&gt;)", ">drawn</td>"):
         assert part in shown
     nothing = Workload(jobs().table.iloc[:0])
     assert repr(nothing) == (

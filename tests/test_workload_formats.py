@@ -114,11 +114,7 @@ def check_written(workload: Workload, path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", WRITABLE)
-@settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(workload=workloads())
 def test_a_written_workload_is_read_again_unchanged(workload: Workload, suffix: str, tmp_path: Path) -> None:
     check_written(workload, tmp_path / f"w.{suffix}")

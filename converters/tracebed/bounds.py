@@ -19,7 +19,6 @@ def check(name: str, value: float, least: float, most: float) -> None:
 
     Args:
         name: name of the value, for the message.
-        value: the value.
         least: smallest accepted number.
         most: largest accepted number.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from typing import Any
 
 
@@ -49,6 +50,35 @@ def listed(names: Sequence[str], most: int) -> str:
     """Return names as text, and how many there are beyond the first `most`: `a, b and 3 more`."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: `1 job`, `1,200 jobs`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def facts_html(title: str, facts: Mapping[str, str]) -> str:
+    """Return facts as a small HTML table, for notebooks."""
+    left = "style='text-align: left'"
+    rows = (f"<tr><th {left}>{escape(key)}</th><td {left}>{escape(fact)}</td></tr>" for key, fact in facts.items())
+    return f"<table><caption><b>{escape(title)}</b></caption>{''.join(rows)}</table>"
+
+
+def rows_html(columns: Iterable[str], rows: Iterable[Sequence[str]], pictures: Sequence[str] = ()) -> str:
+    """Return rows as an HTML table, for notebooks; `pictures` has an SVG image for the last column of each row."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    body = ["".join(f"<td>{escape(text)}</td>" for text in row) for row in rows]
+    if pictures:
+        body = [f"{cells}<td>{picture}</td>" for cells, picture in zip(body, pictures, strict=True)]
+    lines = "".join(f"<tr>{cells}</tr>\n" for cells in body)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{lines}</tbody></table>"
 
 
 def json_values(value: Any) -> Any:

@@ -27,7 +27,6 @@ class ExtensionFile:
     Args:
         noun: kind of the extension, for messages.
         path: the file, an absolute path.
-        name: name of the extension in the file.
     """
 
     noun: str
@@ -40,7 +39,6 @@ class ExtensionFile:
 
         Args:
             noun: kind of the extension.
-            text: the text.
             folder: folder to which a relative path belongs; None: the current one.
 
         Raises:

@@ -33,7 +33,6 @@ def replacing(path: Path, guard: Guard | None = None) -> Iterator[BinaryIO]:
     If the block fails, `path` is unchanged. Equal content gives equal bytes: the gzip header has no time stamp.
 
     Args:
-        path: the file.
         guard: called with a file that exists when the block has succeeded; None: any file is replaced. The outputs
             that a user names are guarded by `outputs.Kind`.
 
@@ -121,7 +120,6 @@ def locked_folder(path: Path, process: str) -> Iterator[None]:
     The lock file has the name of the process. A folder of another process, or with other content, is refused.
 
     Args:
-        path: the folder.
         process: what fills the folder, for messages: `experiment`.
 
     Raises:

@@ -37,7 +37,6 @@ def open_file(path: Path, what: str = "", *, hint: str = "check the path") -> Bi
     """Open a regular file or a pipe (`<(...)`, `/dev/stdin`) for reading. The caller closes the file.
 
     Args:
-        path: the file.
         what: the kind of file, for messages: `verdict`; empty: unknown.
         hint: how to correct a wrong path.
 
@@ -69,7 +68,6 @@ def read_file(path: Path, what: str, *, hint: str = "check the path", most: int 
     """Return the content of a file that is small by nature.
 
     Args:
-        path: the file.
         what: the kind of file, for messages: `verdict`.
         hint: how to correct a wrong path.
         most: largest accepted size in bytes.
@@ -112,7 +110,6 @@ def read_json(path: Path, what: str, *, hint: str = "check the path", most: int 
     """Return the content of a small JSON file.
 
     Args:
-        path: the file.
         what: the kind of file, for messages.
         hint: how to correct a wrong path, or an invalid file.
         most: largest accepted size in bytes.

@@ -96,7 +96,6 @@ def one_of(noun: str, name: Any, known: Iterable[str]) -> None:
 
     Args:
         noun: what the name denotes, for the message.
-        name: the name.
         known: the known names.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -57,7 +57,6 @@ class StoredFile(Part):
         """Write the file atomically and return its path: JSON if its name ends in .json, otherwise YAML.
 
         Args:
-            path: the file.
             replace: whether an existing file of this kind is replaced.
 
         Raises:
@@ -72,8 +71,8 @@ class StoredFile(Part):
 
     @property
     def json_text(self) -> str:
-        """The content of the file as JSON."""
-        return json.dumps(self.model_dump(mode="json", by_alias=True), indent=2, ensure_ascii=False) + "\n"
+        """The content of the file as JSON, with each record on one line."""
+        return compact_json(self.model_dump(mode="json", by_alias=True)) + "\n"
 
     @property
     def text(self) -> str:
@@ -86,6 +85,21 @@ class StoredFile(Part):
     def sha256(self) -> str:
         """The SHA-256 of the content, in hexadecimal digits. Comments and layout of the file do not count."""
         return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+def compact_json(value: Any, margin: str = "\n") -> str:
+    """Return `value` as JSON. A mapping or a list without a mapping in it is on one line."""
+    inner = f"{margin}  "
+    if isinstance(value, dict) and _has_mapping(value.values()):
+        items = (f"{json.dumps(key, ensure_ascii=False)}: {compact_json(item, inner)}" for key, item in value.items())
+        return f"{{{inner}{f',{inner}'.join(items)}{margin}}}"
+    if isinstance(value, list) and _has_mapping(value):
+        return f"[{inner}{f',{inner}'.join(compact_json(item, inner) for item in value)}{margin}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _has_mapping(items: Iterable[Any]) -> bool:
+    return any(item if isinstance(item, dict) else isinstance(item, list) and _has_mapping(item) for item in items)
 
 
 class _Line(dict[str, Any]):

@@ -42,7 +42,6 @@ class Grid:
         """Return the grid written as `8x16`, `4x4x8` or `torus:8x16`.
 
         Args:
-            text: the grid.
             nodes: the number of nodes that it must have; None: any.
 
         Raises:

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from faults.batch import BatchFault
+from faults.batch_scenario import BatchPlay, BatchScenario
+from faults.shrinking import examine, violations
 from tracebed.orchestrator.replay.journal import read
 from tracebed.orchestrator.run import JOURNAL
-from tracebed.testing.virtual.batch import BatchFault
-from tracebed.testing.virtual.batch_scenario import BatchPlay, BatchScenario
-from tracebed.testing.virtual.shrinking import examine, violations
 
 SEEDS = 40
 """Number of seeds in the default run. CI plays a thousand."""

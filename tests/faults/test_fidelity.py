@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from courses import Course, differences
+from faults.kinds import CONTROLLER_FAULTS
+from faults.scenario import POLICIES, JobSpec, Outcome, Scenario, carry_out
 from patience import patience, slowness
 from real_faults import KINDS, Story, replay_all, slowed
-from tracebed.testing.virtual.faults import CONTROLLER_FAULTS, Fault
-from tracebed.testing.virtual.scenario import POLICIES, JobSpec, Outcome, Scenario, carry_out
+from tracebed.testing.virtual.faults import Fault
 
 STRUCK = ("launched", "resize", "effect", "submit", "end", "start", "up")
 """The kinds of entries upon which a fault strikes."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from faults.scenario import JobSpec, Scenario
+from faults.shrinking import violations
 from tracebed.testing.virtual.faults import Fault
-from tracebed.testing.virtual.scenario import JobSpec, Scenario
-from tracebed.testing.virtual.shrinking import violations
 
 
 def test_an_agent_that_is_lost_while_others_are_awaited_is_not_counted_as_running() -> None:

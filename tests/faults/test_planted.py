@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from faults.planted import PLANTED
-from tracebed.testing.virtual.scenario import Scenario
-from tracebed.testing.virtual.shrinking import violations
+from faults.scenario import Scenario
+from faults.shrinking import violations
+from planted import PLANTED
 
 FOUND = {
     "missing_fsync": (141, "crash"),

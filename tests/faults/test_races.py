@@ -6,10 +6,10 @@ job that waits for a release is never woken.
 
 from __future__ import annotations
 
+from faults.scenario import JobSpec, Outcome, Scenario, carry_out
+from faults.shrinking import violations
 from tracebed.orchestrator.testbeds.agent.processes import GRACE_S
 from tracebed.testing.virtual.faults import Fault
-from tracebed.testing.virtual.scenario import JobSpec, Outcome, Scenario, carry_out
-from tracebed.testing.virtual.shrinking import violations
 
 STOPPED_S = 2.5
 

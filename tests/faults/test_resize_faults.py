@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from faults.batch import NODES, BatchFault
+from faults.resizing_batch import SECOND_S, ResizingBatch
+from faults.resizing_scenario import ResizingPlay, ResizingScenario
+from faults.shrinking import examine, violations
 from tracebed.orchestrator.batch.deciding import OF_OTHERS
 from tracebed.orchestrator.batch.resizes import ResizeCommand
 from tracebed.orchestrator.replay.journal import read
 from tracebed.orchestrator.run import JOURNAL
-from tracebed.testing.virtual.batch import NODES, BatchFault
-from tracebed.testing.virtual.resizing_batch import SECOND_S, ResizingBatch
-from tracebed.testing.virtual.resizing_scenario import ResizingPlay, ResizingScenario
-from tracebed.testing.virtual.shrinking import examine, violations
 
-SEEDS = 20
-"""Number of seeds in the default run. CI plays 200."""
+SEEDS = 10
+"""Number of seeds in the default run. CI plays 100."""
 PORTION = 10
 """Number of seeds of a test."""
 JOBS = tuple((20.0 * number, 100.0, 600.0, 4) for number in range(6))

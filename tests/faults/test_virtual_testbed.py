@@ -8,11 +8,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tracebed.testing.virtual.faults import NODE_FAULTS, Fault
-from tracebed.testing.virtual.scenario import JobSpec, Outcome, Scenario, carry_out
-from tracebed.testing.virtual.shrinking import Finding, shrunk, violations
+from faults.kinds import NODE_FAULTS
+from faults.scenario import JobSpec, Outcome, Scenario, carry_out
+from faults.shrinking import Finding, shrunk, violations
+from tracebed.testing.virtual.faults import Fault
 
-SEEDS = 24
+SEEDS = 12
 """Number of seeds in the default run. The search in CI draws more (`tox -e faults`)."""
 EIGHT = tuple(JobSpec(40.0 * number, 100.0, 200.0, 1 + number % 4, 1, 4) for number in range(8))
 

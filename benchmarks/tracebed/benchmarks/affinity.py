@@ -40,8 +40,6 @@ def set_affinity(pid: int, cpus: Iterable[int], *, descendants: bool = False) ->
     if others end meanwhile. So threads are listed again, twice each time, until all are bound.
 
     Args:
-        pid: the process.
-        cpus: the CPUs.
         descendants: whether its child processes, and theirs, are bound too.
 
     Raises:
@@ -84,8 +82,6 @@ def strays(pid: int, cpus: Iterable[int], *, descendants: bool = False) -> dict[
     """Return the threads of a process that may use other CPUs than `cpus`, with the CPUs that they may use.
 
     Args:
-        pid: the process.
-        cpus: the CPUs.
         descendants: whether the threads of its child processes, and of theirs, are checked too.
     """
     mask, found = frozenset(cpus), {}

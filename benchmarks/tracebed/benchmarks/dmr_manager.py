@@ -141,9 +141,6 @@ class NodeCpus:
 
     The CPUs of a program change in the table. The program gets or releases them when it polls.
 
-    Args:
-        administrator: the administrator of the node.
-
     Attributes:
         waiting: the least size of each job that waits for CPUs, in the order of the queue. The caller removes started
             jobs.

@@ -131,11 +131,7 @@ class Transaction:
 
 
 class NodeTable:
-    """The table in a file.
-
-    Args:
-        path: the file.
-    """
+    """The table in a file."""
 
     def __init__(self, path: Path) -> None:
         """Map the file.

@@ -72,7 +72,6 @@ class Merging:
 
     Args:
         order: the ranks, the leader first.
-        data: the data of the leader.
         send: sends a message to a rank, with bytes.
         done: called when all data have been merged.
     """

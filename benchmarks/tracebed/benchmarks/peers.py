@@ -54,7 +54,6 @@ class Peer:
     """The connection to another rank, registered with a selector whose keys have a function without arguments as data.
 
     Args:
-        selector: the selector of this rank.
         end: the connected socket, after the handshake.
         on_message: called with each message.
         on_lost: called when the other rank has closed its end.

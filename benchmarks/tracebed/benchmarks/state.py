@@ -57,9 +57,6 @@ class Moving:
     At most `WINDOW` pages are on the way to a rank, so that a slow rank does not fill the memory of the leader.
 
     Args:
-        plan: the moves.
-        name: the name of the leader.
-        state: the pages of the leader.
         send: sends a message to a rank, with bytes.
         done: called when the last page has been stored.
     """

@@ -96,7 +96,6 @@ def with_applications(
     gets jobs of other classes, and a warning counts them.
 
     Args:
-        workload: any workload.
         seed: seed of the numpy Generator.
         applications: applications with their classes and their shares, which are relative to the sum of the shares.
         sizes: bounds of the size classes, nodes; by default the thirds of the workload.

@@ -56,7 +56,6 @@ def make_log(
     above `MAX_SPAN_S`, and a size above `MAX_SIZE` become unknown.
 
     Args:
-        files: the files of the log.
         format: the name of the reader.
         columns: columns of `workload.SCHEMA` or `extra_...`, each of shape (records,). Instants are in s since
             1970 UTC, NaN if unknown. A missing `run_time` is `logged_end` - `logged_start`. `nodes` and

@@ -204,3 +204,17 @@ def to_malleable(
         seed,
     )
     return workload.with_step(step, workload.table.assign(**{k: pd.Series(v) for k, v in columns.items()}))
+
+
+def with_application(workload: Workload, rows: IntArray, application: str) -> Workload:
+    """Return the workload with another application of the jobs `rows`, without parameters.
+
+    Raises:
+        InputError: the name is empty or has a space.
+    """
+    if not application or len(application.split()) != 1:
+        raise InputError(f"the application {application!r} is not a name", hint="give a name without spaces")
+    names, parameters = (workload.column(name).astype(object) for name in ("application", "application_parameters"))
+    names[rows], parameters[rows] = application, ""
+    step = Step("application", {"application": application}, {"jobs": len(rows)})
+    return workload.with_step(step, workload.table.assign(application=names, application_parameters=parameters))

@@ -47,7 +47,6 @@ def partition_facts(workload: Workload, capacities: Mapping[str, Capacity] | Non
     and the last submission of the log. Partitions that share nodes are each compared with all of their nodes.
 
     Args:
-        workload: the jobs.
         capacities: partition -> what it has; unknown partitions have no demand.
     """
     cores = workload.ints("nodes") * cores_used(workload)

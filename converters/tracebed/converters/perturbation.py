@@ -44,7 +44,6 @@ def perturbed(workload: Workload, seed: int, perturbation: Perturbation | None =
     left out, because they belong to the submission in the log.
 
     Args:
-        workload: any workload.
         seed: seed of the numpy Generator.
         perturbation: the largest changes.
     """

@@ -49,7 +49,6 @@ def scale(
     """Scale a workload to a smaller machine or a shorter time. The module docstring lists the steps.
 
     Args:
-        workload: any workload.
         nodes: nodes of the target machine.
         cores_per_node: cores per node of the target machine.
         window: length of the window, s.

@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,7 @@ from tracebed.converters.schema import (
     column_of,
     dtype_of,
 )
+from tracebed.display import facts_html
 
 __all__ = [
     "MAX_EXACT",
@@ -77,7 +77,6 @@ class Workload:
         Args:
             table: one row per job; columns outside `SCHEMA` are kept if their names begin with `extra_`,
                 as bool, int64, float64 or str.
-            provenance: the provenance of the table.
             where: the source file, for messages.
 
         Raises:
@@ -196,8 +195,7 @@ class Workload:
     def _repr_html_(self) -> str:
         """Return a small table for notebooks."""
         facts = {**self._facts(), "made by": " → ".join(step.name for step in self.provenance.steps) or "unknown"}
-        rows = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts.items())
-        return f"<table><caption>Workload</caption>{''.join(rows)}</table>"
+        return facts_html("Workload", facts)
 
     def _facts(self) -> dict[str, str]:
         """Return the facts shown by the representations of the workload: name -> text."""

@@ -7,6 +7,7 @@ seconds since time 0 of the workload (wall seconds times the speed); the facts o
 
 from __future__ import annotations
 
+import glob
 import json
 import shutil
 from dataclasses import MISSING, dataclass, field, fields
@@ -285,7 +286,8 @@ class Run:
         rows = self.reconfigurations
         if not len(rows):
             return rows.iloc[:0]  # a table of its own, as below
-        return rows[((rows["node"] == -1) & ~rows["state"].isin(["denied", "refused"])).to_numpy()]
+        kept = ((rows["node"] == -1) & ~rows["state"].isin(["denied", "refused"])).to_numpy()
+        return rows.copy(deep=False) if kept.all() else rows[kept]
 
     @property
     def requests(self) -> pd.DataFrame:
@@ -358,6 +360,8 @@ class Run:
         path = folder / "run.json"
         if not path.is_file():
             hint = "`tracebed simulate` and `tracebed replay` write runs"
+            if any(folder.parent.glob(f"{glob.escape(folder.name)}.partial-*")):
+                hint = f"a replay to it has not ended: `tracebed watch {folder}`"
             raise InputError("is not a run: run.json is missing", where=str(folder), hint=hint)
         raw = read_json(path, "run.json", hint="repeat the run", most=MAX_RUN_JSON)
         info = RunInfo.from_json(raw, where=str(path))

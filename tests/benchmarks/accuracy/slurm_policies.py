@@ -1,5 +1,6 @@
 """Malleable jobs on a real Slurm under policies of tracebed, beside the same jobs under Slurm's own backfill: draw the
-workloads, calibrate, replay in random order, and compare with predictions (`slurm-policies.yaml`).
+workloads, calibrate, replay in random order, compare the nodes and times of each run with `sacct`, and the metrics with
+predictions (`slurm-policies.yaml`).
 
 It starts a Slurm of 16 nodes on this machine, which needs root and Debian's slurmctld, slurmd, slurm-client, munge,
 slurmdbd and mariadb-server. A replay takes 5 to 6 minutes; the whole, with five repetitions, 95 minutes on an otherwise
@@ -26,6 +27,7 @@ from tracebed.converters.workload import Provenance, System
 
 sys.path.append(str(Path(__file__).parents[2]))  # the servers of the tests
 
+from accounting import agreement
 from slurmd import SETTINGS, Slurm
 
 NODES, JOBS, MEAN_S, GAP_S = 16, 100, 12.0, 2.7
@@ -64,15 +66,26 @@ def drawn(seed: int) -> tb.Workload:
     return tb.Workload(pd.DataFrame(rows), Provenance(system=System(NODES, 2)))
 
 
+def folder_of(workload: str, policy: str, repetition: int) -> Path:
+    """Return the folder of a run."""
+    return RUNS / f"{workload}-{policy}" / f"rep-{repetition:02}"
+
+
 def replay(cluster: Slurm, workload: str, policy: str, repetition: int) -> Path:
     """Replay a workload under a policy, or under `slurm`, unless the run exists. Return the run."""
-    output = RUNS / f"{workload}-{policy}" / f"rep-{repetition:02}"
+    output = folder_of(workload, policy, repetition)
     if not (output / "run.json").exists():
         output.parent.mkdir(parents=True, exist_ok=True)
         deciding = [] if policy == "slurm" else ["--policy", policy]
         command = ["replay", f"slurm-policies-{workload}.csv", "--scheduler", "slurm", *deciding]
         run("tracebed", *command, "-S", f"conf={cluster.conf}", "-o", str(output), "--resume")
     return output
+
+
+def check(cluster: Slurm, folder: Path) -> None:
+    """Print how the nodes and times of a run, made on this cluster, agree with those of `sacct`."""
+    found = agreement(cluster, tb.Run.load(folder))
+    sys.stdout.write("".join(f"{line}\n" for line in (f"sacct beside {folder}: {found}", *found.defects)))
 
 
 def run(*command: str) -> None:
@@ -101,8 +114,11 @@ def main() -> None:
             probes = [replay(cluster, "calibration", policy, 1) for policy in POLICIES]
             if not CALIBRATION.exists():
                 run("tracebed", "nodes", "calibrate", *map(str, probes), "-o", str(CALIBRATION))
-            for policy, number in cells:
+            missing = [cell for cell in cells if not (folder_of("held-out", *cell) / "run.json").exists()]
+            for policy, number in missing:
                 replay(cluster, "held-out", policy, number)
+            for policy, number in missing:
+                check(cluster, folder_of("held-out", policy, number))
         finally:
             cluster.down()
     command = ["tracebed", "validate", "slurm-policies.yaml", "-o", "slurm-policies-verdict"]

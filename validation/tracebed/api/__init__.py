@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tracebed.api.budgets import ErrorBudget, error_budget
     from tracebed.api.calibrations import calibrate, calibrate_batch, fit
     from tracebed.api.cleaning import audit, clean, clean_with_audit, cleaning_steps, recipe, recipes
-    from tracebed.api.comparisons import Comparison, Validation
+    from tracebed.api.comparisons import Validation
     from tracebed.api.descriptions import describe, dictionary
     from tracebed.api.drawings import Picture, history, pictures, plot_means, runs_page, save_pictures
     from tracebed.api.experiments import experiment
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from tracebed.orchestrator.testbeds.nodes import Inventory
     from tracebed.validation.metrics.measured import PowerModel
     from tracebed.validation.verdict.baseline import Baseline
+    from tracebed.validation.verdict.comparison import Comparison
     from tracebed.validation.verdict.noise import NoiseProfile
     from tracebed.validation.verdict.policies import PolicyComparison
 
@@ -158,7 +159,7 @@ _HOME = {
     "tracebed.api.budgets": ("ErrorBudget", "error_budget"),
     "tracebed.api.calibrations": ("calibrate", "calibrate_batch", "fit"),
     "tracebed.api.cleaning": ("audit", "clean", "clean_with_audit", "cleaning_steps", "recipe", "recipes"),
-    "tracebed.api.comparisons": ("Comparison", "Validation"),
+    "tracebed.api.comparisons": ("Validation",),
     "tracebed.api.descriptions": ("describe", "dictionary"),
     "tracebed.api.experiments": ("experiment",),
     "tracebed.api.forecasts": ("Forecast", "forecast"),
@@ -189,6 +190,7 @@ _HOME = {
     "tracebed.orchestrator.testbeds.nodes": ("Inventory",),
     "tracebed.validation.verdict.baseline": ("Baseline",),
     "tracebed.validation.metrics.measured": ("PowerModel",),
+    "tracebed.validation.verdict.comparison": ("Comparison",),
     "tracebed.validation.verdict.noise": ("NoiseProfile",),
     "tracebed.validation.verdict.policies": ("PolicyComparison",),
 }

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tracebed.api.calibration_files import AnyCalibration, loaded_calibration
-from tracebed.api.comparisons import Comparison
 from tracebed.api.results import figure_png
 from tracebed.converters.pictures import WIDTH
 from tracebed.converters.workload import Workload
@@ -48,7 +47,7 @@ class ErrorBudget(budgets.ErrorBudget):
         """What each cause of the budget is, by the name of the cause."""
         return {name: budgets.LABELS[name] for name in self.causes}
 
-    def comparison(self) -> Comparison:
+    def comparison(self) -> verdict.Comparison:
         """Return the comparison of the prediction, as calibrated if there is a calibration, with the real run.
 
         Of several real runs, it is the first one.
@@ -56,7 +55,7 @@ class ErrorBudget(budgets.ErrorBudget):
         first = self.runs[0]
         calibrated_steps = (budgets.INTERFERENCE, budgets.OVERHEADS, budgets.NOMINAL)
         predicted = next(first.steps[name] for name in calibrated_steps if name in first.steps)
-        return Comparison.of(verdict.compare(first.real, predicted, self.tau))
+        return verdict.compare(first.real, predicted, self.tau)
 
     def plot(self, *, width: float = WIDTH) -> Figure:
         """Return the waterfall as a matplotlib figure, one panel for each gated metric.

@@ -1,4 +1,4 @@
-"""Comparisons and validations with the methods that users of `tracebed.api` expect, as in `results`."""
+"""Validations with the methods that users of `tracebed.api` expect, as in `results`."""
 
 from __future__ import annotations
 
@@ -14,56 +14,8 @@ from tracebed.validation import verdict
 
 if TYPE_CHECKING:
     from tracebed.validation.budget import ErrorBudget
-    from tracebed.validation.verdict.divergence import Divergences
 
 OnInconclusiveName: TypeAlias = Literal["fail", "warn", "pass"]
-
-
-class Comparison(verdict.Comparison):
-    """A prediction and a repetition of the real run, job by job."""
-
-    @classmethod
-    def of(cls, comparison: verdict.Comparison) -> Self:
-        """Return `comparison` as an instance of this class."""
-        return cls(**{field.name: getattr(comparison, field.name) for field in fields(comparison)})
-
-    def breakdown(self) -> pd.DataFrame:
-        """Return the differences predicted - real by size, run time, user, hour of submission and kind of the jobs.
-
-        Returns:
-            A row per classification, class and quantity: columns `by`, `class`, `quantity` (wait, run, response,
-            bounded_slowdown), `jobs`, `real`, `predicted`, `difference` (means over the class), `contribution` to the
-            difference of the mean over all jobs, and `share` of it. Times are in s.
-        """
-        from tracebed.validation.verdict.breakdown import breakdown
-
-        return breakdown(self.jobs, self.real)
-
-    def divergences(self, count: int = 10, *, tolerance_s: float | None = None) -> pd.DataFrame:
-        """Return the jobs at which the runs first part, and the decisions at which they do.
-
-        Args:
-            count: number of jobs.
-            tolerance_s: differences of times up to this one are explained, s; by default the resolution of the runs,
-                the lateness of submissions, and the scheduling interval.
-
-        Returns:
-            A row per job, by time: columns `job_id`, `parting` (missing, nodes, order or time), `time` (s after the
-            first submission), `first` (the run that decided first), `real` and `predicted` (what each run decided),
-            `delay` (s, predicted - real), `idle_...` nodes and `waiting_...` jobs of each run just before.
-        """
-        return self.divergence(count, tolerance_s=tolerance_s).table
-
-    def divergence(self, count: int = 10, *, tolerance_s: float | None = None) -> Divergences:
-        """Return the table of `divergences` with the numbers of all jobs and decisions, and the tolerance.
-
-        Args:
-            count: number of jobs in the table.
-            tolerance_s: as for `divergences`.
-        """
-        from tracebed.validation.verdict.divergence import divergences
-
-        return divergences(self.real, self.predicted, tolerance_s=tolerance_s, count=count)
 
 
 class Validation(verdict.Validation):
@@ -76,11 +28,6 @@ class Validation(verdict.Validation):
     def of(cls, validation: verdict.Validation) -> Self:
         """Return `validation` as an instance of this class."""
         return cls(**{field.name: getattr(validation, field.name) for field in fields(validation)})
-
-    @property
-    def pair(self) -> Comparison:
-        """The most central prediction and the most central repetition of the first case."""
-        return Comparison.of(super().pair)
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row per metric and case.

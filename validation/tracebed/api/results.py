@@ -6,9 +6,8 @@ HTML that notebooks show.
 
 from __future__ import annotations
 
-import html
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -18,7 +17,7 @@ import pandas as pd
 
 from tracebed.converters import workload as converters
 from tracebed.converters.pictures import WIDTH
-from tracebed.display import time_text
+from tracebed.display import facts_html, time_text
 from tracebed.orchestrator import run as orchestrator
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ class Run(orchestrator.Run):
             "state": info.state,
         }
         chart = small_gantt_svg(self) if 0 < len(self.allocations) <= CHARTED else ""
-        return _table("Run", facts) + chart
+        return facts_html("Run", facts) + chart
 
 
 def loaded_run(run: AnyRun) -> orchestrator.Run:
@@ -175,13 +174,3 @@ def metrics_table(runs: Mapping[str, orchestrator.Run], **options: Any) -> pd.Da
     table = {name: [values[metric] for metric in known] for name, values in found.items()}
     units = {"unit": [metric.unit for metric in known.values()]}
     return pd.DataFrame(units | table, index=pd.Index(list(known), name="metric"))
-
-
-def _table(title: str, facts: Mapping[str, str]) -> str:
-    """Return facts as a small HTML table."""
-    rows: Sequence[str] = [
-        f"<tr><th style='text-align: left'>{html.escape(name)}</th>"
-        f"<td style='text-align: left'>{html.escape(value)}</td></tr>"
-        for name, value in facts.items()
-    ]
-    return f"<table><caption><b>{title}</b></caption>{''.join(rows)}</table>"

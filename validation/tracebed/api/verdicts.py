@@ -110,7 +110,8 @@ def compare(
             if value is not None:
                 hint = "leave it out, or give the runs of one policy"
                 raise InputError(f"{option} does not apply to real runs of several policies", hint=hint)
-        return compare_policies({name: _loaded(runs) for name, runs in real.items()}, tau)
+        of_policies = {name: _named(runs, "real", ReadOptions()) for name, runs in real.items()}
+        return compare_policies({name: [run for _, run in runs] for name, runs in of_policies.items()}, tau)
     if predicted is None:
         hint = "give predicted=, or for a comparison of policies {policy: runs}"
         raise InputError("the prediction is missing", hint=hint)
@@ -209,17 +210,6 @@ def _named(
         else:
             found += [(folder, orchestrator.Run.load(folder)) for folder in run_folders(Path(item))]
     return found
-
-
-def _loaded(runs: AnyRuns) -> list[orchestrator.Run]:
-    """Return runs, read from their folders where these are given."""
-    return [
-        run
-        for item in _each(runs)
-        for run in (
-            [item] if isinstance(item, orchestrator.Run) else map(orchestrator.Run.load, run_folders(Path(item)))
-        )
-    ]
 
 
 def _column_names(path: Path) -> list[str]:

@@ -278,6 +278,7 @@ def make_malleable(
     least: float | None = None,
     doublings: int | None = None,
     phases: int | None = None,
+    application: str | None = None,
 ) -> Workload:
     """Turn a share of the rigid jobs into malleable, moldable or evolving ones.
 
@@ -293,6 +294,8 @@ def make_malleable(
         doublings: in place of the thresholds: how many times the requested size can be halved and doubled, with a
             linear speedup.
         phases: of evolving jobs, 3 by default: in each phase, a job asks for more nodes, then for fewer.
+        application: application that these jobs become. A simulation with a calibration of it has the costs of its
+            resizes (`calibrate_batch`). None: their application does not change.
 
     Raises:
         InputError: an argument is out of its range, or the size of the machine is unknown.
@@ -303,7 +306,7 @@ def make_malleable(
         >>> int((w.table["kind"] == "malleable").sum())
         15
     """
-    from tracebed.converters.malleability import PHASES, Thresholds, to_malleable
+    from tracebed.converters.malleability import PHASES, Thresholds, rigid_share, to_malleable, with_application
     from tracebed.converters.models import moldability
 
     one_of("speedup", speedup, get_args(Speedup))
@@ -313,6 +316,7 @@ def make_malleable(
         check_size("nodes", nodes)
     if phases is not None and kind != "evolving":
         raise InputError(f"{kind} jobs have no phases", hint="leave out phases, or choose the kind evolving")
+    changed = rigid_share(workload, share, seed)
     given = {"preferred": preferred, "most": most, "least": least, "doublings": doublings}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if speedup == "downey":
@@ -320,11 +324,12 @@ def make_malleable(
             raise InputError("the speedup downey makes no evolving jobs", hint="choose the speedup amdahl")
         if chosen:
             raise InputError("the speedup downey takes no thresholds", hint=f"leave out {', '.join(chosen)}")
-        return Workload.of(moldability.with_moldability(workload, seed, kind=Kind(kind), share=share, nodes=nodes))
+        after = moldability.with_moldability(workload, seed, kind=Kind(kind), share=share, nodes=nodes)
+        return Workload.of(after if application is None else with_application(after, changed, application))
     if doublings and len(chosen) > 1:
         raise InputError("doublings take the place of the thresholds", hint="leave out one of the two")
     if kind == "moldable":
         raise InputError("the speedup amdahl makes no moldable jobs", hint="choose the speedup downey")
     thresholds, count = Thresholds(**chosen), PHASES if phases is None else phases
     after = to_malleable(workload, share, seed, nodes=nodes, thresholds=thresholds, kind=Kind(kind), phases=count)
-    return Workload.of(after)
+    return Workload.of(after if application is None else with_application(after, changed, application))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.experiments.options import chosen
 from tracebed.cli.messages import MessageLevel, emit, progress
-from tracebed.cli.options import PATH
+from tracebed.cli.options import PATH, gathered
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,40 +31,33 @@ class Data:
     """Whether to score simulators on the data sets."""
 
 
-def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--recorded`, `--from` and `--board`: the argument `data` of the command."""
-    options = (
-        click.option(
-            "--recorded",
-            metavar="NAME",
-            help="Validate nothing: copy recorded real runs, which are part of tracebed or downloaded from their "
-            "source, with their experiment file, to the output folder. `tracebed experiment --list` has the names.",
-        ),
-        click.option(
-            "--from",
-            "sources",
-            multiple=True,
-            type=PATH,
-            metavar="FOLDER",
-            help="With --recorded NAME or --board: a local copy of real runs that are not part of tracebed, such as a "
-            "clone of their source; may be repeated. The files are found by their hashes. Without a copy, they are "
-            "downloaded.",
-        ),
-        click.option(
-            "--board",
-            is_flag=True,
-            help="Score simulators on real runs by other people: a page with a table for each data set. FILE has more "
-            "simulators: DATASET: {NAME: {command: ..., from: csv}}.",
-        ),
-    )
-
-    @wraps(command)
-    def with_data(*, recorded: str | None, sources: tuple[Path, ...], board: bool, **others: Any) -> Any:
-        return command(data=Data(recorded, sources, board), **others)
-
-    for option in reversed(options):
-        with_data = option(with_data)
-    return with_data
+data_options = gathered(
+    "data",
+    Data,
+    click.option(
+        "--recorded",
+        metavar="NAME",
+        help="Validate nothing: copy recorded real runs, which are part of tracebed or downloaded from their "
+        "source, with their experiment file, to the output folder. `tracebed experiment --list` has the names.",
+    ),
+    click.option(
+        "--from",
+        "sources",
+        multiple=True,
+        type=PATH,
+        metavar="FOLDER",
+        help="With --recorded NAME or --board: a local copy of real runs that are not part of tracebed, such as a "
+        "clone of their source; may be repeated. The files are found by their hashes. Without a copy, they are "
+        "downloaded.",
+    ),
+    click.option(
+        "--board",
+        is_flag=True,
+        help="Score simulators on real runs by other people: a page with a table for each data set. FILE has more "
+        "simulators: DATASET: {NAME: {command: ..., from: csv}}.",
+    ),
+)
+"""`--recorded`, `--from` and `--board`."""
 
 
 def copy(name: str, sources: Sequence[Path], folder: Path, as_json: bool) -> None:

@@ -144,6 +144,13 @@ def _show(made: Calibration) -> None:
         ["overhead", "value, ms", "95 % interval, ms", "repetitions, ms", "samples"],
         [_row(name, estimate) for name, estimate in made.overheads.items()],
     )
+    if made.applications:
+        costs = [(name, *item) for name, each in made.applications.items() for item in each.items()]
+        print_table(
+            ["application", "resize", "value, ms", "95 % interval, ms", "samples"],
+            [(name, *_row(cost, estimate, repeated=False)) for name, cost, estimate in costs],
+            keys=2,
+        )
     if rate := made.units_per_core_second:
         low, high = rate.spread
         emit(f"work rate: {rate.median:,.0f} units per core and second; p05 to p95 of windows {low:.2f} to {high:.2f}")
@@ -162,7 +169,7 @@ def _factor(estimate: OverheadEstimate) -> str:
     return f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})"
 
 
-def _row(name: str, estimate: OverheadEstimate) -> tuple[str, ...]:
-    repetitions = " ".join(f"{1e3 * value:.3g}" for value in estimate.repetitions)
+def _row(name: str, estimate: OverheadEstimate, *, repeated: bool = True) -> tuple[str, ...]:
+    repetitions = [" ".join(f"{1e3 * value:.3g}" for value in estimate.repetitions)] if repeated else []
     interval = f"{1e3 * estimate.low:.3g} to {1e3 * estimate.high:.3g}"
-    return name.removesuffix("_s"), f"{1e3 * estimate.value:.3g}", interval, repetitions, f"{estimate.count:,}"
+    return name.removesuffix("_s"), f"{1e3 * estimate.value:.3g}", interval, *repetitions, f"{estimate.count:,}"

@@ -10,7 +10,7 @@ import click
 from tracebed.cli.console import print_table
 from tracebed.cli.messages import warn
 from tracebed.cli.perturbation import change
-from tracebed.display import cell, signed
+from tracebed.display import cell, counted, signed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -67,9 +67,9 @@ def _sides(validation: Validation) -> Iterator[str]:
         yield f"predicted: {_counted(case.predicted)}"
         return
     simulator = validation.simulator
-    yield f"simulator: {simulator.name} {simulator.version}, {_number(simulator.runs, 'run')}"
-    workloads = _number(validation.workloads, "workload")
-    yield f"cases:     {len(cases)}, {_number(validation.real_runs, 'real run')} of {workloads}"
+    yield f"simulator: {simulator.name} {simulator.version}, {counted(simulator.runs, 'run')}"
+    workloads = counted(validation.workloads, "workload")
+    yield f"cases:     {len(cases)}, {counted(validation.real_runs, 'real run')} of {workloads}"
     if marked := [case.case.name for case in cases if case.calibration]:
         yield f"           shown only, since they were used for calibration: {', '.join(marked)}"
 
@@ -79,11 +79,7 @@ def _counted(runs: tuple[Run, ...]) -> str:
     from tracebed.api.words import execution, policy_name
 
     info = runs[0].info
-    return f"{_number(len(runs), 'run')}, {info.source}, {policy_name(info)}; {execution(info)}"
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+    return f"{counted(len(runs), 'run')}, {info.source}, {policy_name(info)}; {execution(info)}"
 
 
 def _row(item: MetricVerdict, single: bool) -> tuple[str, ...]:

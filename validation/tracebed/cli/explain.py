@@ -147,7 +147,7 @@ def _show(budget: ErrorBudget, comparison: Comparison) -> None:
         "opposite sign."
     )
     click.echo(
-        f"\nFirst divergences{of}: {found.jobs:,} jobs; either run decided {found.decisions:,} starts and resizes."
+        f"\nFirst divergences{of}: {found.jobs:,} jobs; in all, {found.decisions:,} starts and resizes were decided."
     )
     columns = ("job_id", "time", "parting", "real", "predicted", "delay")
     print_table(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from tracebed.cli.console import load_workload, print_json, print_table
 from tracebed.cli.messages import emit, progress, warn
-from tracebed.cli.options import budget_option, loss_option, seed_option
+from tracebed.cli.options import budget_option, gathered, loss_option, seed_option
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
@@ -118,7 +117,7 @@ def show_cloud(run: Run, predicted: Iterable[Run]) -> None:
 class Fitting:
     """The options of a fit of a simulator."""
 
-    wanted: bool
+    fit: bool
     loss: Literal["metrics", "jobs"]
     budget: int
     seed: int
@@ -129,34 +128,24 @@ FIT_SETTINGS = ("loss", "budget", "seed", "workers")
 """Parameters of the options that apply with `--fit` only."""
 
 
-def fit_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--fit`, `--loss`, `--budget`, `--seed` and `--workers`: the argument `fitting`."""
-    options = (
-        click.option(
-            "--workers",
-            type=click.IntRange(1),
-            help="Number of simulations of a fit at a time.  [default: the number of cores]",
-        ),
-        seed_option,
-        budget_option("Number of parameter sets to try in a fit, and as many by random search."),
-        loss_option,
-        click.option(
-            "--fit",
-            is_flag=True,
-            help="Validate nothing: fit the `parameters` of a simulator with a `command` to the real runs.",
-        ),
-    )
-
-    @wraps(command)
-    def with_fit(
-        *, fit: bool, loss: Literal["metrics", "jobs"], budget: int, seed: int, workers: int | None, **others: Any
-    ) -> Any:
-        return command(fitting=Fitting(fit, loss, budget, seed, workers), **others)
-
-    found: Callable[..., Any] = with_fit
-    for option in options:
-        found = option(found)
-    return found
+fit_options = gathered(
+    "fitting",
+    Fitting,
+    click.option(
+        "--fit",
+        is_flag=True,
+        help="Validate nothing: fit the `parameters` of a simulator with a `command` to the real runs.",
+    ),
+    loss_option,
+    budget_option("Number of parameter sets to try in a fit, and as many by random search."),
+    seed_option,
+    click.option(
+        "--workers",
+        type=click.IntRange(1),
+        help="Number of simulations of a fit at a time.  [default: the number of cores]",
+    ),
+)
+"""`--fit`, `--loss`, `--budget`, `--seed` and `--workers`."""
 
 
 def fit_simulator(

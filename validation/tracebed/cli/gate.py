@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ import click
 
 from tracebed.cli.console import print_table
 from tracebed.cli.messages import emit, warn
-from tracebed.cli.options import PATH, OutputPath
+from tracebed.cli.options import PATH, OutputPath, gathered
 from tracebed.errors import ExitCode, InputError
 from tracebed.outputs import BASELINE, CODE_QUALITY, JUNIT, SUMMARY
 
@@ -34,7 +33,7 @@ class Gating:
 
     inconclusive: str
     baseline: Path | None
-    update: str | None
+    update_baseline: str | None
     """Whether to write the baseline: `better`, unless a result is worse, or `any`; None: no."""
     annotate: bool
     code_quality: Path | None
@@ -47,7 +46,7 @@ class Gating:
         """
         from tracebed.api.gates import Baseline
 
-        if self.update is None:
+        if self.update_baseline is None:
             return Baseline.load(self.baseline) if self.baseline is not None else None
         if self.baseline is None:
             raise InputError("--update-baseline is given without a baseline", hint="name its file with --baseline")
@@ -59,68 +58,52 @@ class Gating:
         from tracebed.api.gates import Baseline, OnInconclusive
 
         updated, findings = None, []
-        if kept is not None and self.update is None:
+        if kept is not None and self.update_baseline is None:
             findings = [finding for validation in validations for finding in kept.check(validation)]
         elif kept is not None:
             new = Baseline.of([validation.to_json() for validation in validations])
             updated, findings = kept.updated(new), list(kept.changes(new))
-            if self.update == "any":
+            if self.update_baseline == "any":
                 findings = [replace(finding, failed=False) for finding in findings]
         return Gate(self, OnInconclusive(self.inconclusive), findings, updated)
 
 
-def gate_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--inconclusive`, `--baseline`, `--update-baseline`, `--annotate` and `--code-quality`: the argument `gating`."""
-    options = (
-        click.option(
-            "--code-quality",
-            type=OutputPath(CODE_QUALITY),
-            metavar="FILE.json",
-            help="Write the metrics that fail as a code-quality report of GitLab.",
-        ),
-        click.option(
-            "--annotate",
-            is_flag=True,
-            help="Print annotations of GitHub for metrics that fail, and append the summary in Markdown to the file in "
-            f"the variable {STEP_SUMMARY}, if it is set.",
-        ),
-        click.option(
-            "--update-baseline",
-            type=click.Choice(["better", "any"]),
-            help="Write the results to the file of --baseline, which may be missing, and print them. `better` writes "
-            "nothing and ends with status 1 if a result is worse than before, or the tolerances changed.",
-        ),
-        click.option(
-            "--baseline",
-            type=PATH,
-            metavar="FILE",
-            help="Also fail if a metric is worse than in this baseline: YAML, or JSON if the name ends in .json.",
-        ),
-        click.option(
-            "--inconclusive",
-            type=click.Choice(["fail", "warn", "pass"]),
-            default="fail",
-            show_default=True,
-            help="Exit status of an inconclusive verdict: 3, 0 with a warning, or 0.",
-        ),
-    )
-
-    @wraps(command)
-    def with_gate(
-        *,
-        inconclusive: str,
-        baseline: Path | None,
-        update_baseline: str | None,
-        annotate: bool,
-        code_quality: Path | None,
-        **others: Any,
-    ) -> Any:
-        return command(gating=Gating(inconclusive, baseline, update_baseline, annotate, code_quality), **others)
-
-    found: Callable[..., Any] = with_gate
-    for option in options:
-        found = option(found)
-    return found
+gate_options = gathered(
+    "gating",
+    Gating,
+    click.option(
+        "--inconclusive",
+        type=click.Choice(["fail", "warn", "pass"]),
+        default="fail",
+        show_default=True,
+        help="Exit status of an inconclusive verdict: 3, 0 with a warning, or 0.",
+    ),
+    click.option(
+        "--baseline",
+        type=PATH,
+        metavar="FILE",
+        help="Also fail if a metric is worse than in this baseline: YAML, or JSON if the name ends in .json.",
+    ),
+    click.option(
+        "--update-baseline",
+        type=click.Choice(["better", "any"]),
+        help="Write the results to the file of --baseline, which may be missing, and print them. `better` writes "
+        "nothing and ends with status 1 if a result is worse than before, or the tolerances changed.",
+    ),
+    click.option(
+        "--annotate",
+        is_flag=True,
+        help="Print annotations of GitHub for metrics that fail, and append the summary in Markdown to the file in "
+        f"the variable {STEP_SUMMARY}, if it is set.",
+    ),
+    click.option(
+        "--code-quality",
+        type=OutputPath(CODE_QUALITY),
+        metavar="FILE.json",
+        help="Write the metrics that fail as a code-quality report of GitLab.",
+    ),
+)
+"""`--inconclusive`, `--baseline`, `--update-baseline`, `--annotate` and `--code-quality`."""
 
 
 @dataclass(frozen=True)

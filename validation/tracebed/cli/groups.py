@@ -11,7 +11,7 @@ import click
 
 from tracebed.cli import config, messages
 from tracebed.cli.messages import Messages
-from tracebed.cli.options import PATH, Command, OutputPath, check_outputs
+from tracebed.cli.options import PATH, OutputPath, added, check_outputs
 from tracebed.errors import InputError
 from tracebed.outputs import LOG
 
@@ -128,51 +128,6 @@ def _checked(callback: Callable[..., Any] | None) -> Callable[..., Any] | None:
     return run
 
 
-def common_options(command: Command) -> Command:
-    """Add `--config`, `-q`, `-v` and `--log-file` to the first group; each has a variable `TRACEBED_...`."""
-    for option in (
-        click.option(
-            "--log-file",
-            type=OutputPath(LOG),
-            metavar="FILE",
-            envvar="TRACEBED_LOG_FILE",
-            expose_value=False,
-            callback=_log,
-            help="Append every message to this file, with its time.",
-        ),
-        click.option(
-            "-v",
-            "--verbose",
-            is_flag=True,
-            envvar="TRACEBED_VERBOSE",
-            expose_value=False,
-            callback=_verbose,
-            help="Print durations, warnings of libraries, and the traceback of an internal error.",
-        ),
-        click.option(
-            "-q",
-            "--quiet",
-            is_flag=True,
-            envvar="TRACEBED_QUIET",
-            expose_value=False,
-            callback=_quiet,
-            help="Print results and errors only: no progress, notes or warnings.",
-        ),
-        click.option(
-            "--config",
-            type=PATH,
-            metavar="FILE",
-            envvar="TRACEBED_CONFIG",
-            is_eager=True,
-            expose_value=False,
-            callback=_config,
-            help="Read defaults of options from this TOML file in place of ./tracebed.toml and the user's file.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
 def _config(ctx: click.Context, option: click.Parameter, path: Path | None) -> None:
     """Read the configuration files, before the other options take their defaults from them."""
     if ctx.resilient_parsing:
@@ -220,3 +175,44 @@ _COMMON = [
     _hidden("-v", "--verbose", callback=_verbose, is_flag=True),
     _hidden("--log-file", callback=_log, type=OutputPath(LOG)),
 ]
+
+common_options = added(
+    click.option(
+        "--config",
+        type=PATH,
+        metavar="FILE",
+        envvar="TRACEBED_CONFIG",
+        is_eager=True,
+        expose_value=False,
+        callback=_config,
+        help="Read defaults of options from this TOML file in place of ./tracebed.toml and the user's file.",
+    ),
+    click.option(
+        "-q",
+        "--quiet",
+        is_flag=True,
+        envvar="TRACEBED_QUIET",
+        expose_value=False,
+        callback=_quiet,
+        help="Print results and errors only: no progress, notes or warnings.",
+    ),
+    click.option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        envvar="TRACEBED_VERBOSE",
+        expose_value=False,
+        callback=_verbose,
+        help="Print durations, warnings of libraries, and the traceback of an internal error.",
+    ),
+    click.option(
+        "--log-file",
+        type=OutputPath(LOG),
+        metavar="FILE",
+        envvar="TRACEBED_LOG_FILE",
+        expose_value=False,
+        callback=_log,
+        help="Append every message to this file, with its time.",
+    ),
+)
+"""`--config`, `-q`, `-v` and `--log-file` of the first group; each has a variable `TRACEBED_...`."""

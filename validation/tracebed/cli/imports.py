@@ -9,50 +9,45 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.cli.messages import progress
-from tracebed.cli.options import PATH, RUN, SIZE, Command, json_option, output_option
+from tracebed.cli.options import PATH, RUN, SIZE, added, json_option, output_option
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
     from tracebed.api.types import Side
 
 
-def table_options(command: Command) -> Command:
-    """Add the options for reading tables of other programs."""
-    options = (
-        click.option(
-            "--columns",
-            multiple=True,
-            metavar="FIELD=NAME,...",
-            help="Columns of a table that are not recognized: job_id, submit, start, end, wait, run, response, "
-            "nodes, cores, state, time_limit, user, kind, held. May be repeated.",
-        ),
-        click.option(
-            "--unit",
-            type=click.Choice(["s", "ms", "us", "ns", "min", "h"]),
-            help="Unit of times, if the column name does not state it.  [default: s]",
-        ),
-        click.option(
-            "--time-zone",
-            metavar="ZONE",
-            help="Time zone of dates without an offset (Europe/Berlin).  [default: UTC]",
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def reading_options(command: Command) -> Command:
-    """Add the options for reading files of other programs; several commands have them."""
-    match = click.option(
+table_options = added(
+    click.option(
+        "--columns",
+        multiple=True,
+        metavar="FIELD=NAME,...",
+        help="Columns of a table that are not recognized: job_id, submit, start, end, wait, run, response, "
+        "nodes, cores, state, time_limit, user, kind, held. May be repeated.",
+    ),
+    click.option(
+        "--unit",
+        type=click.Choice(["s", "ms", "us", "ns", "min", "h"]),
+        help="Unit of times, if the column name does not state it.  [default: s]",
+    ),
+    click.option(
+        "--time-zone",
+        metavar="ZONE",
+        help="Time zone of dates without an offset (Europe/Berlin).  [default: UTC]",
+    ),
+)
+"""Options for reading tables of other programs."""
+reading_options = added(
+    table_options,
+    click.option(
         "--match",
         default="auto",
         show_default=True,
         metavar="auto|id|order|shape|FILE",
         help="Match jobs by id, by the order of their submissions, by submit time, size and run time (shape), or "
         "by a file of two columns: id in the file, id in the workload.",
-    )
-    return table_options(match(command))
+    ),
+)
+"""Options for reading files of other programs; several commands have them."""
 
 
 @click.command("import")

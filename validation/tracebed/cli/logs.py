@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebed.cli.options import SIZE, Command, ExtensionName, ExtensionOption
+from tracebed.cli.options import SIZE, ExtensionName, ExtensionOption, added
 from tracebed.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,22 +44,18 @@ keep_option = click.option(
 )
 
 
-def log_options(command: Command) -> Command:
-    """`--from`, `--by`, `--time-zone`, `--machine` and `--keep`; `raw_options` takes them on."""
-    options = (
-        format_option,
-        click.option(
-            "--by",
-            type=click.Choice(["node", "core"]),
-            help="Processors of an SWF or of sacct become cores of whole nodes (default), or nodes of one core.",
-        ),
-        time_zone_option,
-        machine_option,
-        keep_option,
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+log_options = added(
+    format_option,
+    click.option(
+        "--by",
+        type=click.Choice(["node", "core"]),
+        help="Processors of an SWF or of sacct become cores of whole nodes (default), or nodes of one core.",
+    ),
+    time_zone_option,
+    machine_option,
+    keep_option,
+)
+"""`--from`, `--by`, `--time-zone`, `--machine` and `--keep`; `raw_options` takes them on."""
 
 
 def raw_options(options: Mapping[str, Any]) -> dict[str, Any]:

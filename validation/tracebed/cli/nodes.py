@@ -267,8 +267,7 @@ def schema() -> None:
     Example:
       tracebed nodes schema > inventory.schema.json
     """
-    import json
-
     import tracebed.api as tb
+    from tracebed.stored import compact_json
 
-    click.echo(json.dumps(tb.inventory_schema(), indent=2))
+    click.echo(compact_json(tb.inventory_schema()))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 from collections.abc import Callable, Collection
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -23,6 +25,39 @@ else:
     FloatType = NameType = click.ParamType  # only newer versions of click say the type at run time
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def added(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """Return a decorator that adds options, in the order of `--help`."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def gathered(
+    argument: str, kind: Callable[..., Any], *options: Callable[[Any], Any]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds options, whose values are together one argument of the command.
+
+    Args:
+        argument: name of the argument.
+        kind: a class or function whose parameters have the names of the options; its result is the argument.
+    """
+    names = [*inspect.signature(kind).parameters]
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def call(**values: Any) -> Any:
+            own = {name: values.pop(name) for name in names}
+            return command(**values, **{argument: kind(**own)})
+
+        return added(*options)(call)
+
+    return add
 
 
 class FilePath(click.Path):

@@ -9,7 +9,7 @@ import click
 
 from tracebed.api.settings import SETUP_PARTS
 from tracebed.cli.messages import emit
-from tracebed.cli.options import Command, ExtensionName, ExtensionOption, given
+from tracebed.cli.options import ExtensionName, ExtensionOption, added, given
 from tracebed.cli.watch import shown_live
 from tracebed.errors import InputError
 
@@ -23,30 +23,27 @@ CONF = "conf="
 """Beginning of the scheduler option that names the configuration of the batch system."""
 
 
-def scheduler_options(command: Command) -> Command:
-    """Add `--scheduler` and `--scheduler-option`."""
-    for option in (
-        click.option(
-            "-S",
-            "--scheduler-option",
-            "scheduler_options",
-            multiple=True,
-            metavar="KEY[=VALUE]",
-            help="Pass an option to each submission, such as partition=test or account=physics; may be repeated. "
-            "conf=FILE names the configuration of the batch system. program=COMMAND does the work of malleable jobs "
-            "under a policy.",
-        ),
-        click.option(
-            "--scheduler",
-            cls=ExtensionOption,
-            type=ExtensionName("tracebed.batch_systems"),
-            metavar="NAME",
-            help="Submit the jobs to a batch system: {names}. With --policy, it starts and resizes jobs as the policy "
-            "decides; without, it decides itself.",
-        ),
-    ):
-        command = option(command)
-    return command
+scheduler_options = added(
+    click.option(
+        "--scheduler",
+        cls=ExtensionOption,
+        type=ExtensionName("tracebed.batch_systems"),
+        metavar="NAME",
+        help="Submit the jobs to a batch system: {names}. With --policy, it starts and resizes jobs as the policy "
+        "decides; without, it decides itself.",
+    ),
+    click.option(
+        "-S",
+        "--scheduler-option",
+        "scheduler_options",
+        multiple=True,
+        metavar="KEY[=VALUE]",
+        help="Pass an option to each submission, such as partition=test or account=physics; may be repeated. "
+        "conf=FILE names the configuration of the batch system. program=COMMAND does the work of malleable jobs "
+        "under a policy.",
+    ),
+)
+"""`--scheduler` and `--scheduler-option`."""
 
 
 def check_scheduler_options() -> None:

@@ -94,7 +94,7 @@ def validate(
     if file is None:
         raise InputError("no experiment file", hint="name it, or copy recorded real runs: --recorded NAME")
     end_on_signals()
-    if fitting.wanted:
+    if fitting.fit:
         check_alone("fit", ("file", "only", "output", "as_json", *FIT_SETTINGS))
         from tracebed.cli.experiments.options import chosen
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.cli.messages import Progress, current, emit, progress
-from tracebed.cli.options import OutputPath, json_option
+from tracebed.cli.options import OutputPath, added, json_option
 from tracebed.errors import ExitCode
 from tracebed.outputs import METRICS
 
@@ -145,15 +145,11 @@ def _printed(as_json: bool) -> Iterator[Callable[[View], None]]:
     yield show
 
 
-def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of the live view of a replay. `shown_live` takes their values."""
-    options = (
-        click.option("--live/--no-live", default=None, help="Draw the replay while it runs.  [default: on a terminal]"),
-        metrics_option,
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+watch_options = added(
+    click.option("--live/--no-live", default=None, help="Draw the replay while it runs.  [default: on a terminal]"),
+    metrics_option,
+)
+"""Options of the live view of a replay. `shown_live` takes their values."""
 
 
 @contextlib.contextmanager

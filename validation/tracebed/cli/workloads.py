@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tracebed.api.types import Flexible, Speedup
 
 OF_SIZES: dict[str, click.ParamType[Any]] = dict.fromkeys(("preferred", "most", "least"), Number(0, 1))
-OF_SIZES |= {"doublings": click.IntRange(0, 30), "phases": click.IntRange(1, 1000)}
+OF_SIZES |= {"doublings": click.IntRange(0, 30), "phases": click.IntRange(1, 1000), "application": click.STRING}
 """Settings of `tracebed malleable` and their types."""
 
 
@@ -179,7 +179,8 @@ def scale(
     "amdahl: preferred (0.8) and most (0.5), the efficiencies to exceed at the requested and at the largest size, and "
     "least (0.2), the smallest size as a share of the requested one; or doublings in their place, how often the "
     "requested size can be halved and doubled, with a linear speedup; evolving: phases (3), in each of which a job "
-    "asks for more nodes, then for fewer"
+    "asks for more nodes, then for fewer; application, the program that the jobs become, whose resizes "
+    "simulate --calibration knows"
 )
 @seed_option
 @output_option("Workload to write: .parquet, .csv or .swf.", WRITTEN_WORKLOAD)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tracebed.cli.families import set_option, settings_from
-from tracebed.cli.options import SPEED, Command, ExtensionName, ExtensionOption
+from tracebed.cli.options import SPEED, ExtensionName, ExtensionOption, added
 
 OF_WRITERS = {
     "iterations": click.IntRange(1, 1_000_000),
@@ -30,22 +30,23 @@ class ExportTarget(ExtensionName):
         return value if value == RUN else super().convert(value, param, ctx)
 
 
-def writer_options(command: Command) -> Command:
-    """`--to` and `--set`; `writing_options` takes them on."""
-    command = set_option(
-        "Options of the writer. elastisim: iterations of a malleable job, between which it can be resized (10), "
-        "kassel_inflation=yes divides run times by the efficiency at the requested size; swf: whole_seconds=yes, for "
-        "programs that read no fractions (AccaSim, AleaNG); batsim: version 4 or 5 (5); slurm: speed, trace seconds a "
-        "second (1)"
-    )(command)
-    return click.option(
+writer_options = added(
+    click.option(
         "--to",
         cls=ExtensionOption,
         type=ExportTarget("tracebed.formats"),
         metavar="FORMAT",
         help="Format to write, if the name of the output does not tell it: elastisim, batsim (folders), slurm, ...; "
         "or run: what the real machine did.",
-    )(command)
+    ),
+    set_option(
+        "Options of the writer. elastisim: iterations of a malleable job, between which it can be resized (10), "
+        "kassel_inflation=yes divides run times by the efficiency at the requested size; swf: whole_seconds=yes, for "
+        "programs that read no fractions (AccaSim, AleaNG); batsim: version 4 or 5 (5); slurm: speed, trace seconds a "
+        "second (1)"
+    ),
+)
+"""`--to` and `--set`; `writing_options` takes them on."""
 
 
 def writing_options(to: str | None, settings: Sequence[str]) -> dict[str, Any]:

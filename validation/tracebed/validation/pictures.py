@@ -102,8 +102,7 @@ def save_all(pictures: Mapping[str, Picture], folder: Path) -> list[Path]:
     written = []
     for name, picture in pictures.items():
         for called, width in WIDTHS.items():
-            figure = picture.figure(width)
-            written += [_write(figure, folder / f"{name}-{called}.{form}") for form in FORMATS]
+            written += _write_all(picture.figure(width), folder, f"{name}-{called}")
         written.append(picture.save(folder / f"{name}.csv"))
     return written
 
@@ -118,10 +117,17 @@ def save(figure: Figure, data: pd.DataFrame, folder: Path, stem: str) -> Path:
         stem: name of the files without suffix.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for form in FORMATS:
-        _write(figure, folder / f"{stem}.{form}")
+    _write_all(figure, folder, stem)
     _write_csv(data, folder / f"{stem}.csv")
     return folder / f"{stem}.png"
+
+
+def _write_all(figure: Figure, folder: Path, stem: str) -> list[Path]:
+    """Write a figure in all formats, laid out once: the layout takes longer than a format does."""
+    first, *others = (folder / f"{stem}.{form}" for form in FORMATS)
+    written = [_write(figure, first)]
+    figure.set_layout_engine(None)
+    return [*written, *(_write(figure, path) for path in others)]
 
 
 def _write(figure: Figure, path: Path) -> Path:
@@ -187,7 +193,6 @@ def panels(
 
     Args:
         count: number of panels.
-        title: title of the figure.
         height: height of a panel with its labels, in.
         wide: whether a panel needs the width of a page.
         width: width of the figure, in; by default by the number of panels.
@@ -207,7 +212,6 @@ def legend(figure: Figure, axes_of: Iterable[Axes], more: Mapping[str, Artist] |
     """Draw the legend of all panels below them, and make the figure higher by its height.
 
     Args:
-        figure: the figure.
         axes_of: the panels. A label of several is drawn once, bars first.
         more: further entries, by their labels.
     """

@@ -60,7 +60,6 @@ def work_rates(windows: int, seconds: float, kernel: Kernel) -> list[tuple[float
     Args:
         windows: number of windows.
         seconds: approximate CPU time of a window, s.
-        kernel: the kernel.
 
     Returns:
         For each window, units per second of CPU time, and CPU time over wall time.

@@ -22,7 +22,7 @@ from tracebed.benchmarks.mpi.program import MODULE, ProgramParameters
 from tracebed.benchmarks.mpi.state import ITEM
 
 STATE_MIB = 1.0
-"""Size of the state, MiB."""
+"""Size of the state if that of the job is 0, MiB."""
 LAUNCHER = {"HYDRA_LAUNCHER": "fork", "HYDRA_RMK": "user"}
 """Settings of MPICH's mpiexec, which otherwise starts processes by `srun`."""
 
@@ -83,13 +83,14 @@ def main() -> int:
     """Run the program in the environment of `job.sh`, and return the exit status."""
     work_s, grain_s = (int(os.environ[f"TRACEBED_{name}"]) * 1e-9 for name in ("WORK", "GRAIN"))
     iterations = max(1, round(work_s / grain_s))
+    state_mib = float(os.environ["TRACEBED_STATE_MIB"]) or STATE_MIB
     job = BatchJob(Path(os.environ["TRACEBED_SIZE"]), Path(os.environ["TRACEBED_RECORD"]), work_s / iterations)
     given = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "PMI", "PMIX"))}
     with tempfile.TemporaryDirectory(prefix="tracebed-mpi-") as name, ResourceManager(job) as manager:
         report = Path(name) / "report.json"
         # The first check only launches the processes.
         parameters = ProgramParameters(
-            [1], round(STATE_MIB * 2**20 / ITEM), iterations + 1, False, str(report), apart=True
+            [1], round(state_mib * 2**20 / ITEM), iterations + 1, False, str(report), apart=True
         )
         command = [*mpiexec(), sys.executable, "-m", MODULE, json.dumps(parameters._asdict())]
         status = subprocess.run(

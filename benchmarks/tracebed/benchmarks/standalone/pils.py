@@ -236,8 +236,6 @@ def _tasks(team: Team, work: PilsWork, load: int, first: int) -> list[tuple[int,
     """Do the tasks of an iteration. Threads take groups of tasks until all are taken.
 
     Args:
-        team: the threads.
-        work: the work.
         load: number of tasks.
         first: number of the first task.
 

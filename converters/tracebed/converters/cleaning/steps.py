@@ -213,7 +213,6 @@ def missing_limits(records: Records, factor: float = 1.25, rounding: str = "none
     """Set a missing time limit to `factor` times the run time.
 
     Args:
-        records: the records.
         factor: time limit divided by run time.
         rounding: `none`; `hour`: up to a full hour; `next-hour`: up to the next full hour, also from a full hour,
             as in the conversion used for the Kassel study.

@@ -290,7 +290,6 @@ def read(file: Input, *, keep_extra: bool = False) -> Workload:
     by submit time.
 
     Args:
-        file: the jobs file.
         keep_extra: keep attributes, arguments and GPUs as columns `extra_...`.
 
     Raises:

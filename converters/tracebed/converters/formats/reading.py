@@ -24,7 +24,6 @@ def read_workload(path: Path | str, format: str | None = None, *, equal_nodes: b
 
     Args:
         path: the file, optionally compressed (gzip, zstd, bzip2, zip), or the folder with the files of a log.
-        format: the name of the format.
         equal_nodes: whether the workload is for a machine of equal nodes, each held by one job.
         options: options of the format's reader, such as `by="core"` for swf.
 
@@ -52,6 +51,10 @@ def read_workload(path: Path | str, format: str | None = None, *, equal_nodes: b
 
 def read_raw(paths: Sequence[Path], format: str | None = None, **options: Any) -> Workload | Log:
     """Read files or folders like `read_workload`, but return the unmerged records of a log, for cleaning."""
+    for path in paths:
+        if Path(path, "run.json").is_file():
+            hint = "`tracebed metrics` reads runs, `tracebed export RUN --to workload` writes their jobs"
+            raise InputError("is a run, not a workload", where=str(path), hint=hint)
     files = [file for path in paths for file in inputs_at(path)]
     chosen, files = _chosen(files, format)
     first: dict[str, Input] = {}

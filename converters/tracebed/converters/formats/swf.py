@@ -46,7 +46,6 @@ def read(file: Input, *, by: str = "node") -> Workload:
     """Read a log, or a workload written by tracebed.
 
     Args:
-        file: the file.
         by: `node` converts processors to whole nodes with the cores per node of the header; `core` converts
             each processor to a node with one core.
 
@@ -91,7 +90,6 @@ def write(workload: Workload, file: BinaryIO, *, whole_seconds: bool = False) ->
     """Write a workload, and warn about columns that only tracebed can read back.
 
     Args:
-        workload: the workload.
         file: the open file.
         whole_seconds: round times and memory in the job lines to integers, for programs that read only integers
             (AccaSim, AleaNG). The exact values are kept in comments.

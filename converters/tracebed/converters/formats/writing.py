@@ -21,7 +21,6 @@ def write_workload(
     The file (or folder, for a format with several files) is written atomically.
 
     Args:
-        workload: the workload.
         path: the file or folder.
         format: name of the format; None: that of the name of `path`.
         replace: whether a workload that tracebed wrote to `path` earlier is replaced by the complete new one.

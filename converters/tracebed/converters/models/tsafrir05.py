@@ -68,7 +68,6 @@ def with_estimates(workload: Workload, seed: int = 0, parameters: Tsafrir05Param
     """Replace the time limit of each job of known run time by a user estimate.
 
     Args:
-        workload: any workload.
         seed: seed of the numpy Generator. The draws are independent of those of a model with the same seed.
         parameters: constants of the estimates.
 
@@ -105,7 +104,6 @@ def estimates(
 
     Args:
         run_times: s, shape (jobs,).
-        rng: generator of all draws.
         parameters: constants of the estimates.
 
     Raises:

@@ -30,7 +30,6 @@ def warn_of_leftover_jobs(folders: Iterable[Path], system: BatchSystem) -> None:
 
     Args:
         folders: the working folders of the replays. Those of replays that are not on a batch system are ignored.
-        system: the batch system.
 
     Raises:
         TestbedError: the batch system does not answer.
@@ -56,7 +55,6 @@ def cancel_leftover_jobs(folder: Path, system: BatchSystem) -> None:
 
     Args:
         folder: the working folder of the replay.
-        system: the batch system of the replay.
 
     Raises:
         InputError: the journal is damaged.

@@ -215,8 +215,10 @@ class CommandingReplayer(BatchReplayer):
         rates = [jobs.rate(job, nodes) for nodes in range(jobs.low[job], jobs.high[job] + 1)] if malleable else [1.0]
         limit_s = jobs.limit[job] / min(rates) / self.speed + MARGIN_S
         grain_s = GRAIN_S if malleable else None
+        state = (self.plan.application[job], f"{self.plan.state_mib[job]:g}")
+        program = () if self.program is None else (self.program, *state)
         return self.records.request(
-            self.name(job), self.plan.nodes[job], run_s, limit_s, held=True, grain_s=grain_s, program=self.program
+            self.name(job), self.plan.nodes[job], run_s, limit_s, held=True, grain_s=grain_s, program=program
         )
 
     def _submitted(self, job: int) -> None:

@@ -22,7 +22,6 @@ def run(*command: str, environment: Mapping[str, str], transient: Collection[str
 
     Args:
         command: the command and its arguments. No shell is involved.
-        environment: its environment.
         transient: parts of messages (lower case) after which a retry may succeed.
         refusing: whether an error that is not transient is final (`Refused`).
 
@@ -62,7 +61,6 @@ def option(text: str, command: str, own: Collection[str], example: str) -> str:
     """Return an additional option of a command, from `key=value` or `key`.
 
     Args:
-        text: the option.
         command: the command, for messages.
         own: the options that tracebed sets, or that are not possible in a replay.
         example: a valid option, for messages.

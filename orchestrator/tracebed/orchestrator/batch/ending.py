@@ -40,7 +40,6 @@ def ended_run(
     """Complete `info`, and return the run of a replay that has ended.
 
     Args:
-        plan: the jobs.
         jobs: the submission, observations and end of each job.
         info: the facts of the run. Missing nodes are added to it.
         trace: returns the trace time at a time of the replay's clock.
@@ -128,7 +127,6 @@ def lifetime(
     """Return the times of a job.
 
     Args:
-        job: the job.
         resolution_s: as in `ended_run`, like `trace`.
         trace: see `ended_run`.
         end: time of the clock that counts as the end of a job that is still running.

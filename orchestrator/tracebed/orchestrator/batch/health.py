@@ -36,7 +36,6 @@ def health(
 
     Args:
         info: the facts of the run.
-        plan: the jobs.
         jobs: the submission, observations and end of each job.
         submit: time of the submission of each job, trace s; NaN: not submitted.
         states: final state of each job; None: the job has not ended.
@@ -84,9 +83,7 @@ def run_times(
     than its plan by the resolution of the batch system and twice the usual time of a release.
 
     Args:
-        plan: the jobs.
         states: final state of each job; None: the job has not ended.
-        lifetimes: the recorded times of each job.
         speed: trace seconds per wall second.
         resolution_s: resolution of the times that the batch system reports, wall s.
     """

@@ -1,13 +1,14 @@
 #!/bin/sh
 # A job of a replay on a batch system: works for LENGTH nanoseconds, and records its start and end.
 #
-#   job.sh FOLDER NAME LENGTH [GRAIN [PROGRAM]]
+#   job.sh FOLDER NAME LENGTH [GRAIN [PROGRAM APPLICATION STATE_MIB]]
 #
 # Without GRAIN, the job sleeps until LENGTH after its start. With GRAIN, it is malleable: it runs a step of Slurm (a
 # rank) on each node in FOLDER/NAME.size, advances at the rate in this file, and reads the file every GRAIN nanoseconds,
 # at its malleability points. The file has the line "REQUEST RATE NODES...", with the rate in millionths. A PROGRAM does
 # this work in place of the script, and records its sizes: it is a command of the shell, and has the file, the beginning
-# of the names of the records, LENGTH and GRAIN in the variables TRACEBED_SIZE, _RECORD, _WORK and _GRAIN.
+# of the names of the records, LENGTH and GRAIN in the variables TRACEBED_SIZE, _RECORD, _WORK and _GRAIN, and the last
+# arguments in TRACEBED_APPLICATION and _STATE_MIB.
 #
 # FOLDER/NAME.ID.start, .end and .resized are written atomically, readable by their owner only. ID is that of the
 # batch system. Needs GNU date and sleep.
@@ -110,9 +111,10 @@ applied=$last
     done
 }
 
-# run PROGRAM: runs the program until it ends.
+# run PROGRAM APPLICATION STATE_MIB: runs the program until it ends.
 run() {
-    TRACEBED_SIZE=$size TRACEBED_RECORD=$folder/$name TRACEBED_WORK=$length TRACEBED_GRAIN=$grain sh -c "exec $1" &
+    TRACEBED_SIZE=$size TRACEBED_RECORD=$folder/$name TRACEBED_WORK=$length TRACEBED_GRAIN=$grain \
+        TRACEBED_APPLICATION=$2 TRACEBED_STATE_MIB=$3 sh -c "exec $1" &
     ranks=program:$!
     wait "$!" || { finish failed; exit 1; }
     ranks=''
@@ -122,7 +124,7 @@ run() {
 trap 'finish terminated; for rank in $ranks; do kill -TERM "${rank#*:}"; done; exit 143' TERM
 note start '' || exit 1
 if [ -n "$5" ]; then
-    run "$5"
+    run "$5" "$6" "$7"
 elif [ -n "$grain" ]; then
     work
 else

@@ -90,14 +90,10 @@ class BatchReplayer:
         """Prepare a replay.
 
         Args:
-            plan: the jobs.
-            system: the batch system.
             records: the folder of the jobs' own records.
-            journal: the journal.
             prefix: beginning of the names of the jobs.
             speed: trace seconds per wall second.
             origin: wall time of the first submission, s since 1970.
-            clock: the clock.
         """
         self.plan, self.system, self.records, self.journal = plan, system, records, journal
         self.prefix, self.speed, self.origin, self.clock = prefix, speed, origin, clock

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 import numpy as np
 
 from tracebed.converters.workload import Kind, Workload
 from tracebed.errors import InputError
+from tracebed.orchestrator.scheduling.jobs import program_of
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,11 @@ class SubmissionPlan:
     nodes: list[int]
     user: list[str]
     deadline: list[float]
-    counts: dict[str, int]
+    application: list[str] = field(default_factory=list)
+    """Name of the application of each job, or of its command. Empty in journals of earlier versions."""
+    state_mib: list[float] = field(default_factory=list)
+    """State of each job, MiB."""
+    counts: dict[str, int] = field(default_factory=dict)
     """Assumption or omission -> number of jobs, for the warnings of the run."""
 
     def __len__(self) -> int:
@@ -76,6 +81,8 @@ class SubmissionPlan:
             nodes=jobs.ints("nodes").tolist(),
             user=[str(value) for value in jobs.column("user")],
             deadline=jobs.floats("deadline").tolist(),
+            application=[*map(program_of, jobs.texts("application"), jobs.texts("application_parameters"))],
+            state_mib=jobs.floats("state_mib").tolist(),
             counts={what: count for what, count in counts.items() if count},
         )
 

@@ -73,7 +73,7 @@ class JobRecords:
         *,
         held: bool = False,
         grain_s: float | None = None,
-        program: str | None = None,
+        program: Sequence[str] = (),
     ) -> JobRequest:
         """Return the request of a job.
 
@@ -84,9 +84,10 @@ class JobRecords:
             limit_s: time limit, wall s.
             held: see `JobRequest.held`.
             grain_s: time between two malleability points of a malleable job, wall s; None: the job is rigid.
-            program: the command of the shell that does the work of a malleable job (`job.sh`); None: it is emulated.
+            program: the command of the shell that does the work of a malleable job (`job.sh`), the name of the
+                application, and its state in MiB. Empty: the work is emulated.
         """
-        grain = () if grain_s is None else (str(round(grain_s / NS)), *filter(None, [program]))
+        grain = () if grain_s is None else (str(round(grain_s / NS)), *program)
         arguments = (str(self.folder), name, str(round(run_s / NS)), *grain)
         return JobRequest(name, nodes, limit_s, self.script, arguments, self.folder / f"{name}.out", held)
 

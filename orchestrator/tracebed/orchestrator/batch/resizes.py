@@ -70,7 +70,6 @@ class BatchResize:
         """Return the row of the table `reconfigurations`.
 
         Args:
-            job_id: the job.
             trace: returns the trace time at a time of the clock.
             nan: the value of times that are not reached.
         """
@@ -152,7 +151,6 @@ def planned_end(work_s: float, launched: float, rate: float, resizes: Sequence[B
         work_s: its work, in seconds at the rate 1.
         launched: time at which it began.
         rate: its first rate.
-        resizes: its resizes.
     """
     since = launched
     for resize in resizes:
@@ -171,8 +169,6 @@ def held_times(
     Args:
         first: the nodes at the start.
         changes: the times of changes, and the nodes from then on.
-        start: the start.
-        end: the end.
     """
     since = dict.fromkeys(first, start)
     for at, names in changes:

@@ -100,7 +100,6 @@ def replay(
     Args:
         workload: the submission list.
         output: the folder of the run, on a file system that all nodes see.
-        options: the options.
         name: the name of the workload, for reports.
         thresholds: the limits of the health of the run; None: the limits that tracebed provides.
         resume: whether to continue the newest replay to `output` that was killed, with the same arguments. Its jobs

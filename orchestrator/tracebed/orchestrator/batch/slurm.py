@@ -14,7 +14,7 @@ from tracebed.orchestrator.batch.base import BatchSettings, JobObservation, JobR
 from tracebed.orchestrator.batch.commands import option, run
 from tracebed.orchestrator.batch.slurm_states import is_held, is_usable
 from tracebed.orchestrator.runs.nodes import NodeFacts
-from tracebed.orchestrator.slurm.environment import check_conf
+from tracebed.orchestrator.slurm.environment import check_conf, explained
 
 IDS_PER_COMMAND = 1000
 """Maximum number of job IDs in a command line."""
@@ -239,7 +239,10 @@ class SlurmSystem:
 
     def _run(self, *command: str, refusing: bool = False) -> str:
         """Run a command of Slurm and return its output. `refusing`: an error that is not transient is final."""
-        return run(*command, environment=self._environment, transient=TRANSIENT, refusing=refusing)
+        try:
+            return run(*command, environment=self._environment, transient=TRANSIENT, refusing=refusing)
+        except TestbedError as error:
+            raise explained(error) from error
 
 
 def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:

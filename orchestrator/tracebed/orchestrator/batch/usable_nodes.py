@@ -24,9 +24,6 @@ def end_outages(outages: list[dict[str, Any]], at: float, node: str | None = Non
 class UsableNodes:
     """The nodes that can and cannot be used.
 
-    Args:
-        names: the names of all nodes.
-
     Attributes:
         lost: the nodes that cannot be used.
     """

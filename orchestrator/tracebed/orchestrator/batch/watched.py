@@ -85,7 +85,6 @@ class WatchedJob:
         """Return an observation and a record with times of `clock` instead of wall times.
 
         Args:
-            clock: the clock.
             found: see `observe`, like `own` and `now`.
             own: see `observe`.
             now: see `observe`.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
 import pandas as pd
 
 from tracebed.errors import InputError
+from tracebed.orchestrator.calibrating.applications import Costs, costs_of, predicted, resizes_of
 from tracebed.orchestrator.calibrating.estimates import FloatArray, factors, mean_of, of_all
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry
@@ -42,11 +43,16 @@ def calibrate_batch(runs: Sequence[Run], name: str) -> Calibration:
     first = runs[0].info
     for run in runs:
         _check(run, runs[0])
-    samples = [samples_of(run, journal.read(run.folder / JOURNAL)[1]) for run in runs if run.folder is not None]
+    journals = [(run, *journal.read(run.folder / JOURNAL)) for run in runs if run.folder is not None]
+    samples = [samples_of(run, entries) for run, _, entries in journals]
     estimates = {overhead: mean_of([one[overhead] for one in samples]) for overhead in STEP_OF}
     found: dict[str, OverheadEstimate] = {key: each for key, each in estimates.items() if each is not None}
     rows = {key: [np.column_stack([np.ones(len(one[key])), one[key]]) for one in samples] for key in found}
     drawn = {STEP_OF[key]: factors(each, of_all) for key, each in rows.items()}
+    programs = [resizes_of(run, facts["plan"]) for run, facts, _ in journals]
+    costs = costs_of(programs)
+    if costs:
+        drawn |= _of_programs(programs, costs, found)
     return Calibration(
         name=name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -63,9 +69,28 @@ def calibrate_batch(runs: Sequence[Run], name: str) -> Calibration:
         overheads=found,
         factors={step: values for step, values in drawn.items() if values},
         resizes=_stages(runs),
+        applications=costs,
         workloads=sorted({str(run.info.workload["sha256"]) for run in runs}),
         batch=str(first.batch["system"]),
     )
+
+
+def _of_programs(
+    programs: Sequence[pd.DataFrame], costs: Costs, overheads: Mapping[str, OverheadEstimate]
+) -> dict[Step, list[float]]:
+    """Return the distributions of the delays of resizes as multiples of the costs of their applications."""
+    constants = {name: one.value for name, one in overheads.items()}
+    pauses, releases = [], []
+    for rows in programs:
+        pause, release = predicted(rows, costs, constants)
+        pauses.append(np.column_stack([pause, rows["pause"]]).astype(np.float64))
+        released = np.column_stack([release, rows["pause"] + rows["release"]]).astype(np.float64)
+        releases.append(released[(rows["kind"] == "shrink").to_numpy()])
+    return {"reconfiguration": factors(pauses, _column), "release": factors(releases, _column)}
+
+
+def _column(values: FloatArray) -> FloatArray:
+    return values[:, None]
 
 
 def samples_of(run: Run, entries: Sequence[Entry]) -> dict[str, FloatArray]:

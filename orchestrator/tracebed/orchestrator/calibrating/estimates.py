@@ -28,15 +28,19 @@ LEAST = 5
 """Least number of samples of a block."""
 
 
-def estimates(repetitions: Sequence[FloatArray], statistic: Statistic, *, seed: int = 0) -> list[OverheadEstimate]:
+def estimates(
+    repetitions: Sequence[FloatArray], statistic: Statistic, *, seed: int = 0, blocks: int = BLOCKS
+) -> list[OverheadEstimate]:
     """Return one estimate for each quantity of `statistic`. Repetitions without samples are left out.
+
+    Fewer repetitions than `blocks` are divided into blocks.
 
     The interval is a percentile bootstrap of two stages (Davison and Hinkley 1997, section 3.8): repetitions are
     resampled, then samples within each of them. Samples of one repetition share the state of the machine, so resampling
     within the repetitions alone would give an interval that is too short.
     """
     used = [samples for samples in repetitions if len(samples)]
-    if len(used) < BLOCKS:
+    if len(used) < blocks:
         used = [block for samples in used for block in _blocks(samples)]
     if not used:
         return []
@@ -83,7 +87,7 @@ def mean_of(repetitions: Sequence[FloatArray]) -> OverheadEstimate | None:
 
 def linear(samples: FloatArray) -> FloatArray:
     """Fit seconds = a + b (ranks - 1) to samples (ranks, seconds); return (a, b), both at least 0."""
-    return _fit(samples, of_ranks(samples[:, 0]))
+    return least_squares(samples, of_ranks(samples[:, 0]))
 
 
 def of_ranks(ranks: FloatArray) -> FloatArray:
@@ -96,7 +100,7 @@ def with_step(samples: FloatArray) -> FloatArray:
 
     The second rank is launched when the first one is listening, and all further ranks together with the second.
     """
-    return _fit(samples, of_joining_ranks(samples[:, 0]))
+    return least_squares(samples, of_joining_ranks(samples[:, 0]))
 
 
 def of_joining_ranks(ranks: FloatArray) -> FloatArray:
@@ -120,7 +124,8 @@ def factors(repetitions: Sequence[FloatArray], columns: Callable[[FloatArray], F
     """
     found = []
     for samples in repetitions:
-        fitted = columns(samples[:, 0]) @ _fit(samples, columns(samples[:, 0])) if len(samples) else np.zeros(0)
+        terms = columns(samples[:, 0])
+        fitted = terms @ least_squares(samples, terms) if len(samples) else np.zeros(0)
         ratio = np.maximum(samples[fitted > 0, -1], 0.0) / fitted[fitted > 0]
         if ratio.sum() > 0:
             found.append(ratio / ratio.mean())
@@ -140,7 +145,7 @@ def by_size(repetitions: Sequence[FloatArray]) -> list[SizeEstimate]:
     return found
 
 
-def _fit(samples: FloatArray, columns: FloatArray) -> FloatArray:
+def least_squares(samples: FloatArray, columns: FloatArray) -> FloatArray:
     """Return the coefficients of a least-squares fit without negative coefficients (Lawson and Hanson 1974)."""
     from scipy.optimize import nnls
 

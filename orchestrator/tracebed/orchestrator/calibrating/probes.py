@@ -34,7 +34,10 @@ STEPS = 0.6180339887498949
 
 @dataclass(frozen=True)
 class Ladder:
-    """A policy that runs one job at a time. It doubles a malleable job up to its maximum, then shrinks the job."""
+    """A policy that runs one job at a time. It doubles a malleable job up to its maximum, then shrinks the job.
+
+    Nodes that are lost leave out steps of the ladder, and a job that needs them waits.
+    """
 
     pause_s: float = 1.0
     """Longest pause between two resizes, trace s."""
@@ -43,13 +46,16 @@ class Ladder:
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield the start of the next job, the next resize of the running job, or the time of the next resize."""
-        if not state.size and (head := state.queue.head) is not None:
+        head = state.queue.head
+        if not state.size and head is not None and state.jobs.pref[head] <= state.idle:
             yield Start(head, state.jobs.pref[head])
         for job in state.resizable:
             if job in state.resizing:
                 continue
-            if state.woken:
-                yield Resize(job, _next_size(state.size[job], state.jobs.low[job], state.jobs.high[job]))
+            nodes = state.size[job]
+            most = min(state.jobs.high[job], nodes + state.idle)
+            if state.woken and most > state.jobs.low[job]:
+                yield Resize(job, _next_size(nodes, state.jobs.low[job], most))
             else:
                 yield Wake(state.now + self.pause_s * (state.now * STEPS % 1.0))
 

@@ -51,8 +51,6 @@ def samples_of(run: Run, workload: Workload, entries: list[Entry], grain_s: floa
     """Return the samples of a replay.
 
     Args:
-        run: the run.
-        workload: its workload.
         entries: its journal.
         grain_s: target duration of an iteration, wall seconds.
     """

@@ -55,8 +55,6 @@ def simulated(programs: Programs, machine: Machine, plan: AllocationPlan, *, alo
     """Return what happens to the jobs of a plan.
 
     Args:
-        programs: the programs of the jobs.
-        machine: the machine.
         plan: when and where the jobs start.
         alone: simulate each job alone on the machine, without cancellation.
 

@@ -32,7 +32,6 @@ def programs_of(
         workload: jobs with run times and the column `behaviour`. A job uses all cores of its nodes.
         machine: the machine, without latency.
         communication: whether sends wait for their receivers.
-        seed: seed of the programs.
         parameters: constants of the programs.
 
     Raises:
@@ -59,7 +58,6 @@ def adapted(programs: Programs, run_times: FloatArray, machine: Machine) -> Prog
     way. Works and sizes are scaled by the same factor, which scales every time if there is no latency.
 
     Args:
-        programs: programs of jobs.
         run_times: run time of each job, s, shape (jobs,).
         machine: the machine, without latency.
 
@@ -119,7 +117,6 @@ def leaking(
     The start of a job without `earliest_start` is its submission. A job is cancelled at its deadline, if there is one.
 
     Args:
-        workload: the jobs.
         leak: how a fork finds a node.
         waits: whether a job that finds no idle core waits for one until its deadline; else it is rejected.
         joins_release: whether a forked process keeps its core until it is joined; else until it ends.
@@ -138,7 +135,6 @@ def reserved(
     Processes fill the nodes of their job in the order of the numbers of the nodes, since a run has nodes in this order.
 
     Args:
-        programs: the programs of the jobs.
         start: start of each job, s; NaN: the job is rejected.
         nodes: the nodes of each job, in any order; of a rejected job they are not used.
         cancel: time of cancellation, s: the deadline, or the end of the reservation. NaN, infinity or None: never.

@@ -65,9 +65,6 @@ class Head:
 
     A row is committed before the head is written. If the writer is killed, the journal may be ahead of the head.
 
-    Args:
-        journal: the journal.
-
     Raises:
         OSError: the file cannot be written. All methods raise this error.
     """

@@ -42,7 +42,6 @@ class EventHandler:
     """Handler of the messages about running jobs: it updates the ranks and the record.
 
     Args:
-        executor: the executor of the running jobs.
         timeline: the time of the replay.
 
     Attributes:
@@ -111,9 +110,7 @@ class EventHandler:
         """Record that the mask of the rank of `job` on `node` changed.
 
         Args:
-            job: the job.
             active: its state.
-            node: the node.
             after: the CPUs after the change; None: the rank has ended.
             at: time of the change, trace s.
             instants: `decided` and `seen`, trace s, of a running rank.

@@ -25,7 +25,6 @@ class ReplayExecutor:
         jobs: the workload.
         testbed: the nodes.
         inventory: the description of the nodes.
-        options: the options of the replay.
         ranks: the ranks of the running jobs.
         record: the times and states of the jobs.
         rounds: the journal entries.
@@ -70,7 +69,7 @@ class ReplayExecutor:
             balance=self.options.balance,
         )._replace(command=command_of(self.jobs, job, self.options.commands))
         self.record.cores.begin(job, self.ranks.cluster, self.jobs.cores[job])
-        self.ranks.running[job] = RunningJob(nodes, program, self._key(job), cores, to_launch=list(nodes))
+        self.ranks.running[job] = RunningJob(nodes, program, self._key(job), cores, nodes, list(nodes))
         self.rounds.note("start", job, nodes=self.ranks.names(nodes), **self._of_shared(job))
         self.ranks.launch(job)
 

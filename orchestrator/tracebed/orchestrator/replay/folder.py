@@ -129,7 +129,6 @@ def working_folder(output: Path, left: Path | None = None, *, hint: str) -> Iter
     damaged.
 
     Args:
-        output: the output of the replay.
         left: the working folder of a killed replay to `output`; None: a new folder.
         hint: the next command, with `{}` for the folder.
     """

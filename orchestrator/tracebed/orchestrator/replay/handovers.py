@@ -147,8 +147,6 @@ class Handovers:
         """Add a change of the mask of the rank of `job` on `node`.
 
         Args:
-            node: the node.
-            job: the job.
             before: the CPUs before the change; None: the rank was launched with `after`.
             after: the CPUs after the change; None: the rank has ended.
             at: time of the change, trace s.

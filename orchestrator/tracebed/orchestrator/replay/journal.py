@@ -162,9 +162,6 @@ class Reader:
 
     The entries of a long replay do not fit into memory: `stream` returns them one by one.
 
-    Args:
-        path: the journal.
-
     Attributes:
         known: the facts of the rows that have been read.
 

@@ -56,9 +56,6 @@ class Replayer:
         inventory: the description of the nodes.
         policy: the scheduling policy, with the parameters of the setup.
         setup: the setup of the run.
-        options: the options of the replay.
-        journal: the journal of the replay.
-        clock: the clock of the replay and of its jobs.
         secret: the secret from which the keys of the connections between ranks are derived; None: a random one.
 
     Attributes:

@@ -133,7 +133,6 @@ class Monitor:
 
     Args:
         jobs: the workload.
-        nodes: the nodes.
         speed: trace seconds per wall second.
 
     Attributes:

@@ -36,7 +36,6 @@ class Outages:
     """The lost nodes, and the treatment of their jobs.
 
     Args:
-        testbed: the nodes.
         heartbeat_s: time between two heartbeats of an agent, wall s.
         on_node_failure: treatment of the jobs of a lost node, one of `options.NODE_FAILURES`.
 

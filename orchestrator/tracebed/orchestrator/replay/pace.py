@@ -52,7 +52,6 @@ class Pace:
     """The speed of a steady clock in a replay: steady seconds per wall second. A monotonic clock is not recorded.
 
     Args:
-        clock: the clock of the replay.
         grain_s: target duration of an iteration of a job, wall s.
     """
 

@@ -29,12 +29,14 @@ class RunningJob:
     authkey: str
     cores: dict[int, range]
     """Node -> the cores last allocated to the job. Nodes that the job has released remain."""
+    first: list[int] = field(default_factory=list)
+    """The nodes with which the leader starts the job, also if a resize before that releases some of them."""
+    to_launch: list[int] = field(default_factory=list)
+    """Nodes whose ranks have not been launched: first the leader, then, once it is listening, the other ranks."""
     alive: dict[int, range] = field(default_factory=dict)
     """Node with a rank of the job, running or being launched -> the cores last sent to this rank."""
     unconfirmed: set[int] = field(default_factory=set)
     """Nodes whose rank has not confirmed the cores last sent to it."""
-    to_launch: list[int] = field(default_factory=list)
-    """Nodes whose ranks have not been launched: first the leader, then, once it is listening, the other ranks."""
     since: dict[int, float] = field(default_factory=dict)
     """Node that a resize added -> time of this decision, trace s."""
     masks: dict[int, str | None] = field(default_factory=dict)
@@ -80,7 +82,6 @@ class Ranks:
         jobs: the workload.
         testbed: the nodes.
         cluster: the allocation of nodes and cores.
-        clock: the clock of the ranks.
         duty: the duty that the calibration proposes; None: there is no proposal.
         work_s: shortest time between two messages `work` of a rank, wall s.
 
@@ -209,6 +210,7 @@ class Ranks:
 
     def _launch(self, job: int, active: RunningJob, node: int, *, leader: bool) -> None:
         cores = active.alive[node] = active.cores[node]
+        members = active.first if node in active.first and not active.started else active.nodes
         active.masks[node] = None if node in self.cluster.loans else self.cpus(node, cores)
         self._queue(
             node,
@@ -217,7 +219,7 @@ class Ranks:
                 "job": self.jobs.ids[job],
                 "rank": self.testbed.nodes[node].name,
                 "leader": leader,
-                "members": self.names(active.nodes if leader or active.program.command else [node]),
+                "members": self.names(members if leader or active.program.command else [node]),
                 "address": active.address,
                 "family": self.testbed.family,
                 "authkey": active.authkey,

@@ -60,7 +60,6 @@ def recover(
     `folder` is not changed.
 
     Args:
-        folder: the working folder of a replay.
         output: the folder of the run; None: the output of the replay, which must not exist.
         make: function that makes the run from the folder; None: the function for replays on a testbed.
         replace: whether an earlier run in `output` is replaced, as by `Run.save`.

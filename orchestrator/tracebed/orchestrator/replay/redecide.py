@@ -51,7 +51,6 @@ def redecide(
     ValueError.
 
     Args:
-        entries: the entries of the journal.
         jobs: the workload of the replay.
         nodes: the nodes of the replay.
         policy: the policy of the replay.

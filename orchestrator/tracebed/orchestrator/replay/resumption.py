@@ -49,9 +49,6 @@ class MissingRank(NamedTuple):
 class Resumption:
     """The journal of a killed replayer.
 
-    Args:
-        path: the journal.
-
     Attributes:
         facts: the facts of the journal.
         rebooted: whether the machine has been restarted since: its monotonic clock has begun again.

@@ -25,7 +25,6 @@ class Rounds:
     Observations are written together with the next event or decision, or after `HOLD_S`.
 
     Args:
-        journal: the journal.
         monitor: the monitor of all entries.
         ids: job number -> job id.
         names: node number -> name.

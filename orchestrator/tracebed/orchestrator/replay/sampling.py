@@ -32,7 +32,6 @@ class SampleFilter:
         """Return the largest lateness of a heartbeat of `node` since its last recorded sample; None: none is due.
 
         Args:
-            node: the node.
             at: arrival of the sample, monotonic s.
             late_s: lateness of its heartbeat, s.
         """

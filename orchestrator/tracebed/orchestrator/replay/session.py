@@ -63,7 +63,6 @@ def replay(
 
     Args:
         workload: the submission list.
-        inventory: the nodes.
         setup: the setup, or its policy: the name of an installed policy, a class, or an instance. A replay measures
             the times that a prediction models, and uses only the speed of `Timing`.
         output: the folder of the run.

@@ -153,7 +153,6 @@ class HealthThresholds:
 
         Args:
             kind: kind of execution, one of `limits.KINDS`.
-            times: the times of the replay.
         """
         own, found = self.limits[kind], []
         for name, usual in HealthThresholds.read().limits[kind].items():

@@ -9,7 +9,6 @@ class Timeline:
     """Trace time, which advances `speed` times as fast as the clock of the replay, and stands still during a pause.
 
     Args:
-        clock: the clock of the replay and of its jobs.
         speed: trace seconds per wall second.
 
     Attributes:
@@ -30,7 +29,6 @@ class Timeline:
         """Add a pause at trace time `trace`. Earlier times of the clock keep their trace times.
 
         Args:
-            trace: trace time of the pause.
             zero: time of trace time 0, by the clock, after the pause, s; None: trace time continues now.
         """
         self._before.append((self.zero, trace))

@@ -14,13 +14,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from tracebed.converters.workload import MAX_EXACT, MAX_SIZE, BoolArray, FloatArray, IntArray, Kind, RowError
 from tracebed.cpus import parse_cpus
 from tracebed.errors import InputError
-from tracebed.orchestrator.runs.schema import TABLES, refuse
+from tracebed.orchestrator.runs.schema import TABLES, refuse, rows_of
 from tracebed.states import ChangeCause, JobState
 
 ROUNDING_S = 1e-6
@@ -295,7 +293,8 @@ def _check_core_changes(rows: pd.DataFrame, cores: IntArray, where: str) -> None
     refuse(outside, lambda row: f"node {node[row]:,} of {len(cores):,}", where)
     size = np.append(cores, 0)[node]  # 0 for a change of nodes
     impossible = (np.minimum(before, after) < 0) | (np.maximum(before, after) > size)
-    impossible |= (node >= 0) & _unfit(rows["kind"], before, after)
+    if (node >= 0).any():
+        impossible |= (node >= 0) & _unfit(rows["kind"], before, after)
     refuse(
         impossible,
         lambda row: f"{rows['kind'][row]} from {before[row]:,} to {after[row]:,} cores of {size[row]:,}",
@@ -305,7 +304,7 @@ def _check_core_changes(rows: pd.DataFrame, cores: IntArray, where: str) -> None
 
 def _unfit(kind: pd.Series[str], before: IntArray, after: IntArray) -> BoolArray:
     """Return whether the kind of each change contradicts its sizes."""
-    signs = kind.map({"expand": 1, "shrink": -1, "move": 0}).to_numpy()
+    signs: IntArray = (kind == "expand").to_numpy(dtype=np.int64) - (kind == "shrink").to_numpy(dtype=np.int64)
     return np.asarray(np.sign(after - before) != signs)
 
 
@@ -331,10 +330,9 @@ def _rows_of(ids: pd.Series[str], jobs: pd.DataFrame, where: str) -> IntArray:
     """Return the row of each job id in `jobs`, shape (ids,)."""
     if not len(ids):
         return np.empty(0, dtype=np.int64)
-    known = pa.array(jobs["job_id"], type=pa.large_string())
-    found = pc.fill_null(pc.index_in(pa.array(ids, type=pa.large_string()), value_set=known), -1).to_numpy()
+    found = rows_of(ids, jobs["job_id"])
     refuse(found < 0, lambda row: f"job {ids[row][:40]!r} is not in jobs.parquet", where)
-    return np.asarray(found, dtype=np.int64)
+    return found
 
 
 def _fewest(cores: IntArray, first: IntArray, count: IntArray) -> IntArray:

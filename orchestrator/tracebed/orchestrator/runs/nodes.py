@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import repeat
 from reprlib import repr as shown
 from typing import Any, NamedTuple, Self
@@ -79,6 +80,10 @@ def nodes_of(system: System) -> list[NodeFacts]:
     """
     if not system.nodes:
         raise InputError("the number of nodes of the workload's system is unknown", hint="give --nodes or --inventory")
-    width = len(str(system.nodes))
-    names = (f"n{number:0{width}d}" for number in range(1, system.nodes + 1))
-    return NodeFacts.alike(names, system.cores_per_node or 1)
+    return list(_numbered(system.nodes, system.cores_per_node or 1))
+
+
+@lru_cache(maxsize=1)  # a study simulates one machine many times
+def _numbered(count: int, cores: int) -> tuple[NodeFacts, ...]:
+    width = len(str(count))
+    return tuple(NodeFacts.alike((f"n{number:0{width}d}" for number in range(1, count + 1)), cores))

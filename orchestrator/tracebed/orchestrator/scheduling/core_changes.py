@@ -69,7 +69,6 @@ class CoreChanges:
         """Record the cores with which `job` starts on shared nodes.
 
         Args:
-            job: the job.
             cluster: the allocation.
             requested: cores that the job uses at most on a node.
         """
@@ -107,8 +106,6 @@ class CoreChanges:
         applied the change after the last step.
 
         Args:
-            job: the job.
-            node: the node.
             cores: number of cores before and after the change.
             instants: `decided`, `seen` and `applied`, trace s.
             nodes: number of nodes of the job.

@@ -292,6 +292,12 @@ class Jobs:
         return jobs
 
 
+def program_of(application: str, parameters: str) -> str:
+    """Return the name under which a calibration has the resizes of a job: its application, or that of its command."""
+    words = parameters.split() if application == "command" else []
+    return next((word.removeprefix("name=") for word in words if word.startswith("name=")), application)
+
+
 def _equal_rates(nodes: int) -> float:
     return 1.0
 

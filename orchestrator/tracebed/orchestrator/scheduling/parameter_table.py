@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from html import escape
 from typing import Any
+
+from tracebed.display import facts_html
 
 
 class ParameterTable:
@@ -14,5 +15,4 @@ class ParameterTable:
         policy: Any = self
         facts = {field.name: str(getattr(policy, field.name)) for field in fields(policy)}
         facts["malleable"] = "yes" if policy.malleable else "no"
-        rows = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts.items())
-        return f"<table><caption>Policy {escape(type(self).__name__)}</caption>{''.join(rows)}</table>"
+        return facts_html(f"Policy {type(self).__name__}", facts)

@@ -33,7 +33,6 @@ class Profile:
         Args:
             nodes: number of nodes.
             duration: length of the period, s.
-            since: the earliest instant to return.
             until: the latest instant to return. It is the present reservation of the job, which the profile counts as
                 allocated.
         """

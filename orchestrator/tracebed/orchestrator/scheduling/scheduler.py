@@ -54,8 +54,6 @@ class Scheduler:
     Args:
         jobs: the workload.
         cluster: the nodes.
-        policy: the policy.
-        executor: the executor of the decisions.
         interval_s: > 0: the policy is called only at multiples of it; 0: on every event.
         priority: the order in which waiting jobs are considered, a name of `priorities`.
     """

@@ -21,7 +21,6 @@ class Sharing:
 
     Args:
         jobs: the workload.
-        cluster: the nodes.
         state: the state, whose expected ends this class updates.
         progress: running job whose cores may change -> its progress.
         limit: progress of each job at which its limit ends, s, shape (jobs,).

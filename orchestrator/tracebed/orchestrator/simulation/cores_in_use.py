@@ -33,8 +33,6 @@ class CoresInUse:
         """Note that `job` starts on `nodes`, and return whether it must wait for cores.
 
         Args:
-            job: the job.
-            nodes: its nodes.
             begun: the owners on its nodes that have begun to work. Others adopt a change of their cores at once.
         """
         cluster = self.cluster

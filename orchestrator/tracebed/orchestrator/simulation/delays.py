@@ -7,6 +7,7 @@ drawn before the simulation, so that they depend neither on the order of events 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 
 from tracebed.converters.workload import FloatArray
 from tracebed.orchestrator.simulation.overheads import Overheads
+from tracebed.orchestrator.simulation.pauses import Pauses
 
 LAUNCH, END, EXPAND, RECONFIGURATION, RELEASE = STEPS = ("launch", "end", "expand", "reconfiguration", "release")
 """Steps of jobs whose delays vary."""
@@ -48,10 +50,12 @@ class Delays:
     Args:
         overheads: the constants, trace s.
         drawn: the factors; None: all are 1.
+        pauses: the resizes of jobs whose application was measured, trace s; None: all jobs have the constants.
     """
 
     overheads: Overheads
     drawn: Drawn | None = None
+    pauses: Pauses | None = None
 
     def launch(self, job: int, ranks: int) -> float:
         """Return the launch time of `job` with `ranks` ranks, s."""
@@ -65,13 +69,15 @@ class Delays:
         """Return the time until `ranks` new ranks have joined in the resize of this row, s; 0 for no ranks."""
         return self._times(self.overheads.expand(ranks), EXPAND, row % ROWS)
 
-    def reconfiguration(self, row: int) -> float:
-        """Return the pause of a job in the resize of this row, s."""
-        return self._times(self.overheads.reconfiguration_s, RECONFIGURATION, row % ROWS)
+    def reconfiguration(self, row: int, job: int, added: int) -> float:
+        """Return the pause of `job` in the resize of this row by `added` nodes (negative: a shrink), s."""
+        own = self.pauses.pause(job, added) if self.pauses else math.nan
+        return self._times(self.overheads.reconfiguration_s if math.isnan(own) else own, RECONFIGURATION, row % ROWS)
 
-    def release(self, row: int) -> float:
-        """Return the time until the released nodes are idle in the shrink of this row, s."""
-        return self._times(self.overheads.release_s, RELEASE, row % ROWS)
+    def release(self, row: int, job: int, added: int) -> float:
+        """Return the time until the nodes that `job` leaves in the shrink of this row are idle, s."""
+        own = self.pauses.release(job, added) if self.pauses else math.nan
+        return self._times(self.overheads.release_s if math.isnan(own) else own, RELEASE, row % ROWS)
 
     def _times(self, constant: float, step: str, index: int) -> float:
         return constant if self.drawn is None else constant * float(self.drawn[step][index])

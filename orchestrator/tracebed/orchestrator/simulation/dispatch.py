@@ -25,7 +25,6 @@ def count_dispatched(record: ScheduleRecord, cluster: Cluster, delays: Delays) -
     Args:
         record: the times and states of the jobs.
         cluster: the nodes and their ledger.
-        delays: the delays of the simulation.
     """
     nodes, count = record.jobs.nodes, range(len(record.jobs))
     ended = {JobState.COMPLETED, JobState.KILLED}  # a job that was cut short has ended at the recorded instant

@@ -102,7 +102,6 @@ class ObservedSimulator(Simulator):
     its decision. As long as the simulated schedule equals the real schedule, these times equal the observed times.
 
     Args:
-        observed: the times of the real run.
         causes: the causes to remove. `WORK` without `CALLS` requires `observed.work`.
         names: the names of the nodes, for `log`.
         dispatched: whether the overheads are latencies of a batch system (`count_dispatched`). A real run does not

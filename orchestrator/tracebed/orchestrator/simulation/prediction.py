@@ -25,6 +25,7 @@ from tracebed.orchestrator.simulation.delays import Delays, Drawn, draw
 from tracebed.orchestrator.simulation.dispatch import count_dispatched
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, missing, obstacle
 from tracebed.orchestrator.simulation.interference import Interference
+from tracebed.orchestrator.simulation.pauses import Pauses
 from tracebed.orchestrator.simulation.simulator import Simulator
 from tracebed.orchestrator.tables import make_run
 from tracebed.registry import unknown
@@ -72,12 +73,15 @@ def predict(
     scheduling, timing = chosen.scheduling, chosen.timing
     most = max(node.cores for node in machine)
     jobs = Jobs.of(workload, cores_per_node=most, over_limit=scheduling.over_limit, evolving=handles_requests(policy))
-    interference = Interference.of(timing.calibration.facts()) if timing.calibration else None
+    measured = timing.calibration.facts() if timing.calibration else {}
+    interference, pauses = Interference.of(measured), Pauses.of(measured, jobs, timing.speed)
     drawn = None if member is None else _drawn(timing, len(jobs), member)
     reason = obstacle(jobs, policy, len(machine), chosen, interference=interference)
     simulator_class = _simulator(engine, reason)
     cores, sockets = [node.cores for node in machine], [node.sockets for node in machine]
-    simulator = simulator_class(jobs, cores, policy, chosen, sockets=sockets, interference=interference, drawn=drawn)
+    simulator = simulator_class(
+        jobs, cores, policy, chosen, sockets=sockets, interference=interference, drawn=drawn, pauses=pauses
+    )
     with _no_collection(), ThreadPoolExecutor(1) as thread:
         facts = thread.submit(workload_facts, workload, name)  # hashes while the compiled engine simulates
         record = simulator.run(on_progress)
@@ -92,7 +96,7 @@ def predict(
         nodes=machine,
         workload=facts.result(),
         setup=chosen,
-        calibration=timing.calibration.facts() if timing.calibration else {},
+        calibration=measured,
         parameters={} if member is None else {"member": member},
         warnings=_ignored(workload, policy),
     )
@@ -168,7 +172,7 @@ def machine_of(workload: Workload, nodes: int | Sequence[NodeFacts] | None) -> l
         bounds.check("nodes", nodes, 1, bounds.MAX_MACHINE)
         return nodes_of(System(int(nodes), own.cores_per_node))
     bounds.check("number of nodes", len(nodes), 1, bounds.MAX_MACHINE)
-    for node in nodes:
+    for node in {node.cores: node for node in reversed(nodes)}.values():  # the first node of each size
         bounds.check(f"cores of node {node.name}", node.cores, 1, bounds.MAX_MACHINE)
     return list(nodes)
 

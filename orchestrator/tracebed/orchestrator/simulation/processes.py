@@ -97,7 +97,6 @@ def as_processes(
         run: a simulation of the workload.
         workload: the workload, with the column `behaviour`.
         processes: the choices; None: the defaults.
-        seed: seed of the programs.
         grid: the grid of the nodes if the placement of the run has none; empty: a line.
 
     Raises:
@@ -120,9 +119,7 @@ def carried_out(
 
     Args:
         run: a simulation of the workload.
-        workload: the workload.
         programs: a program for each job of the workload.
-        machine: the machine of the run.
         processes: the choices, which the run records, with which `programs` were drawn.
         seed: seed of the programs, which the run records.
 

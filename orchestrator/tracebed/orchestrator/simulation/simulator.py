@@ -17,6 +17,7 @@ from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.cores_in_use import CoresInUse
 from tracebed.orchestrator.simulation.delays import Delays, Drawn
 from tracebed.orchestrator.simulation.interference import Interference
+from tracebed.orchestrator.simulation.pauses import Pauses
 from tracebed.states import JobState
 
 END, POINT, RELEASED, CORES, REQUEST = 0, 1, 2, 3, 4
@@ -38,6 +39,7 @@ class Simulator:
         interference: how much jobs that share a node slow each other down; None: not at all. The scheduler plans with
             the nominal rates, as in a replay.
         drawn: the factors of the delays of each job (`delays.draw`); None: all delays are the overheads.
+        pauses: the resizes of jobs whose application was measured; None: all resizes take the overheads.
 
     Attributes:
         submissions: submit time of each job that is submitted, s, in the order of the jobs; by default as planned.
@@ -54,6 +56,7 @@ class Simulator:
         sockets: list[int] | None = None,
         interference: Interference | None = None,
         drawn: Drawn | None = None,
+        pauses: Pauses | None = None,
     ) -> None:
         """Start at time 0 with an idle cluster."""
         scheduling, timing = setup.scheduling, setup.timing
@@ -65,7 +68,7 @@ class Simulator:
         )
         self.runtime_model = timing.runtime_model
         self.overheads = timing.overheads.times(timing.speed)
-        self.delays = Delays(self.overheads, drawn)
+        self.delays = Delays(self.overheads, drawn, pauses)
         self.malleability_interval_s = timing.malleability_interval_s
         self.submissions = jobs.submit
         self.until = math.inf
@@ -313,8 +316,9 @@ class Simulator:
     def _take_effect(self, job: int, nodes: list[int]) -> bool:
         """Continue `job` on `nodes`. Return whether the resize is complete: not if nodes are still being released."""
         now, row = self._now, self.record.pending_row(job)
-        release_s = self.delays.release(row)
-        begin = self._continue(job, nodes, self.delays.reconfiguration(row))
+        added = self.record.resizes.nodes_to[row] - self.record.resizes.nodes_from[row]
+        release_s = self.delays.release(row, job, added)
+        begin = self._continue(job, nodes, self.delays.reconfiguration(row, job, added))
         if release_s and len(nodes) < len(self.cluster.nodes_of(job)):
             self._releasing[job] = (now, begin)
             heappush(self._heap, (now + release_s, RELEASED, job))

@@ -144,7 +144,6 @@ def with_nodes(lines: Sequence[Line], more: Mapping[str, int]) -> list[Line]:
     """Return the lines with more nodes: of the kind of most nodes of a partition, in this partition.
 
     Args:
-        lines: the lines.
         more: partition -> number of additional nodes.
 
     Raises:

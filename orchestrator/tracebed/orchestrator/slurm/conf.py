@@ -134,7 +134,6 @@ def of_lines(
     """Return the scheduling settings of the lines of a slurm.conf.
 
     Args:
-        lines: the lines.
         path: the file, for messages and for topology.conf beside it.
         plain: whether a cluster of equal nodes in one partition is a cluster, too.
         database: accounts, users and QOS.

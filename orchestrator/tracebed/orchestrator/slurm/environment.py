@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tracebed.errors import InputError
+from tracebed.errors import InputError, TestbedError
+
+WITHOUT_CONF = "configuration source"
+"""Part of the message of a command of Slurm that finds neither a slurm.conf nor a server that has one."""
 
 
 def check_conf(environment: Mapping[str, str]) -> None:
@@ -14,3 +17,10 @@ def check_conf(environment: Mapping[str, str]) -> None:
     if conf and not Path(conf).is_file():
         hint = "set SLURM_CONF to the path of slurm.conf, or unset it for that of the system"
         raise InputError("is not a file", where=f"SLURM_CONF={conf}", hint=hint)
+
+
+def explained(error: TestbedError) -> TestbedError:
+    """Return the error of a command of Slurm, with a hint if the command found no cluster."""
+    if WITHOUT_CONF not in error.what:
+        return error
+    return TestbedError(error.what, where=error.where, hint="set SLURM_CONF to the path of slurm.conf")

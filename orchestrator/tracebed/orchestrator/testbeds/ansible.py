@@ -165,8 +165,6 @@ def _used(host: str, variables: Keys, settings: Mapping[str, Any], ignored: dict
     """Return the keys of a node and the settings of its group, from the variables of a host.
 
     Args:
-        host: the host.
-        variables: its variables.
         settings: the names of the settings of the provider.
         ignored: message about an ignored variable -> number of hosts. The function adds to it.
     """

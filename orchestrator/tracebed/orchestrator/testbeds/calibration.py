@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from tracebed import bounds
 from tracebed.errors import InputError
@@ -25,6 +25,11 @@ OVERHEADS = (
     *("reconfiguration_s", "expand_s", "expand_rank_s", "release_s"),
 )
 """The overheads of a calibration: arguments of `simulation.overheads.Overheads`, wall seconds."""
+COSTS = (
+    *("expand_pause_s", "expand_pause_rank_s", "expand_pause_mib_s"),
+    *("shrink_pause_s", "shrink_pause_rank_s", "shrink_pause_mib_s", "shrink_release_s"),
+)
+"""The costs of the resizes of an application, wall seconds (`simulation.pauses.Pauses`)."""
 
 
 def _instant(text: str) -> str:
@@ -39,11 +44,18 @@ def _overhead(name: str) -> str:
     return name
 
 
+def _cost(name: str) -> str:
+    if name not in COSTS:
+        raise ValueError(f"{name} is not a cost of a resize")
+    return name
+
+
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Instant = Annotated[str, AfterValidator(_instant)]
 Step = Literal["launch", "end", "expand", "reconfiguration", "release"]
 Overhead = Annotated[str, AfterValidator(_overhead)]
+Cost = Annotated[str, AfterValidator(_cost)]
 
 
 def host_of(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,6 +226,11 @@ class Calibration(StoredFile):
     """Time from the planned end of the work of a job until its nodes are idle, by number of ranks."""
     resizes: dict[str, OverheadEstimate] = Field(default_factory=dict)
     """Stage of a resize (`expand asked to decided`, ...) -> its duration."""
+    applications: dict[str, dict[Cost, OverheadEstimate]] = Field(default_factory=dict)
+    """Application, or command, of malleable jobs -> costs of its resizes, in place of the overheads. Of an expansion
+    (`expand`) and of a shrink by one node with an empty state the pause (`_pause_s`), in addition for each further node
+    (`_pause_rank_s`) and each MiB of the state (`_pause_mib_s`), and the time from the end of the pause of a shrink
+    until its nodes are idle (`shrink_release_s`). Empty: no program ran."""
     grain: OverheadEstimate | None = None
     """Time from the request of a shrink to its malleability point, in durations of an iteration."""
     speedups: list[SpeedupEstimate] = Field(default_factory=list)
@@ -234,6 +251,12 @@ class Calibration(StoredFile):
     cloud: list[dict[Overhead, Number]] = Field(default_factory=list)
     """Sets of overheads that fit the runs equally well; the first is the best."""
 
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the contents. Files without measured applications keep the hash that earlier runs have recorded."""
+        written: dict[str, Any] = write(self)
+        return written if self.applications else {key: each for key, each in written.items() if key != "applications"}
+
     @property
     def constants(self) -> dict[str, float]:
         """The overheads as arguments of `simulation.overheads.Overheads`, wall seconds."""
@@ -248,6 +271,7 @@ class Calibration(StoredFile):
         """Return the facts of the calibration in `run.json`."""
         rate = self.units_per_core_second
         table = {kernel: {other: one.value for other, one in row.items()} for kernel, row in self.interference.items()}
+        costs = {name: {key: one.value for key, one in each.items()} for name, each in self.applications.items()}
         return {
             "name": self.name,
             "sha256": self.sha256,
@@ -259,6 +283,7 @@ class Calibration(StoredFile):
             "duty": self.duty,
             "workloads": list(self.workloads),
             **({"interference": table} if table else {}),
+            **({"applications": costs} if costs else {}),
         }
 
 

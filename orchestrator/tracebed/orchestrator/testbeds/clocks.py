@@ -71,7 +71,6 @@ class NodeClock:
         """Return an event of the node with times of this machine, none of which is after its arrival.
 
         Args:
-            message: the event.
             arrived: time of its arrival.
         """
         if not self.offset_s:

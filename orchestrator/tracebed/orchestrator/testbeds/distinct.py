@@ -32,7 +32,6 @@ class DistinctNodes:
         """Yield the nodes.
 
         Args:
-            nodes: the nodes.
             settings: the settings of their group. A host with another SSH port, for example, is another machine.
 
         Raises:

@@ -120,7 +120,6 @@ class Installation:
         Args:
             node: name of the node.
             stamp: text that is greater than the stamps of all earlier commands for the node.
-            arguments: arguments of the agent.
         """
         mark = "\n".join([self._facts["folder"], node, stamp])
         python = f"{self._facts['folder']}/{self._facts['environment']}/bin/python"

@@ -132,7 +132,6 @@ class _Groups:
 
     Args:
         place: the whole file.
-        file: its keys.
         mark: first part of the marks of the groups.
     """
 

@@ -65,8 +65,6 @@ def _keys(model: type[BaseModel], defs: dict[str, Any], prefix: str = "", *, ref
     """Return the schema of each key of a model, and add the definitions that they refer to.
 
     Args:
-        model: the model.
-        defs: the definitions.
         prefix: first part of the names of the added definitions.
         references: whether a value may be a reference to a variable.
     """

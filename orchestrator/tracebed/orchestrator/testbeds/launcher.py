@@ -35,7 +35,6 @@ class Launcher:
     """The threads of a provider, at most as many as its `fan_out`. They end when no call is left.
 
     Args:
-        provider: the provider.
         post: a function that schedules a call in the thread of the testbed.
     """
 
@@ -67,8 +66,6 @@ class Launcher:
         """Open a channel for an agent, and pass it to `then` in the thread of the testbed.
 
         Args:
-            node: the node.
-            arguments: arguments of the agent.
             then: the receiver of the channel or of the error.
         """
 

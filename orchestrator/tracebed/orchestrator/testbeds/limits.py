@@ -35,7 +35,6 @@ def limits_of(
     """Return kind -> signal -> limits.
 
     Args:
-        yaml: the file.
         model: the model of its content.
         signals: the names of the signals that may have limits.
 

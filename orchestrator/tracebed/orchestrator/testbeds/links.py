@@ -45,9 +45,6 @@ PING_SHARES = 10
 class Links:
     """The links to the agents of all nodes.
 
-    Args:
-        inventory: the nodes.
-
     Attributes:
         events: the events that the testbed has not returned yet.
         adopted: the jobs with a rank on the agents that were taken over from another testbed, by node name.

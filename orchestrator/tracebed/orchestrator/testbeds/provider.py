@@ -132,7 +132,6 @@ def world_of(inventory: Inventory, speed: float, lasts_s: float) -> world.World:
     """Return the world of the nodes of `inventory`: the present one, unless their provider has a method `make_world`.
 
     Args:
-        inventory: the nodes.
         speed: trace seconds per wall second of the replay.
         lasts_s: the shortest wall time of the replay, s.
 

@@ -71,7 +71,6 @@ class StepChannel(LocalChannel):
     Args:
         command: srun and its arguments.
         log: file for the standard error of the agent and of srun.
-        environment: the environment of srun.
         end: kills the steps of the node.
     """
 

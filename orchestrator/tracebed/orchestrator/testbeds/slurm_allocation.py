@@ -13,7 +13,7 @@ from typing import IO
 
 from tracebed import world
 from tracebed.errors import TestbedError
-from tracebed.orchestrator.slurm.environment import check_conf
+from tracebed.orchestrator.slurm.environment import check_conf, explained
 
 BUSY = re.compile("contact slurm controller|timed out|connection refused|temporarily|socket", re.IGNORECASE)
 """Messages of Slurm after which another attempt may succeed."""
@@ -180,7 +180,7 @@ class Allocations:
         except TestbedError as error:
             if missing is not None and ENDED in error.what:
                 return missing
-            raise
+            raise explained(error) from error
 
     def call(
         self,

@@ -108,7 +108,6 @@ def groups_of(path: Path, mark: str) -> Iterator[Group]:
     """Yield the group of the hosts of an SSH configuration, in the order of the file.
 
     Args:
-        path: the file.
         mark: first part of the mark of the group.
 
     Raises:

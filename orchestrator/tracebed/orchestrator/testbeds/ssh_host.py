@@ -229,7 +229,9 @@ class CheckedConnection(fabric.Connection):  # type: ignore[misc]
                 what = f"port {self.port} cannot be reached: {', '.join(sorted(reasons))}"
                 return TestbedError(what, where=where, hint="is the SSH server running?", transient=True)
             case socket.gaierror():
-                return TestbedError(f"the address of {self.host!r} is unknown: {error.strerror}", where=where)
+                what = f"the address of {self.host!r} is unknown: {error.strerror}"
+                hint = "set `address` of the node, or HostName in the SSH configuration"
+                return TestbedError(what, where=where, hint=hint)
             case ChannelException():
                 return TestbedError(f"the jump host cannot reach it: {error.text}", where=where, transient=True)
             case paramiko.SSHException() | EOFError() | ConnectionError():
@@ -324,7 +326,6 @@ class Host:
         """Run a command, and return its output.
 
         Args:
-            arguments: the command.
             data: its standard input.
             output: file for the output. The time limit then applies to each pause between bytes.
 

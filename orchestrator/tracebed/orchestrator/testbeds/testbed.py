@@ -305,8 +305,6 @@ class AgentTestbed:
         """Take a group down. Raises TestbedError if the group stays up.
 
         Args:
-            launcher: the launcher of the group.
-            group: the group.
             complete: whether the files of all jobs on the group were copied here.
         """
         if not complete:

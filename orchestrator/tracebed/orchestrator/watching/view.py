@@ -97,7 +97,6 @@ class View(abc.ABC):
     """The state of a replay at the last entry of its journal.
 
     Args:
-        facts: the facts of the journal.
         info: the facts of the run.
         jobs: the workload.
 

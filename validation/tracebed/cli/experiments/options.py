@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebed.cli.options import SPEED, STORE, OutputPath, output_option
+from tracebed.cli.options import SPEED, STORE, OutputPath, gathered, output_option
 from tracebed.errors import InputError
 from tracebed.outputs import ARTIFACT
 
@@ -66,116 +65,102 @@ def artifact_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--report", "artifact", type=OutputPath(ARTIFACT), metavar="FOLDER", help=about)(command)
 
 
-def execution_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--log`, `--workers`, `--dask` and `-o`, together the argument `execution` of the command."""
-    options = (
-        click.option(
-            "--log",
-            "logs",
-            multiple=True,
-            metavar="[NAME=]PATH",
-            help="Path of the log of a workload; may be repeated.",
-        ),
-        click.option(
-            "--workers", type=click.IntRange(1), help="Number of simulations at a time.  [default: the number of cores]"
-        ),
-        click.option(
-            "--dask",
-            metavar="ADDRESS",
-            help="Simulate on the workers of a Dask cluster; its scheduler is at tcp://host:8786.",
-        ),
-        output_option(
-            "The output folder; experiments that share one share simulated cells.  [default: experiments]",
-            STORE,
-            required=False,
-        ),
-    )
+def _execution(logs: tuple[str, ...], workers: int | None, dask: str | None, output: Path | None) -> Execution:
+    from tracebed.cli.runs import end_on_signals
 
-    @wraps(command)
-    def with_execution(
-        *, logs: tuple[str, ...], workers: int | None, dask: str | None, output: Path | None, **others: Any
-    ) -> Any:
-        from tracebed.cli.runs import end_on_signals
-
-        end_on_signals()  # a signal must end the workers and release what they share
-        return command(execution=Execution(logs, output or FOLDER, dask, workers), **others)
-
-    return _with(options, with_execution)
+    end_on_signals()  # a signal must end the workers and release what they share
+    return Execution(logs, output or FOLDER, dask, workers)
 
 
-def choices_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--sensitivity`, `-x`, `-b`, `--figure` and `--perturb`, together the argument `choices` of the command."""
-    options = (
-        click.option(
-            "--sensitivity",
-            is_flag=True,
-            help="Change the free choices of the file one at a time, and print the effects, largest first.",
-        ),
-        click.option(
-            "-x",
-            "--choice",
-            "choices",
-            multiple=True,
-            metavar="NAME=VALUE[,VALUE]",
-            help="Free choice with other values, in place of those of the file; may be repeated.",
-        ),
-        click.option(
-            "-b",
-            "--base",
-            "settings",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="Value of a choice at the base; may be repeated.",
-        ),
-        click.option(
-            "--figure", "figures", multiple=True, metavar="METRIC", help="Figure to print and plot; may be repeated."
-        ),
-        click.option(
-            "--perturb",
-            type=click.IntRange(2, 10_000),
-            metavar="N",
-            help=f"Number of perturbed inputs for the base and for each changed choice.  [default: {PERTURBATIONS}]",
-        ),
-    )
-
-    @wraps(command)
-    def with_choices(
-        *,
-        sensitivity: bool,
-        choices: tuple[str, ...],
-        settings: tuple[str, ...],
-        figures: tuple[str, ...],
-        perturb: int | None,
-        **others: Any,
-    ) -> Any:
-        if not sensitivity and (settings or figures or perturb) and not choices:
-            raise InputError("-b, --figure and --perturb are for a sensitivity analysis", hint="add --sensitivity")
-        wanted = Choices(choices, settings, figures, perturb or PERTURBATIONS) if sensitivity or choices else None
-        return command(choices=wanted, **others)
-
-    return _with(options, with_choices)
+execution_options = gathered(
+    "execution",
+    _execution,
+    click.option(
+        "--log",
+        "logs",
+        multiple=True,
+        metavar="[NAME=]PATH",
+        help="Path of the log of a workload; may be repeated.",
+    ),
+    click.option(
+        "--workers", type=click.IntRange(1), help="Number of simulations at a time.  [default: the number of cores]"
+    ),
+    click.option(
+        "--dask",
+        metavar="ADDRESS",
+        help="Simulate on the workers of a Dask cluster; its scheduler is at tcp://host:8786.",
+    ),
+    output_option(
+        "The output folder; experiments that share one share simulated cells.  [default: experiments]",
+        STORE,
+        required=False,
+    ),
+)
+"""`--log`, `--workers`, `--dask` and `-o`."""
 
 
-def paper_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--inventory`, `--repetitions` and `--speed`, together the argument `paper` of the command."""
-    options = (
-        click.option("--inventory", metavar="NAME|FILE", help="The nodes.  [default: the cores of this machine]"),
-        click.option("--repetitions", type=click.IntRange(1, 1000), help="Replays of each scenario.  [default: 3]"),
-        click.option("--speed", type=SPEED, help="Trace seconds per wall second."),
-    )
-
-    @wraps(command)
-    def with_paper(*, inventory: str | None, repetitions: int | None, speed: float | None, **others: Any) -> Any:
-        given = {"inventory": inventory, "repetitions": repetitions, "speed": speed}
-        return command(paper={key: value for key, value in given.items() if value is not None}, **others)
-
-    return _with(options, with_paper)
+def _choices(
+    sensitivity: bool,
+    choices: tuple[str, ...],
+    settings: tuple[str, ...],
+    figures: tuple[str, ...],
+    perturb: int | None,
+) -> Choices | None:
+    if not sensitivity and (settings or figures or perturb) and not choices:
+        raise InputError("-b, --figure and --perturb are for a sensitivity analysis", hint="add --sensitivity")
+    return Choices(choices, settings, figures, perturb or PERTURBATIONS) if sensitivity or choices else None
 
 
-def _with(options: Sequence[Callable[[Any], Any]], command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(options):
-        command = option(command)
-    return command
+choices_options = gathered(
+    "choices",
+    _choices,
+    click.option(
+        "--sensitivity",
+        is_flag=True,
+        help="Change the free choices of the file one at a time, and print the effects, largest first.",
+    ),
+    click.option(
+        "-x",
+        "--choice",
+        "choices",
+        multiple=True,
+        metavar="NAME=VALUE[,VALUE]",
+        help="Free choice with other values, in place of those of the file; may be repeated.",
+    ),
+    click.option(
+        "-b",
+        "--base",
+        "settings",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Value of a choice at the base; may be repeated.",
+    ),
+    click.option(
+        "--figure", "figures", multiple=True, metavar="METRIC", help="Figure to print and plot; may be repeated."
+    ),
+    click.option(
+        "--perturb",
+        type=click.IntRange(2, 10_000),
+        metavar="N",
+        help=f"Number of perturbed inputs for the base and for each changed choice.  [default: {PERTURBATIONS}]",
+    ),
+)
+"""`--sensitivity`, `-x`, `-b`, `--figure` and `--perturb`."""
+
+
+def _paper(inventory: str | None, repetitions: int | None, speed: float | None) -> dict[str, Any]:
+    given = {"inventory": inventory, "repetitions": repetitions, "speed": speed}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+paper_options = gathered(
+    "paper",
+    _paper,
+    click.option("--inventory", metavar="NAME|FILE", help="The nodes.  [default: the cores of this machine]"),
+    click.option("--repetitions", type=click.IntRange(1, 1000), help="Replays of each scenario.  [default: 3]"),
+    click.option("--speed", type=SPEED, help="Trace seconds per wall second."),
+)
+"""`--inventory`, `--repetitions` and `--speed`."""
 
 
 def chosen(option: str, texts: Sequence[str]) -> dict[str, list[str]]:

@@ -35,8 +35,8 @@ def list_all(as_json: bool) -> None:
     click.echo("\nReal runs by other people, not part of tracebed, with a local copy: --from FOLDER:")
     for name, each in datasets().items():
         click.echo(f"{name:24}  {each.title}")
-        licence = each.licence or "none stated"
-        click.echo(f"{'':24}  {each.institution}; {each.source} at {each.commit}; licence: {licence}; {each.citation}")
+        licence, source = each.licence or "none stated", " at ".join(filter(None, [each.source, each.commit]))
+        click.echo(f"{'':24}  {each.institution}; {source}; licence: {licence}; {each.citation}")
 
 
 def is_paper(name: str) -> bool:

@@ -8,5 +8,5 @@ The code of the controller and of the agents is the code that replays on real no
 - `machine`: a node, and the agents on it.
 - `ranks`: the processes of jobs.
 - `provider`: the provider `virtual`, by which an inventory names virtual nodes.
-- `faults`, `scenario`, `invariants`, `shrinking`: faults drawn from a seed, and what must hold in spite of them.
+- `faults`: faults of nodes, drawn from a seed.
 """

@@ -22,7 +22,6 @@ class Process:
     """A process: its ID, its clock, and whether it runs.
 
     Args:
-        pid: its ID.
         offset_s: time of its machine minus virtual time at time 0, s.
         rate: seconds of its clock per virtual second.
     """
@@ -46,7 +45,6 @@ class Pipe:
     """One direction of a connection.
 
     Args:
-        world: the world.
         latency_s: time from a write until the bytes can be read, s.
 
     Attributes:

@@ -29,8 +29,6 @@ class VirtualNode:
     """A node.
 
     Args:
-        world: the world.
-        name: its name.
         cores: number of cores.
         latency_s: latency of the network from and to it, s.
         launch_s: median time until a process of a job is ready, s.

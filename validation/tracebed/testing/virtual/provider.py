@@ -132,7 +132,6 @@ class VirtualProvider:
         """Return the world of a replay on `inventory`, with the faults of its nodes; the present one if it is virtual.
 
         Args:
-            inventory: the nodes.
             speed: trace seconds per wall second of the replay.
             lasts_s: the shortest wall time of the replay, s.
         """

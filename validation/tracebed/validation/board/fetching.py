@@ -27,7 +27,6 @@ def fetch(name: str, folder: Path, source: Path | None = None, *, timeout_s: flo
     Return the experiment file, or the folder if the data are no cases.
 
     Args:
-        name: name of the data set.
         folder: the new folder.
         source: folder of a local copy, such as a clone of the repository. The files may have any name, be in folders
             inside of it, and be compressed with gzip. None: the files are downloaded from their addresses.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
+from tracebed.display import markdown_table
 from tracebed.files import replacing
 from tracebed.validation.board.board import FILE, WAIT, Board, Facts, Score
 from tracebed.validation.board.controls import CONTROLS
@@ -42,7 +43,7 @@ def page(board: Board) -> str:
         date=board.date,
         version=board.version,
         findings="\n".join(_filled(text, 2) for text in _findings(board)),
-        datasets=_table(
+        datasets=markdown_table(
             ("data set", "institution", "real runs", "workloads that count", "unhealthy runs", "noise of the wait"),
             [
                 (f"[{name}](#{name.replace('.', '')})", each.institution, *_counts(each))
@@ -51,7 +52,7 @@ def page(board: Board) -> str:
         ),
         entries=_comments_off(SHIPPED.read_text(encoding="utf-8")),
         scores="\n\n".join(_dataset(board, name, facts) for name, facts in board.datasets.items()),
-        controls=_table(
+        controls=markdown_table(
             ("data set", "control", "track found", "error", "placed", "noise", "verdict", "how it fails"),
             [_control(board, each) for name in board.datasets for each in board.controls(name)],
         ),
@@ -102,7 +103,7 @@ def _dataset(board: Board, name: str, facts: Facts) -> str:
         rows = [_real(ceiling)] if ceiling else []
         rows += [_row(each, reference) for each in entries]
         columns = [column.format(reference.entry) for column in COLUMNS]
-        parts += [RUN_TIMES[track], _table(columns, rows)]
+        parts += [RUN_TIMES[track], markdown_table(columns, rows)]
     parts += [_filled(f"Not scored: {entry}, since {why}") for entry, why in facts.failed.items()]
     return "\n\n".join(parts)
 
@@ -178,9 +179,3 @@ def _comments_off(text: str) -> str:
 
 def _filled(text: str, indent: int = 0) -> str:
     return textwrap.fill(text, 118, break_long_words=False, break_on_hyphens=False, subsequent_indent=" " * indent)
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows]
-    return "\n".join(lines)

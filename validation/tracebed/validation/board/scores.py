@@ -113,7 +113,6 @@ def pooled_sd(sd: ArrayLike, df: ArrayLike) -> float:
 
     Args:
         sd: standard deviation of each case, shape (cases,); NaN if unknown.
-        df: degrees of freedom of each.
     """
     found, weights = np.asarray(sd, dtype=float), np.asarray(df, dtype=float)
     known = np.isfinite(found) & (weights > 0)

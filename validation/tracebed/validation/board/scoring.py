@@ -35,8 +35,6 @@ def scores_of(
     Args:
         dataset: name of the data set.
         entry: name of the entry.
-        kind: kind of the entry.
-        cases: its cases.
         tolerances: the margins.
         noise: measured noise of the real runs, as `noise_of` returns it.
 

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from tracebed.converters.workload import Workload
-from tracebed.display import cell
+from tracebed.display import cell, rows_html
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.scheduling.state import Policy
@@ -155,12 +155,8 @@ class ErrorBudget:
     def _repr_html_(self) -> str:
         """Return a small table for notebooks."""
         titles = (LABELS.get(name, name) for name in self.columns)
-        head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell(value))}</td>" for value in row) + "</tr>\n" for row in self.rows()
-        )
         notes = "".join(f"<p>{html.escape(text)}</p>\n" for text in (self.headline, *self.notes))
-        return f"{notes}<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>"
+        return notes + rows_html(titles, [[cell(value) for value in row] for row in self.rows()])
 
 
 def error_budget(

@@ -36,7 +36,6 @@ def waterfall(budget: ErrorBudget, width: float) -> Figure:
     """Return the waterfall, one panel for each gated metric: as many side by side as fit.
 
     Args:
-        budget: the error budget.
         width: of the figure, inches.
     """
     frame = budget.frame

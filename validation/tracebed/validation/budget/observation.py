@@ -78,7 +78,6 @@ def observe(
     """Return the times of a real run.
 
     Args:
-        run: the run.
         decisions: the calls of the policy and the decisions of its journal.
         until: end of an interrupted run, trace s.
         interrupted: reason of the interruption; None: the run was not interrupted.

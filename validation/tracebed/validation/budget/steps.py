@@ -97,7 +97,6 @@ def repeat(
 
     Args:
         workload: the workload of the real run.
-        real: the real run.
         make_policy: returns the policy of the real run, with its parameters.
         overheads: the calibrated overheads, wall seconds. None: the step `overheads` is left out.
         interference: the calibrated interference. None: the step `interference` is left out, as in a run whose policy

@@ -30,7 +30,6 @@ def with_characteristics(experiment: Experiment, table: pd.DataFrame, workloads:
     """Return the table of an experiment with the figures of the workloads.
 
     Args:
-        experiment: the experiment.
         table: a row per point and window, with the column `cell`.
         workloads: cell -> path of its workload.
     """

@@ -132,7 +132,6 @@ def changed_points(
     """Yield each value of the choices that is not that of the base, with its setting.
 
     Args:
-        file: the experiment.
         base: choice -> value at the base.
         wanted: choice -> values.
 

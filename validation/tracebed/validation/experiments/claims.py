@@ -119,7 +119,6 @@ def matches(rule: Rule, printed: float | None, ours: Sequence[float], *, is_chan
     """Return whether our figures match, or None if one is missing.
 
     Args:
-        rule: the rule.
         printed: the printed value; None for an order.
         ours: our figure, or for an order the figures of its points.
         is_change: whether the value is a relative change.

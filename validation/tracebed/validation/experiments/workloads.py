@@ -97,7 +97,6 @@ class Bases:
     """The prepared workloads of the points of an experiment. Each is prepared once; models are drawn for each seed.
 
     Args:
-        file: the experiment.
         logs: paths of logs by name of the workload.
         output: the output folder, which keeps the workloads.
     """
@@ -118,8 +117,6 @@ def prepare(file: ExperimentFile, name: str, seed: int, logs: Mapping[str, Path]
     """Return a workload of the experiment. The workload is created once and kept in `folder`.
 
     Args:
-        file: the experiment.
-        name: name of the workload.
         seed: seed of the random numbers of a model.
         logs: paths of logs by name of the workload.
         folder: folder of prepared workloads.

@@ -190,9 +190,7 @@ def fit_parameters(
     """Fit the parameters of a simulator to the real runs of `cases`, and cross-validate the fit by workload.
 
     Args:
-        cases: the cases.
         evaluator: simulates parameter sets for the cases.
-        space: the parameters.
         beside: sets to compare the fit with, shape (sets, parameters).
         loss, budget, seed, tolerance: as for `fit`.
         workers: number of simulations at a time. With more than one, the fit and its folds are searched together.

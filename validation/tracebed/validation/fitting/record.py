@@ -10,12 +10,7 @@ from tracebed.version import version
 
 
 def calibration_of(fit: Fit, name: str) -> Calibration:
-    """Return the calibration with the fitted overheads, their ranges over the cloud, the cloud, and the fit.
-
-    Args:
-        fit: the fit.
-        name: name of the calibration.
-    """
+    """Return the calibration with the fitted overheads, their ranges over the cloud, the cloud, and the fit."""
     info = fit.cases[0].info
     runs = sum(len(case.runs) for case in fit.cases)
     fitted = {

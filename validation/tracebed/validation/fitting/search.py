@@ -58,7 +58,6 @@ class Search:
     """A search. The same problem, budget and seed give the same sets.
 
     Args:
-        problem: the problem.
         budget: number of parameter sets to try, at least `least_budget`.
         seed: seed of the Sobol points and of the mixtures.
         tolerance: largest additional loss of a set of the cloud.

@@ -5,7 +5,7 @@ from tracebed.validation.metrics.machine import busy_cores, total_cores, waiting
 from tracebed.validation.metrics.measured import MeasuredRun, PowerModel, Undefined
 from tracebed.validation.metrics.metric import Margin, Metric
 from tracebed.validation.metrics.registry import all_metrics
-from tracebed.validation.metrics.summary import figures, metrics, summarize
+from tracebed.validation.metrics.summary import figures, metrics, summarize, table_row
 
 __all__ = [
     "TAU",
@@ -21,6 +21,7 @@ __all__ = [
     "origin",
     "per_job",
     "summarize",
+    "table_row",
     "total_cores",
     "waiting",
 ]

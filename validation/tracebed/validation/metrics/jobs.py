@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from tracebed.converters.workload import IntArray
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.schema import rows_of
 from tracebed.states import JobState
 
 TAU = 10.0
@@ -55,7 +57,7 @@ def per_job(run: Run, tau: float = TAU) -> pd.DataFrame:
     ran = end - start + never
     response = end - submit + never
     reference = jobs["run_time"].to_numpy(dtype=np.float64)
-    table = pd.DataFrame(
+    return pd.DataFrame(
         {
             "job_id": jobs["job_id"],
             "kind": jobs["kind"],
@@ -70,13 +72,19 @@ def per_job(run: Run, tau: float = TAU) -> pd.DataFrame:
             "bounded_slowdown": np.maximum(1.0, response / np.maximum(ran, tau)),
             "slowdown_ref": np.divide(response, reference, out=np.full(len(jobs), np.nan), where=reference > 0),
             "bounded_slowdown_ref": np.maximum(1.0, response / np.maximum(reference, tau)),
+            **_resizes(run),
         }
     )
-    asked = run.resizes
-    row = pd.Index(jobs["job_id"]).get_indexer(pd.Index(asked["job_id"])) if len(asked) else np.empty(0, int)
+
+
+def _resizes(run: Run) -> dict[str, IntArray]:
+    """Return the numbers of executed and requested reconfigurations of each job, as columns of `per_job`."""
+    asked, jobs = run.resizes, len(run.jobs)
+    row = rows_of(asked["job_id"], run.jobs["job_id"])
     executed = (asked["state"] == "applied").to_numpy() & (row >= 0)
+    counts = {}
     for kind in ("expand", "shrink"):
         of_kind = (asked["kind"] == kind).to_numpy() & (row >= 0)
-        table[f"{kind}s"] = np.bincount(row[of_kind & executed], minlength=len(jobs))
-        table[f"{kind}s_requested"] = np.bincount(row[of_kind], minlength=len(jobs))
-    return table
+        counts[f"{kind}s"] = np.bincount(row[of_kind & executed], minlength=jobs)
+        counts[f"{kind}s_requested"] = np.bincount(row[of_kind], minlength=jobs)
+    return counts

@@ -85,7 +85,6 @@ def lost_capacity(busy: Steps, demand: Steps, capacity: int, start: float, end: 
 
     Args:
         busy: cores held by jobs.
-        demand: cores requested by waiting jobs.
         capacity: cores of the machine.
         start, end: bounds of the window, s after the first submission.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -115,12 +116,28 @@ class MeasuredRun:
         self.tau = tau
         self.power_model = power or PowerModel()
         self.grid = Grid.parse(grid, run.total_nodes) if grid else _grid(run)
-        everything = per_job(run, tau)
-        self.jobs = _sample(everything, after, ended)
+        self._everything = per_job(run, tau)
+        self._window = window
+        self._durations: dict[tuple[str, str | None], FloatArray] = {}
+        self._select(after, ended)
+
+    def _select(self, after: float, ended: bool) -> None:
+        """Select the jobs, and set what depends on them."""
+        self.jobs = _sample(self._everything, after, ended)
         self.finished = self.jobs[self.jobs["finished"]]
         ends = self.ends_s
         self.last_end_s = float(ends.max()) if len(ends) else float("nan")
-        self.window = _window(everything, self.last_end_s, window, after)
+        self.window = _window(self._everything, self.last_end_s, self._window, after)
+
+    def of_jobs(self, *, after: float = 0.0, ended: bool = False) -> MeasuredRun:
+        """Return the same run with other jobs excluded; arguments and errors as of the class.
+
+        Both share what was computed of the whole run, such as the busy cores and the durations of reconfigurations.
+        """
+        other = copy(self)
+        vars(other).pop("malleable", None)
+        other._select(after, ended)
+        return other
 
     @property
     def ends_s(self) -> FloatArray:
@@ -164,7 +181,8 @@ class MeasuredRun:
     def applied(self) -> pd.DataFrame:
         """The applied reconfigurations in nodes; empty if they are not recorded."""
         table = self.run.resizes
-        return table[(table["state"] == "applied").to_numpy()] if len(table) else table
+        applied = (table["state"] == "applied").to_numpy()
+        return table if applied.all() else table[applied]
 
     @cached_property
     def cores(self) -> int:
@@ -182,17 +200,24 @@ class MeasuredRun:
             Undefined: the run does not record its reconfigurations.
         """
         self.require("reconfigurations")
-        table = self.applied
-        if not len(table):
-            return np.empty(0)
-        if kind is not None:
-            table = table[(table["kind"] == kind).to_numpy()]
-        if stage in PARTS:
-            times = table[list(PARTS[stage])].sum(axis=1, min_count=1).to_numpy(dtype=np.float64) * self.run.info.speed
-        else:
-            first, last = STAGES[stage]
-            times = (table[last] - table[first]).to_numpy(dtype=np.float64)
-        return np.asarray(times[~np.isnan(times)], dtype=np.float64)
+        if (stage, kind) not in self._durations:
+            if kind is None:
+                times = self._durations_of(stage)
+            else:
+                times = self._durations_of(stage)[(self.applied["kind"] == kind).to_numpy()]
+            self._durations[stage, kind] = times[~np.isnan(times)]
+        return self._durations[stage, kind]
+
+    def _durations_of(self, stage: str) -> FloatArray:
+        """Return the duration of a stage of each applied reconfiguration, s; NaN: not recorded."""
+        names = PARTS.get(stage) or STAGES[stage]
+        times = [self.applied[name].to_numpy(dtype=np.float64) for name in names]
+        if stage in STAGES:
+            lasted: FloatArray = times[1] - times[0]
+            return lasted
+        known = ~np.isnan(times)
+        sums = np.where(known.any(axis=0), np.where(known, times, 0.0).sum(axis=0), np.nan)
+        return np.asarray(sums * self.run.info.speed, dtype=np.float64)
 
 
 def _grid(run: Run) -> Grid | None:

@@ -80,8 +80,17 @@ def figures(run: Run, names: Sequence[str]) -> dict[str, float]:
     return values
 
 
-def summarize(run: MeasuredRun) -> dict[str, Any]:
-    """Return the dictionary of `metrics` for a measured run."""
+def table_row(run: MeasuredRun) -> dict[str, float]:
+    """Return the metrics of a measured run as columns of a table, with their quartiles `NAME_p25` and `NAME_p75`."""
+    values, _, quartiles = _defined(run)
+    _clock_skew(run)
+    for name, (low, high) in quartiles.items():
+        values |= {f"{name}_p25": low, f"{name}_p75": high}
+    return values
+
+
+def _defined(run: MeasuredRun) -> tuple[dict[str, Any], dict[str, str], dict[str, tuple[float, float]]]:
+    """Return metrics, `undefined` and `quartiles` as `metrics` does."""
     values: dict[str, Any] = {}
     undefined: dict[str, str] = {}
     quartiles: dict[str, tuple[float, float]] = {}
@@ -95,6 +104,12 @@ def summarize(run: MeasuredRun) -> dict[str, Any]:
         except Undefined as reason:
             values[metric.name] = math.nan
             undefined[metric.name] = str(reason)
+    return values, undefined, quartiles
+
+
+def summarize(run: MeasuredRun) -> dict[str, Any]:
+    """Return the dictionary of `metrics` for a measured run."""
+    values, undefined, quartiles = _defined(run)
     unrecorded = "reconfigurations" in run.run.info.unknown
     return values | {
         "jobs_unfinished": len(run.jobs) - len(run.finished),

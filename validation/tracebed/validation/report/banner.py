@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tracebed.display import counted
 from tracebed.validation.report.words import error, extent, real_side, size
 from tracebed.validation.verdict.breakdown import QUANTITIES
 from tracebed.validation.verdict.case_metric import CaseMetric
@@ -105,15 +106,11 @@ def _facts(validation: Validation) -> str:
     repetitions = [one for result in validation.cases for one in result.repetitions]
     included = sum(not one.excluded for one in repetitions)
     several = len(validation.cases) > 1
-    cases = f"{_count(len(validation.cases), 'case')} of {_count(validation.workloads, 'workload')}"
+    cases = f"{counted(len(validation.cases), 'case')} of {counted(validation.workloads, 'workload')}"
     parts = [cases] if several else []
     left = f" ({len(repetitions) - included} more excluded)" if included < len(repetitions) else ""
-    shared = f" of {_count(validation.real_runs, 'real run')}" if validation.real_runs < included else ""
-    parts += [_count(included, "real repetition") + left + shared]
-    parts += [_count(sum(len(result.case.predicted) for result in validation.cases), "prediction")]
+    shared = f" of {counted(validation.real_runs, 'real run')}" if validation.real_runs < included else ""
+    parts += [counted(included, "real repetition") + left + shared]
+    parts += [counted(sum(len(result.case.predicted) for result in validation.cases), "prediction")]
     sides = sorted({real_side(one.run.info) for one in repetitions})
     return f"{', '.join(parts)}; {' and '.join(sides)}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -82,7 +82,6 @@ def curves(
 
     Args:
         runs: name -> run, color, and line style.
-        time: the time axis.
         of: function that returns the steps of a run, and the value that is drawn as 1.
         width: of the figure, inches.
     """

@@ -21,7 +21,6 @@ def density(run: Run, end: float) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the share of busy cores of groups of nodes over time.
 
     Args:
-        run: the run.
         end: end of the last bin, s after the first submission.
 
     Returns:

@@ -138,10 +138,7 @@ def draw(
     """Draw the chart of a run.
 
     Args:
-        axes: axes to draw on.
-        run: the run.
         ids: job ids. The color of a job depends on its position in `ids`.
-        time: the time axis.
         nodes: number of rows of the chart; by default the number of nodes of the run.
         titles: whether each bar has a tooltip, for `style.svg`.
         label: whether the time axis has a label.

@@ -76,7 +76,6 @@ def _page(
     """Return a page.
 
     Args:
-        validation: the validation.
         more: further sections.
         folder: folder with the pages of the cases, relative to this page.
         suite: validation with more cases.

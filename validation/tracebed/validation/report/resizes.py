@@ -44,7 +44,7 @@ def _drawn(comparison: Comparison, unit: str, caption: str) -> Picture | None:
         table = table[applied]
         x = (table["applied"] - origin(run)).to_numpy(dtype=np.float64) / time.unit
         y = (table[f"{unit}_to"] - table[f"{unit}_from"]).to_numpy(dtype=np.float64)
-        more = f", {unapplied:,} decided and not applied" if unapplied else ""
+        more = f", {unapplied:,} not applied" if unapplied else ""
         sides.append((x, y, f"{int((y > 0).sum()):,} expanded, {int((y < 0).sum()):,} shrunk{more}"))
     if not any(len(x) for x, _, _ in sides):
         return None

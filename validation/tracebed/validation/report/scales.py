@@ -77,7 +77,6 @@ def scatter(
     """Draw a mark for each point. More than `MARKS` points are drawn as an image: one mark per occupied cell of a grid.
 
     Args:
-        axes: axes to draw on.
         x, y: shape (points,).
         color: color of the marks. The marks of cells with more points are darker.
         linear: threshold of each axis (`x`, `y`), as in `apply`.

@@ -78,8 +78,6 @@ def allocations_of_jobs(run: Run, ids: pd.Index[Any], *, cores: bool = False) ->
     """Return the allocations of some jobs.
 
     Args:
-        run: the run.
-        ids: ids of the jobs.
         cores: whether to count cores instead of nodes.
 
     Returns:

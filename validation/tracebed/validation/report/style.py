@@ -138,7 +138,6 @@ def svg(figure: Figure, name: str) -> str:
     The URL of an artist becomes its tooltip (`<title>`), because a self-contained page has no links.
 
     Args:
-        figure: the figure.
         name: prefix of the ids in the element, unique in the page.
     """
     file = io.StringIO()

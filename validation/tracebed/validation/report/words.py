@@ -70,7 +70,6 @@ def error(item: MetricVerdict, case: CaseMetric | None = None) -> str:
     unit of the mean over several cases is the margin, since their margins differ.
 
     Args:
-        item: the verdict on the metric.
         case: one of its cases; by default, the mean over all cases.
     """
     if case is None and len(item.cases) == 1:

@@ -10,6 +10,7 @@ import pandas as pd
 from tracebed.converters.description import local_dates
 from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.schema import rows_of
 
 QUANTITIES = ("wait", "run", "response", "bounded_slowdown")
 """Quantities whose differences are broken down: s, s, s, 1."""
@@ -42,7 +43,7 @@ def breakdown(jobs: pd.DataFrame, real: Run) -> pd.DataFrame:
         - `share`: contribution / difference of the mean over all jobs; negative if the class differs the other way,
           NaN if the means do not differ
     """
-    rows = pd.Index(real.jobs["job_id"]).get_indexer(pd.Index(jobs["job_id"]))
+    rows = rows_of(jobs["job_id"], real.jobs["job_id"])
     facts = real.jobs.iloc[rows]
     tables = [_by_class(by, codes, labels, jobs) for by, codes, labels in _classifications(jobs, facts, real)]
     return pd.concat(tables, ignore_index=True)

@@ -101,7 +101,6 @@ def _longest_wait(run: Run, spare: int, lost: int, limit: float) -> tuple[str, f
     """Return the first job of the queue with the longest wait for lack of the spare nodes, and this wait, s.
 
     Args:
-        run: the run.
         spare: number of nodes never used.
         lost: number of nodes that were lost at some time; they are not counted as idle.
         limit: longest accepted wait, s; shorter waits are not measured.

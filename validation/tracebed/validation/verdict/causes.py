@@ -113,7 +113,6 @@ def causes(jobs: pd.DataFrame, real: Run, quantity: str) -> Iterator[str]:
 
     Args:
         jobs: table of matched jobs, as in `Comparison.jobs`.
-        real: the real run.
         quantity: one of `breakdown.QUANTITIES`.
     """
     if not len(jobs):

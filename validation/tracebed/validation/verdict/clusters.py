@@ -58,7 +58,6 @@ def memberships(cases: Sequence[Case], logs: Sequence[Collection[str]]) -> list[
     """Return the membership of each case.
 
     Args:
-        cases: the cases.
         logs: the hashes of the logs of the included repetitions of each case.
     """
     by_run = _joined(logs)

@@ -22,9 +22,7 @@ def comparability_warnings(
     """Return the warnings about differences that make the two runs less comparable, one sentence each.
 
     Args:
-        real, predicted: the runs.
         figures: metrics of the real run and of the prediction.
-        matching: matching of the jobs.
         same_workload: whether the workloads have the same hash.
     """
     found = []
@@ -68,7 +66,7 @@ def _facts(real: Run, predicted: Run) -> list[tuple[str, Any, Any]]:
     facts: list[tuple[str, Any, Any]] = []
     if a.policy != UNKNOWN_POLICY:
         facts.append(("policy differs", a.policy, b.policy))
-    if _has_parameters(a):
+    if _has_parameters(a) and a.policy in {b.policy, UNKNOWN_POLICY}:
         ours, theirs = a.policy_parameters, b.policy_parameters
         facts += [
             (f"policy parameter {name} differs", ours.get(name, "not recorded"), theirs.get(name, "not recorded"))

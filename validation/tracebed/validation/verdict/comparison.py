@@ -12,7 +12,9 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.validation.metrics import TAU, MeasuredRun, summarize
 from tracebed.validation.statistics import Differences, differences
+from tracebed.validation.verdict.breakdown import breakdown
 from tracebed.validation.verdict.comparability import comparability_warnings
+from tracebed.validation.verdict.divergence import Divergences, divergences
 from tracebed.validation.verdict.health import Health
 from tracebed.validation.verdict.matching import Matching, check_same_plan, match
 
@@ -45,6 +47,40 @@ class Comparison:
         name = self.real.info.workload.get("name") or "a workload"
         sources = f"{self.real.info.source} and {self.predicted.info.source}"
         return f"<Comparison of {name}, {self.real.info.policy}: {sources}, {self.matching.matched:,} jobs matched>"
+
+    def breakdown(self) -> pd.DataFrame:
+        """Return the differences predicted - real by size, run time, user, hour of submission and kind of the jobs.
+
+        Returns:
+            A row per classification, class and quantity: columns `by`, `class`, `quantity` (wait, run, response,
+            bounded_slowdown), `jobs`, `real`, `predicted`, `difference` (means over the class), `contribution` to the
+            difference of the mean over all jobs, and `share` of it. Times are in s.
+        """
+        return breakdown(self.jobs, self.real)
+
+    def divergences(self, count: int = 10, *, tolerance_s: float | None = None) -> pd.DataFrame:
+        """Return the jobs at which the runs first part, and the decisions at which they do.
+
+        Args:
+            count: number of jobs.
+            tolerance_s: differences of times up to this one are explained, s; by default the resolution of the runs,
+                the lateness of submissions, and the scheduling interval.
+
+        Returns:
+            A row per job, by time: columns `job_id`, `parting` (missing, nodes, order or time), `time` (s after the
+            first submission), `first` (the run that decided first), `real` and `predicted` (what each run decided),
+            `delay` (s, predicted - real), `idle_...` nodes and `waiting_...` jobs of each run just before.
+        """
+        return self.divergence(count, tolerance_s=tolerance_s).table
+
+    def divergence(self, count: int = 10, *, tolerance_s: float | None = None) -> Divergences:
+        """Return the table of `divergences` with the numbers of all jobs and decisions, and the tolerance.
+
+        Args:
+            count: number of jobs in the table.
+            tolerance_s: as for `divergences`.
+        """
+        return divergences(self.real, self.predicted, tolerance_s=tolerance_s, count=count)
 
 
 def compare(real: Run, predicted: Run, tau: float = TAU, *, allow_different_workloads: bool = False) -> Comparison:

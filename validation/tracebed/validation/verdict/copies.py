@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Mapping
 
 import numpy as np
-import pandas as pd
 
 from tracebed.converters.workload import FloatArray
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.schema import rows_of
 
 TIMES = ("submit", "start", "end")
 COLUMNS = ["job_id", "state", *TIMES]
@@ -49,7 +49,7 @@ def is_copy(run: Run, other: Run) -> bool:
     """
     if len(run.jobs) != len(other.jobs):
         return False
-    row = pd.Index(other.jobs["job_id"]).get_indexer(pd.Index(run.jobs["job_id"]))
+    row = rows_of(run.jobs["job_id"], other.jobs["job_id"])
     states, their_states = (each.jobs["state"].to_numpy(dtype=object) for each in (run, other))
     if (row < 0).any() or (states != their_states[row]).any():
         return False

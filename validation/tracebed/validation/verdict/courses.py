@@ -83,7 +83,6 @@ def sentence(name: str, found: Sequence[Course], repetitions: int) -> str:
     Courses with less than `RARE` of the predictions are counted together.
 
     Args:
-        name: name of the case.
         found: its courses, the most frequent one first.
         repetitions: number of real runs; 0: there are none.
     """

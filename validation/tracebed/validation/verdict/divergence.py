@@ -77,7 +77,6 @@ def divergences(real: Run, predicted: Run, *, tolerance_s: float | None = None, 
     """Compare the decisions of two runs of one workload.
 
     Args:
-        real, predicted: the runs.
         tolerance_s: largest difference of times that counts as explained, s; None: `default_tolerance`.
         count: number of jobs to list.
     """

@@ -38,7 +38,6 @@ class Health:
         """Return the health of the real run `run`. The health of a replay is judged again (`rejudging`).
 
         Args:
-            run: the real run.
             skewed_jobs: number of jobs with contradicting times.
         """
         state, causes, notes, lenient, signals = reassessed_health(run) if run.info.source == "replay" else NOT_JUDGED

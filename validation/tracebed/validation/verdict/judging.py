@@ -71,7 +71,6 @@ def judge(
     """Return the judgments of all metrics with a margin that apply to the cases: gated metrics first.
 
     Args:
-        cases: the cases.
         tolerances: margins and constants.
         profile: the noise for cases with too few repetitions.
         flagged: whether repetitions with the signals H4 and H5 are included.

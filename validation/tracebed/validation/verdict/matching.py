@@ -9,6 +9,7 @@ import pandas as pd
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.schema import rows_of
 from tracebed.states import JobState
 
 SAME = 1e-6
@@ -58,7 +59,7 @@ def check_same_plan(real: Run, predicted: Run) -> None:
     Raises:
         InputError: jobs have other submit times, sizes or run times, so the ids of one run were changed.
     """
-    theirs = pd.Index(predicted.jobs["job_id"]).get_indexer(pd.Index(real.jobs["job_id"]))
+    theirs = rows_of(real.jobs["job_id"], predicted.jobs["job_id"])
     both = (real.jobs.iloc[np.flatnonzero(theirs >= 0)], predicted.jobs.iloc[theirs[theirs >= 0]])
     differ = np.zeros(len(both[0]), dtype=bool)
     for name in PLAN:
@@ -89,7 +90,7 @@ def match(real: pd.DataFrame, predicted: pd.DataFrame) -> tuple[pd.DataFrame, Ma
     Raises:
         InputError: the runs have no job in common.
     """
-    theirs = pd.Index(predicted["job_id"]).get_indexer(pd.Index(real["job_id"]))  # row in `predicted`; -1: absent
+    theirs = rows_of(real["job_id"], predicted["job_id"])  # row in `predicted`; -1: absent
     common = theirs >= 0
     if not common.any():
         raise InputError("the two runs have no job in common", hint="simulate the replayed workload")

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import FloatArray
-from tracebed.display import cell
+from tracebed.display import cell, rows_html
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import TAU, MeasuredRun, all_metrics, summarize
@@ -112,14 +112,9 @@ class PolicyComparison:
             shares = [(each.relative(each.low), each.relative(each.change), each.relative(each.high)) for each in found]
             reach = max((abs(value) for row in shares for value in row if np.isfinite(value)), default=0.0)
             names = ("metric", self.first, policy, "difference", f"-{reach:.1%} to {reach:.1%}")
-            head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
-            body = "".join(
-                "<tr>"
-                + "".join(f"<td>{html.escape(text)}</td>" for text in row)
-                + f"<td>{interval_svg(*bar, reach)}</td>"
-                for row, bar in zip(rows, shares, strict=True)
-            )
-            parts.append(f"<p><strong>{html.escape(self._title(policy))}</strong></p><table>{head}{body}</table>")
+            bars = [interval_svg(*bar, reach) for bar in shares]
+            title = html.escape(self._title(policy))
+            parts.append(f"<p><strong>{title}</strong></p>{rows_html(names, rows, bars)}")
         notes = "".join(f"<li>{html.escape(warning)}</li>" for warning in self.warnings)
         return "".join(parts) + f"<ul>{notes}</ul>"
 

@@ -71,7 +71,6 @@ def paired_rate(name: str, real: BoolArray, predicted: BoolArray, *, alpha: floa
     """Return the paired difference of a rate.
 
     Args:
-        name: name of the rate.
         real, predicted: whether each job is counted, shape (jobs,), at least one job.
         alpha: level of each side of the interval.
     """

@@ -137,7 +137,6 @@ def parse_margin(text: str, metric: Metric, current: Margin | None = None) -> Ma
 
     Args:
         text: the margin. A share is in percent of the real value, an amount in the unit of the metric.
-        metric: the metric.
         current: the margin until now; it decides on the gate if the text does not.
 
     Raises:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from statistics import fmean, median
 from typing import Any
 
-from tracebed.display import signed
+from tracebed.display import rows_html, signed
 from tracebed.errors import ExitCode
 from tracebed.validation.metrics import Margin, Metric
 from tracebed.validation.significance import Difference
@@ -391,16 +391,11 @@ class Validation:
             for item in self.metrics
         ]
         bars = [interval_svg(item.low, item.z, item.high, 3.2, marks=(-1.0, 1.0)) for item in self.metrics]
-        cells = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + f"<td>{bar}</td></tr>\n"
-            for row, bar in zip(rows, bars, strict=True)
-        )
         names = ("metric", "error", "margin", "verdict", "reasons", "error in margins: -1 to 1 is accurate")
-        head = "".join(f"<th>{name}</th>" for name in names)
         notes = "".join(f"<li>{html.escape(warning)}</li>" for warning in self.warnings)
         return (
             f"<p><strong>{html.escape(f'{self.title}: {self.verdict}')}</strong><br>{html.escape(self.headline)}</p>\n"
-            f"<table><thead><tr>{head}</tr></thead><tbody>\n{cells}</tbody></table>\n<ul>{notes}</ul>"
+            f"{rows_html(names, rows, bars)}\n<ul>{notes}</ul>"
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -82,7 +82,6 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
     Args:
         workload: the log, read but not scaled.
         lines: the lines of the slurm.conf.
-        machine: its cluster.
         where: file of the log, for messages.
 
     Raises:

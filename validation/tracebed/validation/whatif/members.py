@@ -81,7 +81,6 @@ def ensembles(
     """Predict a workload on clusters; return the members of each cluster, by seed.
 
     Args:
-        workload: the jobs.
         clusters: parameters of the policy `slurm` for each cluster.
         members: number of members of each ensemble.
         perturbation: the largest changes of the input.

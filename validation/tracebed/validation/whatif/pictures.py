@@ -116,11 +116,12 @@ def _by_class(classes: Sequence[JobClass], label: str) -> Callable[[float], Figu
     def empty(width: float) -> Figure:
         figure, (axes,) = panels(1, ROW * len(classes) + 0.3, width)
         box = axes.get_position()
-        margin = 0.16 if width > NARROW else 0.42
-        axes.set_position((margin, box.y0, box.x1 - margin, box.height))
         axes.set_ylim(len(classes) - 0.4, -0.6)
         axes.set_yticks(range(len(classes)), [each.title[:34] for each in classes])
         axes.tick_params(axis="y", length=0)
+        longest = max((text.get_window_extent().width / figure.dpi for text in axes.get_yticklabels()), default=0.0)
+        margin = (longest + 0.1) / width
+        axes.set_position((margin, box.y0, box.x1 - margin, box.height))
         axes.grid(axis="x", color=SOFT, alpha=0.25, linewidth=0.6)
         axes.set_xlabel(label)
         axes.xaxis.set_major_locator(MaxNLocator(9 if width > NARROW else 4))

@@ -15,7 +15,7 @@ import pandas as pd
 
 from tracebed.converters.description import local_dates
 from tracebed.converters.perturbation import Perturbation
-from tracebed.converters.workload import FloatArray, Workload
+from tracebed.converters.workload import BoolArray, FloatArray, Workload
 from tracebed.display import json_values
 from tracebed.errors import InputError
 from tracebed.orchestrator.setup import Setup
@@ -180,7 +180,6 @@ def whatif(
     Args:
         workload: the log, read but not scaled.
         files: the slurm.conf, and what else is known of the cluster, as `slurm.conf.read` takes it.
-        change: the change.
         name: name of the log, for messages and reports.
         members: members of each ensemble.
         perturbation: largest changes of their input.
@@ -213,7 +212,11 @@ def whatif(
         workers=workers,
         on_progress=on_progress,
     )
-    notes = [*log.notes, *_misfits(log, found[0][0], machines[0], name, conf)]
+    notes = [
+        *log.notes,
+        *_misfits(log, found[0][0], machines[0], name, conf),
+        *_overfull(log, found[0][0], machines[0]),
+    ]
     if len(found) > 1:
         lost = sum((found[1][0].rejected - found[0][0].rejected).values())
         notes += [f"{lost:,} jobs that ran can never start in the changed cluster, and are not judged"] if lost else []
@@ -294,7 +297,9 @@ def _misfits(log: Log, member: Predicted, machine: Machine, name: str, conf: str
     for (partition, reason), count in member.rejected.items():
         found[reason if "no partition" in reason else f"partition {partition}: {reason}"] += count
     total, jobs = sum(found.values()), len(log.workload) + log.wide
-    worst = "; ".join(f"{count:,} jobs, {reason}" for reason, count in found.most_common(4) if count)
+    worst = "; ".join(
+        f"{count:,} {'job' if count == 1 else 'jobs'}, {reason}" for reason, count in found.most_common(4) if count
+    )
     if total >= MISFIT * jobs:
         partitions = ", ".join(each.name for each in machine.partitions)
         largest = max(kind.cores for kind in machine.kinds)
@@ -305,6 +310,26 @@ def _misfits(log: Log, member: Predicted, machine: Machine, name: str, conf: str
         raise InputError(what, where=name, hint=hint)
     what = f"{total:,} of {jobs:,} jobs cannot run on the cluster of the slurm.conf and are left out: {worst}"
     return [what] if total else []
+
+
+def _overfull(log: Log, member: Predicted, machine: Machine) -> list[str]:
+    """Return as a note which partition is too small for the jobs that ran in it at a time, if one is."""
+    names, found = log.workload.partitions().to_numpy(), {}
+    for number, partition in enumerate(machine.partitions):
+        most = _busy(log, member, names == partition.name).values.max(initial=0.0)
+        size = sum(machine.nodes[node][1].cores for node in machine.members(number))
+        if most > size:
+            what = f"jobs of partition {partition.name} held up to {most:,.0f} cores at a time, and it has {size:,}"
+            found[most / size] = f"{what}: the slurm.conf is not that of the log, or jobs shared cores"
+    return [found[max(found)]] if found else []
+
+
+def _busy(log: Log, member: Predicted, rows: BoolArray) -> Steps:
+    """Return the cores that some of the jobs of the log held."""
+    start, end = log.workload.floats("logged_start"), log.workload.floats("logged_end")
+    end = np.where(np.isfinite(end), end, start + log.workload.floats("run_time"))
+    rows = rows & np.isfinite(start)
+    return Steps.count(start[rows], end[rows], member.cores[rows])
 
 
 def _jobs(log: Log, waits: Sequence[FloatArray]) -> pd.DataFrame:
@@ -333,11 +358,10 @@ def _courses(
     log: Log, found: Sequence[Sequence[Predicted]], machines: Sequence[Machine], edges: FloatArray
 ) -> pd.DataFrame:
     """Return the courses of queue length and utilization: logged, and means over the members."""
-    start, end = log.workload.floats("logged_start"), log.workload.floats("logged_end")
-    end = np.where(np.isfinite(end), end, start + log.workload.floats("run_time"))
-    ran, submit, cores = np.isfinite(start), log.workload.floats("submit_time"), found[0][0].cores
+    start, submit = log.workload.floats("logged_start"), log.workload.floats("submit_time")
+    ran = np.isfinite(start)
     queue = Steps.count(submit[ran], start[ran])
-    busy = Steps.count(start[ran], end[ran], cores[ran])
+    busy = _busy(log, found[0][0], ran)
     size = cores_of(machines[0])
     columns = {"time": edges[:-1], "waiting_logged": queue.means(edges), "busy_logged": busy.means(edges) / size}
     for name, members, machine in zip(("predicted", "changed"), found, machines, strict=False):

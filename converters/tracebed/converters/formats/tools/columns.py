@@ -275,8 +275,6 @@ def unreadable(
     """Return an error of Arrow about a CSV file as an InputError that names the line.
 
     Args:
-        error: the error of Arrow.
-        file: the CSV file.
         names: the column names, if the message refers to columns by number.
         place: function from Arrow's row number to `file:line`; by default, each line that is not empty is a row.
     """

@@ -131,7 +131,6 @@ def run_time(model: Item, arguments: Mapping[str, Any], nodes: int, speed: float
 
     Args:
         model: the application model.
-        arguments: the arguments of the job.
         nodes: the number of nodes, constant over the run.
         speed: the speed of a node in flop/s; None if unknown.
 

@@ -96,7 +96,6 @@ def read_fields(
     """Read all lines of all files.
 
     Args:
-        files: the files.
         names: the names of the fields, in order.
         split: function from a line to its fields.
         comments: characters that begin a comment line.

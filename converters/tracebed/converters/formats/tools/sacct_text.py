@@ -88,7 +88,6 @@ def one_line_each(file: Input, header: SacctHeader, used: Container[str]) -> tup
 
     Args:
         file: the output of sacct.
-        header: the header of the file.
         used: the columns to read, in lower case. A record is reassembled only if their values are unambiguous.
 
     Raises:

@@ -54,7 +54,6 @@ def amounts_of(
     Args:
         request: what the job requests.
         parts: the cores of each node that the job gets.
-        nodes: the nodes.
         weights: see `billed`.
         most: see `billed`.
     """

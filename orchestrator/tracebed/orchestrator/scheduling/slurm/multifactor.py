@@ -21,7 +21,6 @@ def size_factor(
 
     Args:
         nodes: smallest number of nodes of the job.
-        cores: cores of the job.
         all_nodes: nodes of the cluster.
         all_cores: cores of the cluster.
         favor_small: `PriorityFavorSmall`.
@@ -141,9 +140,6 @@ class FairShare:
         """Rank the users below `account` from `rank` down; return the next rank and the last one that was given.
 
         Args:
-            account: an account.
-            rank: the next rank.
-            shared: the rank of the last user.
             count: number of users.
             tied: whether the first user has the rank of the user before.
         """

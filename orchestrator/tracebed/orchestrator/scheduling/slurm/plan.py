@@ -89,9 +89,7 @@ def backfill(
 
     Args:
         now: the instant of the pass, s.
-        free: the free resources.
         running: the running jobs, in the order of their expected ends.
-        waiting: the waiting jobs.
         everything: mask of all nodes.
         resolution: `bf_resolution`, s.
         window: `bf_window`, s.

@@ -42,6 +42,7 @@ from tracebed.orchestrator.simulation.delays import ROWS, STEPS, Drawn
 from tracebed.orchestrator.simulation.engine.library import DescriptionError, Library, Results
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.overheads import Overheads
+from tracebed.orchestrator.simulation.pauses import Pauses
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.states import ChangeCause, JobState
 
@@ -177,6 +178,7 @@ class CompiledSimulator:
         sockets: list[int] | None = None,
         interference: Interference | None = None,
         drawn: Drawn | None = None,
+        pauses: Pauses | None = None,
     ) -> None:
         """Prepare the arrays of the workload. Raise ValueError if there is an `obstacle`."""
         if reason := obstacle(jobs, policy, len(cores), setup, interference=interference):
@@ -256,6 +258,9 @@ class CompiledSimulator:
                 **asdict(timing.overheads.times(timing.speed)),
                 **{f"drawn_{step}": drawn and drawn[step] for step in STEPS},
                 "drawn_rows": ROWS,
+                "pause_fixed": pauses and pauses.fixed.ravel(),
+                "pause_rank": pauses and pauses.rank.ravel(),
+                "pause_release": pauses and pauses.released,
                 "interval_s": scheduling.interval_s,
                 "malleability_interval_s": timing.malleability_interval_s,
             }

@@ -53,6 +53,8 @@
     _(const double *, drawn_launch) _(const double *, drawn_end) /* factors of each job; null: 1, as for all steps */ \
     _(const double *, drawn_expand) _(const double *, drawn_reconfiguration) _(const double *, drawn_release) /* of each row */ \
     _(int64_t, drawn_rows) \
+    _(const double *, pause_fixed) _(const double *, pause_rank) /* of each job: expansions, shrinks, as in pauses.py */ \
+    _(const double *, pause_release) /* of each job; null: all jobs have the overheads */ \
     _(double, interval_s) _(double, malleability_interval_s)
 #define RESULTS(_) /* the results so far, valid until the next `advance` */ \
     _(int64_t, reconfigurations) _(int64_t, ranges) \

@@ -62,12 +62,21 @@ static double expand_delay(const struct setup *in, int64_t row, int32_t ranks) {
     return delay(in->expand_s + in->expand_rank_s * (ranks - 1), in->drawn_expand, row % in->drawn_rows);
 }
 
-static double reconfiguration_delay(const struct setup *in, int64_t row) {
-    return delay(in->reconfiguration_s, in->drawn_reconfiguration, row % in->drawn_rows);
+/* Return the pause of `job` in a resize by `added` nodes; NaN: its application was not measured. */
+static double own_pause(const struct setup *in, int32_t job, int32_t added) {
+    if (!in->pause_fixed) return NAN;
+    int64_t at = 2 * (int64_t)job + (added < 0);
+    return in->pause_fixed[at] + in->pause_rank[at] * (abs(added) - 1);
 }
 
-static double release_delay(const struct setup *in, int64_t row) {
-    return delay(in->release_s, in->drawn_release, row % in->drawn_rows);
+static double reconfiguration_delay(const struct setup *in, int64_t row, int32_t job, int32_t added) {
+    double own = own_pause(in, job, added);
+    return delay(isnan(own) ? in->reconfiguration_s : own, in->drawn_reconfiguration, row % in->drawn_rows);
+}
+
+static double release_delay(const struct setup *in, int64_t row, int32_t job, int32_t added) {
+    double own = in->pause_release ? own_pause(in, job, added) + in->pause_release[job] : NAN;
+    return delay(isnan(own) ? in->release_s : own, in->drawn_release, row % in->drawn_rows);
 }
 
 static double planned_s(const struct engine *e, int32_t job) {

@@ -193,14 +193,14 @@ static int take_effect(struct engine *e, int32_t job) {
     struct progress *p = &e->progress[job];
     double worked = e->now - p->since;
     double done = p->done + (worked > 0.0 ? worked : 0.0) * p->rate;
-    int32_t row = e->open[job];
-    double begin = (p->since > e->now ? p->since : e->now) + reconfiguration_delay(&e->in, row);
+    int32_t row = e->open[job], added = e->row_to[row] - e->row_from[row];
+    double begin = (p->since > e->now ? p->since : e->now) + reconfiguration_delay(&e->in, row, job, added);
     double r = rate_on_nodes(e, job, e->size[job]), left = e->in.work[job] - done;
     *p = (struct progress){done, begin, r};
     end_at(e, job, begin + (left > 0.0 ? left : 0.0) / r + end_delay(&e->in, job, e->size[job]));
     e->row_decided[row] = e->now;
     e->row_applied[row] = begin;
-    double release_s = release_delay(&e->in, row);
+    double release_s = release_delay(&e->in, row, job, added);
     if (e->giving_back[job] && release_s != 0.0) {
         e->pending[job] = RELEASING;
         push(e, e->now + release_s, RELEASED, job);

@@ -67,7 +67,6 @@ class Draws:
         """Return the run times of a job, s, shape (members,); more than the limit: the limit ends the job.
 
         Args:
-            user: user of the job.
             limit: time limit, s.
             cores: number of cores.
             elapsed: time that the job has run, s. Its run time is larger.

@@ -26,7 +26,6 @@ def claim_cpus(cpus: Sequence[int], wait_s: float = CLAIM_S) -> list[socket.sock
     """Claim CPUs of this machine until the returned sockets are closed.
 
     Args:
-        cpus: the CPUs.
         wait_s: time to wait for claims of another process to end, s.
 
     Raises:

@@ -35,11 +35,8 @@ class RankManager:
     """The ranks on the node of an agent.
 
     Args:
-        selector: the selector of the agent.
         outbox: the events of the agent.
-        node: the node.
         sockets: the private folder of the agent.
-        machine: the machine of the node.
     """
 
     def __init__(

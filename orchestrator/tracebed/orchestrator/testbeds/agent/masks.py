@@ -29,7 +29,6 @@ class Masks:
     Args:
         outbox: the events of the agent.
         path: path of the first table.
-        cpus: the CPUs of the node.
         ranks: job -> its rank on this node.
         report: function that reports the CPUs of a rank, given the rank and the event `resized`.
 

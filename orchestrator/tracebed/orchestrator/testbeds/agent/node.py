@@ -33,10 +33,8 @@ class AgentNode:
 
     Args:
         fields: the fields of this `hello`.
-        selector: the selector of the agent.
         outbox: the events of the agent.
         sockets: the private folder of the agent.
-        machine: the machine of the node.
     """
 
     def __init__(

@@ -129,7 +129,6 @@ def signals_of(report: NodeReport, median_rate: float | None = None) -> dict[str
     """Return the signals of a node that are known.
 
     Args:
-        report: the report of the node.
         median_rate: median work rate of its group.
     """
     facts, node = report.facts, report.node

@@ -43,7 +43,6 @@ def bring_up(inventory: Inventory, on_step: Callable[[str], None] = lambda step:
     After an interrupt, no provider waits any longer for nodes, as for an allocation.
 
     Args:
-        inventory: the inventory.
         on_step: called with each step, from any thread.
 
     Returns:

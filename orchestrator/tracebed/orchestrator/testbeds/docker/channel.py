@@ -50,7 +50,6 @@ class ExecChannel:
     """A command in a container, as a channel of a provider.
 
     Args:
-        engine: the engine of the container.
         container: ID of the container.
         command: the command and its arguments.
         environment: additional environment variables.
@@ -202,7 +201,6 @@ def run(
     """Run a command in a container until it ends.
 
     Args:
-        engine: the engine of the container.
         container: ID of the container.
         command: the command and its arguments.
         output: reads the output of the command to its end. None: the output is ignored.

@@ -30,7 +30,6 @@ def node_image(engine: Engine, base: str, on_step: Callable[[str], None]) -> str
     """Return the ID of the image of the nodes. Build the image if the engine lacks it.
 
     Args:
-        engine: the engine.
         base: an image with Python 3.11 or newer, as `python3`.
         on_step: function that reports a step of a long operation to the user.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tracebed.display import markdown_table
 from tracebed.files import replacing
 from tracebed.registry import Registry
 from tracebed.validation.experiments.views.ledger import Measured
@@ -55,9 +56,8 @@ class Findings:
         """Return the findings as a page in Markdown."""
         parts = [f"# {self.title}"]
         for table in self.tables:
-            lines = ["| " + " | ".join(map(str, row)) + " |" for row in (table.columns, *table.rows)]
-            lines.insert(1, "|" + "---|" * len(table.columns))
-            parts += [f"## {table.title}", "\n".join(lines)]
+            rows = ([str(value) for value in row] for row in table.rows)
+            parts += [f"## {table.title}", markdown_table(table.columns, rows)]
         parts += [f"- {note}" for note in self.notes]
         return "\n\n".join(parts) + "\n"
 

@@ -20,7 +20,6 @@ def plot_tasks(shares: Sequence[int], task: int, folder: Path) -> Path:
     Args:
         shares: units of each thread.
         task: units of a task.
-        folder: folder of the plot.
     """
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(COLUMN, 2.6), layout="constrained")

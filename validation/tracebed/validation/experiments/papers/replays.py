@@ -29,7 +29,6 @@ def replayed(
     """Return the run in `folder` of the experiment. Replay the workload unless the run is complete already.
 
     Args:
-        settings: the settings of the experiment.
         folder: name of the folder of the run.
         workload: the submission list.
         inventory: the nodes.
@@ -37,7 +36,6 @@ def replayed(
         parameters: parameters of the policy.
         name: name of the workload, for reports.
         speed: trace seconds per wall second.
-        balance: balance of the replay.
     """
     path = settings.folder / "runs" / folder
     if path.exists() and not (run := Run.load(path)).info.stopped_by_signal:

@@ -32,7 +32,7 @@ def paths_at(pattern: str, names: Mapping[str, str], folder: Path, *, of_runs: b
     found = sorted(glob.glob(filled, root_dir=folder, recursive=True))  # noqa: PTH207 - the pattern may be absolute
     if not found:
         hint = "the pattern is relative to the experiment file; {workload} and {policy} are the names in the experiment"
-        raise InputError(f"no path matches {filled}", where=str(folder), hint=hint)
+        raise InputError("no path matches", where=str(folder / filled), hint=hint)
     paths = [folder / path for path in found]
     return [path for path in paths if path.is_dir()] or paths if of_runs else paths
 
@@ -43,7 +43,6 @@ def workloads_at(runs: str, pattern: str, policies: Sequence[str], folder: Path)
     Args:
         runs: a pattern of paths as for `paths_at`.
         pattern: a pattern of names (`*`, `?`, `[...]`).
-        policies: names of the policies.
         folder: the folder to which a relative pattern refers.
     """
     found: set[str] = set()

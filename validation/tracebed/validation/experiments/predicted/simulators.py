@@ -306,7 +306,6 @@ class CommandSimulator(ExecutedSimulator):
 
         Args:
             task: what to predict.
-            seed: the seed.
             log: file of the messages of the command.
             parameters: values of all parameters of the command.
 
@@ -369,7 +368,6 @@ def simulator_of(name: str, spec: SimulatorSpec, folder: Path) -> SuiteSimulator
     """Return a simulator of an experiment.
 
     Args:
-        name: name of the simulator in the experiment.
         spec: its keys.
         folder: folder of the experiment file.
 

@@ -194,7 +194,6 @@ class _SuiteLoader:
         """Return a case with its recorded runs. The first run provides the parameters that are not set.
 
         Args:
-            point: the point of the case.
             path: the file of the workload; None: the workload has no source.
             workload: the workload, if it has a source.
             needed: whether a simulator needs the workload. Without a source, it is then that of the planned run times

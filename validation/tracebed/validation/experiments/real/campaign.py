@@ -123,10 +123,8 @@ def cell_of(
     """Return a validated cell.
 
     Args:
-        name: name of the cell.
         spec: the testbed, whose paths are relative to `folder`.
         setup: the setup of the replays.
-        workload: the workload.
         title: name of the workload in reports.
         inventory: the nodes.
         repetitions: number of repetitions.

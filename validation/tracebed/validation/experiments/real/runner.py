@@ -48,7 +48,6 @@ def repeat(
     """Keep the plan, and replay the repetitions of `plan` in order. A repetition that fails does not end the campaign.
 
     Args:
-        campaign: the campaign.
         plan: the plan for this campaign and this folder.
         folder: the folder of the campaign, in a folder that is locked by `files.locked_folder`.
         on_progress: called with the number of repetitions done so far, with a fraction during a replay; and with the

@@ -166,7 +166,6 @@ def run_folders(folder: Path, *, campaign: bool = False) -> list[Path]:
     """Return the folders of the repetitions, or of the runs of an ensemble, in `folder`; `folder` itself for a run.
 
     Args:
-        folder: the folder.
         campaign: whether `folder` may also be that of an experiment: then the repetitions are those of all cells.
 
     Raises:

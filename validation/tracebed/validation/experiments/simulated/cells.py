@@ -26,6 +26,7 @@ from tracebed.orchestrator.evolving.programs import Programs
 from tracebed.orchestrator.evolving.simulation import programs_of
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import nodes_of
+from tracebed.orchestrator.runs.schema import rows_of
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import Scheduling, Setup
 from tracebed.orchestrator.simulation.prediction import predict
@@ -39,7 +40,7 @@ from tracebed.validation.experiments.workloads import (
     variant_of,
     version_of_tracebed,
 )
-from tracebed.validation.metrics import all_metrics, metrics, per_job
+from tracebed.validation.metrics import MeasuredRun, table_row
 from tracebed.validation.metrics.registry import REGISTRY as METRICS
 
 
@@ -115,8 +116,12 @@ def compute(cell: Cell) -> CellResult:
         run = predict(workload, nodes_of(cell.system), cell.setup)
         if cell.processes != NO_PROCESSES:
             run = _as_processes(run, workload, cell)
-        rows = [{"window": name, **_row(run, cell.tau, window)} for name, window in cell.windows]
-        jobs = _jobs(run, workload) if cell.jobs else None
+        measured = MeasuredRun(run, cell.tau)
+        jobs = _jobs(measured, workload) if cell.jobs else None
+        rows = []
+        for name, window in cell.windows:
+            measured = measured.of_jobs(after=window.after_s, ended=window.ended)  # with what the last window computed
+            rows.append({"window": name, **table_row(measured)})
     said = [*run.info.warnings, *(str(item.message) for item in tolerated if issubclass(item.category, Tolerated))]
     return CellResult(rows, time.perf_counter() - begun, list(dict.fromkeys(said)), jobs)
 
@@ -166,23 +171,17 @@ def _package_of(entry: EntryPoint) -> tuple[str, str, Path]:
     return (entry.dist.name, entry.dist.version, path) if entry.dist else (entry.value, "", path)
 
 
-def _row(run: Run, tau: float, window: WindowSpec) -> dict[str, Any]:
-    figures = metrics(run, tau, after=window.after_s, ended=window.ended)
-    row = {name: figures[name] for name in all_metrics()}
-    for name, (low, high) in figures["quartiles"].items():
-        row |= {f"{name}_p25": low, f"{name}_p75": high}
-    return row
-
-
-def _jobs(run: Run, workload: Workload) -> pd.DataFrame:
+def _jobs(measured: MeasuredRun, workload: Workload) -> pd.DataFrame:
     """Return the finished jobs for plots: times, and whether the job started on fewer cores than requested."""
-    jobs = per_job(run)
-    held = run.allocations
-    first = held["start"].to_numpy() == held["job_id"].map(run.jobs.set_index("job_id")["start"]).to_numpy()
-    cores = (held["cores"] * held["count"])[first].groupby(held["job_id"][first]).sum()
-    asked = pd.Series(workload.ints("nodes") * workload.ints("cores_per_node"), workload.column("job_id"))
-    got, wanted = (jobs["job_id"].map(series).to_numpy(dtype=np.float64) for series in (cores, asked))
-    kept = jobs[["submit", "wait", "run", "response", "slowdown_ref", "nodes"]].assign(
-        run_time=run.jobs["run_time"], started_smaller=got < wanted
+    jobs, held = measured.run.jobs, measured.run.allocations
+    row = rows_of(held["job_id"], jobs["job_id"])
+    first = held["start"].to_numpy() == jobs["start"].to_numpy()[row]
+    cores = (held["cores"] * held["count"]).to_numpy(dtype=np.float64)[first]
+    got = np.bincount(row[first], cores, minlength=len(jobs))
+    asked = (workload.ints("nodes") * workload.ints("cores_per_node")).take(
+        rows_of(jobs["job_id"], workload.texts("job_id"))
     )
-    return kept[jobs["finished"]].reset_index(drop=True)
+    kept = measured.jobs[["submit", "wait", "run", "response", "slowdown_ref", "nodes"]].assign(
+        run_time=jobs["run_time"], started_smaller=(got > 0) & (got < asked)
+    )
+    return kept[measured.jobs["finished"]].reset_index(drop=True)

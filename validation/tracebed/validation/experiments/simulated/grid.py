@@ -106,7 +106,6 @@ def run(
     """Compute the cells of `plan` that are not kept, and write the table.
 
     Args:
-        file: the experiment.
         plan: plan for this experiment and this folder.
         folder: the output folder, locked by `files.locked_folder`.
         pool: the workers.

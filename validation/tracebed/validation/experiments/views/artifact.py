@@ -81,9 +81,7 @@ def write(
     """Write the artifact of an experiment whose results are in `folder`.
 
     Args:
-        file: the experiment.
         folder: its output folder.
-        target: folder of the artifact.
         command: the command that made the results.
         seconds: time that the results took to compute, s; of replays, their own times are counted instead.
         logs: workload -> path of its log, where it was given to the command.

@@ -93,7 +93,6 @@ def bars(
     """Draw a panel per figure with values: groups on the x axis, a bar or line per policy and varying setting.
 
     Args:
-        plot: the plot.
         rows: the rows of its window.
         title: title of the picture.
         claims: printed figures. Each is a mark at the means that it describes.
@@ -306,8 +305,6 @@ def _marks(claim: Claim, plot: Plot, averaged: pd.DataFrame, absolute: pd.DataFr
     our changed baseline, and in a normalized plot an absolute value is divided by our baseline.
 
     Args:
-        claim: the claim.
-        plot: the plot.
         averaged: a row per bar, normalized if the plot is.
         absolute: a row per point of the window, not normalized.
     """
@@ -315,18 +312,19 @@ def _marks(claim: Claim, plot: Plot, averaged: pd.DataFrame, absolute: pd.DataFr
         return
     if claim.window not in (None, averaged["window"].iloc[0]) or not set(claim.at) <= set(averaged):
         return
-    absolute = absolute.dropna(subset=claim.figure)
+    absolute = absolute[[*GROUP, claim.figure]].dropna(subset=claim.figure)
     points = {_key(point): point for point in chosen(absolute, claim.at).to_dict("records")}
-    bases = {key: _base(claim.relative_to, absolute, point, claim.figure) for key, point in points.items()}
+    bases = _bases(claim.relative_to, absolute, points, claim.figure)
     if claim.take != "mean" and points:
         least_or_greatest = min if claim.take == "least" else max
         key = least_or_greatest(points, key=lambda key: points[key][claim.figure] / bases[key])
         points = {key: points[key]}
-    drawn = {_key(point): bar for bar, point in zip(averaged.index, averaged.to_dict("records"), strict=True)}
+    drawn = {_key(point): bar for bar, point in zip(averaged.index, averaged[GROUP].to_dict("records"), strict=True)}
+    of_plot = _bases(plot.relative_to, absolute, points, claim.figure)
     kind = (claim.rule, claim.relative_to != plot.relative_to)
-    for key, point in points.items():
+    for key in points:
         value = claim.value if claim.relative_to is None else (1.0 + claim.value) * bases[key]
-        value /= _base(plot.relative_to, absolute, point, claim.figure)
+        value /= of_plot[key]
         if key in drawn and np.isfinite(value):
             yield Mark(claim.figure, drawn[key], value, kind, claim.element)
 
@@ -336,12 +334,18 @@ def _key(point: Mapping[Any, Any]) -> tuple[Any, ...]:
     return tuple(None if point[key] != point[key] else point[key] for key in GROUP)
 
 
-def _base(relative_to: Mapping[str, Any] | None, absolute: pd.DataFrame, point: Mapping[Any, Any], name: str) -> float:
-    """Return the figure of the baseline of a point, NaN if it is 0 or unknown; 1 without a baseline."""
+def _bases(
+    relative_to: Mapping[str, Any] | None,
+    absolute: pd.DataFrame,
+    points: Mapping[tuple[Any, ...], Mapping[Any, Any]],
+    name: str,
+) -> dict[tuple[Any, ...], float]:
+    """Return the figure of the baseline of each point, NaN if it is 0 or unknown; 1 without a baseline."""
     if relative_to is None:
-        return 1.0
+        return dict.fromkeys(points, 1.0)
     keys = [key for key in GROUP if key not in relative_to]
-    return reference(chosen(absolute, relative_to).to_dict("records"), point, keys, name) or np.nan
+    rows = chosen(absolute, relative_to).to_dict("records")
+    return {key: reference(rows, point, keys, name) or np.nan for key, point in points.items()}
 
 
 def _normalized(rows: pd.DataFrame, figures: list[str], relative_to: Mapping[str, Any]) -> pd.DataFrame:

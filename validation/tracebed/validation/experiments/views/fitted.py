@@ -56,7 +56,6 @@ def to_fit(file: ExperimentFile, names: Sequence[str] = ()) -> tuple[ExperimentF
     """Return an experiment without the calibration of the simulator to fit, and the name of this simulator.
 
     Args:
-        file: the experiment.
         names: name of the simulator; empty: the only one with parameters.
 
     Raises:
@@ -213,11 +212,8 @@ class _Evaluations:
     """The file of the simulations, as a context manager: makes those that it does not have.
 
     Args:
-        path: the file.
-        simulator: the simulator.
         space: its parameters.
         jobs: the cases.
-        pool: makes simulations.
     """
 
     def __init__(self, path: Path, simulator: CommandSimulator, space: Space, jobs: Sequence[_Job], pool: Pool) -> None:

@@ -99,7 +99,6 @@ def ecdf(
     """Draw a panel per figure: the share of the jobs with at most a value, a line per series, its mean over seeds.
 
     Args:
-        plot: the plot.
         tables: label of a series -> jobs of each seed.
         title: title of the picture.
         width: of the picture, inches; by default by the number of panels.

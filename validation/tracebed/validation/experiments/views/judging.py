@@ -69,7 +69,6 @@ def predict(
     A simulator that fails does not end the suite.
 
     Args:
-        suite: the suite.
         folder: the output folder, locked by `files.locked_folder`.
         on_progress: called with the number of cases that are predicted, over all simulators.
 

@@ -173,8 +173,6 @@ def of_grid(file: ExperimentFile, done: GridResult, command: str) -> Ledger:
     """Return the ledger of simulated cells.
 
     Args:
-        file: the experiment.
-        done: its results.
         command: the command that computed them, as text.
     """
     all_rows = len(file.experiment.points()) * len(file.experiment.windows)
@@ -187,7 +185,6 @@ def of_findings(study: str, measured: Measured | None, command: str) -> Ledger:
 
     Args:
         study: name of the experiment.
-        measured: its figures.
         command: the command that measured them, as text.
     """
     paper = paper_of(study)
@@ -344,9 +341,10 @@ def _relevant(claim: Claim, measured: Measured, where: Where) -> list[Values]:
     if unknown := {key for place in wanted for key in place} - set(table):
         hint = f"use some of {', '.join(map(str, table))}"
         raise InputError(f"the study has no key {min(unknown)!r}", hint=hint)
-    known = table.dropna(subset=claim.figure)
-    chosen_rows = sorted({index for place in wanted for index in chosen(known, place).index})
     columns = dict.fromkeys([*measured.keys, *where, *measured.replicate, claim.figure])
+    known = table[[*dict.fromkeys([*columns, *(key for place in wanted for key in place)])]]
+    known = known.dropna(subset=claim.figure)
+    chosen_rows = sorted({index for place in wanted for index in chosen(known, place).index})
     records = known.loc[chosen_rows, list(columns)].to_dict("records")
     return [{str(key): None if value != value else value for key, value in row.items()} for row in records]
 
@@ -363,7 +361,6 @@ def _figures(claim: Claim, points: Sequence[Values], keys: Sequence[str], where:
     """Return the figure of each place of a claim; nothing if one was not computed, or a baseline is 0.
 
     Args:
-        claim: the claim.
         points: a row per point.
         keys: keys of a point.
         where: the conditions.

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from tracebed.display import markdown_table
 from tracebed.validation.experiments.papers.paper import Paper
 from tracebed.validation.experiments.views.ledger import FILE, Ledger, Row, explained, not_run
 from tracebed.validation.experiments.views.ledger_text import (
@@ -41,7 +42,6 @@ def page(paper: Paper, ledgers: Sequence[Ledger], command: str) -> str:
     """Return the page of a paper.
 
     Args:
-        paper: the paper.
         ledgers: the ledgers of its studies.
         command: the command that makes the page.
     """
@@ -62,9 +62,9 @@ def page(paper: Paper, ledgers: Sequence[Ledger], command: str) -> str:
         textwrap.fill(paper.citation, 118),
         f"Made by `{command}` from the ledgers of the studies; not written by hand.\n"
         "[The rules](../../reference/ledger.md) are the same for all claims.",
-        _table(("", ""), counts),
+        markdown_table(("", ""), counts),
         "## Studies",
-        _table(
+        markdown_table(
             ("study", "command", "date", "version", "most runs of a row", "all points"),
             [_study(ledger) for ledger in ledgers],
         ),
@@ -79,10 +79,10 @@ def page(paper: Paper, ledgers: Sequence[Ledger], command: str) -> str:
         (name, element.shows, str(claimed[name] or ""), "; ".join(drawn.get(name, [])), element.reason)
         for name, element in paper.elements.items()
     ]
-    parts += ["## Elements", _table(("element", "shows", "rows", "plots", "why none"), elements)]
+    parts += ["## Elements", markdown_table(("element", "shows", "rows", "plots", "why none"), elements)]
     if paper.fitted:
         constants = [(constant.name, str(constant.value), constant.why) for constant in paper.fitted]
-        parts += ["## Fitted constants", _table(("constant", "value", "why"), constants)]
+        parts += ["## Fitted constants", markdown_table(("constant", "value", "why"), constants)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -104,7 +104,7 @@ def overview(papers: Mapping[str, tuple[Paper, Sequence[Ledger]]], command: str)
         "# What the papers print, and what comes out",
         f"Made by `{command}` from the ledgers of the studies; not written by hand.\n"
         "[The rules](../../reference/ledger.md) are the same for all claims.",
-        _table(("", *(f"[{name}]({name}.md)" for name in papers), "all"), table),
+        markdown_table(("", *(f"[{name}]({name}.md)" for name in papers), "all"), table),
         f"Fitted constants and choices: {', '.join(f'{n} ({name})' for n, name in zip(fitted, papers, strict=True))}.",
     ]
     if missing:
@@ -120,7 +120,7 @@ def _study(ledger: Ledger) -> tuple[str, ...]:
 
 
 def _rows(rows: Iterable[tuple[Ledger, Row]], columns: Sequence[str]) -> str:
-    return _table(columns, [[_cells(ledger, row)[column] for column in columns] for ledger, row in rows])
+    return markdown_table(columns, [[_cells(ledger, row)[column] for column in columns] for ledger, row in rows])
 
 
 def _cells(ledger: Ledger, row: Row) -> dict[str, str]:
@@ -138,9 +138,3 @@ def _cells(ledger: Ledger, row: Row) -> dict[str, str]:
         "study": f"`{ledger.study}`",
         "why not": reason_text(row),
     }
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows]
-    return "\n".join(lines)

@@ -45,7 +45,6 @@ def draw(file: ExperimentFile, table: pd.DataFrame, jobs: Jobs, folder: Path) ->
     """Draw the plots of an experiment as SVG, PNG and PDF, each with a CSV file of what is drawn, and their page.
 
     Args:
-        file: the experiment.
         table: the table of `compute_grid`.
         jobs: source of the jobs, for the kinds that need them.
         folder: the output folder. The page is beside it: `index.html`.

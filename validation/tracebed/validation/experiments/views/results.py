@@ -39,7 +39,6 @@ def write(
     """Write the files of a validation, and return the content of verdict.json.
 
     Args:
-        suite: the suite.
         validations: simulator -> validation.
         failed: simulator -> failure of a simulator without predictions.
         folder: the output folder.

@@ -100,7 +100,6 @@ def analysis(
     """Prepare the workloads of the base and of each changed choice, and return what is to be computed.
 
     Args:
-        file: the experiment.
         base: choice -> value at the base.
         wanted: choice -> values.
         runs: number of perturbed inputs.

@@ -48,7 +48,6 @@ def tornado(rows: pd.DataFrame, printed: Sequence[float], title: str) -> Figure:
     Args:
         rows: the rows of one figure, largest effect first.
         printed: values of the figure in a paper, drawn as lines.
-        title: the base.
     """
     metric, base = all_metrics()[rows["figure"].iloc[0]], float(rows["base"].iloc[0])
     scale = 100.0 / abs(base) if base else 1.0

@@ -37,7 +37,6 @@ def distribution(experiment: Experiment, plot: Plot, jobs: pd.DataFrame, title: 
 
     Args:
         experiment: the experiment, with the printed shares.
-        plot: the plot.
         jobs: a row per job: nodes, run_time (s).
         title: title of the picture.
     """
@@ -104,7 +103,6 @@ def queue(experiment: Experiment, plot: Plot, jobs: pd.DataFrame, title: str) ->
 
     Args:
         experiment: the experiment; the longest warm-up of its windows is marked.
-        plot: the plot.
         jobs: a row per job: submit (s after the first), wait, run (s), nodes; machine (nodes).
         title: title of the picture.
     """

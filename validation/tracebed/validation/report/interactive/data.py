@@ -32,7 +32,6 @@ def data(comparison: Comparison, about: str = "") -> str:
     """Return the data of a comparison, packed. Times are ticks after the first submission of each run.
 
     Args:
-        comparison: the comparison.
         about: text about the runs, shown above the charts.
     """
     runs = (comparison.real, comparison.predicted)

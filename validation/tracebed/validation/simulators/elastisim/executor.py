@@ -33,8 +33,6 @@ class ElastisimExecutor:
 
     Args:
         jobs: the workload.
-        nodes: the nodes.
-        policy: the policy.
         overheads: overheads in trace seconds, with which ElastiSim simulates.
         interval_s: > 0: the policy is called only at multiples of it.
         priority: the order in which waiting jobs are considered, a name of `priorities`.

@@ -69,7 +69,6 @@ def write_input(
     Args:
         workload: the jobs, without time limits: the walltimes of ElastiSim are whole seconds, and a job that ends at
             its walltime would be counted twice.
-        folder: the folder.
         address: the address of the ZeroMQ socket.
         iterations: the number of iterations of each job, shape (jobs,).
         overheads: overheads in trace seconds; used are launch, end and reconfiguration.

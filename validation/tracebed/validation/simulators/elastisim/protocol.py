@@ -104,7 +104,6 @@ class Connection:
     """The connection to ElastiSim, which may start later.
 
     Args:
-        socket_file: the file of the socket.
         deadline: time at which `receive` gives up, `time.monotonic()`.
         alive: whether the process of ElastiSim still runs.
     """

@@ -96,7 +96,6 @@ def resizes(held: NodePeriods, start: FloatArray, end: FloatArray) -> pd.DataFra
     """Return a row per change of the size of a job between its start and its end.
 
     Args:
-        held: the periods.
         start: start of each job, s, shape (jobs,).
         end: end of each job, s, shape (jobs,).
 

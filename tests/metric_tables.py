@@ -1,6 +1,6 @@
 """The tables of metrics and margins for the documentation, generated from the metrics.
 
-`python -m tracebed.validation.metrics.documentation` prints both in Markdown. A test compares them with the pages.
+`python tests/metric_tables.py` prints both in Markdown. A test compares them with the pages.
 """
 
 from __future__ import annotations

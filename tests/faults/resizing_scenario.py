@@ -6,12 +6,12 @@ import random
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from faults.batch import NODES, BatchFault
+from faults.batch_scenario import FAULTS, JOBS, SECONDS, BatchPlay, BatchScenario
+from faults.resizing_batch import RESIZE_FAULTS, ResizingBatch
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.setup import Setup
 from tracebed.states import JobState
-from tracebed.testing.virtual.batch import NODES, BatchFault
-from tracebed.testing.virtual.batch_scenario import FAULTS, JOBS, SECONDS, BatchPlay, BatchScenario
-from tracebed.testing.virtual.resizing_batch import RESIZE_FAULTS, ResizingBatch
 
 POLICIES = ("pref", "min", "avg", "keep-pref", "dmr")
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby, zip_longest
 from typing import Any
 
+from faults.kinds import CONTROLLER_FAULTS, NODE_FAULTS, is_harmless
+from faults.scenario import CORES, Outcome
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.chain import DamagedJournal
@@ -21,9 +23,7 @@ from tracebed.orchestrator.replay.resumption import ENDED
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.testing.virtual.faults import CONTROLLER_FAULTS, NODE_FAULTS, is_harmless
 from tracebed.testing.virtual.ranks import VirtualRank
-from tracebed.testing.virtual.scenario import CORES, Outcome
 
 LEFT_S = 600.0
 """Time after which the agents and ranks that a controller has left alone must have ended, s."""

@@ -1,6 +1,6 @@
 """Packing of recorded suites, for maintainers.
 
-    python -m tracebed.validation.recorded.packing NAME EXPERIMENT OUTPUT TITLE
+    python tests/packing.py NAME EXPERIMENT OUTPUT TITLE
 
 EXPERIMENT is an experiment file whose cases are named WORKLOAD-POLICY, OUTPUT is the output folder of `tracebed
 experiment`. The suite replaces the one of the same name in the package. Equal runs give an equal file.
@@ -26,6 +26,7 @@ from tracebed.files import replacing
 from tracebed.orchestrator.run import Run
 from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.parts import PolicySpec
+from tracebed.validation.recorded import store
 from tracebed.validation.recorded.store import INDEX, REAL
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -121,7 +122,7 @@ def _zipped(folder: Path) -> bytes:
 
 def main(name: str, experiment: str, output: str, title: str) -> None:
     """Pack a suite, and add it to the index of the package in the current checkout."""
-    room = Path(__file__).parent
+    room = Path(store.__file__).parent
     data, facts = pack(Path(experiment), Path(output), title)
     with replacing(room / f"{name}.zip") as file:
         file.write(data)

@@ -13,6 +13,17 @@ from typing import Any
 
 import pandas as pd
 
+from faults.batch import (
+    CALL_FAULTS,
+    CANCEL_FAULTS,
+    JOB_FAULTS,
+    KEPT_S,
+    NODES,
+    SUBMIT_FAULTS,
+    BatchFault,
+    VirtualBatch,
+    VirtualJob,
+)
 from tracebed import world as outside
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError, TestbedError
@@ -25,17 +36,6 @@ from tracebed.orchestrator.replay.journal import Entry, has_facts, read
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.states import JobState
-from tracebed.testing.virtual.batch import (
-    CALL_FAULTS,
-    CANCEL_FAULTS,
-    JOB_FAULTS,
-    KEPT_S,
-    NODES,
-    SUBMIT_FAULTS,
-    BatchFault,
-    VirtualBatch,
-    VirtualJob,
-)
 from tracebed.testing.virtual.kernel import Killed, StalledError, VirtualWorld, never
 
 JOBS, FAULTS = 30, 5

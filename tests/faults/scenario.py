@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from faults.kinds import CONTROLLER_FAULTS, HARMLESS, NODE_FAULTS, flip, tear
 from tracebed import world as outside
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, TestbedError
@@ -22,7 +23,7 @@ from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Group, Inventory, Node
-from tracebed.testing.virtual.faults import CONTROLLER_FAULTS, HARMLESS, NODE_FAULTS, Fault, arm, flip, strike, tear
+from tracebed.testing.virtual.faults import Fault, arm, strike
 from tracebed.testing.virtual.kernel import Killed, VirtualWorld, never
 from tracebed.testing.virtual.provider import VirtualSettings
 
@@ -196,7 +197,7 @@ class _Controller:
         if self.following and self.following[0].after == f"{kind} {name}":
             fault = self.following.pop(0)
             if fault.kind in NODE_FAULTS:
-                self.world.after(0.0, lambda: strike(self.world, fault))
+                self.world.after(0.0, lambda: strike(self.world, fault, NODE_FAULTS[fault.kind]))
             else:
                 self.strike(fault)
 
@@ -254,7 +255,8 @@ def carry_out(
     try:
         with outside.using(world), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            arm(world, scenario.faults)
+            timed = [fault for fault in scenario.faults if fault.kind in NODE_FAULTS and not fault.after]
+            arm(world, timed, NODE_FAULTS)
             _replay_until_ended(outcome, controller)
             if then is not None:
                 then(outcome)

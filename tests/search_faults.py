@@ -1,4 +1,4 @@
-"""Search for scenarios that violate a rule: `python -m tracebed.testing.virtual --seconds 60`.
+"""Search for scenarios that violate a rule: `python tests/search_faults.py --seconds 60`.
 
 Each finding is printed with its seed, and shrunk as a test. Without a limit, the search does not end.
 """
@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import count, islice
 
-from tracebed.testing.virtual.batch_scenario import BatchScenario
-from tracebed.testing.virtual.resizing_scenario import ResizingScenario
-from tracebed.testing.virtual.scenario import FAULTS, JOBS, NODES, Scenario
-from tracebed.testing.virtual.shrinking import AnyScenario, Finding, examine, prepare, shrunk
+from faults.batch_scenario import BatchScenario
+from faults.resizing_scenario import ResizingScenario
+from faults.scenario import FAULTS, JOBS, NODES, Scenario
+from faults.shrinking import AnyScenario, Finding, examine, prepare, shrunk
 
 BATCH = 25
 """Number of seeds that a process gets at once."""

@@ -11,11 +11,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from faults.batch import NODES, TIMEOUT_S, BatchFault, VirtualBatch, VirtualJob
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.batch.base import JobRequest, NodeState, Phase, Refused
 from tracebed.orchestrator.batch.records import NS
 from tracebed.states import JobState
-from tracebed.testing.virtual.batch import NODES, TIMEOUT_S, BatchFault, VirtualBatch, VirtualJob
 from tracebed.testing.virtual.kernel import VirtualWorld
 
 GRANT_S = 5.0
@@ -193,7 +193,7 @@ class ResizingBatch(VirtualBatch):
             job.life += 1
             self._set(job, Phase.RUNNING, "RUNNING", start=float(math.floor(self.world.time())))
             self._for(job, SECOND_S, lambda: self._end(job, "TIMEOUT", JobState.KILLED))
-        elif len(job.request.arguments) == 4:
+        elif len(job.request.arguments) > 3:
             job.life += 1
             job.launched = math.nan
             self._request_of[job.id], self._work[job.id] = (0, 0.0), int(job.request.arguments[2]) * NS
@@ -220,7 +220,7 @@ class ResizingBatch(VirtualBatch):
             assert {int(name[1:]) for name in names} <= {*job.nodes}, (
                 "nodes: a job works on nodes that it does not hold"
             )
-            pause_s, seen = self._draw.random() * SPAWN_S, self.world.time()
+            pause_s, seen = self._pause_of(job, names), self.world.time()
             self._request_of[job.id] = number, rate
             self._for(job, pause_s, lambda: self._note_size(job, number, seen))
         left_s = min(grain, self._work[job.id] / rate)
@@ -228,6 +228,10 @@ class ResizingBatch(VirtualBatch):
         done = self._work[job.id] <= 1e-9
         end = partial(self._end, job, "COMPLETED", JobState.COMPLETED)
         self._for(job, pause_s + left_s, end if done else partial(self._work_on, job))
+
+    def _pause_of(self, job: VirtualJob, names: Sequence[str]) -> float:
+        """Return how long a job pauses to work on the nodes `names`, s."""
+        return self._draw.random() * SPAWN_S
 
     def _note_size(self, job: VirtualJob, number: int, seen: float) -> None:
         folder = Path(job.request.arguments[0])

@@ -2,8 +2,8 @@
 
 The first ten were chosen beforehand. The others undo the mends of defects that scenarios have found.
 
-    python tests/faults/planted.py                     # for each defect, the first seed that finds it
-    python tests/faults/planted.py requeued_twice --first 1000
+    python tests/planted.py                     # for each defect, the first seed that finds it
+    python tests/planted.py requeued_twice --first 1000
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from faults.scenario import Scenario
+from faults.shrinking import prepare, violations
 from tracebed.benchmarks import ownership
 from tracebed.benchmarks.node_table import TableEntry, Transaction
 from tracebed.orchestrator.replay import event_handler
@@ -31,8 +33,6 @@ from tracebed.orchestrator.testbeds.agent import agent
 from tracebed.orchestrator.testbeds.agent.jobs import RankManager
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
 from tracebed.orchestrator.testbeds.agent.processes import RankProcess
-from tracebed.testing.virtual.scenario import Scenario
-from tracebed.testing.virtual.shrinking import prepare, violations
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
