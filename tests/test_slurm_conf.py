@@ -187,3 +187,12 @@ def test_no_line_is_read_that_slurm_rejects_and_none_is_rejected_that_slurm_read
         except InputError:
             read_is = False
         assert read_is == expected, text
+
+
+def test_different_threads_of_cores_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "slurm.conf"
+    nodes = "NodeName=a CPUs=8 ThreadsPerCore=2\nNodeName=b CPUs=4 ThreadsPerCore={}\nPartitionName=x Nodes=ALL\n"
+    path.write_text(f"SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\n{nodes.format(1)}")
+    assert any(each.startswith("ThreadsPerCore=1, 2: ") for each in read(path).differences)
+    path.write_text(f"SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\n{nodes.format(2)}")
+    assert not any("ThreadsPerCore" in each for each in read(path).differences)

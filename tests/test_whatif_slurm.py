@@ -25,6 +25,8 @@ BEFORE = recorded("shared-2")
 CHANGES = {"bf_max_job_test": "bf_max_job_test=3", "tier": "Partition.short.PriorityTier=1"}
 """Recording of the runs after a change -> the change."""
 LOGS = range(len(BEFORE["runs"]))
+INCONCLUSIVE = {("tier", 2)}
+"""The changes whose interval, on one of the three logs, includes no change."""
 
 
 @cache
@@ -64,7 +66,8 @@ def answer(name: str, number: int) -> tb.WhatIf:
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_sign_and_the_size_of_a_real_effect_are_predicted(name: str, number: int) -> None:
     found = answer(name, number)
-    assert found.classes[0].answer is Answer.RISE
+    assert found.classes[0].answer is (Answer.CHANCE if (name, number) in INCONCLUSIVE else Answer.RISE)
+    assert found.classes[0].shares[0] > 0
     assert found.classes[0].error < 0.2
     judged = np.isin(workload_of(BEFORE).table["job_id"], found.jobs["job_id"])
     for each in found.classes:

@@ -51,6 +51,13 @@ def unmodeled_of(machine: Machine, ignored: Sequence[str]) -> Iterator[str]:
         count = f"{len(ignored)} settings" if len(ignored) > 1 else "1 setting"
         names = listed(ignored, MOST_SHOWN)
         yield f"{count} of QOS and accounts not modeled, so that jobs that Slurm holds start: {names}"
+    threads = sorted({kind.threads for kind in machine.kinds})
+    if len(threads) > 1:
+        values = listed([str(each) for each in threads], MOST_SHOWN)
+        yield (
+            f"ThreadsPerCore={values}: in partitions with several values, memory for each CPU and the billing of CPUs "
+            "are those of the smallest one, and limits of CPUs those of the most frequent one of the cluster"
+        )
     flags = [flag.upper() for flag in weights.flags if flag not in FLAGS]
     if flags:
         yield f"PriorityFlags={listed(flags, MOST_SHOWN)} not modeled; jobs may have another order"

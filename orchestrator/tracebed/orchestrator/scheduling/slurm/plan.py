@@ -116,8 +116,6 @@ def backfill(
             continue
         start, parts, _ = planned
         nodes = mask_of(parts.keys())
-        if job.array >= 0 and (left := tasks.room[job.array]) is not None:
-            tasks.room[job.array] = left - 1
         preempts = start <= now and planned.usable
         began = False
         if preempts and outlook and outlook.preemptor:
@@ -125,6 +123,8 @@ def backfill(
         if began or (start <= now and not preempts):
             if outlook:
                 outlook.licenses.hold(job.job, now, now + job.limit)
+            if job.array >= 0 and (left := tasks.room[job.array]) is not None:
+                tasks.room[job.array] = left - 1
             yield Planned(job.job, {} if began else parts)
         elif not job.reserve or job.first in booked or (reservations and reserved == reservations):
             skipped = job.entry

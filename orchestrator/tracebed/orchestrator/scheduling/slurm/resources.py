@@ -39,7 +39,7 @@ class Request(NamedTuple):
     gres: tuple[int, ...] = ()
     """Generic resources on each node, by kind."""
     eligible: int = -1
-    """Mask of the nodes that have the features and the partition of the job."""
+    """Mask of the nodes of the partition that have the features, cores and memory, whatever their generic resources."""
 
 
 class Running(NamedTuple):
@@ -138,7 +138,8 @@ class Resources:
 
         Without a topology, blocks of consecutive nodes of one weight take the place of switches, and those of the
         smallest weight come first. They compare by free cores, whatever the job can use of them. If one node of a block
-        suffices, it is that with the fewest free cores.
+        suffices, it is that with the fewest free cores. A job with generic resources compares the cores that it can
+        use, and takes the first node if it wants more generic resources than cores.
         """
         groups = self._groups(capacity)
         sizes = [sum(capacity[node] for node in group) for group in groups]
@@ -153,7 +154,7 @@ class Resources:
         while (cores > 0 or fewest > 0) and left:
             best = min(left, key=lambda k: self._rank(groups[k], sizes[k], cores, fewest))
             left.remove(best)
-            for node in self._in_order(groups[best], capacity, cores, fewest):
+            for node in self._in_order(groups[best], capacity, cores, fewest, request):
                 if cores <= 0 and fewest <= 0:
                     break
                 taken = capacity[node] if request.whole else min(capacity[node], cores - max(0, fewest - 1))
@@ -164,12 +165,14 @@ class Resources:
                 fewest -= 1
         return parts if cores <= 0 and fewest <= 0 else None
 
-    def _in_order(self, group: list[int], capacity: Parts, cores: int, fewest: int) -> list[int]:
+    def _in_order(self, group: list[int], capacity: Parts, cores: int, fewest: int, request: Request) -> list[int]:
         """Return the nodes of a group that are used for the rest of a job, in their order."""
         if self.groups is None and fewest <= 1:
             alone = [node for node in group if capacity[node] >= cores]
             if alone:
-                return [min(alone, key=self.cores.__getitem__)]
+                if request.cores < max(request.gres, default=0):
+                    return alone[:1]
+                return [min(alone, key=capacity.__getitem__ if any(request.gres) else self.cores.__getitem__)]
         return group
 
     def _rank(self, group: Sequence[int], size: int, cores: int, fewest: int) -> tuple[int, bool, int]:

@@ -72,7 +72,9 @@ class Accounted:
 
     def _rank(self, job: int) -> None:
         """Compute the priority of a waiting job. Priorities are whole numbers."""
-        age = max(0.0, min(1.0, (self.now - self._since[job]) / self._in.max_age_s))
+        since = self._since[job]
+        waited = self._second(self.now) - self._second(since) if since < math.inf else 0
+        age = max(0.0, min(1.0, waited / self._in.max_age_s))
         user = self._in.association[job]
         share = self._fairness.factors[user] if user >= 0 else 0.0
         self._priority[job] = math.floor(self._in.fixed[job] + self._in.age * age + self._in.fairshare * share)

@@ -291,7 +291,8 @@ def placement(machine: Machine, empty: Resources) -> Callable[[int, str, Request
 
     @cache
     def placed(partition: int, features: str, request: Request) -> Request | None:
-        able = [node for node in members(partition, features) if empty.capacity(request, node)]
+        plain = request._replace(gres=(0,) * len(request.gres))
+        able = [node for node in members(partition, features) if empty.capacity(plain, node)]
         suited = request._replace(eligible=mask_of(able))
         return suited if empty.choose(suited, suited.eligible) else None
 

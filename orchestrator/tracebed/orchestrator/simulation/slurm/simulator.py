@@ -309,8 +309,8 @@ class Simulation(Accounted, Queued, Preempting):
                 started += 1
             elif inside >= 0:
                 busy.add(inside)
-            elif request.eligible & ~allowed and self._in.free.choose(request, request.eligible & allowed) is None:
-                continue  # it waits for the end of a reservation
+            elif request.eligible & ~(usable & allowed) and self._in.free.choose(request, usable & allowed) is None:
+                continue  # it waits for nodes of other partitions, or for the end of a reservation
             elif not self._young(policy, job):
                 blocked.add(partition)
                 usable &= ~self._nodes_of[partition]

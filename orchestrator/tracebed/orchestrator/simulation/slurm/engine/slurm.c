@@ -210,6 +210,9 @@ static int spread(struct engine *e, const int32_t *free, int32_t job, int32_t co
     const struct setup *s = e->s;
     int64_t cores = s->wanted_cores[job], fewest = s->fewest[job];
     int32_t groups = 0, before_node = -2, before_group = -1; /* the group, or the weight, of the node before */
+    int32_t most_gres = 0; /* of one kind */
+    for (int64_t k = 0; k < s->kinds; k++)
+        if (s->wanted_gres[job * s->kinds + k] > most_gres) most_gres = s->wanted_gres[job * s->kinds + k];
     for (int32_t k = 0; k < count; k++) {
         struct part *each = &e->capacity[k];
         if (s->weights[each->node] > weight) continue;
@@ -263,11 +266,13 @@ static int spread(struct engine *e, const int32_t *free, int32_t job, int32_t co
         }
         if (best < 0) return 0;
         e->used[best] = 1;
-        int32_t alone = -1; /* the node of the group with the fewest free cores that suffices */
+        int32_t alone = -1; /* the node of the group that suffices: that with the fewest cores, see `_in_order` */
         if (!s->groups && fewest <= 1)
-            for (int32_t k = e->group[best].first, left = e->group[best].count; left; k++, left--)
-                if (e->capacity[k].cores >= cores &&
-                    (alone < 0 || free[e->capacity[k].node] < free[e->capacity[alone].node])) alone = k;
+            for (int32_t k = e->group[best].first, left = e->group[best].count; left; k++, left--) {
+                struct part *own = &e->capacity[k], *other = &e->capacity[alone < 0 ? k : alone];
+                if (own->cores < cores || (alone >= 0 && most_gres > s->wanted_cores[job])) continue;
+                if (alone < 0 || (most_gres ? own->cores < other->cores : free[own->node] < free[other->node])) alone = k;
+            }
         if (alone >= 0) e->group[best] = (struct group){alone, 1, 0, 0, 0};
         for (int32_t k = e->group[best].first, left = e->group[best].count; left && (cores > 0 || fewest > 0); k++) {
             struct part *each = &e->capacity[k];
@@ -470,7 +475,8 @@ static void use_of(struct engine *e, int32_t job) {
 
 static void rank_job(struct engine *e, int32_t job) {
     const struct setup *s = e->s;
-    double age = (e->now - e->accrued[job]) / s->max_age_s, share = s->association[job] < 0 ? 0.0 : e->shares.factor[s->association[job]];
+    double accrued = e->accrued[job], share = s->association[job] < 0 ? 0.0 : e->shares.factor[s->association[job]];
+    double age = accrued < INFINITY ? (double)(whole_second(e, e->now) - whole_second(e, accrued)) / s->max_age_s : 0.0;
     if (!(age < 1.0)) age = 1.0;
     if (!(age > 0.0)) age = 0.0;
     e->priority[job] = (int64_t)floor(s->fixed[job] + s->age * age + s->fairshare * share);
@@ -726,8 +732,8 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
             started++;
         } else if (s->preempts && preempt(e, job, nodes)) started++;
         else if (inside >= 0) busy[inside] = 1;
-        else if (outlook(e) && beyond(e, s->eligible + s->set[job] * e->words, e->open) && !choose_with(e, &e->empty, job, e->open))
-            continue; /* it waits for the end of a reservation */
+        else if (beyond(e, s->eligible + s->set[job] * e->words, nodes) && !choose_with(e, &e->empty, job, nodes))
+            continue; /* it waits for nodes of other partitions, or for the end of a reservation */
         else if (!young(e, job)) {
             blocked[partition] = 1;
             for (int64_t w = 0; w < e->words; w++) e->allowed[w] &= ~e->partition_nodes[partition * e->words + w];
@@ -1121,7 +1127,6 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
             skipped = entry;
             continue;
         }
-        if (array >= 0 && e->array_left[array] > 0) e->array_left[array]--;
         int began = 0, preempts = begin <= now && e->preempting;
         const uint64_t *nodes = e->picked;
         if (preempts) {
@@ -1130,6 +1135,7 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
         }
         if (began || (begin <= now && !preempts)) {
             hold_licenses(e, job, now, now + s->limit[job]);
+            if (array >= 0 && e->array_left[array] > 0) e->array_left[array]--;
             if (!began && exceeds(e, job, 1)) continue;
             if (!began) start(e, job);
             if (++started == s->bf_max_job_start) {
