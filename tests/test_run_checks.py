@@ -61,6 +61,17 @@ def damage(folder: Path, name: str, change: Callable[[pd.DataFrame], pd.DataFram
     edit(folder, lambda facts: facts.pop("checksums") and None)
 
 
+@pytest.mark.parametrize("state", ["cancelled", "refused"])
+def test_a_policy_may_ask_for_a_resize_before_it_learns_of_the_end(folder: Path, state: str) -> None:
+    """A batch system is asked every second, so a job may have ended before a decision about it."""
+
+    def late(table: pd.DataFrame) -> None:
+        table.loc[1, ["asked", "state"]] = [27.0, state]  # job 3 ended at 25 s
+
+    damage(folder, "reconfigurations", late)
+    assert Run.load(folder).reconfigurations["state"].tolist() == ["applied", state]
+
+
 def refusal(folder: Path) -> str:
     with pytest.raises(InputError) as raised:
         Run.load(folder)
