@@ -197,7 +197,7 @@ def test_an_optimum_at_the_end_of_a_range_is_named() -> None:
     suite("{launch: [0.01, 2]}", "w3: w3.csv", fixed="slow=1.1 end=2")
     assert calibrated(budget=30).parameters["launch"].at_end == "upper"
     suite("{launch: [8, 20]}", "w3: w3.csv", fixed="slow=1.1 end=2")
-    result = call("validate", "s.yaml", "--fit", "-o", "other", "--budget", "30", "--workers", "1")
+    result = call("validate", "s.yaml", "--fit", "-o", "other", "--budget", "60", "--workers", "1")
     assert "launch is at the lower end of its range, 8: a wider range may fit better" in result.output
 
 
@@ -436,7 +436,7 @@ def test_what_cannot_be_calibrated_is_an_error() -> None:
 def test_the_command_prints_a_table_and_a_document_with_a_published_schema() -> None:
     prepare(3, 4)
     suite("{launch: [0.01, 100], end: [0.01, 100]}", fixed="slow=1.1 fails=status")
-    options = ("s.yaml", "-o", "out", "--budget", "30", "--workers", "1")
+    options = ("s.yaml", "-o", "out", "--budget", "60", "--workers", "1")
     result = call("validate", "--fit", *options)
     assert result.exit_code == 0
     for text in ("range over the cloud", "without w3", "random, left out", "launch and end cannot be told apart"):
