@@ -296,7 +296,7 @@ def test_ignored_columns_are_named(tmp_path: Path) -> None:
     columns = {"reservation": ["r", ""], "array": ["1%2", "2"], "earliest_start": [3.0, float("nan")]}
     workload, given = inputs_of(tmp_path, columns)
     warnings = predict(workload, None, "slurm", policy_parameters=given).info.warnings
-    assert warnings == ["the column reservation of 1 jobs is ignored: the reservations are not given (-P @FILE)"]
+    assert warnings == ["the column reservation of 1 job is ignored: the reservations are not given (-P @FILE)"]
     warnings = predict(workload, None, "slurm").info.warnings
     assert [text.split()[2] for text in warnings] == ["earliest_start", "array", "reservation"]
     assert predict(workload, None, "easy").info.warnings == []

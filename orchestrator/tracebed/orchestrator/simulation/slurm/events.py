@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from tracebed.converters.workload import Workload
+from tracebed.display import counted
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
@@ -220,8 +221,9 @@ def ignored(workload: Workload, policy: Slurm) -> list[str]:
             wanted = "%" if name == "array" else ""  # without a limit, the tasks of an array are jobs
             count = sum(wanted in text for text in workload.texts(name).tolist() if text)
         if count:
-            why = "the reservations are not given (-P @FILE)" if policy.cluster else "the nodes of slurm.conf are equal"
-            warnings.append(f"the column {name} of {count:,} jobs is ignored: {why}")
+            of_cluster = "it needs a slurm.conf whose nodes differ, are shared, or are in partitions"
+            why = "the reservations are not given (-P @FILE)" if policy.cluster else of_cluster
+            warnings.append(f"the column {name} of {counted(count, 'job')} is ignored: {why}")
     return [*warnings, *_partial(policy)]
 
 
