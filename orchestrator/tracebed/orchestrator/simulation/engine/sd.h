@@ -103,7 +103,7 @@ static void sink_mate(struct mate *mates, int64_t count, int64_t at) {
     mates[at] = moved;
 }
 
-/* Set the possible mates of a job, least penalty first. */
+/* Set the possible mates of a job, as a heap if there are as many as candidates. */
 static void find_mates(struct engine *e, int32_t nodes, int32_t cores, double limit) {
     struct trial *t = e->trial;
     int64_t most = e->in.candidates ? e->in.candidates : t->host_count, count = 0;
@@ -130,12 +130,18 @@ static void find_mates(struct engine *e, int32_t nodes, int32_t cores, double li
         }
     }
     t->mate_count = count;
-    for (int64_t top = count / 2 - 1; count < most && top >= 0; top--) sink_mate(t->mates, count, top);
+}
+
+/* Sort the possible mates, least penalty first. */
+static void sort_mates(const struct engine *e) {
+    struct mate *mates = e->trial->mates;
+    int64_t count = e->trial->mate_count;
+    for (int64_t top = count / 2 - 1; count != e->in.candidates && top >= 0; top--) sink_mate(mates, count, top);
     for (int64_t end = count - 1; end > 0; end--) {
-        struct mate worst = t->mates[0];
-        t->mates[0] = t->mates[end];
-        t->mates[end] = worst;
-        sink_mate(t->mates, end, 0);
+        struct mate worst = mates[0];
+        mates[0] = mates[end];
+        mates[end] = worst;
+        sink_mate(mates, end, 0);
     }
 }
 
@@ -229,6 +235,7 @@ static const struct found *pick(struct engine *e, int32_t nodes, int32_t cores, 
     t->best_total = INFINITY;
     t->best_count = 0;
     if (can_suffice(e, nodes, search.idle)) {
+        sort_mates(e);
         for (int64_t at = t->mate_count - 1; at >= 0; at--) {
             t->mates[at].alike = t->alike_first[t->mates[at].nodes];
             t->alike_first[t->mates[at].nodes] = (int32_t)at;
