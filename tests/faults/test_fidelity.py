@@ -24,7 +24,7 @@ STRUCK = ("launched", "resize", "effect", "submit", "end", "start", "up")
 """The kinds of entries upon which a fault strikes."""
 ONLY = {"kill_rank": ("launched",), "stop_rank": ("launched",), "disk_full": ("start",)}
 """Those of faults that need a rank that runs, or an entry that follows soon and cannot be written."""
-LEAST = 2.0
+LEAST = 4.0
 """Smallest factor of the times of real scenarios: other tests may begin after the speed of the machine was measured."""
 VARIANTS = ((1.0, 0), (0.4, 1), (2.0, 2), (5.0, 3))
 """Factors of all times but those of tracebed, and seeds: what differs between them is concurrent."""
