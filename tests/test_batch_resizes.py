@@ -311,16 +311,14 @@ def test_a_replay_that_is_killed_while_a_job_expands_is_resumed(slurm: Slurm, tm
     command += ["--scheduler", "slurm", "--policy", "pref", "-S", f"conf={slurm.conf}"]
 
     def resizing() -> bool:
-        folders = working_folders(output)
-        return bool(folders) and any(
-            entry.kind == "resize" and len(entry.data["after"]) > len(entry.data["before"])
-            for entry in journal.read(folders[0] / JOURNAL)[1]
-        )
+        try:
+            [folder] = working_folders(output)
+            entries = journal.read(folder / JOURNAL)[1]
+        except (ValueError, InputError):  # the journal is missing, or is being created
+            return False
+        return any(entry.kind == "resize" and len(entry.data["after"]) > len(entry.data["before"]) for entry in entries)
 
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-        slurm.until(
-            lambda: bool(working_folders(output)) and (working_folders(output)[0] / JOURNAL).exists(), "nothing"
-        )
         slurm.until(resizing, "no job expands")
         process.kill()
     done = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=GUARD_S)

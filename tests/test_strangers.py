@@ -99,7 +99,7 @@ def test_an_own_cluster(runner: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     page = ROOT / "docs/how-to/operator.md"
     found = follow(page, runner, tmp_path, until="## Is the answer accurate?")
     assert (tmp_path / "whatif/index.html").is_file()
-    assert "waits of all jobs: inconclusive: the error of the model exceeds the effect" in found
+    assert "waits of all jobs: inconclusive: chance exceeds the effect" in found
     assert "wait, mean (s) 116,987 116,987 78,563" in found
 
 
