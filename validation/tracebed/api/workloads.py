@@ -316,7 +316,6 @@ def make_malleable(
         check_size("nodes", nodes)
     if phases is not None and kind != "evolving":
         raise InputError(f"{kind} jobs have no phases", hint="leave out phases, or choose the kind evolving")
-    changed = rigid_share(workload, share, seed)
     given = {"preferred": preferred, "most": most, "least": least, "doublings": doublings}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if speedup == "downey":
@@ -325,11 +324,13 @@ def make_malleable(
         if chosen:
             raise InputError("the speedup downey takes no thresholds", hint=f"leave out {', '.join(chosen)}")
         after = moldability.with_moldability(workload, seed, kind=Kind(kind), share=share, nodes=nodes)
-        return Workload.of(after if application is None else with_application(after, changed, application))
-    if doublings and len(chosen) > 1:
-        raise InputError("doublings take the place of the thresholds", hint="leave out one of the two")
-    if kind == "moldable":
-        raise InputError("the speedup amdahl makes no moldable jobs", hint="choose the speedup downey")
-    thresholds, count = Thresholds(**chosen), PHASES if phases is None else phases
-    after = to_malleable(workload, share, seed, nodes=nodes, thresholds=thresholds, kind=Kind(kind), phases=count)
-    return Workload.of(after if application is None else with_application(after, changed, application))
+    else:
+        if doublings and len(chosen) > 1:
+            raise InputError("doublings take the place of the thresholds", hint="leave out one of the two")
+        if kind == "moldable":
+            raise InputError("the speedup amdahl makes no moldable jobs", hint="choose the speedup downey")
+        thresholds, count = Thresholds(**chosen), PHASES if phases is None else phases
+        after = to_malleable(workload, share, seed, nodes=nodes, thresholds=thresholds, kind=Kind(kind), phases=count)
+    if application is not None:
+        after = with_application(after, rigid_share(workload, share, seed), application)
+    return Workload.of(after)

@@ -14,18 +14,24 @@ def waits_for(jobs: Sequence[LiveJob]) -> list[str]:
 
     With the reason `Priority`, this is the number of jobs before it in the queues of its partitions.
     """
-    return [" ".join(filter(None, (job.reason or "None", _named(job, jobs)))) for job in jobs]
+    queue = [(_rank(job), _partitions(job)) for job in jobs if job.reason in ("Priority", "Resources")]
+    return [" ".join(filter(None, (job.reason or "None", _named(job, queue)))) for job in jobs]
 
 
-def _named(job: LiveJob, jobs: Sequence[LiveJob]) -> str:
+def _rank(job: LiveJob) -> tuple[float, int]:
+    """Return the place of a job in a queue; the first job has the largest."""
+    return job.priority, -job.number
+
+
+def _partitions(job: LiveJob) -> frozenset[str]:
+    return frozenset((job.partition, *job.others))
+
+
+def _named(job: LiveJob, queue: Sequence[tuple[tuple[float, int], frozenset[str]]]) -> str:
     """Return what the reason of a job means; empty: the reason says it."""
     if job.reason == "Priority":
-        parts = {job.partition, *job.others}
-        before = sum(
-            (other.priority, -other.number) > (job.priority, -job.number)
-            for other in jobs
-            if other.reason in ("Priority", "Resources") and parts & {other.partition, *other.others}
-        )
+        own, parts = _rank(job), _partitions(job)
+        before = sum(rank > own and not parts.isdisjoint(others) for rank, others in queue)
         return f"({before} before it)"
     if job.reason == "BeginTime":
         return f"({datetime.fromtimestamp(job.eligible, UTC):%Y-%m-%dT%H:%M:%S})"

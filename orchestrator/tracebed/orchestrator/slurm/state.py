@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tracebed.converters.limits import MAX_SIZE
+from tracebed.display import counted
 from tracebed.errors import InputError
 from tracebed.input_files import read_file
 from tracebed.orchestrator.slurm import reservations
@@ -273,10 +274,10 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
     if not version.startswith(TRIED):
         notes.append(f"the output of Slurm {version} is read as that of {TRIED}, the version that was compared")
     if unavailable:
-        notes.append(f"no job starts on {_counted(len(unavailable), 'node')} that are down, drained or reserved")
+        notes.append(f"no job starts on {counted(len(unavailable), 'node')} that are down, drained or reserved")
     if fair and not found:
         notes.append("the fair-share factors stay as they are (no sshare.txt, or accounts below accounts)")
-    notes += [f"{_counted(count, 'job')}: {what}" for what, count in sorted(odd.items())]
+    notes += [f"{counted(count, 'job')}: {what}" for what, count in sorted(odd.items())]
     return ClusterState(
         now, conf, conf.machine, unavailable, tuple(jobs), factors, tuple(found) if fair else (), tuple(notes), booked
     )
@@ -284,10 +285,6 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
 
 def _waits(job: LiveJob) -> bool:
     return job.start is None
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 # -- the cluster ------------------------------------------------------------------------------------------------------

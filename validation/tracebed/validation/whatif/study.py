@@ -16,7 +16,7 @@ import pandas as pd
 from tracebed.converters.description import local_dates
 from tracebed.converters.perturbation import Perturbation
 from tracebed.converters.workload import BoolArray, FloatArray, Workload
-from tracebed.display import json_values
+from tracebed.display import counted, json_values
 from tracebed.errors import InputError
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.slurm.changes import with_nodes, with_settings
@@ -297,9 +297,7 @@ def _misfits(log: Log, member: Predicted, machine: Machine, name: str, conf: str
     for (partition, reason), count in member.rejected.items():
         found[reason if "no partition" in reason else f"partition {partition}: {reason}"] += count
     total, jobs = sum(found.values()), len(log.workload) + log.wide
-    worst = "; ".join(
-        f"{count:,} {'job' if count == 1 else 'jobs'}, {reason}" for reason, count in found.most_common(4) if count
-    )
+    worst = "; ".join(f"{counted(count, 'job')}, {reason}" for reason, count in found.most_common(4) if count)
     if total >= MISFIT * jobs:
         partitions = ", ".join(each.name for each in machine.partitions)
         largest = max(kind.cores for kind in machine.kinds)
