@@ -373,6 +373,12 @@ def test_a_log_has_a_name_without_its_unknown_policy_and_a_reason_for_no_verdict
     assert "single case" not in found.headline and "limit of one case" not in found.headline  # there is one case
 
 
+def test_two_tables_without_a_policy_are_not_called_a_prediction_under_not_known() -> None:
+    found = compare_all([a_log(60)], [fcfs_run(60, real=False, policy="not known")])
+    assert "the policies of both runs are unknown" in found.explain()
+    assert "made under not known" not in found.explain()
+
+
 def test_large_errors_have_no_exponents() -> None:
     found = compare_all([fcfs_run(60)], [fcfs_run(60, stretch=40.0, real=False)])
     assert abs(found.metrics[1].relative_error) > 10

@@ -29,7 +29,9 @@ def comparability_warnings(
     if not same_workload:
         found.append("the runs have different workloads; jobs were matched by id")
     found += _jobs(matching)
-    if real.info.policy == UNKNOWN_POLICY:
+    if real.info.policy == predicted.info.policy == UNKNOWN_POLICY:
+        found.append("the policies of both runs are unknown: whether they are the same was not checked")
+    elif real.info.policy == UNKNOWN_POLICY:
         found.append(f"the policy of the real run is unknown; the prediction is made under {predicted.info.policy}")
     found += [f"{what}: real {x}, predicted {y}" for what, x, y in _facts(real, predicted) if x != y]
     if predicted.info.state != "completed":
