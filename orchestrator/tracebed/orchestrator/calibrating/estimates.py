@@ -184,7 +184,8 @@ def shares(points: FloatArray, low: FloatArray, high: FloatArray, start: FloatAr
     share = start + 1e-9
     for _ in range(ROUNDS):
         share = share * ((1 / (inside @ share)) @ inside) / len(high)
-    return share / share.sum()
+    found: FloatArray = share / share.sum()
+    return found
 
 
 def least_squares(samples: FloatArray, columns: FloatArray) -> FloatArray:
