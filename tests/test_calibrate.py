@@ -12,7 +12,7 @@ import tracebed.api as tb
 from tracebed.cli import tracebed
 from tracebed.orchestrator.calibrating import probes
 from tracebed.orchestrator.calibrating.duty import propose
-from tracebed.orchestrator.calibrating.estimates import by_size, estimates, linear, mean, mean_of, with_step
+from tracebed.orchestrator.calibrating.estimates import by_size, estimates, linear, mean, mean_of, with_step, within
 from tracebed.orchestrator.calibrating.samples import OverheadSamples, samples_of
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import Run
@@ -155,7 +155,29 @@ def test_the_estimates_recover_known_overheads_from_the_probes() -> None:
     assert samples.shrink[:, 2].mean() == pytest.approx(0.001)
     assert (samples.shrink[:, 2] + samples.shrink[:, 3]).mean() == pytest.approx(0.006, rel=0.01)
     assert (samples.shrink[:, 1] / samples.shrink[:, 4]).mean() == pytest.approx(0.5, abs=0.15)
-    assert samples.ready[:, 1].mean() == pytest.approx(0.021, abs=0.006)  # with the pause
+    ready = samples.ready
+    assert ready[ready[:, 0] == 1, 1].mean() == pytest.approx(0.02, abs=0.001)
+    assert ready[:, 1].mean() == pytest.approx(0.02, abs=0.005)  # there is one expansion by three ranks
+
+
+def test_intervals_of_different_position_determine_the_mean_of_samples_that_are_not_observed() -> None:
+    def drawn(seed: int) -> tuple[float, float]:
+        """Return the errors of the mean of the centers and of `within`, s: 50 ranks that join within iterations."""
+        rng = np.random.default_rng(seed)
+        iteration, joined = rng.choice([0.05, 0.1, 0.2], 50), 0.012 * rng.lognormal(-0.045, 0.3, 50)
+        first = rng.uniform(size=50) * iteration  # end of the current iteration
+        end = first + np.maximum(0, np.ceil((joined - first) / iteration)) * iteration
+        return (end - iteration / 2).mean() - 0.012, within(end - iteration, end).mean() - 0.012
+
+    centers, found = np.array([drawn(seed) for seed in range(20)]).T
+    assert abs(found.mean()) < 0.001 and found.std() < 0.003 < centers.std()
+
+
+def test_samples_that_are_known_are_not_moved_by_others() -> None:
+    exact = np.array([0.01, 0.02, 0.1])
+    assert within(exact - 1e-9, exact) == pytest.approx(exact, abs=0.1 / 200)
+    assert within(np.array([-0.05]), np.array([0.0])).tolist() == [0.0]
+    assert not len(within(np.zeros(0), np.zeros(0)))
 
 
 # -- from end to end
