@@ -46,6 +46,13 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out modules without slow tests if only slow tests are run: each worker would import all modules."""
+    if config.getoption("markexpr") != "slow" or collection_path.suffix != ".py":
+        return None
+    return "mark.slow" not in collection_path.read_text(encoding="utf-8") or None
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep the state of tests apart from that of the user, and measure work rates shortly, but for any time."""
