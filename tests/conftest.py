@@ -106,14 +106,18 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
 
 @pytest.fixture
 def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let experiments and validations write no plots and no HTML pages, which take most of the time of small ones.
+    """Let experiments and validations write no plots and no HTML pages, and what-ifs pages without pictures.
+
+    Pictures take most of the time of small experiments.
 
     This holds for commands in the process of the test.
     """
     from tracebed.validation.experiments.views import plots
     from tracebed.validation.report import html
+    from tracebed.validation.whatif import page
 
     monkeypatch.setattr(plots, "draw", lambda *_: ([], []))
+    monkeypatch.setattr(page, "pictures", lambda _: {})
     monkeypatch.setattr(html, "write", lambda _, path, *__, **___: Path(path))
 
 

@@ -98,7 +98,7 @@ def run_cases(folder: Path, cases: int, large: int, seed: int) -> None:
     for blocks, first, units in ((1, 0, 3), (7, 2**63, 100)):
         results = [streamed(made, blocks, first, units) for made in (stream._C(), stream._NumPy())]
         if results[0] != results[1]:
-            sys.exit(f"the kernels of `stream` differ on {blocks} blocks and {units} units from {first}")
+            sys.exit(f"the kernels of STREAM differ on {blocks} blocks and {units} units from {first}")
     what = f"{cases:,} cases and {large} large ones from seed {seed}, evolving jobs, Slurm, tables and the kernels"
     print(f"{what}: the same, nothing reported")  # noqa: T201
 
@@ -129,12 +129,17 @@ def follow(folder: Path) -> None:
 
 
 def streamed(made: StreamKernels, blocks: int, first: int, units: int) -> tuple[object, ...]:
-    """Return the checksum of units of `stream`, and the arrays, whose last element is used too."""
-    from tracebed.benchmarks.kernels.stream import BLOCK, arrays
+    """Return the results of all kernels of STREAM on arrays whose last element is used too."""
+    from tracebed.benchmarks.kernels.stream import BLOCK, Function, arrays
 
     data = arrays(blocks * BLOCK)
-    made.pattern(data, 0, len(data.a))
-    return made.units(data, first, units), *(bytes(array) for array in data)
+    size = len(data.a)
+    made.pattern(data, 0, size)
+    checksum = made.units(data, first, units)
+    made.fill(data.a, 0.5, 1, size - 1)
+    for function in Function:
+        made.stream(function, data, 3.0, 0, size)
+    return checksum, made.error(data.a, data.a[size - 1], size - 1, 1), *(bytes(array) for array in data)
 
 
 def main() -> int:

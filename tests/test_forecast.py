@@ -624,6 +624,7 @@ def test_states_have_slurms_own_estimates(path: Path, recordings: dict[Path, dic
         assert found.notes == ()
 
 
+@pytest.mark.slow
 def test_forecasts_are_better_than_those_of_slurm(recordings: dict[Path, dict[str, Any]]) -> None:
     """The aims: at most half of the error of Slurm's own estimates, and 75 to 85 % of the starts in their intervals."""
     tables = []

@@ -1,17 +1,36 @@
-"""The unit of the application `stream`, in C and NumPy."""
+"""STREAM: its kernels in C and NumPy, its rules on sizes and validation, and its malleability."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tracebed import malleable
 from tracebed.benchmarks import kernels
+from tracebed.benchmarks.caches import last_level_cache
+from tracebed.benchmarks.drom import TABLE, Administrator
 from tracebed.benchmarks.kernels import stream as binding
-from tracebed.benchmarks.kernels.stream import BLOCK, StreamKernels, arrays
+from tracebed.benchmarks.kernels.stream import BLOCK, Arrays, Function, StreamKernels, arrays
 from tracebed.benchmarks.memory import free_mib
-from tracebed.errors import TestbedError
+from tracebed.benchmarks.node_table import NodeTable
+from tracebed.benchmarks.standalone import stream
+from tracebed.benchmarks.standalone.team import Team, chosen, share
+from tracebed.cli import tracebed
+from tracebed.errors import ExitCode, InputError, TestbedError
+
+CPUS = tuple(sorted(os.sched_getaffinity(0)))
+needs_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +50,52 @@ def both() -> tuple[StreamKernels, StreamKernels]:
         pytest.skip("the C kernels were not built")
 
 
+def filled(elements: int) -> Arrays:
+    data = arrays(elements)
+    for number, array in enumerate(data):
+        for index in range(elements):
+            array[index] = 0.1 * index + number
+    return data
+
+
+DEFINITION: dict[Function, tuple[str, Callable[[float, float, float], float]]] = {
+    Function.COPY: ("c", lambda a, b, c: a),
+    Function.SCALE: ("b", lambda a, b, c: 3.0 * c),
+    Function.ADD: ("c", lambda a, b, c: a + b),
+    Function.TRIAD: ("a", lambda a, b, c: b + 3.0 * c),
+}
+
+
+@given(st.sampled_from(list(Function)), st.integers(0, 40), st.integers(0, 40))
+def test_the_kernels_compute_their_definition_on_their_range(function: Function, first: int, count: int) -> None:
+    count = min(count, 40 - first)
+    target, rule = DEFINITION[function]
+    expected = filled(40)
+    for index in range(first, first + count):
+        values = (expected.a[index], expected.b[index], expected.c[index])
+        getattr(expected, target)[index] = rule(*values)
+    for made in both():
+        data = filled(40)
+        made.stream(function, data, 3.0, first, count)
+        assert [list(array) for array in data] == [list(array) for array in expected]
+
+
+def test_long_ranges_are_equal_in_c_and_numpy() -> None:
+    """The NumPy kernels work on parts of a range."""
+    elements = 2 * binding.CACHED + 77
+    results = []
+    for made in both():
+        data = arrays(elements)
+        made.pattern(data, 0, elements)
+        made.fill(data.a, 0.5, 3, elements - 5)
+        for function in Function:
+            made.stream(function, data, 3.0, 1, elements - 2)
+        results.append([bytes(array) for array in data])
+        assert made.error(data.a, data.a[5], 5, 1) == 0
+        assert made.error(data.a, 1.0, 0, 1) == 1
+    assert results[0] == results[1]
+
+
 def test_units_have_the_checksum_of_their_definition() -> None:
     blocks = 5
     expected = 0
@@ -48,6 +113,10 @@ def test_units_have_the_checksum_of_their_definition() -> None:
         assert made.units(data, 0, 100) != expected
 
 
+def test_traffic_is_counted_as_in_stream() -> None:
+    assert [function.bytes for function in Function] == [16, 16, 24, 24]
+
+
 def test_an_outdated_library_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     both()
     monkeypatch.setattr(kernels, "LIBRARY", "libc.so.6")
@@ -60,7 +129,225 @@ def test_arrays_that_do_not_fit_are_an_error() -> None:
         arrays(2**58)
 
 
+# The program
+
+
+def cache(folder: Path, cpu: int, *levels: tuple[int, str, str]) -> None:
+    for index, texts in enumerate(levels):
+        place = folder / f"cpu{cpu}" / "cache" / f"index{index}"
+        place.mkdir(parents=True)
+        for name, text in zip(("level", "shared_cpu_list", "size"), texts, strict=True):
+            (place / name).write_text(f"{text}\n")
+
+
+def test_the_last_level_cache_counts_once_for_all_cpus_that_share_it(tmp_path: Path) -> None:
+    for cpu in range(6):
+        cache(tmp_path, cpu, (1, str(cpu), "32K"), (2, str(cpu), "1024K"), (3, "0-3" if cpu < 4 else "4-5", "32M"))
+    (tmp_path / "cpu6").mkdir()
+    assert last_level_cache(range(4), tmp_path) == 32 * 2**20
+    assert last_level_cache([0, 4], tmp_path) == 64 * 2**20
+    assert last_level_cache([0, 6], tmp_path) is None
+    cache(tmp_path, 7, (1, "7", "32K"), (2, "7", "8"))
+    assert last_level_cache([7], tmp_path) == 8
+
+
 def test_free_memory_is_what_linux_says(tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text("MemTotal: 4096000 kB\nMemAvailable:    2048000 kB\n")
     assert free_mib(tmp_path / "meminfo") == 2000
     assert (free_mib(tmp_path / "absent") or 0) > 0
+
+
+def test_small_arrays_have_a_warning_and_too_large_ones_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "last_level_cache", lambda cpus: 80_000)
+    monkeypatch.setattr(stream, "free_mib", lambda: 3)
+    with pytest.warns(UserWarning, match="STREAM requires 40,000 elements"):
+        assert not stream.run(39_999, threads=1, repetitions=2).large_enough
+    assert stream.run(40_000, threads=1, repetitions=2).large_enough
+    with pytest.raises(InputError, match="take 4 MiB, and 3 MiB of memory are free"):
+        stream.run(140_000, threads=1)
+    monkeypatch.setattr(stream, "ELEMENTS", 5)
+    assert stream.run(threads=1, repetitions=2).elements == 40_000
+    monkeypatch.setattr(stream, "last_level_cache", lambda cpus: None)
+    result = stream.run(threads=1, repetitions=2)
+    assert (result.elements, result.cache_bytes, result.large_enough) == (5, None, True)
+
+
+@pytest.mark.parametrize("kernel", ["c", "numpy"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_results_are_valid_and_the_first_repetition_does_not_count(
+    kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both()
+    monkeypatch.setenv("TRACEBED_KERNEL", kernel)
+    result = stream.run(50_000, repetitions=stream.MOST_REPETITIONS)
+    assert result.kernel == kernel
+    assert result.valid and result.errors == (0, 0, 0)  # the same operations in the same order
+    assert result.threads() == [len(CPUS)]
+    for row in result.table(len(CPUS)):
+        times = [repetition.seconds[row.function] for repetition in result.repetitions[1:]]
+        assert row.least_s == min(times) and row.most_s == max(times)
+        assert row.mb_per_s == pytest.approx(row.function.bytes * 50_000 / min(times) / 1e6)
+        assert row.least_s <= row.average_s <= row.most_s
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", ["a", "b", "c"])
+def test_a_wrong_array_is_invalid(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = stream.arrays
+
+    def run(wrong: float) -> stream.StreamResult:
+        data = made(1000)
+        original = stream._repetition
+
+        def repetition(team: Team, functions: StreamKernels, data: Arrays) -> tuple[float, ...]:
+            seconds = original(team, functions, data)
+            getattr(data, name)[500] *= 1 + wrong
+            return seconds
+
+        with monkeypatch.context() as patch:
+            patch.setattr(stream, "arrays", lambda elements: data)
+            patch.setattr(stream, "_repetition", repetition)
+            return stream.run(1000, threads=1, repetitions=2)
+
+    assert run(0.0).valid
+    assert not run(1e-9).valid
+    monkeypatch.setattr(stream.StreamResult, "valid", False)
+    result = CliRunner().invoke(tracebed, ["nodes", "bench", "stream", "--set", "elements=1000"])
+    assert isinstance(result.exception, TestbedError)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"threads": 0}, "0 threads"),
+        ({"threads": len(CPUS) + 1}, f"and there are {len(CPUS)}"),
+        ({"cpus": ()}, "no CPU is given"),
+        ({"cpus": (CPUS[-1] + 1,)}, f"may not use CPU {CPUS[-1] + 1}"),
+        ({"repetitions": 1}, "1 repetitions"),
+        ({"repetitions": 251}, "251 repetitions"),
+        ({"elements": 0}, "0 elements"),
+    ],
+)
+def test_invalid_arguments_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        stream.run(**({"elements": 1000} | given))
+
+
+@needs_cpus
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_administrator_changes_the_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """2 -> 1 -> 2 CPUs. The administrator is this process, so its changes come at known repetitions."""
+    low, high = CPUS[:2]
+    table = NodeTable.create(tmp_path / "node", [low, high])
+    administrator, me = Administrator(table), os.getpid()
+    changes: dict[int, tuple[int, ...]] = {2: (high,), 5: (low, high)}
+    original, bound = stream._repetition, []
+
+    def repetition(team: Team, functions: StreamKernels, data: Arrays) -> tuple[float, ...]:
+        found: dict[int, set[int]] = {}
+        team.run(lambda index, size: found.update({index: os.sched_getaffinity(0)}))
+        bound.append(found)
+        if cpus := changes.get(len(bound)):
+            assert not administrator.set_mask(me, cpus).error
+        return original(team, functions, data)
+
+    monkeypatch.setattr(stream, "_repetition", repetition)
+    monkeypatch.setenv(TABLE, str(table.path))
+    assert not administrator.prepare(me, [low, high])[0].error
+    result = stream.run(10_000, repetitions=8)
+    assert [repetition.cpus for repetition in result.repetitions] == [(low, high)] * 2 + [(high,)] * 3 + [
+        (low, high)
+    ] * 3
+    assert bound[0] == bound[7] == {0: {low}, 1: {high}}
+    assert bound[3] == {0: {high}}
+    assert result.valid
+    assert result.threads() == [1, 2]
+    assert administrator.free() == (low, high)
+    with pytest.raises(InputError, match="the table of CPUs chooses them"):
+        stream.run(1000, cpus=[low])
+    table.close()
+
+
+def test_the_command_prints_the_table_of_stream() -> None:
+    result = CliRunner().invoke(
+        tracebed, ["nodes", "bench", "stream", "--set", "elements=30000", "--cpus", str(CPUS[-1])]
+    )
+    assert result.exit_code == ExitCode.OK, result.output
+    lines = result.stdout.splitlines()
+    assert "based on a variant of the STREAM benchmark code" in lines[0]
+    start = next(number for number, line in enumerate(lines) if line.startswith("Function"))
+    assert lines[start].split() == ["Function", "Best", "Rate", "MB/s", "Avg", "time", "Min", "time", "Max", "time"]
+    assert [line.split()[0] for line in lines[start + 1 : start + 5]] == ["Copy:", "Scale:", "Add:", "Triad:"]
+    assert f"Threads: 1, on CPUs {CPUS[-1]}" in lines
+    assert lines[-1].startswith("Solution validates")
+
+
+def test_the_command_prints_json() -> None:
+    words = ["nodes", "bench", "stream", "--set", "elements=30000", "--threads", "1", "--repetitions", "3", "--json"]
+    found = json.loads(CliRunner().invoke(tracebed, words).stdout)
+    assert found["schema"] == "tracebed-bench-stream/1"
+    assert found["valid"] and found["elements"] == 30000
+    assert [row["function"] for row in found["by_threads"]["1"]] == ["copy", "scale", "add", "triad"]
+    assert [len(repetition["seconds"]) for repetition in found["repetitions"]] == [4, 4, 4]
+
+
+def test_the_program_needs_no_numpy() -> None:
+    both()
+    code = "import sys, warnings; warnings.simplefilter('ignore'); from tracebed.benchmarks.standalone import stream; "
+    code += "stream.run(1000, repetitions=2); print('numpy' in sys.modules)"
+    environment = {key: value for key, value in os.environ.items() if key != "TRACEBED_KERNEL"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "False\n", done.stderr
+
+
+# Threads
+
+
+@needs_cpus
+def test_a_team_works_on_its_cpus_and_ends() -> None:
+    before, threads = os.sched_getaffinity(0), threading.active_count()
+    found: dict[int, tuple[int, set[int]]] = {}
+
+    def look(index: int, size: int) -> None:
+        found[index] = size, os.sched_getaffinity(0)
+
+    with Team(CPUS[:1]) as team:
+        for cpus in (CPUS[:1], CPUS[:2], CPUS[1::-1], CPUS[1:2], CPUS[:2]):
+            found.clear()
+            team.resize(cpus)
+            team.run(look)
+            assert found == {index: (len(cpus), {cpu}) for index, cpu in enumerate(cpus)}
+    assert os.sched_getaffinity(0) == before
+    assert threading.active_count() == threads
+
+
+@needs_cpus
+@pytest.mark.parametrize("failing", [0, 1])
+def test_an_error_of_a_thread_is_raised_when_all_have_ended(failing: int) -> None:
+    ended = []
+
+    def work(index: int, size: int) -> None:
+        if index == failing:
+            raise ZeroDivisionError
+        ended.append(index)
+
+    with Team(CPUS[:2]) as team:
+        with pytest.raises(ZeroDivisionError):
+            team.run(work)
+        assert ended == [1 - failing]
+        team.run(lambda index, size: ended.append(index))
+        assert sorted(ended[1:]) == [0, 1]
+
+
+@given(st.integers(0, 10**6), st.integers(1, 100))
+def test_shares_are_complete_and_nearly_equal(total: int, size: int) -> None:
+    parts = [share(total, size, index) for index in range(size)]
+    assert [first for first, _ in parts] == [sum(count for _, count in parts[:index]) for index in range(size)]
+    assert sum(count for _, count in parts) == total
+    assert max(count for _, count in parts) - min(count for _, count in parts) <= 1
+
+
+def test_without_a_table_threads_have_the_first_cpus() -> None:
+    with malleable.attach(pin=False) as program:
+        assert chosen(program, None, 1) == CPUS[:1]
+        assert chosen(program, CPUS[::-1], None) == CPUS[::-1]

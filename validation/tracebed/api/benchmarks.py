@@ -1,16 +1,52 @@
-"""Changes of the number of ranks of a job on this machine, measured by stage."""
+"""Benchmarks of this machine, as programs of their own: PILS, STREAM, and changes of the number of ranks."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from tracebed.benchmarks.stages import ReconfigurationStages, table
 from tracebed.registry import one_of
 
-__all__ = ["ReconfigurationStages", "reconfigure", "table"]
+if TYPE_CHECKING:
+    from tracebed.benchmarks.stages import ReconfigurationStages, table
+    from tracebed.benchmarks.standalone.pils import PilsResult
+    from tracebed.benchmarks.standalone.pils import run as pils
+    from tracebed.benchmarks.standalone.stream import LABEL, TOLERANCE, StreamResult
+    from tracebed.benchmarks.standalone.stream import run as stream
+
+__all__ = [
+    "LABEL",
+    "TOLERANCE",
+    "PilsResult",
+    "ReconfigurationStages",
+    "StreamResult",
+    "pils",
+    "reconfigure",
+    "stream",
+    "table",
+]
 
 Transport: TypeAlias = Literal["connections", "mpi"]
+
+_HOME = {
+    **dict.fromkeys(("ReconfigurationStages", "table"), ("stages", "")),
+    "PilsResult": ("standalone.pils", ""),
+    "pils": ("standalone.pils", "run"),
+    **dict.fromkeys(("LABEL", "TOLERANCE", "StreamResult"), ("standalone.stream", "")),
+    "stream": ("standalone.stream", "run"),
+}
+"""Name -> its module and its name there. STREAM loads NumPy, whose threads would compute beside the ranks of PILS."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import and return a name of `__all__`."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, own = _HOME[name]
+    found = getattr(importlib.import_module(f"tracebed.benchmarks.{module}"), own or name)
+    globals()[name] = found
+    return found
 
 
 def reconfigure(
@@ -30,8 +66,8 @@ def reconfigure(
         InputError: a size is invalid.
         TestbedError: a rank or the MPI program fails.
     """
-    from tracebed.benchmarks import resizing
     from tracebed.benchmarks.mpi import launch
+    from tracebed.benchmarks.standalone import resizing
 
     one_of("through", through, ("connections", "mpi"))
     if through == "mpi":

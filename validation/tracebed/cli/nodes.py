@@ -26,7 +26,7 @@ COMMANDS = {
     "facts": "Print the facts of nodes, or write an inventory with their CPUs.",
     "down": "Remove what `up` or a killed replay made.",
     "calibrate": "Measure the overheads and the work rate of a testbed, or fit them to replays.",
-    "reconfigure": "Measure the stages of changes of the number of ranks, through connections or MPI.",
+    "bench": "Run a benchmark by hand: memory bandwidth, load balance, reconfigurations.",
     "schema": "Print the JSON schema of inventories, for editors.",
 }
 SCHEMA = "tracebed-nodes/1"
@@ -41,7 +41,7 @@ class Nodes(LazyGroup):
 
     def load(self, name: str) -> click.Command:
         """Return the command `name`."""
-        if name in ("calibrate", "reconfigure"):
+        if name in ("bench", "calibrate"):
             command: click.Command = getattr(importlib.import_module(f"tracebed.cli.{name}"), name)
             return command
         return {"up": up, "check": check, "facts": facts, "down": down, "schema": schema}[name]

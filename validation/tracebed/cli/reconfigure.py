@@ -1,4 +1,4 @@
-"""`tracebed nodes reconfigure`: the stages of changes of the number of ranks."""
+"""`tracebed nodes bench reconfigure`: the stages of changes of the number of ranks."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def reconfigure(settings: tuple[str, ...], as_json: bool) -> None:
 
     \b
     Example:
-      tracebed nodes reconfigure --set sizes=1,2,4,2 --set state=8MiB
+      tracebed nodes bench reconfigure --set sizes=1,2,4,2 --set state=8MiB
     """
     from tracebed.api import benchmarks
 

@@ -1,4 +1,4 @@
-"""The unit of the application `stream`, in C or NumPy, on arrays of the caller (see stream.c).
+"""The kernels of STREAM, in C or NumPy, on arrays of the caller (see stream.c).
 
 `TRACEBED_KERNEL` selects the kernel as for PILS. The functions release the interpreter lock while they work.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+import enum
 import mmap
 from functools import cache
 from typing import Any, NamedTuple, Protocol
@@ -19,12 +20,32 @@ SCALAR = 3.0
 ELEMENT = ctypes.sizeof(ctypes.c_double)
 SIZE_MIB = 96
 """Size of the three arrays of memory-bound units by default, MiB: more than the cache of most cores."""
+CACHED = 16_384
+"""Elements that the NumPy kernels work on at once, so that intermediate results stay in the cache."""
 
 Doubles = ctypes.Array[ctypes.c_double]
 
 
+class Function(enum.IntEnum):
+    """The four kernels, in the order in which STREAM runs them."""
+
+    COPY = 0
+    """c = a"""
+    SCALE = 1
+    """b = s c"""
+    ADD = 2
+    """c = a + b"""
+    TRIAD = 3
+    """a = b + s c"""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the kernel reads and writes for an element, as STREAM counts them."""
+        return ELEMENT * (2 if self in (Function.COPY, Function.SCALE) else 3)
+
+
 class Arrays(NamedTuple):
-    """The three arrays of a triad, of the same length."""
+    """The three arrays of STREAM, of the same length."""
 
     a: Doubles
     b: Doubles
@@ -34,8 +55,17 @@ class Arrays(NamedTuple):
 class StreamKernels(Protocol):
     """The functions of stream.c. `first` and `count` select elements or units."""
 
+    def stream(self, function: Function, arrays: Arrays, scalar: float, first: int, count: int) -> None:
+        """Run one of the four kernels."""
+
+    def fill(self, array: Doubles, value: float, first: int, count: int) -> None:
+        """Set elements to a value."""
+
+    def error(self, array: Doubles, value: float, first: int, count: int) -> float:
+        """Return the sum of the absolute differences between the elements and a value."""
+
     def pattern(self, arrays: Arrays, first: int, count: int) -> None:
-        """Set the elements of b and c to the values on which units work, and those of a to 0."""
+        """Set the elements of b and c to the values on which units work."""
 
     def units(self, arrays: Arrays, first: int, count: int) -> int:
         """Do units of the application `stream`, and return their checksum. The length is a multiple of `BLOCK`."""
@@ -73,6 +103,7 @@ def unit_kernel(size_mib: int = SIZE_MIB) -> kernels.Kernel:
     require(size_mib)
     own, functions = arrays(blocks * BLOCK), load()
     functions.pattern(own, 0, blocks * BLOCK)
+    functions.fill(own.a, 0.0, 0, blocks * BLOCK)
     return lambda first, count: functions.units(own, first, count)
 
 
@@ -92,7 +123,10 @@ class _C:
     def __init__(self) -> None:
         pointer, size = ctypes.POINTER(ctypes.c_double), ctypes.c_uint64
         signatures: dict[str, tuple[Any, list[Any]]] = {
-            "_set": (None, [pointer, pointer, pointer, size, size]),
+            "": (None, [ctypes.c_int, pointer, pointer, pointer, ctypes.c_double, size, size]),
+            "_fill": (None, [pointer, ctypes.c_double, size, size]),
+            "_error": (ctypes.c_double, [pointer, ctypes.c_double, size, size]),
+            "_pattern": (None, [pointer, pointer, size, size]),
             "_units": (size, [pointer, pointer, pointer, size, size, size]),
         }
         library = ctypes.CDLL(str(kernels.LIBRARY))  # its functions run without the interpreter lock
@@ -104,8 +138,17 @@ class _C:
             raise TestbedError(f"the compiled kernels are outdated: {error}", hint="reinstall tracebed") from error
         self._library = library
 
+    def stream(self, function: Function, arrays: Arrays, scalar: float, first: int, count: int) -> None:
+        self._library.tracebed_stream(function, *arrays, scalar, first, count)
+
+    def fill(self, array: Doubles, value: float, first: int, count: int) -> None:
+        self._library.tracebed_stream_fill(array, value, first, count)
+
+    def error(self, array: Doubles, value: float, first: int, count: int) -> float:
+        return float(self._library.tracebed_stream_error(array, value, first, count))
+
     def pattern(self, arrays: Arrays, first: int, count: int) -> None:
-        self._library.tracebed_stream_set(*arrays, first, count)
+        self._library.tracebed_stream_pattern(arrays.b, arrays.c, first, count)
 
     def units(self, arrays: Arrays, first: int, count: int) -> int:
         return int(self._library.tracebed_stream_units(*arrays, len(arrays.a) // BLOCK, first, count))
@@ -122,9 +165,29 @@ class _NumPy:
     def _view(self, array: Doubles) -> Any:
         return self._np.frombuffer(memoryview(array), dtype=self._np.float64)
 
+    def stream(self, function: Function, arrays: Arrays, scalar: float, first: int, count: int) -> None:
+        np, (a, b, c) = self._np, map(self._view, arrays)
+        for start in range(first, first + count, CACHED):
+            part = slice(start, min(start + CACHED, first + count))
+            match function:
+                case Function.COPY:
+                    np.copyto(c[part], a[part])
+                case Function.SCALE:
+                    np.multiply(c[part], scalar, out=b[part])
+                case Function.ADD:
+                    np.add(a[part], b[part], out=c[part])
+                case Function.TRIAD:
+                    np.multiply(c[part], scalar, out=a[part])
+                    np.add(a[part], b[part], out=a[part])
+
+    def fill(self, array: Doubles, value: float, first: int, count: int) -> None:
+        self._view(array)[first : first + count] = value
+
+    def error(self, array: Doubles, value: float, first: int, count: int) -> float:
+        return float(self._np.abs(self._view(array)[first : first + count] - value).sum())
+
     def pattern(self, arrays: Arrays, first: int, count: int) -> None:
         index = self._np.arange(first, first + count)
-        self._view(arrays.a)[first : first + count] = 0
         for array, prime in ((arrays.b, 1009), (arrays.c, 2003)):
             self._view(array)[first : first + count] = index % prime
 

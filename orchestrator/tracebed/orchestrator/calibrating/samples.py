@@ -9,7 +9,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracebed.converters.workload import Workload
-from tracebed.orchestrator.calibrating.estimates import within
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -39,18 +38,14 @@ class OverheadSamples:
 
     @property
     def ready(self) -> FloatArray:
-        """Shape (expansions, 2): new ranks, and the estimated time from the decision until these ranks have joined.
+        """Shape (expansions, 3): new ranks; time from the decision until the end of an iteration; duration of this one.
 
         An expansion is applied at the end of the first iteration after all new ranks have joined, after the pause of a
         reconfiguration. So they joined within this iteration.
         """
         pause = self.shrink[:, 2].mean() if len(self.shrink) else 0.0
-        ranks, ended = self.expand[:, 0], self.expand[:, 1] + self.expand[:, 2] - pause
-        ready = np.zeros(len(ranks))
-        for number in np.unique(ranks):
-            rows = ranks == number
-            ready[rows] = within(ended[rows] - self.expand[rows, 4], ended[rows])
-        return np.column_stack([ranks, ready])
+        ended = self.expand[:, 1] + self.expand[:, 2] - pause
+        return np.column_stack([self.expand[:, 0], ended, self.expand[:, 4]])
 
 
 def samples_of(run: Run, workload: Workload, entries: list[Entry], grain_s: float) -> OverheadSamples:

@@ -1,4 +1,4 @@
-"""Threads that work together, each on a CPU of its own, for measurements of the kernels."""
+"""Threads that work together, each on a CPU of its own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from types import TracebackType
+
+from tracebed.cpus import format_cpus
+from tracebed.errors import InputError
+from tracebed.malleable import Attached
 
 Work = Callable[[int, int], None]
 """A function of the index of the thread and the number of threads."""
@@ -86,3 +90,31 @@ def share(total: int, size: int, index: int) -> tuple[int, int]:
     """Return the first element and the number of elements of part `index` of `size` nearly equal parts of `total`."""
     first = total * index // size
     return first, total * (index + 1) // size - first
+
+
+def chosen(program: Attached, cpus: Sequence[int] | None, threads: int | None) -> tuple[int, ...]:
+    """Return the CPUs for the threads of a program.
+
+    Args:
+        program: the program. With a table of CPUs, it uses the CPUs that it holds.
+        cpus: the CPUs; None: the CPUs of the program.
+        threads: number of threads; with a table of CPUs the largest number. None: one for each CPU.
+
+    Raises:
+        InputError: the process may not use the CPUs, there are fewer CPUs than threads, or the table chooses the CPUs.
+    """
+    if threads is not None and threads < 1:
+        raise InputError(f"{threads} threads are not at least 1")
+    if program.malleable:
+        if cpus is not None:
+            raise InputError("CPUs are given, but the table of CPUs chooses them", hint="leave the CPUs out")
+        return program.cpus[:threads]
+    found = program.cpus if cpus is None else tuple(cpus)
+    missing = set(found) - set(program.cpus)
+    if missing or not found:
+        what = f"this process may not use CPU {format_cpus(missing)}" if missing else "no CPU is given"
+        raise InputError(what, hint=f"choose among {format_cpus(program.cpus)}")
+    if threads is not None and threads > len(found):
+        what = f"{threads} threads need {threads} CPUs, and there are {len(found)}: {format_cpus(found)}"
+        raise InputError(what, hint="choose fewer threads")
+    return found[:threads]

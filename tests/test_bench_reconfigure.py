@@ -1,4 +1,4 @@
-"""`tracebed nodes reconfigure`: the stages of resizes through connections and through MPI."""
+"""`tracebed nodes bench reconfigure`: the stages of resizes through connections and through MPI."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 from click.testing import CliRunner
 
-from tracebed.benchmarks import resizing
+from tracebed.benchmarks.standalone import resizing
 from tracebed.cli import tracebed
 from tracebed.errors import InputError, TestbedError
 
@@ -46,6 +46,7 @@ def test_invalid_orders_and_failed_jobs_are_errors() -> None:
 def test_the_command_prints_the_same_table_of_stages(through: str) -> None:
     words = [
         "nodes",
+        "bench",
         "reconfigure",
         "--set",
         f"through={through}",
@@ -68,6 +69,6 @@ def test_the_command_prints_the_same_table_of_stages(through: str) -> None:
 
 @pytest.mark.parametrize("setting", ["sizes=1,x", "sizes=1,0", "state=8Mb", "state=-1MiB"])
 def test_invalid_settings_are_refused(setting: str) -> None:
-    result = CliRunner().invoke(tracebed, ["nodes", "reconfigure", "--set", setting])
+    result = CliRunner().invoke(tracebed, ["nodes", "bench", "reconfigure", "--set", setting])
     assert isinstance(result.exception, InputError | SystemExit), result.output
     assert "Traceback" not in result.output
