@@ -1,6 +1,6 @@
 """Judges forecasts on the states of `slurm_recordings/states`, beside Slurm's own estimates of the same instants.
 
-    python tests/slurm_forecasts.py [--repetitions 64] [FILE...]
+    python tests/slurm_forecasts.py [--repetitions 16] [FILE...]
 
 The run times and later jobs of a recording are learnt from the other recordings.
 """
@@ -97,7 +97,7 @@ def main() -> None:
     """Print the figures of each recording."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="*")
-    parser.add_argument("--repetitions", type=int, default=64)
+    parser.add_argument("--repetitions", type=int, default=16)
     given = parser.parse_args()
     recordings = {path: recorded(path) for path in given.files or sorted(FOLDER.glob("*.json.xz"))}
     tables: list[pd.DataFrame] = []

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "--repetitions",
     type=click.IntRange(2, 10_000),
-    default=64,
+    default=16,
     show_default=True,
     metavar="N",
     help="Number of simulations, with drawn run times and later jobs.",
