@@ -206,9 +206,9 @@ def test_an_optimum_at_the_end_of_a_range_is_named() -> None:
     [
         ("status", "ended with status 3: the toy"),
         ("hangs", "took longer than"),
-        ("garbage", "output.csv"),
-        ("empty", "contains no jobs"),
-        ("others", "ids of the file are not those of the workload"),
+        pytest.param("garbage", "output.csv", marks=pytest.mark.slow),
+        pytest.param("empty", "contains no jobs", marks=pytest.mark.slow),
+        pytest.param("others", "ids of the file are not those of the workload", marks=pytest.mark.slow),
         ("half", "10 of 20 jobs do not end"),
     ],
 )

@@ -192,17 +192,31 @@ def test_the_demo_runs_from_workload_to_report(
 
 
 @pytest.mark.parametrize(
-    ("excluded", "needed", "repetitions"),
-    [(0, [None, 3], 5), (0, [8, 7], 8), (1, [8], 9), (2, [], 7), (5, [], 5), (0, [13, 6], 5)],
+    ("found", "repetitions"),  # of each validation: excluded repetitions, and repetitions needed by undecided metrics
+    [
+        ([(0, [None, 3])], [5]),
+        ([(0, [8, 7]), (0, [])], [5, 8]),
+        ([(0, [8]), (0, [9]), (0, [9])], [5, 8, 9]),
+        ([(1, [8]), (1, [8]), (1, [8])], [5, 6, 9]),  # a disturbed repetition first, and then the noise
+        ([(2, [20]), (2, [])], [5, 7]),
+        ([(5, [])], [5]),
+        ([(0, [13, 6])], [5]),
+        ([(3, [5]), (5, [5])], [5, 8]),
+    ],
 )
 def test_the_demo_replays_as_often_as_the_noise_requires(
-    excluded: int, needed: list[int | None], repetitions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    found: list[tuple[int, list[int | None]]],
+    repetitions: list[int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     calls: list[int] = []
 
     def validated(*words: str | Path) -> ExitCode:
+        excluded, needed = found[len(calls)]
         calls.append(yaml.safe_load(suite.read_text(encoding="utf-8"))["repetitions"])
-        cases = [{"repetitions": [{"excluded": [""] * (number < excluded)} for number in range(5)]}]
+        cases = [{"repetitions": [{"excluded": [""] * (number < excluded)} for number in range(calls[-1])]}]
         metrics = [{"gate": True, "verdict": "inconclusive", "repeats_needed": each} for each in needed]
         metrics.append({"gate": False, "verdict": "inconclusive", "repeats_needed": 12})
         (tmp_path / "verdict.json").write_text(json.dumps({"simulators": [{"cases": cases, "metrics": metrics}]}))
@@ -211,7 +225,9 @@ def test_the_demo_replays_as_often_as_the_noise_requires(
     suite = tmp_path / "suite.yaml"
     monkeypatch.setattr(demo_module, "_run", validated)
     assert demo_module._validate(suite, tmp_path) == ExitCode.OK
-    assert calls == [5] if repetitions == 5 else calls == [5, repetitions]
+    assert calls == repetitions
+    advised = "Other processes disturbed the replays" in capsys.readouterr().err
+    assert advised == (found[-1][0] >= 5)
 
 
 def test_a_demo_that_cannot_write_is_an_error(run: Tracebed, tmp_path: Path) -> None:
