@@ -46,13 +46,21 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out modules without slow tests if only slow tests are run: each worker would import all modules."""
+    if config.getoption("markexpr") != "slow" or collection_path.suffix != ".py":
+        return None
+    return "mark.slow" not in collection_path.read_text(encoding="utf-8") or None
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep the state of tests apart from that of the user, and measure work rates shortly."""
+    """Keep the state of tests apart from that of the user, and measure work rates shortly, but for any time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))  # locks of groups of nodes
         patch.setattr(rates, "WINDOWS", 2)
+        patch.setattr(rates, "PATIENCE", GUARD_S)  # times a second and less
         yield
 
 
@@ -106,14 +114,16 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
 
 @pytest.fixture
 def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let experiments and validations write no plots and no HTML pages, which take most of the time of small ones.
+    """Let experiments and validations write no plots and no HTML pages, and what-ifs pages without pictures.
 
-    This holds for commands in the process of the test.
+    Pictures take most of the time of small ones. This holds for commands in the process of the test.
     """
     from tracebed.validation.experiments.views import plots
     from tracebed.validation.report import html
+    from tracebed.validation.whatif import page
 
     monkeypatch.setattr(plots, "draw", lambda *_: ([], []))
+    monkeypatch.setattr(page, "pictures", lambda _: {})
     monkeypatch.setattr(html, "write", lambda _, path, *__, **___: Path(path))
 
 

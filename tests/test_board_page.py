@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tracebed.api.board import Board, Score, build_board, load_entries
 from tracebed.validation.board.board import WAIT
@@ -21,7 +22,9 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 RECORDINGS = ROOT / "tests" / "slurm_recordings"
 HINT = "tracebed validate --board --dry-run -o docs"
-INSTITUTIONS, PROGRAMS = 3, 4
+INSTITUTIONS, PROGRAMS = 3, 5
+LAPIS = ROOT / "tests" / "peers" / "lapis.yaml"
+"""The entry of a simulator by other people, which runs in an environment of its own."""
 PLACES = {
     "grid5000-2016-02": "grid5000-2016-02",
     "cirrus-2024q1": "cirrus-2024q1",
@@ -51,7 +54,7 @@ def test_the_published_schema_is_that_of_the_file() -> None:
 def test_the_plot_has_a_dot_for_each_workload_of_each_entry(board: Board) -> None:
     drawn = ElementTree.fromstring(plot(board))
     shown = [each for each in board.scores if each.kind != "control"]
-    legend = 4  # one dot for each kind of entry that occurs
+    legend = 5  # one dot for each kind of entry that occurs
     dots = drawn.findall("{http://www.w3.org/2000/svg}circle")
     assert len(dots) == sum(len(each.errors[WAIT]) for each in shown) + legend
 
@@ -59,15 +62,15 @@ def test_the_plot_has_a_dot_for_each_workload_of_each_entry(board: Board) -> Non
 def test_the_board_has_what_it_promises(board: Board) -> None:
     assert len(board.datasets) >= 4
     assert len({facts.institution for facts in board.datasets.values()} - {"tracebed"}) >= INSTITUTIONS
-    programs = {each.program for each in board.scores if each.kind in ("published", "simulated")}
-    assert programs >= {"tracebed", "batsim", "elastisim", "accasim"} and len(programs) >= PROGRAMS
+    programs = {each.program for each in board.scores if each.kind in ("published", "simulated", "entered")}
+    assert programs >= {"tracebed", "batsim", "elastisim", "accasim", "lapis"} and len(programs) >= PROGRAMS
     entries = [each for each in board.scores if each.kind in ("published", "simulated")]
     assert any(each.verdict == "inaccurate" and each.kind == "published" for each in entries)
     assert not any(facts.failed for facts in board.datasets.values())
     for each in entries:  # a wrong scheduler is never ahead of all others on a data set with several workloads
         if each.entry == "fcfs" and len(each.errors[WAIT]) > 1:
             assert each.verdict == "inaccurate"
-            assert board.of(each.dataset, each.track)[-1] is each
+            assert [other for other in board.of(each.dataset, each.track) if other.kind != "entered"][-1] is each
 
 
 def test_what_the_text_of_the_page_says_is_so(board: Board) -> None:
@@ -85,6 +88,13 @@ def test_named_nodes_are_within_their_aim_on_february_2016(board: Board) -> None
     found = {each.entry: each for each in board.of("grid5000-2016-02", "planned")}
     assert found["conservative-nodes"].wait_error_s <= 2.5
     assert found["batsim"].wait_error_s == pytest.approx(25.84, abs=0.005)
+
+
+def test_the_entry_of_the_page_is_the_file_that_was_scored(board: Board) -> None:
+    assert f"```yaml\n{LAPIS.read_text()}```" in page(board)
+    entered = [each for each in board.scores if each.kind == "entered"]
+    assert {each.dataset for each in entered} == set(yaml.safe_load(LAPIS.read_text()))
+    assert all((each.program, each.version) == ("lapis", "0.4.2") for each in entered)
 
 
 def test_no_row_mixes_the_tracks(board: Board) -> None:
@@ -111,9 +121,9 @@ def test_each_figure_is_repeated(board: Board, dataset: str, tmp_path: Path, req
     """Skips where the data are not, since they are not part of tracebed."""
     place: Callable[[str], Path] = request.getfixturevalue("reference_data")
     source = place(PLACES[dataset]) if dataset in PLACES else RECORDINGS
-    again, _ = build_board(tmp_path, [source], load_entries([]), [dataset])
+    again, _ = build_board(tmp_path, [source], load_entries([LAPIS]), [dataset])
     stored, made = ({_key(each): each for each in found.scores if each.dataset == dataset} for found in (board, again))
-    without = again.datasets[dataset].failed.keys()  # AccaSim, where it is not installed
+    without = again.datasets[dataset].failed.keys()  # AccaSim and lapis, where they are not installed
     assert made.keys() == {key for key in stored if key[1] not in without}
     for key, each in made.items():
         assert _figures(each) == pytest.approx(_figures(stored[key]), rel=1e-4, abs=1e-6), key

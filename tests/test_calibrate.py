@@ -12,7 +12,15 @@ import tracebed.api as tb
 from tracebed.cli import tracebed
 from tracebed.orchestrator.calibrating import probes
 from tracebed.orchestrator.calibrating.duty import propose
-from tracebed.orchestrator.calibrating.estimates import by_size, estimates, linear, mean, mean_of, with_step
+from tracebed.orchestrator.calibrating.estimates import (
+    by_size,
+    estimates,
+    joins,
+    linear,
+    mean,
+    mean_of,
+    with_step,
+)
 from tracebed.orchestrator.calibrating.samples import OverheadSamples, samples_of
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import Run
@@ -155,7 +163,32 @@ def test_the_estimates_recover_known_overheads_from_the_probes() -> None:
     assert samples.shrink[:, 2].mean() == pytest.approx(0.001)
     assert (samples.shrink[:, 2] + samples.shrink[:, 3]).mean() == pytest.approx(0.006, rel=0.01)
     assert (samples.shrink[:, 1] / samples.shrink[:, 4]).mean() == pytest.approx(0.5, abs=0.15)
-    assert samples.ready[:, 1].mean() == pytest.approx(0.021, abs=0.006)  # with the pause
+    first, further = estimates([samples.ready] * 3, joins, resamples=20)
+    assert first.value == pytest.approx(0.02, abs=0.001) and further.value < 0.003
+    assert first.low < first.value <= first.high
+
+
+def test_intervals_of_different_position_determine_the_mean_of_joins_that_are_not_observed() -> None:
+    def drawn(seed: int) -> tuple[float, float, float]:
+        """Return estimates of 50 joins, 12 ms and 4 ms for each further rank: by the centers, and by `joins`."""
+        rng = np.random.default_rng(seed)
+        ranks, iteration = rng.choice([1, 2, 3], 50, p=[0.5, 0.4, 0.1]), rng.choice([0.05, 0.1, 0.2], 50)
+        joined = 0.012 * rng.lognormal(-0.045, 0.3, 50) + 0.004 * (ranks - 1)
+        first = rng.uniform(size=50) * iteration  # end of the current iteration
+        end = first + np.maximum(0, np.ceil((joined - first) / iteration)) * iteration
+        samples = np.column_stack([ranks, end, iteration])
+        return linear(np.column_stack([ranks, end - iteration / 2]))[0], *joins(samples)
+
+    centers, found, further = np.array([drawn(seed) for seed in range(20)]).T
+    assert found.mean() == pytest.approx(0.012, abs=0.001) and found.std() < 0.003 < centers.std()
+    assert 0.001 < further.mean() < 0.006
+
+
+def test_joins_that_are_known_exactly_are_fitted_as_others() -> None:
+    exact = np.array([0.01, 0.01, 0.03])
+    assert joins(np.column_stack([[1, 1, 2], exact, np.full(3, 1e-9)])) == pytest.approx([0.01, 0.02], abs=0.03 / 200)
+    assert joins(np.array([[1.0, 0.0, 0.05]])).tolist() == [0.0, 0.0]
+    assert joins(np.zeros((0, 3))).tolist() == [0.0, 0.0]
 
 
 # -- from end to end

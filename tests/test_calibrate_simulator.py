@@ -206,9 +206,9 @@ def test_an_optimum_at_the_end_of_a_range_is_named() -> None:
     [
         ("status", "ended with status 3: the toy"),
         ("hangs", "took longer than"),
-        ("garbage", "output.csv"),
-        ("empty", "contains no jobs"),
-        ("others", "ids of the file are not those of the workload"),
+        pytest.param("garbage", "output.csv", marks=pytest.mark.slow),
+        pytest.param("empty", "contains no jobs", marks=pytest.mark.slow),
+        pytest.param("others", "ids of the file are not those of the workload", marks=pytest.mark.slow),
         ("half", "10 of 20 jobs do not end"),
     ],
 )
@@ -334,6 +334,7 @@ def test_an_interruption_ends_the_running_simulations(monkeypatch: pytest.Monkey
         time.sleep(0.05)
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_validate_uses_the_calibration_and_bases_no_verdict_on_its_workloads() -> None:
     prepare(3, 4, 5)
     workloads = ("w3: {file: w3.csv, calibration: true}", "w4: {file: w4.csv, calibration: true}", "w5: w5.csv")
@@ -364,6 +365,7 @@ def test_validate_uses_the_calibration_and_bases_no_verdict_on_its_workloads() -
     assert "s.yaml:5" in str(error) and "is the calibration of another command" in str(error)
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_values_in_the_file_need_no_calibration() -> None:
     prepare(3)
     suite("{launch: 5, end: 0.00002}", "w3: w3.csv", fixed="slow=1.1")

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import pandas as pd
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from tracebed.cli import demo as demo_module
@@ -173,7 +174,7 @@ def test_the_demo_runs_from_workload_to_report(
     assert result.return_value == ExitCode.OK, result.output
     folder = tmp_path / "tracebed-demo"
     real = [Run.load(folder / f"verdict/real/demo-pref/rep-0{number}") for number in range(1, 6)]
-    predicted = Run.load(folder / "verdict/predicted/tracebed/demo-pref")
+    predicted = Run.load(folder / "verdict/predicted/tracebed/demo-pref/run-01")
     assert {run.info.execution for run in real} == {"emulated"}
     assert all((run.jobs["state"] == "completed").all() for run in real)
     assert {"expand", "shrink"} <= set(predicted.reconfigurations["kind"])
@@ -188,6 +189,45 @@ def test_the_demo_runs_from_workload_to_report(
     again = run("demo", "--on", "emulated", "--json", "--replace")
     assert again.return_value == ExitCode.OK
     assert json.loads(again.stdout)["simulators"][0]["verdict"] in set(Verdict)
+
+
+@pytest.mark.parametrize(
+    ("found", "repetitions"),  # of each validation: excluded repetitions, and repetitions needed by undecided metrics
+    [
+        ([(0, [None, 3])], [5]),
+        ([(0, [8, 7]), (0, [])], [5, 8]),
+        ([(0, [8]), (0, [9]), (0, [9])], [5, 8, 9]),
+        ([(1, [8]), (1, [8]), (1, [8])], [5, 6, 9]),  # a disturbed repetition first, and then the noise
+        ([(2, [20]), (2, [])], [5, 7]),
+        ([(5, [])], [5]),
+        ([(0, [13, 6])], [5]),
+        ([(3, [5]), (5, [5])], [5, 8]),
+    ],
+)
+def test_the_demo_replays_as_often_as_the_noise_requires(
+    found: list[tuple[int, list[int | None]]],
+    repetitions: list[int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    calls: list[int] = []
+
+    def validated(*words: str | Path) -> ExitCode:
+        excluded, needed = found[len(calls)]
+        calls.append(yaml.safe_load(suite.read_text(encoding="utf-8"))["repetitions"])
+        cases = [{"repetitions": [{"excluded": [""] * (number < excluded)} for number in range(calls[-1])]}]
+        metrics = [{"gate": True, "verdict": "inconclusive", "repeats_needed": each} for each in needed]
+        metrics.append({"gate": False, "verdict": "inconclusive", "repeats_needed": 12})
+        (tmp_path / "verdict.json").write_text(json.dumps({"simulators": [{"cases": cases, "metrics": metrics}]}))
+        return ExitCode.INCONCLUSIVE
+
+    suite = tmp_path / "suite.yaml"
+    monkeypatch.setattr(demo_module, "_run", validated)
+    assert demo_module._validate(suite, tmp_path) == ExitCode.OK
+    assert calls == repetitions
+    advised = "Other processes disturbed the replays" in capsys.readouterr().err
+    assert advised == (found[-1][0] >= 5)
 
 
 def test_a_demo_that_cannot_write_is_an_error(run: Tracebed, tmp_path: Path) -> None:

@@ -106,6 +106,7 @@ def test_a_command_runs_in_its_folder_with_its_environment(
     end = ended(agent, program(code, environment={"GREETING": "$HOME; ls"}, folder=str(tmp_path)))
     assert (end["state"], end["reason"], end["exit_code"]) == ("completed", "", 0)
     assert end["cpu_s"] > 0 and end["checksum"] is None
+    assert end["planned_s"] is None  # a plan of 0 s would make each run with commands unhealthy
     assert output(agent).splitlines()[0] == f"{tmp_path} $HOME; ls 0 1 n1 {len(CPUS)} False True {list(CPUS)}"
     end = ended(agent, program("import os; print(os.getcwd())"))
     assert str(tmp_path / "job-1") in output(agent)

@@ -231,7 +231,7 @@ def test_every_accepted_job_ends_or_is_cancelled_by_its_deadline(
 
 @pytest.mark.slow  # `test_testing.py` checks fewer cases
 def test_the_policy_keeps_the_invariants_of_policies() -> None:
-    check_policy(Deadline)
+    check_policy(Deadline, cases=20)
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)

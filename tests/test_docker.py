@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import http.client
 import io
 import json
 import os
+import socket
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import docker
@@ -19,7 +22,7 @@ from pydantic import ValidationError
 import dockerd
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.docker import containers, engine
-from tracebed.orchestrator.testbeds.docker.channel import Frames
+from tracebed.orchestrator.testbeds.docker.channel import ExecConnection, Frames
 from tracebed.orchestrator.testbeds.docker.containers import NODE_LABEL, TESTBED_LABEL, DockerSettings
 from tracebed.orchestrator.testbeds.docker.provider import DockerProvider
 from tracebed.orchestrator.testbeds.inventory import load_inventory
@@ -160,6 +163,22 @@ def test_output_and_standard_error_are_taken_apart(size: int, tmp_path: Path) ->
 def test_a_stream_of_a_terminal_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConnectionError, match="stream 123"):
         Frames(tmp_path / "log").output(b'{"type": "hello"}\n')
+
+
+def test_output_that_arrives_with_the_headers_of_the_engine_is_not_lost() -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        there.sendall(b"HTTP/1.1 101 UPGRADED\r\nUpgrade: tcp\r\n\r\n" + frame(1, b"early"))
+        response = http.client.HTTPResponse(here)
+        response.begin()
+        stream = response.fp.raw  # as the SDK of Docker takes it
+        stream._response = SimpleNamespace(raw=SimpleNamespace(_fp=response), close=response.close)
+        with closing(ExecConnection(stream)) as connection:
+            assert connection.receive() == frame(1, b"early")
+            with pytest.raises(BlockingIOError):
+                connection.receive()
+            there.sendall(frame(1, b"late"))
+            assert connection.receive() == frame(1, b"late")
 
 
 def test_an_archive_from_a_node_replaces_no_other_files(tmp_path: Path) -> None:

@@ -240,7 +240,7 @@ def grid(path: Path) -> None:
 
 
 def drawn(path: Path) -> None:
-    make(path.parent, "generate", "cirne", "--nodes", "64", "--jobs", "60", "--seed", "1", "-o", path.name)
+    make(path.parent, "generate", "cirne", "--nodes", "64", "--jobs", "30", "--seed", "1", "-o", path.name)
 
 
 def of_cori(path: Path) -> None:
@@ -394,10 +394,12 @@ def provide(word: str, folder: Path) -> None:
 def faster(command: list[str]) -> list[str]:
     """Return the command with a high speed if it is a replay, and without the pages of cases if it validates.
 
-    A fit has a small budget.
+    A fit has a small budget, and a calibration no repetition.
     """
     if "--fit" in command:
         return [*command, "--budget", "12"]
+    if command[1:3] == ["nodes", "calibrate"] and "--inventory" in command:
+        return [*command, "--repetitions", "1"]
     if command[1] == "validate" and "--recorded" not in command:
         return [*command, "--no-case-pages"]
     if command[1] == "replay" and "--speed" in command:
@@ -430,7 +432,10 @@ def test_documented_commands_are_accepted(page: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if list(blocks(page.read_text(encoding="utf-8")))], ids=name)
-def test_documented_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_commands_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue("svg_only" if page == gallery.PAGE else "without_pictures")
     monkeypatch.chdir(tmp_path)
     found = list(blocks(page.read_text(encoding="utf-8")))
     assert len([block for block in found if block.reason]) == NOT_RUN.get(name(page), 0)

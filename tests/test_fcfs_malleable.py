@@ -63,7 +63,7 @@ def resizes(run: tb.Run) -> list[tuple[float, str, int, int]]:
 
 @pytest.mark.slow  # `test_testing.py` checks fewer cases
 def test_the_policy_keeps_the_invariants_of_policies() -> None:
-    check_policy(FcfsMalleable)
+    check_policy(FcfsMalleable, cases=20)
 
 
 def test_a_pass_starts_one_job_though_more_fit() -> None:

@@ -205,6 +205,18 @@ def test_accounts_below_accounts_have_no_shares() -> None:
     assert shares(head + " science||0.5|9|\n  chem||0.5|9|\n   chem|ann|1|9|0.25\n", "") == []
 
 
+def test_a_cluster_without_multifactor_priorities_has_no_shares_and_no_output_of_sprio(tmp_path: Path) -> None:
+    """As Slurm 22.05 prints it under `PriorityType=priority/basic`, the default."""
+    folder = folder_of(tmp_path / "state", waiting(2))
+    folder.joinpath("sprio.txt").write_text("")
+    folder.joinpath("sshare.txt").write_text(
+        "Account|User|RawShares|NormShares|RawUsage|NormUsage|EffectvUsage|FairShare|LevelFS|GrpTRESMins|TRESRunMins\n"
+        "root||||0||0.000000||0.000000||cpu=0,mem=0\n root|root|1||0||0.000000|0.000000|0.000000||cpu=0,mem=0\n"
+        " physics||1||0||0.000000||0.000000||cpu=0,mem=0\n  physics|ann|1||0||0.000000|0.000000|0.000000||cpu=0,mem=0\n"
+    )
+    assert read_state(folder).shares == ()
+
+
 def test_what_is_not_modeled_is_named(tmp_path: Path) -> None:
     config = CONFIG.replace("22.05.8", "25.05.1") + "PreemptType = preempt/qos\nPriorityWeightFairShare = 9\n"
     jobs = (waiting(2, reason="QOSMaxJobsPerUserLimit"),)
@@ -612,6 +624,7 @@ def test_states_have_slurms_own_estimates(path: Path, recordings: dict[Path, dic
         assert found.notes == ()
 
 
+@pytest.mark.slow
 def test_forecasts_are_better_than_those_of_slurm(recordings: dict[Path, dict[str, Any]]) -> None:
     """The aims: at most half of the error of Slurm's own estimates, and 75 to 85 % of the starts in their intervals."""
     tables = []

@@ -268,7 +268,7 @@ def test_accasim_refuses_what_it_does_not_have(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(InputError, match="AccaSim has no policy 'pref'"):
         simulate("accasim", workload(JOBS), MACHINE, "pref", SimulateOptions())
     monkeypatch.setattr(accasim, "find_spec", lambda _: None)
-    with pytest.raises(InputError, match=r"AccaSim is not installed \(pip install 'tracebed\[accasim\]'\)"):
+    with pytest.raises(InputError, match=r"AccaSim is not installed \(pip install accasim==1.1.3\)"):
         simulate("accasim", workload(JOBS), MACHINE, "fcfs", SimulateOptions())
 
 

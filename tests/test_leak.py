@@ -304,7 +304,7 @@ def test_the_schedule_is_that_of_a_slow_twin(case: tuple[Workload, Grid], contig
 
 @pytest.mark.slow  # `test_testing.py` checks fewer cases
 def test_the_policy_keeps_the_invariants_of_policies() -> None:
-    check_policy(Leak)
+    check_policy(Leak, cases=20)
 
 
 def test_the_journal_of_a_replay_gives_the_same_decisions_again(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_missing_mpi_is_reported_with_the_command_that_installs_it(
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(TestbedError, match=r"mpiexec is missing.*pip install 'tracebed\[mpi\]'"):
+    with pytest.raises(TestbedError, match=r"mpiexec is missing.*pip install mpi4py mpich"):
         mpiexec()
 
 

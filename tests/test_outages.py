@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference_scheduler import RefJob
@@ -174,6 +174,7 @@ STEPS = ("submit", "submit", "end", "apply", "lose", "back", "decide", "decide",
 
 
 @pytest.mark.parametrize(("policy", "parameters"), VARIANTS, ids=str)
+@settings(max_examples=12)  # of each policy
 @given(data=st.data())
 def test_every_job_ends_exactly_once_whatever_nodes_are_lost(
     policy: str, parameters: dict[str, Any], data: st.DataObject

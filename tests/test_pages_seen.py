@@ -21,6 +21,7 @@ from chromium import Chromium, Page
 from pages import validated
 from runs import fcfs_run
 from test_documented_commands import VERDICTS
+from tracebed.cli import demo as demo_module
 from tracebed.cli import tracebed
 from tracebed.validation.report import html as report
 
@@ -51,7 +52,9 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """Return the name and the file of the page of the demo, of a sweep, or the home of the documentation."""
     folder = tmp_path_factory.mktemp("pages")
     if request.param == "demo":
-        result = CliRunner().invoke(tracebed, ["demo", "--on", "emulated", "-o", str(folder / "demo")])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(demo_module, "SPEED", 60000)
+            result = CliRunner().invoke(tracebed, ["demo", "--on", "emulated", "-o", str(folder / "demo")])
         assert result.exit_code in VERDICTS, result.output
         return "demo", folder / "demo/verdict/tracebed.html"
     if request.param == "sweep":

@@ -21,6 +21,7 @@ from tracebed.orchestrator.simulation.processes import Processes, as_processes
 from tracebed.states import JobState
 from tracebed.validation.experiments.choices import single_point
 from tracebed.validation.experiments.file import load_experiment
+from tracebed.validation.experiments.simulated import cells, grid
 from tracebed.validation.experiments.views.ledger import Ledger
 
 
@@ -293,3 +294,33 @@ def test_a_change_relative_to_zero_is_undefined(tmp_path: Path) -> None:
     assert (pd.read_parquet(tmp_path / "out" / "s" / "table.parquet")["cancel_rate"] == 0).all()
     (row,) = Ledger.load(tmp_path / "out" / "s" / "ledger.json").rows
     assert (row.ours, row.matches) == ([], None)
+
+
+def test_cells_that_share_the_simulation_of_their_nodes_are_those_of_cells_that_do_not(tmp_path: Path) -> None:
+    """The jobs of four behaviors have equal schedules, in both communications; those of `uniform` have others."""
+    study = tmp_path / "shares.yaml"
+    study.write_text(
+        "workloads:\n"
+        "  bsp: {model: deadline-heavy, options: {jobs: 20, behaviour: bsp}}\n"
+        "  forks: {model: deadline-heavy, options: {jobs: 20, behaviour: forks}}\n"
+        "  uniform: {model: deadline-heavy, options: {jobs: 20}}\n"
+        "policies: [{label: reserved, policy: deadline}, {label: leak, policy: leak}]\n"
+        "processes: [asynchronous, synchronous]\nseeds: 1\n"
+    )
+    file = load_experiment(str(study))
+    todo = grid.plan(file, file.selected({}), tmp_path, {}).todo
+
+    def results(*, shared: bool) -> list[tuple[str, list[str]]]:
+        found = []
+        for cell in todo:
+            if not shared:
+                cells._simulated.cache_clear()
+            result = cells.compute(cell)
+            found.append((json.dumps(result.rows), result.warnings))
+        return found
+
+    alone = results(shared=False)
+    assert len({rows for rows, _ in alone}) > 6
+    cells._simulated.cache_clear()
+    assert results(shared=True) == alone
+    assert cells._simulated.cache_info().misses == 4  # of 12 cells: two policies, two schedules

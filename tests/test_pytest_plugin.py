@@ -10,6 +10,7 @@ import pandas.core.arrays.arrow.extension_types  # noqa: F401 - registered once 
 import pytest
 
 import tracebed.api as tb
+from pages import without_pictures
 from tracebed.validation.verdict import gate  # noqa: F401 - imported by the plugin only
 from tracebed.validation.verdict.baseline import Baseline
 from validations import make_validation, write_suite
@@ -32,7 +33,8 @@ def _imported(tmp_path_factory: pytest.TempPathFactory) -> None:
     import again, and classes would exist twice in the tests after it.
     """
     folder = tmp_path_factory.mktemp("suite")
-    tb.validate(write_suite(folder, repetitions=2), folder / "out")
+    with without_pictures():
+        tb.validate(write_suite(folder, repetitions=2), folder / "out")
 
 
 def session(

@@ -609,6 +609,12 @@ def test_printed_values_are_marks_on_their_bars(study: Callable[..., Path], tmp_
             "relative_to": {"policy": "easy"},
         },
         {"figure": "makespan_s", "value": 9000, "rule": "at-most", "at": {"policy": "easy", "share": 1}},
+        {  # of means over several bars
+            "figure": "makespan_s",
+            "value": 0,
+            "at": {"policy": "tight", "share": [0.5, 1]},
+            "relative_to": {"policy": "easy", "share": [0, 0.5]},
+        },
         {"figure": "makespan_s", "value": 1, "at": {"policy": "easy"}, "window": "B"},  # of the other window
         {"figure": "mean_wait_s", "value": 1, "at": {"policy": "easy"}},  # of no panel
         {"figure": "makespan_s", "order": [{"policy": "tight"}, {"policy": "easy"}]},  # no value

@@ -436,6 +436,25 @@ def test_predictions_depend_on_the_code_of_the_policy(
     assert list(judging.forecast(suite_of(file), folder / "out").to_predict.values()) == [1]
 
 
+@pytest.mark.parametrize("kind", ["", "with: elastisim, "])
+def test_a_simulator_has_a_policy_of_its_own(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    def simulated(name: str, workload: Any, nodes: Any, setup: tb.Setup, options: Any) -> tb.Run:
+        return tb.simulate(workload, setup, 4)
+
+    monkeypatch.setattr("tracebed.validation.experiments.predicted.simulators.simulate", simulated)
+    own = f"other: {{{kind}policy: min, policy_parameters: {{promise: direct}}, interval_s: 7}}"
+    (folder / "s.yaml").write_text(SUITE.replace("tracebed: {}", own))
+    found, failed = judging.predict(suite_of("s.yaml"), folder / "out")
+    assert failed == {}
+    for run in (run for case in found["other"].values() for run in case):
+        scheduling = run.info.setup.scheduling
+        assert (scheduling.policy, scheduling.interval_s) == ("min", 7.0)
+        assert scheduling.policy_parameters["promise"] == "direct"
+    assert judging.forecast(suite_of("s.yaml"), folder / "out").to_predict == {"other": 0}
+    (folder / "s.yaml").write_text(SUITE.replace("tracebed: {}", own.replace("interval_s: 7", "interval_s: 8")))
+    assert judging.forecast(suite_of("s.yaml"), folder / "out").to_predict == {"other": 2}
+
+
 def test_a_command_is_read_by_an_importer(folder: Path) -> None:
     run = tb.simulate(tb.read("w.csv"), "easy", 4)
     run.jobs[["job_id", "submit", "start", "end"]].to_csv("jobs.csv", index=False)

@@ -114,6 +114,16 @@ def test_differences_between_runs_are_warnings() -> None:
     assert "overhead_end_s" not in said
 
 
+def test_parameters_of_an_older_version_are_one_warning() -> None:
+    real = make_run(REAL, policy_parameters={"count_idle": True, "old": 1})
+    new = make_run(REAL, real=False, policy_parameters={"count_idle": "yes", "calls": "event", "ties": "start"})
+    said = [text for text in compare(real, new).warnings if "policy parameter" in text]
+    assert said == [
+        "policy parameters are not recorded: real unknown, predicted calls event, ties start",
+        "policy parameter old differs: real 1, predicted not recorded",
+    ]
+
+
 def test_the_speed_of_a_prediction_without_overheads_is_ignored() -> None:
     predicted = make_run(REAL, real=False, overheads=Overheads(launch_s=0.0))
     assert not any("speed" in text for text in compare(make_run(REAL, speed=200.0), predicted).warnings)

@@ -325,7 +325,7 @@ def test_a_uniform_bias_is_not_blamed_on_a_class_of_jobs() -> None:
     found.pair.predicted.jobs["run_time"] = math.nan  # a simulator whose output has no run times of the workload
     (why,) = banner(found).why
     assert re.search(r"all run times (4\.9|5|5\.1) % longer in the prediction \(100 %", why)
-    assert "jobs with run times of" not in why
+    assert "jobs whose run times" not in why
 
 
 def test_a_metric_that_passed_is_not_given_as_the_reason() -> None:
@@ -371,6 +371,12 @@ def test_a_log_has_a_name_without_its_unknown_policy_and_a_reason_for_no_verdict
     assert "too many jobs ended in one run only (90.0%, accepted: 1.0%)" in found.headline
     assert re.search(r"largest error: [\w ,]+, -\d+(\.\d)? %", found.headline)
     assert "single case" not in found.headline and "limit of one case" not in found.headline  # there is one case
+
+
+def test_two_tables_without_a_policy_are_not_called_a_prediction_under_not_known() -> None:
+    found = compare_all([a_log(60)], [fcfs_run(60, real=False, policy="not known")])
+    assert "the policies of both runs are unknown" in found.explain()
+    assert "made under not known" not in found.explain()
 
 
 def test_large_errors_have_no_exponents() -> None:

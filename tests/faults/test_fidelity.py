@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 import sys
@@ -41,6 +42,7 @@ def course(scenario: Scenario) -> Course:
     return found[0]
 
 
+@functools.cache
 def drawn(seed: int) -> Scenario:
     """Return the scenario of a seed: two to eight jobs on two to four nodes, and up to two faults."""
     draw = random.Random(seed)

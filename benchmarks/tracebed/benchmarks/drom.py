@@ -65,7 +65,7 @@ class Administrator:
 
     def cpus(self) -> tuple[int, ...]:
         """Return the CPUs of the node. Raises TableLostError."""
-        with self.table.transaction() as found:
+        with self.table.transaction(changes=False) as found:
             return cpus_of(found.node)
 
     def free(self) -> tuple[int, ...]:
@@ -161,7 +161,7 @@ class Administrator:
 
     def shares(self) -> dict[int, CpuMasks]:
         """Return the CPUs of all processes. Raises TableLostError."""
-        with self.table.transaction() as found:
+        with self.table.transaction(changes=False) as found:
             return {
                 pid: CpuMasks(cpus_of(entry.held), cpus_of(entry.target), self.table.posts(entry.slot))
                 for pid, entry in found.entries.items()

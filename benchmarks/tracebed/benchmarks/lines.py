@@ -20,8 +20,8 @@ CHUNKS = 64
 ONE = (1).to_bytes(8, sys.byteorder)
 """What is written to an event descriptor to make it readable."""
 
-encoded = json.JSONEncoder(separators=(",", ":")).encode
-"""Return a value in JSON without spaces."""
+encoded = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+"""Return a value in JSON without spaces. A value that contains itself raises RecursionError."""
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
@@ -101,6 +101,8 @@ class Lines:
 
     def flush(self) -> None:
         """Write as much of the buffer as possible. Discard the buffer if the peer has closed its end."""
+        if not self.unsent:
+            return
         try:
             while self.unsent and not self.broken:
                 del self.unsent[: world.current().write(self.writer, self.unsent[:CHUNK])]

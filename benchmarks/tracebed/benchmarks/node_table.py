@@ -22,6 +22,7 @@ import struct
 import threading
 import zlib
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -150,6 +151,9 @@ class NodeTable:
             os.close(self._file)
             raise
         self._entry = _entry(self._width)
+        self._size = _size(self._width)
+        first = _HEADER.size + 8 * SLOTS
+        self._banks = first, first + (self._size - first) // 2  # offsets, bytes
         self._posts = memoryview(self._map)[_HEADER.size : _HEADER.size + 8 * SLOTS].cast("Q")
 
     def _mapped(self) -> tuple[mmap.mmap, int]:
@@ -191,8 +195,11 @@ class NodeTable:
         return cls(path)
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self, *, changes: bool = True) -> Iterator[Transaction]:
         """Yield the entries under the lock, and store them at the end unless an exception is raised.
+
+        Args:
+            changes: whether the entries may change. Otherwise, they are not stored.
 
         Raises:
             TableLostError: the table was removed, is damaged, or stays locked.
@@ -202,7 +209,8 @@ class NodeTable:
             try:
                 found = self._load()
                 yield found
-                self._store(found)
+                if changes:
+                    self._store(found)
             finally:
                 fcntl.lockf(self._file, fcntl.LOCK_UN)
 
@@ -213,7 +221,7 @@ class NodeTable:
 
     def mark(self) -> bytes:
         """Return bytes that differ if the entries differ, without the lock: the current bank, and checksums of both."""
-        places = (_CURRENT, self._bank(0), self._bank(1))
+        places = (_CURRENT, *self._banks)
         return b"".join(os.pread(self._file, _CHECKSUM_BYTES, place) for place in places)
 
     def close(self) -> None:
@@ -233,37 +241,34 @@ class NodeTable:
                     raise TableLostError(self.path, f"is locked for more than {LOCK_S:g} s") from error
             world.sleep(PAUSE_S)
         found = os.fstat(self._file)
-        if not found.st_nlink or found.st_size != _size(self._width):  # access to the map would raise SIGBUS
+        if not found.st_nlink or found.st_size != self._size:  # access to the map would raise SIGBUS
             fcntl.lockf(self._file, fcntl.LOCK_UN)
             raise TableLostError(self.path, "is damaged" if found.st_nlink else "was removed")
 
-    def _bank(self, number: int) -> int:
-        """Return the offset of a bank, bytes."""
-        return _HEADER.size + 8 * SLOTS + number * (_size(self._width) - _HEADER.size - 8 * SLOTS) // 2
-
     def _load(self) -> Transaction:
         (current,) = struct.unpack_from("=I", self._map, _CURRENT)
-        begin = self._bank(current & 1)
+        begin = self._banks[current & 1]
         checksum, count = _BANK.unpack_from(self._map, begin)
         begin += _BANK.size
         end = begin + self._width + min(count, SLOTS) * self._entry.size
         data = self._map[begin:end]
         if current > 1 or count > SLOTS or zlib.adler32(data) != checksum:
             raise TableLostError(self.path, "is damaged")
-        entries = {}
-        for slot, pid, registered, started, *masks in self._entry.iter_unpack(data[self._width :]):
-            held, target, taken = (int.from_bytes(mask, "little") for mask in masks)
-            entries[pid] = TableEntry(slot, pid, bool(registered), started, held, target, taken)
+        entries, mask = {}, int.from_bytes
+        for slot, pid, registered, started, held, target, taken in self._entry.iter_unpack(data[self._width :]):
+            masks = mask(held, "little"), mask(target, "little"), mask(taken, "little")
+            entries[pid] = TableEntry(slot, pid, bool(registered), started, *masks)
         return Transaction(int.from_bytes(data[: self._width], "little"), entries)
 
     def _store(self, found: Transaction) -> None:
         (current,) = struct.unpack_from("=I", self._map, _CURRENT)
         width, parts = self._width, [found.node.to_bytes(self._width, "little")]
         for entry in found.entries.values():
-            masks = [mask.to_bytes(width, "little") for mask in (entry.held, entry.target, entry.taken)]
-            parts.append(self._entry.pack(entry.slot, entry.pid, entry.registered, entry.started, *masks))
+            held, target = entry.held.to_bytes(width, "little"), entry.target.to_bytes(width, "little")
+            taken = entry.taken.to_bytes(width, "little")
+            parts.append(self._entry.pack(entry.slot, entry.pid, entry.registered, entry.started, held, target, taken))
         bank = _bank(b"".join(parts), len(found.entries))
-        begin = self._bank(1 - current)
+        begin = self._banks[1 - current]
         self._map[begin : begin + len(bank)] = bank
         struct.pack_into("=I", self._map, _CURRENT, 1 - current)
         for slot in found.posted:  # after the switch, so that a process that polls finds the change
@@ -275,6 +280,7 @@ def start_of(pid: int) -> int | None:
     return world.current().start_of(pid)
 
 
+@cache
 def _entry(width: int) -> struct.Struct:
     return struct.Struct("=Iii4xQ" + f"{width}s" * 3)
 

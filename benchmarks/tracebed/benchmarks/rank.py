@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tracebed import world
 from tracebed.benchmarks.clock import Clock, SteadyClock
@@ -74,6 +74,9 @@ class BenchmarkRank:
 
     checksum: int | None = None
     """Checksum of the units of the job so far; None: not known to this rank, or the units are emulated."""
+
+    PLANNED: ClassVar[bool] = True
+    """Whether the time of the work follows from its units. That of a user's program is unknown."""
 
     def __init__(self, launch: Launch, control: Control, kernel: Kernel) -> None:
         """Start the workers, pinned to the mask. Raises OSError if this process may not use a CPU of the mask."""
@@ -156,7 +159,7 @@ class BenchmarkRank:
             state=state,
             reason=reason,
             units_done=self.units_done,
-            planned_s=self.planned_s if self.launch.leader else None,
+            planned_s=self.planned_s if self.launch.leader and self.PLANNED else None,
             late_s=None if type(self.workers) is Threads else self.workers.late_s,
             overruns=self.workers.overruns,
             residual_s=self.residual_s,

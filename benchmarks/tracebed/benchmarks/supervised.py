@@ -86,6 +86,7 @@ class CommandCpus(Workers):
 class CommandRank(BenchmarkRank):
     """The common part of the ranks of a command."""
 
+    PLANNED = False
     watchdog: Watchdog
     given: Mapping[str, str]
     running = False

@@ -25,8 +25,8 @@ LONGEST = "375s"
 """Run time to which the longest job is compressed."""
 ARRIVALS = 0.0084
 """Factor on the times between arrivals, for an offered load of 0.9."""
-REPETITIONS = 5
-"""Number of healthy repetitions that a verdict on one workload needs."""
+REPETITIONS, MOST_REPETITIONS = 5, 12
+"""Number of healthy repetitions that a verdict on one workload needs, and the most that the noise may require."""
 SUITE = """\
 # A suite: `tracebed validate` replays the workload, simulates it, and compares.
 workloads: {{demo: workload.parquet}}
@@ -35,7 +35,7 @@ testbed: {{inventory: inventory.yaml, speed: {speed:g}, work_rate: calibration.y
 repetitions: {repetitions}
 settle_s: 0.2
 simulators:
-  tracebed: {{calibration: calibration.yaml}}
+  tracebed: {{calibration: calibration.yaml, seeds: 20}}  # an ensemble: twenty predictions with drawn delays
 """
 NODES = {
     "real": """\
@@ -84,8 +84,9 @@ PLACES = {"local": "", "docker": "groups:\n  demo:\n    provider: docker\n    ba
 def demo(output: Path, place: str, base: str, replace: bool, as_json: bool) -> ExitCode:
     """Draw a small workload, calibrate this machine, replay the workload five times, predict it, and give a verdict.
 
-    Each CPU (up to 8) is a node; jobs are processes that compute, shrink and expand. It takes about 90 seconds. Every
-    step is a command that is shown; the files that it leaves can be used in others.
+    Each CPU (up to 8) is a node; jobs are processes that compute, shrink and expand. It takes about 90 seconds, and a
+    minute more if the noise of the machine requires more repetitions. Every step is a command that is shown; the files
+    that it leaves can be used in others.
 
     \b
     Examples:
@@ -140,7 +141,7 @@ def _nodes_up(inventory: Path) -> Iterator[None]:
 
 
 def _validate(suite: Path, verdict: Path) -> ExitCode:
-    """Replay and compare, and repeat this with more repetitions if some were disturbed.
+    """Replay and compare, and again with more repetitions if some were disturbed, or the noise requires them.
 
     Returns:
         The status of an error, or OK.
@@ -150,18 +151,29 @@ def _validate(suite: Path, verdict: Path) -> ExitCode:
         suite.write_text(SUITE.format(speed=SPEED, repetitions=repetitions), encoding="utf-8")
         if (status := _run("validate", suite, "-o", verdict)) == ExitCode.USAGE:
             return status
-        lost = _excluded(verdict / "verdict.json")
-        if repetitions > REPETITIONS or not 0 < lost < REPETITIONS:
+        lost, needed = _missing(verdict / "verdict.json")
+        healthy = repetitions - lost
+        needed = needed if healthy >= REPETITIONS else REPETITIONS
+        if healthy >= needed:
             return ExitCode.OK
-        emit(f"\n{lost} of {REPETITIONS} repetitions were excluded; as many additional ones are replayed.")
-        repetitions += lost
+        if lost >= REPETITIONS or lost + needed > MOST_REPETITIONS:
+            if healthy < REPETITIONS:
+                emit("\nOther processes disturbed the replays: repeat the demo on an idle machine, or --on emulated.")
+            return ExitCode.OK
+        if needed > REPETITIONS:
+            emit(f"\nThe noise of this machine requires {needed} repetitions: {needed - healthy} more are replayed.")
+        else:
+            emit(f"\n{lost} of {repetitions} repetitions were excluded; {needed - healthy} more are replayed.")
+        repetitions = lost + needed
 
 
-def _excluded(verdict: Path) -> int:
-    """Return the number of repetitions that were disturbed and are excluded from the verdict."""
+def _missing(verdict: Path) -> tuple[int, int]:
+    """Return the numbers of repetitions that were disturbed and excluded, and that an undecided metric needs."""
     (validation,) = json.loads(verdict.read_text(encoding="utf-8"))["simulators"]
     (case,) = validation["cases"]
-    return sum(bool(repetition["excluded"]) for repetition in case["repetitions"])
+    lost = sum(bool(repetition["excluded"]) for repetition in case["repetitions"])
+    undecided = [each for each in validation["metrics"] if each["gate"] and each["verdict"] == "inconclusive"]
+    return lost, max([REPETITIONS, *(each["repeats_needed"] or 0 for each in undecided)])
 
 
 def _run(*words: str | Path) -> ExitCode:

@@ -227,7 +227,6 @@ class Number(click.FloatRange):
 SIZE = click.IntRange(1, bounds.MAX_MACHINE)
 """Nodes of a machine, or cores of a node."""
 SPEED = Number(bounds.MIN_SPEED, bounds.MAX_SPEED)
-SECONDS = Number(0, bounds.MAX_SECONDS)
 
 DURATION_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 

@@ -16,6 +16,9 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#ifndef CPU_SETSIZE
+#error "include tracebed_malleable.h before other headers, or compile with -D_GNU_SOURCE"
+#endif
 
 enum { /* results of calls; errors are negative */
     TB_SUCCESS = 0, TB_NOTED = 1, TB_NO_PROCESS = -1, TB_PENDING = -2, TB_PERMISSION = -3, TB_NO_TABLE = -5,

@@ -23,7 +23,7 @@ from tracebed.benchmarks.node_table import FOLDER
 from tracebed.benchmarks.stages import ReconfigurationStages
 from tracebed.errors import InputError, TestbedError
 
-INSTALL = "pip install 'tracebed[mpi]'"
+INSTALL = "pip install mpi4py mpich"
 LOOPBACK = {"FI_TCP_IFACE": "lo", "FI_SOCKETS_IFACE": "lo", "UCX_NET_DEVICES": "lo"}
 """Settings of the two network libraries of MPICH: all processes are on this machine."""
 OPEN_MPI = ("--map-by", ":OVERSUBSCRIBE")

@@ -18,7 +18,8 @@ from tracebed.orchestrator.testbeds.calibration import OverheadEstimate, SizeEst
 FloatArray = npt.NDArray[np.float64]
 Statistic = Callable[[FloatArray], FloatArray]
 """A function of the samples of a repetition, shape (samples, columns), that returns estimates, shape (quantities,)."""
-RESAMPLES = 400
+RESAMPLES, FEW_RESAMPLES = 400, 100
+"""Resamples of an interval, and those of a statistic that takes milliseconds."""
 CONFIDENCE = 0.95
 BLOCKS = 3
 """Least number of means for a median."""
@@ -26,10 +27,17 @@ MOST = 200
 """Largest number of factors of a distribution."""
 LEAST = 5
 """Least number of samples of a block."""
+POINTS, ROUNDS = 200, 300
+"""Points of a distribution that is estimated from intervals, and rounds of this estimation."""
 
 
 def estimates(
-    repetitions: Sequence[FloatArray], statistic: Statistic, *, seed: int = 0, blocks: int = BLOCKS
+    repetitions: Sequence[FloatArray],
+    statistic: Statistic,
+    *,
+    seed: int = 0,
+    blocks: int = BLOCKS,
+    resamples: int = RESAMPLES,
 ) -> list[OverheadEstimate]:
     """Return one estimate for each quantity of `statistic`. Repetitions without samples are left out.
 
@@ -51,7 +59,7 @@ def estimates(
         chosen = [used[index] for index in rng.integers(0, len(used), len(used))]
         return [samples[rng.integers(0, len(samples), len(samples))] for samples in chosen]
 
-    drawn = np.array([np.median([statistic(samples) for samples in redrawn()], axis=0) for _ in range(RESAMPLES)])
+    drawn = np.array([np.median([statistic(samples) for samples in redrawn()], axis=0) for _ in range(resamples)])
     low, high = np.quantile(drawn, ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2), axis=0)
     value, count = np.median(each, axis=0), sum(map(len, used))
     pooled = np.concatenate(used)
@@ -142,6 +150,41 @@ def by_size(repetitions: Sequence[FloatArray]) -> list[SizeEstimate]:
     for number in ranks:
         [estimate] = estimates([samples[samples[:, 0] == number] for samples in repetitions], mean)
         found.append(SizeEstimate(ranks=number, estimate=estimate))
+    return found
+
+
+def joins(samples: FloatArray) -> FloatArray:
+    """Fit as `linear` to samples (ranks, end of an iteration, its duration): the ranks joined within the iteration.
+
+    A number of ranks with few samples is estimated with the distribution of all samples in view.
+    """
+    ranks, high = samples[:, 0], samples[:, 1]
+    low = high - samples[:, 2]
+    if not len(high) or high.max() <= 0:
+        return np.zeros(2)
+    points = (np.arange(POINTS) + 0.5) / POINTS * high.max()
+    all_shares = shares(points, low, high, np.full(POINTS, 1 / POINTS))
+    seconds = np.zeros(len(ranks))
+    for number in np.unique(ranks):
+        rows = ranks == number
+        seconds[rows] = shares(points, low[rows], high[rows], all_shares) @ points
+    return linear(np.column_stack([ranks, seconds]))
+
+
+def shares(points: FloatArray, low: FloatArray, high: FloatArray, start: FloatArray) -> FloatArray:
+    """Return the probabilities of `points`, of which samples are known that lie above `low` and not above `high`.
+
+    They have the maximum likelihood, without assumptions on the form of the distribution (Turnbull 1976). Intervals of
+    different position narrow each other down, so that the mean of the distribution has a half to a fifth of the noise
+    of the mean of their centers. Where the likelihood does not decide, the probabilities are as in `start`.
+    """
+    inside = ((points > low[:, None]) & (points <= high[:, None])).astype(np.float64)
+    centers = np.abs(points - (low + high)[:, None] / 2).argmin(axis=1)
+    inside[np.arange(len(high)), centers] = 1.0  # an interval may be shorter than the distance of the points
+    share = start + 1e-9
+    for _ in range(ROUNDS):
+        share = share * ((1 / (inside @ share)) @ inside) / len(high)
+    found: FloatArray = share / share.sum()
     return found
 
 

@@ -17,10 +17,12 @@ from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.calibrating import probes
 from tracebed.orchestrator.calibrating.duty import propose
 from tracebed.orchestrator.calibrating.estimates import (
+    FEW_RESAMPLES,
     FloatArray,
     by_size,
     estimates,
     factors,
+    joins,
     linear,
     mean_of,
     of_all,
@@ -211,7 +213,7 @@ def _estimated(samples: Sequence[OverheadSamples]) -> dict[str, Any]:
     found: dict[str, OverheadEstimate | None] = {
         **dict(zip(("launch_s", "launch_join_s", "launch_rank_s"), estimates(launch, with_step), strict=True)),
         **dict(zip(("end_s", "end_rank_s"), estimates(end, linear), strict=True)),
-        **dict(zip(("expand_s", "expand_rank_s"), estimates(ready, linear), strict=False)),
+        **dict(zip(("expand_s", "expand_rank_s"), estimates(ready, joins, resamples=FEW_RESAMPLES), strict=False)),
         "reconfiguration_s": mean_of([one.shrink[:, 2] for one in samples]),
         "release_s": mean_of([one.shrink[:, 2] + one.shrink[:, 3] for one in samples]),
     }

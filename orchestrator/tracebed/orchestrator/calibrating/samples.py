@@ -38,13 +38,14 @@ class OverheadSamples:
 
     @property
     def ready(self) -> FloatArray:
-        """Shape (expansions, 2): new ranks, and the estimated time from the decision until these ranks have joined.
+        """Shape (expansions, 3): new ranks; time from the decision until the end of an iteration; duration of this one.
 
-        An expansion is applied at the end of the first iteration after all new ranks have joined, on average half an
-        iteration later.
+        An expansion is applied at the end of the first iteration after all new ranks have joined, after the pause of a
+        reconfiguration. So they joined within this iteration.
         """
-        ready = self.expand[:, 1] + self.expand[:, 2] - self.expand[:, 4] / 2
-        return np.column_stack([self.expand[:, 0], ready])
+        pause = self.shrink[:, 2].mean() if len(self.shrink) else 0.0
+        ended = self.expand[:, 1] + self.expand[:, 2] - pause
+        return np.column_stack([self.expand[:, 0], ended, self.expand[:, 4]])
 
 
 def samples_of(run: Run, workload: Workload, entries: list[Entry], grain_s: float) -> OverheadSamples:

@@ -187,6 +187,7 @@ class Builder:
         process should have one partner in a round, or its synchronous messages are one after another.
         """
         numbers = []
+        rounds = tuple(given for given in rounds if len(given[0]))  # a job on one node has many rounds without messages
         for senders, _, _ in rounds:
             numbers.append(np.arange(self.numbered, self.numbered + len(senders)))
             self.numbered += len(senders)

@@ -227,8 +227,7 @@ class Reader:
                     self.known[name] = json.loads(data)  # a job without a limit or deadline has NaN
                 elif math.isfinite(time):
                     self._begun = True
-                    value = json.loads(data, parse_constant=_nan)
-                    yield Entry(round, time, kind, name, node, value)
+                    yield Entry(round, time, kind, name, node, _decoded(data))
                 else:
                     raise _damaged(self.path, f"the time of row {number:,} is {time}")
             self._no_head = head is None and not self._saved and self._begun
@@ -248,6 +247,10 @@ def _nan(name: str) -> float:
     if name != "NaN":
         raise ValueError(f"{name} is not a JSON number")
     return math.nan
+
+
+_decoded = json.JSONDecoder(parse_constant=_nan).decode
+"""Return the data of an entry."""
 
 
 def of_damage(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -105,7 +105,7 @@ class Replayer:
         self.interrupted: str | None = None
         self._kills = jobs.over_limit is OverLimit.KILL and jobs.limit != jobs.run_time
         self._watch = LoopWatch(inventory.heartbeat_s)
-        self._next_job = 0
+        self._next_job, self._count = 0, len(jobs)
         self._call = math.inf  # time of the next call of the policy, trace s
         self._ended = 0
         self._returned = False  # whether an agent has returned since the facts of the agents were recorded
@@ -180,18 +180,21 @@ class Replayer:
         self.event_handler.end_overdue(self._wall)
         self.decide(submitted)
         self._send()
-        self._returned |= any(event.message["type"] == "back" for event in events)
+        for event in events:
+            self._returned |= event.message["type"] == "back"
         if self._returned and self._wall >= self._agents_due:
             self._returned, self._agents_due = False, self._wall + AGENTS_S * len(self.testbed.nodes)
             self.journal.add_facts({"agents": self.testbed.agents})
 
     def _is_done(self) -> bool:
         """Return whether the replay is complete. Jobs that wait for lost nodes may interrupt the replay instead."""
+        if self._next_job < self._count or self.ranks.running or self._call < math.inf:  # most rounds
+            self.outages.note_progress()
+            return False
         waiting = len(self.scheduler.state.queue)
-        done = self._next_job == len(self.jobs) and not self.ranks.running and self._call == math.inf
-        if (reason := self.outages.stuck(waiting, otherwise_done=done)) is not None:
+        if (reason := self.outages.stuck(waiting)) is not None:
             self.interrupt(reason)
-        return done and not (waiting and self.outages.lost)
+        return not (waiting and self.outages.lost)
 
     def _available_nodes(self) -> list[int]:
         """Return the nodes that are not lost."""
@@ -222,7 +225,7 @@ class Replayer:
 
     def _journal_events(self, events: Sequence[Event], submitted: Sequence[int]) -> None:
         """Write the events of this round to the journal before they are processed."""
-        entries = list(filter(None, map(self._entry, events)))
+        entries = [entry for event in events if (entry := self._entry(event)) is not None]
         entries += [self.rounds.entry("submit", job, None, {}) for job in submitted]
         self.rounds.write(entries)
 
@@ -278,6 +281,8 @@ class Replayer:
         """
         now, ranks = self.rounds.now, self.ranks
         changed = self.outages.apply_changes(self.scheduler, self.event_handler, self.record, self.rounds)
+        if not (changed or submitted or self._has_job_events()):  # most rounds
+            return False
         ended, resized = sorted(ranks.ended), sorted(ranks.resized - ranks.ended)
         requested = sorted((job, nodes) for job, nodes in ranks.requested.items() if job not in ranks.ended)
         for events in (ranks.ended, ranks.resized, ranks.requested):
@@ -325,14 +330,14 @@ class Replayer:
     # -- time ------------------------------------------------------------------------------------------------------
 
     def _next_submission(self) -> float:
-        return self.jobs.submit[self._next_job] if self._next_job < len(self.jobs) else math.inf
+        return self.jobs.submit[self._next_job] if self._next_job < self._count else math.inf
 
     def _due_submissions(self) -> list[int]:
         """Return the jobs whose submission is due in this round."""
         first = at = self._next_job
-        while at < len(self.jobs) and self.jobs.submit[at] <= self.rounds.now:
+        while at < self._count and self.jobs.submit[at] <= self.rounds.now:
             at += 1
-        return self.submit(at - first)
+        return self.submit(at - first) if at > first else []
 
     def _next_limit(self) -> float:
         """Return the earliest end of a limit, trace s. No limit ends before the expected end of its job."""

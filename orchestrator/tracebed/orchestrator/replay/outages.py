@@ -108,6 +108,8 @@ class Outages:
         self, scheduler: Scheduler, event_handler: EventHandler, record: ScheduleRecord, rounds: Rounds
     ) -> bool:
         """Pass the losses and returns of this round to the scheduler. Return whether there were any."""
+        if not self._changes:  # most rounds
+            return False
         changes, self._changes = self._changes, []
         for node, reason in changes:
             if reason is None:
@@ -120,16 +122,19 @@ class Outages:
             state = "requeued" if self.on_node_failure == "requeue" else "failed"
             for job in scheduler.node_lost(node, rounds.now):
                 event_handler.lose(job, node, state, f"node {self.testbed.nodes[node].name} was lost: {reason}")
-        return bool(changes)
+        return True
 
-    def stuck(self, waiting: int, *, otherwise_done: bool) -> str | None:
+    def note_progress(self) -> None:
+        """Note that a job runs, or that a submission or a call of the policy is due."""
+        self._stuck_since = None
+
+    def stuck(self, waiting: int) -> str | None:
         """Return the reason to end the replay if waiting jobs have waited too long for lost nodes only, else None.
 
         Args:
-            waiting: number of waiting jobs.
-            otherwise_done: whether no job runs and no submission or call of the policy is due.
+            waiting: number of waiting jobs. Everything else is done.
         """
-        if not (otherwise_done and waiting and self.lost):
+        if not (waiting and self.lost):
             self._stuck_since = None
             return None
         now = world.monotonic()

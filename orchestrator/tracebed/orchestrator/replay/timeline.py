@@ -48,6 +48,8 @@ class Timeline:
 
     def trace(self, time: float) -> float:
         """Return the trace time at `time` of the clock."""
+        if not self._before:
+            return (time - self.zero) * self.speed
         times = [min((time - zero) * self.speed, trace) for zero, trace in self._before]
         return max([*times, (time - self.zero) * self.speed])
 

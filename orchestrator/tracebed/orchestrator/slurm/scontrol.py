@@ -174,7 +174,9 @@ class Share:
 
 
 def shares(text: str, where: str) -> list[Share]:
-    """Return the associations in the output of `sshare -a -l -P`; none if accounts lie below accounts.
+    """Return the associations in the output of `sshare -a -l -P`.
+
+    There are none if accounts lie below accounts, or if Slurm computes no factors (`PriorityType=priority/basic`).
 
     Raises:
         InputError: the text is not the output of this command.
@@ -194,6 +196,8 @@ def shares(text: str, where: str) -> list[Share]:
                 return []
             if not user:
                 of_account[account] = float(share or 0)
+            elif not share:
+                return []
             elif account != "root":
                 found.append(Share(account, user, float(share), of_account[account], float(usage), float(factor)))
         except (ValueError, IndexError, KeyError):

@@ -197,8 +197,8 @@ def read_folder(folder: Path) -> dict[str, str]:
         hint = f"save it: {' '.join(command)} > {file.name}"
         if not folder.is_dir():
             raise InputError("is not a folder", where=str(folder), hint="give a folder with the output of Slurm")
-        if name in OPTIONAL and not file.exists():
-            continue
+        if name in OPTIONAL and (not file.exists() or (file.is_file() and file.stat().st_size == 0)):
+            continue  # an empty file is what a refused command leaves: sprio without multifactor priorities
         data = read_file(file, f"output of {' '.join(command)}", hint=hint, most=MAX_BYTES)
         if b"\0" in data:
             raise InputError("binary data, not the output of a command", where=str(file), hint=hint)

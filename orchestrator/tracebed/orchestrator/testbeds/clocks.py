@@ -14,6 +14,7 @@ DRIFT = 50e-6
 """Largest assumed drift between two clocks, seconds per second. Crystals of computers are better than this."""
 TIMES = ("time", "begun", "asked", "seen", "decided", "applied", "done")
 """The fields of an event that have times of the node. The first field of each sample in `samples` is one too."""
+NUMBER = (int, float)
 
 
 class NodeClock:
@@ -79,7 +80,7 @@ class NodeClock:
         def here(time: float) -> float:
             return min(time - self.offset_s, arrived)
 
-        times = {name: here(message[name]) for name in TIMES if isinstance(message.get(name), int | float)}
+        times = {name: here(message[name]) for name in TIMES if isinstance(message.get(name), NUMBER)}
         if samples := message.get("samples"):
             return message | times | {"samples": [[here(ended), *rest] for ended, *rest in samples]}
         return message | times

@@ -91,6 +91,7 @@ HOST: dict[str, Types] = {
 SAMPLE: dict[str, Types] = {"cpu_s": NUMBER}
 """Figures that each sample has."""
 PING: dict[str, Types] = {"sent": NUMBER, "received": NUMBER}
+LATE: dict[str, Types] = {"late_s": NUMBER}
 
 
 def read_event(line: bytes) -> dict[str, Any]:
@@ -112,8 +113,10 @@ def _check(event: dict[str, Any]) -> None:
     for name, value in event.items():
         if name in OPTIONAL and type(value) not in OPTIONAL[name]:
             raise ValueError
-    _require(event.get("ping", {}), PING if "ping" in event else {})
-    _check_stages(event.get("stages", {}))
+    if "ping" in event:
+        _require(event["ping"], PING)
+    if "stages" in event:
+        _check_stages(event["stages"])
     if event.get("checksum") is not None and not CHECKSUM.fullmatch(event["checksum"]):
         raise ValueError
     if kind == "resized" and "cpus" in event:
@@ -122,7 +125,8 @@ def _check(event: dict[str, Any]) -> None:
         if not isinstance(sample, list) or not all(type(value) in NUMBER for value in sample) or len(sample) != 5:
             raise ValueError
     if kind == "heartbeat":
-        _require(event, {"late_s": NUMBER} if "late_s" in event else {})
+        if "late_s" in event:
+            _require(event, LATE)
         _check_sample(event["sample"])
     if kind == "facts":
         _check_facts(event["facts"])

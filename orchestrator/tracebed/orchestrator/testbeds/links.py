@@ -189,6 +189,8 @@ class Links:
 
     def _ping(self, now: float) -> None:
         """Ping the share of the links that is due, and the shares that are overdue after a long decision."""
+        if now < self._ping_at:
+            return
         shares = min(PING_SHARES, max(1, len(self._links)))
         between = self.inventory.heartbeat_s / shares
         for _ in range(shares):

@@ -78,8 +78,8 @@ class Metrics:
         try:
             from prometheus_client import CollectorRegistry, start_http_server
         except ImportError as error:
-            hint = "install it: pip install 'tracebed[prometheus]'"
-            raise InputError("metrics need the package prometheus_client", hint=hint) from error
+            hint = "pip install prometheus_client"
+            raise InputError("prometheus_client, which writes the metrics, is not installed", hint=hint) from error
         self._families: list[Any] = []
         self._registry = CollectorRegistry()
         self._registry.register(self)

@@ -75,10 +75,14 @@ class Pipe:
     def put(self, piece: bytes | None) -> None:
         """Send bytes, or the end of the bytes."""
         self.transit.append(piece)
-        self._flying += len(piece or b"")
+        if piece is not None:
+            self._flying += len(piece)
         world = self.world
-        self._last = max(self._last, world.now + self.latency_s * (0.5 + world.draw.random()))
-        world.after(self._last - world.now, self._arrive)
+        now = world.now
+        at = now + self.latency_s * (0.5 + world.draw.random())
+        if at > self._last:
+            self._last = at
+        world.after(self._last - now, self._arrive)
 
     def _arrive(self) -> None:
         if self.held or not self.transit:
@@ -89,8 +93,9 @@ class Pipe:
         elif not self.ended:
             self._flying -= len(piece)
             self.data += piece
-        if self.reader is not None:
-            self.reader.changed()
+        if (reader := self.reader) is not None:
+            for selector in reader.selectors:
+                selector.touch(reader.fd)
 
     def hold(self) -> None:
         """Keep all bytes in transit."""
@@ -206,9 +211,8 @@ class VirtualSelector(selectors.BaseSelector):
 
     def any_ready(self) -> bool:
         """Return whether a watched event is ready."""
-        if not self._hot:  # after most events
-            return False
-        for fd in list(self._hot):
+        while self._hot:  # none after most events
+            fd = next(iter(self._hot))
             if self._ready_events(fd):
                 return True
             del self._hot[fd]
@@ -216,6 +220,8 @@ class VirtualSelector(selectors.BaseSelector):
 
     def select(self, timeout: float | None = None) -> Ready:
         """Return what is ready, without waiting."""
+        if not self._hot:
+            return []
         found = []
         for fd in sorted(self._hot):
             if events := self._ready_events(fd):

@@ -17,6 +17,7 @@ from tracebed.validation.board.datasets import dataset, datasets
 from tracebed.validation.board.entries import EntryFile
 from tracebed.validation.board.fetching import SUITE, fetch_from
 from tracebed.validation.board.scoring import ceiling_of, noise_of, scores_of
+from tracebed.validation.board.words import program_of
 from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.predicted.simulators import SuiteSimulator
 from tracebed.validation.experiments.predicted.specs import TRACEBED
@@ -37,6 +38,12 @@ class Entry:
 
     kind: Kind
     simulator: SuiteSimulator
+
+    def named(self, score: Score) -> Score:
+        """Return a score with the name and the version of the simulator, which a table of its output does not have."""
+        if self.kind != "entered" or program_of(score):
+            return score
+        return score.model_copy(update={"program": self.simulator.name, "version": self.simulator.spec.version})
 
 
 def build(
@@ -107,7 +114,8 @@ def _score(name: str, file: Path, entries: Sequence[EntryFile]) -> tuple[Facts, 
     scores = ceiling_of(name, made.cases, suite.tolerances)
     for (_, entry), each in cases.items():
         try:
-            scores += scores_of(name, entry, own[entry].kind, each, suite.tolerances, noise)
+            found = scores_of(name, entry, own[entry].kind, each, suite.tolerances, noise)
+            scores += [own[entry].named(score) for score in found]
         except InputError as error:
             failed[entry] = error.what
     for control, each in controls(base, made.cases).items():
@@ -116,8 +124,11 @@ def _score(name: str, file: Path, entries: Sequence[EntryFile]) -> tuple[Facts, 
 
 
 def _suite(file: Path) -> Suite:
+    """Return the suite of a data set. Its files may be runs: commands get each workload in one format."""
     loaded = load_experiment(str(file))
-    return load_suite(loaded, loaded.selected({}), file.parent, {})
+    suite = load_suite(loaded, loaded.selected({}), file.parent, {})
+    cases = {name: replace(case, task=replace(case.task, file=None)) for name, case in suite.cases.items()}
+    return replace(suite, cases=cases)
 
 
 def _variants(suite: Suite) -> Iterator[tuple[Track, Suite]]:

@@ -152,7 +152,7 @@ def simulate(workload: Workload, nodes: Sequence[NodeFacts], setup: Setup, optio
     if over_limit not in (OverLimit.EXTEND, OverLimit.NOW):
         raise InputError("AccaSim does not end jobs at their limit", hint="use --over-limit extend")
     if find_spec("accasim") is None:
-        raise InputError("AccaSim is not installed", hint="pip install 'tracebed[accasim]'")
+        raise InputError("AccaSim is not installed", hint="pip install accasim==1.1.3")
     jobs, counts = workload.runnable()
     if not len(jobs):
         raise InputError("no job has a run time and a size", hint="check the workload")

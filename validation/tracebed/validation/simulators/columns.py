@@ -126,7 +126,8 @@ def check_enough(found: Mapping[str, ColumnMatch], spelt: Sequence[str], where: 
         return
     lacks = " and ".join([*(() if starts else ("start (or wait)",)), *(() if ends else ("end (or run, response)",))])
     shown = ", ".join(spelt[:12])
-    hint = f"name them by --columns, for example --columns start=NAME,end=NAME; the columns are {shown}"
+    names = "--columns start=NAME,end=NAME, or `columns: {start: NAME, end: NAME}` in a file"
+    hint = f"name them by {names}; the columns are {shown}"
     raise InputError(f"no column is recognized as {lacks}", where=where, hint=hint)
 
 

@@ -33,7 +33,7 @@ ROUNDING = 1e-3
 """Largest deviation from the factor that is rounding, as a share of the run time."""
 CLASSES = {
     "size": "jobs of {} nodes",
-    "run time": "jobs with run times of {}",
+    "run time": "jobs whose run times are {}",
     "user": "jobs of user {}",
     "kind": "{} jobs",
     "behaviour": "jobs of behavior {}",

@@ -29,7 +29,9 @@ def comparability_warnings(
     if not same_workload:
         found.append("the runs have different workloads; jobs were matched by id")
     found += _jobs(matching)
-    if real.info.policy == UNKNOWN_POLICY:
+    if real.info.policy == predicted.info.policy == UNKNOWN_POLICY:
+        found.append("the policies of both runs are unknown: whether they are the same was not checked")
+    elif real.info.policy == UNKNOWN_POLICY:
         found.append(f"the policy of the real run is unknown; the prediction is made under {predicted.info.policy}")
     found += [f"{what}: real {x}, predicted {y}" for what, x, y in _facts(real, predicted) if x != y]
     if predicted.info.state != "completed":
@@ -68,10 +70,14 @@ def _facts(real: Run, predicted: Run) -> list[tuple[str, Any, Any]]:
         facts.append(("policy differs", a.policy, b.policy))
     if _has_parameters(a) and a.policy in {b.policy, UNKNOWN_POLICY}:
         ours, theirs = a.policy_parameters, b.policy_parameters
-        facts += [
-            (f"policy parameter {name} differs", ours.get(name, "not recorded"), theirs.get(name, "not recorded"))
-            for name in sorted(ours.keys() | theirs)
-        ]
+        if new := sorted(theirs.keys() - ours):  # of an older version
+            values = ", ".join(f"{name} {theirs[name]}" for name in new)
+            facts.append(("policy parameters are not recorded", "unknown", values))
+        for name in sorted(ours):
+            value, predicted_value = ours[name], theirs.get(name, "not recorded")
+            if isinstance(value, bool) and predicted_value in ("yes", "no"):  # a boolean in older versions
+                value = "yes" if value else "no"
+            facts.append((f"policy parameter {name} differs", value, predicted_value))
     facts += [
         ("number of nodes differs", len(a.nodes), len(b.nodes)),
         ("number of cores differs", total_cores(real), total_cores(predicted)),

@@ -48,7 +48,7 @@ REASONS = {
     Reason.WORKLOAD_OUTLIER: "the error of at least one case exceeds the limit of one case (by default two margins)",
     Reason.NOISE_EXCEEDS_MARGIN: "the noise of the real runs is too large for the margin",
     Reason.NEAR_MARGIN: "the error is too close to the margin",
-    Reason.SKEWED_NOISE: "so few repetitions may have missed slow runs: the interval fits, but not its reserve",
+    Reason.SKEWED_NOISE: "the interval lies inside the margins, but so few repetitions may have missed slow runs",
 }
 
 

@@ -44,9 +44,8 @@ class Deadline(ParameterTable):
         for job in [job for job in state.queue.jobs() if job not in state.reservations.holds]:
             yield self._plan(state, job)
         yield from _start(state)
-        coming = [*_dates(state, self.margin_s)]
-        if coming:
-            yield Wake(min(coming))
+        if (at := _next_date(state, self.margin_s)) < math.inf:
+            yield Wake(at)
 
     def _plan(self, state: State, job: int) -> Reserve | Reject:
         """Return the reservation of `job` with the earliest start, or its rejection."""
@@ -86,11 +85,11 @@ def _extend(state: State, margin_s: float) -> Iterator[Cancel | Reserve]:
     A job runs on until another job holds one of its nodes. It is then cancelled, unless it started late and its time
     limit has not ended. A job that has not started in time, or has reserved a lost node, needs another reservation.
     """
-    jobs, reservations = state.jobs, state.reservations
-    for job, hold in list(reservations.holds.items()):
+    jobs, reservations, now, lost = state.jobs, state.reservations, state.now, state.cluster.lost
+    holds = reservations.holds.items()
+    for job, hold in [item for item in holds if item[1].end <= now or (lost and not lost.isdisjoint(item[1].nodes))]:
         if job in state.queue:
-            if hold.end <= state.now or not state.cluster.lost.isdisjoint(hold.nodes):
-                yield Reserve(job, math.inf)
+            yield Reserve(job, math.inf)
         elif hold.end <= state.now and job not in state.cancelling and job not in state.failing:
             longest = state.now + max(jobs.limit[job], SHORTEST_S)
             until = min(reservations.taken(hold.nodes, state.now), jobs.deadline_of(job), longest)
@@ -102,18 +101,24 @@ def _extend(state: State, margin_s: float) -> Iterator[Cancel | Reserve]:
 
 def _start(state: State) -> Iterator[Start]:
     """Yield the starts of the waiting jobs whose reservation has begun and whose nodes are idle."""
-    holds = state.reservations.holds
-    due = [job for job, hold in holds.items() if hold.start <= state.now and job in state.queue]
+    holds, now, running = state.reservations.holds, state.now, state.size
+    due = [job for job, hold in holds.items() if hold.start <= now and job not in running and job in state.queue]
     idle = set(state.cluster.idle) if due else set()
     for job in due:
         if idle.issuperset(holds[job].nodes):
             yield Start(job, state.jobs.nodes[job], on=holds[job].nodes)
 
 
-def _dates(state: State, margin_s: float) -> Iterator[float]:
-    """Yield the future instants at which a job starts, its reservation or its time ends, or its deadline passes."""
+def _next_date(state: State, margin_s: float) -> float:
+    """Return the next instant at which a job starts, its reservation or time ends, or its deadline passes, s.
+
+    It is infinite if there is no such instant. A reservation ends after its start, and no later than the deadline.
+    """
+    now, ends, deadline_of, following = state.now, state.expected_end, state.jobs.deadline_of, math.inf
     for job, hold in state.reservations.holds.items():
-        end = state.expected_end.get(job, math.inf) + margin_s
-        for at in (hold.start, hold.end, end, state.jobs.deadline_of(job)):
-            if state.now < at < math.inf:
-                yield at
+        begun = hold.start <= now
+        dates = (hold.end, ends.get(job, math.inf) + margin_s, deadline_of(job)) if begun else (hold.start,)
+        for at in dates:
+            if now < at < following:
+                following = at
+    return following

@@ -3,14 +3,20 @@
 #define SLACK 1e-9  /* as in sd.py */
 #define FOUND_LISTS 1024
 
-struct host { double wait, limit, left; int32_t job, nodes, cores, used, can_lose; };
-struct mate { double penalty, started, wait, limit, left, guest_rate, rate; int32_t job, nodes, cores, alike; };
+struct host {                        /* least: its penalty if it shares for 0 s; the last three follow from the request */
+    double wait, limit, left, least; int32_t job, nodes, cores, used, can_lose, given; double guest_rate, rate;
+};
+struct lender { double penalty; int32_t host; };
+struct mate { double penalty, wait, limit, left, guest_rate, rate; int32_t job, nodes, cores, alike; };
 struct found { double limit, duration; int32_t nodes, cores, head, next; int64_t first, count; };  /* count 0: none */
 
 struct trial {                       /* one call of the policy */
     double cut_off;
     int hosts_known;                 /* whether the hosts are up to date */
     struct host *hosts; int64_t host_count;
+    int32_t rated_cores;             /* the cores of the request that the rates of the hosts are of, or -1 */
+    struct lender *heap, *kept;      /* of the request, the largest penalty first; those that find_pairs keeps */
+    int32_t *with_nodes;             /* nodes -> lenders with as many; 0 outside find_pairs */
     double *slowdowns;               /* of the running jobs, for their quantile */
     struct mate *mates; int64_t mate_count;               /* of the request, least penalty first */
     int32_t *alike_first;            /* nodes -> the first mate with as many, whose field `alike` is the next; or -1 */
@@ -45,8 +51,8 @@ static double cut_off(const struct engine *e) {
 }
 
 /* Return the penalty of a mate that shares for `duration` seconds. */
-static double penalty_for(const struct mate *mate, double duration) {
-    return (mate->wait + duration * (1.0 - mate->rate) + mate->limit) / mate->limit;
+static double penalty_for(double wait, double limit, double rate, double duration) {
+    return (wait + duration * (1.0 - rate) + limit) / limit;
 }
 
 /* Return what counts of a penalty in a sum of penalties. */
@@ -54,10 +60,13 @@ static double weigh(const struct engine *e, const struct mate *mate, double pena
     return penalty * (e->in.weighted ? (double)mate->nodes : 1.0);
 }
 
-static int fits_mate(const struct engine *e, const struct mate *mate, double penalty, double duration) {
-    if (!(penalty < e->trial->cut_off * (1.0 - SLACK))) return 0;
-    if (e->in.inside == OFF) return 1;
-    return mate->left >= (e->in.inside == BEFORE ? duration : duration * mate->rate);
+static int is_below_cut_off(const struct engine *e, double penalty) {
+    return penalty < e->trial->cut_off * (1.0 - SLACK);
+}
+
+/* Return whether a guest for `duration` seconds ends before a mate that has `left` seconds, and runs at `rate`. */
+static int is_inside(const struct engine *e, double left, double rate, double duration) {
+    return e->in.inside == OFF || left >= (e->in.inside == BEFORE ? duration : duration * rate);
 }
 
 /* Set the running jobs that can lend cores. */
@@ -66,6 +75,7 @@ static void find_hosts(struct engine *e) {
     if (t->hosts_known) return;
     t->hosts_known = 1;
     t->host_count = 0;
+    t->rated_cores = -1;
     for (int64_t at = 0; at < e->chunk_count; at++) {
         for (int32_t row = 0; row < e->chunks[at]->count; row++) {
             const struct release *r = &e->chunks[at]->row[row];
@@ -76,72 +86,103 @@ static void find_hosts(struct engine *e) {
             int32_t socket = cores / resident->sockets, most = (int32_t)(used * e->in.sharing_factor + SLACK);
             if (most > used - 1) most = used - 1;
             if (most >= socket) most = most / socket * socket;
+            double wait = start - e->in.submit[r->job] + (r->end - (start + limit)), least = (wait + limit) / limit;
+            if (!is_below_cut_off(e, least)) continue;
             t->hosts[t->host_count++] = (struct host){
-                start - e->in.submit[r->job] + (r->end - (start + limit)), limit, r->end - e->now, r->job,
-                e->in.requested[r->job], cores, used, most,
+                wait, limit, r->end - e->now, least, r->job, e->in.requested[r->job], cores, used, most, 0, 0.0, 0.0,
             };
         }
     }
 }
 
-static int better_mate(const struct mate *a, const struct mate *b) {
-    if (a->penalty != b->penalty) return a->penalty < b->penalty;
-    if (a->started != b->started) return a->started < b->started;
-    return a->job < b->job;
+static int is_worse(const struct engine *e, const struct lender *a, const struct lender *b) {
+    if (a->penalty != b->penalty) return a->penalty > b->penalty;
+    int32_t x = e->trial->hosts[a->host].job, y = e->trial->hosts[b->host].job;
+    if (e->start[x] != e->start[y]) return e->start[x] > e->start[y];
+    return x > y;
 }
 
-/* Move the mate at `at` of a heap with the worst mate at its top downwards. */
-static void sink_mate(struct mate *mates, int64_t count, int64_t at) {
-    struct mate moved = mates[at];
+/* Move the lender at `at` of the heap downwards. */
+static void sink_lender(const struct engine *e, int64_t count, int64_t at) {
+    struct lender *heap = e->trial->heap, moved = heap[at];
     int64_t child;
     while ((child = 2 * at + 1) < count) {
-        if (child + 1 < count && better_mate(&mates[child], &mates[child + 1])) child++;
-        if (!better_mate(&moved, &mates[child])) break;
-        mates[at] = mates[child];
+        if (child + 1 < count && is_worse(e, &heap[child + 1], &heap[child])) child++;
+        if (!is_worse(e, &heap[child], &moved)) break;
+        heap[at] = heap[child];
         at = child;
     }
-    mates[at] = moved;
+    heap[at] = moved;
 }
 
-/* Set the possible mates of a job, as a heap if there are as many as candidates. */
-static void find_mates(struct engine *e, int32_t nodes, int32_t cores, double limit) {
-    struct trial *t = e->trial;
-    int64_t most = e->in.candidates ? e->in.candidates : t->host_count, count = 0;
+/* Set what the hosts lend to a job of `cores` per node, and the rates of the guest and of the hosts. */
+static void rate_hosts(struct trial *t, int32_t cores) {
+    if (t->rated_cores == cores) return;
+    t->rated_cores = cores;
     for (int64_t at = 0; at < t->host_count; at++) {
-        const struct host *host = &t->hosts[at];
-        if (host->nodes > nodes && !e->in.partial) continue;
+        struct host *host = &t->hosts[at];
         int32_t wanted = at_most(cores, host->cores), spare = host->cores - host->used;
         int32_t lost = at_most(wanted > spare ? wanted - spare : 0, host->can_lose);
-        int32_t given = at_most(wanted, spare + lost);
-        if (given <= 0) continue;
-        struct mate mate = {
-            0.0, e->start[host->job], host->wait, host->limit, host->left, (double)given / (double)wanted,
-            (double)(host->used - lost) / (double)host->used, host->job, host->nodes, given, -1,
-        };
-        double duration = limit / mate.guest_rate;
-        mate.penalty = penalty_for(&mate, duration);
-        if (!fits_mate(e, &mate, mate.penalty, duration)) continue;
-        if (count < most) {
-            t->mates[count++] = mate;
-            for (int64_t top = count / 2 - 1; count == most && top >= 0; top--) sink_mate(t->mates, count, top);
-        } else if (better_mate(&mate, &t->mates[0])) {
-            t->mates[0] = mate;
-            sink_mate(t->mates, count, 0);
-        }
+        host->given = at_most(wanted, spare + lost);
+        host->guest_rate = (double)host->given / (double)wanted;
+        host->rate = (double)(host->used - lost) / (double)host->used;
     }
-    t->mate_count = count;
 }
 
-/* Sort the possible mates, least penalty first. */
-static void sort_mates(const struct engine *e) {
-    struct mate *mates = e->trial->mates;
-    int64_t count = e->trial->mate_count;
-    for (int64_t top = count / 2 - 1; count != e->in.candidates && top >= 0; top--) sink_mate(mates, count, top);
-    for (int64_t end = count - 1; end > 0; end--) {
-        struct mate worst = mates[0];
-        mates[0] = mates[end];
-        mates[end] = worst;
-        sink_mate(mates, end, 0);
+/* Set the lenders of a job, as a heap if there are `candidates`. Return their number. */
+static int64_t find_lenders(struct engine *e, int32_t nodes, int32_t cores, double limit) {
+    struct trial *t = e->trial;
+    int64_t most = e->in.candidates ? e->in.candidates : t->host_count, count = 0;
+    rate_hosts(t, cores);
+    for (int32_t at = (int32_t)t->host_count - 1; at >= 0; at--) {  /* the last to end have the least penalties */
+        const struct host *host = &t->hosts[at];
+        if (host->nodes > nodes && !e->in.partial) continue;
+        if (host->given <= 0 || (count == most && host->least > t->heap[0].penalty)) continue;
+        double duration = limit / host->guest_rate;
+        struct lender lender = {penalty_for(host->wait, host->limit, host->rate, duration), at};
+        if (!is_below_cut_off(e, lender.penalty) || !is_inside(e, host->left, host->rate, duration)) continue;
+        if (count < most) {
+            t->heap[count++] = lender;
+            for (int64_t top = count / 2 - 1; count == most && top >= 0; top--) sink_lender(e, count, top);
+        } else if (is_worse(e, &t->heap[0], &lender)) {
+            t->heap[0] = lender;
+            sink_lender(e, count, 0);
+        }
+    }
+    return count;
+}
+
+/* Keep the lenders whose nodes can be all nodes of a job, alone or with one other lender. Return their number.
+ * Only for jobs with at most two mates, all nodes of them, and no idle nodes. */
+static int64_t find_pairs(struct engine *e, int64_t count, int32_t nodes) {
+    struct trial *t = e->trial;
+    int64_t kept = 0;
+    for (int64_t at = 0; at < count; at++) t->with_nodes[t->hosts[t->heap[at].host].nodes]++;
+    for (int64_t at = 0; at < count; at++) {
+        int32_t has = t->hosts[t->heap[at].host].nodes, rest = nodes - has;
+        if (!rest || (e->in.mates == 2 && t->with_nodes[rest] > (rest == has))) t->kept[kept++] = t->heap[at];
+    }
+    for (int64_t at = 0; at < count; at++) t->with_nodes[t->hosts[t->heap[at].host].nodes] = 0;
+    struct lender *heap = t->heap;
+    t->heap = t->kept;
+    t->kept = heap;
+    return kept;
+}
+
+/* Set the mates to the lenders, the least penalty first. */
+static void sort_mates(struct engine *e, int64_t count) {
+    struct trial *t = e->trial;
+    t->mate_count = count;
+    for (int64_t top = count / 2 - 1; top >= 0; top--) sink_lender(e, count, top);
+    for (int64_t end = count - 1; end >= 0; end--) {
+        const struct lender *worst = &t->heap[0];
+        const struct host *host = &t->hosts[worst->host];
+        t->mates[end] = (struct mate){
+            worst->penalty, host->wait, host->limit, host->left, host->guest_rate, host->rate, host->job, host->nodes,
+            host->given, -1,
+        };
+        t->heap[0] = t->heap[end];
+        sink_lender(e, end, 0);
     }
 }
 
@@ -157,12 +198,13 @@ static void try_out(struct engine *e, const struct search *search, int64_t count
     if (idle && idle > search->extra && e->now + duration > search->shadow) return;
     for (int64_t at = 0; at < count; at++) {
         const struct mate *mate = &t->mates[t->chosen[at]];
-        total += weigh(e, mate, penalty_for(mate, duration));
+        total += weigh(e, mate, penalty_for(mate->wait, mate->limit, mate->rate, duration));
     }
     if (!(total < t->best_total)) return;
     for (int64_t at = 0; at < count; at++) {
         const struct mate *mate = &t->mates[t->chosen[at]];
-        if (!fits_mate(e, mate, penalty_for(mate, duration), duration)) return;
+        if (!is_below_cut_off(e, penalty_for(mate->wait, mate->limit, mate->rate, duration))) return;
+        if (!is_inside(e, mate->left, mate->rate, duration)) return;
     }
     t->best_total = total;
     t->best_duration = duration;
@@ -197,19 +239,17 @@ static void extend(
     }
 }
 
-/* Return whether the nodes of the `mates` largest mates and `idle` idle nodes are at least `wanted`. */
-static int can_suffice(const struct engine *e, int64_t wanted, int64_t idle) {
-    struct trial *t = e->trial;
-    int64_t mates = t->mate_count;
-    if (mates > e->in.mates) {
-        int64_t largest = 0;
-        for (int64_t at = 0; at < mates; at++) if (t->mates[at].nodes > largest) largest = t->mates[at].nodes;
-        if (largest * e->in.mates + idle < wanted) return 0;  /* the exact test would be no faster than the search */
-        return 1;
+/* Return whether the nodes of the largest lenders and `idle` idle nodes are at least `wanted`. */
+static int can_suffice(const struct engine *e, int64_t count, int64_t wanted, int64_t idle) {
+    const struct trial *t = e->trial;
+    int64_t largest = 0, sum = idle;
+    for (int64_t at = 0; at < count; at++) {
+        int32_t nodes = t->hosts[t->heap[at].host].nodes;
+        if (nodes > largest) largest = nodes;
+        sum += nodes;
     }
-    int64_t sum = idle;
-    for (int64_t at = 0; at < mates; at++) sum += t->mates[at].nodes;
-    return sum >= wanted;
+    /* More lenders than mates: an exact test would be no faster than the search. */
+    return (count > e->in.mates ? largest * e->in.mates + idle : sum) >= wanted;
 }
 
 /* Return the mates of such a job with the least sum of penalties. */
@@ -226,7 +266,8 @@ static const struct found *pick(struct engine *e, int32_t nodes, int32_t cores, 
     }
     struct search search = {limit, INFINITY, 0, e->in.include_free_nodes ? e->idle : 0};
     find_hosts(e);
-    find_mates(e, nodes, cores, limit);
+    int64_t count = find_lenders(e, nodes, cores, limit);
+    if (e->in.mates <= 2 && !e->in.partial && !search.idle) count = find_pairs(e, count, nodes);
     if (head >= 0) {
         reservation(e, e->in.requested[head]);
         search.shadow = e->shadow;
@@ -234,8 +275,8 @@ static const struct found *pick(struct engine *e, int32_t nodes, int32_t cores, 
     }
     t->best_total = INFINITY;
     t->best_count = 0;
-    if (can_suffice(e, nodes, search.idle)) {
-        sort_mates(e);
+    if (can_suffice(e, count, nodes, search.idle)) {
+        sort_mates(e, count);
         for (int64_t at = t->mate_count - 1; at >= 0; at--) {
             t->mates[at].alike = t->alike_first[t->mates[at].nodes];
             t->alike_first[t->mates[at].nodes] = (int32_t)at;
@@ -410,7 +451,7 @@ static void trial_free(struct engine *e) {
     struct trial *t = e->trial;
     if (!t) return;
     void *all[] = {
-        t->hosts, t->slowdowns, t->mates, t->alike_first, t->chosen, t->best, t->found, t->picked, t->mate_end,
+        t->hosts, t->heap, t->kept, t->with_nodes, t->slowdowns, t->mates, t->alike_first, t->chosen, t->best, t->found, t->picked, t->mate_end,
     };
     for (size_t at = 0; at < sizeof all / sizeof *all; at++) free(all[at]);
     free(t);
@@ -422,6 +463,9 @@ static void trial_new(struct engine *e) {
     if (!t) return;
     t->found_room = t->picked_room = 256;
     t->hosts = make(e, running, sizeof *t->hosts);
+    t->heap = make(e, running, sizeof *t->heap);
+    t->kept = make(e, running, sizeof *t->kept);
+    t->with_nodes = make(e, nodes + 1, sizeof *t->with_nodes);
     t->slowdowns = make(e, running, sizeof *t->slowdowns);
     t->mates = make(e, running, sizeof *t->mates);
     t->alike_first = make(e, nodes + 1, 4);

@@ -37,6 +37,8 @@ class Agent:
         self.outbox = Outbox(self.lines)
         self.node: AgentNode | None = None
         """The node; None: no `hello` has arrived yet."""
+        self._handlers: dict[str, Callable[[dict[str, Any]], None]] = {}
+        """Type of message -> the function that processes it, once there is a node."""
         self.sockets = self.machine.private_folder()
         self.cleans_up = False
         """Whether this agent removes the files that killed agents left on this machine."""
@@ -76,9 +78,10 @@ class Agent:
     def due(self) -> float | None:
         """Return the time of the next turn at the latest, `world.monotonic()`; None: at the next message."""
         connected = self.outbox.lines is not None
-        due = [self.last_received + self.silence_s if connected else self.linger_until]
-        due += [self.node.heartbeat_due, *self.node.jobs.due()] if self.node else []
-        return min(due) if min(due) < NEVER else None
+        due = self.last_received + self.silence_s if connected else self.linger_until
+        if self.node:
+            due = min(due, self.node.heartbeat_due, *self.node.jobs.due())
+        return due if due < NEVER else None
 
     def turn(self, ready: world.Ready) -> None:
         """Process the descriptors that are ready, and everything that is due."""
@@ -180,22 +183,23 @@ class Agent:
             return self._bye
         if self.node is None or lines is not self.lines:
             raise InputError(f"{kind!r} arrived before hello")
-        jobs = self.node.jobs
-        handlers = {
-            "ping": self._ping,
-            "facts": self.node.facts,
-            "launch": jobs.launch,
-            "resize": jobs.resize,
-            "kill": jobs.kill,
-            "continue": jobs.continue_ranks,
-            "relay": jobs.relays.receive,
-            "sample": self.node.sample,
-            "measure": self.node.measure,
-            "reach": self.node.connection_test.test,
-        }
-        if not isinstance(kind, str) or kind not in handlers:
+        if not isinstance(kind, str) or kind not in self._handlers:
             raise InputError(f"unknown message type {kind!r}")
-        return handlers[kind]
+        return self._handlers[kind]
+
+    def _handlers_of(self, node: AgentNode) -> dict[str, Callable[[dict[str, Any]], None]]:
+        return {
+            "ping": self._ping,
+            "facts": node.facts,
+            "launch": node.jobs.launch,
+            "resize": node.jobs.resize,
+            "kill": node.jobs.kill,
+            "continue": node.jobs.continue_ranks,
+            "relay": node.jobs.relays.receive,
+            "sample": node.sample,
+            "measure": node.measure,
+            "reach": node.connection_test.test,
+        }
 
     def _refuse(self, lines: Lines, what: str, **fields: Any) -> None:
         if lines is self.lines:
@@ -220,6 +224,7 @@ class Agent:
         hold = fields.flag("hold") if "hold" in fields else False
         if self.node is None:
             self.node = AgentNode(fields, self.selector, self.outbox, self.sockets, self.machine)
+            self._handlers = self._handlers_of(self.node)
             self.cleans_up = "host" not in fields or fields.flag("host")  # one agent of each machine
             self._remove_leftovers()
         elif read_node(fields) != self.node.description:

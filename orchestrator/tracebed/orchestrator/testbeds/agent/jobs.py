@@ -63,8 +63,11 @@ class RankManager:
 
     def due(self) -> Iterator[float]:
         """Yield the times at which `tick` must be called, `world.monotonic()`."""
-        yield from (rank.kill_at for rank in self.ranks.values() if rank.kill_at is not None)
-        yield from (rank.continue_at for rank in self.ranks.values() if rank.continue_at is not None)
+        for rank in self.ranks.values():
+            if rank.kill_at is not None:
+                yield rank.kill_at
+            if rank.continue_at is not None:
+                yield rank.continue_at
         if self.binding and self.ranks:
             yield self.binding.due
 

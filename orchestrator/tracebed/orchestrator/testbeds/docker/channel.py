@@ -81,7 +81,7 @@ class ExecChannel:
             self._id = str(made["Id"])
             stream = api.exec_start(self._id, socket=True)
         self._frames = Frames(log)
-        self._socket = pump.carry(_ExecConnection(stream), self._frames.output)
+        self._socket = pump.carry(ExecConnection(stream), self._frames.output)
         self.reader = self.writer = self._socket.fileno()
 
     def poll(self) -> int | None:
@@ -175,12 +175,20 @@ class Frames:
         return bytes(output)
 
 
-class _ExecConnection(SocketConnection):
+class ExecConnection(SocketConnection):
     """The connection of an exec, taken from the HTTP connection of the docker SDK."""
 
     def __init__(self, stream: Any) -> None:
         self._response = stream._response  # its end would close the socket
         super().__init__(getattr(stream, "_sock", stream))
+        self._early = b""
+        with contextlib.suppress(ssl.SSLWantReadError):
+            self._early = bytes(self._response.raw._fp.fp.peek())
+
+    def receive(self) -> bytes:
+        """Return the bytes that have arrived, first those that the SDK read with the end of the HTTP headers."""
+        data, self._early = self._early, b""
+        return data or super().receive()
 
     def finish(self) -> None:
         """Signal the end of the bytes to the engine. With TLS, this is the message `close_notify`."""
@@ -206,14 +214,18 @@ def run(
         output: reads the output of the command to its end. None: the output is ignored.
 
     Raises:
-        TestbedError: the command cannot be started, or fails; the message has its standard error.
+        TestbedError: the command cannot be started, or fails (the message has its standard error), or `output` fails.
     """
     api = engine.client.api
+    refused: TestbedError | None = None
     with engine.errors(f"{command[0]} cannot be run in the container"):
         exec_id = api.exec_create(container, list(command))["Id"]
         with contextlib.closing(_Output(api.exec_start(exec_id, socket=True))) as stream:
             if output is not None:
-                output(cast(IO[bytes], stream))
+                try:
+                    output(cast(IO[bytes], stream))
+                except TestbedError as error:  # the failure of the command may be its cause
+                    refused = error
             while stream.read(tarfile.RECORDSIZE):
                 pass
         status = api.exec_inspect(exec_id)["ExitCode"]
@@ -221,13 +233,15 @@ def run(
         what = f"{command[0]} ended with status {status} in the container"
         last = stream.frames.last_line
         raise TestbedError(f"{what}: {last}" if last else what, where=engine.where)
+    if refused is not None:
+        raise refused
 
 
 class _Output:
     """The output of a command as a file to read."""
 
     def __init__(self, stream: Any) -> None:
-        self._connection = _ExecConnection(stream)
+        self._connection = ExecConnection(stream)
         self._connection.socket.settimeout(TIMEOUT_S)
         self._buffer = bytearray()
         self.frames = Frames()

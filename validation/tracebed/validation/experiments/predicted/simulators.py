@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tracebed.converters.formats.writing import write_workload
 from tracebed.display import time_text
 from tracebed.errors import InputError
 from tracebed.files import replacing, sha256_of
@@ -144,9 +143,33 @@ class CalibratedSimulator(ExecutedSimulator):
         """Return the calibration of the testbed of a task."""
         return self.calibrations.get(task.names["testbed"], self.calibrations.get(""))
 
+    @cached_property
+    def parameters(self) -> dict[str, Any]:
+        """Parameters of the own policy of the simulator, with their defaults; empty if the simulator has no policy."""
+        if self.spec.policy is None:
+            return {}
+        return registry.parameters(registry.resolve(self.spec.policy, self.spec.policy_parameters)[1])
+
+    @property
+    def policy_facts(self) -> dict[str, Any]:
+        """Own policy of the simulator, its parameters and its interval; empty without a policy."""
+        if self.spec.policy is None:
+            return {}
+        interval = {"interval_s": self.spec.interval_s} if self.spec.interval_s is not None else {}
+        return {"policy": [self.spec.policy, self.parameters], **interval}
+
+    def own_task(self, task: Task) -> Task:
+        """Return the task with the own policy of the simulator, if any."""
+        if self.spec.policy is None:
+            return task
+        own: dict[str, Any] = {"policy": self.spec.policy, "policy_parameters": self.parameters}
+        if self.spec.interval_s is not None:
+            own["interval_s"] = self.spec.interval_s
+        return replace(task, setup=Setup.of(task.setup, **own))
+
     def facts_for(self, task: Task) -> list[Any]:
         """Return the hashes of the calibration and of the scheduler, and package and code of the policy."""
-        calibration = self.calibration(task)
+        task, calibration = self.own_task(task), self.calibration(task)
         return [
             calibration.sha256 if calibration else None,
             code_of(Path(scheduling.__path__[0])),
@@ -163,33 +186,12 @@ class BuiltInSimulator(CalibratedSimulator):
         return {
             "version": [version(), code_of(Path(simulation.__path__[0]))],
             "runtime_model": self.spec.runtime_model,
-            **({"policy": [self.spec.policy, self.parameters]} if self.spec.policy else {}),
-            **({"interval_s": self.spec.interval_s} if self.spec.interval_s is not None else {}),
+            **self.policy_facts,
         }
-
-    @cached_property
-    def parameters(self) -> dict[str, Any]:
-        """Parameters of the own policy of the simulator, with their defaults; empty if the simulator has no policy."""
-        if self.spec.policy is None:
-            return {}
-        return registry.parameters(registry.resolve(self.spec.policy, self.spec.policy_parameters)[1])
-
-    def facts_for(self, task: Task) -> list[Any]:
-        """Return the hashes of the calibration and of the scheduler, and package and code of the policy."""
-        return super().facts_for(self._own(task))
-
-    def _own(self, task: Task) -> Task:
-        """Return the task with the own policy of the simulator, if any."""
-        if self.spec.policy is None:
-            return task
-        own: dict[str, Any] = {"policy": self.spec.policy, "policy_parameters": self.parameters}
-        if self.spec.interval_s is not None:
-            own["interval_s"] = self.spec.interval_s
-        return replace(task, setup=Setup.of(task.setup, **own))
 
     def predict(self, task: Task, seed: int, log: Path) -> Run:
         """Simulate the workload of the task; with several seeds, each is a member of an ensemble."""
-        task = self._own(task)
+        task = self.own_task(task)
         assert task.workload is not None
         setup = Setup.of(task.setup, calibration=self.calibration(task), runtime_model=self.spec.runtime_model)
         member = seed if self.spec.seeds > 1 else None
@@ -209,10 +211,12 @@ class DrivenSimulator(CalibratedSimulator):
             "program": of_program(self.spec.options) if of_program is not None else "",
             "version": self.spec.version,
             "options": self.spec.options,
+            **self.policy_facts,
         }
 
     def predict(self, task: Task, seed: int, log: Path) -> Run:
         """Run the simulator."""
+        task = self.own_task(task)
         assert self.spec.driver is not None and task.workload is not None
         setup = Setup.of(task.setup, calibration=self.calibration(task))
         options = SimulateOptions(
@@ -316,7 +320,8 @@ class CommandSimulator(ExecutedSimulator):
         with tempfile.TemporaryDirectory(prefix="tracebed-") as room:
             file, scratch = task.file or Path(room, f"{task.names['workload']}.csv"), Path(room, "written")
             if task.file is None:
-                write_workload(task.workload, file)
+                plan = task.workload.table.drop(columns=["logged_start", "logged_end"], errors="ignore")
+                plan.to_csv(file, index=False)  # without provenance, which not all programs skip
             scratch.mkdir()
             output = scratch / "output"
             values = {

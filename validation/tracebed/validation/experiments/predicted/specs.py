@@ -221,11 +221,10 @@ class SimulatorSpec(ReadSpec):
         if self.policy is None and (given := {"policy_parameters", "interval_s"} & self.model_fields_set):
             raise ValueError(f"`{min(given)}` requires `policy`")
         reading = {"importer", "columns", "unit", "time_zone", "match"}
+        deciding = {"policy", "policy_parameters", "interval_s"}
         allowed = {
-            TRACEBED: {
-                *("driver", "calibration", "runtime_model", "policy", "policy_parameters", "interval_s", "seeds"),
-            },
-            "with": {"driver", "calibration", "options", "seeds", "timeout_s"},
+            TRACEBED: {"driver", "calibration", "runtime_model", "seeds", *deciding},
+            "with": {"driver", "calibration", "options", "seeds", "timeout_s", *deciding},
             "runs": {"runs", *reading},
             "command": {"command", "parameters", "calibration", "seeds", "timeout_s", *reading},
         }[self.kind]

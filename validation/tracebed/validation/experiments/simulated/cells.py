@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache, lru_cache
 from importlib.metadata import EntryPoint
 from importlib.util import find_spec
@@ -113,9 +113,10 @@ def compute(cell: Cell) -> CellResult:
     with warnings.catch_warnings(record=True) as tolerated:
         warnings.simplefilter("always", Tolerated)
         workload = _workload(cell.workload)
-        run = predict(workload, nodes_of(cell.system), cell.setup)
-        if cell.processes != NO_PROCESSES:
-            run = _as_processes(run, workload, cell)
+        if cell.processes == NO_PROCESSES:
+            run = predict(workload, nodes_of(cell.system), cell.setup)
+        else:
+            run = _as_processes(workload, cell)
         measured = MeasuredRun(run, cell.tau)
         jobs = _jobs(measured, workload) if cell.jobs else None
         rows = []
@@ -132,11 +133,44 @@ def _workload(path: Path) -> Workload:
     return read_workload(path)
 
 
-def _as_processes(run: Run, workload: Workload, cell: Cell) -> Run:
+@dataclass(frozen=True)
+class _Schedule:
+    """What a scheduler reads. Cells whose jobs differ in their behavior only have equal schedules."""
+
+    workload: str
+    """Hash of the workload without the column `behaviour`."""
+    system: System
+    setup: str
+    cell: Cell = field(compare=False)
+
+
+@lru_cache(maxsize=64)
+def _simulated(schedule: _Schedule) -> tuple[Run, list[Warning | str]]:
+    """Return the simulation of a schedule, and its warnings. The cells of one seed follow each other and share it."""
+    cell = schedule.cell
+    with warnings.catch_warnings(record=True) as tolerated:
+        warnings.simplefilter("always", Tolerated)
+        run = predict(_workload(cell.workload), nodes_of(cell.system), cell.setup)
+    return run, [item.message for item in tolerated]
+
+
+@lru_cache(maxsize=2)
+def _digest(path: Path) -> str:
+    """Return the hash of a workload without the behavior of its jobs."""
+    workload = _workload(path)
+    return workload.digest(sorted(str(name) for name in workload.table if name != "behaviour"))
+
+
+def _as_processes(workload: Workload, cell: Cell) -> Run:
     """Return the run with jobs that are programs of processes."""
+    run, tolerated = _simulated(_Schedule(_digest(cell.workload), cell.system, cell.setup.digest, cell))
+    for warning in tolerated:
+        warnings.warn(warning, stacklevel=2)
     machine, processes = machine_of(run), Processes(**json.loads(cell.processes))
     programs = _programs(cell.workload, machine, processes, cell.processes_seed)
-    return carried_out(run, workload, programs, machine, processes, seed=cell.processes_seed)
+    jobs = run.jobs.assign(behaviour=workload.column("behaviour"))
+    own = Run(run.info, jobs, run.allocations, run.reconfigurations)
+    return carried_out(own, workload, programs, machine, processes, seed=cell.processes_seed)
 
 
 @lru_cache(maxsize=2)

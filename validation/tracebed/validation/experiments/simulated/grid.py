@@ -62,9 +62,9 @@ class GridResult:
     """Warning -> number of cells."""
 
 
-def _inputs(cell: Cell) -> tuple[Path, str, int]:
-    """Return the inputs that cells share: the workload, and the programs of its jobs."""
-    return cell.workload, cell.processes, cell.processes_seed
+def _inputs(cell: Cell) -> tuple[int, Path, str]:
+    """Return the inputs that cells share: the seed of programs, the workload, and the programs of its jobs."""
+    return cell.processes_seed, cell.workload, cell.processes
 
 
 def plan(file: ExperimentFile, points: Sequence[Point], folder: Path, logs: Mapping[str, Path]) -> GridPlan:

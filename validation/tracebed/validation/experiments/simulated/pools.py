@@ -122,7 +122,7 @@ class DaskPool:
         except ImportError as error:
             raise InputError(
                 f"cannot import dask.distributed: {error}",
-                hint="pip install 'tracebed[dask]', or use --pool local",
+                hint="pip install distributed, or leave --dask out",
             ) from error
         logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are those of `map`, without a traceback
         try:

@@ -302,7 +302,8 @@ def _marks(claim: Claim, plot: Plot, averaged: pd.DataFrame, absolute: pd.DataFr
     """Yield the marks of a printed value.
 
     A claim about the least or the greatest of several points is a mark on that bar only. A printed change is a mark at
-    our changed baseline, and in a normalized plot an absolute value is divided by our baseline.
+    our changed baseline, and in a normalized plot an absolute value is divided by our baseline. A change of a mean over
+    several values of a key against the mean over other values has no mark, because it is about none of the bars alone.
 
     Args:
         averaged: a row per bar, normalized if the plot is.
@@ -311,6 +312,9 @@ def _marks(claim: Claim, plot: Plot, averaged: pd.DataFrame, absolute: pd.DataFr
     if claim.value is None or claim.figure not in plot.figures or claim.rule is Rule.SIGN:
         return
     if claim.window not in (None, averaged["window"].iloc[0]) or not set(claim.at) <= set(averaged):
+        return
+    against = claim.relative_to or {}
+    if any(isinstance(values, list) and isinstance(against.get(key), list) for key, values in claim.at.items()):
         return
     absolute = absolute[[*GROUP, claim.figure]].dropna(subset=claim.figure)
     points = {_key(point): point for point in chosen(absolute, claim.at).to_dict("records")}

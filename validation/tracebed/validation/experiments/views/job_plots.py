@@ -62,7 +62,7 @@ def heat_maps(
         for (row, column), value in np.ndenumerate(ratio[:highest]):
             jobs = count[row, column]  # averaged over seeds
             if jobs and not np.isnan(value):
-                text = f"{value:.2f}" if value < 100 else f"{value:.0f}" if np.isfinite(value) else "∞"
+                text = f"{value:.2f}" if value < 100 else f"{value:,.0f}" if np.isfinite(value) else "∞"
                 color = "#fefefe" if abs(shades[row, column]) > 2 else "black"  # the same in the dark
                 text += f" ({jobs:,.0f})" if jobs >= 1 else f" ({jobs:.1f})"
                 axes.text(column, row, text, ha="center", va="center", size=FONT - 1, color=color)

@@ -25,11 +25,6 @@ METRICS = ("makespan_s", "mean_wait_s", "mean_response_s", "mean_bounded_slowdow
 SIGNALS = ("mean_run_s", "loss_of_capacity")
 STATES = ("healthy", "degraded", "unhealthy", "unknown")
 """Health of a run; `unknown` if the run has no record of it."""
-SELECTIONS = {
-    "all": "all completed repetitions",
-    "without unhealthy": "without the unhealthy repetitions",
-    "without H4, H5": "without the repetitions with a signal of their outcome",
-}
 
 
 @dataclass(frozen=True)
@@ -51,7 +46,7 @@ class CellFigures:
 
     cell: str
     selection: str
-    """A key of `SELECTIONS`."""
+    """`all`, `without unhealthy`, or `without H4, H5` (signals of the outcome)."""
     n: int
     metrics: dict[str, Figures]
 

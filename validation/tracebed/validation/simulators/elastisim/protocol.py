@@ -117,8 +117,8 @@ class Connection:
         try:
             import zmq
         except ImportError as error:
-            hint = "pip install 'tracebed[elastisim]'"
-            raise InputError("pyzmq, which connects tracebed with ElastiSim, is not installed", hint=hint) from error
+            what = "pyzmq, which connects tracebed with ElastiSim, is not installed"
+            raise InputError(what, hint="pip install pyzmq") from error
         self.address = f"ipc://{socket_file}"
         if len(os.fsencode(socket_file)) > zmq.IPC_PATH_MAX_LEN:
             raise InputError(
