@@ -168,7 +168,7 @@ def texts(values: Any) -> Texts:
     elif hasattr(values, "__arrow_array__") or hasattr(values, "array"):
         found = pa.array(values, type=pa.large_string(), from_pandas=True)
     else:
-        found = _joined([*map(str, values)])
+        found = _joined([*values])
     return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
 
 
@@ -230,7 +230,7 @@ def equal(column: Texts, text: str) -> BoolArray:
 
 def among(column: Texts, known: Iterable[str]) -> BoolArray:
     """Return whether each text is one of `known`."""
-    return _mask(pc.is_in(column, value_set=_joined([*map(str, known)])))
+    return _mask(pc.is_in(column, value_set=_joined([*known])))
 
 
 def missing(column: Texts) -> BoolArray:
