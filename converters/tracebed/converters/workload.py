@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -123,13 +123,16 @@ class Workload:
 
     def arrow(self, name: str) -> Texts:
         """Return a column of texts, or its default if the workload lacks the column, as an array of Arrow."""
-        return self.columns.raw(name) if name in self.columns else repeated(str(SCHEMA[name].default), len(self))
+        columns = self.columns
+        return columns.raw(name) if name in columns else repeated(str(SCHEMA[name].default), len(self))
 
     def texts(self, name: str) -> pd.Series[str]:
         """Return a column of texts, or its default if the workload lacks the column."""
         import pandas as pd
 
-        return self.table[name] if name in self.columns else pd.Series(pd.array(self.arrow(name), dtype="str"))
+        if name in vars(self).get("table", self._columns):
+            return self.table[name]
+        return pd.Series(pd.array(self.arrow(name), dtype="str"))
 
     def partitions(self) -> pd.Series[str]:
         """Return the partition of each job; of several, such as `cpu,gpu`, the first."""
@@ -193,10 +196,11 @@ class Workload:
 
     def _differs(self, name: str) -> bool:
         """Return whether some job has a value other than the default in a column."""
-        if name not in self.columns:
+        columns = self.columns
+        if name not in columns:
             return False
         default = SCHEMA[name].default
-        same = self.columns.equal(name, default) if isinstance(default, str) else self.columns[name] == default
+        same = columns.equal(name, default) if isinstance(default, str) else columns[name] == default
         return not bool(same.all())
 
     def digest(self, names: Iterable[str]) -> str:
@@ -204,17 +208,18 @@ class Workload:
         digest = hashlib.sha256(f"{len(self)} jobs".encode())
         for name in names:
             digest.update(f"\n{name}\n".encode())
-            digest.update(_canonical(self._distinct(name)))
+            digest.update(self._canonical(name))
         return digest.hexdigest()
 
-    def _distinct(self, name: str) -> Any:
-        """Return a column, or its default as one value if the workload lacks the column."""
-        if name in self.columns:
-            return self.columns.raw(name)
+    def _canonical(self, name: str) -> bytes:
+        """Return bytes that are equal for equal columns. A missing column is its default."""
+        columns = self.columns
+        if name in columns:
+            return _canonical(columns.raw(name))
         default = SCHEMA[name].default
         if isinstance(default, str) and default in SCHEMA:
-            return self._distinct(default)
-        return repeated(default, min(1, len(self)))
+            return self._canonical(default)
+        return _canonical_default(name, min(1, len(self)))
 
     def __repr__(self) -> str:
         facts = self._facts()
@@ -237,6 +242,11 @@ class Workload:
             "span": f"{self.span:,.0f} s",
             "offered load": "unknown" if load is None else f"{load:.3g}",
         }
+
+
+@cache
+def _canonical_default(name: str, count: int) -> bytes:
+    return _canonical(repeated(SCHEMA[name].default, count))
 
 
 def _canonical(column: Any) -> bytes:
