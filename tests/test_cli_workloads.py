@@ -255,14 +255,14 @@ def test_a_simulation_imports_only_what_it_needs(tmp_path: Path) -> None:
         "spare = {'docker', 'fabric', 'matplotlib', 'paramiko', 'pydantic', 'scipy', 'tracebed.benchmarks.rank',\n"
         "  'tracebed.converters.cleaning', 'tracebed.converters.formats.swf', 'tracebed.converters.scaling',\n"
         "  'tracebed.orchestrator.replay', 'tracebed.validation.verdict', 'tracebed.validation.report'}\n"
-        "print(status, sorted(spare & set(sys.modules)))"
+        "print(status, sorted(spare & set(sys.modules)), 'pandas' in sys.modules)"
     )
     words = ["simulate", "w.parquet", "--policy", "pref", "--nodes", "2", "-o", "run"]
-    for arguments in (words, ["metrics", "run"]):
+    for arguments, frames in ((words, False), (["metrics", "run"], True)):
         result = subprocess.run(
             [sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True
         )
-        assert result.stdout.splitlines()[-1] == "0 []", arguments
+        assert result.stdout.splitlines()[-1] == f"0 [] {frames}", arguments
 
 
 def test_durations_in_words() -> None:

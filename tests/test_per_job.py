@@ -15,7 +15,7 @@ from scipy import stats
 
 from runs import NAN, make_run
 from tracebed.orchestrator.run import Run
-from tracebed.validation.statistics import harrell_davis
+from tracebed.validation.statistics import harrell_davis, kendall_tau, wasserstein
 from tracebed.validation.verdict.per_job import DECILES, PerJob, per_job
 
 waits = st.lists(st.floats(0, 1e4, allow_subnormal=False).map(lambda x: round(x, 3)), min_size=4, max_size=4)
@@ -28,6 +28,17 @@ def run_of(values: list[float], *, real: bool = True, missing: int | None = None
         jobs[missing] = (10.0 * missing, NAN, NAN, 1)
     states = {} if missing is None else {str(missing + 1): "cancelled"}
     return make_run(jobs, machine=len(values), real=real, states=states)
+
+
+@given(st.integers(2, 60), st.integers(1, 50), st.integers(0, 2**32 - 1))
+def test_rank_correlation_and_distance_are_those_of_scipy_to_the_bit(jobs: int, kinds: int, seed: int) -> None:
+    drawn = np.random.default_rng(seed)
+    a, b = drawn.integers(0, kinds, (2, jobs)) * drawn.choice([1.0, 0.1])
+    assert wasserstein(a, b) == stats.wasserstein_distance(a, b)
+    if np.ptp(a) > 0 and np.ptp(b) > 0:
+        assert kendall_tau(a, b) == stats.kendalltau(a, b).statistic
+    else:
+        assert math.isnan(kendall_tau(a, b))
 
 
 def reference(real: list[list[float]], predicted: list[list[float]]) -> dict[str, float]:

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +24,6 @@ from tracebed.cpus import format_cpus
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
-from tracebed.orchestrator.runs.schema import repeated
 from tracebed.orchestrator.scheduling import scheduler
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.ledger import Ledger
@@ -41,6 +39,7 @@ from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Simulator
 from tracebed.orchestrator.tables import allocations_table
+from tracebed.table import Table, repeated
 
 POLICIES = st.sampled_from(["fcfs", "easy", "pref"])
 
@@ -263,7 +262,7 @@ def test_the_ledger_has_the_holder_of_each_node_in_the_fewest_rows(
             mask = format_cpus(own)
             expected.append((start, f"j{job}", node, end, cores[node] if part is None else len(part), mask))
     table = allocations_table(ledger.complete(), ["j0", "j1", "j2"], cores, cpus)
-    rows = list(table.itertuples(index=False, name=None))
+    rows = list(table.frame().itertuples(index=False, name=None))
     told = [(row[3], row[0], node, *row[4:]) for row in rows for node in range(row[1], row[1] + row[2])]
     assert sorted(told) == sorted(expected)
     for before, after in itertools.pairwise(rows):
@@ -274,21 +273,21 @@ def test_the_ledger_has_the_holder_of_each_node_in_the_fewest_rows(
 
 def test_a_column_of_equal_values_takes_no_memory_and_is_copied_before_a_write() -> None:
     rows = 1_000_000
-    columns = {"node": repeated(-1, rows), "seen": repeated(float("nan"), rows), "cause": repeated("resize", rows)}
-    assert {name: str(values.dtype) for name, values in columns.items()} == {
-        "node": "int64",
-        "seen": "float64",
-        "cause": "str",
-    }
-    assert not any(columns[name].to_numpy().strides[0] for name in ("node", "seen"))
-    assert pa.array(columns["cause"]).get_total_buffer_size() < rows
-    table = pd.DataFrame(columns, copy=False)
+    kept = Table(
+        {"node": repeated(-1, rows), "seen": repeated(float("nan"), rows), "cause": repeated("resize", rows)},
+    )
+    assert not any(kept[name].strides[0] for name in ("node", "seen"))
+    assert kept.raw("cause").get_total_buffer_size() < rows
+    table = kept.frame()
+    assert [*map(str, table.dtypes)] == ["int64", "float64", "str"]
     table.loc[3, "node"], table.loc[4, "seen"], table.loc[5, "cause"] = 7, 0.5, "lend"
     assert table["node"].iloc[2:5].tolist() == [-1, 7, -1] and (table["node"] == -1).sum() == rows - 1
     assert table["seen"].count() == 1 and (table["cause"] == "resize").sum() == rows - 1
-    other = pd.DataFrame({"node": repeated(-1, 5), "restarts": repeated(0, 5), "empty": repeated("", 5)})
+    assert (kept["node"] == -1).all() and kept.equal("cause", "resize").all()
+    other = Table({"node": repeated(-1, 5), "restarts": repeated(0, 5), "empty": repeated("", 5)}).frame()
     assert other.to_numpy().tolist() == [[-1, 0, ""]] * 5
-    assert [str(repeated(zero, 0).dtype) for zero in (0, 0.0, "")] == ["int64", "float64", "str"]
+    none = Table({name: repeated(zero, 0) for name, zero in (("whole", 0), ("number", 0.0), ("text", ""))}).frame()
+    assert [*map(str, none.dtypes)] == ["int64", "float64", "str"]
 
 
 def test_nodes_come_from_the_workloads_own_system() -> None:

@@ -27,7 +27,16 @@ MAX_RATIO = 200
 
 
 def read_frame(path: Path, *, hint: str) -> pd.DataFrame:
-    """Return the table in a file as a pandas frame. Metadata of pandas in the file do not count.
+    """Return the table in a file as a pandas frame, without regard to metadata of pandas; errors as of `read`."""
+    found = read(path, hint=hint)
+    with refusing(str(path), hint):
+        table: pd.DataFrame = found.to_pandas(ignore_metadata=True, use_threads=found.nbytes > MANY_BYTES)
+        return table
+    raise AssertionError("unreachable")
+
+
+def read(path: Path, *, hint: str) -> pa.Table:
+    """Return the table in a file.
 
     Raises:
         InputError: the file cannot be read, is not Parquet, is damaged, or its table is too large (see `read_table`).
@@ -36,9 +45,7 @@ def read_frame(path: Path, *, hint: str) -> pd.DataFrame:
         if not file.seekable():
             raise InputError("is a pipe: Parquet needs a file", where=str(path), hint=hint)
     with refusing(str(path), hint), pa.OSFile(os.fsencode(path)) as source:
-        found, many = read_table(source, where=str(path), hint=hint), source.size() > MANY_BYTES
-        table: pd.DataFrame = found.to_pandas(ignore_metadata=True, use_threads=many)
-        return table
+        return read_table(source, where=str(path), hint=hint)
     raise AssertionError("unreachable")
 
 

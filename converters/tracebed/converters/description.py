@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
-import pandas as pd
 
 from tracebed.converters.workload import SCHEMA, FloatArray, IntArray, Workload, steps_of
 from tracebed.errors import tolerate
+from tracebed.table import codes_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 QUANTILES = {"min": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
 SHARES = {"50": 0.5, "90": 0.9, "99": 0.99}
@@ -109,13 +112,17 @@ def describe(workload: Workload) -> dict[str, Any]:
 
 def partitions_of(workload: Workload) -> dict[str, int]:
     """Return the number of jobs of each partition, most jobs first; empty if the workload names no partition."""
-    counts = workload.partitions().value_counts()
-    return {str(name): int(jobs) for name, jobs in counts.items() if name and jobs}
+    codes, texts = codes_of(workload.arrow("partition"))
+    counts: dict[str, int] = {}
+    for text, jobs in zip(texts, np.bincount(codes, minlength=len(texts)).tolist(), strict=True):
+        name = text.partition(",")[0]
+        counts[name] = counts.get(name, 0) + jobs
+    return {name: counts[name] for name in sorted(counts, key=lambda name: -counts[name]) if name}
 
 
 def gpu_jobs(workload: Workload) -> int:
     """Return the number of jobs with GPUs."""
-    return int((workload.table["extra_gpus"] > 0).sum()) if "extra_gpus" in workload.table else 0
+    return int((workload.columns["extra_gpus"] > 0).sum()) if "extra_gpus" in workload.columns else 0
 
 
 def part_jobs(workload: Workload) -> int:
@@ -125,8 +132,8 @@ def part_jobs(workload: Workload) -> int:
     """
     used = workload.ints("cores_per_node")
     part = used < (workload.provenance.system.cores_per_node or used.max(initial=0))
-    if "extra_node_share" in workload.table:
-        part = part | (workload.table["extra_node_share"].to_numpy() < WHOLE)
+    if "extra_node_share" in workload.columns:
+        part = part | (workload.columns["extra_node_share"] < WHOLE)
     return int((part & (workload.ints("nodes") > 0)).sum())
 
 
@@ -135,7 +142,7 @@ def cores_used(workload: Workload) -> IntArray:
     that share, rounded up.
     """
     cores = workload.ints("cores_per_node")
-    if "extra_node_share" not in workload.table:
+    if "extra_node_share" not in workload.columns:
         return cores
     share = workload.floats("extra_node_share")
     part = np.ceil(np.nan_to_num(share) * cores - 1e-9)
@@ -345,6 +352,8 @@ def local_dates(seconds: FloatArray, unix_start: float | None, zone: str | None)
         unix_start: Unix time of time 0, s; None: unknown.
         zone: name of the time zone; None: UTC.
     """
+    import pandas as pd
+
     if unix_start is None or not len(seconds):
         return None
     seconds = unix_start + seconds
@@ -378,6 +387,6 @@ def load_over_time(workload: Workload) -> tuple[FloatArray, FloatArray]:
 
 def _counts(workload: Workload, name: str) -> dict[str, int]:
     """Return the number of jobs with each value of a text column, most frequent first."""
-    if name not in workload.table:
+    if name not in workload.columns:
         return {str(SCHEMA[name].default): len(workload)}
     return {str(value): int(jobs) for value, jobs in workload.table[name].value_counts().items()}

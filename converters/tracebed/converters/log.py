@@ -9,15 +9,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from tracebed.converters.formats.tools.columns import check_zone, relabel
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import MAX_SIZE, SCHEMA, BoolArray, IntArray, Provenance, Step, System
 from tracebed.errors import InputError, tolerate
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MAX_SPAN_S = 1e10
 """Longest accepted run time or limit: 317 years."""
@@ -76,6 +78,8 @@ def make_log(
     Raises:
         InputError: no record has a submit time, or the time zone is unknown.
     """
+    import pandas as pd
+
     where = place_of(files)
     if time_zone is not None:
         check_zone(time_zone)
@@ -131,6 +135,8 @@ def make_log(
 
 def _selected(values: Any, rows: IntArray) -> Any:
     """Return the selected rows of a column."""
+    import pandas as pd
+
     return values.iloc[rows].reset_index(drop=True) if isinstance(values, pd.Series) else values[rows]
 
 
@@ -192,6 +198,8 @@ def pseudonyms(labels: Any, kind: str, key: bytes) -> pd.Categorical:
     files can compute the pseudonym of any name: pseudonyms do not protect the users of a public log.
     Pseudonyms have 40 bits: two of 10,000 names collide with probability 5e-5.
     """
+    import pandas as pd
+
     names = labels if isinstance(labels, pd.Categorical) else pd.Categorical(pd.Series(labels, dtype="str"))
 
     def of(name: str) -> str:
@@ -204,6 +212,8 @@ def pseudonyms(labels: Any, kind: str, key: bytes) -> pd.Categorical:
 
 def _has_values(values: Any) -> bool:
     """Return whether any record has a value in this column."""
+    import pandas as pd
+
     if isinstance(values, pd.Categorical):
         return list(values.categories) not in ([], [""])
     values = values.to_numpy() if isinstance(values, pd.Series) else np.asarray(values)

@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 
 import numpy as np
-import pandas as pd
 
 from tracebed.converters.requests import Request, format_requests
 from tracebed.converters.workload import FloatArray, IntArray, Kind, Step, Workload
@@ -203,7 +202,7 @@ def to_malleable(
         {"rigid jobs": len(rigid_share(workload, 1.0)), f"jobs made {kind.value}": len(taken)},
         seed,
     )
-    return workload.with_step(step, workload.table.assign(**{k: pd.Series(v) for k, v in columns.items()}))
+    return workload.with_step(step, workload.columns.assign(**columns))
 
 
 def with_application(workload: Workload, rows: IntArray, application: str) -> Workload:
@@ -217,4 +216,4 @@ def with_application(workload: Workload, rows: IntArray, application: str) -> Wo
     names, parameters = (workload.column(name).astype(object) for name in ("application", "application_parameters"))
     names[rows], parameters[rows] = application, ""
     step = Step("application", {"application": application}, {"jobs": len(rows)})
-    return workload.with_step(step, workload.table.assign(application=names, application_parameters=parameters))
+    return workload.with_step(step, workload.columns.assign(application=names, application_parameters=parameters))

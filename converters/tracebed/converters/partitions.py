@@ -27,7 +27,7 @@ class Capacity:
 
 def gpus_of(workload: Workload) -> FloatArray:
     """Return the GPUs of each job on all its nodes, shape (jobs,); 0 if it has none or they are unknown."""
-    if "extra_gpus" in workload.table:
+    if "extra_gpus" in workload.columns:
         return np.nan_to_num(workload.floats("extra_gpus"))
     texts = workload.texts("gres")
     on_node = {text: float(_gpus_on_node(text)) for text in texts.unique().tolist()}

@@ -49,7 +49,7 @@ def with_shared_nodes(workload: Workload) -> dict[str, int]:
     """Return what differs from jobs of whole nodes of the machine -> number of jobs, as far as the machine is known."""
     found: dict[str, int] = {}
     system = workload.provenance.system
-    shares = "extra_node_share" in workload.table
+    shares = "extra_node_share" in workload.columns
     remedy = " (clean: drop_shared)" if shares else " (convert --by core)" if _has_cores(workload) else ""
     if system.cores_per_node is not None:
         wide = int((workload.ints("cores_per_node") > system.cores_per_node).sum())

@@ -1,7 +1,7 @@
 """The Workload: a submission list with its provenance.
 
-A workload is a pandas table with one row per job, sorted by submit time, and a record of its origin. Missing columns
-take the default of `SCHEMA`; only the columns in `REQUIRED` must be present.
+A workload is a table with one row per job, sorted by submit time, and a record of its origin. Missing columns take the
+default of `SCHEMA`; only the columns in `REQUIRED` must be present.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache, cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,17 +23,20 @@ from tracebed.converters.schema import (
     NOT_KNOWN,
     REQUIRED,
     SCHEMA,
-    BoolArray,
     Column,
     FloatArray,
-    IntArray,
     Kind,
     RowError,
     checked_table,
+    column_in,
     column_of,
     dtype_of,
 )
 from tracebed.display import facts_html
+from tracebed.table import BoolArray, IntArray, Table, Texts, codes_of, numbers, repeated, word
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "MAX_EXACT",
@@ -69,9 +71,15 @@ LATER = (
 
 
 class Workload:
-    """A submission list: `table` (one row per job, see `SCHEMA`) and its `provenance`. Both must not be modified."""
+    """A submission list: `columns` (one row per job, see `SCHEMA`) and its `provenance`. Both must not be modified."""
 
-    def __init__(self, table: pd.DataFrame, provenance: Provenance | None = None, *, where: str | None = None) -> None:
+    def __init__(
+        self,
+        table: pd.DataFrame | pa.Table | Table,
+        provenance: Provenance | None = None,
+        *,
+        where: str | None = None,
+    ) -> None:
         """Check `table`, sort it by submit time (stable), and convert its columns to the dtypes of `SCHEMA`.
 
         Args:
@@ -83,17 +91,27 @@ class Workload:
             InputError: a column is missing, unknown or of the wrong type.
             RowError: a value is invalid, or a job id is not unique.
         """
-        self.table = checked_table(table, where)
+        self._columns = checked_table(table, where)
         self.provenance = provenance or Provenance()
-        self._repeated: dict[str, pd.Series[str]] = {}  # default -> the column of it, which several names share
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """The columns as a pandas frame. It is made when it is first read."""
+        return self._columns.frame()
+
+    @property
+    def columns(self) -> Table:
+        """The table as columns: those of the frame, once it was made, since code may have changed it."""
+        frame = vars(self).get("table")
+        return self._columns if frame is None else Table({str(name): column_in(frame, name) for name in frame})
 
     def __len__(self) -> int:
         """Return the number of jobs."""
-        return len(self.table)
+        return len(vars(self).get("table", self._columns))
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """Return a column as an array of shape (jobs,), or its default if the workload lacks the column."""
-        return column_of(self.table, name)
+        return column_of(vars(self).get("table", self._columns), name)
 
     def floats(self, name: str) -> FloatArray:
         """Return a numeric column as float64."""
@@ -103,33 +121,38 @@ class Workload:
         """Return an integer column as int64."""
         return np.asarray(self.column(name), dtype=np.int64)
 
+    def arrow(self, name: str) -> Texts:
+        """Return a column of texts, or its default if the workload lacks the column, as an array of Arrow."""
+        columns = self.columns
+        return columns.raw(name) if name in columns else repeated(str(SCHEMA[name].default), len(self))
+
     def texts(self, name: str) -> pd.Series[str]:
         """Return a column of texts, or its default if the workload lacks the column."""
-        if name in self.table:
+        import pandas as pd
+
+        if name in vars(self).get("table", self._columns):
             return self.table[name]
-        default = str(SCHEMA[name].default)
-        if default not in self._repeated:
-            values = pa.repeat(pa.scalar(default, pa.large_string()), len(self))
-            self._repeated[default] = pd.Series(pd.array(values, dtype="str"))
-        return self._repeated[default]
+        return pd.Series(pd.array(self.arrow(name), dtype="str"))
 
     def partitions(self) -> pd.Series[str]:
         """Return the partition of each job; of several, such as `cpu,gpu`, the first."""
         names = self.texts("partition")
         return names.map({name: name.partition(",")[0] for name in names.unique()}).astype("str")
 
-    def with_step(self, step: Step, table: pd.DataFrame | None = None, *, system: System | None = None) -> Workload:
+    def with_step(
+        self, step: Step, table: pd.DataFrame | Table | None = None, *, system: System | None = None
+    ) -> Workload:
         """Return the workload with `step` added to its provenance, and with the new table or system if given."""
         provenance = replace(
             self.provenance,
             steps=(*self.provenance.steps, step),
             system=system or self.provenance.system,
         )
-        return Workload(self.table if table is None else table, provenance)
+        return Workload(self.columns if table is None else table, provenance)
 
     def with_provenance(self, **changes: Any) -> Workload:
         """Return the same jobs with fields of the provenance replaced."""
-        return Workload(self.table, replace(self.provenance, **changes))
+        return Workload(self.columns, replace(self.provenance, **changes))
 
     def runnable(self) -> tuple[Workload, dict[str, int]]:
         """Return the jobs with a known run time and size, and the number of jobs left out by reason."""
@@ -140,7 +163,7 @@ class Workload:
             "jobs without nodes left out": int((no_nodes & ~no_time).sum()),
         }
         keep = ~(no_time | no_nodes)
-        return (self if keep.all() else Workload(self.table[keep], self.provenance)), counts
+        return (self if keep.all() else Workload(self.columns.take(keep), self.provenance)), counts
 
     @property
     def work(self) -> FloatArray:
@@ -173,7 +196,12 @@ class Workload:
 
     def _differs(self, name: str) -> bool:
         """Return whether some job has a value other than the default in a column."""
-        return name in self.table and bool((self.table[name] != SCHEMA[name].default).any())
+        columns = self.columns
+        if name not in columns:
+            return False
+        default = SCHEMA[name].default
+        same = columns.equal(name, default) if isinstance(default, str) else columns[name] == default
+        return not bool(same.all())
 
     def digest(self, names: Iterable[str]) -> str:
         """Return the hash of columns in the order of submission; a missing column counts as its default."""
@@ -185,8 +213,9 @@ class Workload:
 
     def _canonical(self, name: str) -> bytes:
         """Return bytes that are equal for equal columns. A missing column is its default."""
-        if name in self.table:
-            return _canonical(self.table[name])
+        columns = self.columns
+        if name in columns:
+            return _canonical(columns.raw(name))
         default = SCHEMA[name].default
         if isinstance(default, str) and default in SCHEMA:
             return self._canonical(default)
@@ -203,11 +232,12 @@ class Workload:
 
     def _facts(self) -> dict[str, str]:
         """Return the facts shown by the representations of the workload: name -> text."""
-        kinds, counts = np.unique(self.column("kind").astype(str), return_counts=True)
+        codes, kinds = codes_of(self.arrow("kind"))
+        counts = sorted(zip(kinds, np.bincount(codes, minlength=len(kinds)).tolist(), strict=True))
         load = self.offered_load
         return {
             "jobs": f"{len(self):,}",
-            "kinds": " + ".join(f"{count:,} {kind}" for kind, count in zip(kinds, counts, strict=True)) or "none",
+            "kinds": " + ".join(f"{count:,} {kind}" for kind, count in counts) or "none",
             "system": str(self.provenance.system),
             "span": f"{self.span:,.0f} s",
             "offered load": "unknown" if load is None else f"{load:.3g}",
@@ -216,36 +246,35 @@ class Workload:
 
 @cache
 def _canonical_default(name: str, count: int) -> bytes:
-    return _canonical(pd.Series([SCHEMA[name].default][:count], dtype=SCHEMA[name].dtype))
+    return _canonical(repeated(SCHEMA[name].default, count))
 
 
-def _canonical(column: pd.Series[Any]) -> bytes:
+def _canonical(column: Any) -> bytes:
     """Return bytes that are equal for equal columns. A constant column, such as a default, becomes one value.
 
     A text is its length in bytes, a colon and the text.
     """
-    if column.dtype.kind not in "if":
-        return _canonical_texts(pa.array(column, type=pa.large_string()))
-    values = column.to_numpy()
+    if isinstance(column, pa.ChunkedArray):
+        return _canonical_texts(column)
+    values = column
     if len(values) and (values == values[0]).all():
         values = values[:1]
     if values.dtype.kind == "f":
         if np.isnan(values).all():
             return b"NaN"
         values = np.where(np.isnan(values), np.nan, values) + 0.0  # one bit pattern for all NaN, and for 0 and -0
-    return values.tobytes()
+    return bytes(values.tobytes())
 
 
-def _canonical_texts(texts: pa.LargeStringArray | pa.ChunkedArray) -> bytes:
+def _canonical_texts(texts: Texts) -> bytes:
     if len(texts) and pc.all(pc.equal(texts, texts[0])).as_py():
         texts = texts.slice(0, 1)
     lengths = pc.cast(pc.binary_length(texts), pa.large_string())
-    joined = pc.binary_join_element_wise(lengths, texts, pa.scalar(":", pa.large_string()))
-    parts = joined.chunks if isinstance(joined, pa.ChunkedArray) else [joined]
-    return b"".join(_text_of(part) for part in parts)
+    joined = pc.binary_join_element_wise(lengths, texts, word(":"))
+    return b"".join(_text_of(part) for part in joined.chunks)
 
 
 def _text_of(texts: pa.LargeStringArray) -> bytes:
     """Return the concatenation of all texts, which is the data buffer of an array that is no slice."""
-    length = pc.sum(pc.binary_length(texts)).as_py()
+    length = int(numbers(pc.binary_length(texts)).sum())
     return texts.buffers()[2].slice(0, length).to_pybytes() if length else b""

@@ -10,29 +10,34 @@ from __future__ import annotations
 import glob
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from reprlib import repr as shown
-from typing import Any, Self, get_type_hints
+from typing import TYPE_CHECKING, Any, Self, get_type_hints
 
 import numpy as np
-import pandas as pd
 
 from tracebed.converters.provenance import fits
 from tracebed.converters.workload import Workload
 from tracebed.display import json_values
 from tracebed.errors import InputError
-from tracebed.files import check_folder, replacing_folder, sha256_of
+from tracebed.files import check_folder, replacing_folder
 from tracebed.input_files import MAX_RUN_JSON, read_json
 from tracebed.orchestrator.runs.checks import CLOCK_SKEW_S, ROUNDING_S, STAMP_SKEW_S, Facts, check
 from tracebed.orchestrator.runs.files import check_sums, table_file, write_table
+from tracebed.orchestrator.runs.frames import Frame
 from tracebed.orchestrator.runs.nodes import NodeFacts, ranges
 from tracebed.orchestrator.runs.replacement import Successor
 from tracebed.orchestrator.runs.schema import TABLES, conform
 from tracebed.orchestrator.setup import SETUP_PARTS, Setup
-from tracebed.parquet_file import read_frame
+from tracebed.parquet_file import read
+from tracebed.table import BoolArray, Table, codes_of
 from tracebed.version import version
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 JOURNAL = "journal.sqlite"
 PERTURBED = "perturbed.csv"
@@ -248,18 +253,22 @@ class RunInfo:
 
 
 class Run:
-    """A run in memory: `info`, and the tables of `TABLES` as pandas frames with exactly these columns."""
+    """A run in memory: `info`, and the tables of `TABLES` as pandas frames, or as columns (`table`) without pandas."""
 
     folder: Path | None = None
     """Folder in which the run was saved, or from which it was read."""
+    jobs = Frame()
+    allocations = Frame()
+    reconfigurations = Frame()
+    nodes = Frame()
 
     def __init__(
         self,
         info: RunInfo,
-        jobs: pd.DataFrame,
-        allocations: pd.DataFrame | None = None,
-        reconfigurations: pd.DataFrame | None = None,
-        nodes: pd.DataFrame | None = None,
+        jobs: pd.DataFrame | Table,
+        allocations: pd.DataFrame | Table | None = None,
+        reconfigurations: pd.DataFrame | Table | None = None,
+        nodes: pd.DataFrame | Table | None = None,
         *,
         folder: Path | None = None,
     ) -> None:
@@ -269,11 +278,18 @@ class Run:
             InputError: a column is missing or has the wrong type.
         """
         self.info = info
-        self.jobs = conform("jobs", jobs)
-        self.allocations = conform("allocations", allocations)
-        self.reconfigurations = conform("reconfigurations", reconfigurations)
-        self.nodes = conform("nodes", nodes)
+        given = (jobs, allocations, reconfigurations, nodes)
+        self.tables = {name: conform(name, table) for name, table in zip(TABLES, given, strict=True)}
+        self.frames: dict[str, pd.DataFrame] = {}
         self.folder = folder
+
+    def table(self, name: str) -> Table:
+        """Return a table of `TABLES` as columns.
+
+        Raises:
+            InputError: the frame of the table was changed, and a column is missing or has the wrong type.
+        """
+        return conform(name, self.frames[name]) if name in self.frames else self.tables[name]
 
     @cached_property
     def total_nodes(self) -> int:
@@ -281,13 +297,15 @@ class Run:
         return len(self.info.nodes)
 
     @property
+    def are_resizes(self) -> BoolArray:
+        """Whether each reconfiguration is one of `resizes`."""
+        rows = self.table("reconfigurations")
+        return np.asarray((rows["node"] == -1) & ~rows.among("state", ("denied", "refused")))
+
+    @property
     def resizes(self) -> pd.DataFrame:
         """The reconfigurations in nodes, without changes of the cores on a node and without denied or refused ones."""
-        rows = self.reconfigurations
-        if not len(rows):
-            return rows.iloc[:0]  # a table of its own, as below
-        kept = ((rows["node"] == -1) & ~rows["state"].isin(["denied", "refused"])).to_numpy()
-        return rows.copy(deep=False) if kept.all() else rows[kept]
+        return self.reconfigurations[self.are_resizes]
 
     @property
     def requests(self) -> pd.DataFrame:
@@ -302,18 +320,19 @@ class Run:
     @property
     def jobs_on_shared_nodes(self) -> int:
         """Number of jobs that held only some of the cores of a node at some time."""
-        whole = pd.Series([node.cores for node in self.info.nodes]).take(self.allocations["node"].to_numpy()).array
-        return int(self.allocations.loc[self.allocations["cores"] < whole, "job_id"].nunique())
+        rows = self.table("allocations")
+        cores = np.array([node.cores for node in self.info.nodes], dtype=np.int64)
+        return len(codes_of(rows.take(rows["cores"] < cores[rows["node"]]).raw("job_id"))[1])
 
     def __repr__(self) -> str:
         """Return source, policy, jobs, nodes and makespan, on one line."""
-        info = self.info
-        span = self.jobs["end"].max() - self.jobs["submit"].min()
-        makespan = f"makespan {span:,.0f} s" if span == span else "no job ended"
+        info, jobs = self.info, self.table("jobs")
+        ended = jobs["end"][~np.isnan(jobs["end"])]
+        makespan = f"makespan {ended.max() - np.nanmin(jobs['submit']):,.0f} s" if len(ended) else "no job ended"
         interrupted = ", interrupted" if info.state != "completed" else ""
         health = f", {info.health['state']}" if info.health else ""
         return (
-            f"Run({info.source}, {info.policy}, {len(self.jobs):,} jobs, {self.total_nodes:,} nodes, "
+            f"Run({info.source}, {info.policy}, {len(jobs):,} jobs, {self.total_nodes:,} nodes, "
             f"{makespan}{interrupted}{health})"
         )
 
@@ -336,10 +355,10 @@ class Run:
         successor = Successor(folder, replace, self.info.is_real, self.info.state == "completed", own)
         with replacing_folder(folder, FILES, PARTS, "a run", successor.check) as scratch:
             successor.check_idle()
-            for name in TABLES:
-                write_table(getattr(self, name), table_file(scratch, name))
             facts = self.info.as_dict()
-            facts["checksums"] = {name: sha256_of(table_file(scratch, name)) for name in TABLES}
+            with ThreadPoolExecutor(2) as threads:  # Arrow and hashlib work without Python's lock
+                written = threads.map(lambda name: write_table(self.table(name), table_file(scratch, name)), TABLES)
+                facts["checksums"] = dict(zip(TABLES, written, strict=True))
             with (scratch / "run.json").open("w", encoding="utf-8") as file:  # streamed: a run may have a million nodes
                 json.dump(facts, file, indent=2, sort_keys=True)
                 file.write("\n")
@@ -367,8 +386,8 @@ class Run:
         info = RunInfo.from_json(raw, where=str(path))
         tables = {}
         for name in TABLES:
-            table = read_frame(table_file(folder, name), hint="repeat the run")
-            tables[name] = conform(name, table, str(table_file(folder, name)))
+            path = table_file(folder, name)
+            tables[name] = conform(name, read(path, hint="repeat the run"), str(path))
         observed = info.is_real or info.is_replay
         facts = Facts(
             cores=np.array([node.cores for node in info.nodes], dtype=np.int64),

@@ -5,21 +5,23 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
-from tracebed.converters.workload import IntArray
 from tracebed.cpus import format_cpus
 from tracebed.orchestrator.run import Run, RunInfo
-from tracebed.orchestrator.runs.schema import NAN, TABLES, conform, repeated
+from tracebed.orchestrator.runs.schema import NAN, TABLES, conform
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.core_changes import CoreChanges
 from tracebed.orchestrator.scheduling.ledger import Ledger
 from tracebed.orchestrator.scheduling.record import MEASURED, ScheduleRecord
 from tracebed.states import JobState
+from tracebed.table import IntArray, Table, Texts, codes_of, concatenated, repeated, take, texts
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def make_run(
@@ -40,8 +42,9 @@ def make_run(
         samples: the table `nodes` of the run; None: empty.
     """
     table = jobs_table(record)
-    states = table["state"].value_counts(sort=False)  # in the order of the jobs
-    info.counts = {"jobs": len(record.jobs), **{str(state): int(count) for state, count in states.items()}}
+    codes, states = codes_of(table.raw("state"))  # in the order of the jobs
+    counts = np.bincount(codes, minlength=len(states)).tolist()
+    info.counts = {"jobs": len(record.jobs), **dict(zip(states, counts, strict=True))}
     info.warnings = [f"{count:,} {what}" for what, count in record.jobs.counts.items()] + info.warnings
     if rejected := info.counts.get(JobState.REJECTED):
         large = sum(reason.endswith(f"the machine has {len(cluster)}") for reason in record.reason)
@@ -53,7 +56,7 @@ def make_run(
     return Run(info, table, allocations, reconfigurations_table(record), samples)
 
 
-def jobs_table(record: ScheduleRecord) -> pd.DataFrame:
+def jobs_table(record: ScheduleRecord) -> Table:
     """Return the table `jobs` of a run: one row per job, in submit order."""
     jobs = record.jobs
     columns = {
@@ -75,22 +78,23 @@ def jobs_table(record: ScheduleRecord) -> pd.DataFrame:
         "restarts": record.restarts,
         "checksum": record.checksum,
     }
-    own = {name: np.array(values) for name, values in columns.items() if TABLES["jobs"][name].dtype != "str"}
-    own |= {name: _texts(values) for name, values in columns.items() if name not in own}
-    return pd.DataFrame({name: own[name] for name in columns}, copy=False)
+    schema = TABLES["jobs"]
+    return Table(
+        {name: np.array(values) if schema[name].dtype != "str" else _texts(values) for name, values in columns.items()}
+    )
 
 
-def _texts(values: Any) -> Any:
-    """Return texts as a column. A column of empty texts is made without a check of each text."""
-    return repeated("", len(values)) if isinstance(values, list) and not any(values) else pd.array(values, dtype="str")
+def _texts(values: Any) -> Texts:
+    """Return texts as a column. A column of empty texts is made without a look at each text."""
+    return repeated("", len(values)) if isinstance(values, list) and not any(values) else texts(values)
 
 
-def _ids(record: ScheduleRecord) -> Any:
+def _ids(record: ScheduleRecord) -> Texts:
     """Return the ids of the jobs as a column."""
-    return pd.array(record.jobs.column("ids"), dtype="str")
+    return texts(record.jobs.column("ids"))
 
 
-def reconfigurations_table(record: ScheduleRecord) -> pd.DataFrame | None:
+def reconfigurations_table(record: ScheduleRecord) -> Table | None:
     """Return the table `reconfigurations` of a run, in the order of the policy's decisions; None without rows.
 
     A change without a decision is recorded at the time it was applied.
@@ -99,9 +103,8 @@ def reconfigurations_table(record: ScheduleRecord) -> pd.DataFrame | None:
         return None
     ids = _ids(record)
     columns: dict[str, Any] = {name: np.asarray(values) for name, values in vars(record.resizes).items()}
-    columns["job_id"] = ids.take(columns.pop("job"))
-    expands = columns["nodes_to"] > columns["nodes_from"]
-    columns["kind"] = pd.array(["shrink", "expand"], dtype="str").take(expands.astype(np.int64))
+    columns["job_id"] = take(ids, columns.pop("job"))
+    columns["kind"] = take(texts(["shrink", "expand"]), columns["nodes_to"] > columns["nodes_from"])
     for name in MEASURED if record.measured else ():
         columns[name] = np.full(len(record.resizes), NAN)
         for row, measured in record.measured.items():
@@ -109,37 +112,36 @@ def reconfigurations_table(record: ScheduleRecord) -> pd.DataFrame | None:
     if record.nodes_asked:
         columns["nodes_asked"] = np.zeros(len(record.resizes), dtype=np.int64)
         columns["nodes_asked"][[*record.nodes_asked]] = [*record.nodes_asked.values()]
-    resizes = _with_state(columns)
-    resizes.loc[[*record.denied], "state"] = "denied"
+    state = (~np.isnan(columns["applied"])).astype(np.int64)
+    state[[*record.denied]] = len(STATES) - 1
+    resizes = Table(columns | {"state": take(texts(STATES), state)})
     if not len(record.cores):
         return resizes
-    parts = [resizes, _core_changes(record.cores, ids)]
-    table = pd.concat([conform("reconfigurations", part) for part in parts], ignore_index=True)
-    order = np.argsort(table["asked"].fillna(table["applied"]).to_numpy(), kind="stable")
-    return table.take(order)
+    parts = [conform("reconfigurations", part) for part in (resizes, _core_changes(record.cores, ids))]
+    table = Table({name: concatenated([part.raw(name) for part in parts]) for name in parts[0]})
+    asked, applied = table["asked"], table["applied"]
+    return table.take(np.argsort(np.where(np.isnan(asked), applied, asked), kind="stable"))
 
 
-def _core_changes(changes: CoreChanges, ids: Any) -> pd.DataFrame:
+STATES = ("cancelled", "applied", "denied")
+
+
+def _core_changes(changes: CoreChanges, ids: Texts) -> Table:
     """Return the rows of the table `reconfigurations` for changes of cores. Their cores are free when they apply."""
-    names = ("job", "node", "nodes", "cores_from", "cores_to", "cause", "asked", "decided", "seen", "applied")
+    names = ("job", "node", "nodes", "cores_from", "cores_to", "asked", "decided", "seen", "applied")
     columns: dict[str, Any] = {name: np.asarray(getattr(changes, name)) for name in names}
-    columns["job_id"] = ids.take(columns.pop("job"))
+    columns["job_id"] = take(ids, columns.pop("job"))
     columns["nodes_from"] = columns["nodes_to"] = columns.pop("nodes")
     columns["ended"] = columns["applied"]
+    columns["cause"] = texts(changes.cause)
     more = np.sign(columns["cores_to"] - columns["cores_from"])
-    columns["kind"] = np.array(["move", "expand", "shrink"], dtype=object)[more]  # -1 is the last
-    return _with_state(columns)
-
-
-def _with_state(columns: dict[str, Any]) -> pd.DataFrame:
-    applied = ~np.isnan(columns["applied"])
-    states = pd.array(["cancelled", "applied"], dtype="str").take(applied.astype(np.int64))
-    return pd.DataFrame(columns | {"state": states})
+    columns["kind"] = take(texts(["shrink", "move", "expand"]), more.astype(np.int64) + 1)
+    return Table(columns | {"state": take(texts(STATES), (~np.isnan(columns["applied"])).astype(np.int64))})
 
 
 def allocations_table(
-    ledger: Ledger, ids: Sequence[str], cores: Sequence[int], cpus: Sequence[Sequence[int]]
-) -> pd.DataFrame:
+    ledger: Ledger, ids: Texts | Sequence[str], cores: Sequence[int], cpus: Sequence[Sequence[int]]
+) -> Table:
     """Return the table `allocations` of a run, sorted by start, job and node.
 
     A row is a range of consecutive nodes on which a job holds the same cores for the same period. The function empties
@@ -190,18 +192,19 @@ def allocations_table(
         first, last = np.append(True, ~joins), np.append(~joins, True)
         columns = {name: columns.pop(name)[last if name == "count" else first] for name in list(columns)}
     columns["count"] -= columns["node"]
-    columns["job_id"] = pd.array(ids, dtype="str").take(columns["job_id"])
-    columns["cpus"] = _compact(columns["cpus"], pd.array([*masks], dtype="str").take)
+    columns["job_id"] = take(texts(ids), columns["job_id"])
+    columns["cpus"] = _compact(columns["cpus"], lambda mask: take(texts([*masks]), mask))
     columns["cores"] = _compact(columns["cores"], lambda held: held.astype(np.int64))
     for name in ("node", "count"):
         columns[name] = columns[name].astype(np.int64)
-    return pd.DataFrame(columns, copy=False)
+    return Table(columns)
 
 
 def _compact(values: IntArray, column: Callable[[IntArray], Any]) -> Any:
     """Return `column(values)`, in the memory of one value if all are equal."""
     if len(values) and (values == values[0]).all():
-        return repeated(column(values[:1])[0], len(values))
+        value = column(values[:1])[0]
+        return repeated(value if isinstance(value, np.generic) else value.as_py(), len(values))
     return column(values)
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from tracebed.api.results import Run
 from tracebed.converters import workload as converters
@@ -19,6 +17,9 @@ from tracebed.validation import significance
 from tracebed.validation.metrics import Metric
 from tracebed.validation.metrics.jobs import TAU
 from tracebed.validation.significance import Difference, intervals, with_interval
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "PERTURBED",

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
-import pandas as pd
 
 from tracebed.converters import workload as converters
 from tracebed.converters.pictures import WIDTH
@@ -21,6 +20,7 @@ from tracebed.display import facts_html, time_text
 from tracebed.orchestrator import run as orchestrator
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
     from tracebed.validation.metrics.measured import PowerModel, WindowName
@@ -167,6 +167,8 @@ def metrics_table(runs: Mapping[str, orchestrator.Run], **options: Any) -> pd.Da
         runs: name -> run.
         options: those of `tracebed.validation.metrics.metrics`.
     """
+    import pandas as pd
+
     from tracebed.validation.metrics import all_metrics, metrics
 
     found = {name: metrics(run, **options) for name, run in runs.items()}

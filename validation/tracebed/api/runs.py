@@ -9,8 +9,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from tracebed.api.calibration_files import AnyCalibration, loaded_calibration, warn_of_another_testbed
 from tracebed.api.checks import check_size
 from tracebed.api.progress import reporter
@@ -29,6 +27,8 @@ from tracebed.registry import unknown
 from tracebed.validation.metrics.measured import PowerModel, WindowName
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from tracebed.orchestrator.evolving.programs import Communication
 
 
@@ -374,6 +374,8 @@ def policies() -> pd.DataFrame:
         >>> bool(tb.policies().loc["pref", "malleable"])
         True
     """
+    import pandas as pd
+
     rows = {}
     for name in registry.names():
         policy = registry.load(name)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tracebed.validation.report.words import execution, percent, policy_name
-from tracebed.validation.verdict.rule import REASONS
+from tracebed.validation.verdict.rule import REASONS, Reason
 
-__all__ = ["REASONS", "execution", "percent", "policy_name"]
+__all__ = ["REASONS", "Reason", "execution", "percent", "policy_name"]

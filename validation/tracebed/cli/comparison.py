@@ -131,7 +131,7 @@ def _interval(middle: float, half: float, unit: str = "") -> str:
 
 def _notes(validation: Validation) -> Iterator[str]:
     """Yield what the marks mean, and why gated metrics have their verdicts."""
-    from tracebed.api.types import Reason
+    from tracebed.api.words import Reason
 
     if not all(item.gate or not item.evidence for item in validation.metrics):
         yield "* advisory: not part of the verdict"

@@ -232,7 +232,8 @@ def summary(run: Run, output: Path, as_json: bool, more: Mapping[str, Any] | Non
 
     for reason in dict.fromkeys(info.unknown.values()):
         warn(f"{', '.join(name for name, why in info.unknown.items() if why == reason)} unknown: {reason}")
-    shown, resized = figures(run, SHOWN), run.resizes["state"] == "applied"
+    shown = figures(run, SHOWN)
+    resized = run.are_resizes & run.table("reconfigurations").equal("state", "applied")
     facts = {
         "run": str(output),
         "execution": info.execution,

@@ -18,10 +18,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.display import cell, effect
@@ -32,6 +31,9 @@ from tracebed.orchestrator.run import PERTURBED, Run
 from tracebed.validation.metrics import all_metrics, metrics
 from tracebed.validation.metrics.jobs import TAU
 from tracebed.validation.statistics import percentile
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PERCENTS = (2.5, 97.5)
 INPUT = "input"
@@ -78,6 +80,8 @@ class Difference:
 
 def figures(runs: Iterable[Run], tau: float = TAU) -> pd.DataFrame:
     """Return the metrics of runs: a row per run, a column per metric, NaN where a metric is undefined."""
+    import pandas as pd
+
     return pd.DataFrame(
         [{name: found[name] for name in all_metrics()} for found in (metrics(run, tau) for run in runs)]
     )
@@ -111,6 +115,8 @@ def _pairs(first: pd.DataFrame, second: pd.DataFrame) -> tuple[IntArray, IntArra
 
     An input may be drawn several times. The k-th run with an input in one group is the pair of the k-th in the other.
     """
+    import pandas as pd
+
     if INPUT not in first or INPUT not in second:
         return None
     sides = [
@@ -163,6 +169,8 @@ def intervals(perturbed: pd.DataFrame) -> pd.DataFrame:
     Args:
         perturbed: the metrics, as from `figures`.
     """
+    import pandas as pd
+
     rows = {
         name: [percentile(perturbed[name], percent) for percent in (50.0, *PERCENTS)]
         for name in all_metrics()
@@ -186,6 +194,8 @@ def write_figures(perturbed: pd.DataFrame, folder: Path) -> None:
 
 def figures_of(folder: Path, own: Mapping[str, Any]) -> pd.DataFrame:
     """Return the metrics of the runs with perturbed input in the folder of a run, else of the run alone (`own`)."""
+    import pandas as pd
+
     perturbed = read_figures(folder)
     return pd.DataFrame([{name: own[name] for name in all_metrics()}]) if perturbed is None else perturbed
 
@@ -196,6 +206,8 @@ def read_figures(folder: Path) -> pd.DataFrame | None:
     Raises:
         InputError: the file is not a table of metrics.
     """
+    import pandas as pd
+
     path = folder / PERTURBED
     if not path.exists():
         return None

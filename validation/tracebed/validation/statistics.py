@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tracebed.converters.workload import FloatArray
+from tracebed.converters.workload import FloatArray, IntArray
 
 BATCHES = 10
 LEVEL = 0.90
@@ -35,6 +35,48 @@ def percentiles(sample: ArrayLike, percents: Sequence[float]) -> list[float]:
     """Return several percentiles as `percentile` does, in one pass over the values."""
     known = _known(sample)
     return np.percentile(known, percents).tolist() if len(known) else [float("nan")] * len(percents)
+
+
+def wasserstein(a: FloatArray, b: FloatArray) -> float:
+    """Return the Wasserstein-1 distance of two samples. `scipy.stats`, which has it too, takes 0.5 s to import."""
+    a, b, ends = np.sort(a), np.sort(b), np.sort(np.concatenate((a, b)))
+    below = [np.searchsorted(side, ends[:-1], side="right") / len(side) for side in (a, b)]
+    return float(np.abs(below[0] - below[1]) @ np.diff(ends))
+
+
+def kendall_tau(a: FloatArray, b: FloatArray) -> float:
+    """Return the rank correlation tau-b of two quantities of the same jobs (Knight 1966); NaN if one is constant."""
+    ranks = [np.unique(values, return_inverse=True)[1] for values in (a, b)]
+    total = len(a) * (len(a) - 1) // 2
+    tied_a, tied_b = (_pairs(np.bincount(rank)) for rank in ranks)
+    if total in (tied_a, tied_b):
+        return float("nan")
+    tied = _pairs(np.unique(ranks[0] * (ranks[1].max() + 1) + ranks[1], return_counts=True)[1])
+    discordant = _inversions(ranks[1][np.lexsort((ranks[1], ranks[0]))])
+    tau = (total - tied_a - tied_b + tied - 2 * discordant) / np.sqrt(total - tied_a) / np.sqrt(total - tied_b)
+    return float(np.clip(tau, -1.0, 1.0))
+
+
+def _pairs(counts: IntArray) -> int:
+    """Return the number of pairs within groups of these sizes."""
+    return int((counts * (counts - 1) // 2).sum())
+
+
+def _inversions(values: IntArray) -> int:
+    """Return the number of pairs of values of which the first is larger, for whole numbers of at least 0.
+
+    The values are sorted by one binary digit after the other, the highest first. A pair is counted at the highest digit
+    in which its values differ: a 1 before a 0 among the values with the same higher digits, which are neighbors.
+    """
+    found = 0
+    for digit in reversed(range(int(values.max()).bit_length())):
+        higher, one = values >> (digit + 1), (values >> digit) & 1
+        before = np.cumsum(one) - one
+        begins = np.flatnonzero(np.append(True, higher[1:] != higher[:-1]))
+        of_group = before - np.repeat(before[begins], np.diff(np.append(begins, len(values))))
+        found += int(of_group[one == 0].sum())
+        values = values[np.argsort(values >> digit, kind="stable")]
+    return found
 
 
 def harrell_davis(ordered: FloatArray, probabilities: Sequence[float]) -> FloatArray:
@@ -139,8 +181,6 @@ def differences(predicted: FloatArray, real: FloatArray) -> Differences | None:
     Returns:
         The differences, or None for fewer than two jobs.
     """
-    from scipy import stats
-
     if len(real) < 2:
         return None
     d = predicted - real
@@ -148,7 +188,6 @@ def differences(predicted: FloatArray, real: FloatArray) -> Differences | None:
     spread = float(d.std(ddof=1))
     bias = float(d.mean())
     varies = np.ptp(middle) > 0
-    ranked = np.ptp(predicted) > 0 and np.ptp(real) > 0
     return Differences(
         jobs=len(d),
         bias=bias,
@@ -157,6 +196,6 @@ def differences(predicted: FloatArray, real: FloatArray) -> Differences | None:
         p95=float(np.percentile(np.abs(d), 95)),
         limits=(bias - 1.96 * spread, bias + 1.96 * spread),
         slope=float(np.cov(middle, d)[0, 1] / middle.var(ddof=1)) if varies else float("nan"),
-        wasserstein=float(stats.wasserstein_distance(predicted, real)),
-        kendall_tau=float(stats.kendalltau(predicted, real).statistic) if ranked else float("nan"),
+        wasserstein=wasserstein(predicted, real),
+        kendall_tau=kendall_tau(predicted, real),
     )

@@ -29,7 +29,7 @@ def read(file: Input) -> Workload:
     hint = "write the file again"
     content = read_table(file.seekable(), where=file.where, hint=hint)
     with refusing(file.where, hint):
-        table = _texts(content).to_pandas(ignore_metadata=True)
+        table = _texts(content)
     kept = (content.schema.metadata or {}).get(PROVENANCE)
     provenance = (
         Provenance.from_json(kept, where=file.where)
@@ -54,8 +54,8 @@ def _texts(content: pa.Table) -> pa.Table:
 
 def write(workload: Workload, file: BinaryIO) -> None:
     """Write the table with the provenance in its metadata; equal workloads give identical files."""
-    content = pa.Table.from_pandas(workload.table, preserve_index=False)
-    metadata = {**(content.schema.metadata or {}), PROVENANCE: workload.provenance.to_json().encode()}
+    content = workload.columns.arrow()
+    metadata = {PROVENANCE: workload.provenance.to_json().encode()}
     columns = [column.with_metadata({MEANING: meaning_of(column.name).encode()}) for column in content.schema]
     content = pa.Table.from_arrays(content.columns, schema=pa.schema(columns, metadata))
     with pq.ParquetWriter(file, content.schema, compression="zstd") as writer:

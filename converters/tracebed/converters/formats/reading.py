@@ -75,7 +75,7 @@ def read_raw(paths: Sequence[Path], format: str | None = None, **options: Any) -
         raise InputError(
             f"{len(files)} files in format {chosen.name}", where=str(paths[0]), hint="read one file at a time"
         )
-    if not len(found.table):
+    if not (len(found) if isinstance(found, Workload) else len(found.table)):
         raise InputError("contains no jobs", where=files[0].where, hint="check that the file is complete")
     return found
 

@@ -13,13 +13,14 @@ from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
-from tracebed.converters.workload import MAX_EXACT, MAX_SIZE, BoolArray, FloatArray, IntArray, Kind, RowError
+from tracebed.converters.schema import duplicated
+from tracebed.converters.workload import MAX_EXACT, MAX_SIZE, FloatArray, Kind, RowError
 from tracebed.cpus import parse_cpus
 from tracebed.errors import InputError
-from tracebed.orchestrator.runs.schema import TABLES, refuse, rows_of
+from tracebed.orchestrator.runs.schema import TABLES, refuse
 from tracebed.states import ChangeCause, JobState
+from tracebed.table import BoolArray, IntArray, Table, codes_of, missing, rows_of
 
 ROUNDING_S = 1e-6
 """Tolerance of the comparison of times in a run without a resolution, trace s."""
@@ -54,7 +55,7 @@ class Facts:
     logged: bool
 
 
-def check(tables: Mapping[str, pd.DataFrame], facts: Facts, folder: Path) -> None:
+def check(tables: Mapping[str, Table], facts: Facts, folder: Path) -> None:
     """Check the tables of a run.
 
     Args:
@@ -83,49 +84,47 @@ def _path(folder: Path, name: str) -> str:
     return str(folder / f"{name}.parquet")
 
 
-def _check_values(name: str, table: pd.DataFrame, where: str) -> None:
+def _check_values(name: str, table: Table, where: str) -> None:
     """Check that no number is infinite and that no text is missing."""
     for column, spec in TABLES[name].items():
-        values = table[column]
         if spec.dtype == "float64":
-            numbers = values.to_numpy()
+            numbers = table[column]
             refuse(np.abs(numbers) > MAX_EXACT, lambda row: f"{column} is {numbers[row]:g}", where)  # noqa: B023
         elif spec.dtype == "str":
-            refuse(values.isna().to_numpy(), lambda row: f"{column} is missing", where)  # noqa: B023
+            refuse(missing(table.raw(column)), lambda row: f"{column} is missing", where)  # noqa: B023
 
 
-def _check_jobs(jobs: pd.DataFrame, facts: Facts, where: str) -> None:
-    ids, states = jobs["job_id"], jobs["state"]
-    nodes, tolerance = jobs["nodes"].to_numpy(), facts.tolerance_s
-    submit, start, end = (jobs[name].to_numpy() for name in ("submit", "start", "end"))
+def _check_jobs(jobs: Table, facts: Facts, where: str) -> None:
+    nodes, tolerance = jobs["nodes"], facts.tolerance_s
+    submit, start, end = (jobs[name] for name in ("submit", "start", "end"))
 
     def job(row: int) -> str:
-        return f"job {ids[row][:40]!r}"
+        return _job(jobs, row)
 
-    refuse((ids == "").to_numpy(), lambda row: "job_id is empty", where)
-    refuse(ids.duplicated().to_numpy(), lambda row: f"{job(row)} appears twice", where)
+    refuse(jobs.equal("job_id", ""), lambda row: "job_id is empty", where)
+    refuse(duplicated(jobs.raw("job_id")), lambda row: f"{job(row)} appears twice", where)
     for column, known in (("kind", [*Kind]), ("state", [*JobState])):
         _check_words(jobs, column, known, where)
     refuse((nodes < 0) | (nodes > MAX_SIZE), lambda row: f"{job(row)} requests {nodes[row]:,} nodes", where)
-    refuse((jobs["restarts"] < 0).to_numpy(), lambda row: f"restarts of {job(row)} is negative", where)
+    refuse(jobs["restarts"] < 0, lambda row: f"restarts of {job(row)} is negative", where)
     for column in ("run_time", "time_limit", "deadline"):
-        times = jobs[column].to_numpy()
+        times = jobs[column]
         refuse(times < 0, lambda row: f"{column} of {job(row)} is {times[row]:g} s", where)  # noqa: B023
-    planned = jobs["submit_planned"].to_numpy()
+    planned = jobs["submit_planned"]
     refuse(np.isnan(planned), lambda row: f"submit_planned of {job(row)} is missing", where)
     began, ended = ~np.isnan(start), ~np.isnan(end)
     refuse(began & np.isnan(submit), lambda row: f"{job(row)} starts, but its submit time is missing", where)
-    done = states.isin([JobState.COMPLETED, JobState.KILLED]).to_numpy()
+    done = jobs.among("state", (JobState.COMPLETED, JobState.KILLED))
     lacking = done & ~(began & ended) if not facts.logged else began & ~ended & done
-    refuse(lacking, lambda row: f"{job(row)} is {states[row]}, but its start or end is missing", where)
+    refuse(lacking, lambda row: f"{job(row)} is {jobs.text('state', row)}, but its start or end is missing", where)
     refuse(
         end < start - tolerance,
         lambda row: f"{job(row)} ends at {end[row]:.15g} s, before its start at {start[row]:.15g} s",
         where,
     )
-    launched, skew = jobs["launched"].to_numpy(), tolerance + facts.stamp_skew_s
+    launched, skew = jobs["launched"], tolerance + facts.stamp_skew_s
     refuse(
-        ~np.isnan(launched) & ~began & (jobs["restarts"] == 0).to_numpy(),
+        ~np.isnan(launched) & ~began & (jobs["restarts"] == 0),
         lambda row: f"{job(row)} is launched, but its start is missing",
         where,
     )
@@ -143,10 +142,9 @@ def _check_jobs(jobs: pd.DataFrame, facts: Facts, where: str) -> None:
     )
 
 
-def _check_counts(jobs: pd.DataFrame, counts: Mapping[str, int], folder: Path) -> None:
+def _check_counts(jobs: Table, counts: Mapping[str, int], folder: Path) -> None:
     """Check that the number of jobs, in total and in each state, is that in `run.json`."""
-    states = jobs["state"].value_counts()
-    found = {"jobs": len(jobs), **{state.value: int(states.get(state.value, 0)) for state in JobState}}
+    found = {"jobs": len(jobs), **{state.value: int(jobs.equal("state", state).sum()) for state in JobState}}
     for name in ["jobs", *JobState] if counts else []:
         if counts.get(name, 0) != found[name]:
             jobs_of_state = name if name == "jobs" else f"{name} jobs"
@@ -155,14 +153,14 @@ def _check_counts(jobs: pd.DataFrame, counts: Mapping[str, int], folder: Path) -
             raise InputError(what, where=_path(folder, "jobs"), hint=hint)
 
 
-def _check_allocations(rows: pd.DataFrame, jobs: pd.DataFrame, facts: Facts, folder: Path) -> None:
+def _check_allocations(rows: Table, jobs: Table, facts: Facts, folder: Path) -> None:
     where, cores = _path(folder, "allocations"), facts.cores
-    job = _rows_of(rows["job_id"], jobs, where)
-    first, count, held = (rows[name].to_numpy() for name in ("node", "count", "cores"))
-    since, until = rows["start"].to_numpy(), rows["end"].to_numpy()
+    job = _rows_of(rows, jobs, where)
+    first, count, held = (rows[name] for name in ("node", "count", "cores"))
+    since, until = rows["start"], rows["end"]
 
     def name(row: int) -> str:
-        return f"job {rows['job_id'][row][:40]!r}"
+        return _job(rows, row)
 
     def span(row: int) -> str:
         return f"{name(row)} holds nodes from {since[row]:.15g} to {until[row]:.15g} s"
@@ -181,8 +179,8 @@ def _check_allocations(rows: pd.DataFrame, jobs: pd.DataFrame, facts: Facts, fol
     )
     refuse(np.isnan(since), lambda row: f"start of the allocation of {name(row)} is missing", where)
     refuse(until < since, span, where)
-    begin, end = (jobs[column].to_numpy()[job] for column in ("start", "end"))
-    earlier = jobs["restarts"].to_numpy()[job] > 0  # the job may have held nodes before its last start
+    begin, end = (jobs[column][job] for column in ("start", "end"))
+    earlier = jobs["restarts"][job] > 0  # the job may have held nodes before its last start
     refuse(np.isnan(begin) & ~earlier, lambda row: f"{name(row)} holds nodes, but has no start in jobs.parquet", where)
     missing = np.isnan(until) & ~np.isnan(end)
     refuse(missing, lambda row: f"end of the allocation of {name(row)} is missing", where)
@@ -195,145 +193,148 @@ def _check_allocations(rows: pd.DataFrame, jobs: pd.DataFrame, facts: Facts, fol
     _check_no_core_twice(rows, since, until, cores, where)
 
 
-def _check_all_hold_nodes(jobs: pd.DataFrame, job: IntArray, folder: Path) -> None:
+def _check_all_hold_nodes(jobs: Table, job: IntArray, folder: Path) -> None:
     """Check that each job with a positive run time has an allocation."""
     holds = np.bincount(job, minlength=len(jobs)) > 0
-    ran = (jobs["end"] > jobs["start"]).to_numpy()
-    what = "job {!r} runs, but holds no nodes in allocations.parquet"
-    refuse(ran & ~holds, lambda row: what.format(jobs["job_id"][row][:40]), _path(folder, "jobs"))
+    what = "runs, but holds no nodes in allocations.parquet"
+    refuse((jobs["end"] > jobs["start"]) & ~holds, lambda row: f"{_job(jobs, row)} {what}", _path(folder, "jobs"))
 
 
-def _check_held_throughout(rows: pd.DataFrame, jobs: pd.DataFrame, job: IntArray, facts: Facts, folder: Path) -> None:
+def _check_held_throughout(rows: Table, jobs: Table, job: IntArray, facts: Facts, folder: Path) -> None:
     """Check that the first allocation of each job begins with the job, and that the last one ends with it."""
-    start, end = (jobs[name].to_numpy() for name in ("start", "end"))
+    start, end = jobs["start"], jobs["end"]
     first, last = np.full(len(jobs), np.inf), np.full(len(jobs), -np.inf)
-    np.minimum.at(first, job, rows["start"].to_numpy())
-    np.maximum.at(last, job, rows["end"].fillna(np.inf).to_numpy())
-    once = jobs["restarts"].to_numpy() == 0  # else `start` is that of the last run
+    np.minimum.at(first, job, rows["start"])
+    np.maximum.at(last, job, np.where(np.isnan(rows["end"]), np.inf, rows["end"]))
+    once = jobs["restarts"] == 0  # else `start` is that of the last run
     held = np.isfinite(first)
     short = (held & once & (first > start + facts.tolerance_s)) | (held & (last < end - facts.tolerance_s))
     refuse(
         short,
         lambda row: (
-            f"job {jobs['job_id'][row][:40]!r} runs from {start[row]:.15g} to {end[row]:.15g} s, but holds nodes "
+            f"{_job(jobs, row)} runs from {start[row]:.15g} to {end[row]:.15g} s, but holds nodes "
             f"from {first[row]:.15g} to {last[row]:.15g} s in allocations.parquet"
         ),
         _path(folder, "jobs"),
     )
 
 
-def _check_steps(rows: pd.DataFrame, jobs: pd.DataFrame, facts: Facts, where: str) -> None:
+def _check_steps(rows: Table, jobs: Table, facts: Facts, where: str) -> None:
     """Check that the steps of each change are in order and within the job, and that no resize is recorded twice."""
     skew = facts.tolerance_s + facts.stamp_skew_s
     steps = ("asked", "decided", "applied", "ended")
     for earlier, later in combinations(steps, 2):
-        before, after = rows[earlier].to_numpy(), rows[later].to_numpy()
+        before, after = rows[earlier], rows[later]
         refuse(
             after < before - skew,
             lambda row: f"{later} at {after[row]:.15g} s, before {earlier} at {before[row]:.15g} s",  # noqa: B023
             where,
         )
-    job = _rows_of(rows["job_id"], jobs, where)
-    begin, end = (jobs[name].to_numpy()[job] for name in ("start", "end"))
-    earlier_run = jobs["restarts"].to_numpy()[job] > 0
-    in_vain = rows["state"].isin(["cancelled", "refused"]).to_numpy()  # the policy learnt of the end later
+    job = _rows_of(rows, jobs, where)
+    begin, end = (jobs[name][job] for name in ("start", "end"))
+    earlier_run = jobs["restarts"][job] > 0
+    in_vain = rows.among("state", ("cancelled", "refused"))  # the policy learnt of the end later
     for step in steps:
-        at = rows[step].to_numpy()
+        at = rows[step]
         late = (at > end + skew) & ~(in_vain & (step == "asked"))
         refuse(
             ((at < begin - skew) & ~earlier_run) | late,
             lambda row: (
-                f"job {rows['job_id'][row][:40]!r}: {step} at {at[row]:.15g} s, but the job runs "  # noqa: B023
+                f"{_job(rows, row)}: {step} at {at[row]:.15g} s, but the job runs "  # noqa: B023
                 f"from {begin[row]:.15g} to {end[row]:.15g} s"
             ),
             where,
         )
-    resizes = ((rows["node"] == -1) & (rows["state"] == "applied")).to_numpy().nonzero()[0]
-    sizes = rows[["nodes_from", "nodes_to", "applied"]].to_numpy()[resizes]
+    resizes = np.flatnonzero((rows["node"] == -1) & rows.equal("state", "applied"))
+    sizes = np.column_stack([rows[name][resizes] for name in ("nodes_from", "nodes_to", "applied")])
     order = np.lexsort((sizes[:, 2], job[resizes]))  # stable: two resizes at one time stay in their order
     twice = (job[resizes][order][1:] == job[resizes][order][:-1]) & (sizes[order][1:] == sizes[order][:-1]).all(axis=1)
     again = np.zeros(len(rows), dtype=bool)
     again[resizes[order][1:][twice]] = True
-    refuse(again, lambda row: f"the resize of job {rows['job_id'][row][:40]!r} is recorded twice", where)
+    refuse(again, lambda row: f"the resize of {_job(rows, row)} is recorded twice", where)
 
 
-def _check_reconfigurations(rows: pd.DataFrame, jobs: pd.DataFrame, cores: IntArray, where: str) -> None:
-    _rows_of(rows["job_id"], jobs, where)
-    of_nodes = (rows["node"] == -1).to_numpy()
+def _check_reconfigurations(rows: Table, jobs: Table, cores: IntArray, where: str) -> None:
+    _rows_of(rows, jobs, where)
+    of_nodes = rows["node"] == -1
     _check_words(rows, "kind", ["expand", "shrink", "move"], where)
     _check_words(rows, "state", ["applied", "cancelled", "denied", "refused"], where)
-    asked, denied = rows["nodes_asked"].to_numpy(), (rows["state"] == "denied").to_numpy()
+    asked, denied = rows["nodes_asked"], rows.equal("state", "denied")
     refuse(asked < 0, lambda row: "nodes_asked is negative", where)
-    refuse(denied & (asked != rows["nodes_to"].to_numpy()), lambda row: "denied, but nodes_to was not requested", where)
+    refuse(denied & (asked != rows["nodes_to"]), lambda row: "denied, but nodes_to was not requested", where)
     _check_words(rows, "cause", [*ChangeCause], where)
     refuse(
-        of_nodes != (rows["cause"] == ChangeCause.RESIZE).to_numpy(),
-        lambda row: f"cause is {rows['cause'][row]}, but node is {rows['node'][row]}",
+        of_nodes != rows.equal("cause", ChangeCause.RESIZE),
+        lambda row: f"cause is {rows.text('cause', row)}, but node is {rows['node'][row]}",
         where,
     )
-    before, after = rows["nodes_from"].to_numpy(), rows["nodes_to"].to_numpy()
+    before, after = rows["nodes_from"], rows["nodes_to"]
     impossible = (np.minimum(before, after) < 1) | (np.maximum(before, after) > len(cores))
-    impossible |= np.where(of_nodes, _unfit(rows["kind"], before, after), before != after)
+    impossible |= np.where(of_nodes, _unfit(rows, before, after), before != after)
     refuse(
         impossible | (of_nodes & (before == after)),
-        lambda row: f"{rows['kind'][row]} from {before[row]:,} to {after[row]:,} nodes of {len(cores):,}",
+        lambda row: f"{rows.text('kind', row)} from {before[row]:,} to {after[row]:,} nodes of {len(cores):,}",
         where,
     )
     _check_core_changes(rows, cores, where)
-    unknown = (rows["asked"].isna() & rows["applied"].isna()).to_numpy()  # other simulators may not record `asked`
+    unknown = np.isnan(rows["asked"]) & np.isnan(rows["applied"])  # other simulators may not record `asked`
     refuse(unknown, lambda row: "asked and applied are missing", where)
-    applied = (rows["state"] == "applied").to_numpy()
-    refuse(applied != rows["applied"].notna().to_numpy(), lambda row: "state and applied contradict each other", where)
+    applied = rows.equal("state", "applied")
+    refuse(applied == np.isnan(rows["applied"]), lambda row: "state and applied contradict each other", where)
     for column in ("decision_s", "grant_s", "merge_s", "spawn_s", "redistribution_s", "termination_s", "moved_mib"):
-        refuse((rows[column] < 0).to_numpy(), lambda row: f"{column} is negative", where)  # noqa: B023
+        refuse(rows[column] < 0, lambda row: f"{column} is negative", where)  # noqa: B023
 
 
-def _check_core_changes(rows: pd.DataFrame, cores: IntArray, where: str) -> None:
+def _check_core_changes(rows: Table, cores: IntArray, where: str) -> None:
     """Check node and cores of the changes of cores on a node."""
-    node, before, after = (rows[name].to_numpy() for name in ("node", "cores_from", "cores_to"))
+    node, before, after = (rows[name] for name in ("node", "cores_from", "cores_to"))
     outside = (node < -1) | (node >= len(cores))
     refuse(outside, lambda row: f"node {node[row]:,} of {len(cores):,}", where)
     size = np.append(cores, 0)[node]  # 0 for a change of nodes
     impossible = (np.minimum(before, after) < 0) | (np.maximum(before, after) > size)
     if (node >= 0).any():
-        impossible |= (node >= 0) & _unfit(rows["kind"], before, after)
+        impossible |= (node >= 0) & _unfit(rows, before, after)
     refuse(
         impossible,
-        lambda row: f"{rows['kind'][row]} from {before[row]:,} to {after[row]:,} cores of {size[row]:,}",
+        lambda row: f"{rows.text('kind', row)} from {before[row]:,} to {after[row]:,} cores of {size[row]:,}",
         where,
     )
 
 
-def _unfit(kind: pd.Series[str], before: IntArray, after: IntArray) -> BoolArray:
+def _unfit(rows: Table, before: IntArray, after: IntArray) -> BoolArray:
     """Return whether the kind of each change contradicts its sizes."""
-    signs: IntArray = (kind == "expand").to_numpy(dtype=np.int64) - (kind == "shrink").to_numpy(dtype=np.int64)
+    signs = rows.equal("kind", "expand").astype(np.int64) - rows.equal("kind", "shrink")
     return np.asarray(np.sign(after - before) != signs)
 
 
-def _check_samples(rows: pd.DataFrame, cores: IntArray, where: str) -> None:
-    node = rows["node"].to_numpy()
+def _check_samples(rows: Table, cores: IntArray, where: str) -> None:
+    node = rows["node"]
     refuse((node < 0) | (node >= len(cores)), lambda row: f"node {node[row]:,} of {len(cores):,}", where)
-    refuse(rows["time"].isna().to_numpy(), lambda row: "time is missing", where)
+    refuse(np.isnan(rows["time"]), lambda row: "time is missing", where)
     for column in [name for name in TABLES["nodes"] if name not in ("time", "node")]:
-        refuse((rows[column] < 0).to_numpy(), lambda row: f"{column} is negative", where)  # noqa: B023
+        refuse(rows[column] < 0, lambda row: f"{column} is negative", where)  # noqa: B023
 
 
-def _check_words(table: pd.DataFrame, column: str, known: Sequence[str], where: str) -> None:
-    values = table[column]
+def _check_words(table: Table, column: str, known: Sequence[str], where: str) -> None:
     words = [str(word) for word in known]
     refuse(
-        ~values.isin(words).to_numpy(),
-        lambda row: f"{column} is {values[row][:40]!r}, not one of {', '.join(words)}",
+        ~table.among(column, words),
+        lambda row: f"{column} is {table.text(column, row)[:40]!r}, not one of {', '.join(words)}",
         where,
     )
 
 
-def _rows_of(ids: pd.Series[str], jobs: pd.DataFrame, where: str) -> IntArray:
-    """Return the row of each job id in `jobs`, shape (ids,)."""
-    if not len(ids):
+def _job(table: Table, row: int) -> str:
+    """Return the name of the job in a row, for messages."""
+    return f"job {table.text('job_id', row)[:40]!r}"
+
+
+def _rows_of(table: Table, jobs: Table, where: str) -> IntArray:
+    """Return the row of the job of each row of `table` in `jobs`, shape (rows,)."""
+    if not len(table):
         return np.empty(0, dtype=np.int64)
-    found = rows_of(ids, jobs["job_id"])
-    refuse(found < 0, lambda row: f"job {ids[row][:40]!r} is not in jobs.parquet", where)
+    found = rows_of(table.raw("job_id"), jobs.raw("job_id"))
+    refuse(found < 0, lambda row: f"{_job(table, row)} is not in jobs.parquet", where)
     return found
 
 
@@ -348,11 +349,11 @@ def _fewest(cores: IntArray, first: IntArray, count: IntArray) -> IntArray:
 # -- cores held twice --------------------------------------------------------------------------------------------------
 
 
-def _check_no_core_twice(rows: pd.DataFrame, since: FloatArray, until: FloatArray, cores: IntArray, where: str) -> None:
+def _check_no_core_twice(rows: Table, since: FloatArray, until: FloatArray, cores: IntArray, where: str) -> None:
     """Check that simultaneous jobs on a node hold at most its cores, and different CPUs."""
-    held = rows["cores"].to_numpy()
-    masks = _Masks(rows, where) if (rows["cpus"] != "").any() else None
-    for row, node in _by_node(rows["node"].to_numpy(), rows["count"].to_numpy(), since, until, len(cores)):
+    held = rows["cores"]
+    masks = None if rows.equal("cpus", "").all() else _Masks(rows, where)
+    for row, node in _by_node(rows["node"], rows["count"], since, until, len(cores)):
         overlap = (node[1:] == node[:-1]) & (until[row[:-1]] > since[row[1:]])
         if not overlap.any():
             continue
@@ -406,9 +407,9 @@ class _Masks:
         InputError: a mask is not a CPU list, or its number of CPUs is not the number of cores of the job.
     """
 
-    def __init__(self, rows: pd.DataFrame, where: str) -> None:
+    def __init__(self, rows: Table, where: str) -> None:
         self._rows, self._where = rows, where
-        self._codes, texts = pd.factorize(rows["cpus"])
+        self._codes, texts = codes_of(rows.raw("cpus"))
         self._cpus: list[tuple[int, ...]] = []
         for code, text in enumerate(texts):
             try:
@@ -416,7 +417,7 @@ class _Masks:
             except InputError as error:
                 raise RowError(error.what, int((self._codes == code).argmax()), where) from error
         sizes = np.array([len(cpus) for cpus in self._cpus], dtype=np.int64)[self._codes]
-        held = rows["cores"].to_numpy()
+        held = rows["cores"]
         refuse(
             (sizes > 0) & (sizes != held), lambda row: f"{held[row]:,} cores, but CPUs {texts[self._codes[row]]}", where
         )
@@ -439,5 +440,5 @@ class _Masks:
             raise _error(self._rows, int(row[index[at]]), what, self._where)
 
 
-def _error(rows: pd.DataFrame, row: int, what: str, where: str) -> RowError:
-    return RowError(f"job {rows['job_id'][row][:40]!r} {what}", row, where)
+def _error(rows: Table, row: int, what: str, where: str) -> RowError:
+    return RowError(f"{_job(rows, row)} {what}", row, where)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tracebed.errors import InputError, tolerate
 from tracebed.files import sha256_of
 from tracebed.orchestrator.runs.schema import TABLES
+from tracebed.table import Table
 
 
 def table_file(folder: Path, name: str) -> Path:
@@ -19,10 +18,14 @@ def table_file(folder: Path, name: str) -> Path:
     return folder / f"{name}.parquet"
 
 
-def write_table(table: pd.DataFrame, path: Path) -> None:
-    """Write a table. Only texts have a dictionary: times and ids have too many values, and trying takes time."""
-    words = [name for name, values in table.items() if values.dtype == "str" and name != "job_id"]
-    pq.write_table(pa.Table.from_pandas(table, preserve_index=False), path, use_dictionary=words)
+def write_table(table: Table, path: Path) -> str:
+    """Write a table, and return the SHA-256 of the file.
+
+    Only texts have a dictionary: times and ids have too many values, and trying takes time.
+    """
+    words = [name for name, column in TABLES[path.stem].items() if column.dtype == "str" and name != "job_id"]
+    pq.write_table(table.arrow(), path, use_dictionary=words)
+    return sha256_of(path)
 
 
 def check_sums(sums: Any, folder: Path) -> None:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tracebed.converters.workload import MAX_EXACT, BoolArray, Column, IntArray, RowError
+from tracebed.converters.workload import MAX_EXACT, Column, RowError
 from tracebed.errors import InputError
+from tracebed.table import BoolArray, Table, column, repeated
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NAN = float("nan")
-MOST_ROWS = 2**40
-"""More rows than a table can have."""
-CHUNK = 65_536
-"""Number of texts in a chunk of a column of equal texts."""
 
 TABLES: dict[str, dict[str, Column]] = {
     # A row per job, in submit order.
@@ -97,7 +94,7 @@ TABLES: dict[str, dict[str, Column]] = {
 """Table -> column -> specification. Times are trace seconds since time 0 of the workload."""
 
 
-def conform(name: str, table: pd.DataFrame | None, where: str | None = None) -> pd.DataFrame:
+def conform(name: str, table: pd.DataFrame | pa.Table | Table | None, where: str | None = None) -> Table:
     """Return `table` with exactly the columns of the table `name`, in their order and with their dtypes.
 
     Args:
@@ -110,55 +107,26 @@ def conform(name: str, table: pd.DataFrame | None, where: str | None = None) -> 
     """
     schema = TABLES[name]
     if table is None:
-        return _empty(name).copy()
-    if _conforms(name, table):
-        return table.copy(deep=False)
-    columns: dict[str, Any] = {}  # arrays: columns with an index would be aligned one by one
-    for column, spec in schema.items():
-        if column in table:
-            columns[column] = _cast(table[column], spec.dtype, column, where).array
+        return Table(
+            {
+                label: np.empty(0, spec.dtype) if spec.dtype != "str" else repeated("", 0)
+                for label, spec in schema.items()
+            }
+        )
+    names = table.column_names if isinstance(table, pa.Table) else [*table]
+    columns: dict[str, Any] = {}
+    for label, spec in schema.items():
+        if names.count(label) > 1:
+            raise InputError(f"column {label!r} appears twice", where=where, hint="repeat the run")
+        if label in names:
+            values: Any = table.raw(label) if isinstance(table, Table) else table[label]
+            found = column(values, spec.dtype)
+            columns[label] = _cast(values, spec.dtype, label, where) if found is None else found
         elif spec.default is not None:
-            columns[column] = repeated(spec.default, len(table)).array
+            columns[label] = repeated(spec.default, len(table))
         else:
-            raise InputError(f"table {name} lacks column {column!r}", where=where, hint="repeat the run")
-    return pd.DataFrame(columns, copy=False)
-
-
-def _conforms(name: str, table: pd.DataFrame) -> bool:
-    """Return whether a table has the columns, the dtypes and the index that `conform` returns."""
-    index, empty = table.index, _empty(name)
-    plain = isinstance(index, pd.RangeIndex) and (index.start, index.step) == (0, 1)
-    return plain and table.columns.equals(empty.columns) and table.dtypes.tolist() == empty.dtypes.tolist()
-
-
-@cache
-def _empty(name: str) -> pd.DataFrame:
-    """Return the table `name` without rows."""
-    return pd.DataFrame({column: pd.Series(dtype=spec.dtype) for column, spec in TABLES[name].items()})
-
-
-def repeated(value: Any, rows: int) -> pd.Series[Any]:
-    """Return a column of `rows` times `value`, a number or a text, which takes almost no memory until it is written."""
-    if not isinstance(value, str):
-        return _endless(value).iloc[:rows]
-    chunk = pa.repeat(pa.scalar(value, pa.large_string()), min(rows, CHUNK))
-    chunks = [chunk] * (rows // CHUNK) + [chunk[: rows % CHUNK]]
-    return pd.Series(pd.array(pa.chunked_array(chunks), dtype="str"))
-
-
-@lru_cache(maxsize=None, typed=True)
-def _endless(value: Any) -> pd.Series[Any]:
-    """Return a column of `MOST_ROWS` times `value` in the memory of one. Pandas copies a part of it before a write."""
-    return pd.Series(np.broadcast_to(np.array(value), MOST_ROWS), copy=False)
-
-
-def rows_of(ids: pd.Series[str], known: pd.Series[str]) -> IntArray:
-    """Return the row of each of `ids` in `known`, whose ids are unique, shape (ids,); -1: absent.
-
-    The search takes a tenth of the time of an index of pandas.
-    """
-    texts, among = (pa.array(each, type=pa.large_string()) for each in (ids, known))
-    return np.asarray(pc.fill_null(pc.index_in(texts, value_set=among), -1).to_numpy(), dtype=np.int64)
+            raise InputError(f"table {name} lacks column {label!r}", where=where, hint="repeat the run")
+    return Table(columns)
 
 
 def refuse(bad: BoolArray, what: Callable[[int], str], where: str | None) -> None:
@@ -168,19 +136,19 @@ def refuse(bad: BoolArray, what: Callable[[int], str], where: str | None) -> Non
         raise RowError(what(row), row, where)
 
 
-def _cast(values: Any, dtype: Any, column: str, where: str | None) -> pd.Series[Any]:
-    if isinstance(values, pd.DataFrame):
-        raise InputError(f"column {column!r} appears twice", where=where, hint="repeat the run")
-    series: pd.Series[Any] = values
-    if series.dtype == dtype or (series := series.infer_objects()).dtype == dtype:
-        return series
+def _cast(values: Any, dtype: Any, label: str, where: str | None) -> Any:
+    """Return a column of another type as one of `dtype`."""
+    import pandas as pd
+
+    series = values.to_pandas() if isinstance(values, pa.ChunkedArray) else pd.Series(values)
+    series = series.infer_objects()
     try:
         if dtype == "int64" and series.dtype.kind == "f":
             numbers = series.to_numpy(dtype=np.float64, na_value=np.nan)
             whole = (numbers == np.floor(numbers)) & (np.abs(numbers) <= MAX_EXACT)
-            refuse(~whole, lambda row: f"{column} is {numbers[row]:g}, not a whole number", where)
+            refuse(~whole, lambda row: f"{label} is {numbers[row]:g}, not a whole number", where)
         if dtype == "str" or series.dtype.kind in "iuf" or series.empty:
-            return series.astype(dtype)
+            return column(series.astype(dtype), dtype)
     except (ValueError, TypeError, OverflowError):
         pass  # a missing value in a column of integers
-    raise InputError(f"column {column!r} is not of type {dtype}", where=where, hint="repeat the run")
+    raise InputError(f"column {label!r} is not of type {dtype}", where=where, hint="repeat the run")

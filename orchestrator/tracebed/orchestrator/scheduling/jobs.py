@@ -16,6 +16,7 @@ from tracebed.converters.speedup import Speedup, SpeedupFunction, speedup_functi
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Kind, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.table import codes_of, equal, strings, take
 
 SHORTEST_S = 1.0
 """Lower bound of time limits in slowdowns and reservations, s."""
@@ -39,7 +40,7 @@ class Jobs:
     """
 
     _columns: ClassVar[Mapping[str, Any]] = {}
-    """Columns as arrays or Series, by name. The attribute of an instance replaces this one."""
+    """Columns as arrays or `Texts`, by name. The attribute of an instance replaces this one."""
 
     ids: list[str]
     submit: list[float]
@@ -94,11 +95,12 @@ class Jobs:
             """Make and keep the list of a column."""
             if name not in vars(self).get("_columns", ()):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            values = vars(self)[name] = self._columns[name].tolist()
+            column = self._columns[name]
+            values = vars(self)[name] = column.tolist() if isinstance(column, np.ndarray) else strings(column)
             return values
 
     def column(self, name: str) -> Any:
-        """Return a column as an array, or as a Series of texts; as a list if these jobs were made of lists."""
+        """Return a column as an array, or as `Texts`; as a list if these jobs were made of lists."""
         return self._columns[name] if name in self._columns else getattr(self, name)
 
     def with_columns(self, **columns: Any) -> Jobs:
@@ -144,7 +146,7 @@ class Jobs:
 
     def __len__(self) -> int:
         """Return the number of jobs."""
-        return len(self.column("submit"))  # an array: the length of a Series takes ten times as long
+        return len(self.column("submit"))
 
     def rate(self, job: int, nodes: int, share: float = 1.0) -> float:
         """Return the rate of `job` on `nodes` nodes with the given share of the requested cores.
@@ -234,10 +236,9 @@ class Jobs:
         limit = np.where(no_limit, run_time, limit)
         if over_limit is OverLimit.EXTEND:
             limit = np.maximum(limit, run_time)
-        kind = runnable.texts("kind")
-        is_malleable = (kind == Kind.MALLEABLE.value).to_numpy(dtype=bool)
-        requests = runnable.texts("requests")
-        has_requests = ((kind == Kind.EVOLVING.value) & (requests != "")).to_numpy(dtype=bool)
+        kind, requests = runnable.arrow("kind"), runnable.arrow("requests")
+        is_malleable = equal(kind, Kind.MALLEABLE.value)
+        has_requests = equal(kind, Kind.EVOLVING.value) & ~equal(requests, "")
         if evolving:
             is_malleable = is_malleable | has_requests
         else:
@@ -251,7 +252,7 @@ class Jobs:
             counts["jobs requesting more cores per node than available: clipped"] = int((cores > cores_per_node).sum())
             cores = np.minimum(cores, cores_per_node)
         speedups, parallel = _speedups(runnable, is_malleable)
-        dependent = runnable.texts("after") != ""
+        dependent = ~equal(runnable.arrow("after"), "")
         counts["jobs that depend on another job: dependency ignored"] = int(dependent.sum())
         known = {name: runnable.floats(name) for name in ("deadline", "earliest_start", "memory_mib")}
         functions, function = speedups
@@ -262,12 +263,12 @@ class Jobs:
             counts={what: count for what, count in counts.items() if count},
             requests=[
                 parse_requests(text) if requested else ()
-                for text, requested in zip(requests, has_requests.tolist(), strict=True)
+                for text, requested in zip(strings(requests), has_requests.tolist(), strict=True)
             ]
             if evolving and has_requests.any()
             else [],
             _columns={
-                "ids": runnable.texts("job_id"),
+                "ids": runnable.arrow("job_id"),
                 "submit": runnable.floats("submit_time"),
                 "run_time": run_time,
                 "limit": limit,
@@ -279,12 +280,12 @@ class Jobs:
                 "cores": cores,
                 "kind": kind,
                 "malleable": is_malleable,
-                "user": runnable.texts("user"),
+                "user": runnable.arrow("user"),
                 "speedup": np.array([*functions, None], dtype=object)[function],
                 "parallel": parallel,
-                "application": runnable.texts("application"),
-                "behaviour": runnable.texts("behaviour"),
-                "parameters": runnable.texts("application_parameters"),
+                "application": runnable.arrow("application"),
+                "behaviour": runnable.arrow("behaviour"),
+                "parameters": runnable.arrow("application_parameters"),
                 "state_mib": runnable.floats("state_mib"),
                 **{name: values[: 0 if np.isnan(values).all() else None] for name, values in known.items()},
             },
@@ -313,14 +314,14 @@ def _speedups(
     jobs = np.flatnonzero(malleable)
     if not len(jobs):
         return ((), function), parallel
-    names, parameters, nodes = workload.texts("speedup"), workload.texts("speedup_parameters"), workload.ints("nodes")
-    name, known_names = names.take(jobs).factorize()
-    parameter, known_parameters = parameters.take(jobs).factorize()
+    nodes = workload.ints("nodes")
+    name, known_names = codes_of(take(workload.arrow("speedup"), jobs))
+    parameter, known_parameters = codes_of(take(workload.arrow("speedup_parameters"), jobs))
     pair, first, function[jobs] = _distinct(name * len(known_parameters) + parameter)
     functions, models = [], []
     for number, at in zip(pair.tolist(), first.tolist(), strict=True):
-        key = str(known_names[number // len(known_parameters)]), str(known_parameters[number % len(known_parameters)])
-        functions.append(speedup_function(*key, where=f"job {workload.texts('job_id')[jobs[at]]}"))
+        key = known_names[number // len(known_parameters)], known_parameters[number % len(known_parameters)]
+        functions.append(speedup_function(*key, where=f"job {workload.arrow('job_id')[int(jobs[at])]}"))
         models.append(Speedup.parse(*key))
     most = int(nodes[jobs].max()) + 1
     sized, _, size = _distinct(function[jobs] * most + nodes[jobs])

@@ -14,6 +14,7 @@ import numpy as np
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError
 from tracebed.registry import one_of
+from tracebed.table import rows_of
 from tracebed.validation.fitting.cases import FitCase
 from tracebed.validation.metrics import Margin, MeasuredRun, Metric, Undefined, all_metrics
 from tracebed.validation.verdict.comparison import time_compression
@@ -145,5 +146,7 @@ def _value(metric: Metric, run: MeasuredRun) -> float:
 
 def _per_job(run: MeasuredRun, jobs: tuple[str, ...]) -> FloatArray:
     """Return wait and response of `jobs`, s, shape (2 * jobs,); NaN for a job that did not end."""
-    table = run.finished.set_index("job_id")[list(PER_JOB)].reindex(list(jobs))
-    return table.to_numpy(dtype=np.float64).T.ravel()
+    rows = rows_of(run.finished.raw("job_id"), jobs)
+    values = np.full((len(PER_JOB), len(jobs)), np.nan)
+    values[:, rows[rows >= 0]] = [run.finished[name][rows >= 0] for name in PER_JOB]
+    return values.ravel()

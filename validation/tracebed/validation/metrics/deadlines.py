@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import pandas as pd
 
 from tracebed.states import JobState
 from tracebed.validation.metrics.jobs import resolution
 from tracebed.validation.metrics.measured import MeasuredRun, Undefined
 from tracebed.validation.metrics.metric import Margin, Metric
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NO_DEADLINE = "no submitted job has a deadline"
 MARGIN = Margin(absolute=0.02)
@@ -24,7 +28,9 @@ def outcomes(run: MeasuredRun) -> pd.DataFrame:
         A row per job with the index `job_id`: `accepted` (not rejected), `met` (completed by its deadline),
         `cancelled`; all Boolean.
     """
-    jobs = run.run.jobs.loc[run.jobs.index]
+    import pandas as pd
+
+    jobs = run.run.table("jobs").take(run.rows).frame()
     jobs = jobs[(jobs["deadline"].notna() & jobs["submit"].notna()).to_numpy()]
     allowed = (jobs["deadline"] - jobs["submit_planned"]).to_numpy(dtype=np.float64)
     response = (jobs["end"] - jobs["submit"]).to_numpy(dtype=np.float64)
@@ -37,7 +43,7 @@ def outcomes(run: MeasuredRun) -> pd.DataFrame:
 
 
 def _outcomes(run: MeasuredRun) -> pd.DataFrame:
-    if not run.run.jobs["deadline"].notna().any():
+    if np.isnan(run.run.table("jobs")["deadline"]).all():
         raise Undefined(NO_DEADLINE)
     return outcomes(run)
 
@@ -60,9 +66,11 @@ def _rate(found: pd.DataFrame, name: str) -> float:
 
 def by_behaviour(run: MeasuredRun) -> dict[str, dict[str, float]]:
     """Return behavior -> number of submitted jobs with a deadline, and their rates; empty if no behavior is known."""
-    jobs = run.run.jobs
-    if not (jobs["behaviour"] != "").any():
+    if run.run.table("jobs").equal("behaviour", "").all():
         return {}
+    import pandas as pd
+
+    jobs = run.run.jobs
     found = outcomes(run)
     behaviour = pd.Series(jobs["behaviour"].array, pd.Index(jobs["job_id"])).loc[found.index]
     return {

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pandas as pd
+from typing import TYPE_CHECKING
 
-from tracebed.converters.workload import IntArray
+import numpy as np
+
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.schema import rows_of
 from tracebed.states import JobState
+from tracebed.table import IntArray, Table, rows_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TAU = 10.0
 """Default threshold of the bounded slowdown, s."""
@@ -19,7 +22,7 @@ ROUNDING_S = 1e-6
 
 def origin(run: Run) -> float:
     """Return the first submission of the run, trace s, from which metrics count time; 0 without submissions."""
-    submits = run.jobs["submit"].to_numpy(dtype=np.float64)
+    submits = run.table("jobs")["submit"]
     return float(np.nanmin(submits)) if np.isfinite(submits).any() else 0.0
 
 
@@ -29,6 +32,11 @@ def resolution(run: Run) -> float:
 
 
 def per_job(run: Run, tau: float = TAU) -> pd.DataFrame:
+    """Return the measures of each job as a frame; arguments and errors as of `measures`."""
+    return measures(run, tau).frame()
+
+
+def measures(run: Run, tau: float = TAU) -> Table:
     """Return the measures of each job.
 
     Args:
@@ -47,21 +55,21 @@ def per_job(run: Run, tau: float = TAU) -> pd.DataFrame:
     """
     if not tau > 0:
         raise InputError(f"tau {tau:g} is not above 0", hint="the usual threshold is 10 (seconds)")
-    jobs = run.jobs
-    submit, start, end = (jobs[name].to_numpy(dtype=np.float64) for name in ("submit", "start", "end"))
-    cut = jobs["state"].isin((JobState.REJECTED, JobState.INTERRUPTED)).to_numpy()
+    jobs = run.table("jobs")
+    submit, start, end = (jobs[name] for name in ("submit", "start", "end"))
+    cut = jobs.among("state", (JobState.REJECTED, JobState.INTERRUPTED))
     finished = np.isfinite(submit + start + end) & ~cut
     never = np.where(finished, 0.0, np.nan)
     wait = start - submit + never
     wait[(wait < 0) & (wait > -resolution(run))] = 0.0
     ran = end - start + never
     response = end - submit + never
-    reference = jobs["run_time"].to_numpy(dtype=np.float64)
-    return pd.DataFrame(
+    reference = jobs["run_time"]
+    return Table(
         {
-            "job_id": jobs["job_id"],
-            "kind": jobs["kind"],
-            "state": jobs["state"],
+            "job_id": jobs.raw("job_id"),
+            "kind": jobs.raw("kind"),
+            "state": jobs.raw("state"),
             "nodes": jobs["nodes"],
             "finished": finished,
             "submit": submit - origin(run),
@@ -79,12 +87,12 @@ def per_job(run: Run, tau: float = TAU) -> pd.DataFrame:
 
 def _resizes(run: Run) -> dict[str, IntArray]:
     """Return the numbers of executed and requested reconfigurations of each job, as columns of `per_job`."""
-    asked, jobs = run.resizes, len(run.jobs)
-    row = rows_of(asked["job_id"], run.jobs["job_id"])
-    executed = (asked["state"] == "applied").to_numpy() & (row >= 0)
+    asked, jobs = run.table("reconfigurations").take(run.are_resizes), run.table("jobs")
+    row = rows_of(asked.raw("job_id"), jobs.raw("job_id"))
+    executed = asked.equal("state", "applied") & (row >= 0)
     counts = {}
     for kind in ("expand", "shrink"):
-        of_kind = (asked["kind"] == kind).to_numpy() & (row >= 0)
-        counts[f"{kind}s"] = np.bincount(row[of_kind & executed], minlength=jobs)
-        counts[f"{kind}s_requested"] = np.bincount(row[of_kind], minlength=jobs)
+        of_kind = asked.equal("kind", kind) & (row >= 0)
+        counts[f"{kind}s"] = np.bincount(row[of_kind & executed], minlength=len(jobs))
+        counts[f"{kind}s_requested"] = np.bincount(row[of_kind], minlength=len(jobs))
     return counts

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import pandas as pd
 
 from tracebed.orchestrator.run import Run
 from tracebed.states import ChangeCause, JobState
+from tracebed.table import Table
 from tracebed.validation.metrics.jobs import origin
 from tracebed.validation.steps import Steps
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def total_cores(run: Run) -> int:
@@ -18,7 +23,7 @@ def total_cores(run: Run) -> int:
 
 def busy_cores(run: Run) -> Steps:
     """Return the number of cores held by jobs, over s after the first submission."""
-    return _held(run, run.allocations)
+    return _held(run, run.table("allocations"))
 
 
 def computing_cores(run: Run) -> Steps:
@@ -27,17 +32,19 @@ def computing_cores(run: Run) -> Steps:
     These are the cores held by jobs, more or less by those that an operator gave to a job or took from it: such a job
     holds the same cores. A change of an operator lasts until the next change of the cores of the job on the node.
     """
+    import pandas as pd
+
     return _held(run, pd.concat([run.allocations, _operated(run)]))
 
 
-def _held(run: Run, rows: pd.DataFrame) -> Steps:
+def _held(run: Run, rows: Table | pd.DataFrame) -> Steps:
     """Return the sum of the cores of `rows`, a table with the columns of allocations."""
     zero = origin(run)
-    ends = rows["end"].to_numpy(dtype=np.float64) - zero
+    starts, ends, cores, counts = (np.asarray(rows[name]) for name in ("start", "end", "cores", "count"))
+    starts, ends = starts - zero, ends - zero
     if not np.isfinite(ends).all():
         ends = np.where(np.isfinite(ends), ends, _last_instant(run))  # it lasted until the run was interrupted
-    starts = rows["start"].to_numpy(dtype=np.float64) - zero
-    held = (rows["cores"] * rows["count"]).to_numpy()
+    held = cores * counts
     first = np.flatnonzero(np.append(True, (starts[1:] != starts[:-1]) | (ends[1:] != ends[:-1]))[: len(rows)])
     sums = np.add.reduceat(held, first) if len(held) else held  # most jobs hold several ranges of nodes at a time
     return Steps.count(starts[first], ends[first], sums.astype(np.float64))
@@ -45,6 +52,8 @@ def _held(run: Run, rows: pd.DataFrame) -> Steps:
 
 def _operated(run: Run) -> pd.DataFrame:
     """Return the changes of cores by operators as rows of allocations; `cores` is the difference, above or below 0."""
+    import pandas as pd
+
     changes = run.core_changes[(run.core_changes["state"] == "applied").to_numpy()].sort_values("applied")
     rank = ["job_id", "node"]
     operated = changes["cause"] == ChangeCause.OPERATOR
@@ -71,11 +80,11 @@ def waiting(run: Run, *, cores: bool = False) -> Steps:
 
     A job that never starts waits until it is canceled or the run ends. A rejected job never waits.
     """
-    jobs, zero = run.jobs, origin(run)
-    submit, start, end = (jobs[name].to_numpy(dtype=np.float64) - zero for name in ("submit", "start", "end"))
+    jobs, zero = run.table("jobs"), origin(run)
+    submit, start, end = (jobs[name] - zero for name in ("submit", "start", "end"))
     until = np.where(np.isfinite(start), start, np.where(np.isfinite(end), end, _last_instant(run)))
-    queued = np.isfinite(submit) & (jobs["state"] != JobState.REJECTED).to_numpy()
-    nodes = jobs["nodes"].to_numpy(dtype=np.float64)
+    queued = np.isfinite(submit) & ~jobs.equal("state", JobState.REJECTED)
+    nodes = jobs["nodes"].astype(np.float64)
     weights = nodes[queued] * total_cores(run) / max(run.total_nodes, 1) if cores else None
     return Steps.count(submit[queued], until[queued], weights)
 
@@ -98,7 +107,7 @@ def lost_capacity(busy: Steps, demand: Steps, capacity: int, start: float, end: 
 
 def _last_instant(run: Run) -> float:
     """Return the last instant recorded in the run, s after the first submission."""
-    jobs, rows = run.jobs, run.allocations
+    jobs, rows = run.table("jobs"), run.table("allocations")
     times = [jobs["submit"], jobs["start"], jobs["end"], rows["start"], rows["end"]]
-    last = max((float(np.nanmax(t)) for t in times if t.notna().any()), default=0.0)
+    last = max((float(np.nanmax(t)) for t in times if not np.isnan(t).all()), default=0.0)
     return last - origin(run)

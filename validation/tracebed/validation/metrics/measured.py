@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import pandas as pd
 
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.placement import grid_of
 from tracebed.states import ChangeCause
+from tracebed.table import IntArray, Table
 from tracebed.topology import Grid
-from tracebed.validation.metrics.jobs import TAU, per_job
+from tracebed.validation.metrics.jobs import TAU, measures
 from tracebed.validation.metrics.machine import busy_cores, computing_cores, total_cores, waiting
 from tracebed.validation.steps import Steps
 
@@ -92,7 +92,8 @@ class MeasuredRun:
         tau: threshold of the bounded slowdown, s.
         power_model: parameters of the modelled energy.
         grid: the grid of the nodes; None if it is unknown.
-        jobs: the table of `per_job` without excluded jobs.
+        rows: rows of the jobs that are not excluded, in the order of the run.
+        jobs: the columns of `measures` of these jobs: `jobs["wait"]` is an array.
         finished: the finished jobs of `jobs`; means are over these jobs.
         last_end_s: last end of a finished job, s after the first submission; NaN if no job finished.
         window: time window of utilization, throughput and loss of capacity.
@@ -116,15 +117,16 @@ class MeasuredRun:
         self.tau = tau
         self.power_model = power or PowerModel()
         self.grid = Grid.parse(grid, run.total_nodes) if grid else _grid(run)
-        self._everything = per_job(run, tau)
+        self._everything = measures(run, tau)
         self._window = window
         self._durations: dict[tuple[str, str | None], FloatArray] = {}
         self._select(after, ended)
 
     def _select(self, after: float, ended: bool) -> None:
         """Select the jobs, and set what depends on them."""
-        self.jobs = _sample(self._everything, after, ended)
-        self.finished = self.jobs[self.jobs["finished"]]
+        self.rows = _sample(self._everything, after, ended)
+        self.jobs = self._everything.take(self.rows)
+        self.finished = self.jobs.take(self.jobs["finished"])
         ends = self.ends_s
         self.last_end_s = float(ends.max()) if len(ends) else float("nan")
         self.window = _window(self._everything, self.last_end_s, self._window, after)
@@ -142,12 +144,12 @@ class MeasuredRun:
     @property
     def ends_s(self) -> FloatArray:
         """Ends of the finished jobs, s after the first submission."""
-        return (self.finished["submit"] + self.finished["response"]).to_numpy(dtype=np.float64)
+        return np.asarray(self.finished["submit"] + self.finished["response"])
 
     @cached_property
-    def malleable(self) -> pd.DataFrame:
+    def malleable(self) -> Table:
         """The finished malleable jobs."""
-        return self.finished[self.finished["kind"] == "malleable"]
+        return self.finished.take(self.finished.equal("kind", "malleable"))
 
     @cached_property
     def busy(self) -> Steps:
@@ -156,7 +158,7 @@ class MeasuredRun:
         self.require("allocations")
         if not self.cores:
             raise Undefined("the nodes of the run are unknown")
-        if not len(self.run.allocations) and self.run.jobs["start"].notna().any():
+        if not len(self.run.table("allocations")) and not np.isnan(self.run.table("jobs")["start"]).all():
             raise Undefined("the run does not record which jobs held which nodes")
         return busy_cores(self.run)
 
@@ -164,8 +166,9 @@ class MeasuredRun:
     def computing(self) -> Steps:
         """Cores on which jobs compute over s after the first submission. Raises Undefined as `busy`."""
         held = self.busy
-        operated = (self.run.core_changes["cause"] == ChangeCause.OPERATOR).any()
-        return computing_cores(self.run) if operated else held
+        changes = self.run.table("reconfigurations")
+        operated = (changes["node"] != -1) & changes.equal("cause", ChangeCause.OPERATOR)
+        return computing_cores(self.run) if operated.any() else held
 
     def require(self, fact: str) -> None:
         """Raise Undefined if the source of the run does not record `fact`, a key of `RunInfo.unknown`."""
@@ -178,11 +181,10 @@ class MeasuredRun:
         return waiting(self.run, cores=True)
 
     @cached_property
-    def applied(self) -> pd.DataFrame:
+    def applied(self) -> Table:
         """The applied reconfigurations in nodes; empty if they are not recorded."""
-        table = self.run.resizes
-        applied = (table["state"] == "applied").to_numpy()
-        return table if applied.all() else table[applied]
+        table = self.run.table("reconfigurations")
+        return table.take(self.run.are_resizes & table.equal("state", "applied"))
 
     @cached_property
     def cores(self) -> int:
@@ -204,14 +206,14 @@ class MeasuredRun:
             if kind is None:
                 times = self._durations_of(stage)
             else:
-                times = self._durations_of(stage)[(self.applied["kind"] == kind).to_numpy()]
+                times = self._durations_of(stage)[self.applied.equal("kind", kind)]
             self._durations[stage, kind] = times[~np.isnan(times)]
         return self._durations[stage, kind]
 
     def _durations_of(self, stage: str) -> FloatArray:
         """Return the duration of a stage of each applied reconfiguration, s; NaN: not recorded."""
         names = PARTS.get(stage) or STAGES[stage]
-        times = [self.applied[name].to_numpy(dtype=np.float64) for name in names]
+        times = [self.applied[name] for name in names]
         if stage in STAGES:
             lasted: FloatArray = times[1] - times[0]
             return lasted
@@ -229,20 +231,20 @@ def _grid(run: Run) -> Grid | None:
     return Grid.parse(own, run.total_nodes) if own else None
 
 
-def _sample(table: pd.DataFrame, after: float, ended: bool) -> pd.DataFrame:
-    """Return the jobs submitted at least `after` s after the first and, if `ended`, ended by the last submission."""
+def _sample(table: Table, after: float, ended: bool) -> IntArray:
+    """Return the rows of the jobs submitted from `after` s on that, if `ended`, ended by the last submission."""
     if not after and not ended:
-        return table
+        return np.arange(len(table))
     kept = table["submit"] >= after
     if not kept.any():
         hint = "use a shorter warm-up or a longer workload"
         raise InputError(f"no job is submitted after a warm-up of {after:g} s", hint=hint)
     if ended:
-        kept &= table["submit"] + table["response"] <= table["submit"].max()
-    return table[kept]
+        kept &= table["submit"] + table["response"] <= np.nanmax(table["submit"])
+    return np.flatnonzero(kept)
 
 
-def _window(table: pd.DataFrame, last_end: float, window: WindowName, after: float) -> Window:
+def _window(table: Table, last_end: float, window: WindowName, after: float) -> Window:
     """Return the window with this name or these bounds."""
     if isinstance(window, tuple):
         start, end = window
@@ -252,7 +254,8 @@ def _window(table: pd.DataFrame, last_end: float, window: WindowName, after: flo
         return Window(f"{start:g}:{end:g}", float(start), float(end))
     if window not in ("arrivals", "full"):
         raise InputError(f"unknown window {window!r}", hint="use arrivals, full or START:END in seconds")
-    last = float(table["submit"].max()) if table["submit"].notna().any() else 0.0
+    submit = table["submit"]
+    last = 0.0 if np.isnan(submit).all() else float(np.nanmax(submit))
     if window == "arrivals" and last > after:
         return Window("arrivals", after, last)
     name = "full" if window == "full" else "full (all jobs were submitted at once)"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray
 from tracebed.topology import Grid
@@ -17,6 +16,8 @@ ALONE = "no job ran on several nodes"
 
 def nodes_at_start(run: MeasuredRun) -> dict[str, IntArray]:
     """Return the nodes with which each finished job of several nodes began, ascending."""
+    import pandas as pd
+
     run.require("allocations")
     rows = run.run.allocations
     rows = rows[rows["job_id"].isin(run.finished["job_id"]).to_numpy()]
@@ -52,10 +53,10 @@ def fragmentation(run: MeasuredRun) -> float:
     """Return the mean, over the idle node-seconds of the window, of the share that is not in the largest idle part."""
     grid = _grid(run)
     run.require("allocations")
-    rows, zero = run.run.allocations, origin(run.run)
-    start, end = (rows[name].to_numpy(dtype=np.float64) - zero for name in ("start", "end"))
+    rows, zero = run.run.table("allocations"), origin(run.run)
+    start, end = (rows[name] - zero for name in ("start", "end"))
     end = np.where(np.isfinite(end), end, np.inf)
-    first, count = (rows[name].to_numpy(dtype=np.int64) for name in ("node", "count"))
+    first, count = rows["node"], rows["count"]
     instants = np.concatenate([start, end, [np.inf]])
     holders = np.zeros(len(grid), dtype=np.int64)
     idle_s = beside_s = 0.0

@@ -53,14 +53,14 @@ def _delivered_nodes(run: MeasuredRun) -> float:
 
 
 def _area_weighted(run: MeasuredRun) -> float:
-    area = (run.finished["nodes"] * run.finished["run"]).to_numpy(dtype=np.float64)
+    area = run.finished["nodes"] * run.finished["run"]
     return float(area @ run.finished["bounded_slowdown"]) / float(area.sum()) if area.sum() > 0 else float("nan")
 
 
 def _moved_nodes(run: MeasuredRun) -> float:
     run.require("reconfigurations")
     applied = run.applied
-    return mean((applied["nodes_to"] - applied["nodes_from"]).abs())
+    return mean(np.abs(applied["nodes_to"] - applied["nodes_from"]))
 
 
 def _blocked_node_seconds(run: MeasuredRun) -> float:
@@ -69,18 +69,18 @@ def _blocked_node_seconds(run: MeasuredRun) -> float:
     applied = run.applied
     if not len(applied):
         return float("nan")
-    since = applied["asked"].where(applied["kind"] == "expand", applied["applied"])
-    until = applied["applied"].where(applied["kind"] == "expand", applied["ended"])
-    nodes = (applied["nodes_to"] - applied["nodes_from"]).abs()
-    blocked = (nodes * (until - since)).to_numpy(dtype=np.float64)
+    expands = applied.equal("kind", "expand")
+    since = np.where(expands, applied["asked"], applied["applied"])
+    until = np.where(expands, applied["applied"], applied["ended"])
+    blocked = np.abs(applied["nodes_to"] - applied["nodes_from"]) * (until - since)
     return float(np.nansum(blocked)) if (~np.isnan(blocked)).any() else float("nan")
 
 
 def _granted_rate(run: MeasuredRun) -> float:
     run.require("reconfigurations")
-    requests = run.run.requests
-    granted = (requests["state"] != "denied") & (requests["nodes_to"] == requests["nodes_asked"])
-    return mean(granted.astype(np.float64))
+    rows = run.run.table("reconfigurations")
+    granted = ~rows.equal("state", "denied") & (rows["nodes_to"] == rows["nodes_asked"])
+    return mean(granted[rows["nodes_asked"] > 0])
 
 
 def _quantiles(
@@ -114,7 +114,7 @@ def _quantiles(
 def _operations_per_resized_job(run: MeasuredRun, column: str) -> float:
     run.require("reconfigurations")
     counts = run.finished[column]
-    return mean(counts[counts > 0].astype(np.float64))
+    return mean(counts[counts > 0])
 
 
 def _operations_per_job(kind: str) -> tuple[Metric, Metric, Metric]:

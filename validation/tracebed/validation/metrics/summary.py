@@ -9,12 +9,12 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import tolerate
 from tracebed.orchestrator.run import Run
 from tracebed.states import JobState
+from tracebed.table import Table, codes_of
 from tracebed.validation.metrics.deadlines import by_behaviour
 from tracebed.validation.metrics.energy import energy_facts
 from tracebed.validation.metrics.jobs import TAU, resolution
@@ -113,7 +113,7 @@ def summarize(run: MeasuredRun) -> dict[str, Any]:
     unrecorded = "reconfigurations" in run.run.info.unknown
     return values | {
         "jobs_unfinished": len(run.jobs) - len(run.finished),
-        "jobs_malleable": int((run.jobs["kind"] == "malleable").sum()),
+        "jobs_malleable": int(run.jobs.equal("kind", "malleable").sum()),
         "jobs_by_state": _by_state(run.jobs),
         "clock_skew_jobs": _clock_skew(run),
         "zero_run_jobs": int((run.finished["run"] <= 0).sum()),
@@ -142,9 +142,9 @@ def _quartiles(metric: Metric, run: MeasuredRun) -> tuple[float, float]:
     return low, high
 
 
-def _by_state(jobs: pd.DataFrame) -> dict[str, int]:
-    counts = jobs["state"].value_counts()
-    return {state.value: int(counts[state]) for state in JobState if state in counts}
+def _by_state(jobs: Table) -> dict[str, int]:
+    counts = {state.value: int(jobs.equal("state", state).sum()) for state in JobState}
+    return {state: count for state, count in counts.items() if count}
 
 
 def _clock_skew(run: MeasuredRun) -> int:
@@ -157,7 +157,7 @@ def _clock_skew(run: MeasuredRun) -> int:
     return skewed
 
 
-def _operations(finished: pd.DataFrame, kind: str) -> dict[str, int]:
+def _operations(finished: Table, kind: str) -> dict[str, int]:
     return {"requested": int(finished[f"{kind}s_requested"].sum()), "executed": int(finished[f"{kind}s"].sum())}
 
 
@@ -186,11 +186,14 @@ def _core_changes(run: Run) -> dict[str, dict[str, float]]:
     NaN: no policy decided these changes, or none of them was applied.
     """
     found = {}
-    for cause, rows in run.core_changes.groupby("cause"):
-        delays = (rows["applied"] - rows["asked"]).dropna()
-        found[str(cause)] = {
-            "applied": int((rows["state"] == "applied").sum()),
-            "cancelled": int((rows["state"] == "cancelled").sum()),
+    rows = run.table("reconfigurations")
+    changes = rows.take(rows["node"] != -1)
+    for cause in sorted(codes_of(changes.raw("cause"))[1]):
+        rows = changes.take(changes.equal("cause", cause))
+        delays = rows["applied"] - rows["asked"]
+        found[cause] = {
+            "applied": int(rows.equal("state", "applied").sum()),
+            "cancelled": int(rows.equal("state", "cancelled").sum()),
             "median_s": percentile(delays, 50),
             "p99_s": percentile(delays, 99),
             "max_s": percentile(delays, 100),
@@ -200,9 +203,10 @@ def _core_changes(run: Run) -> dict[str, dict[str, float]]:
 
 def _trimmed(run: MeasuredRun) -> dict[str, float]:
     """Return means over the jobs submitted outside the first and last 5 % of the arrival span."""
-    span = float(run.jobs["submit"].max()) if len(run.jobs) else 0.0
-    done = run.finished
-    kept = done[done["submit"].between(TRIM * span, (1 - TRIM) * span)] if span > 0 else done
+    submits, done = run.jobs["submit"], run.finished
+    span = 0.0 if np.isnan(submits).all() else float(np.nanmax(submits))
+    within = (done["submit"] >= TRIM * span) & (done["submit"] <= (1 - TRIM) * span)
+    kept = done.take(within) if span > 0 else done
     return {
         "share": TRIM if span > 0 else 0.0,
         "jobs": len(kept),

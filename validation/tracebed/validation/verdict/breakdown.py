@@ -10,7 +10,7 @@ import pandas as pd
 from tracebed.converters.description import local_dates
 from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.schema import rows_of
+from tracebed.table import rows_of
 
 QUANTITIES = ("wait", "run", "response", "bounded_slowdown")
 """Quantities whose differences are broken down: s, s, s, 1."""

@@ -13,14 +13,15 @@ A case that names its cluster (`Case.cluster`) belongs to this cluster, whatever
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from tracebed.converters.workload import FloatArray
 from tracebed.orchestrator.run import Run
+from tracebed.table import ascending, strings, take
 from tracebed.validation.verdict.cases import Case
 
 LEAST_BITS = 64.0
@@ -76,6 +77,7 @@ def interval(errors: FloatArray, units: Sequence[str], alpha: float) -> tuple[fl
         units: the unit of each case; at least two different ones.
         alpha: level of each side.
     """
+    import pandas as pd
     from scipy import special
 
     means = pd.Series(errors).groupby(list(units), sort=False).mean().to_numpy(dtype=np.float64)
@@ -99,12 +101,14 @@ def requests_sha256(run: Run) -> str:
     The text is empty if the requests have less information than `LEAST_BITS`, as those of few jobs, or of jobs that all
     request the same: such requests may be equal in different workloads.
     """
-    rows = run.jobs[["job_id", "nodes", "time_limit"]].sort_values("job_id")
-    requests = list(zip(rows["nodes"].tolist(), rows["time_limit"].fillna(-1.0).tolist(), strict=True))
-    counts = np.array(pd.Series(requests).value_counts(), dtype=np.float64)
+    jobs = run.table("jobs")
+    order, limits = ascending(jobs.raw("job_id")), np.nan_to_num(jobs["time_limit"], nan=-1.0)
+    requests = list(zip(jobs["nodes"][order].tolist(), limits[order].tolist(), strict=True))
+    counts = np.array([*Counter(requests).values()], dtype=np.float64)
     if float((counts * np.log2(counts.sum() / counts)).sum()) < LEAST_BITS:
         return ""
-    return hashlib.sha256(repr(list(zip(rows["job_id"], requests, strict=True))).encode()).hexdigest()
+    ids = strings(take(jobs.raw("job_id"), order))
+    return hashlib.sha256(repr(list(zip(ids, requests, strict=True))).encode()).hexdigest()
 
 
 def _joined(identities: Sequence[Collection[Hashable]]) -> list[int]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracebed.converters.workload import FloatArray
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.schema import rows_of
+from tracebed.table import rows_of
 
 TIMES = ("submit", "start", "end")
 COLUMNS = ["job_id", "state", *TIMES]

@@ -8,14 +8,15 @@ from typing import Any
 
 from tracebed.orchestrator.run import Run
 from tracebed.validation.verdict.capacity import unused_nodes
-from tracebed.validation.verdict.rejudging import ReassessedHealth, reassessed_health
 
 HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = "healthy", "degraded", "unhealthy", "unknown"
 FACTS = ("interrupted", "clock_skew_jobs", "nodes_unused")
 """Signals without a limit that a run could widen."""
 LOGGED = "it is a log without a record of its machine: the health was judged by nodes, states and times only"
-NOT_JUDGED = ReassessedHealth("", [], [LOGGED], lenient=False, signals={})
-"""The health of a log."""
+
+
+NOT_JUDGED: tuple[str, list[dict[str, Any]], list[str], bool, dict[str, float | None]] = ("", [], [LOGGED], False, {})
+"""The health of a log: state, causes, notes, lenient, and signals."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,12 @@ class Health:
         Args:
             skewed_jobs: number of jobs with contradicting times.
         """
-        state, causes, notes, lenient, signals = reassessed_health(run) if run.info.source == "replay" else NOT_JUDGED
+        found = NOT_JUDGED
+        if run.info.source == "replay":
+            from tracebed.validation.verdict.rejudging import reassessed_health  # slow: the limits of replays
+
+            found = reassessed_health(run)
+        state, causes, notes, lenient, signals = found
         causes = [*causes]
         known = {cause.get("signal") for cause in causes}
         if run.info.state == "interrupted" and state != UNHEALTHY and "interrupted" not in known:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.schema import rows_of
 from tracebed.states import JobState
+from tracebed.table import Table, ascending, rows_of, take
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SAME = 1e-6
 """Accepted difference of equal numbers, relative and absolute."""
@@ -59,29 +62,30 @@ def check_same_plan(real: Run, predicted: Run) -> None:
     Raises:
         InputError: jobs have other submit times, sizes or run times, so the ids of one run were changed.
     """
-    theirs = rows_of(real.jobs["job_id"], predicted.jobs["job_id"])
-    both = (real.jobs.iloc[np.flatnonzero(theirs >= 0)], predicted.jobs.iloc[theirs[theirs >= 0]])
+    jobs, others = real.table("jobs"), predicted.table("jobs")
+    theirs = rows_of(jobs.raw("job_id"), others.raw("job_id"))
+    both = jobs.take(theirs >= 0), others.take(theirs[theirs >= 0])
     differ = np.zeros(len(both[0]), dtype=bool)
     for name in PLAN:
-        ours, other = (jobs[name].to_numpy(dtype=np.float64) for jobs in both)
+        ours, other = (side[name].astype(np.float64) for side in both)
         close = np.isclose(ours, other, rtol=SAME, atol=SAME, equal_nan=True)
         if not close.all() and np.allclose(np.sort(ours), np.sort(other), rtol=SAME, atol=SAME, equal_nan=True):
             differ |= ~close
     if differ.any():
         row = int(differ.argmax())
         plans = [
-            f"{job['nodes']} nodes for {job['run_time']:g} s at {job['submit_planned']:g} s"
-            for job in (jobs.iloc[row] for jobs in both)
+            f"{side['nodes'][row]} nodes for {side['run_time'][row]:g} s at {side['submit_planned'][row]:g} s"
+            for side in both
         ]
         raise InputError(
             f"{int(differ.sum()):,} jobs of the same workload differ in their plan, "
-            f"first job {both[0]['job_id'].iloc[row]}: {plans[1]} in the prediction, {plans[0]} in the real run",
+            f"first job {both[0].text('job_id', row)}: {plans[1]} in the prediction, {plans[0]} in the real run",
             hint="the job ids of one run were changed: repeat the prediction",
         )
 
 
-def match(real: pd.DataFrame, predicted: pd.DataFrame) -> tuple[pd.DataFrame, Matching]:
-    """Match the jobs of two tables of `per_job` by id.
+def match(real: Table, predicted: Table) -> tuple[pd.DataFrame, Matching]:
+    """Match the jobs of two tables of `measures` by id.
 
     Returns:
         A row per job that ended in both runs, in the submit order of the real run: job_id, kind, nodes, and
@@ -90,16 +94,17 @@ def match(real: pd.DataFrame, predicted: pd.DataFrame) -> tuple[pd.DataFrame, Ma
     Raises:
         InputError: the runs have no job in common.
     """
-    theirs = rows_of(real["job_id"], predicted["job_id"])  # row in `predicted`; -1: absent
+    theirs = rows_of(real.raw("job_id"), predicted.raw("job_id"))  # row in `predicted`; -1: absent
     common = theirs >= 0
     if not common.any():
         raise InputError("the two runs have no job in common", hint="simulate the replayed workload")
-    ended_real, ended = real["finished"].to_numpy(dtype=bool), predicted["finished"].to_numpy(dtype=bool)
+    ended_real, ended = real["finished"], predicted["finished"]
     ended_predicted = ended[theirs] & common
-    states, other_states = (table["state"].to_numpy(dtype=object) for table in (real, predicted))
-    alike = (states == other_states[theirs]) & common
+    alike = np.zeros(len(real), dtype=bool)
+    for state in JobState:
+        alike |= real.equal("state", state) & predicted.equal("state", state)[theirs] & common
     neither = ~ended_real & ~ended_predicted
-    same_end = neither & alike & (states != JobState.INTERRUPTED)
+    same_end = neither & alike & ~real.equal("state", JobState.INTERRUPTED)
     paired = ended_real & ended_predicted
     alone = np.ones(len(predicted), dtype=bool)
     alone[theirs[common]] = False
@@ -112,9 +117,9 @@ def match(real: pd.DataFrame, predicted: pd.DataFrame) -> tuple[pd.DataFrame, Ma
         states_differ=int((paired & ~alike).sum()),
     )
     ours = np.flatnonzero(paired)
-    ours = ours[np.argsort(real["job_id"].to_numpy(dtype=object)[ours], kind="stable")]
-    ours = ours[np.argsort(real["submit"].to_numpy()[ours], kind="stable")]
-    sides = {"real": real.iloc[ours], "predicted": predicted.iloc[theirs[ours]]}
-    jobs = {f"{name}_{side}": rows[name].to_numpy() for name in MEASURES for side, rows in sides.items()}
-    same = {name: sides["real"][name].reset_index(drop=True) for name in ("job_id", "kind", "nodes")}
-    return pd.DataFrame(jobs | same), matching
+    ours = ours[ascending(take(real.raw("job_id"), ours))]
+    ours = ours[np.argsort(real["submit"][ours], kind="stable")]
+    sides = {"real": real.take(ours), "predicted": predicted.take(theirs[ours])}
+    jobs = {f"{name}_{side}": rows[name] for name in MEASURES for side, rows in sides.items()}
+    same = {name: sides["real"].raw(name) for name in ("job_id", "kind", "nodes")}
+    return Table(jobs | same).frame(), matching

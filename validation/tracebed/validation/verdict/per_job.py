@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from tracebed.converters.workload import FloatArray
 from tracebed.orchestrator.run import Run
+from tracebed.table import Table, codes_of, concatenated
 from tracebed.validation.metrics import MeasuredRun
 from tracebed.validation.metrics.jobs import ROUNDING_S, resolution
-from tracebed.validation.statistics import Differences, differences, harrell_davis
+from tracebed.validation.statistics import Differences, differences, harrell_davis, kendall_tau
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DECILES = tuple(percent / 100 for percent in range(10, 100, 10))
 PLACED_S = 15.0
@@ -126,7 +129,7 @@ def per_job(
     """
     sides = [run if isinstance(run, MeasuredRun) else MeasuredRun(run) for run in (*real, *predicted)]
     ended = [side.finished for side in sides]
-    codes, _ = pd.factorize(pd.concat([table["job_id"] for table in ended]))
+    codes, _ = codes_of(concatenated([table.raw("job_id") for table in ended]))
     in_all = np.bincount(codes) == len(sides)
     if in_all.sum() < 2:
         return None
@@ -136,7 +139,7 @@ def per_job(
     for row, table, own in zip(values, ended, numbers, strict=True):
         place = np.empty(len(in_all), dtype=np.int64)
         place[own] = np.arange(len(own))
-        row[:] = table[quantity].to_numpy(dtype=np.float64)[place[common]]
+        row[:] = table[quantity][place[common]]
     count = len(real)
     truth, found = values[:count], values[count:]
     of_means = differences(found.mean(axis=0), truth.mean(axis=0))
@@ -146,10 +149,11 @@ def per_job(
     low, high = truth.min(axis=0), truth.max(axis=0)
     rounding = max(resolution(side.run) for side in sides)
     inside = (found >= low - rounding) & (found <= high + rounding)
-    facts = ended[0].loc[in_all[numbers[0]], ["job_id", "kind", "nodes", "submit"]].reset_index(drop=True)
+    facts = ended[0].take(in_all[numbers[0]])
+    facts = Table({name: facts.raw(name) for name in ("job_id", "kind", "nodes", "submit")})
     of_pairs = asdict(of_means) | {
         "wasserstein": _mean([np.abs(ordered[i] - ordered[k]).mean() for i, k in pairs]),
-        "kendall_tau": _mean([_kendall_tau(values[i], values[k]) for i, k in pairs]),
+        "kendall_tau": _mean([kendall_tau(values[i], values[k]) for i, k in pairs]),
     }
     return PerJob(
         **of_pairs,
@@ -164,7 +168,7 @@ def per_job(
         wasserstein_real=_mean([np.abs(ordered[i] - ordered[k]).mean() for i in range(count) for k in range(i)]),
         ks_d=_mean([_ks_distance(ordered[i], ordered[k]) for i, k in pairs]),
         distances=tuple(tuple(float(np.sqrt(((a - b) ** 2).mean())) for b in values) for a in values),
-        jobs_table=facts.assign(real=truth.mean(axis=0), low=low, high=high, predicted=found.mean(axis=0)),
+        jobs_table=facts.assign(real=truth.mean(axis=0), low=low, high=high, predicted=found.mean(axis=0)).frame(),
     )
 
 
@@ -178,12 +182,6 @@ def _shift(ordered: FloatArray, count: int) -> Shift:
     real = deciles[:count]
     parts = (real.mean(axis=0), real.min(axis=0), real.max(axis=0), deciles[count:].mean(axis=0))
     return Shift(DECILES, *(tuple(part.tolist()) for part in parts))
-
-
-def _kendall_tau(a: FloatArray, b: FloatArray) -> float:
-    from scipy import stats
-
-    return float(stats.kendalltau(a, b).statistic) if np.ptp(a) > 0 and np.ptp(b) > 0 else float("nan")
 
 
 def _ks_distance(a: FloatArray, b: FloatArray) -> float:

@@ -11,9 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tracebed.errors import InputError
-from tracebed.orchestrator.batch.session import recovered as recovered_batch
 from tracebed.orchestrator.replay.health import Value, execution_kind, judged, rounded, times_of
-from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.thresholds import SEVERE, SIGNALS, HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.states import JobState
@@ -77,6 +75,9 @@ def _from_journal(run: Run) -> tuple[dict[str, Any] | None, list[str]]:
     path = run.folder / JOURNAL
     if not path.is_file():
         return None, ["its journal is missing: the health was judged by the figures in run.json and by the tables"]
+    from tracebed.orchestrator.batch.session import recovered as recovered_batch  # slow: the whole of the replayer
+    from tracebed.orchestrator.replay.recovery import recovered
+
     try:
         again = recovered_batch(run.folder) if run.info.batch else recovered(path)
     except InputError as error:

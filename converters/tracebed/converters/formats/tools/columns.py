@@ -13,12 +13,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -28,6 +27,9 @@ from tracebed.converters.formats.tools.files import MAX_LINE, PARQUET, Input, de
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError
 from tracebed.parquet_file import read_table, refusing
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PARQUET_HINT = "download it again"
 
@@ -123,6 +125,8 @@ def utc(seconds: FloatArray, zone: str) -> FloatArray:
     Raises:
         InputError: the time zone is unknown.
     """
+    import pandas as pd
+
     check_zone(zone)
     if zone == "UTC" or not len(seconds):
         return seconds
@@ -329,12 +333,16 @@ def _as_array(column: pa.ChunkedArray, kind: str) -> Any:
         names = column.chunk(0).dictionary.to_pylist() if column.num_chunks else []
         return relabel(codes, [name or "" for name in names])
     if kind == "text":
+        import pandas as pd
+
         return pd.Series(column.to_pandas(), dtype="str")
     return column.to_numpy().astype(np.float64, copy=False)
 
 
 def relabel(codes: npt.NDArray[np.integer[Any]], names: Sequence[str]) -> pd.Categorical:
     """Return the labels `names[code]`, shape (records,); code -1 gives the empty label. Names may repeat."""
+    import pandas as pd
+
     names = [str(name) for name in names]  # enum members become plain strings
     places = {name: index for index, name in enumerate(dict.fromkeys([*names, ""]))}
     renumbered = np.array([*(places[name] for name in names), places[""]], dtype=np.int32)

@@ -15,14 +15,16 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracebed.errors import InputError
 from tracebed.files import replacing
 from tracebed.input_files import MAX_RUN_JSON, read_file, read_json
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.working_folders import is_running, working_folders
-from tracebed.validation.experiments.real.campaign import Campaign, Slot
+
+if TYPE_CHECKING:
+    from tracebed.validation.experiments.real.campaign import Campaign, Slot
 
 SCHEMA = "tracebed-campaign/1"
 REAL = "real"
@@ -111,6 +113,8 @@ def read_plan(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(f"has no replays: {PLAN} is missing", where=str(folder), hint=hint)
     plan: dict[str, Any] = read_json(path, "plan of replays", hint=hint, most=MAX_RUN_JSON)
+    from tracebed.validation.experiments.real.campaign import Slot  # slow: the replayer and the batch systems
+
     try:
         if plan["schema"] != SCHEMA:
             raise ValueError(f"schema {plan['schema']!r}")

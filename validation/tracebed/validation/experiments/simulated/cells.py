@@ -26,11 +26,11 @@ from tracebed.orchestrator.evolving.programs import Programs
 from tracebed.orchestrator.evolving.simulation import programs_of
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import nodes_of
-from tracebed.orchestrator.runs.schema import rows_of
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import Scheduling, Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.processes import Processes, carried_out, machine_of
+from tracebed.table import Table, rows_of
 from tracebed.validation.experiments.experiment import Experiment, Point
 from tracebed.validation.experiments.parts import NO_PROCESSES, WindowSpec
 from tracebed.validation.experiments.workloads import (
@@ -207,15 +207,14 @@ def _package_of(entry: EntryPoint) -> tuple[str, str, Path]:
 
 def _jobs(measured: MeasuredRun, workload: Workload) -> pd.DataFrame:
     """Return the finished jobs for plots: times, and whether the job started on fewer cores than requested."""
-    jobs, held = measured.run.jobs, measured.run.allocations
-    row = rows_of(held["job_id"], jobs["job_id"])
-    first = held["start"].to_numpy() == jobs["start"].to_numpy()[row]
-    cores = (held["cores"] * held["count"]).to_numpy(dtype=np.float64)[first]
+    jobs, held = measured.run.table("jobs"), measured.run.table("allocations")
+    row = rows_of(held.raw("job_id"), jobs.raw("job_id"))
+    first = held["start"] == jobs["start"][row]
+    cores = (held["cores"] * held["count"])[first]
     got = np.bincount(row[first], cores, minlength=len(jobs))
     asked = (workload.ints("nodes") * workload.ints("cores_per_node")).take(
-        rows_of(jobs["job_id"], workload.texts("job_id"))
+        rows_of(jobs.raw("job_id"), workload.arrow("job_id"))
     )
-    kept = measured.jobs[["submit", "wait", "run", "response", "slowdown_ref", "nodes"]].assign(
-        run_time=jobs["run_time"], started_smaller=(got > 0) & (got < asked)
-    )
-    return kept[measured.jobs["finished"]].reset_index(drop=True)
+    kept = {name: measured.jobs[name] for name in ("submit", "wait", "run", "response", "slowdown_ref", "nodes")}
+    table = Table(kept | {"run_time": jobs["run_time"], "started_smaller": (got > 0) & (got < asked)})
+    return table.take(measured.jobs["finished"]).frame()

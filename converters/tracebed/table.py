@@ -1,0 +1,310 @@
+"""Tables as columns: numbers in NumPy arrays, texts in Arrow arrays. Pandas frames are made of them on request.
+
+A missing number is NaN. A missing text is null. In a file, both are null.
+
+The import of pandas takes as long as the simulation of 40,000 jobs. `pa.array`, `pa.scalar` and `to_numpy` of Arrow
+import it if it is installed. The conversions here do not: they use the buffers of the arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
+Texts: TypeAlias = pa.ChunkedArray
+"""A column of texts, of the Arrow type large_string."""
+CHUNK = 65_536
+"""Number of texts in a chunk of a column of equal texts."""
+
+
+class Table:
+    """Columns of equal length, by name. The arrays of numbers are read-only."""
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        """Keep the columns: arrays of numbers, and texts (`Texts`, or arrays of objects)."""
+        self._columns = {name: _kept(values) for name, values in columns.items()}
+        self._whole: pd.DataFrame | None = None
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(next(iter(self._columns.values()), ()))
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether there is a column with this name."""
+        return name in self._columns
+
+    def __iter__(self) -> Iterator[str]:
+        """Return the names of the columns."""
+        return iter(self._columns)
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        """Return a column as an array; texts as an array of objects, None where they are missing."""
+        values = self._columns[name]
+        return values if isinstance(values, np.ndarray) else np.array([*strings(values), None], dtype=object)[:-1]
+
+    def raw(self, name: str) -> Any:
+        """Return a column as it is kept: an array of numbers, or `Texts`."""
+        return self._columns[name]
+
+    def equal(self, name: str, text: str) -> BoolArray:
+        """Return whether each text of a column is `text`; a missing one is not."""
+        return equal(self._columns[name], text)
+
+    def among(self, name: str, texts: Iterable[str]) -> BoolArray:
+        """Return whether each text of a column is one of `texts`."""
+        return among(self._columns[name], texts)
+
+    def text(self, name: str, row: int) -> str:
+        """Return one text of a column."""
+        return str(self._columns[name][int(row)].as_py())
+
+    def take(self, rows: npt.NDArray[Any]) -> Table:
+        """Return the rows with these numbers, or where a Boolean array is true."""
+        if rows.dtype == bool:
+            if rows.all():
+                return self
+            rows = np.flatnonzero(rows)
+        return Table(
+            {
+                name: values[rows] if isinstance(values, np.ndarray) else take(values, rows)
+                for name, values in self._columns.items()
+            }
+        )
+
+    def assign(self, **columns: Any) -> Table:
+        """Return the table with some columns added or replaced."""
+        return Table(self._columns | columns)
+
+    def frame(self) -> pd.DataFrame:
+        """Return the table as a pandas frame with the same memory, of which a column is copied before a write.
+
+        Pandas copies as long as this table exists; afterwards, a write to the frame raises ValueError.
+        """
+        if self._whole is None:
+            import pandas as pd
+
+            columns = {
+                name: values if isinstance(values, np.ndarray) else pd.array(values, dtype="str")
+                for name, values in self._columns.items()
+            }
+            self._whole = pd.DataFrame(columns, copy=False)
+        return self._whole.copy(deep=False)
+
+    def __reduce__(self) -> Any:
+        """Pickle the columns without the frame."""
+        return Table, (self._columns,)
+
+    def arrow(self) -> pa.Table:
+        """Return the table as one of Arrow, in which missing numbers are null."""
+        columns = [arrow(values) if isinstance(values, np.ndarray) else values for values in self._columns.values()]
+        return pa.Table.from_arrays(columns, names=[*self._columns])
+
+
+def column(values: Any, dtype: str) -> Any | None:
+    """Return values as the column of a table, or None if they do not have the type `dtype`.
+
+    Args:
+        values: a pandas Series, or an array of NumPy or Arrow.
+        dtype: bool, int64, float64 or str.
+    """
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        kind = str(values.type)
+        if dtype == "str":
+            return texts(values) if kind in ("string", "large_string") else None
+        return numbers(values) if kind == _ARROW[dtype] and (dtype == "float64" or not values.null_count) else None
+    if isinstance(values, np.ndarray) and values.dtype.kind == "i" and dtype in ("int64", "float64"):
+        return values.astype(dtype, copy=False)
+    if values.dtype != dtype:
+        return None
+    return texts(values) if dtype == "str" else np.asarray(values)
+
+
+def numbers(values: pa.Array | pa.ChunkedArray, missing: float = np.nan) -> npt.NDArray[Any]:
+    """Return truth values or numbers of Arrow as an array, with `missing` where a number is missing."""
+    if isinstance(values, pa.ChunkedArray):
+        if values.num_chunks != 1:
+            parts = [numbers(part, missing) for part in values.chunks]
+            return np.concatenate([*parts, np.empty(0, dtype=str(values.type))])
+        values = values.chunk(0)
+    valid, content = values.buffers()
+    first, last = values.offset, values.offset + len(values)
+    if not len(values):
+        return np.empty(0, dtype=str(values.type))
+    if pa.types.is_boolean(values.type):
+        return _bits(content, first, last)
+    found: npt.NDArray[Any] = np.frombuffer(content, dtype=str(values.type), count=last)[first:]
+    return np.where(_bits(valid, first, last), found, missing) if values.null_count else found
+
+
+def arrow(values: npt.NDArray[Any]) -> pa.Array:
+    """Return an array of numbers as one of Arrow, in which NaN is null."""
+    values, valid = np.ascontiguousarray(values), None
+    if values.dtype == bool:
+        content = np.packbits(values, bitorder="little")
+    else:
+        content = values
+        if values.dtype.kind == "f" and (missing := np.isnan(values)).any():
+            valid = pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    return pa.Array.from_buffers(_TYPES[str(values.dtype)], len(values), [valid, pa.py_buffer(content)])
+
+
+def texts(values: Any) -> Texts:
+    """Return texts (a sequence without missing ones, a pandas Series, an array of Arrow) as the column of a table."""
+    if isinstance(values, pa.ChunkedArray) and pa.types.is_large_string(values.type):
+        return values
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        found = values if pa.types.is_large_string(values.type) else values.cast(pa.large_string())
+    elif hasattr(values, "__arrow_array__") or hasattr(values, "array"):
+        found = pa.array(values, type=pa.large_string(), from_pandas=True)
+    else:
+        found = _joined([*values])
+    return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
+
+
+def _joined(words: list[str]) -> pa.Array:
+    """Return texts as an array of Arrow."""
+    whole = "".join(words)
+    content = whole.encode()
+    sizes = map(len, words) if len(whole) == len(content) else (len(word.encode()) for word in words)
+    ends = np.cumsum(np.fromiter(sizes, dtype=np.int64, count=len(words)))
+    buffers = [None, pa.py_buffer(np.append(np.int64(0), ends)), pa.py_buffer(content)]
+    return pa.Array.from_buffers(pa.large_string(), len(words), buffers)
+
+
+def strings(column: Texts) -> list[Any]:
+    """Return the texts of a column as a list, None where they are missing."""
+    found: list[Any] = []
+    for part in column.chunks:
+        if not len(part):
+            continue
+        valid, offsets, content = part.buffers()
+        ends = np.frombuffer(offsets, dtype=np.int64, count=part.offset + len(part) + 1)[part.offset :]
+        whole = content[int(ends[0]) : int(ends[-1])].to_pybytes() if content else b""
+        places = (ends - ends[0]).tolist()
+        if whole.isascii():
+            text = whole.decode()
+            words: list[Any] = [text[first:last] for first, last in pairwise(places)]
+        else:
+            words = [whole[first:last].decode() for first, last in pairwise(places)]
+        for row in np.flatnonzero(~_bits(valid, part.offset, part.offset + len(part))) if part.null_count else ():
+            words[row] = None
+        found += words
+    return found
+
+
+def concatenated(parts: Sequence[Any]) -> Any:
+    """Return columns of one type, at least one, as one."""
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    return pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.large_string())
+
+
+def take(column: Texts, rows: npt.NDArray[Any]) -> Texts:
+    """Return the texts in these rows."""
+    return column.take(arrow(rows.astype(np.int64) if rows.dtype == bool else rows))
+
+
+def repeated(value: Any, rows: int) -> Any:
+    """Return a column of `rows` times `value`, a number or a text, which takes almost no memory."""
+    if not isinstance(value, str):
+        return np.broadcast_to(np.array(value), rows)
+    chunk = pa.repeat(word(value), min(rows, CHUNK))
+    return pa.chunked_array([chunk] * (rows // CHUNK) + [chunk[: rows % CHUNK]])
+
+
+def equal(column: Texts, text: str) -> BoolArray:
+    """Return whether each text is `text`; a missing one is not."""
+    return _mask(pc.equal(column, word(text)))
+
+
+def among(column: Texts, known: Iterable[str]) -> BoolArray:
+    """Return whether each text is one of `known`."""
+    return _mask(pc.is_in(column, value_set=_joined([*known])))
+
+
+def missing(column: Texts) -> BoolArray:
+    """Return whether each text is missing."""
+    return _mask(column.is_null())
+
+
+def rows_of(ids: Any, known: Any) -> IntArray:
+    """Return the row of each of `ids` in `known`, whose ids are unique, shape (ids,); -1: absent.
+
+    Args:
+        ids: texts, as the argument of `texts`.
+        known: the same.
+    """
+    return _numbered(pc.index_in(texts(ids), value_set=texts(known)))
+
+
+def ascending(column: Texts) -> IntArray:
+    """Return the rows in the alphabetical order of their texts."""
+    return _numbered(pc.sort_indices(column))
+
+
+def codes_of(column: Texts) -> tuple[IntArray, list[str]]:
+    """Return the number of each text, in the order in which they occur first (-1: missing), and the different texts."""
+    found = pc.dictionary_encode(column)
+    found = found.unify_dictionaries() if found.num_chunks > 1 else found
+    if not found.num_chunks:
+        return np.empty(0, dtype=np.int64), []
+    codes = _numbered(pa.chunked_array([part.indices for part in found.chunks]))
+    return codes, strings(texts(found.chunk(0).dictionary))
+
+
+def _numbered(indices: pa.Array | pa.ChunkedArray) -> IntArray:
+    """Return indices as an array; -1: missing."""
+    return numbers(indices, -1).astype(np.int64)
+
+
+def word(text: str) -> pa.Scalar:
+    """Return a text as a scalar of Arrow."""
+    return _joined([text])[0]
+
+
+def _mask(found: pa.ChunkedArray) -> BoolArray:
+    """Return a column of truth values as an array; missing ones as false."""
+    return np.concatenate(
+        [np.empty(0, dtype=bool)]
+        + [
+            _bits(part.buffers()[1], part.offset, part.offset + len(part))
+            & (_bits(part.buffers()[0], part.offset, part.offset + len(part)) if part.null_count else True)
+            for part in found.chunks
+        ]
+    )
+
+
+def _bits(buffer: pa.Buffer | None, first: int, last: int) -> BoolArray:
+    """Return the bits first to last of a buffer."""
+    return np.unpackbits(np.frombuffer(buffer or b"", np.uint8), count=last, bitorder="little")[first:].view(bool)
+
+
+def _kept(values: Any) -> Any:
+    """Return a column as a table keeps it: texts in Arrow, and numbers read-only, since other tables may share them."""
+    if not isinstance(values, np.ndarray):
+        return values
+    if values.dtype == object:
+        return texts(values)
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
+_ARROW = {"bool": "bool", "int64": "int64", "float64": "double"}
+_TYPES = {
+    "bool": pa.bool_(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float64": pa.float64(),
+}
