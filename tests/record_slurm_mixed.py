@@ -6,6 +6,9 @@ needs root, Slurm with accounting, and the users of `USERS`, which the script ad
 cluster has three partitions, two QOS, ten users in three accounts, and two classes of nodes with a generic resource. A
 workload has 100 jobs, among them tasks of arrays, and jobs that depend on others.
 
+The loops of slurmctld have random phases, as those of a cluster that has run for long: slurmctld is stopped for a
+moment, which moves one loop more than the other, and the first submission comes up to a minute later.
+
 The file has the configuration, the accounts and QOS, the jobs, when each started and ended in each run (its own clock),
 and of the first run every decision of every backfill pass.
 """
@@ -18,6 +21,7 @@ import lzma
 import random
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -74,6 +78,19 @@ class MixedSlurm(Slurm):
         for number, (user, account) in enumerate(USERS.items()):
             own = f"fairshare={1 + number % 2}"
             self("sacctmgr", "-i", "add", "user", user, f"account={account}", "cluster=trial", own, "qos=normal,high")
+
+    def shift_phases(self) -> None:
+        """Move the loops of slurmctld against each other, and wait for a random part of a minute.
+
+        The main loop counts ten sleeps, and loses the time of a stop. The backfill thread sleeps until an instant, and
+        loses only what is left of the stop then.
+        """
+        controller = next(server for server in self.servers if "slurmctld" in str(server.args))
+        time.sleep(random.uniform(0.0, 1.0))
+        controller.send_signal(signal.SIGSTOP)
+        time.sleep(1.5)
+        controller.send_signal(signal.SIGCONT)
+        time.sleep(random.uniform(0.0, 60.0))
 
 
 def drawn(seed: int) -> list[dict[str, Any]]:
@@ -138,6 +155,7 @@ def run(folder: Path, jobs: list[dict[str, Any]], log: Path | None) -> dict[str,
     asked, ids = list[float](), list[str]()
     try:
         slurm.up()
+        slurm.shift_phases()
         zero = time.time()
         for job in jobs:
             time.sleep(max(0.0, zero + job["submit"] - time.time()))
@@ -246,7 +264,8 @@ def main() -> None:
         if runs:
             del found["events"]
         runs.append(found)
-        content = {"slurm": "22.05.8", "conf": CONF + NODES, **database, "jobs": jobs, "run_s": times, "runs": runs}
+        content = {"slurm": "22.05.8", "random_phases": True, "conf": CONF + NODES, **database}
+        content |= {"jobs": jobs, "run_s": times, "runs": runs}
         text = json.dumps(content, separators=(",", ":"))
         given.file.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
 

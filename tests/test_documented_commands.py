@@ -398,7 +398,7 @@ def faster(command: list[str]) -> list[str]:
     """
     if "--fit" in command:
         return [*command, "--budget", "12"]
-    if command[1:3] == ["nodes", "calibrate"] and "--inventory" in command:
+    if command[1:3] == ["nodes", "calibrate"] and "--inventory" in command and "--repetitions" not in command:
         return [*command, "--repetitions", "1"]
     if command[1] == "validate" and "--recorded" not in command:
         return [*command, "--no-case-pages"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -270,3 +271,23 @@ def test_no_secret_is_an_internal_error(killed: Path, tmp_path: Path, secret: st
         replay(workload(3), emulated(4), "fcfs", tmp_path / "run", **replaying(2000.0), resume=True)
     assert "tracebed replay --recover" in str(raised.value)
     pd.testing.assert_frame_equal(recovered(folder / JOURNAL).jobs, recovered(killed / JOURNAL).jobs)
+
+
+@pytest.mark.parametrize("writes", ["nothing", "the header", "a table"])
+def test_no_journal_that_is_being_created_is_damaged(tmp_path: Path, writes: str) -> None:
+    path = tmp_path / JOURNAL
+    path.touch()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
+        if writes != "nothing":
+            database.execute("PRAGMA journal_mode=WAL")
+        if writes == "a table":
+            database.execute(journal.SCHEMA.split(";")[0])
+        with contextlib.closing(journal.Reader(path)) as reader:
+            assert (reader.facts(), reader.entries()) == ({}, [])
+            assert not journal.has_facts(path)
+            with pytest.raises(InputError, match="the replay has not begun"):
+                recovered(path)
+            with contextlib.closing(Journal(path, {"schema": "new"})) as begun:
+                begun.write([Entry(0, 0.0, "submit", "j1", None, {})])
+                assert reader.facts() == {"schema": "new"}
+                assert [entry.kind for entry in reader.entries()] == ["submit"]

@@ -73,6 +73,16 @@ def test_nodes_of_a_smaller_weight_come_first() -> None:
     assert weighted.choose(request(24), 7) == {1: 12, 2: 12}
 
 
+def test_jobs_with_generic_resources_compare_the_cores_that_they_can_use() -> None:
+    beside, apart = resources([12, 3], gres=[(2,), (2,)]), resources([12, 0, 3], gres=[(2,), (2,), (2,)])
+    assert beside.choose(request(2, gres=(1,)), 3) == {1: 2}
+    assert beside.choose(request(1), 3) == {1: 1}
+    assert beside.choose(request(1, gres=(1,)), 3) == {0: 1}  # one of each node
+    assert apart.choose(request(1), 7) == {2: 1}
+    assert apart.choose(request(1, gres=(1,)), 7) == {0: 1}
+    assert apart.choose(request(2, gres=(1,), per_node=2), 7) == {0: 2}
+
+
 def test_memory_and_generic_resources_limit_a_node() -> None:
     free = resources([12, 12], gres=[(0,), (2,)])
     assert free.choose(request(1, gres=(1,)), 3) == {1: 1}

@@ -14,5 +14,5 @@ RECORDINGS = sorted(slurm_mixed.FOLDER.glob("*.json.xz"))
 def test_passes_and_orders_are_those_of_slurm(path: slurm_mixed.Path) -> None:
     forced = slurm_mixed.Forced(slurm_mixed.recorded(path)).repeat()
     assert forced.counts["backfill"] > 100
-    assert forced.counts["order equal"] >= forced.counts["backfill"] - 1
-    assert len(forced.differ) <= 1
+    assert not [kind for _, kind in forced.differ if kind == "main"]
+    assert len(forced.differ) <= 2

@@ -20,7 +20,19 @@ CHUNKS = 64
 ONE = (1).to_bytes(8, sys.byteorder)
 """What is written to an event descriptor to make it readable."""
 
-encoded = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+_ENCODER = json.JSONEncoder(separators=(",", ":"), check_circular=False)
+
+
+def _made_encoder() -> Callable[[Any], str]:
+    """Return the function `encoded`: `_ENCODER.encode`, which makes the encoder in C again for each value."""
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return _ENCODER.encode
+    parts = make(None, _ENCODER.default, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, True)
+    return lambda value: "".join(parts(value, 0))
+
+
+encoded = _made_encoder()
 """Return a value in JSON without spaces. A value that contains itself raises RecursionError."""
 
 
@@ -36,10 +48,19 @@ def _no_number(text: str) -> float:
 _DECODER = json.JSONDecoder(parse_constant=_no_number)
 
 
+def decoded(text: str, decoder: json.JSONDecoder) -> Any:
+    """Return the value of a JSON text. `JSONDecoder.decode` also searches for white space around it, which is rare."""
+    if text[:1] == "{":
+        value, end = decoder.raw_decode(text)
+        if end == len(text):
+            return value
+    return decoder.decode(text)
+
+
 def decode(line: bytes) -> dict[str, Any]:
     """Return the message in `line`. Raises ValueError if the line is not a JSON object in UTF-8."""
     try:
-        message = _DECODER.decode(line.decode())
+        message = decoded(line.decode(), _DECODER)
     except RecursionError as error:
         raise ValueError("the values are nested too deeply") from error
     if not isinstance(message, dict):

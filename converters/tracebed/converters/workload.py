@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,7 @@ class Workload:
         """
         self.table = checked_table(table, where)
         self.provenance = provenance or Provenance()
+        self._repeated: dict[str, pd.Series[str]] = {}  # default -> the column of it, which several names share
 
     def __len__(self) -> int:
         """Return the number of jobs."""
@@ -106,8 +107,11 @@ class Workload:
         """Return a column of texts, or its default if the workload lacks the column."""
         if name in self.table:
             return self.table[name]
-        default = pa.repeat(pa.scalar(str(SCHEMA[name].default), pa.large_string()), len(self))
-        return pd.Series(pd.array(default, dtype="str"))
+        default = str(SCHEMA[name].default)
+        if default not in self._repeated:
+            values = pa.repeat(pa.scalar(default, pa.large_string()), len(self))
+            self._repeated[default] = pd.Series(pd.array(values, dtype="str"))
+        return self._repeated[default]
 
     def partitions(self) -> pd.Series[str]:
         """Return the partition of each job; of several, such as `cpu,gpu`, the first."""
@@ -176,17 +180,17 @@ class Workload:
         digest = hashlib.sha256(f"{len(self)} jobs".encode())
         for name in names:
             digest.update(f"\n{name}\n".encode())
-            digest.update(_canonical(self._distinct(name)))
+            digest.update(self._canonical(name))
         return digest.hexdigest()
 
-    def _distinct(self, name: str) -> pd.Series[Any]:
-        """Return a column, or its default as one value if the workload lacks the column."""
+    def _canonical(self, name: str) -> bytes:
+        """Return bytes that are equal for equal columns. A missing column is its default."""
         if name in self.table:
-            return self.table[name]
+            return _canonical(self.table[name])
         default = SCHEMA[name].default
         if isinstance(default, str) and default in SCHEMA:
-            return self._distinct(default)
-        return pd.Series([default][: len(self)], dtype=SCHEMA[name].dtype)
+            return self._canonical(default)
+        return _canonical_default(name, min(1, len(self)))
 
     def __repr__(self) -> str:
         facts = self._facts()
@@ -208,6 +212,11 @@ class Workload:
             "span": f"{self.span:,.0f} s",
             "offered load": "unknown" if load is None else f"{load:.3g}",
         }
+
+
+@cache
+def _canonical_default(name: str, count: int) -> bytes:
+    return _canonical(pd.Series([SCHEMA[name].default][:count], dtype=SCHEMA[name].dtype))
 
 
 def _canonical(column: pd.Series[Any]) -> bytes:

@@ -191,6 +191,9 @@ def deadline(
     parameters: deadlines.DeadlineParameters | None = None,
     factor: float = 1500.0,
     behaviour: deadlines.Behaviour = "uniform",
+    short: float = 0.95,
+    short_mean: float = 30_000.0,
+    long_ratio: float = 7.0,
 ) -> Workload:
     """Draw a workload of the deadline study: Feitelson's model with behavior, earliest start and deadline.
 
@@ -205,6 +208,9 @@ def deadline(
         parameters: constants of slack and earliest start.
         factor: mean time between arrivals, s. 1500 is a normal, 150 a heavy, 1 a very heavy load.
         behaviour: runtime behavior of the jobs' processes.
+        short: probability of a short run time, for the smallest jobs.
+        short_mean: mean of the short run times, s.
+        long_ratio: mean of the long run times / mean of the short ones.
 
     Raises:
         InputError: an argument is out of range.
@@ -214,7 +220,9 @@ def deadline(
         nodes=nodes,
         cores_per_node=cores_per_node,
         seed=seed,
-        parameters=feitelson96.Feitelson96Parameters(factor=factor),
+        parameters=feitelson96.Feitelson96Parameters(
+            factor=factor, short=short, short_mean=short_mean, long_ratio=long_ratio
+        ),
         repeats="end",
     )
     step = Step("deadline", {"factor": factor}, {})

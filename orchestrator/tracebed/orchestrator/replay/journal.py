@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tracebed import world
-from tracebed.benchmarks.lines import encoded
+from tracebed.benchmarks.lines import decoded, encoded
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay.chain import Chain, DamagedJournal, Head, written
 from tracebed.orchestrator.run import FILES
@@ -46,6 +46,8 @@ CREATE TABLE IF NOT EXISTS entries (
     chain BLOB NOT NULL
 );
 """
+TABLES = "SELECT 1 FROM sqlite_master WHERE name = 'entries'"
+"""One row once both tables exist: `entries` is created last."""
 ROWS = """
 SELECT number, round, time, kind, job, node, data, chain FROM entries WHERE number > :last
 UNION ALL
@@ -158,7 +160,8 @@ class Reader:
     """A reader of a journal, which may still be written to. Each row is verified when it is read.
 
     The last rows may be missing after a power failure. If the machine has not been restarted since they were written,
-    or if the journal belongs to a saved run, missing rows mean that the journal is damaged.
+    or if the journal belongs to a saved run, missing rows mean that the journal is damaged. A journal that is being
+    created has no tables yet, and thus no rows.
 
     The entries of a long replay do not fit into memory: `stream` returns them one by one.
 
@@ -182,11 +185,6 @@ class Reader:
         self._entries: list[Entry] = []
         with _reading(path):
             self._database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-
-    def has_tables(self) -> bool:
-        """Return whether the tables of the journal exist."""
-        with _reading(self.path):
-            return bool(self._database.execute("SELECT 1 FROM sqlite_master WHERE name = 'entries'").fetchall())
 
     def facts(self) -> dict[str, Any]:
         """Return the facts written so far, with the facts `MISSING` and `NO_HEAD` if rows are missing or unproved."""
@@ -215,7 +213,9 @@ class Reader:
         """Read and verify the rows written since the last call. Keep the facts, and yield the entries."""
         with _reading(self.path):
             head = written(self.path)  # before the rows, which it must not exceed
-            for number, *row, chain in self._database.execute(ROWS, {"last": self._chain.number}):
+            complete = self._chain.number or self._database.execute(TABLES).fetchone()
+            rows = self._database.execute(ROWS, {"last": self._chain.number}) if complete else ()
+            for number, *row, chain in rows:
                 if self._chain.extended(row) != (number, *row, chain):
                     raise _damaged(self.path, f"row {self._chain.number:,} is not the row that was written")
                 if head is not None and number == head.number and chain != head.digest:
@@ -227,7 +227,7 @@ class Reader:
                     self.known[name] = json.loads(data)  # a job without a limit or deadline has NaN
                 elif math.isfinite(time):
                     self._begun = True
-                    yield Entry(round, time, kind, name, node, _decoded(data))
+                    yield Entry(round, time, kind, name, node, decoded(data, _DECODER))
                 else:
                     raise _damaged(self.path, f"the time of row {number:,} is {time}")
             self._no_head = head is None and not self._saved and self._begun
@@ -249,8 +249,7 @@ def _nan(name: str) -> float:
     return math.nan
 
 
-_decoded = json.JSONDecoder(parse_constant=_nan).decode
-"""Return the data of an entry."""
+_DECODER = json.JSONDecoder(parse_constant=_nan)
 
 
 def of_damage(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -272,8 +271,7 @@ def has_facts(path: Path) -> bool:
     """
     if path.is_file() and path.stat().st_size:
         with contextlib.closing(Reader(path)) as reader:
-            if reader.has_tables():
-                next(reader.stream(), None)
+            next(reader.stream(), None)
             if reader.known:
                 return True
     if (head := written(path)) and head.same_boot:

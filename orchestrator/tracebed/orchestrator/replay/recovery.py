@@ -99,6 +99,8 @@ def _recovered(path: Path, reader: journal.Reader) -> Run:
     entries = reader.stream()
     first = next(entries, None)
     facts = reader.known  # those of the run and of the machines are before all entries
+    if not facts:
+        raise InputError("the replay has not begun", where=str(path), hint="wait for its start, or replay again")
     if facts.get("schema") != SCHEMA:
         hint = "give the working folder of a replay"
         raise InputError(f"is not a journal of the schema {SCHEMA}", where=str(path), hint=hint)

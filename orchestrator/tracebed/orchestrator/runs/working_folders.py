@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import glob
 import os
 from pathlib import Path
 
@@ -36,8 +35,10 @@ def check_idle(output: Path, own: Path | None = None) -> None:
 def working_folders(output: Path) -> list[Path]:
     """Return the working folders of replays to `output`, the newest last."""
     output = Path(os.path.realpath(output))
-    found = []
-    for path in output.parent.glob(f"{glob.escape(output.name)}.partial-*"):
+    found, beside = [], list[str]()
+    with contextlib.suppress(OSError), os.scandir(output.parent) as entries:
+        beside = [entry.name for entry in entries if entry.name.startswith(f"{output.name}.partial-")]
+    for path in map(output.parent.joinpath, beside):
         if output_of(path) == output:
             with contextlib.suppress(FileNotFoundError):  # the replay has ended since
                 found.append((path.stat().st_mtime_ns, path))

@@ -43,7 +43,7 @@ class JournalFollower:
         going = self.source.running and is_running(self.source.folder)
         try:
             first: list[Entry] = []
-            entries = self._reader.stream() if self.view or self._reader.has_tables() else iter(())
+            entries = self._reader.stream()
             if self.view is None:
                 first = [*islice(entries, 1)]
                 if facts := self._reader.known:

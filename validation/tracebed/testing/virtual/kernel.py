@@ -316,6 +316,8 @@ class VirtualWorld(Descriptors, World):
         for thread in self.threads:
             thread.resume()
         self._removal()
+        for left in (self.threads, self.files, self._events, self.nodes, self.jobs, self.observers):
+            left.clear()  # a mailbox in them, which closes its descriptor here when it is freed, would keep the world
 
     def restart_controller(self, *, rebooted: bool) -> None:
         """Start another controller on the same machine, with the disk that was kept.

@@ -235,16 +235,15 @@ class VirtualRank:
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         """Do something after a time, once the rank is not stopped, unless it has ended."""
+        self.world.after(self.spread(seconds), partial(self._do, call))
 
-        def now() -> None:
-            if self.over:
-                return
-            if self.stopped:
-                self._deferred.append(now)
-            else:
-                call()
-
-        self.world.after(self.spread(seconds), now)
+    def _do(self, call: Callable[[], None]) -> None:
+        if self.over:
+            return
+        if self.stopped:
+            self._deferred.append(partial(self._do, call))
+        else:
+            call()
 
     def send(self, type: str, **fields: Any) -> None:
         """Send a message to the agent."""

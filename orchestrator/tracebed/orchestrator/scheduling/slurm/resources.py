@@ -139,8 +139,10 @@ class Resources:
         Without a topology, blocks of consecutive nodes of one weight take the place of switches, and those of the
         smallest weight come first. They compare by free cores, whatever the job can use of them. If one node of a block
         suffices, it is that with the fewest free cores. A job with generic resources compares the cores that it can
-        use, and takes the first node if it wants more generic resources than cores.
+        use: one of each node if it wants one.
         """
+        if request.cores == 1 and any(request.gres) and not request.whole:
+            capacity = dict.fromkeys(capacity, 1)
         groups = self._groups(capacity)
         sizes = [sum(capacity[node] for node in group) for group in groups]
         cores, fewest = request.cores, request.fewest
@@ -152,7 +154,7 @@ class Resources:
         parts: dict[int, int] = {}
         left = list(range(len(groups)))
         while (cores > 0 or fewest > 0) and left:
-            best = min(left, key=lambda k: self._rank(groups[k], sizes[k], cores, fewest))
+            best = min(left, key=lambda k: self._rank(groups[k], sizes[k], cores, fewest, request))
             left.remove(best)
             for node in self._in_order(groups[best], capacity, cores, fewest, request):
                 if cores <= 0 and fewest <= 0:
@@ -170,16 +172,17 @@ class Resources:
         if self.groups is None and fewest <= 1:
             alone = [node for node in group if capacity[node] >= cores]
             if alone:
-                if request.cores < max(request.gres, default=0):
-                    return alone[:1]
                 return [min(alone, key=capacity.__getitem__ if any(request.gres) else self.cores.__getitem__)]
         return group
 
-    def _rank(self, group: Sequence[int], size: int, cores: int, fewest: int) -> tuple[int, bool, int]:
+    def _rank(
+        self, group: Sequence[int], size: int, cores: int, fewest: int, request: Request
+    ) -> tuple[int, bool, int]:
         """Return the key by which the next group of nodes is chosen for the rest of a job: the smallest one."""
         suffices = size >= cores and len(group) >= fewest
         weight = self.weights[group[0]] if self.groups is None else 0
-        free = size if self.groups is not None else sum(self.cores[node] for node in group)
+        usable = self.groups is not None or any(request.gres)
+        free = size if usable else sum(self.cores[node] for node in group)
         return weight, not suffices, free if suffices else -free
 
     def _groups(self, capacity: Parts) -> list[list[int]]:

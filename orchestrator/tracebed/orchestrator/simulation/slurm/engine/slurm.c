@@ -210,18 +210,19 @@ static int spread(struct engine *e, const int32_t *free, int32_t job, int32_t co
     const struct setup *s = e->s;
     int64_t cores = s->wanted_cores[job], fewest = s->fewest[job];
     int32_t groups = 0, before_node = -2, before_group = -1; /* the group, or the weight, of the node before */
-    int32_t most_gres = 0; /* of one kind */
-    for (int64_t k = 0; k < s->kinds; k++)
-        if (s->wanted_gres[job * s->kinds + k] > most_gres) most_gres = s->wanted_gres[job * s->kinds + k];
+    int gres = 0; /* whether the job wants generic resources */
+    for (int64_t k = 0; k < s->kinds; k++) gres |= s->wanted_gres[job * s->kinds + k] > 0;
+    int one = gres && cores == 1 && !s->whole[job];
     for (int32_t k = 0; k < count; k++) {
         struct part *each = &e->capacity[k];
         if (s->weights[each->node] > weight) continue;
+        if (one) each->cores = 1;
         int32_t own = s->groups ? s->groups[each->node] : s->weights[each->node];
         if (!groups || own != before_group || (!s->groups && each->node != before_node + 1))
             e->group[groups++] = (struct group){k, 0, s->groups ? 0 : own, 0, 0};
         e->group[groups - 1].count++;
         e->group[groups - 1].size += each->cores;
-        e->group[groups - 1].waste += s->groups ? each->cores : free[each->node];
+        e->group[groups - 1].waste += s->groups || gres ? each->cores : free[each->node];
         before_node = each->node;
         before_group = own;
     }
@@ -270,8 +271,8 @@ static int spread(struct engine *e, const int32_t *free, int32_t job, int32_t co
         if (!s->groups && fewest <= 1)
             for (int32_t k = e->group[best].first, left = e->group[best].count; left; k++, left--) {
                 struct part *own = &e->capacity[k], *other = &e->capacity[alone < 0 ? k : alone];
-                if (own->cores < cores || (alone >= 0 && most_gres > s->wanted_cores[job])) continue;
-                if (alone < 0 || (most_gres ? own->cores < other->cores : free[own->node] < free[other->node])) alone = k;
+                if (own->cores < cores) continue;
+                if (alone < 0 || (gres ? own->cores < other->cores : free[own->node] < free[other->node])) alone = k;
             }
         if (alone >= 0) e->group[best] = (struct group){alone, 1, 0, 0, 0};
         for (int32_t k = e->group[best].first, left = e->group[best].count; left && (cores > 0 || fewest > 0); k++) {
