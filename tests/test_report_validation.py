@@ -204,13 +204,18 @@ def test_errors_have_the_unit_of_the_margin_that_applies(alone: Validation) -> N
 
 @pytest.mark.parametrize(
     ("z", "place", "shape"),
-    [(0.0, 0.0, forest.DIAMOND), (7.5, forest.REACH, forest.ARROWS[True]), (-7.5, -forest.REACH, forest.ARROWS[False])],
+    [
+        (0.0, 0.0, forest.DIAMOND),
+        (3.1, 3.1, forest.DIAMOND),  # beyond the last tick, but on the axis
+        (7.5, forest.REACH, forest.ARROWS[True]),
+        (-7.5, -forest.REACH, forest.ARROWS[False]),
+    ],
 )
 def test_an_error_beyond_the_axis_is_an_arrow_at_its_end(alone: Validation, z: float, place: float, shape: str) -> None:
     row = forest.metric_row(replace(alone.metrics[0], z=z, low=z - 20, high=z + 20))
     assert row.z == place
     assert row.interval == (-forest.REACH, forest.REACH)
-    assert row.beyond == {7.5: "+7.5", -7.5: "\N{MINUS SIGN}7.5"}.get(z, "")
+    assert row.beyond == {3.1: "+3.1", 7.5: "+7.5", -7.5: "\N{MINUS SIGN}7.5"}.get(z, "")
     assert row.shape == shape
 
 

@@ -18,6 +18,7 @@ from tracebed.validation.verdict.validation import MetricVerdict, Validation
 
 REACH = 3.2
 """Largest multiple of the margin on the axis."""
+LAST_TICK = 3.0
 DOT, DIAMOND = "M0 -4.5a4.5 4.5 0 1 0 .001 0z", "M0 -7l7 7-7 7-7-7z"
 ARROWS = {True: "M5 0l-8 -6v12z", False: "M-5 0l8 -6v12z"}
 
@@ -40,7 +41,7 @@ class Row:
     verdict: str
     text: str
     beyond: str = ""
-    """Difference / margin where it is beyond the axis, as text."""
+    """Difference / margin where it is beyond the last tick, as text."""
 
 
 def _forest(validation: Validation) -> Markup:
@@ -131,7 +132,7 @@ def _limited(z: float) -> float:
 
 
 def _beyond(z: float) -> str:
-    return signed(z) if REACH < abs(z) < math.inf else ""
+    return signed(z) if LAST_TICK < abs(z) < math.inf else ""
 
 
 def _shape(z: float, inside: str) -> str:
