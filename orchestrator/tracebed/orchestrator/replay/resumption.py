@@ -300,7 +300,7 @@ def _receive_kept_events(replayer: Replayer, adopted: Collection[int]) -> list[E
         new = receive(min(until, world.monotonic() + 0.2))
         silent -= {event.node for event in new if event.message["type"] in ("heartbeat", "lost")}
         events += new
-    for node in silent:
+    for node in sorted(silent):
         replayer.outages.drop(node, f"has not answered for {SETTLE_S:g} s")
     return events
 
@@ -312,7 +312,7 @@ def _kill_ranks(replayer: Replayer, adopted: Mapping[int, Collection[str]]) -> l
     """
     testbed, lost_nodes = replayer.testbed, []
     left = {(node, job) for node, jobs in adopted.items() for job in jobs}
-    for node, job in left:
+    for node, job in sorted(left):  # in the same order in each process
         testbed.send(node, {"type": "kill", "job": job, "reason": "the journal lacks rows"})
     until = world.monotonic() + SETTLE_S
     while left and world.monotonic() < until and not replayer.interrupted:
@@ -322,7 +322,7 @@ def _kill_ranks(replayer: Replayer, adopted: Mapping[int, Collection[str]]) -> l
                 left -= {(node, job) for node, job in left if node == event.node}
             elif event.message["type"] == "ended":
                 left.discard((event.node, event.message["job"]))
-    for node in {node for node, _ in left}:
+    for node in sorted({node for node, _ in left}):
         replayer.outages.drop(node, f"has not ended its ranks for {SETTLE_S:g} s")
     return lost_nodes
 

@@ -26,7 +26,8 @@ from tracebed.world import Call, Ready, World
 
 SHARED = Path("/dev/shm")
 PREFIX = "tracebed-virtual-"
-"""Start of the name of a world's folder; the ID of its process follows."""
+"""Start of the name of a world's folder; the ID of its process follows, in seven digits: a fault that depends on the
+bytes of a file with this name meets the same byte in each process."""
 EPOCH_S = 1.7e9
 """Wall time at the start, s since 1970."""
 THREAD_S = 2e-4
@@ -41,7 +42,7 @@ def remove_leftovers() -> None:
     """Remove the folders of worlds whose processes were killed."""
     for folder in SHARED.glob(f"{PREFIX}*-*"):
         pid = folder.name.removeprefix(PREFIX).partition("-")[0]
-        if pid.isdigit() and not Path("/proc", pid).exists():
+        if pid.isdigit() and not Path("/proc", str(int(pid))).exists():
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -194,7 +195,9 @@ class VirtualWorld(Descriptors, World):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.now = 0.0
-        self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=SHARED if SHARED.is_dir() else None))
+        self.folder = Path(
+            tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid():07}-", dir=SHARED if SHARED.is_dir() else None)
+        )
         self.home = self.folder / "home"
         self.home.mkdir()
         self._removal = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
