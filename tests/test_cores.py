@@ -268,7 +268,7 @@ def test_no_core_is_allocated_twice_and_every_job_has_one(policy: str) -> None:
         masks = [range(machine["cores"] * node, machine["cores"] * (node + 1)) for node in range(machine["nodes"])]
         table = allocations_table(
             simulator.cluster.ledger, [str(job.id) for job in jobs], simulator.cluster.cores, masks
-        )
+        ).frame()
         pinned = [(row.start, row.end, cpu) for row in table.itertuples() for cpu in parse_cpus(row.cpus)]
         assert len(pinned) == int((table["count"] * table["cores"]).sum())
         for cpu in {row[2] for row in pinned}:  # one job at a time

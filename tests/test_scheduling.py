@@ -21,6 +21,7 @@ from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.simulator import Simulator
+from tracebed.table import strings
 
 MICROSECOND = 1e-6
 POLICY_PARAMETERS = {
@@ -230,8 +231,9 @@ def test_columns_of_jobs_are_those_of_each_job(rows: list[tuple[tuple[str, str],
             assert jobs.speedup[job] is functions[number[job]]
             assert [functions[number[job]](size) for size in (1, 3, 7)] == [own.of(size) for size in (1, 3, 7)]
     assert jobs.kind == table["kind"]
-    for name in ("submit", "limit", "nodes", "low", "malleable", "ids"):
+    for name in ("submit", "limit", "nodes", "low", "malleable"):
         assert getattr(jobs, name) == list(jobs.column(name))
+    assert jobs.ids == strings(jobs.column("ids")) == table["job_id"]
     rigid = jobs.as_rigid()
     assert (rigid.high, rigid.malleable, rigid.speedup) == (jobs.nodes, [False] * len(rows), [None] * len(rows))
     assert jobs.kind == rigid.kind and jobs.malleable == [malleable for *_, malleable in rows]
