@@ -143,6 +143,22 @@ def test_after_the_death_of_the_scheduler_the_same_command_computes_what_is_miss
     assert {cell: after[cell] for cell in before} == before
 
 
+def test_a_scheduler_that_dies_while_it_sends_a_result_is_named(
+    cluster: Cluster, study: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distributed import Future
+    from distributed.comm import CommClosedError
+
+    def closed(self: Future) -> None:
+        raise CommClosedError("in <TCP (closed)>: ConnectionResetError: [Errno 104] Connection reset by peer")
+
+    cluster.worker()
+    monkeypatch.setattr(Future, "result", closed)
+    result = run(study(seeds=2), "-o", tmp_path / "out", "--dask", cluster.address)
+    assert isinstance(result.exception, InputError)
+    assert "the connection to the Dask scheduler is lost" in str(result.exception)
+
+
 @pytest.mark.skipif(bool(slurmd.reason_to_skip()), reason=slurmd.reason_to_skip() or "")
 def test_workers_are_jobs_of_slurm_one_of_which_is_cancelled(cluster: Cluster, tmp_path: Path) -> None:
     marks, killed = tmp_path / "marks", list[int]()

@@ -264,7 +264,10 @@ def test_a_computing_job_shrinks_and_grows_on_pinned_cpus(tmp_path: Path, balanc
         assert set(affinities(job.process(1))) == {str(CPUS[1])}
         first = job.process(0).pid
         assert job.resized(job.ask([0]))["members"] == ["n0"]
-        released = job.hear(lambda message: message["type"] == "ended")  # long before the job ends
+        leader = job.process(0)
+        leader.suspend()  # the job cannot end before the released rank
+        released = job.hear(lambda message: message["type"] == "ended")
+        leader.resume()
         assert (released["rank"], released["state"], released["reason"]) == ("n1", "completed", "released")
         assert job.resized(job.ask([0, 1]))["members"] == ["n0", "n1"]
         assert job.process(0).pid == first  # the rank was not restarted

@@ -151,6 +151,7 @@ class DaskPool:
             InputError: the workers for a cell died repeatedly, or the scheduler died.
         """
         from distributed import as_completed as finished
+        from distributed.comm import CommClosedError
         from distributed.scheduler import KilledWorker
 
         futures = {self._client.submit(_tried, function, item, pure=False): item for item in items}
@@ -162,7 +163,7 @@ class DaskPool:
                 raise InputError(
                     f"Dask workers died while computing a cell: {error}", hint="give the workers more memory"
                 ) from error
-            except CancelledError as error:
+            except (CancelledError, CommClosedError) as error:  # before, or while the result is sent
                 raise InputError(
                     "the connection to the Dask scheduler is lost",
                     where=self.scheduler,
