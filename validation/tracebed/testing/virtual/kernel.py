@@ -26,8 +26,7 @@ from tracebed.world import Call, Ready, World
 
 SHARED = Path("/dev/shm")
 PREFIX = "tracebed-virtual-"
-"""Start of the name of a world's folder; the ID of its process follows, in seven digits: a fault that depends on the
-bytes of a file with this name meets the same byte in each process."""
+"""Start of the name of a world's folder. The ID of its process follows in seven digits, so that files have one size."""
 EPOCH_S = 1.7e9
 """Wall time at the start, s since 1970."""
 THREAD_S = 2e-4
@@ -195,9 +194,8 @@ class VirtualWorld(Descriptors, World):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.now = 0.0
-        self.folder = Path(
-            tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid():07}-", dir=SHARED if SHARED.is_dir() else None)
-        )
+        memory = SHARED if SHARED.is_dir() else None
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid():07}-", dir=memory))
         self.home = self.folder / "home"
         self.home.mkdir()
         self._removal = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
