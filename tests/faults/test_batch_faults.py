@@ -290,6 +290,23 @@ def test_an_end_that_was_seen_once_counts_at_the_end_of_an_interrupted_replay() 
     assert states(play) == ["completed", "interrupted"]
 
 
+def test_a_job_whose_end_was_not_observed_has_ended_when_another_job_holds_its_nodes() -> None:
+    """Seed 9209816: a job vanished, and the batch system was silent, then without an answer about it."""
+    jobs = (
+        (0.565, 68.856, 1800.0, 8),
+        (0.565, 44.192, 1200.0, 8),
+        (0.565, 4.417, 1800.0, 1),
+        (0.625, 44.283, 600.0, 8),
+    )
+    silent, empty = BatchFault("poll_silent", 28.146, 130.0, 0.277), BatchFault("poll_empty", 28.985, 400.0, 0.623)
+    faults = (BatchFault("terminate", 671, 400.0, 0.729), BatchFault("vanish", 2.507, 70.0, 0.135), empty, silent)
+    play = BatchPlay(BatchScenario(9209816, jobs, faults, speed=10.0, accounting=False)).play()
+    play.check()
+    assert play.run is not None
+    assert states(play) == ["interrupted", "completed", "completed", "completed"]
+    assert play.run.jobs["end"][0] == play.run.jobs["start"][1]
+
+
 def test_a_job_that_was_listed_has_not_ended_because_an_answer_of_a_cancelled_replay_is_without_it() -> None:
     """Seed 8001767: the submission was not in the journal, the cancellation was late, and an answer was incomplete."""
     jobs = ((0.0, 20.0, 600.0, 8), (0.2, 50.0, 1200.0, 8), (27.5, 10.0, 1200.0, 8), (27.5, 101.0, 600.0, 1))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,12 +48,17 @@ def ended_run(
         interrupted: reason of the interruption; None: the replay was not interrupted.
         end: time of the replay's clock at which the replay ended.
     """
-    rows, held = [], []
     numbers = {node.name: number for number, node in enumerate(info.nodes)}
+    holding = [partial(allocations_of, name, job) for name, job in zip(plan.ids, jobs, strict=True)]
+    times = [lifetime(job, resolution_s, trace=trace, end=end) for job in jobs]
+    held_by = [list(of(life, trace, numbers, info.nodes)) for of, life in zip(holding, times, strict=True)]
+    starts = _starts(held_by)
     for number, job in enumerate(jobs):
-        times = lifetime(job, resolution_s, trace=trace, end=end)
-        rows.append((*times, *outcome(job, interrupted)))
-        held += list(allocations_of(plan.ids[number], job, times, trace, numbers, info.nodes))
+        if not job.ended and (until := _next_start(held_by[number], times[number], starts)) < times[number].end:
+            times[number] = times[number]._replace(end=until)
+            held_by[number] = list(holding[number](times[number], trace, numbers, info.nodes))
+    held = [row for rows in held_by for row in rows]
+    rows = [(*life, *outcome(job, interrupted)) for life, job in zip(times, jobs, strict=True)]
     names = ("start", "launched", "end", "state", "reason")
     columns: dict[str, Sequence[Any]] = dict(zip(names, zip(*rows, strict=True), strict=True))
     columns |= {
@@ -182,6 +188,27 @@ def allocations_of(
     add_nodes((*first, *(name for _, names in steps for name in names)), numbers, nodes)
     for name, since, until in sorted(held_times(first, steps, start, end), key=lambda row: (numbers[row[0]], row[1])):
         yield job_id, numbers[name], since, until
+
+
+def _starts(held_by: Sequence[Sequence[tuple[str, int, float, float]]]) -> dict[int, list[tuple[float, str]]]:
+    """Return for each node the times at which jobs begin to hold it, with the jobs."""
+    found: dict[int, list[tuple[float, str]]] = {}
+    for rows in held_by:
+        for job_id, node, start, _ in rows:
+            found.setdefault(node, []).append((start, job_id))
+    return found
+
+
+def _next_start(
+    rows: Sequence[tuple[str, int, float, float]], times: Lifetime, starts: dict[int, list[tuple[float, str]]]
+) -> float:
+    """Return when another job begins to hold one of the nodes that a job holds at its end; infinite: never.
+
+    A job whose end was not observed has ended by then.
+    """
+    last = ((job_id, node) for job_id, node, _, until in rows if until == times.end)
+    later = (at for job_id, node in last for at, other in starts[node] if other != job_id and at > times.start)
+    return min(later, default=math.inf)
 
 
 def add_nodes(names: Iterable[str], numbers: dict[str, int], nodes: list[NodeFacts]) -> None:
