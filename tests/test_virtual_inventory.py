@@ -199,7 +199,7 @@ def test_signals_of_a_process(run: Tracebed, tmp_path: Path, number: signal.Sign
         assert "interrupted (SIGINT)" in printed
         assert Run.load(tmp_path / "real").info.interruptions == ["SIGINT"]
         return
-    (left,) = SHARED.glob(f"{PREFIX}{process.pid}-*")
+    (left,) = SHARED.glob(f"{PREFIX}{process.pid:07}-*")
     with pytest.warns(UserWarning, match=BEGINS_AGAIN), pytest.warns(UserWarning, match="remains from an earlier"):
         assert replay(run, "--resume", nodes=nodes).exception is None
     assert Run.load(tmp_path / "real").info.pauses == []
