@@ -263,6 +263,12 @@ def codes_of(column: Texts) -> tuple[IntArray, list[str]]:
     return codes, strings(texts(found.chunk(0).dictionary))
 
 
+def counts_of(column: Texts) -> dict[str, int]:
+    """Return the number of rows with each text, in the order in which the texts occur first; none may be missing."""
+    codes, found = codes_of(column)
+    return dict(zip(found, np.bincount(codes, minlength=len(found)).tolist(), strict=True))
+
+
 def _numbered(indices: pa.Array | pa.ChunkedArray) -> IntArray:
     """Return indices as an array; -1: missing."""
     return numbers(indices, -1).astype(np.int64)

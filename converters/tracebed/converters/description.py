@@ -15,7 +15,7 @@ import numpy as np
 
 from tracebed.converters.workload import SCHEMA, FloatArray, IntArray, Workload, steps_of
 from tracebed.errors import tolerate
-from tracebed.table import codes_of
+from tracebed.table import counts_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,9 +112,8 @@ def describe(workload: Workload) -> dict[str, Any]:
 
 def partitions_of(workload: Workload) -> dict[str, int]:
     """Return the number of jobs of each partition, most jobs first; empty if the workload names no partition."""
-    codes, texts = codes_of(workload.arrow("partition"))
     counts: dict[str, int] = {}
-    for text, jobs in zip(texts, np.bincount(codes, minlength=len(texts)).tolist(), strict=True):
+    for text, jobs in counts_of(workload.arrow("partition")).items():
         name = text.partition(",")[0]
         counts[name] = counts.get(name, 0) + jobs
     return {name: counts[name] for name in sorted(counts, key=lambda name: -counts[name]) if name}

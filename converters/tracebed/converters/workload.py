@@ -33,7 +33,7 @@ from tracebed.converters.schema import (
     dtype_of,
 )
 from tracebed.display import facts_html
-from tracebed.table import BoolArray, IntArray, Table, Texts, codes_of, numbers, repeated, word
+from tracebed.table import BoolArray, IntArray, Table, Texts, counts_of, numbers, repeated, word
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -206,19 +206,19 @@ class Workload:
     def digest(self, names: Iterable[str]) -> str:
         """Return the hash of columns in the order of submission; a missing column counts as its default."""
         digest = hashlib.sha256(f"{len(self)} jobs".encode())
+        columns = self.columns  # once: they are converted again if the frame was made
         for name in names:
             digest.update(f"\n{name}\n".encode())
-            digest.update(self._canonical(name))
+            digest.update(self._canonical(columns, name))
         return digest.hexdigest()
 
-    def _canonical(self, name: str) -> bytes:
+    def _canonical(self, columns: Table, name: str) -> bytes:
         """Return bytes that are equal for equal columns. A missing column is its default."""
-        columns = self.columns
         if name in columns:
             return _canonical(columns.raw(name))
         default = SCHEMA[name].default
         if isinstance(default, str) and default in SCHEMA:
-            return self._canonical(default)
+            return self._canonical(columns, default)
         return _canonical_default(name, min(1, len(self)))
 
     def __repr__(self) -> str:
@@ -232,8 +232,7 @@ class Workload:
 
     def _facts(self) -> dict[str, str]:
         """Return the facts shown by the representations of the workload: name -> text."""
-        codes, kinds = codes_of(self.arrow("kind"))
-        counts = sorted(zip(kinds, np.bincount(codes, minlength=len(kinds)).tolist(), strict=True))
+        counts = sorted(counts_of(self.arrow("kind")).items())
         load = self.offered_load
         return {
             "jobs": f"{len(self):,}",

@@ -18,7 +18,7 @@ from tracebed.orchestrator.scheduling.core_changes import CoreChanges
 from tracebed.orchestrator.scheduling.ledger import Ledger
 from tracebed.orchestrator.scheduling.record import MEASURED, ScheduleRecord
 from tracebed.states import JobState
-from tracebed.table import IntArray, Table, Texts, codes_of, concatenated, repeated, take, texts
+from tracebed.table import IntArray, Table, Texts, concatenated, counts_of, repeated, take, texts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,9 +42,7 @@ def make_run(
         samples: the table `nodes` of the run; None: empty.
     """
     table = jobs_table(record)
-    codes, states = codes_of(table.raw("state"))  # in the order of the jobs
-    counts = np.bincount(codes, minlength=len(states)).tolist()
-    info.counts = {"jobs": len(record.jobs), **dict(zip(states, counts, strict=True))}
+    info.counts = {"jobs": len(record.jobs), **counts_of(table.raw("state"))}  # in the order of the jobs
     info.warnings = [f"{count:,} {what}" for what, count in record.jobs.counts.items()] + info.warnings
     if rejected := info.counts.get(JobState.REJECTED):
         large = sum(reason.endswith(f"the machine has {len(cluster)}") for reason in record.reason)

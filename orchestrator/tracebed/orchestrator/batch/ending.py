@@ -52,9 +52,10 @@ def ended_run(
     holding = [partial(allocations_of, name, job) for name, job in zip(plan.ids, jobs, strict=True)]
     times = [lifetime(job, resolution_s, trace=trace, end=end) for job in jobs]
     held_by = [list(of(life, trace, numbers, info.nodes)) for of, life in zip(holding, times, strict=True)]
-    starts = _starts(held_by)
-    for number, job in enumerate(jobs):
-        if not job.ended and (until := _next_start(held_by[number], times[number], starts)) < times[number].end:
+    unobserved = [number for number, job in enumerate(jobs) if not job.ended]
+    starts = _starts(held_by) if unobserved else {}
+    for number in unobserved:
+        if (until := _next_start(held_by[number], times[number], starts)) < times[number].end:
             times[number] = times[number]._replace(end=until)
             held_by[number] = list(holding[number](times[number], trace, numbers, info.nodes))
     held = [row for rows in held_by for row in rows]

@@ -158,7 +158,7 @@ def _simulated(schedule: _Schedule) -> tuple[Run, list[Warning | str]]:
 def _digest(path: Path) -> str:
     """Return the hash of a workload without the behavior of its jobs."""
     workload = _workload(path)
-    return workload.digest(sorted(str(name) for name in workload.table if name != "behaviour"))
+    return workload.digest(sorted(name for name in workload.columns if name != "behaviour"))
 
 
 def _as_processes(workload: Workload, cell: Cell) -> Run:
