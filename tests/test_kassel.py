@@ -9,15 +9,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
+import kassel_published
 from reference_scheduler import RefJob
 from test_scheduling import workload_of
+from tracebed.cli import tracebed
 from tracebed.converters.formats.reading import read_workload
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.simulation.prediction import predict
 
-THEIRS = {"promise": "steal", "count_idle": "head", "expected_end": "limit", "narrow": True, "ties": "id"}
+THEIRS = kassel_published.RULES
 """The rules of the public strategies in the sample."""
 
 
@@ -138,3 +141,19 @@ def test_calls_at_events_only_wait_longer_than_elastisim(reference_data: Callabl
     runs = [predict(workload, 32, policy, policy_parameters={"calls": calls}) for calls in ("event", "settle")]
     waits = [(run.jobs["start"] - run.jobs["submit"]).mean() for run in runs]
     assert waits[0] > 1.02 * waits[1]
+
+
+@pytest.mark.slow
+def test_predictions_agree_with_the_published_runs_of_another_program(
+    reference_data: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Ten runs of 41,524 jobs; no rule was fitted to them."""
+    log = reference_data("logs/cori-knl")
+    output = tmp_path / "knl.parquet"
+    done = CliRunner().invoke(tracebed, ["clean", str(log), "--recipe", "cori-knl", "-o", str(output)])
+    assert done.exit_code == 0, done.output
+    rows = list(kassel_published.compared(kassel_published.slowed(read_workload(output))))
+    assert len(rows) == 10
+    for row, wait, run_time in rows:
+        assert wait + run_time == pytest.approx(row.wait_s + row.run_s, rel=0.03), row
+        assert wait == pytest.approx(row.wait_s, rel=0.17, abs=3), row
