@@ -23,6 +23,9 @@ from tracebed.testing.virtual.surroundings import RankAgent
 STOPPED, CONTINUED = 0x137F, 0xFFFF
 """The statuses with which `os.wait` reports a process that was stopped by SIGSTOP, or continued."""
 
+ROUNDING = 1e-9
+"""A share of the work that differs by less is equal."""
+
 
 class JobModel:
     """A job that runs: its ranks, and how far its work is.
@@ -45,6 +48,9 @@ class JobModel:
         self._since: float | None = None
         self._lasts = 0.0
         self._version = 0
+        program = leader.launch.program
+        self._asks = sorted((int(point) / program.iterations, nodes) for point, nodes in program.requests.items())
+        """Share of the work and number of nodes of each request to come, of an evolving job."""
 
     # -- work ------------------------------------------------------------------------------------------------------
 
@@ -72,15 +78,25 @@ class JobModel:
             seconds, self._since = now - self._since, None
             self.work_s += seconds
             self.done = min(1.0, self.done + seconds / self._lasts) if self._lasts else 1.0
+        while self._asks and self._asks[0][0] <= self.done + ROUNDING and not self._stopped():
+            self.leader.send("asks", nodes=self._asks.pop(0)[1])
         self._version += 1
         if self._computes():
             self._since, self._lasts, version = now, self._duration(), self._version
-            self.world.after((1 - self.done) * self._lasts, lambda: self._complete(version))
+            if self._asks:
+                self.world.after((self._asks[0][0] - self.done) * self._lasts, partial(self._reach, version))
+            self.world.after((1 - self.done) * self._lasts, partial(self._complete, version))
+
+    def _reach(self, version: int) -> bool:
+        """Count the work at its end, or at a request, unless it has changed since this was scheduled."""
+        valid = version == self._version and not self.ended and not self._stopped()  # a rank that continues: `update`
+        if valid:
+            self.update()
+        return valid
 
     def _complete(self, version: int) -> None:
-        if version != self._version or self.ended or self._stopped():  # a rank that continues calls `update`
+        if not self._reach(version):
             return
-        self.update()
         self.done, self.ended = 1.0, True
         for rank in [*self.joined.values()]:
             if rank is self.leader:
