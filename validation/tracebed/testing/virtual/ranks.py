@@ -87,16 +87,19 @@ class JobModel:
                 self.world.after((self._asks[0][0] - self.done) * self._lasts, partial(self._reach, version))
             self.world.after((1 - self.done) * self._lasts, partial(self._complete, version))
 
-    def _reach(self, version: int) -> bool:
-        """Count the work at its end, or at a request, unless it has changed since this was scheduled."""
-        valid = version == self._version and not self.ended and not self._stopped()  # a rank that continues: `update`
-        if valid:
+    def _is_current(self, version: int) -> bool:
+        """Return whether nothing has changed since an event was scheduled. A rank that continues calls `update`."""
+        return version == self._version and not self.ended and not self._stopped()
+
+    def _reach(self, version: int) -> None:
+        """Count the work at a request."""
+        if self._is_current(version):
             self.update()
-        return valid
 
     def _complete(self, version: int) -> None:
-        if not self._reach(version):
+        if not self._is_current(version):
             return
+        self.update()
         self.done, self.ended = 1.0, True
         for rank in [*self.joined.values()]:
             if rank is self.leader:
