@@ -16,6 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import count, islice
 
 from faults.batch_scenario import BatchScenario
+from faults.evolving_scenario import EvolvingScenario
 from faults.resizing_scenario import ResizingScenario
 from faults.scenario import FAULTS, JOBS, NODES, Scenario
 from faults.shrinking import AnyScenario, Finding, examine, prepare, shrunk
@@ -40,12 +41,15 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes; default: the CPUs")
     parser.add_argument("--batch", action="store_true", help="scenarios of a batch system instead of agents")
     parser.add_argument("--resizes", action="store_true", help="with --batch: a policy decides, and jobs are resized")
+    parser.add_argument("--evolving", action="store_true", help="scenarios of agents in which jobs ask for nodes")
     parser.add_argument("--no-shrink", action="store_true", help="print the findings as they are")
     chosen = parser.parse_args()
     first = int.from_bytes(os.urandom(4), "big") if chosen.first is None else chosen.first
     kind: type[AnyScenario] = BatchScenario if chosen.batch else Scenario
     if chosen.resizes:
         kind = ResizingScenario
+    elif chosen.evolving:
+        kind = EvolvingScenario
     size = f"up to {JOBS} jobs and {FAULTS}" if chosen.batch else f"{JOBS} jobs, {NODES} nodes and {FAULTS}"
     sys.stdout.write(f"seeds from {first}, each with {size} faults\n")
     begun, done, findings = time.monotonic(), 0, list[Finding]()

@@ -6,7 +6,7 @@ the virtual world has seen.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import groupby, zip_longest
 from typing import Any
@@ -23,6 +23,7 @@ from tracebed.orchestrator.replay.resumption import ENDED
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.state import handles_requests
 from tracebed.testing.virtual.ranks import VirtualRank
 
 LEFT_S = 600.0
@@ -94,7 +95,7 @@ def check(outcome: Outcome, cores: CoreWatch) -> list[str]:
         found += [*_states(outcome, outcome.run), *_ends(outcome, outcome.run, facts), *_resizes(outcome.run)]
         found += [*_files(outcome, outcome.run)] if thorough else []
     if entries:
-        found += [*_decisions(outcome, entries)]
+        found += [*_requests(outcome, entries), *_decisions(outcome, entries)]
         found += [*_recovery(outcome)] if thorough else []
     found += _refusals(outcome)
     return [*found, *_left(outcome)]  # the last one lets time pass
@@ -192,6 +193,19 @@ def _resizes(run: Run) -> Iterator[str]:
             yield f"resizes: the steps of a resize of job {job} are at {times}"
 
 
+def _requests(outcome: Outcome, entries: list[journal.Entry]) -> Iterator[str]:
+    """A request in the journal is one that its job has made."""
+    made = Counter((who.launch.job, nodes) for _, what, who, nodes in _of(outcome, "asks"))
+    noted = Counter((entry.job, entry.data["nodes"]) for entry in entries if entry.kind == "asks")
+    for (job, nodes), times in (noted - made).items():
+        yield f"requests: job {job} did not ask for {nodes} nodes, but {times} more times in the journal"
+
+
+def _of(outcome: Outcome, what: str) -> Iterator[tuple[Any, ...]]:
+    """Yield what was seen of a kind."""
+    return (facts for facts in outcome.seen if facts[1] == what)
+
+
 def _files(outcome: Outcome, run: Run) -> Iterator[str]:
     """The run on disk is the run that was returned."""
     assert run.folder is not None
@@ -214,7 +228,8 @@ def _decisions(outcome: Outcome, entries: list[journal.Entry]) -> Iterator[str]:
     """The policy makes the decisions of the journal again."""
     scenario = outcome.scenario
     setup, policy = scenario.setup.resolved(scenario.nodes)
-    jobs = Jobs.of(scenario.workload, cores_per_node=CORES, over_limit=OverLimit(scenario.over_limit))
+    limits, evolving = OverLimit(scenario.over_limit), handles_requests(policy)
+    jobs = Jobs.of(scenario.workload, cores_per_node=CORES, over_limit=limits, evolving=evolving)
     decisions = redecide(entries, jobs, scenario.inventory.facts, policy, setup.scheduling)
     for number, (logged, other) in enumerate(zip_longest(logged_decisions(entries), decisions)):
         if other != logged:

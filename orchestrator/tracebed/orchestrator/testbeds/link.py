@@ -77,6 +77,7 @@ class Link:
         self.retry_at: float | None = None
         self.deadline: float | None = None
         self.seen: int | None = None
+        self._latest = 0
         self.pinged: int | None = None
 
     @property
@@ -113,7 +114,7 @@ class Link:
         self.channel, self.lines = channel, lines
         self.hello = {}
         self.clock = NodeClock(same=self.provider.shared)
-        self.pings = 0
+        self.pings, self._latest = 0, self.seen or 0
         self.early_events.clear()
         self.ended = False
         lines.send(self._hello(inventory))
@@ -147,6 +148,14 @@ class Link:
         self.hello = hello
         self.clock.same = self.machine == "here"
         self.pinged = self.seen
+
+    def repeats(self, message: Mapping[str, Any]) -> bool:
+        """Return whether a message has arrived before over this channel: its number is not above the latest one."""
+        number = message.get("n")
+        if number is None:
+            return False
+        before, self._latest = self._latest, max(self._latest, number)
+        return bool(number <= before)
 
     def begin(self) -> None:
         """Note that the agent is up."""

@@ -249,6 +249,8 @@ class Links:
             lines.flush()
         for line in lines.receive():
             message = read_event(line)
+            if link.repeats(message):
+                continue
             (self._handle if link.up else self._handle_first)(link, message, now)
             if link.lines is not lines:
                 return

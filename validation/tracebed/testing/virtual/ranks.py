@@ -79,7 +79,9 @@ class JobModel:
             self.work_s += seconds
             self.done = min(1.0, self.done + seconds / self._lasts) if self._lasts else 1.0
         while self._asks and self._asks[0][0] <= self.done + ROUNDING and not self._stopped():
-            self.leader.send("asks", nodes=self._asks.pop(0)[1])
+            nodes = self._asks.pop(0)[1]
+            self.leader.send("asks", nodes=nodes)
+            self.world.observe("asks", self.leader, nodes)
         self._version += 1
         if self._computes():
             self._since, self._lasts, version = now, self._duration(), self._version
@@ -186,7 +188,10 @@ class Handle(RankProcess):
     def signal(self, number: int) -> None:
         """Send a signal to the rank."""
         if number in (signal.SIGSTOP, signal.SIGCONT):
-            self._rank.held = number == signal.SIGSTOP
+            rank = self._rank
+            rank.held = number == signal.SIGSTOP
+            if rank.stopped == rank.held and rank.job is not None:  # the signal changes nothing else
+                rank.job.update()
         self._rank.signal(number)
 
     def units_done(self) -> int:
