@@ -106,3 +106,43 @@ def test_a_step_of_a_clock_leaves_the_run_readable() -> None:
         )
         == []
     )
+
+
+def test_cores_that_are_changed_before_the_news_of_a_start_are_not_those_of_the_start() -> None:
+    """The message that a job had started was late. Its cores were changed meanwhile: it seemed to have started with the
+    cores that the policy decided later, so that the change had taken effect before it was decided.
+
+    Seed 4000892.
+    """
+    assert (
+        violations(
+            Scenario(
+                seed=4000892,
+                policy="sd",
+                on_node_failure="fail",
+                over_limit="kill",
+                nodes=8,
+                jobs=(
+                    JobSpec(145.474, 575.062, 575.062, 2, 2, 2),
+                    JobSpec(167.537, 358.375, 716.749, 8, 8, 8),
+                    JobSpec(301.366, 201.732, 403.465, 2, 2, 2),
+                    JobSpec(506.17, 245.416, 490.831, 1, 1, 2),
+                    JobSpec(615.12, 128.068, 128.068, 2, 2, 2),
+                    JobSpec(710.067, 118.628, 237.257, 2, 1, 4),
+                    JobSpec(849.87, 220.313, 264.376, 1, 1, 1),
+                    JobSpec(868.723, 165.446, 198.535, 8, 4, 8),
+                    JobSpec(979.13, 48.503, 58.203, 1, 1, 1),
+                    JobSpec(1048.941, 59.673, 119.345, 2, 1, 4),
+                    JobSpec(1130.668, 41.446, 49.735, 8, 4, 8),
+                    JobSpec(1254.899, 66.68, 133.36, 1, 1, 1),
+                    JobSpec(1361.73, 120.071, 120.071, 4, 2, 8),
+                    JobSpec(1413.78, 39.99, 79.98, 2, 1, 4),
+                ),
+                faults=(
+                    Fault("slow_network", 4.492, "v3", 8.0, 0.877),
+                    Fault("slow_network", 13.004, "v1", 90.0, 0.316),
+                ),
+            )
+        )
+        == []
+    )
