@@ -146,3 +146,38 @@ def test_cores_that_are_changed_before_the_news_of_a_start_are_not_those_of_the_
         )
         == []
     )
+
+
+def test_a_rank_that_was_continued_while_its_agent_had_stopped_it_computes_again() -> None:
+    """A rank was stopped from outside. Its controller was killed, and the rank continued before the controller was
+    resumed: the virtual world did not let its job compute again. This was a defect of the virtual world alone.
+
+    Seed 4100708, shrunk by hand.
+    """
+    assert (
+        violations(
+            Scenario(
+                seed=4100708,
+                policy="firstfit",
+                nodes=2,
+                jobs=(JobSpec(0.0, 1000.0, 1000.0, 2, 2, 2),),
+                faults=(Fault("stop_rank", 3.0, "v2", 2.0, 0.5), Fault("kill", 0, "", 3.0, 0.5, "halted j1")),
+            )
+        )
+        == []
+    )
+
+
+def test_a_replay_that_was_killed_before_its_journal_is_not_resumed() -> None:
+    """A replay was killed before it wrote its journal. A resumption with another workload began, and the rule expected
+    that it was refused. This was a defect of the rule alone.
+
+    Seed 4397, shrunk by hand.
+    """
+    scenario = Scenario(
+        seed=4397,
+        nodes=1,
+        jobs=(JobSpec(0.0, 100.0, 100.0, 1, 1, 1), JobSpec(1.0, 100.0, 100.0, 1, 1, 1)),
+        faults=(Fault("kill", 3, "", 3.0, 0.21),),
+    )
+    assert violations(scenario) == []
