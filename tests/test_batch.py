@@ -258,6 +258,20 @@ def test_the_nodes_of_an_ending_job_that_are_cleaned_up_are_no_resize() -> None:
     assert job.seen.nodes == ("n1", "n2")
 
 
+def test_an_old_observation_of_a_waiting_job_does_not_hide_its_resizes() -> None:
+    job = watched()
+    job.observe(RUNS, None, 101.0)
+    job.resized(("n1", "n2"), 102.0)
+    job.observe(WAITS, None, 103.0)
+    kept = job.facts()
+    job.observe(replace(RUNS, nodes=("n1", "n2")), None, 104.0)
+    assert (job.first_nodes, job.node_changes) == (("n1",), [(102.0, ("n1", "n2"))])
+    assert kept["execution"] == job.execution == (100.0, ("n1", "n2"))
+    job.observe(WAITS, None, 105.0)
+    job.observe(replace(RUNS, start=110.0, nodes=("n3",)), None, 111.0)  # Slurm has requeued the job
+    assert (job.first_nodes, job.node_changes) == ((), [])
+
+
 def test_an_ending_job_without_nodes_has_ended_if_it_recorded_its_end() -> None:
     """Slurm 22.05 did not complete a job that ended while it was expanded."""
     job, own = watched(), OwnRecord("1", 101.0, 111.0, completed=True)

@@ -32,7 +32,17 @@ def test_a_clock_that_is_late_does_not_make_a_change_that_of_an_operator() -> No
     changes = CoreChanges()
     changes.requested(0, 1, {0: SHRINK}, 12.0)
     changes.took_effect(0, 0, (4, 2), (11.999, NEVER, 12.0))
-    assert changes.applied.tolist() == [12.0]
+    assert (changes.decided.tolist(), changes.applied.tolist()) == ([12.0], [12.0])
+
+
+def test_a_clock_that_has_stepped_leaves_the_steps_of_a_change_in_order() -> None:
+    changes = CoreChanges()
+    changes.requested(0, 1, {0: SHRINK, 1: SHRINK, 2: SHRINK}, 12.0)
+    changes.took_effect(0, 0, (4, 2), (3.0, 2.0, 4.0))
+    changes.took_effect(0, 1, (4, 2), (19.0, 18.0, 14.0))
+    changes.launched_with(0, 2, 2, 3.0)
+    assert changes.seen.tolist() == pytest.approx([12.0, 14.0, math.nan], nan_ok=True)
+    assert (changes.decided.tolist(), changes.applied.tolist()) == ([12.0, 14.0, 12.0], [12.0, 14.0, 12.0])
 
 
 def test_a_step_towards_the_cores_asked_for_is_no_change_of_an_operator() -> None:

@@ -6,10 +6,14 @@ the virtual world has seen.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from itertools import groupby, zip_longest
+from itertools import groupby, pairwise, zip_longest
+from operator import itemgetter
 from typing import Any
+
+import numpy as np
 
 from faults.kinds import CONTROLLER_FAULTS, NODE_FAULTS, is_harmless
 from faults.scenario import CORES, Outcome
@@ -34,6 +38,8 @@ _DAMAGING = ("power_failure", "flipped_byte")
 """Faults after which a journal may be refused."""
 LATE_S = 0.6
 """Largest difference between the end of a job in the world and in its run, wall s."""
+CLOCK_S = 0.1
+"""Largest error of the time at which the cores of a rank have changed, wall s."""
 ENDS_ALL = {"fcfs", "easy", "conservative", "firstfit"}
 """Policies under which no node is idle while every waiting job would fit."""
 
@@ -93,6 +99,7 @@ def check(outcome: Outcome, cores: CoreWatch) -> list[str]:
             found.append(f"journal: {error}")
     if outcome.run is not None:
         found += [*_states(outcome, outcome.run), *_ends(outcome, outcome.run, facts), *_resizes(outcome.run)]
+        found += _cores(outcome, outcome.run, facts)
         found += [*_files(outcome, outcome.run)] if thorough else []
     if entries:
         found += [*_requests(outcome, entries), *_decisions(outcome, entries)]
@@ -185,12 +192,40 @@ _LOSING = {*NODE_FAULTS} - {"drift", "step_clock", "send_twice", "slow_network"}
 
 def _resizes(run: Run) -> Iterator[str]:
     """The steps of a resize are in order."""
-    table = run.reconfigurations
-    steps = zip(*(table[name].tolist() for name in ("job_id", "asked", "decided", "applied", "ended")), strict=True)
-    for job, *times in steps:
+    rows = run.table("reconfigurations")
+    steps = zip(*(rows[name].tolist() for name in ("asked", "decided", "applied", "ended")), strict=True)
+    for row, times in enumerate(steps):
         known = [time for time in times if time == time]  # NaN: unknown
         if known != sorted(known):
-            yield f"resizes: the steps of a resize of job {job} are at {times}"
+            yield f"resizes: the steps of a resize of job {rows.text('job_id', row)} are at {times}"
+
+
+def _cores(outcome: Outcome, run: Run, facts: Mapping[str, Any]) -> Iterator[str]:
+    """The cores of a completed job on a node that it has shared are those that its rank had."""
+    scenario, rows = outcome.scenario, run.table("reconfigurations")
+    changes = np.flatnonzero(rows["node"] >= 0).tolist()
+    if not changes or scenario.has(*CONTROLLER_FAULTS, "step_clock", "lying_rank", "garble"):
+        return
+    zero, applied = outcome.world.controller.at(facts["zero"]), rows.equal("state", "applied")
+    recorded: dict[tuple[str, str], list[tuple[float, int]]] = {}
+    for row in changes:
+        rank = rows.text("job_id", row), run.info.nodes[rows["node"][row]].name
+        found = recorded.setdefault(rank, [(-math.inf, rows["cores_from"][row])])
+        if applied[row]:
+            found.append((zero + rows["applied"][row] / scenario.speed, rows["cores_to"][row]))
+    held: dict[tuple[str, str], list[tuple[float, int]]] = defaultdict(list)
+    for now, what, *details in outcome.seen:
+        if what in ("cpus", "end"):
+            launch = details[0].launch
+            held[launch.job, launch.rank].append((now, len(details[1]) if what == "cpus" else 0))
+    ended_once = (run.jobs["state"] == "completed") & (run.jobs["restarts"] == 0)
+    completed = {*run.jobs["job_id"][ended_once]}
+    for (job, node), found in recorded.items():
+        for (since, cores), (until, _) in pairwise(held[job, node]):
+            middle = (since + until) / 2
+            told = max((change for change in found if change[0] <= middle), key=itemgetter(0))[1]
+            if job in completed and until - since > 2 * CLOCK_S and told != cores > 0:
+                yield f"cores: job {job} had {cores} cores on {node} at {middle:.3f} s, and {told} in its run"
 
 
 def _requests(outcome: Outcome, entries: list[journal.Entry]) -> Iterator[str]:
@@ -274,7 +309,7 @@ def _stalls(outcome: Outcome, entries: list[journal.Entry], jobs: Jobs) -> Itera
 def _refusals(outcome: Outcome) -> Iterator[str]:
     """A replay is not resumed with another workload."""
     for _, what, *_ in outcome.seen:
-        if what == "not refused" and not outcome.scenario.has("power_failure"):  # the whole journal may be lost
+        if what == "not refused":
             yield "resumption: another workload was not refused"
 
 

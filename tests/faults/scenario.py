@@ -17,6 +17,7 @@ from faults.kinds import CONTROLLER_FAULTS, HARMLESS, NODE_FAULTS, flip, tear
 from tracebed import world as outside
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, TestbedError
+from tracebed.orchestrator.replay.journal import has_facts
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
@@ -298,16 +299,22 @@ def _replay_until_ended(outcome: Outcome, controller: _Controller) -> None:
 
 
 def _try_other_workload(outcome: Outcome, options: Options, fault: Fault) -> None:
-    """Resume with another workload, in one of four resumptions: it must be refused, and change nothing."""
-    if fault.draw > 0.25 or not working_folders(outcome.folder):
+    """Resume with another workload, in one of four resumptions: it must be refused, and change nothing.
+
+    A replay that was killed before it wrote its journal, or whose journal is lost, begins again with any workload.
+    """
+    left = outcome.journal
+    if fault.draw > 0.25 or left is None:
         return
     scenario = outcome.scenario
     other = replace(scenario, jobs=scenario.jobs[:-1])
     try:
+        if not has_facts(left):
+            return
         run = replay(other.workload, other.inventory, other.setup, outcome.folder, options=options, resume=True)
     except InputError as error:
         outcome.seen.append((outcome.world.now, "refused", str(error)))
-    except TestbedError:  # the whole journal was lost, so another replay began
+    except TestbedError:
         outcome.seen.append((outcome.world.now, "not refused", None))
     else:
         outcome.seen.append((outcome.world.now, "not refused", run))

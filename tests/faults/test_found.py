@@ -106,3 +106,78 @@ def test_a_step_of_a_clock_leaves_the_run_readable() -> None:
         )
         == []
     )
+
+
+def test_cores_that_are_changed_before_the_news_of_a_start_are_not_those_of_the_start() -> None:
+    """The message that a job had started was late. Its cores were changed meanwhile: it seemed to have started with the
+    cores that the policy decided later, so that the change had taken effect before it was decided.
+
+    Seed 4000892.
+    """
+    assert (
+        violations(
+            Scenario(
+                seed=4000892,
+                policy="sd",
+                on_node_failure="fail",
+                over_limit="kill",
+                nodes=8,
+                jobs=(
+                    JobSpec(145.474, 575.062, 575.062, 2, 2, 2),
+                    JobSpec(167.537, 358.375, 716.749, 8, 8, 8),
+                    JobSpec(301.366, 201.732, 403.465, 2, 2, 2),
+                    JobSpec(506.17, 245.416, 490.831, 1, 1, 2),
+                    JobSpec(615.12, 128.068, 128.068, 2, 2, 2),
+                    JobSpec(710.067, 118.628, 237.257, 2, 1, 4),
+                    JobSpec(849.87, 220.313, 264.376, 1, 1, 1),
+                    JobSpec(868.723, 165.446, 198.535, 8, 4, 8),
+                    JobSpec(979.13, 48.503, 58.203, 1, 1, 1),
+                    JobSpec(1048.941, 59.673, 119.345, 2, 1, 4),
+                    JobSpec(1130.668, 41.446, 49.735, 8, 4, 8),
+                    JobSpec(1254.899, 66.68, 133.36, 1, 1, 1),
+                    JobSpec(1361.73, 120.071, 120.071, 4, 2, 8),
+                    JobSpec(1413.78, 39.99, 79.98, 2, 1, 4),
+                ),
+                faults=(
+                    Fault("slow_network", 4.492, "v3", 8.0, 0.877),
+                    Fault("slow_network", 13.004, "v1", 90.0, 0.316),
+                ),
+            )
+        )
+        == []
+    )
+
+
+def test_a_rank_that_was_continued_while_its_agent_had_stopped_it_computes_again() -> None:
+    """A rank was stopped from outside. Its controller was killed, and the rank continued before the controller was
+    resumed: the virtual world did not let its job compute again. This was a defect of the virtual world alone.
+
+    Seed 4100708, shrunk by hand.
+    """
+    assert (
+        violations(
+            Scenario(
+                seed=4100708,
+                policy="firstfit",
+                nodes=2,
+                jobs=(JobSpec(0.0, 1000.0, 1000.0, 2, 2, 2),),
+                faults=(Fault("stop_rank", 3.0, "v2", 2.0, 0.5), Fault("kill", 0, "", 3.0, 0.5, "halted j1")),
+            )
+        )
+        == []
+    )
+
+
+def test_a_replay_that_was_killed_before_its_journal_is_not_resumed() -> None:
+    """A replay was killed before it wrote its journal. A resumption with another workload began, and the rule expected
+    that it was refused. This was a defect of the rule alone.
+
+    Seed 4397, shrunk by hand.
+    """
+    scenario = Scenario(
+        seed=4397,
+        nodes=1,
+        jobs=(JobSpec(0.0, 100.0, 100.0, 1, 1, 1), JobSpec(1.0, 100.0, 100.0, 1, 1, 1)),
+        faults=(Fault("kill", 3, "", 3.0, 0.21),),
+    )
+    assert violations(scenario) == []

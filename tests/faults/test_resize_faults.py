@@ -114,6 +114,15 @@ def test_nodes_on_which_no_job_can_start_are_left_out_at_the_beginning() -> None
     assert not play.run.info.outages
 
 
+@pytest.mark.parametrize(("at", "late_s"), [(4.0, 4.0), (28.0, 15.0)])
+def test_an_old_answer_does_not_change_the_nodes_that_a_job_has_held(at: float, late_s: float) -> None:
+    """The answers tell of a job that ran on its nodes of before a resize, or waited for its start.
+
+    Seed 9700213.
+    """
+    played(BatchFault("poll_stale", at, late_s, 0.5))
+
+
 def test_the_search_finds_a_failed_command_that_counts_as_done(monkeypatch: pytest.MonkeyPatch) -> None:
     def settle(command: ResizeCommand, nodes: object, seconds: object, began: float) -> str:
         command.resize.merged, command.failed_at = began, None

@@ -238,11 +238,16 @@ class CommandingReplayer(BatchReplayer):
             self._note("ended", job, **watched.facts())
 
     def _corrected(self, job: int, found: JobObservation | None, polled: Polled) -> JobObservation | None:
-        """Return the observation with the nodes of the job after its last resize: an observation may be older."""
-        seen, old = self.jobs[job].seen, polled.began <= self._settled.get(job, -math.inf)
-        if found is None or seen is None or not (seen.nodes and found.nodes) or not (old or job in self._pending):
+        """Return the observation with the nodes of the job after its last resize: an observation may be older.
+
+        An answer of the batch system with nodes that the job held before that is older, too.
+        """
+        watched = self.jobs[job]
+        start, nodes = watched.execution
+        if found is None or not (nodes and found.nodes) or found.start != start:
             return found
-        return replace(found, nodes=seen.nodes)
+        before = polled.began <= self._settled.get(job, -math.inf) or found.nodes in watched.earlier_nodes
+        return replace(found, nodes=nodes) if before or job in self._pending else found
 
     def _observed(self, polled: Polled) -> None:
         if self._returned:

@@ -99,6 +99,8 @@ def _observe(job: WatchedJob, entry: Entry) -> None:
     if seen := data["seen"]:
         found = JobObservation(**seen)
         job.seen = replace(found, phase=Phase(found.phase), state=JobState(found.state), nodes=tuple(found.nodes))
+    held = data.get("execution", (job.seen.start, job.seen.nodes) if job.seen is not None else (None, ()))
+    job.execution = held[0], tuple(held[1])
     job.first_nodes = tuple(data["first_nodes"])
     job.node_changes = [(at, tuple(nodes)) for at, nodes in data["stairs"]]
     job.rate = data.get("rate")

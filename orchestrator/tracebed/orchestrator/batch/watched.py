@@ -40,6 +40,8 @@ class WatchedJob:
     """Duration of that call."""
     seen: JobObservation | None = None
     """Last observation."""
+    execution: tuple[float | None, tuple[str, ...]] = (None, ())
+    """Start and last nodes of the last execution that was observed. A later observation may be older: it lacks them."""
     unconfirmed: tuple[Phase | None, str] | None = None
     """Last unusual observation: phase (None: the job was missing) and word."""
     confirmations: int = 0
@@ -52,7 +54,7 @@ class WatchedJob:
     own: OwnRecord | None = None
     """Record of the job itself, once it has ended."""
     first_nodes: tuple[str, ...] = ()
-    """Nodes on which the job started; empty if its nodes never changed."""
+    """Nodes on which this execution started; empty if its nodes never changed."""
     node_changes: list[tuple[float, tuple[str, ...]]] = field(default_factory=list)
     """Times at which a change of the nodes of the running job was observed, and the new nodes."""
     resizes: list[BatchResize] = field(default_factory=list)
@@ -66,6 +68,11 @@ class WatchedJob:
     def pending(self) -> bool:
         """Whether the job is submitted and has not ended."""
         return self.id is not None and not self.ended
+
+    @property
+    def earlier_nodes(self) -> list[tuple[str, ...]]:
+        """The nodes that the job held before the last change of them."""
+        return [self.first_nodes, *(nodes for _, nodes in self.node_changes)][:-1]
 
     def planned_s(self, work_s: float) -> float:
         """Return the planned run time of an ended job with a work, wall s."""
@@ -95,7 +102,7 @@ class WatchedJob:
 
         if not clock.steps:
             return found, own
-        start = self.seen.start if self.seen is not None else None
+        start = self.execution[0]
         if found is not None:
             same = at(found.start, start)  # unless the batch system has started the job again
             known = same is not None and start is not None and math.isclose(same, start, rel_tol=0.0, abs_tol=1e-3)
@@ -158,15 +165,18 @@ class WatchedJob:
 
     def _update(self, found: JobObservation, now: float) -> bool:
         before, self.seen = self.seen, found
+        start, nodes = self.execution
+        if found.start is not None and found.start != start:  # another execution, perhaps on other nodes
+            start, nodes = found.start, found.nodes
+            self.first_nodes, self.node_changes = (), []
+        elif found.phase is Phase.ENDING and nodes:  # Slurm lists those that are still being cleaned up
+            self.seen = replace(found, nodes=nodes)
+        elif nodes and found.nodes and found.nodes != nodes:
+            self.first_nodes = self.first_nodes or nodes
+            self.node_changes.append((now, found.nodes))
+        self.execution = start, found.nodes if found.nodes and found.phase is not Phase.ENDING else nodes
         if before is None:
             return True
-        if found.start is not None and found.start != before.start:  # another execution, perhaps on other nodes
-            self.first_nodes, self.node_changes = (), []
-        elif found.phase is Phase.ENDING and before.nodes:  # Slurm lists those that are still being cleaned up
-            self.seen = replace(found, nodes=before.nodes)
-        elif before.nodes and found.nodes and found.nodes != before.nodes:
-            self.first_nodes = self.first_nodes or before.nodes
-            self.node_changes.append((now, found.nodes))
         return (before.word, before.nodes, before.start) != (found.word, self.seen.nodes, found.start)
 
     def withdraw(self) -> None:
@@ -176,9 +186,10 @@ class WatchedJob:
     def resized(self, nodes: tuple[str, ...], at: float) -> None:
         """Record that the batch system has changed the nodes of the running job."""
         assert self.seen is not None
-        self.first_nodes = self.first_nodes or self.seen.nodes
+        self.first_nodes = self.first_nodes or self.execution[1]
         self.node_changes.append((at, nodes))
         self.seen = replace(self.seen, nodes=nodes)
+        self.execution = self.execution[0], nodes
 
     def _end(self, found: JobObservation | None, own: OwnRecord | None, state: JobState) -> bool:
         if found is not None and found.phase is Phase.ENDED:
@@ -195,6 +206,8 @@ class WatchedJob:
         seen = vars(self.seen) if self.seen is not None else {}
         own = vars(self.own) if self.own is not None else {}
         nodes: dict[str, Any] = {"first_nodes": self.first_nodes, "stairs": self.node_changes}
+        if self.seen is None or self.execution != (self.seen.start, self.seen.nodes):
+            nodes["execution"] = self.execution
         if self.rate is not None:
             nodes |= {"rate": self.rate, "resizes": [vars(resize) for resize in self.resizes]}
         return {"state": str(self.state), "reason": self.reason, "seen": seen, "own": own, **nodes}

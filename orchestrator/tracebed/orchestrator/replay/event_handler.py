@@ -74,7 +74,8 @@ class EventHandler:
             self.executor.record.launched[job] = launched
             self.rounds.note("launched", job, at=launched)
             for node in [node for node, mask in active.masks.items() if mask is None]:
-                self._mask_changed(job, active, node, self.ranks.cpus(node, active.alive[node]), launched)
+                # Not those that it was sent last: the policy may have changed them before this message arrived.
+                self._mask_changed(job, active, node, active.first_masks[node], launched)
             if active.pending:
                 self.ranks.send_members(job)
         elif kind == "asks" and active.outcome is None:

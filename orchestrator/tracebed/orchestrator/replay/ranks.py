@@ -42,6 +42,8 @@ class RunningJob:
     masks: dict[int, str | None] = field(default_factory=dict)
     """Node with a rank -> the CPUs in its mask, as the rank confirmed them last, or as it was launched. None: the rank
     was launched on a shared node, and may wait for its first CPUs."""
+    first_masks: dict[int, str] = field(default_factory=dict)
+    """Node -> the CPUs with which its rank was launched."""
     measured: dict[str, float] = field(default_factory=dict)
     """Figures of the pending resize that its leader measured: columns of the table `reconfigurations`."""
     address: Any = None
@@ -211,7 +213,8 @@ class Ranks:
     def _launch(self, job: int, active: RunningJob, node: int, *, leader: bool) -> None:
         cores = active.alive[node] = active.cores[node]
         members = active.first if node in active.first and not active.started else active.nodes
-        active.masks[node] = None if node in self.cluster.loans else self.cpus(node, cores)
+        cpus = active.first_masks[node] = self.cpus(node, cores)
+        active.masks[node] = None if node in self.cluster.loans else cpus
         self._queue(
             node,
             {
@@ -223,7 +226,7 @@ class Ranks:
                 "address": active.address,
                 "family": self.testbed.family,
                 "authkey": active.authkey,
-                "cpus": self.cpus(node, cores),
+                "cpus": cpus,
                 "cores": len(cores),
                 "program": active.program._asdict(),
                 "duty": self.testbed.nodes[node].duty_or(self.duty),

@@ -116,12 +116,12 @@ class CoreChanges:
                 return
             row = len(self)
             self._add(job, node, nodes, *cores, ChangeCause.OPERATOR, NEVER)
-        self.decided[row], self.seen[row], self.applied[row] = instants
+        self._note(row, *instants)
 
     def launched_with(self, job: int, node: int, cores: int, now: float) -> None:
         """Note that the rank of `job` on `node` started with `cores` cores at `now`, after changes of them."""
         if (row := self._close(job, node, cores, now)) is not None:
-            self.decided[row] = self.applied[row] = now
+            self._note(row, now, NEVER, now)
 
     def adopted(self, job: int, now: float) -> None:
         """Note that `job` adopts its current cores on all nodes at `now`, a malleability point."""
@@ -146,6 +146,13 @@ class CoreChanges:
         row = ([row for row in found if self.asked[row] <= at] or found[:1])[-1]
         del rows[: rows.index(row) + 1]
         return row
+
+    def _note(self, row: int, decided: float, seen: float, applied: float) -> None:
+        """Note the instants of a change, in their order and not before its request: clocks of nodes differ."""
+        asked = self.asked[row]  # NaN (of an operator) bounds nothing, as the second argument of max
+        self.applied[row] = max(applied, asked)
+        self.decided[row] = min(max(decided, asked), self.applied[row])
+        self.seen[row] = min(max(seen, asked), self.decided[row])
 
     def _add(self, job: int, node: int, nodes: int, before: int, after: int, cause: ChangeCause, asked: float) -> None:
         columns = (self.job, self.node, self.nodes, self.cores_from, self.cores_to)

@@ -187,12 +187,13 @@ class Handle(RankProcess):
 
     def signal(self, number: int) -> None:
         """Send a signal to the rank."""
+        rank = self._rank
+        held, stopped = rank.held, rank.stopped
         if number in (signal.SIGSTOP, signal.SIGCONT):
-            rank = self._rank
             rank.held = number == signal.SIGSTOP
-            if rank.stopped == rank.held and rank.job is not None:  # the signal changes nothing else
-                rank.job.update()
-        self._rank.signal(number)
+        rank.signal(number)
+        if rank.held != held and rank.stopped == stopped and rank.job is not None:
+            rank.job.update()  # the rank was stopped, or continued, from outside already
 
     def units_done(self) -> int:
         """Return the units in the last message of the rank."""
@@ -297,7 +298,7 @@ class VirtualRank:
             if self.job is not None and self._begun:
                 self.job.update()
             self.cpus = held.cpus
-            self.world.observe("cpus", self)
+            self.world.observe("cpus", self, self.cpus)
             if self.job is not None and self._begun:
                 self.job.update()
         if changed and (self._begun or held.complete):
