@@ -419,6 +419,14 @@ def test_a_damaged_table_of_jobs_is_made_again(study: Callable[..., Path], tmp_p
     assert damaged.read_bytes() == whole
 
 
+def test_only_the_jobs_that_a_plot_shows_are_kept(study: Callable[..., Path], tmp_path: Path) -> None:
+    shown = {"kind": "distribution", "figures": ["nodes"], "at": {"policy": "easy", "share": 0, "seed": 0}}
+    file = load_experiment(str(study(plots={"d": shown})))
+    planned = plan(file, file.selected({}), tmp_path / "out", {})
+    assert [point.policy for point, cell in planned.cells.items() if cell.jobs] == ["easy"]
+    assert sum(cell.jobs for cell in planned.todo) == 1 < len(planned.todo)
+
+
 @pytest.mark.usefixtures("without_pictures")
 def test_a_damaged_workload_is_made_again(study: Callable[..., Path], tmp_path: Path) -> None:
     """The drawn workload and its malleable variant: replacing one by another valid workload is damage, too."""

@@ -38,7 +38,7 @@ from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Simulator
-from tracebed.orchestrator.tables import allocations_table
+from tracebed.orchestrator.tables import allocations_table, ledger_order
 from tracebed.table import Table, repeated
 
 POLICIES = st.sampled_from(["fcfs", "easy", "pref"])
@@ -269,6 +269,16 @@ def test_the_ledger_has_the_holder_of_each_node_in_the_fewest_rows(
         assert (before[3], before[0], before[1]) <= (after[3], after[0], after[1])
         joined = before[1] + before[2] == after[1]
         assert not joined or (before[0], *before[3:]) != (after[0], *after[3:])
+
+
+@given(
+    rows=st.lists(st.tuples(*(st.integers(0, 3),) * 4), min_size=1, max_size=12),
+    most=st.sampled_from([1, 2**31 - 1]),
+)
+def test_allocations_are_sorted_by_start_job_node_and_end(rows: list[tuple[int, ...]], most: int) -> None:
+    start, job, low, end = np.array([*rows, (3, 3, 3, 3)]).T
+    job, low = (job * (most // 3 or 1)).astype(np.int32), (low * (most // 3 or 1)).astype(np.int32)
+    assert ledger_order(start / 2, job, low, end / 2).tolist() == np.lexsort((end, low, job, start)).tolist()
 
 
 def test_a_column_of_equal_values_takes_no_memory_and_is_copied_before_a_write() -> None:

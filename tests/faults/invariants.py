@@ -201,7 +201,7 @@ def _resizes(run: Run) -> Iterator[str]:
 
 
 def _cores(outcome: Outcome, run: Run, facts: Mapping[str, Any]) -> Iterator[str]:
-    """The cores of a completed job on a node that it has shared are those that its rank had."""
+    """The cores of a job on a node that it has shared are those that its rank had, unless a node was lost."""
     scenario, rows = outcome.scenario, run.table("reconfigurations")
     changes = np.flatnonzero(rows["node"] >= 0).tolist()
     if not changes or scenario.has(*CONTROLLER_FAULTS, "step_clock", "lying_rank", "garble"):
@@ -218,13 +218,12 @@ def _cores(outcome: Outcome, run: Run, facts: Mapping[str, Any]) -> Iterator[str
         if what in ("cpus", "end"):
             launch = details[0].launch
             held[launch.job, launch.rank].append((now, len(details[1]) if what == "cpus" else 0))
-    ended_once = (run.jobs["state"] == "completed") & (run.jobs["restarts"] == 0)
-    completed = {*run.jobs["job_id"][ended_once]}
+    told_all = {*run.jobs["job_id"][run.jobs["state"].isin(["completed", "killed"]) & (run.jobs["restarts"] == 0)]}
     for (job, node), found in recorded.items():
         for (since, cores), (until, _) in pairwise(held[job, node]):
             middle = (since + until) / 2
             told = max((change for change in found if change[0] <= middle), key=itemgetter(0))[1]
-            if job in completed and until - since > 2 * CLOCK_S and told != cores > 0:
+            if job in told_all and until - since > 2 * CLOCK_S and told != cores > 0:
                 yield f"cores: job {job} had {cores} cores on {node} at {middle:.3f} s, and {told} in its run"
 
 

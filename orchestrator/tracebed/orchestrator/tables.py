@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tracebed.converters.workload import FloatArray
 from tracebed.cpus import format_cpus
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.runs.schema import NAN, TABLES, conform
@@ -164,7 +165,7 @@ def allocations_table(
         row, low, high = _split(low, high, kind)
         job, start, end, entry = job[row], start[row], end[row], entry[row] if ledger.parts else entry
     if not _ascend(start, job, low, end):
-        order = np.lexsort((end, job.astype(np.int64) << 32 | low, start))  # one key of two is sorted once
+        order = ledger_order(start, job, low, end)
         start = start[order]  # one after the other, so that each old array is freed before the next is sorted
         end = end[order]
         job = job[order]
@@ -219,6 +220,30 @@ def _split(low: IntArray, high: IntArray, kind: IntArray) -> tuple[IntArray, Int
     stretch = kind[low[row]] + np.arange(len(row)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     begins = np.searchsorted(kind, np.arange(kind[-1] + 2))
     return row, np.maximum(low[row], begins[stretch]), np.minimum(high[row], begins[stretch + 1])
+
+
+def ledger_order(start: FloatArray, job: IntArray, low: IntArray, end: FloatArray) -> IntArray:
+    """Return the order of the rows by start, job, low and end.
+
+    Most rows of a ledger are in the order of their starts. The stable sorts of one key, fast on such rows, take less
+    than half of the time of a sort by all keys.
+    """
+    order = np.argsort(start, kind="stable")
+    sorted_start = start[order]
+    key = np.cumsum(np.append(False, sorted_start[1:] != sorted_start[:-1]), dtype=np.int64)  # number of the start
+    del sorted_start
+    jobs, nodes = int(job.max()) + 1, int(low.max()) + 1
+    if (int(key[-1]) + 1) * jobs * nodes < 2**63:
+        key *= jobs
+        key += job[order]
+        key *= nodes
+        key += low[order]
+        within = np.argsort(key, kind="stable")
+        key = key[within]
+        if (key[1:] != key[:-1]).all():  # no end decides
+            return order[within]
+    del order, key
+    return np.lexsort((end, job.astype(np.int64) << 32 | low, start))  # one key of two is sorted once
 
 
 def _ascend(*keys: npt.NDArray[Any]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -46,8 +47,12 @@ class Steps:
         """Return the exact time average in each bin between ascending `edges` (s), shape (edges - 1,)."""
         if not len(self.times):
             return np.zeros(len(edges) - 1)
-        area = np.concatenate(([0.0], np.cumsum(self.values[:-1] * np.diff(self.times))))
-        return np.diff(np.interp(edges, self.times, area)) / np.diff(edges)
+        return np.diff(np.interp(edges, self.times, self._area)) / np.diff(edges)
+
+    @cached_property
+    def _area(self) -> FloatArray:
+        """The integral from the first time to each of the times."""
+        return np.concatenate(([0.0], np.cumsum(self.values[:-1] * np.diff(self.times))))
 
     def mean(self, start: float, end: float) -> float:
         """Return the time average from `start` to `end` (s), or NaN for an empty interval."""

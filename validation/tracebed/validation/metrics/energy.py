@@ -16,6 +16,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics.jobs import origin
 from tracebed.validation.metrics.measured import MeasuredRun, Undefined
 from tracebed.validation.metrics.metric import Margin, Metric
+from tracebed.validation.statistics import sum_of_products
 
 GAP = 3.0
 """Largest time between two samples, in median periods; a longer one is a gap."""
@@ -68,7 +69,7 @@ def recorded_power(run: MeasuredRun) -> RecordedPower:
     covered = float(held.sum()) / (nodes * (end - start))
     if covered < COVERED:
         raise Undefined(f"the samples of power cover {100 * covered:.0f} % of the window")
-    mean = float(held @ power) / float(held.sum()) * nodes
+    mean = sum_of_products(held, power) / float(held.sum()) * nodes
     idle = sum(_quantile(power[node == each], held[node == each]) for each in np.unique(node))
     return RecordedPower(mean, idle, nodes, covered, gaps)
 
@@ -82,7 +83,7 @@ def _quantile(power: FloatArray, held: FloatArray) -> float:
 
 def _power_rows(run: Run) -> tuple[Any, ...] | None:
     """Return node, begin and end (s after the first submission) and power of each sample, and the number of gaps."""
-    if not run.nodes["power_w"].notna().any():
+    if np.isnan(run.table("nodes")["power_w"]).all():
         return None
     table = run.nodes.sort_values(["node", "time"], kind="stable")
     node, time, power = (table[name].to_numpy() for name in ("node", "time", "power_w"))

@@ -10,6 +10,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.states import ChangeCause, JobState
 from tracebed.table import Table
 from tracebed.validation.metrics.jobs import origin
+from tracebed.validation.statistics import sum_of_products
 from tracebed.validation.steps import Steps
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def lost_capacity(busy: Steps, demand: Steps, capacity: int, start: float, end: 
     inside = np.concatenate((busy.times, demand.times))
     edges = np.unique(np.concatenate(([start], inside[(inside > start) & (inside < end)], [end])))
     idle = np.maximum(capacity - busy.at(edges[:-1]), 0.0)
-    return float(np.minimum(idle, demand.at(edges[:-1])) @ np.diff(edges)) / (capacity * (end - start))
+    return sum_of_products(np.minimum(idle, demand.at(edges[:-1])), np.diff(edges)) / (capacity * (end - start))
 
 
 def _last_instant(run: Run) -> float:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,7 +18,8 @@ from tracebed.states import ChangeCause
 from tracebed.table import IntArray, Table
 from tracebed.topology import Grid
 from tracebed.validation.metrics.jobs import TAU, measures
-from tracebed.validation.metrics.machine import busy_cores, computing_cores, total_cores, waiting
+from tracebed.validation.metrics.machine import busy_cores, computing_cores, lost_capacity, total_cores, waiting
+from tracebed.validation.statistics import percentiles
 from tracebed.validation.steps import Steps
 
 STAGES = {
@@ -38,7 +41,10 @@ PARTS = {
 }
 """Measured stage of a reconfiguration -> the columns of `reconfigurations` (wall s) whose sum is its duration."""
 
+PERCENTILES = (25.0, 50.0, 75.0, 95.0)
+"""The percentiles of the jobs in tables and metrics."""
 WindowName = str | tuple[float, float]
+T = TypeVar("T")
 
 
 class Undefined(Exception):
@@ -120,6 +126,7 @@ class MeasuredRun:
         self._everything = measures(run, tau)
         self._window = window
         self._durations: dict[tuple[str, str | None], FloatArray] = {}
+        self._in_window: dict[tuple[str, Window], Any] = {}
         self._select(after, ended)
 
     def _select(self, after: float, ended: bool) -> None:
@@ -127,6 +134,7 @@ class MeasuredRun:
         self.rows = _sample(self._everything, after, ended)
         self.jobs = self._everything.take(self.rows)
         self.finished = self.jobs.take(self.jobs["finished"])
+        self._percentiles: dict[str, dict[float, float]] = {}
         ends = self.ends_s
         self.last_end_s = float(ends.max()) if len(ends) else float("nan")
         self.window = _window(self._everything, self.last_end_s, self._window, after)
@@ -146,6 +154,13 @@ class MeasuredRun:
         """Ends of the finished jobs, s after the first submission."""
         return np.asarray(self.finished["submit"] + self.finished["response"])
 
+    def percentile(self, column: str, percent: float) -> float:
+        """Return one of `PERCENTILES` of a column of the finished jobs. They are computed together, from one pass."""
+        if column not in self._percentiles:
+            found = percentiles(self.finished[column], PERCENTILES)
+            self._percentiles[column] = dict(zip(PERCENTILES, found, strict=True))
+        return self._percentiles[column][percent]
+
     @cached_property
     def malleable(self) -> Table:
         """The finished malleable jobs."""
@@ -161,6 +176,30 @@ class MeasuredRun:
         if not len(self.run.table("allocations")) and not np.isnan(self.run.table("jobs")["start"]).all():
             raise Undefined("the run does not record which jobs held which nodes")
         return busy_cores(self.run)
+
+    @cached_property
+    def used_share(self) -> Steps:
+        """The share of the cores that jobs hold, over s after the first submission. Raises Undefined as `busy`."""
+        return Steps(self.busy.times, self.busy.values / self.cores)
+
+    @property
+    def loss_of_capacity(self) -> float:
+        """Share of the capacity in the window that was idle while waiting jobs requested cores."""
+        start, end = self.window.start_s, self.window.end_s
+        return self._of_window("loss", lambda: lost_capacity(self.busy, self.demand, self.cores, start, end))
+
+    def over_time(self, name: str, steps: Steps, shares: Sequence[float]) -> list[float]:
+        """Return quantiles, over the time of the window, of `steps`, the function of the metric `name`."""
+        start, end = self.window.start_s, self.window.end_s
+        return self._of_window(f"quantiles of {name}", lambda: steps.quantiles(shares, start, end))
+
+    def _of_window(self, what: str, compute: Callable[[], T]) -> T:
+        """Return what depends on the window but not on the choice of jobs. Several choices may have one window."""
+        key = what, self.window
+        if key not in self._in_window:
+            self._in_window[key] = compute()
+        found: T = self._in_window[key]
+        return found
 
     @cached_property
     def computing(self) -> Steps:

@@ -11,11 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from tracebed.validation.metrics import deadlines, energy, handovers, placement
-from tracebed.validation.metrics.machine import lost_capacity
 from tracebed.validation.metrics.measured import MeasuredRun
 from tracebed.validation.metrics.metric import Margin, Metric
-from tracebed.validation.statistics import mean, percentile
-from tracebed.validation.steps import Steps
+from tracebed.validation.statistics import mean, percentile, sum_of_products
 
 NO_JOB = "no job ended"
 NO_WINDOW = "the window is empty"
@@ -30,17 +28,9 @@ def _full_utilization(run: MeasuredRun) -> float:
     return run.busy.mean(0.0, run.last_end_s) / run.cores
 
 
-def _used_share(run: MeasuredRun) -> Steps:
-    return Steps(run.busy.times, run.busy.values / run.cores)
-
-
 def _throughput(run: MeasuredRun) -> float:
     within = (run.ends_s >= run.window.start_s) & (run.ends_s <= run.window.end_s)
     return int(within.sum()) / run.window.length_s
-
-
-def _loss_of_capacity(run: MeasuredRun) -> float:
-    return lost_capacity(run.busy, run.demand, run.cores, run.window.start_s, run.window.end_s)
 
 
 def _operations(run: MeasuredRun, column: str, jobs: int) -> float:
@@ -54,7 +44,8 @@ def _delivered_nodes(run: MeasuredRun) -> float:
 
 def _area_weighted(run: MeasuredRun) -> float:
     area = run.finished["nodes"] * run.finished["run"]
-    return float(area @ run.finished["bounded_slowdown"]) / float(area.sum()) if area.sum() > 0 else float("nan")
+    weighted = sum_of_products(area, run.finished["bounded_slowdown"])
+    return weighted / float(area.sum()) if area.sum() > 0 else float("nan")
 
 
 def _moved_nodes(run: MeasuredRun) -> float:
@@ -101,7 +92,7 @@ def _quantiles(
             name=f"{name}_{column}{suffix}",
             label=f"{label}, {name}",
             unit=unit,
-            definition=lambda run: percentile(run.finished[column], percent),
+            definition=lambda run: run.percentile(column, percent),
             undefined=NO_JOB,
             of_run_times=of_run_times,
             margin=margin,
@@ -252,7 +243,7 @@ METRICS = (
         definition=_utilization,
         undefined=NO_WINDOW,
         margin=Margin(0.03, 0.01, gate=True),
-        mean_over_time=_used_share,
+        mean_over_time=lambda run: run.used_share,
         docs="core seconds held by jobs in the window / (P x its length), from the allocations, with the size that "
         "malleable jobs had at each instant",
     ),
@@ -283,7 +274,7 @@ METRICS = (
     Metric(
         name="loss_of_capacity",
         label="loss of capacity in the window",
-        definition=_loss_of_capacity,
+        definition=lambda run: run.loss_of_capacity,
         undefined=NO_WINDOW,
         docs="integral over the window of min(cores requested by waiting jobs, idle cores) / (P x its length): "
         "the capacity that was idle while jobs waited",

@@ -133,10 +133,11 @@ def summarize(run: MeasuredRun) -> dict[str, Any]:
 def _quartiles(metric: Metric, run: MeasuredRun) -> tuple[float, float]:
     """Return the first and third quartile over jobs or over time."""
     if metric.mean_over_time is not None:
-        steps = metric.mean_over_time(run)
-        low, high = steps.quantiles((0.25, 0.75), run.window.start_s, run.window.end_s)
+        low, high = run.over_time(metric.name, metric.mean_over_time(run), (0.25, 0.75))
         return low, high
-    sample = (run.malleable if metric.of_malleable_jobs else run.finished)[metric.mean_of]
+    if not metric.of_malleable_jobs:
+        return run.percentile(metric.mean_of, 25.0), run.percentile(metric.mean_of, 75.0)
+    sample = run.malleable[metric.mean_of]
     sample = sample[sample > 0] if metric.above_zero else sample
     low, high = percentiles(sample, (25, 75))
     return low, high

@@ -7,7 +7,7 @@ by `tracebed.benchmarks.dmr`, as in checks by applications.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tracebed.benchmarks import dmr
@@ -35,7 +35,7 @@ class Dmr(ParameterTable):
 
     def view(self, jobs: Jobs) -> Jobs:
         """Return the jobs with their maximum size as the preferred size."""
-        return replace(jobs, pref=jobs.high)
+        return jobs.with_columns(pref=jobs.column("high"))
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield starts, then shrinks with the start that each allows, then expansions if no waiting job fits."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import ClassVar, Literal
 
@@ -166,7 +166,7 @@ class KeepPref(Pref):
 
     def view(self, jobs: Jobs) -> Jobs:
         """Return the jobs with their preferred size as the minimum."""
-        return replace(super().view(jobs), low=jobs.pref)
+        return super().view(jobs).with_columns(low=jobs.column("pref"))
 
 
 class Min(Pref):
@@ -174,7 +174,7 @@ class Min(Pref):
 
     def view(self, jobs: Jobs) -> Jobs:
         """Return the jobs with their minimum as the preferred size."""
-        return replace(super().view(jobs), pref=jobs.low)
+        return super().view(jobs).with_columns(pref=jobs.column("low"))
 
 
 class Avg(Min):

@@ -144,6 +144,9 @@ def obstacle(
         return reason
     if max(np.max(jobs.column(name)) for name in ("nodes", "high", "cores")) > INT32_MAX:
         return f"the compiled engine supports jobs of at most {INT32_MAX} nodes or cores per node"
+    largest = max(np.max(jobs.column(name)) for name in ("nodes", "high", "pref"))
+    if len(jobs.speedups[0]) * (largest + 1) <= MAX_SPEEDUP_VALUES:
+        return ""
     if sum(top + 1 - low for low, top in _sizes(_with_visible_sizes(policy, jobs), total)) > MAX_SPEEDUP_VALUES:
         return "the workload has too many different speedup functions for the compiled engine"
     return ""

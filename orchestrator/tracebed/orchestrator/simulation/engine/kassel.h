@@ -35,18 +35,41 @@ static void sink(struct candidate *heap, int64_t count, int64_t at) {
     heap[at] = moved;
 }
 
+/* Return the rank of `job` among those above a floor or below a ceiling: the job of least rank changes first. */
+static double rank_of(const struct engine *e, int32_t job, const int32_t *floor) {
+    int32_t size = e->new_size[job], low = e->in.low[job];
+    double above = e->in.policy == AVG ? (double)(size - low) / (double)(e->in.high[job] - low)
+                                       : (double)(size - e->in.pref[job]);
+    return floor ? -above : above;
+}
+
+static int may_change(const struct engine *e, int32_t job, const int32_t *floor, const int32_t *ceiling) {
+    return floor ? e->new_size[job] > floor[job] : e->new_size[job] < ceiling[job];
+}
+
 /* Build a heap of the eligible jobs above `floor` or below `ceiling`, whichever is given. */
 static int64_t candidates(struct engine *e, const int32_t *floor, const int32_t *ceiling) {
     int64_t count = 0;
     for (int64_t at = 0; at < e->eligible_count; at++) {
-        int32_t job = e->eligible[at], size = e->new_size[job];
-        if (floor ? size <= floor[job] : size >= ceiling[job]) continue;
-        double part = (double)(size - e->in.low[job]) / (double)(e->in.high[job] - e->in.low[job]);
-        double key = e->in.policy == AVG ? part : (double)(size - e->in.pref[job]);
-        e->candidates[count++] = (struct candidate){floor ? -key : key, (int32_t)at, job};
+        int32_t job = e->eligible[at];
+        if (may_change(e, job, floor, ceiling))
+            e->candidates[count++] = (struct candidate){rank_of(e, job, floor), (int32_t)at, job};
     }
     for (int64_t at = count / 2; at-- > 0;) sink(e->candidates, count, at);
     return count;
+}
+
+/* Return the job at the top of the heap of `candidates`, without the heap; -1: none. */
+static int32_t first_candidate(const struct engine *e, const int32_t *floor, const int32_t *ceiling) {
+    int32_t first = -1;
+    double least = INFINITY;
+    for (int64_t at = 0; at < e->eligible_count; at++) {
+        int32_t job = e->eligible[at];
+        if (!may_change(e, job, floor, ceiling)) continue;
+        double rank = rank_of(e, job, floor);
+        if (rank < least) { least = rank; first = job; }
+    }
+    return first;
 }
 
 /* Record that `nodes` nodes of `job` are taken for the promise whose rows of `taken` begin at `begin`. */
@@ -66,40 +89,39 @@ static void note_taken(struct engine *e, int64_t begin, int32_t job, int32_t nod
 
 /* Take `need` nodes from jobs above `floor`: as many as possible from each in turn, or node by node under `avg`. */
 static void take_room(struct engine *e, const int32_t *floor, int64_t need, int64_t *above_pref, int64_t *above_low) {
-    int64_t count = candidates(e, floor, NULL);
-    int64_t begin = e->taken_count;
+    int64_t begin = e->taken_count, count = -1;
+    int one = e->in.policy == AVG, alone = !one || need == 1;  /* most calls change one job: they need no heap */
     struct candidate *heap = e->candidates;
     while (need > 0) {
-        CHECK(count > 0);
-        int32_t job = heap[0].job, size = e->new_size[job], low = e->in.low[job], pref = e->in.pref[job];
-        int32_t given = e->in.policy == AVG ? 1 : at_most(need, size - floor[job]);
+        if (!alone && count < 0) count = candidates(e, floor, NULL);
+        CHECK(alone || count > 0);
+        int32_t job = alone ? first_candidate(e, floor, NULL) : heap[0].job;
+        int32_t size = e->new_size[job], pref = e->in.pref[job], given = one ? 1 : at_most(need, size - floor[job]);
         e->new_size[job] = size - given;
         if (e->in.promise != POOL) note_taken(e, begin, job, given);
         need -= given;
         *above_low -= given;
         *above_pref -= (size > pref ? size - pref : 0) - (size - given > pref ? size - given - pref : 0);
-        if (e->in.policy == AVG && size - given > floor[job])
-            heap[0].key = -((double)(size - given - low) / (double)(e->in.high[job] - low));
-        else
-            heap[0] = heap[--count];
+        if (alone) { alone = 0; continue; }
+        if (one && size - given > floor[job]) heap[0].key = rank_of(e, job, floor); else heap[0] = heap[--count];
         sink(heap, count, 0);
     }
 }
 
 /* Give `idle` nodes to jobs below `ceiling`: as many as possible to each in turn, or node by node (`spread`, `avg`). */
 static int64_t give_room(struct engine *e, const int32_t *ceiling, int64_t idle) {
-    int64_t count = candidates(e, NULL, ceiling), one = e->in.spread || e->in.policy == AVG;
+    int one = e->in.spread || e->in.policy == AVG, alone = !one || idle == 1;  /* as in take_room */
+    int64_t count = -1;
     struct candidate *heap = e->candidates;
-    while (idle > 0 && count > 0) {
-        int32_t job = heap[0].job, size = e->new_size[job], low = e->in.low[job];
-        int32_t given = one ? 1 : at_most(idle, ceiling[job] - size);
+    while (idle > 0) {
+        if (!alone && count < 0) count = candidates(e, NULL, ceiling);
+        int32_t job = alone ? first_candidate(e, NULL, ceiling) : count ? heap[0].job : -1;
+        if (job < 0) break;
+        int32_t size = e->new_size[job], given = one ? 1 : at_most(idle, ceiling[job] - size);
         e->new_size[job] = size + given;
         idle -= given;
-        if (one && size + given < ceiling[job])
-            heap[0].key = e->in.policy == AVG ? (double)(size + given - low) / (double)(e->in.high[job] - low)
-                                              : (double)(size + given - e->in.pref[job]);
-        else
-            heap[0] = heap[--count];
+        if (alone) { alone = 0; continue; }
+        if (one && size + given < ceiling[job]) heap[0].key = rank_of(e, job, NULL); else heap[0] = heap[--count];
         sink(heap, count, 0);
     }
     return idle;

@@ -74,12 +74,13 @@ def plan(file: ExperimentFile, points: Sequence[Point], folder: Path, logs: Mapp
         InputError: a workload cannot be prepared.
     """
     experiment = file.experiment
-    shown = [plot for plot in experiment.plots.values() if plot.of_jobs]
+    plots = [plot for plot in experiment.plots.values() if plot.of_jobs]
+    shown = [where for plot in plots for where in (plot.at, plot.relative_to) if where is not None]
     bases = Bases(file, logs, folder)
     found: dict[Point, Cell] = {}
     variants: dict[Path, Variant] = {}
     for point in points:
-        jobs = any(point.fits(plot.at) or point.fits(plot.relative_to or {}) for plot in shown)
+        jobs = any(map(point.fits, shown))
         found[point], variant = cells.cell_of(experiment, point, bases.of(point), jobs=jobs)
         if variant is not None:
             variants[variant.path] = variant
