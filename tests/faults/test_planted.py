@@ -9,7 +9,7 @@ from faults.shrinking import violations
 from planted import PLANTED
 
 FOUND = {
-    "missing_fsync": (141, "crash"),
+    "missing_fsync": (213, "crash"),
     "lost_wake": (2, "states"),
     "double_free": (31, "cores"),
     "requeued_twice": (2, "crash"),
