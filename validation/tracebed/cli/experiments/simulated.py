@@ -19,7 +19,7 @@ from tracebed.errors import ExitCode
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tracebed.api.experiments import ExperimentFile, GridPlan, GridResult, Ledger, Point
+    from tracebed.api.experiments import ExperimentFile, GridPlan, GridResult, Ledger, Point, Pool
     from tracebed.api.measures import Difference
 
 SHOWN = ["mean_response_s", "mean_run_s", "mean_wait_s", "mean_slowdown_ref", "makespan_s", "utilization"]
@@ -50,12 +50,13 @@ def run(
             plan = grid.plan(file, points, folder, logs)
         emit(f"{file.name}: {len(points):,} points, {plan.distinct:,} cells, {len(plan.todo):,} of them to compute")
         try:
-            with pool, progress(f"simulating {file.name}", total=len(plan.todo)) as bar:
-                done = grid.run(file, plan, folder, pool, lambda done, total: bar.update(done))
+            with pool:
+                with progress(f"simulating {file.name}", total=len(plan.todo)) as bar:
+                    done = grid.run(file, plan, folder, pool, lambda done, total: bar.update(done))
+                status = _finish(file, plan, done, execution, pool, command, as_json)
         except KeyboardInterrupt:
             emit(f"tracebed: the computed cells are in {folder}; the same command continues the experiment")
             raise
-        status = _finish(file, plan, done, folder, command, as_json)
         if artifact is not None:
             _write_artifact(file, plan, folder, artifact, command, logs)
         return status
@@ -76,15 +77,22 @@ def _write_artifact(
 
 
 def _finish(
-    file: ExperimentFile, plan: GridPlan, done: GridResult, folder: Path, command: str, as_json: bool
+    file: ExperimentFile,
+    plan: GridPlan,
+    done: GridResult,
+    execution: Execution,
+    pool: Pool,
+    command: str,
+    as_json: bool,
 ) -> ExitCode:
-    """Write plots, the ledger and differences, and print results, warnings and failures."""
+    """Write plots, the ledger and differences, and print results, warnings and failures. Local workers draw."""
     import pandas as pd
 
     from tracebed.api.experiments import against_first, is_perturbed, ledger_of_grid, plots
     from tracebed.api.experiments import cell_store as store
     from tracebed.files import replacing
 
+    folder = execution.folder
     own = folder / file.name
     ledger = ledger_of_grid(file, done, command)
     against = against_first(file.experiment, done.table) if len(done.table) and is_perturbed(done.table) else {}
@@ -96,15 +104,10 @@ def _finish(
         with replacing(own / "differences.csv") as stream:
             pd.DataFrame(differing).to_csv(stream, index=False)
 
-    def jobs(point: Point) -> pd.DataFrame | None:
-        cell = plan.cells.get(point)
-        if cell is None or not store.has_jobs(cell, folder):
-            return None
-        return store.jobs_of(cell, folder).assign(machine=cell.system.nodes)
-
     if len(done.table):
+        jobs, here = store.KeptJobs(plan.cells, folder), None if execution.dask else pool
         with progress("drawing"):
-            drawn, left_out = plots.draw(file, done.table, jobs, own / "plots")
+            drawn, left_out = plots.draw(file, done.table, jobs, own / "plots", here)
         for reason in left_out:
             emit(f"tracebed: {reason}")
     for warning, count in done.warnings.items():

@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import matplotlib as mpl
-import pandas as pd
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
@@ -114,11 +113,9 @@ def _html(content: Any, name: str, title: str) -> Markup:
     if isinstance(content, tuple):
         return Markup("").join(_html(part, f"{name}-{number}", title) for number, part in enumerate(content, 1))
     if isinstance(content, Picture):
-        sizes = {"wide": content.draw(WIDE), "narrow": content.draw(NARROW)}
-        data = drawn_in(sizes["wide"]) if content.data is None else content.data()
-        return _figure(content, sizes, data, name, title)
+        return figure_html(content, {"wide": content.draw(WIDE), "narrow": content.draw(NARROW)}, name, title)
     if isinstance(content, Figure):
-        return _figure(Picture(partial(_constant, content)), {"any": content}, drawn_in(content), name, title)
+        return figure_html(Picture(partial(_constant, content)), {"any": content}, name, title)
     if isinstance(content, str):
         return escape(content)
     raise InputError(
@@ -128,8 +125,16 @@ def _html(content: Any, name: str, title: str) -> Markup:
     )
 
 
-def _figure(picture: Picture, sizes: Mapping[str, Figure], data: pd.DataFrame, name: str, title: str) -> Markup:
-    """Return a figure as HTML, with its data for a download."""
+def figure_html(picture: Picture, sizes: Mapping[str, Figure], name: str, title: str) -> Markup:
+    """Return a figure as HTML, with its data for a download.
+
+    Args:
+        picture: the picture, with its captions.
+        sizes: the figures: `wide` for screens and `narrow` for phones, or `any` for both.
+        name: name of the figure, unique in the page.
+        title: alternative text, if the picture has none.
+    """
+    data = drawn_in(next(iter(sizes.values()))) if picture.data is None else picture.data()
     drawn = [(size, Markup(svg(figure, f"{name}-{size}"))) for size, figure in sizes.items()]
     text = data.to_csv(index=False, float_format="%.10g").encode()
     table = base64.b64encode(zlib.compress(text, 9)).decode() if len(text) <= MOST_DATA else ""

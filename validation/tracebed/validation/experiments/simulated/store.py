@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tracebed.errors import InputError, tolerate
 from tracebed.files import replacing, sha256_of
 from tracebed.input_files import MAX_RUN_JSON, read_file
 from tracebed.parquet_file import read_frame
+from tracebed.validation.experiments.experiment import Point
 from tracebed.validation.experiments.simulated.cells import Cell, CellResult
 
 SCHEMA = "tracebed-cell/1"
@@ -107,10 +109,28 @@ def has_jobs(cell: Cell, folder: Path) -> bool:
     return _jobs_path(cell, folder).exists()
 
 
-def jobs_of(cell: Cell, folder: Path) -> pd.DataFrame:
-    """Return the kept jobs of a cell. Raises InputError if the file is damaged."""
-    path = _jobs_path(cell, folder)
-    return read_frame(path, hint="run the experiment again")
+class KeptJobs:
+    """The kept jobs of the points of a grid, for workers that draw.
+
+    Args:
+        cells: the cells of the points.
+        folder: the output folder.
+    """
+
+    def __init__(self, cells: Mapping[Point, Cell], folder: Path) -> None:
+        """Find the cells with kept jobs."""
+        self._kept = {
+            point: (_jobs_path(cell, folder), cell.system.nodes)
+            for point, cell in cells.items()
+            if has_jobs(cell, folder)
+        }
+
+    def __call__(self, point: Point) -> pd.DataFrame | None:
+        """Return the jobs of a point and the nodes of the `machine`, or None. Raises InputError for a damaged file."""
+        if point not in self._kept:
+            return None
+        path, nodes = self._kept[point]
+        return read_frame(path, hint="run the experiment again").assign(machine=nodes)
 
 
 def _path(cell: Cell, folder: Path) -> Path:

@@ -116,6 +116,7 @@ def bars(
     x = next((key for key in numeric if averaged[key].nunique() > 1), "workload")
     varying = [key for key in GROUP if key != x and (key == "policy" or averaged[key].nunique() > 1)]
     groups = list(dict.fromkeys(averaged[x]))
+    divided = _divided(averaged, rows, varying)
     marks = [mark for claim in claims for mark in _marks(claim, plot, averaged, absolute)]
     wide = len(shown) == 1 and len(averaged) > MANY
     figure, axes_of = panels(len(shown), title, height=2.2 if len(shown) == 1 else 2.0, wide=wide, width=width)
@@ -124,7 +125,7 @@ def bars(
     whiskers = False
     for axes, name in zip(axes_of, shown, strict=True):
         scale = 100.0 if name in PERCENT and plot.relative_to is None else 1.0
-        found, over = _series(plot, rows, averaged, name, x, varying, groups, scale)
+        found, over = _series(plot, divided, name, x, groups, scale)
         mine = [mark for mark in marks if mark.figure == name]
         each = (figure.get_figwidth() / columns_in(axes) - 0.6) / len(groups)
         _scale(axes, found, [mark.value * scale for mark in mine], labeled=plot.kind != "lines")
@@ -148,22 +149,29 @@ def columns_in(axes: Axes) -> int:
     return int(place.get_gridspec().ncols)
 
 
+def _divided(
+    averaged: pd.DataFrame, rows: pd.DataFrame, varying: list[str]
+) -> list[tuple[str, pd.DataFrame, pd.DataFrame]]:
+    """Return the label of each series, its means, and its rows."""
+    found = []
+    for values in averaged[varying].drop_duplicates().itertuples(index=False, name=None):
+        mine, of_all = (table[(table[varying] == pd.Series(values, varying)).all(axis=1)] for table in (averaged, rows))
+        found.append((", ".join(map(str, values)), mine, of_all))
+    return found
+
+
 def _series(
     plot: Plot,
-    rows: pd.DataFrame,
-    averaged: pd.DataFrame,
+    divided: list[tuple[str, pd.DataFrame, pd.DataFrame]],
     name: str,
     x: str,
-    varying: list[str],
     groups: list[Any],
     scale: float,
 ) -> tuple[list[Series], str]:
     """Return the series of a panel, and the population of the quartiles: jobs or time."""
-    values_of = list(averaged[varying].drop_duplicates().itertuples(index=False, name=None))
-    width = 0.84 / len(values_of)
+    width = 0.84 / len(divided)
     found = []
-    for index, values in enumerate(values_of):
-        mine, of_all = (table[(table[varying] == pd.Series(values, varying)).all(axis=1)] for table in (averaged, rows))
+    for index, (label, mine, of_all) in enumerate(divided):
         of_seed = of_all.groupby(x, sort=False, dropna=False)[name]
         half: FloatArray = np.asarray(of_seed.agg(_half).reindex(mine[x]), dtype=np.float64)
         quartiles = np.full((2, len(mine)), np.nan)
@@ -171,11 +179,11 @@ def _series(
             quartiles = mine[[f"{name}_p25", f"{name}_p75"]].to_numpy(dtype=np.float64).T
         at = np.array([groups.index(group) for group in mine[x]], dtype=np.float64)
         if plot.kind != "lines":
-            at += (index - (len(values_of) - 1) / 2) * width
+            at += (index - (len(divided) - 1) / 2) * width
         elif x != "workload":
             at = mine[x].to_numpy(dtype=np.float64) * (100.0 if x == "share" else 1.0)
         heights: FloatArray = scale * np.asarray(mine[name], dtype=np.float64)
-        label, color = ", ".join(map(str, values)), COLORS[index % len(COLORS)]
+        color = COLORS[index % len(COLORS)]
         found.append(
             Series(label, at, mine.index, list(mine[x]), heights, scale * half, scale * quartiles, color, index)
         )

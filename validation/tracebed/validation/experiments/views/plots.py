@@ -7,19 +7,22 @@ paper). The printed figures are marks on the bars.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from tracebed.validation.experiments.experiment import Point
+from tracebed.errors import TracebedError
+from tracebed.validation.experiments.experiment import Experiment, Point
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.parts import Plot
+from tracebed.validation.experiments.simulated.pools import LocalPool, Pool
 from tracebed.validation.experiments.views.averages import GROUP, means
 from tracebed.validation.experiments.views.bars import bars
 from tracebed.validation.experiments.views.job_plots import daily, ecdf, heat_maps
@@ -28,8 +31,7 @@ from tracebed.validation.metrics import all_metrics
 from tracebed.validation.pictures import COLUMN, PAGE, STYLE, WIDTHS, Picture, save
 from tracebed.validation.report.html import write_page
 from tracebed.validation.report.interactive import scripts
-from tracebed.validation.report.sections import Section, rendered_sections
-from tracebed.validation.report.style import NARROW
+from tracebed.validation.report.sections import Section, figure_html, rendered_sections
 from tracebed.validation.report.templates import fill
 
 Drawn = tuple[Figure, pd.DataFrame]
@@ -41,40 +43,87 @@ Jobs = Callable[[Point], pd.DataFrame | None]
 """Function that returns the jobs of the cell of a point, or None if they were not kept."""
 
 
-def draw(file: ExperimentFile, table: pd.DataFrame, jobs: Jobs, folder: Path) -> tuple[list[Path], list[str]]:
+@dataclass(frozen=True)
+class Drawing:
+    """A picture of an experiment to be drawn by a worker; `jobs` can be pickled."""
+
+    experiment: Experiment
+    plot: Plot
+    rows: pd.DataFrame
+    """The rows of its window and workload."""
+    jobs: Jobs
+    workload: str | None
+    """The workload of the picture; None: all of them."""
+    title: str
+    folder: Path
+    stem: str
+    """Name of the files without suffix."""
+
+
+def draw(
+    file: ExperimentFile, table: pd.DataFrame, jobs: Jobs, folder: Path, pool: Pool | None = None
+) -> tuple[list[Path], list[str]]:
     """Draw the plots of an experiment as SVG, PNG and PDF, each with a CSV file of what is drawn, and their page.
 
     Args:
         table: the table of `compute_grid`.
         jobs: source of the jobs, for the kinds that need them.
         folder: the output folder. The page is beside it: `index.html`.
+        pool: the workers; by default, this process draws.
 
     Returns:
         The PNG files written, and a message for each plot that could not be drawn.
     """
-    written: list[Path] = []
-    left_out: list[str] = []
-    sections: dict[str, Section] = {}
-    for name, plot in (file.experiment.plots or {"overview": OVERVIEW}).items():
-        window = plot.window or next(iter(file.experiment.windows))
+    drawings = list(_drawings(file, table, jobs, folder))
+    drawn = {}
+    for drawing, painted in (pool or LocalPool(1)).map(paint, drawings):
+        if isinstance(painted, TracebedError):
+            raise painted
+        drawn[drawing.stem] = painted
+    pictures = {each.stem: html for each in drawings if (html := drawn[each.stem]) is not None}
+    write_page(_page(file, table, pictures), folder.parent / "index.html")
+    left_out = [f"plot {each.stem}: its points were not computed" for each in drawings if each.stem not in pictures]
+    return [folder / f"{stem}.png" for stem in pictures], left_out
+
+
+def _drawings(file: ExperimentFile, table: pd.DataFrame, jobs: Jobs, folder: Path) -> Iterator[Drawing]:
+    """Yield the pictures of an experiment."""
+    experiment = file.experiment
+    for name, plot in (experiment.plots or {"overview": OVERVIEW}).items():
+        window = plot.window or next(iter(experiment.windows))
         rows = table[table["window"] == window]
         for workload in _pages(file, plot):
             title = plot.title or (file.name if workload is None else f"{file.name}, {workload}")
             here = rows if workload is None else rows[rows["workload"] == workload]
-            drawer = partial(_drawn, file, plot, here, jobs, workload, title)
-            with mpl.rc_context(STYLE):
-                drawn = drawer(WIDTHS.get(plot.width))
-            stem = name if workload is None or len(file.experiment.workloads) == 1 else f"{name}-{workload}"
-            if drawn is None:
-                left_out.append(f"plot {stem}: its points were not computed")
-                continue
-            written.append(save(*drawn, folder, stem))
-            sections[stem] = Section(stem, len(sections), partial(_in_page, drawer, drawn[1]), scope="grid")
-    write_page(_page(file, table, sections), folder.parent / "index.html")
-    return written, left_out
+            stem = name if workload is None or len(experiment.workloads) == 1 else f"{name}-{workload}"
+            yield Drawing(experiment, plot, here, jobs, workload, title, folder, stem)
 
 
-def _page(file: ExperimentFile, table: pd.DataFrame, sections: Mapping[str, Section]) -> str:
+def paint(drawing: Drawing) -> Markup | None:
+    """Write the files of a picture, and return it for a page, or None if no point was computed.
+
+    A page has it in the widths of a page and of a column of a paper, for phones. The figure of the files is one of
+    these, so it is drawn and laid out once. Some kinds have one width.
+    """
+    with mpl.rc_context(STYLE):
+        own = _drawn(drawing, WIDTHS.get(drawing.plot.width))
+        if own is None:
+            return None
+        figure, data = own
+        save(figure, data, drawing.folder, drawing.stem)
+        sizes = {"any": figure}
+        if not drawing.plot.of_jobs or drawing.plot.kind == "ecdf":
+            sizes = {}
+            for size, width in (("wide", PAGE), ("narrow", COLUMN)):
+                other = None if figure.get_figwidth() == width else _drawn(drawing, width)
+                sizes[size] = figure if other is None else other[0]
+        for each in sizes.values():
+            each.set_facecolor("none")
+        picture = Picture(lambda _: figure, data=lambda: data)
+        return figure_html(picture, sizes, drawing.stem, drawing.stem)
+
+
+def _page(file: ExperimentFile, table: pd.DataFrame, pictures: Mapping[str, Markup]) -> str:
     """Return the page of the plots, with a table of the means."""
     averaged = means(table)
     keys = [key for key in [*GROUP, "window"] if key == "policy" or averaged[key].nunique() > 1]
@@ -82,20 +131,16 @@ def _page(file: ExperimentFile, table: pd.DataFrame, sections: Mapping[str, Sect
     rows = averaged[[*keys, *figures]].astype(object).to_numpy().tolist()
     heads = [*keys, *(all_metrics()[name].title for name in figures)]
     content = fill("grid_means", heads=heads, rows=rows)
-    own = {**sections, "table": Section("Means over seeds", len(sections), lambda grid: content, scope="grid")}
+    own = {
+        name: Section(name, order, partial(_constant, html), scope="grid")
+        for order, (name, html) in enumerate(pictures.items())
+    }
+    own["table"] = Section("Means over seeds", len(own), partial(_constant, content), scope="grid")
     return str(fill("grid", file=file, sections=list(rendered_sections({"grid": file}, own)), scripts=scripts()))
 
 
-def _in_page(drawer: Callable[[float | None], Drawn | None], data: pd.DataFrame, _: Any) -> Picture:
-    """Return the picture of a plot for a page: as in a paper, of one column for phones."""
-
-    def draw_one(width: float) -> Figure:
-        with mpl.rc_context({**STYLE, "figure.facecolor": "none"}):
-            drawn = drawer(PAGE if width > NARROW else COLUMN)
-        assert drawn is not None
-        return drawn[0]
-
-    return Picture(draw_one, data=lambda: data)
+def _constant(html: Markup, _: Any) -> Markup:
+    return html
 
 
 def _pages(file: ExperimentFile, plot: Plot) -> list[str | None]:
@@ -105,29 +150,20 @@ def _pages(file: ExperimentFile, plot: Plot) -> list[str | None]:
     return list(file.experiment.workloads) if several else [None]
 
 
-def _drawn(
-    file: ExperimentFile,
-    plot: Plot,
-    rows: pd.DataFrame,
-    jobs: Jobs,
-    workload: str | None,
-    title: str,
-    width: float | None,
-) -> Drawn | None:
+def _drawn(drawing: Drawing, width: float | None) -> Drawn | None:
     """Return the picture in a width (None: its own) and what it shows, or None if no point was computed."""
+    experiment, plot, title = drawing.experiment, drawing.plot, drawing.title
     if not plot.of_jobs:
-        return bars(plot, rows, title, file.experiment.published, width=width)
+        return bars(plot, drawing.rows, title, experiment.published, width=width)
     if plot.kind in OF_WORKLOADS:
-        points = [point for point in file.experiment.points() if point.fits({**plot.at, "workload": workload})]
-        table = next((table for point in points if (table := jobs(point)) is not None), None)
-        return None if table is None else OF_WORKLOADS[plot.kind](file.experiment, plot, table, title)
+        table = next((table for _, table in _jobs_at(drawing, plot.at)), None)
+        return None if table is None else OF_WORKLOADS[plot.kind](experiment, plot, table, title)
     if plot.kind == "ecdf":
-        series = _jobs_by_series(file, plot, jobs, workload)
+        series = _jobs_by_series(drawing)
         return ecdf(plot, series, title, width) if series else None
     found = []
     for where in (plot.at, plot.relative_to or {}):
-        points = [point for point in file.experiment.points() if point.fits({**where, "workload": workload})]
-        tables = [table for point in points if (table := jobs(point)) is not None]
+        tables = [table for _, table in _jobs_at(drawing, where)]
         if not tables:
             return None
         found.append(pd.concat(tables, ignore_index=True).assign(weight=1.0 / len(tables)))  # averages jobs over seeds
@@ -135,18 +171,26 @@ def _drawn(
     return (heat_maps if plot.kind == "heatmap" else daily)(plot, found[0], found[1], names, title)
 
 
-def _jobs_by_series(
-    file: ExperimentFile, plot: Plot, jobs: Jobs, workload: str | None
-) -> dict[str, list[pd.DataFrame]]:
+def _jobs_at(drawing: Drawing, where: Mapping[str, Any]) -> Iterator[tuple[Point, pd.DataFrame]]:
+    """Yield the points of the workload that match `where`, with their jobs, if these were kept."""
+    for point in _points(drawing, where):
+        if (table := drawing.jobs(point)) is not None:
+            yield point, table
+
+
+def _points(drawing: Drawing, where: Mapping[str, Any]) -> list[Point]:
+    return [point for point in drawing.experiment.points() if point.fits({**where, "workload": drawing.workload})]
+
+
+def _jobs_by_series(drawing: Drawing) -> dict[str, list[pd.DataFrame]]:
     """Return the jobs of each seed by the policy and the settings that vary."""
-    points = [point for point in file.experiment.points() if point.fits({**plot.at, "workload": workload})]
+    points = _points(drawing, drawing.plot.at)
     known = {key: [asdict(point)[key] for point in points] for key in GROUP}
     varying = [key for key in GROUP if key == "policy" or len(set(known[key])) > 1]
     found: dict[str, list[pd.DataFrame]] = {}
-    for point in points:
-        if (table := jobs(point)) is not None:
-            where = asdict(point)
-            found.setdefault(_named({key: where[key] for key in varying}), []).append(table)
+    for point, table in _jobs_at(drawing, drawing.plot.at):
+        where = asdict(point)
+        found.setdefault(_named({key: where[key] for key in varying}), []).append(table)
     return found
 
 
