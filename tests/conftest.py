@@ -114,7 +114,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
 
 @pytest.fixture
 def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let experiments and validations write no plots and no HTML pages, and what-ifs pages without pictures.
+    """Let experiments and validations write no plots and empty HTML pages, and what-ifs pages without pictures.
 
     Pictures take most of the time of small ones. This holds for commands in the process of the test.
     """
@@ -122,9 +122,12 @@ def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     from tracebed.validation.report import html
     from tracebed.validation.whatif import page
 
+    def write_empty(_: object, path: Path | str, *__: object, **___: object) -> Path:
+        return html.write_page("", Path(path))
+
     monkeypatch.setattr(plots, "draw", lambda *_: ([], []))
     monkeypatch.setattr(page, "pictures", lambda _: {})
-    monkeypatch.setattr(html, "write", lambda _, path, *__, **___: Path(path))
+    monkeypatch.setattr(html, "write", write_empty)
 
 
 @pytest.fixture

@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from tracebed.orchestrator.run import Run
+from tracebed.validation.pictures import Picture
 from tracebed.validation.report import html as report
 from tracebed.validation.report import sections
+from tracebed.validation.report.templates import fill
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.validate import validate
 from tracebed.validation.verdict.validation import Validation
@@ -26,8 +30,17 @@ def rendered(real: Run, predicted: Run) -> str:
 @contextmanager
 def without_pictures() -> Iterator[None]:
     """Leave the pictures of reports empty, for tests of words: the pictures take most of the time of a report."""
+    html = sections._html
+
+    def undrawn(content: object, name: str, title: str) -> Markup:
+        if not isinstance(content, Picture | Figure):
+            return html(content, name, title)
+        picture = content if isinstance(content, Picture) else Picture(lambda _: content)
+        drawn = [(size, Markup("<svg></svg>")) for size in ("wide", "narrow")]
+        return fill("picture", picture=picture, drawn=drawn, alt=picture.alt or title, name=name, table="")
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sections, "svg", lambda figure, name: "<svg></svg>")
+        patch.setattr(sections, "_html", undrawn)
         yield
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pages import without_pictures
 from test_cli_verdicts import call
 from tracebed.cli.gate import Gating
 from tracebed.errors import ExitCode, InputError
@@ -212,6 +213,7 @@ def test_update_prints_errors_and_limits(exact: Validation, tmp_path: Path, caps
         assert name in text
 
 
+@without_pictures()
 def test_the_commands_write_a_baseline_and_the_verdict_decides(tmp_path: Path) -> None:
     suite, target = write_suite(tmp_path), tmp_path / "baseline.json"
     validate = ("validate", suite, "--no-case-pages", "-o", tmp_path / "out")

@@ -195,9 +195,9 @@ def test_an_integer_parameter_and_one_without_effect() -> None:
 def test_an_optimum_at_the_end_of_a_range_is_named() -> None:
     prepare(3)
     suite("{launch: [0.01, 2]}", "w3: w3.csv", fixed="slow=1.1 end=2")
-    assert calibrated(budget=30).parameters["launch"].at_end == "upper"
+    assert calibrated(budget=20).parameters["launch"].at_end == "upper"
     suite("{launch: [8, 20]}", "w3: w3.csv", fixed="slow=1.1 end=2")
-    result = call("validate", "s.yaml", "--fit", "-o", "other", "--budget", "60", "--workers", "1")
+    result = call("validate", "s.yaml", "--fit", "-o", "other", "--budget", "20", "--workers", "1")
     assert "launch is at the lower end of its range, 8: a wider range may fit better" in result.output
 
 
@@ -267,9 +267,9 @@ def test_an_interrupted_calibration_continues(monkeypatch: pytest.MonkeyPatch) -
 def test_failed_simulations_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(3)
     suite("{launch: [0.01, 100]}", "w3: w3.csv", fixed="slow=1.1 end=2 fails=status")
-    made = calibrated(budget=30)
+    made = calibrated(budget=20)
     monkeypatch.setattr(InProcess, "calls", 0)
-    assert contents(calibrated(budget=30)) == contents(made)
+    assert contents(calibrated(budget=20)) == contents(made)
     assert InProcess.calls == made.failures.simulations > 0
 
 
@@ -341,7 +341,7 @@ def test_validate_uses_the_calibration_and_bases_no_verdict_on_its_workloads() -
     ranges, fixed = "{launch: [0.01, 100], end: [0.01, 100]}", "slow=1.1"
     suite(ranges, *workloads, fixed=fixed)
     assert "parameter launch of toy has a range, but no value" in str(call("validate", "s.yaml", "-o", "v").exception)
-    made = calibrated("v", budget=30)
+    made = calibrated("v", budget=20)
     assert [case.case for case in made.cases] == ["w3-fcfs", "w4-fcfs"]
     plain = ("w3: w3.csv", "w4: w4.csv", "w5: w5.csv")
     suite(ranges, *plain, fixed=fixed, keys="calibration: v/calibrated/toy.yaml")

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import tracebed.api as tb
+from pages import without_pictures
 from runs import NAN, fcfs_run, make_run
 from tracebed.cli import tracebed
 from tracebed.errors import ExitCode, InputError
@@ -102,6 +103,7 @@ def test_metrics_of_a_run_without_ended_jobs_have_a_reason(tmp_path: Path) -> No
     assert found["undefined"]["mean_wait_s"] == "no job ended"
 
 
+@without_pictures()
 def test_compare_is_inconclusive_and_writes_a_report(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "new" / "report.html"
     result = call("compare", "--real", folder / "real", "--predicted", folder / "sim", "--report", path)

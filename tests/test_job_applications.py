@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import pandas as pd
-import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -83,10 +82,7 @@ def test_an_emulated_rank_holds_no_memory(tmp_path: Path) -> None:
 
 
 def test_memory_that_is_not_free_is_refused() -> None:
-    before = psutil.Process().memory_info().rss
-    held = memory(32)
-    assert len(held) == 32 * 2**20
-    assert psutil.Process().memory_info().rss - before >= 31 * 2**20
+    assert len(memory(32)) == 32 * 2**20
     with pytest.raises(TestbedError, match="the rank needs 1000000000 MiB"):
         memory(10**9)
 

@@ -303,7 +303,13 @@ def theta_log(path: Path, jobs: int) -> None:
     ],
 )
 def test_a_study_runs_on_a_log_of_the_papers_shape(
-    tmp_path: Path, study: str, log: Callable[[Path, int], None], jobs: int, section: str, interval_s: int
+    tmp_path: Path,
+    svg_only: None,
+    study: str,
+    log: Callable[[Path, int], None],
+    jobs: int,
+    section: str,
+    interval_s: int,
 ) -> None:
     log(tmp_path / "log.csv", jobs)
     done = run(
@@ -318,7 +324,7 @@ def test_a_study_runs_on_a_log_of_the_papers_shape(
     assert workload and set(workload.values()) == {True}, "the log has the printed shares, and the recipe keeps them"
     computed = [row for row in rows_of(tmp_path / "out", study, section) if row["ours"]]
     assert {row["figure"] for row in computed} >= {"mean_response_s", "mean_run_s", "utilization"}
-    pictures = {path.stem for path in (tmp_path / "out" / study / "plots").glob("*.png")}
+    pictures = {path.stem for path in (tmp_path / "out" / study / "plots").glob("*.svg")}
     assert {f"figure-5-{study.removeprefix('kassel-').title()}"} <= pictures and len(pictures) >= 3
 
 

@@ -183,6 +183,7 @@ def build(root: Path) -> tuple[dict[str, Any], list[str]]:
     return data, app.warnings
 
 
+@pytest.mark.slow
 def test_the_build_makes_a_library_that_works(tmp_path: Path) -> None:
     data, said = build(tmp_path)
     if said:

@@ -87,6 +87,7 @@ def test_a_missing_mpi_is_reported_with_the_command_that_installs_it(
         mpiexec()
 
 
+@pytest.mark.slow
 @needs_mpi
 def test_processes_are_spawned_and_released_and_no_element_is_lost() -> None:
     result = reconfigure([1, 2, 3, 1], 0.5, iterations=2)
@@ -112,6 +113,7 @@ def test_some_of_the_processes_that_were_spawned_together_are_released() -> None
     assert result.checksum == state.checksum(state.after(Block(0, round(0.1 * 2**17)), 4))
 
 
+@pytest.mark.slow
 @needs_mpi
 def test_the_command_prints_the_table() -> None:
     command = [

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracebed.api as tb
+from pages import without_pictures
 from runs import fcfs_run
 from test_schemas import problems
 from tracebed.cli import tracebed
@@ -269,6 +270,7 @@ def test_a_verdict_says_whether_the_error_is_significant(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+@without_pictures()
 def test_the_report_has_the_intervals_of_perturbed_runs_and_else_does_not_mention_them(tmp_path: Path) -> None:
     real = [fcfs_run(60, stretch=1 + seed / 200) for seed in range(5)]
     fcfs_run(60, stretch=1.05, real=False).save(tmp_path / "sim")

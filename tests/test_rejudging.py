@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pages import rendered
+from pages import rendered, without_pictures
 from redecided import emulated
 from runs import replaying
 from test_cli_verdicts import call
@@ -139,6 +139,7 @@ def test_no_state_is_believed_against_the_journal(damaged: Path, tmp_path: Path)
     assert "its journal is missing: the health was judged by the figures in run.json and by the tables" in without.notes
 
 
+@without_pictures()
 def test_no_figure_of_the_file_is_reported_against_the_journal(damaged: Path, tmp_path: Path) -> None:
     """The report listed the figures of `run.json` below the causes in the journal."""
     run = changed(damaged, tmp_path / "changed")

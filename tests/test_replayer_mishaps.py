@@ -131,7 +131,12 @@ def assert_each_rank_ended_within_its_allocation(run: Run, path: Path, names: Se
 
 
 @pytest.mark.parametrize(
-    ("balance", "cancels", "jobs"), [pytest.param("static", 0.0, 220, marks=pytest.mark.slow), ("dynamic", 0.01, 110)]
+    ("balance", "cancels", "jobs"),
+    [
+        pytest.param("static", 0.0, 220, marks=pytest.mark.slow),
+        pytest.param("dynamic", 0.01, 110, marks=pytest.mark.slow),
+        ("dynamic", 0.01, 40),
+    ],
 )
 def test_many_jobs_under_a_restless_policy(tmp_path: Path, balance: str, cancels: float, jobs: int) -> None:
     """Every job does exactly its work, whatever the order of messages, and the journal accounts for it."""

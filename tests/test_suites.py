@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import tracebed.api as tb
+from pages import without_pictures
 from patience import GUARD_S, matching
 from runs import fcfs_run
 from suites import suite_of
@@ -67,6 +68,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@without_pictures()
 def validate(*arguments: str, case_pages: bool = False) -> Result:
     """Validate; without the pages of cases, which take most of the time."""
     pages = [] if case_pages else ["--no-case-pages"]

@@ -129,7 +129,7 @@ def test_a_policy_without_a_defect_passes() -> None:
         (ReadsTheClock, "reads a clock"),
         (OpensAFile, "opens a file"),
         (Draws, "differs a second time"),
-        (Remembers, "differs"),
+        pytest.param(Remembers, "differs", marks=pytest.mark.slow),
         (ChangesTheState, "modifies the scheduler state"),
         (Forgets, "is unknown at the end"),
         (RejectsAll, "is rejected without a reason"),

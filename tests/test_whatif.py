@@ -393,6 +393,7 @@ def test_the_longest_name_of_a_class_is_within_its_picture(width: float) -> None
     assert min(text.get_window_extent().x0 for text in figure.axes[0].get_yticklabels()) >= 0
 
 
+@pytest.mark.slow
 def test_an_export_of_sacct_becomes_a_page_with_pictures_and_their_data(
     export: Path, call: Call, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

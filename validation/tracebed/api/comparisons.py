@@ -66,7 +66,7 @@ class Validation(verdict.Validation):
         return self.pair.divergences(count, tolerance_s=tolerance_s)
 
     def to_html(self, path: Path | str | None = None, budget: ErrorBudget | None = None) -> str:
-        """Return the report as the text of one HTML document, after it was written to `path`, if one is given.
+        """Return the report as the text of one HTML document: that of the file, if a `path` is given.
 
         Args:
             path: the file. The pages of several cases are written to a folder of the same name beside it.
@@ -82,9 +82,9 @@ class Validation(verdict.Validation):
             from tracebed.validation.budget.figure import section
 
             more["budget"] = section(budget)
-        if path is not None:
-            report.write(self, path, more)
-        return report.render(self, more)
+        if path is None:
+            return report.render(self, more)
+        return report.write(self, path, more).read_text(encoding="utf-8")
 
     def to_markdown(self, path: Path | str | None = None) -> str:
         """Return a summary in Markdown, as for the page of a CI job, after it was written to `path`, if one is given.

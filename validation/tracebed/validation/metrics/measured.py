@@ -13,6 +13,7 @@ import numpy as np
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.schema import TABLES
 from tracebed.orchestrator.scheduling.placement import grid_of
 from tracebed.states import ChangeCause
 from tracebed.table import IntArray, Table
@@ -94,7 +95,8 @@ class MeasuredRun:
         grid: the grid of the nodes, as `Grid.parse` reads it; None: that of the run, if it is known.
 
     Attributes:
-        run: the run.
+        given: the run.
+        run: the run with its tables as columns.
         tau: threshold of the bounded slowdown, s.
         power_model: parameters of the modelled energy.
         grid: the grid of the nodes; None if it is unknown.
@@ -119,7 +121,7 @@ class MeasuredRun:
         power: PowerModel | None = None,
         grid: str | None = None,
     ) -> None:
-        self.run = run
+        self.given, self.run = run, _as_columns(run)
         self.tau = tau
         self.power_model = power or PowerModel()
         self.grid = Grid.parse(grid, run.total_nodes) if grid else _grid(run)
@@ -259,6 +261,13 @@ class MeasuredRun:
         known = ~np.isnan(times)
         sums = np.where(known.any(axis=0), np.where(known, times, 0.0).sum(axis=0), np.nan)
         return np.asarray(sums * self.run.info.speed, dtype=np.float64)
+
+
+def _as_columns(run: Run) -> Run:
+    """Return the run without its frames: each use of a table with a frame converts it, and metrics use it often."""
+    found = copy(run)
+    found.tables, found.frames = {name: run.table(name) for name in TABLES}, {}
+    return found
 
 
 def _grid(run: Run) -> Grid | None:

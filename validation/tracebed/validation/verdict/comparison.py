@@ -119,8 +119,8 @@ def compare_measured(
     jobs, matching = match(real.jobs, predicted.jobs)
     same_workload = real.run.info.workload.get("sha256") == predicted.run.info.workload.get("sha256")
     return Comparison(
-        real=real.run,
-        predicted=predicted.run,
+        real=real.given,
+        predicted=predicted.given,
         real_metrics=figures[0],
         predicted_metrics=figures[1],
         jobs=jobs,
