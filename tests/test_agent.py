@@ -75,6 +75,19 @@ def test_a_computing_node_is_calibrated_and_its_agent_pinned(tmp_path: Path) -> 
         assert agent.process.wait(GUARD_S) == 0
 
 
+def test_cpus_that_the_machine_does_not_have_are_refused(tmp_path: Path) -> None:
+    """The kernel ignores them when it binds a process: jobs would compute on fewer cores than their run says."""
+    cpu = min(os.sched_getaffinity(0))
+    node = {"name": "n1", "cores": 3, "cpus": f"{cpu},8000-8001", "emulated": False}
+    agent = Agent(tmp_path, node=node)
+    with agent.process:
+        agent.tell(agent.hello)
+        error = agent.hear("error")
+        assert error["what"].startswith("the inventory has the CPUs 8000-8001, but an agent may use only the CPUs")
+        assert "`tracebed nodes facts` shows its CPUs" in error["hint"]
+        agent.tell({"type": "bye"})
+
+
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a part of a node needs two CPUs; this machine has one")
 def test_a_rank_is_on_its_own_cpus_from_the_start(tmp_path: Path) -> None:
     """The node's other CPUs may belong to another job."""

@@ -170,6 +170,13 @@ def test_configuration_is_read() -> None:
     assert slurm_output.configuration(text) == {"SchedulerParameters": "bf_interval=1,x", "KillWait": "30 sec"}
 
 
+@pytest.mark.parametrize("option", ["partition", "partition=", "--partition=main", "program"])
+def test_an_option_of_replays_without_a_value_is_refused_with_its_form(option: str, tmp_path: Path) -> None:
+    key = "program" if option == "program" else "partition"
+    with pytest.raises(InputError, match=rf"'{option}' is not an option of a replay \(write {key}=VALUE\)"):
+        tb.replay_on(tb.generate("cirne", jobs=2, nodes=2, seed=1), options=[option], output=tmp_path / "run")
+
+
 @pytest.mark.parametrize("option", ["wrap=x", "time=5", "job-name=x", "array=1-2", "-x", "A=b", "a=b\nc", ""])
 def test_options_that_a_replay_cannot_have_are_refused(option: str) -> None:
     with pytest.raises(InputError):

@@ -91,6 +91,14 @@ def test_slurm_decides_and_the_run_has_its_nodes(slurm: Slurm, tmp_path: Path) -
     assert not slurm("squeue", "-h").strip()
 
 
+def test_a_submission_that_slurm_refuses_is_named_at_once_and_at_the_end(slurm: Slurm, tmp_path: Path) -> None:
+    jobs = workload(("a", 0, 1, 1, 600), ("b", 0, 1, 1, 600))
+    why = "sbatch refused: unrecognized option '--acount=x'"
+    with pytest.warns(UserWarning, match=f"^job a is rejected: {why}$"):
+        run = tb.replay_on(jobs, speed=10, output=tmp_path / "run", configuration=slurm.conf, options=["acount=x"])
+    assert f"2 jobs rejected: {why}" in run.info.warnings
+
+
 def test_a_job_that_outlives_its_limit_is_killed(slurm: Slurm, tmp_path: Path) -> None:
     killed = workload(("long", 0, 6000, 1, 1))
     run = tb.replay_on(killed, speed=60, output=tmp_path / "run", configuration=slurm.conf)

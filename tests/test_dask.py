@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,14 +22,16 @@ import slurmd
 from patience import GUARD_S, matching
 from test_simulated_experiments import HERE, run, study
 from tracebed.errors import InputError
+from tracebed.validation.experiments.simulated import pools
 from tracebed.validation.experiments.simulated.pools import DaskPool
+from tracebed.version import version
 
 __all__ = ["study"]  # the fixture
 
 pytest.importorskip("distributed")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_process_is_left")]
 LOOPBACK = ("--host", "127.0.0.1", "--no-dashboard")
-HERE_TOO = {"PYTHONPATH": str(Path(__file__).parent)}
+HERE_TOO = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
 """The functions of this module are computed by workers, which import it."""
 
 
@@ -157,6 +161,39 @@ def test_a_scheduler_that_dies_while_it_sends_a_result_is_named(
     result = run(study(seeds=2), "-o", tmp_path / "out", "--dask", cluster.address)
     assert isinstance(result.exception, InputError)
     assert "the connection to the Dask scheduler is lost" in str(result.exception)
+
+
+def test_a_worker_with_another_tracebed_ends_the_command_and_no_cell_is_kept(
+    cluster: Cluster, study: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.worker()
+    monkeypatch.setattr(pools, "_code", lambda: ("0.0.1", "other"))
+    result = run(study(seeds=2), "-o", tmp_path / "out", "--dask", cluster.address)
+    assert isinstance(result.exception, InputError)
+    what = rf"a Dask worker has another tracebed \({version()}\) than this command \(0\.0\.1\) \(install the same wheel"
+    assert re.search(what, str(result.exception))
+    assert not list(tmp_path.glob("out/**/cells/*.json"))
+
+
+def test_without_workers_the_command_says_so_and_waits(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    monkeypatch.setattr(pools, "LOOK_S", 0.1)
+    said: list[str] = []
+
+    def start_a_worker(message: Warning | str, *_: object) -> None:
+        said.append(str(message))
+        cluster.worker()
+
+    with warnings.catch_warnings(), DaskPool(cluster.address) as pool:
+        warnings.simplefilter("always")
+        warnings.showwarning = start_a_worker
+        found = dict(pool.map(marked, [(str(marks), 1)]))
+    assert found == {(str(marks), 1): 10}
+    (text,) = said
+    assert text.startswith(f"{cluster.address} has no workers: waiting for workers (")
 
 
 @pytest.mark.skipif(bool(slurmd.reason_to_skip()), reason=slurmd.reason_to_skip() or "")

@@ -137,6 +137,17 @@ def test_hosts_with_one_connection_are_one_group(tmp_path: Path) -> None:
     assert (node.cpus, node.sockets, node.duty) == ((0, 1, 2, 3), 2, 1.0)
 
 
+def test_switches_may_be_the_texts_that_ansible_makes_of_ini(tmp_path: Path) -> None:
+    for text in ("true", True):
+        inventory = load(tmp_path, one(tracebed_cores=2, tracebed_emulated=text, tracebed_listen=text))
+        ((node, settings),) = of(inventory).values()
+        assert node.emulated and settings["listen"] is True
+    (node,) = load(tmp_path, one(tracebed_cores=2, tracebed_emulated="false")).nodes
+    assert not node.emulated
+    with pytest.raises(InputError, match="must be true or false"):
+        load(tmp_path, one(tracebed_cores=2, tracebed_emulated="perhaps"))
+
+
 def test_cores_are_given_or_follow(tmp_path: Path) -> None:
     text = listing({"web": ["a", "b"]}, a={"tracebed_cores": 2})
     assert load(tmp_path, text, name="hosts.json").unknown == ["b"]

@@ -24,6 +24,7 @@ from tracebed.converters.formats.writing import write_workload
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.testbeds import launcher
+from tracebed.orchestrator.testbeds.checking.survey import survey
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
 from tracebed.orchestrator.testbeds.slurm import SlurmProvider, SlurmSettings
 from tracebed.orchestrator.testbeds.slurm_allocation import seconds
@@ -106,6 +107,27 @@ def test_nodes_with_a_file_system_of_their_own_get_tracebed(slurm: Slurm, tmp_pa
     assert jobs(slurm) == []
 
 
+def test_an_allocation_whose_nodes_lack_python_is_released(slurm: Slurm, tmp_path: Path) -> None:
+    lent = inventory(group(folder=str(tmp_path / "there"), python="python3.99"))
+    what = r"host n1: .*python3\.99.*; errors also at host n2, host n3 \(install Python 3.11"
+    with pytest.warns(UserWarning, match="python3.99"), pytest.raises(TestbedError, match=what):
+        AgentTestbed(lent, tmp_path / "spool").start()
+    assert jobs(slurm) == []
+
+
+def test_the_message_of_salloc_about_a_wrong_option_is_shown(slurm: Slurm, tmp_path: Path) -> None:
+    with pytest.raises(TestbedError, match=r"salloc: unrecognized option '--partion=main' \(`options` of the group"):
+        provider(tmp_path, options=["--partion=main"]).up()
+
+
+def test_a_check_of_nodes_names_why_there_is_no_allocation(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "RETRY_S", 0.01)
+    lent = inventory(group(1, options=["--partition=nowhere"]))
+    (report,) = survey(lent)
+    assert report.error is not None and "there is no allocation of Slurm: " in report.error
+    assert "Invalid partition name" in report.error
+
+
 def test_a_given_allocation_stays(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slurm("salloc", "--no-shell", "--nodes=2", "--time=5", "--job-name=mine")
     number = jobs(slurm)[0].split()[0]
@@ -170,9 +192,8 @@ def test_an_allocation_shorter_than_the_replay_is_refused(slurm: Slurm, tmp_path
 def test_a_request_that_waits_too_long_is_withdrawn(slurm: Slurm, tmp_path: Path) -> None:
     slurm("salloc", "--no-shell", "--nodes=3", "--time=5", "--job-name=other")
     other = jobs(slurm)[0].split()[0]
-    with pytest.raises(
-        TestbedError, match=r"salloc has not ended within 5 s \(the reason in Slurm is Resources"
-    ) as caught:
+    what = r"Slurm has not granted 3 nodes within 5 s: Resources \(raise `wait_s`"
+    with pytest.raises(TestbedError, match=what) as caught:
         provider(tmp_path, wait_s=5.0).up()
     assert caught.value.transient
     assert jobs(slurm) == [f"{other} other RUNNING"]

@@ -173,6 +173,13 @@ def test_the_group_may_name_a_key(place: Place) -> None:
 # Hosts that do not answer.
 
 
+def test_a_missing_key_is_an_error_with_the_remedy(place: Place, tmp_path: Path) -> None:
+    absent = tmp_path / "absent"
+    what = rf"host web: {absent} cannot be read: No such file or directory \(set `identity_file` or IdentityFile"
+    with pytest.raises(TestbedError, match=what):
+        place.up(identity_file=str(absent))
+
+
 def test_a_closed_port_is_an_error_that_may_pass(place: Place) -> None:
     with pytest.raises(TestbedError, match=r"host web: port [0-9]+ cannot be reached: Connection refused") as caught:
         place.provider(port=free_ports(1)[0]).up()

@@ -38,7 +38,7 @@ from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.testbeds import link as link_module
 from tracebed.orchestrator.testbeds.checking.health import _between
-from tracebed.orchestrator.testbeds.checking.survey import NodeReport
+from tracebed.orchestrator.testbeds.checking.survey import NodeReport, survey
 from tracebed.orchestrator.testbeds.events import read_event
 from tracebed.orchestrator.testbeds.launcher import Launcher, concurrently
 from tracebed.orchestrator.testbeds.link import Link
@@ -635,6 +635,44 @@ def test_a_node_whose_agent_does_not_start_is_left_out(tmp_path: Path, monkeypat
     monkeypatch.setattr(Failing, "broken", frozenset({"n0", "n1"}))
     with pytest.raises(TestbedError, match="no disk"):
         AgentTestbed(inventory(here=2), tmp_path / "c", drain=True).start()
+
+
+class Unreachable(LocalProvider):
+    """Nodes on this machine that listen on the loopback; those in `away` cannot be reached."""
+
+    away: frozenset[str] = frozenset()
+
+    def _reach(self, node: Node) -> None:
+        if node.name in self.away:
+            raise TestbedError("does not answer", where=f"host {node.name}")
+
+    def run(self, node: Node, arguments: Any) -> LocalChannel:
+        self._reach(node)
+        return super().run(node, arguments)
+
+    def bind(self, node: Node) -> str | None:
+        self._reach(node)
+        return super().bind(node)
+
+
+def test_with_tcp_a_node_that_cannot_be_reached_is_left_out_and_listens_once_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "PAUSE_S", 0.05)
+    monkeypatch.setattr("tracebed.orchestrator.testbeds.local.LocalProvider", Unreachable)
+    monkeypatch.setattr(Unreachable, "away", frozenset({"n1"}))
+    nodes = dataclasses.replace(inventory(here=3), network="tcp")
+    reports = {report.node.name: report.error for report in survey(nodes)}
+    assert reports == {"n0": None, "n1": "host n1: does not answer", "n2": None}
+    with AgentTestbed(nodes, tmp_path / "b", drain=True) as testbed:
+        assert testbed.family == "AF_INET"
+        assert testbed.out == {"n1": "host n1: does not answer"}
+        monkeypatch.setattr(Unreachable, "away", frozenset())
+        hear(testbed, "back", 1)
+        works(testbed, 1, "a")
+    monkeypatch.setattr(Unreachable, "away", frozenset({"n0", "n1", "n2"}))
+    reports = {report.node.name: report.error for report in survey(nodes)}
+    assert reports == {name: f"host {name}: does not answer" for name in ("n0", "n1", "n2")}
 
 
 class Refusing(LocalProvider):

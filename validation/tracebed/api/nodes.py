@@ -60,11 +60,14 @@ def nodes_up(
     return bring_up(_inventory(nodes), on_step=on_step)
 
 
-def nodes_down(nodes: Inventory | Path | str) -> list[dict[str, Any]]:
+def nodes_down(
+    nodes: Inventory | Path | str, *, on_step: Callable[[str], None] = lambda step: None
+) -> list[dict[str, Any]]:
     """Remove exactly what `nodes_up` or a killed replay made for an inventory.
 
     Args:
         nodes: an inventory, its name, or its file.
+        on_step: called with each step, from any thread.
 
     Returns:
         For each group: `group`, `provider`, `nodes`, and `steps` (what was removed).
@@ -78,7 +81,7 @@ def nodes_down(nodes: Inventory | Path | str) -> list[dict[str, Any]]:
         >>> [group["steps"] for group in tb.nodes_down("emulated-4")]
         [[]]
     """
-    return take_down(_inventory(nodes))
+    return take_down(_inventory(nodes), on_step)
 
 
 def nodes_facts(

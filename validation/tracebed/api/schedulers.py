@@ -72,6 +72,10 @@ def replay_on(
         >>> tb.replay_on(w, "slurm", output="real", speed=60).info.policy  # doctest: +SKIP
         'slurm'
     """
+    for text in options:
+        key, value = text.removeprefix("--").partition("=")[::2]
+        if f"{key}=" in (PARTITION, PROGRAM) and not (value and text.startswith(key)):
+            raise InputError(f"{text!r} is not an option of a replay", hint=f"write {key}=VALUE")
     own = {key: [text.removeprefix(key) for text in options if text.startswith(key)] for key in (PARTITION, PROGRAM)}
     if own[PROGRAM] and policy is None:
         raise InputError("a program is for jobs that a policy resizes", hint="add --policy, or leave program= out")

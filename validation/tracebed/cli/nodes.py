@@ -109,13 +109,10 @@ def down(inventory: Path, as_json: bool) -> None:
     """
     import tracebed.api as tb
 
-    groups = tb.nodes_down(inventory)
+    groups = tb.nodes_down(inventory, on_step=_detail if as_json else click.echo)  # also what precedes an error
     if as_json:
         print_json(SCHEMA, {"groups": groups})
         return
-    for group in groups:
-        for step in group["steps"]:
-            click.echo(f"{group['group']}: {step}")
     if not any(group["steps"] for group in groups):
         click.echo("nothing to remove")
 

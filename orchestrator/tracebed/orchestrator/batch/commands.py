@@ -50,7 +50,8 @@ def run(*command: str, environment: Mapping[str, str], transient: Collection[str
     if done.returncode == 0:
         return done.stdout
     printed = f"{done.stdout}\n{done.stderr}"
-    lines = [re.sub(r"^\w+: (error: )?", "", line) for line in printed.splitlines() if line.strip()]
+    lines = [re.sub(r"^[\w/.-]+: (error: )?", "", line) for line in printed.splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith('Try "')]  # ... --help
     message = "; ".join(lines[-LINES:]) or f"status {done.returncode}"
     if refusing and not any(part in printed.lower() for part in transient):
         raise Refused(f"{command[0]} refused: {message}")

@@ -79,11 +79,17 @@ def ended_run(
     resizes = [resize for number, job in enumerate(jobs) for resize in resizes_of(plan.ids[number], job, trace)]
     info.counts = {"jobs": len(plan), **Counter(str(row[3]) for row in rows)}
     info.warnings = [f"{count:,} {what}" for what, count in plan.counts.items()] + info.warnings
-    info.warnings += refusals(plan, jobs)
+    info.warnings += [*rejections(jobs), *refusals(plan, jobs)]
     info.resolution_s = _overlap(held)
     if JobState.INTERRUPTED in table["state"].to_numpy():
         info.state, info.interruptions = "interrupted", [interrupted or ""]
     return Run(info, table, allocations, pd.DataFrame(resizes) if resizes else None)
+
+
+def rejections(jobs: Sequence[WatchedJob]) -> list[str]:
+    """Return a text for each of the most frequent reasons for which jobs were rejected."""
+    reasons = Counter(job.reason for job in jobs if job.state == JobState.REJECTED)
+    return [f"{count:,} {'job' if count == 1 else 'jobs'} rejected: {why}" for why, count in reasons.most_common(3)]
 
 
 def refusals(plan: SubmissionPlan, jobs: Sequence[WatchedJob]) -> list[str]:

@@ -8,6 +8,7 @@ jobs in the order of the workload. All jobs are observed by one request about on
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -100,6 +101,7 @@ class BatchReplayer:
         self.jobs = [WatchedJob() for _ in plan.ids]
         self.interrupted: str | None = None
         self.latencies: list[float] = []
+        self._warned = False  # of the first refusal
         self.polls = {"polls": 0, "failed": 0}
         self.outages: list[dict[str, Any]] = []
         self._numbers = {self.name(job): job for job in range(len(plan))}
@@ -307,6 +309,9 @@ class BatchReplayer:
             self._submitted(done.job)
         elif isinstance(done.error, Refused):
             job.refuse(done.error.what)
+            if not self.latencies and not self._warned:  # now, since a wrong option concerns all jobs
+                self._warned = True
+                warnings.warn(f"job {self.plan.ids[done.job]} is rejected: {job.reason}", stacklevel=2)
             self._note("refused", done.job, called=job.called, reason=job.reason)
         elif done.error is not None and not done.error.transient:
             raise done.error

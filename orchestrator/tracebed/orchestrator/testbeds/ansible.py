@@ -43,6 +43,8 @@ USED = {
     "ansible_python_interpreter": "python",
 }
 """Variable of Ansible -> key of a node, or setting of the provider `ssh`."""
+SWITCHES = {"emulated", "listen"}
+"""Keys that are true or false. In INI, Ansible takes `true` for a text, and only `True` for a truth value."""
 IGNORED = {"ansible_ssh_common_args", "ansible_ssh_extra_args", "ansible_become"}
 """Ignored variables of the connection. Each is reported."""
 OVER_SSH = {"ssh", "smart", "paramiko", "paramiko_ssh", "ansible.builtin.ssh", "ansible.builtin.paramiko_ssh"}
@@ -192,6 +194,8 @@ def _used(host: str, variables: Keys, settings: Mapping[str, Any], ignored: dict
             continue  # Ansible chooses among the interpreters of the host; tracebed uses its default
         if key == "port" and isinstance(value, str) and value.isdecimal():
             value = int(value)
+        if key in SWITCHES and value in ("true", "false"):
+            value = value == "true"
         values[key], places[key] = value, place
     if any(key in values and not isinstance(values[key], int) for key in ("cpus", "sockets")):
         values.pop("cores", None)  # a list of CPUs says how many cores there are

@@ -171,7 +171,9 @@ class Installation:
         try:
             return self._command([self.python, "-I", "-c", program(), verb, self.folder, *arguments], data)
         except TestbedError as error:
-            if "not found" in error.what or "No such file" in error.what:  # by the shell of the machine
+            if error.hint is None and (
+                "not found" in error.what or "No such file" in error.what
+            ):  # by the shell of the machine
                 hint = "install Python 3.11 or newer there, or set `python:` to its path"
                 raise TestbedError(error.what, where=error.where or self.where, hint=hint) from error
             raise

@@ -159,6 +159,14 @@ def concurrently(calls: Iterable[Callable[[], None]], most: int) -> list[Tracebe
     return errors
 
 
+def joined(errors: Iterable[TracebedError]) -> TracebedError:
+    """Return the first of some errors by its place. Its text names the places of the others."""
+    first, *others = sorted(errors, key=lambda error: error.where or "")
+    if places := [error.where for error in others if error.where and error.where != first.where]:
+        first.what += f"; errors also at {', '.join(places)}"
+    return first
+
+
 def _unexpected(error: Exception, node: Node | None = None) -> TestbedError:
     where = None if node is None else f"node {node.name}"
     return TestbedError(f"{type(error).__name__}: {error}", where=where, hint="this is a defect of the provider")

@@ -38,6 +38,8 @@ PINGS = 4
 """Number of pings by which the clock of a node is measured before the node is used."""
 ATTACHES = 3
 """Number of attempts to take over an agent before it is given up."""
+LACKS_TRACEBED = "No module named 'tracebed"
+"""Part of the last words of an agent in an image without tracebed. Other nodes have the wheel of this machine."""
 PING_SHARES = 10
 """Number of bursts over which the pings of a heartbeat are spread."""
 
@@ -110,12 +112,12 @@ class Links:
         while len(self._failed) < len(self._idle):
             self._raise_failure(drain)
             self.turn(None)
+        self.out = {link.node.name: str(link.failure) for link in self._links if link in self._idle}
         self._raise_failure(drain and len(self._idle) < len(self._links))
         self.restarting = True
         for link in self._links:
             link.adopt = None
         for link in self._idle:
-            self.out[link.node.name] = str(link.failure)
             link.reported = True
             self._postpone(link)
 
@@ -358,7 +360,8 @@ class Links:
             if link.attaches < ATTACHES and ABSENT not in words:  # the agent may still wait
                 self._postpone(link)
                 return
-        self._fail(link, TestbedError(f"its agent {words}", where=link.where))
+        hint = "install tracebed in the image, or set `base` in place of `image`" if LACKS_TRACEBED in words else None
+        self._fail(link, TestbedError(f"its agent {words}", where=link.where, hint=hint))
 
     def _fail_timeout(self, link: Link, words: str) -> None:
         last = words.partition(": ")[2]

@@ -23,7 +23,7 @@ from pydantic import Field, field_validator
 from tracebed import world
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds.installation import Installation, WheelCache, next_stamp, program
-from tracebed.orchestrator.testbeds.launcher import concurrently
+from tracebed.orchestrator.testbeds.launcher import concurrently, joined
 from tracebed.orchestrator.testbeds.local import AGENT, LocalChannel
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.replay_folder import agent_log, name_on_nodes, note_making
@@ -113,7 +113,8 @@ class SlurmProvider:
         self._given = settings.job or (int(inside) if inside.isdigit() else None)
         self._lock = threading.Lock()
         self._job: int | None = None
-        self._refused: TestbedError | None = None  # why there is no allocation
+        self._refused: TestbedError | None = None  # why Slurm has granted no allocation
+        self._failure: TestbedError | None = None  # why the last `up` failed
         self._hosts: dict[str, str] = {}
         self._installations: dict[str, Installation] = {}
         self._temporary = ""
@@ -129,6 +130,16 @@ class SlurmProvider:
         Raises:
             TestbedError: Slurm grants no allocation in time, it has too few nodes, or tracebed cannot run on its nodes.
         """
+        try:
+            self._failure = None
+            self._find_nodes()
+        except TestbedError as error:
+            self._failure = error
+            raise
+        self._everywhere(self._up)
+
+    def _find_nodes(self) -> None:
+        """Find or request the allocation, and match its nodes."""
         with self._lock:
             if self._job is None:
                 job = self._given or self._slurm.find() or self._allocate()
@@ -137,7 +148,6 @@ class SlurmProvider:
                 if not self._installations:
                     self._share(job)
                 self._job = job
-        self._everywhere(self._up)
 
     def _allocate(self) -> int:
         """Wait for a new allocation."""
@@ -200,22 +210,28 @@ class SlurmProvider:
         return self._slurm.call([*self._slurm.step(job, "setup", *self._hosts.values()), *command])
 
     def down(self) -> None:
-        """End all agents, remove what `up` made, and release the allocation if `up` made it."""
+        """End all agents, remove what `up` made, and release the allocation if `up` made it, also after an error."""
         with self._lock:
             job = self._given or self._slurm.find()
-            if job is not None:
-                self._slurm.end_steps(job)
-                if self._job is None:
-                    self._match(job)
-                if self._installations:
-                    self._everywhere(self._remove)
-                else:
-                    self._on_hosts(job, "remove")
-            if self._given is None:
-                self._slurm.release()
+            try:
                 if job is not None:
-                    self.on_step(f"allocation {job} is released")
-            self._job = self._refused = None
+                    self._clean(job)
+            finally:
+                if self._given is None:
+                    self._slurm.release()
+                    if job is not None:
+                        self.on_step(f"allocation {job} is released")
+                self._job = self._refused = None
+
+    def _clean(self, job: int) -> None:
+        """End all agents, and remove what `up` made on the nodes."""
+        self._slurm.end_steps(job)
+        if self._job is None:
+            self._match(job)
+        if self._installations:
+            self._everywhere(self._remove)
+        else:
+            self._on_hosts(job, "remove")
 
     def _remove(self, installation: Installation) -> None:
         if removed := installation.remove():
@@ -270,7 +286,10 @@ class SlurmProvider:
         This method does not wait for an allocation: several threads call it, also after the testbed was stopped.
         """
         if self._job is None:
-            raise TestbedError("there is no allocation of Slurm", where=f"node {node.name}", transient=True)
+            what, hint = "there is no allocation of Slurm", "make one: tracebed nodes up"
+            if self._failure is not None:
+                what, hint = f"{what}: {self._failure.what}", self._failure.hint or hint
+            raise TestbedError(what, where=f"node {node.name}", hint=hint, transient=True)
         installation = self._installations.get(self._hosts[node.name])
         if installation is not None:
             self._up(installation)
@@ -286,4 +305,4 @@ class SlurmProvider:
             [partial(do, installation) for installation in self._installations.values()], self.fan_out
         )
         if errors:
-            raise errors[0]
+            raise joined(errors)

@@ -19,7 +19,7 @@ BUSY = re.compile("contact slurm controller|timed out|connection refused|tempora
 """Messages of Slurm after which another attempt may succeed."""
 ENDED = "Invalid job"
 """Part of the message of Slurm for a job or a step that has ended."""
-FOLLOWS = re.compile(r"srun: (error: \S+: tasks? |Force Terminated|launch/)|salloc: (Pending|job \d+ queued)")
+FOLLOWS = re.compile(r"srun: (error: \S+: tasks? |Force Terminated|launch/)|salloc: (Pending|job \d+ queued)|Try \"")
 """Messages of Slurm that follow from the actual error."""
 IMPOSSIBLE = {"BadConstraints", "PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit"}
 """Reasons of Slurm for a request that it cannot grant before an administrator changes its configuration."""
@@ -78,8 +78,12 @@ class Allocations:
             if reason[0] in IMPOSSIBLE:
                 what, hint = f"Slurm cannot grant {nodes} nodes: {reason[0]}", "use fewer nodes, or other `options`"
                 raise TestbedError(what, where=self.where, hint=hint) from error
-            if reason[0]:
-                error.hint = f"the reason in Slurm is {reason[0]}"
+            if isinstance(error.__cause__, subprocess.TimeoutExpired):
+                why = f": {reason[0]}" if reason[0] else ""
+                what = f"Slurm has not granted {nodes} nodes within {wait_s:g} s{why}"
+                hint = "raise `wait_s`, or use fewer nodes"
+                raise TestbedError(what, where=self.where, hint=hint, transient=True) from error
+            error.hint = error.hint or "`options` of the group has the options of salloc"
             raise
         except BaseException:
             self.release()
@@ -115,7 +119,8 @@ class Allocations:
         shown = self.slurm("squeue", "--noheader", f"--jobs={job}", "--format=%T|%N|%L", missing="")
         state, names, left = (shown.strip() or "unknown to Slurm||").split("|")
         if state != "RUNNING":
-            raise TestbedError(f"allocation {job} is {state}, not RUNNING", where=self.where)
+            hint = "`squeue --me` lists your allocations; without `job`, tracebed makes one"
+            raise TestbedError(f"allocation {job} is {state}, not RUNNING", where=self.where, hint=hint)
         return self.slurm("scontrol", "show", "hostnames", names).split(), seconds(left)
 
     def address(self, host: str) -> str:

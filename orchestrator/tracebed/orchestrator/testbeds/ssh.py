@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.installation import Installation, WheelCache, next_stamp
-from tracebed.orchestrator.testbeds.launcher import concurrently
+from tracebed.orchestrator.testbeds.launcher import concurrently, joined
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.pump import ChannelConnection, Pump
 from tracebed.orchestrator.testbeds.replay_folder import agent_log, append_to, name_on_nodes, note_making
@@ -183,7 +183,7 @@ class SshProvider:
             [partial(self._up, installation) for installation in self._installations.values()], self.fan_out
         )
         if errors:
-            raise errors[0]
+            raise joined(errors)
 
     def _up(self, installation: Installation) -> None:
         if installation.up(self._wheels, partial(note_making, self)):
@@ -208,7 +208,7 @@ class SshProvider:
             concurrently([partial(attempt, do, installation) for installation in left], self.fan_out)
         self.close()
         if failed:
-            raise next(iter(failed.values()))
+            raise joined(failed.values())
 
     def _remove(self, installation: Installation) -> None:
         if removed := installation.remove():

@@ -232,6 +232,9 @@ class CheckedConnection(fabric.Connection):  # type: ignore[misc]
                 what = f"the address of {self.host!r} is unknown: {error.strerror}"
                 hint = "set `address` of the node, or HostName in the SSH configuration"
                 return TestbedError(what, where=where, hint=hint)
+            case OSError(filename=str(file)):
+                hint = "set `identity_file` or IdentityFile to the file of a private key"
+                return TestbedError(f"{file} cannot be read: {error.strerror}", where=where, hint=hint)
             case ChannelException():
                 return TestbedError(f"the jump host cannot reach it: {error.text}", where=where, transient=True)
             case paramiko.SSHException() | EOFError() | ConnectionError():

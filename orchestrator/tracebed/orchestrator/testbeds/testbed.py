@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -14,10 +15,10 @@ from tracebed import world
 from tracebed.errors import TestbedError, TracebedError
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
 from tracebed.orchestrator.testbeds.group_lock import GroupLock
-from tracebed.orchestrator.testbeds.launcher import Launcher, concurrently
+from tracebed.orchestrator.testbeds.launcher import Launcher, concurrently, joined
 from tracebed.orchestrator.testbeds.link import Link
 from tracebed.orchestrator.testbeds.links import Links
-from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
+from tracebed.orchestrator.testbeds.nodes import Group, Inventory
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
 from tracebed.orchestrator.testbeds.reach import blocked
 from tracebed.orchestrator.testbeds.replay_folder import MADE, groups_made, note_made
@@ -120,7 +121,7 @@ class AgentTestbed:
         errors = concurrently([launcher.make_ready for launcher in self._launchers], len(self._launchers))
         self._note_made()
         if errors and not self.drain:
-            raise errors[0]
+            raise joined(errors)
 
     def _note_made(self) -> None:
         """Record the groups that were brought up, for providers that do not record them."""
@@ -135,9 +136,18 @@ class AgentTestbed:
             return "AF_UNIX"
         if network == "agents" or (network == "auto" and len(self._launchers) > 1):
             return "agents"  # the addresses of different groups may be in networks that are not connected
-        found = {index: self._address(launchers[node.name], node) for index, node in enumerate(self.nodes)}
-        self._bind = {index: address for index, address in found.items() if address is not None}
-        closed = [self.nodes[index].name for index, address in found.items() if address is None]
+        closed = []
+        for index, node in enumerate(self.nodes):
+            try:
+                address = launchers[node.name].provider.bind(node)
+            except TestbedError:  # the node is left out, unless its agent starts after all
+                if not self.drain:
+                    raise
+                continue
+            if address is None:
+                closed.append(node.name)
+            else:
+                self._bind[index] = address
         if not closed:
             return "AF_INET"
         if network == "auto":
@@ -166,15 +176,6 @@ class AgentTestbed:
             warnings.warn(f"{what}: {reason}", stacklevel=3)
         if reason is not None or known == {"agents"}:
             self.family, self._bind = "agents", {}
-
-    def _address(self, launcher: Launcher, node: Node) -> str | None:
-        """Return the address of a node on which ranks may listen; None: no address, or the node is left out."""
-        try:
-            return launcher.provider.bind(node)
-        except TestbedError:
-            if not self.drain:
-                raise
-            return None
 
     # -- facts -----------------------------------------------------------------------------------------------------
 
@@ -226,9 +227,18 @@ class AgentTestbed:
 
     def send(self, node: int, message: Mapping[str, Any]) -> None:
         """Send a message to the agent of a node without blocking. A message to a lost node is discarded."""
-        if node in self._bind and message.get("type") == "launch":
-            message = {**message, "bind": self._bind[node]}
+        if self.family == "AF_INET" and message.get("type") == "launch":
+            message = {**message, **self._listening(node)}
         self._links.send(node, message)
+
+    def _listening(self, node: int) -> dict[str, str]:
+        """Return the address on which a rank may listen. That of a node that was out at the start is found now."""
+        if node not in self._bind:
+            link = self._links[node]
+            with contextlib.suppress(TestbedError):  # without an address, the agent refuses the launch
+                if address := link.provider.bind(link.node):
+                    self._bind[node] = address
+        return {"bind": self._bind[node]} if node in self._bind else {}
 
     def receive(self, until: float | None, *, recorded: bool = True) -> list[Event]:
         """Return the events that have arrived, in order of arrival. Times in events are times of this machine.

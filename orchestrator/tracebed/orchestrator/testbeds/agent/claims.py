@@ -22,6 +22,19 @@ SPACE = "TRACEBED_CLAIMS"
 """Environment variable with the name of a set of claims. Replays with different names may share CPUs, as in tests."""
 
 
+def check_cpus(cpus: Sequence[int]) -> None:
+    """Raise TestbedError unless this process may use all `cpus`. The kernel ignores the others when it binds a process.
+
+    A job would then compute on fewer cores than its run says.
+    """
+    usable = os.sched_getaffinity(0)
+    if absent := set(cpus) - usable:
+        what = f"the inventory has the CPUs {format_cpus(absent)}, but an agent may use only the CPUs"
+        what = f"{what} {format_cpus(usable)}"
+        hint = "set `cpus` or `cores` of the node; `tracebed nodes facts` shows its CPUs"
+        raise TestbedError(what, hint=hint)
+
+
 def claim_cpus(cpus: Sequence[int], wait_s: float = CLAIM_S) -> list[socket.socket]:
     """Claim CPUs of this machine until the returned sockets are closed.
 

@@ -15,7 +15,7 @@ from tracebed.benchmarks.kernels import calibrate, kernel_name
 from tracebed.benchmarks.lines import Mailbox
 from tracebed.cpus import LARGEST_NODE, parse_cpus
 from tracebed.errors import InputError
-from tracebed.orchestrator.testbeds.agent.claims import claim_cpus
+from tracebed.orchestrator.testbeds.agent.claims import check_cpus, claim_cpus
 from tracebed.orchestrator.testbeds.agent.facts import node_facts
 from tracebed.orchestrator.testbeds.agent.jobs import RankManager
 from tracebed.orchestrator.testbeds.agent.launching import NodeDescription
@@ -57,6 +57,7 @@ class AgentNode:
         self.selector, self.outbox, self.machine = selector, outbox, machine
         self.claims: list[socket.socket] = []
         if not self.description.emulated:
+            check_cpus(self.description.cpus)
             self.claims = claim_cpus(self.description.cpus)
             os.sched_setaffinity(0, self.description.cpus)
         self.rate = self._rate() if calibrated and not self.description.emulated else None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tracebed.orchestrator.testbeds.group_lock import GroupLock
-from tracebed.orchestrator.testbeds.launcher import Launcher, concurrently
+from tracebed.orchestrator.testbeds.launcher import Launcher, concurrently, joined
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory
 from tracebed.orchestrator.testbeds.provider import PROVIDERS, Provider
 
@@ -62,12 +62,15 @@ def bring_up(inventory: Inventory, on_step: Callable[[str], None] = lambda step:
             stack.callback(launcher.close)
         errors = concurrently([launcher.make_ready for launcher in launchers], len(found))
         if errors:
-            raise errors[0]
+            raise joined(errors)
         return [facts | {"made": provider.made} for facts, provider, _ in found]
 
 
-def take_down(inventory: Inventory) -> list[dict[str, Any]]:
+def take_down(inventory: Inventory, on_step: Callable[[str], None] = lambda step: None) -> list[dict[str, Any]]:
     """Remove everything that `bring_up` or a killed replay made for all groups.
+
+    Args:
+        on_step: called with each step, from any thread.
 
     Returns:
         For each group: `group`, `provider`, `nodes`, and `steps` (what was removed).
@@ -76,10 +79,10 @@ def take_down(inventory: Inventory) -> list[dict[str, Any]]:
         TestbedError: something cannot be removed, or another process uses the nodes of a group. The other groups
             are still taken down.
     """
-    with _providers(inventory) as found:
+    with _providers(inventory, on_step) as found:
         errors = concurrently([partial(_take_down, provider, use) for _, provider, use in found], len(found))
         if errors:
-            raise errors[0]
+            raise joined(errors)
         return [facts for facts, _, _ in found]
 
 

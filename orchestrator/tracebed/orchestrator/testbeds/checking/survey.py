@@ -94,8 +94,8 @@ def survey(
             testbed.start()
             _Survey(testbed, [reports[node.name] for node in testbed.nodes]).run(seconds)
         except TestbedError as error:
-            for report in reports.values():
-                report.error = report.error or str(error)
+            for name, report in reports.items():
+                report.error = report.error or _reason(name, testbed.out.get(name) or str(error))
         finally:
             testbed.stop()
     return list(reports.values())
@@ -112,7 +112,8 @@ class _Survey:
     def __init__(self, testbed: Testbed, reports: list[NodeReport]) -> None:
         self.testbed, self.reports = testbed, reports
         for report in reports:
-            report.error = testbed.out.get(report.node.name)
+            reason = testbed.out.get(report.node.name)
+            report.error = None if reason is None else _reason(report.node.name, reason)
 
     def run(self, seconds: float) -> None:
         """Collect the facts, and two samples that are `seconds` apart."""
@@ -164,6 +165,11 @@ class _Survey:
                 report.samples.append((message["time"], message["sample"]))
             elif message["type"] in ("lost", "error"):
                 report.error = str(message.get("reason") or message.get("what"))
+
+
+def _reason(node: str, error: str) -> str:
+    """Return why the agent of a node did not start, without the name of the node, which stands beside it."""
+    return error.removeprefix(f"node {node}: ")
 
 
 def load_with_facts(source: Path | str, *, on_step: Callable[[str], None] = lambda step: None) -> Inventory:

@@ -48,6 +48,9 @@ REMOVAL_S = 30.0
 LIVE = {"running", "paused", "restarting"}
 """States of containers that have processes."""
 
+IMAGE_HINT = "`image` is an image of the engine (`docker pull`) with tracebed; or set `base`, and one is built"
+"""Hint of an error that an image of the user may explain."""
+
 
 class DockerProvider:
     """Nodes that are containers of one engine.
@@ -77,6 +80,8 @@ class DockerProvider:
         self._lock = threading.Lock()
         self._containers: dict[str, Facts] = {}
         """Node -> its container."""
+        self._failure: TestbedError | None = None
+        """Why the last `up` failed."""
 
     # The nodes.
 
@@ -86,6 +91,14 @@ class DockerProvider:
         Raises:
             TestbedError: the engine, the image or a container fails, or another testbed computes on the same CPUs.
         """
+        try:
+            self._failure = None
+            self._make_containers()
+        except TestbedError as error:
+            self._failure = error
+            raise
+
+    def _make_containers(self) -> None:
         with ThreadPoolExecutor(self.fan_out) as pool:
             found = self._find()
             if self.settings.existing is not None:
@@ -210,6 +223,8 @@ class DockerProvider:
         if node.name not in self._containers:
             self._containers |= self._find()
         if node.name not in self._containers:
+            if self._failure is not None:
+                raise TestbedError(self._failure.what, where=where, hint=self._failure.hint, transient=True)
             raise TestbedError("has no container", where=where, hint="start it: tracebed nodes up", transient=True)
         container = str(self._containers[node.name]["Id"])
         try:
@@ -222,7 +237,8 @@ class DockerProvider:
         state = facts["State"]
         if state["Paused"] or not state["Running"]:
             how = "is paused" if state["Paused"] else f"has ended with status {state['ExitCode']}"
-            raise TestbedError(f"its container {how}", where=where, transient=True)
+            hint = None if self.settings.image is None or state["Paused"] else IMAGE_HINT
+            raise TestbedError(f"its container {how}", where=where, hint=hint, transient=True)
         return container
 
     def _check_existing(self, found: dict[str, Facts]) -> None:
@@ -246,7 +262,8 @@ class DockerProvider:
 
     def _make(self, node: Node, options: dict[str, Any], network: str, found: Facts | None) -> None:
         """Create the container of a node. A stopped container with the same options is kept."""
-        with self.engine.errors("its container cannot be created", where=f"node {node.name}"):
+        hint = None if found is not None or self.settings.image is None else IMAGE_HINT
+        with self.engine.errors("its container cannot be created", where=f"node {node.name}", hint=hint):
             if found is not None:
                 if found["Labels"].get(CONFIG_LABEL) == options["labels"][CONFIG_LABEL]:
                     return

@@ -6,15 +6,21 @@ TracebedError, the error is the result. The end of the `with` block stops runnin
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import multiprocessing
 import os
 import signal
+import socket
 import threading
+import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from functools import cache
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
@@ -22,6 +28,8 @@ from tracebed.errors import InputError, TracebedError
 
 PATIENCE_S = 15.0
 """Timeout of the connection to a Dask scheduler, s."""
+LOOK_S = 15.0
+"""Time without a result after which the Dask workers are counted, s."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -114,6 +122,7 @@ class DaskPool:
 
     def __init__(self, scheduler: str) -> None:
         self.scheduler = scheduler
+        self._warned = False
 
     def __enter__(self) -> DaskPool:
         """Connect to the scheduler."""
@@ -131,7 +140,7 @@ class DaskPool:
             raise InputError(
                 f"no response from Dask scheduler: {error}",
                 where=self.scheduler,
-                hint="start it with `dask scheduler`",
+                hint="start it with `dask scheduler`, and give its address as tcp://HOST:PORT",
             ) from error
         self.workers = sum(self._client.nthreads().values())
         return self
@@ -148,15 +157,18 @@ class DaskPool:
         """Yield each item with its result, in the order of completion.
 
         Raises:
-            InputError: the workers for a cell died repeatedly, or the scheduler died.
+            InputError: the workers for a cell died repeatedly, a worker has another tracebed, or the scheduler died.
         """
         from distributed import as_completed as finished
         from distributed.comm import CommClosedError
         from distributed.scheduler import KilledWorker
 
-        futures = {self._client.submit(_tried, function, item, pure=False): item for item in items}
+        code = _code()
+        futures = {self._client.submit(_tried_by_same, code, function, item, pure=False): item for item in items}
         done = finished(list(futures), loop=self._client.loop)
-        for future in done:
+        while futures:
+            self._await(done)
+            future = next(done)
             try:
                 result = future.result()
             except KilledWorker as error:
@@ -169,8 +181,50 @@ class DaskPool:
                     where=self.scheduler,
                     hint="start the scheduler and its workers again; the same command then computes what is missing",
                 ) from error
+            if isinstance(result, OtherTracebedError):
+                raise result
             yield futures.pop(future), result
             future.release()
+
+    def _await(self, done: Any) -> None:
+        """Wait for a result. Warn once if there is no worker for a while: there may be one later."""
+        look = time.monotonic() + LOOK_S
+        while not done.has_ready():
+            time.sleep(0.005)
+            if not self._warned and time.monotonic() > look:
+                look += LOOK_S
+                with contextlib.suppress(OSError, ValueError):  # a lost scheduler cancels the futures
+                    self._warned = not self._client.nthreads()
+                if self._warned:
+                    what = f"{self.scheduler} has no workers: waiting for workers"
+                    hint = "one that cannot load this dask or tracebed ends at once; its log says why"
+                    warnings.warn(f"{what} ({hint})", stacklevel=2)
+
+
+class OtherTracebedError(InputError):
+    """A worker whose tracebed differs from that of the command: its cells would have the wrong name."""
+
+
+@cache
+def _code() -> tuple[str, ...]:
+    """Return the version of tracebed, and the hashes of its code that computes items."""
+    from tracebed import converters
+    from tracebed.orchestrator import scheduling, simulation
+    from tracebed.validation import metrics
+    from tracebed.validation.experiments.workloads import code_of, version_of_tracebed
+
+    rooms = [Path(room.__path__[0]) for room in (converters, scheduling, simulation, metrics)]
+    return (version_of_tracebed(), *map(code_of, rooms))
+
+
+def _tried_by_same(code: tuple[str, ...], function: Callable[[Any], Any], item: Any) -> Any:
+    """Return the result of an item if this worker has the tracebed with `code`."""
+    if (own := _code()) == code:
+        return _tried(function, item)
+    what = f"a Dask worker has another tracebed ({own[0]}) than this command ({code[0]})"
+    if own[0] == code[0]:
+        what = f"a Dask worker has another build of tracebed {own[0]} than this command"
+    return OtherTracebedError(what, where=socket.gethostname(), hint="install the same wheel where the workers run")
 
 
 def _tried(function: Callable[[Any], Any], item: Any) -> Any:
