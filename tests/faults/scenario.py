@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import signal
 import warnings
@@ -191,7 +192,13 @@ class _Controller:
 
     def arm(self) -> None:
         """Let the faults strike the controller that runs now."""
-        self.world.on_call, self.world.on_entry = self.at, self.written
+        self.world.on_call, self.world.on_entry = self.at, self.written if self.following else None
+        self._wait()
+
+    def _wait(self) -> None:
+        """Wait for the call of the next fault; a signal is sent at the next call of the main thread."""
+        due = self.pending[0].at if self.pending else math.inf
+        self.world.next_call = due if self.signal is None else 0
 
     def written(self, kind: str, name: str) -> None:
         """Let the next fault that waits for this entry of the journal strike."""
@@ -209,11 +216,13 @@ class _Controller:
             signal.raise_signal(number)
         while self.pending and call >= self.pending[0].at:
             self.strike(self.pending.pop(0))
+        self._wait()
 
     def strike(self, fault: Fault) -> None:
         """Let a fault happen now. Raises Killed if the controller is killed."""
         if fault.kind == "terminate":
             self.signal = signal.SIGTERM
+            self._wait()
         elif fault.kind == "disk_full":
             self.world.full_until = self.world.now + fault.seconds
         else:
