@@ -310,7 +310,7 @@ def _replay_until_ended(outcome: Outcome, controller: _Controller) -> None:
 def _try_other_workload(outcome: Outcome, options: Options, fault: Fault) -> None:
     """Resume with another workload, in one of four resumptions: it must be refused, and change nothing.
 
-    A replay that was killed before it wrote its journal, or whose journal is lost, begins again with any workload.
+    A replay that was killed before it wrote its journal begins again with any workload, as one whose journal is lost.
     """
     left = outcome.journal
     if fault.draw > 0.25 or left is None:
@@ -318,12 +318,12 @@ def _try_other_workload(outcome: Outcome, options: Options, fault: Fault) -> Non
     scenario = outcome.scenario
     other = replace(scenario, jobs=scenario.jobs[:-1])
     try:
-        if not has_facts(left):
+        if not (scenario.has("power_failure") or has_facts(left)):
             return
         run = replay(other.workload, other.inventory, other.setup, outcome.folder, options=options, resume=True)
     except InputError as error:
         outcome.seen.append((outcome.world.now, "refused", str(error)))
-    except TestbedError:
+    except TestbedError:  # the whole journal was lost, so another replay began
         outcome.seen.append((outcome.world.now, "not refused", None))
     else:
         outcome.seen.append((outcome.world.now, "not refused", run))
