@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import signal
 import warnings
@@ -191,7 +192,13 @@ class _Controller:
 
     def arm(self) -> None:
         """Let the faults strike the controller that runs now."""
-        self.world.on_call, self.world.on_entry = self.at, self.written
+        self.world.on_call, self.world.on_entry = self.at, self.written if self.following else None
+        self._wait()
+
+    def _wait(self) -> None:
+        """Wait for the call of the next fault; a signal is sent at the next call of the main thread."""
+        due = self.pending[0].at if self.pending else math.inf
+        self.world.next_call = due if self.signal is None else 0
 
     def written(self, kind: str, name: str) -> None:
         """Let the next fault that waits for this entry of the journal strike."""
@@ -209,11 +216,13 @@ class _Controller:
             signal.raise_signal(number)
         while self.pending and call >= self.pending[0].at:
             self.strike(self.pending.pop(0))
+        self._wait()
 
     def strike(self, fault: Fault) -> None:
         """Let a fault happen now. Raises Killed if the controller is killed."""
         if fault.kind == "terminate":
             self.signal = signal.SIGTERM
+            self._wait()
         elif fault.kind == "disk_full":
             self.world.full_until = self.world.now + fault.seconds
         else:
@@ -301,7 +310,7 @@ def _replay_until_ended(outcome: Outcome, controller: _Controller) -> None:
 def _try_other_workload(outcome: Outcome, options: Options, fault: Fault) -> None:
     """Resume with another workload, in one of four resumptions: it must be refused, and change nothing.
 
-    A replay that was killed before it wrote its journal, or whose journal is lost, begins again with any workload.
+    A replay that was killed before it wrote its journal begins again with any workload, as one whose journal is lost.
     """
     left = outcome.journal
     if fault.draw > 0.25 or left is None:
@@ -309,12 +318,12 @@ def _try_other_workload(outcome: Outcome, options: Options, fault: Fault) -> Non
     scenario = outcome.scenario
     other = replace(scenario, jobs=scenario.jobs[:-1])
     try:
-        if not has_facts(left):
+        if not (scenario.has("power_failure") or has_facts(left)):
             return
         run = replay(other.workload, other.inventory, other.setup, outcome.folder, options=options, resume=True)
     except InputError as error:
         outcome.seen.append((outcome.world.now, "refused", str(error)))
-    except TestbedError:
+    except TestbedError:  # the whole journal was lost, so another replay began
         outcome.seen.append((outcome.world.now, "not refused", None))
     else:
         outcome.seen.append((outcome.world.now, "not refused", run))

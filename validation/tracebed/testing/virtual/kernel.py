@@ -183,7 +183,7 @@ class VirtualWorld(Descriptors, World):
         thread: the thread that runs now; None: the main thread of the controller, or an event.
         controller: the process of the controller.
         calls: number of calls by the controller so far at which it can be killed or interrupted.
-        on_call: called at each of them with their number; it may raise Killed or another exception.
+        on_call: called with their numbers, from `next_call` on; it may raise Killed or another exception.
         on_entry: called for each entry of the journal when it has been written, with its kind, and its job or node.
         wall_steps: sum of the steps of the wall clock, s.
         ends_at: virtual time at which the simulation must have ended, s.
@@ -209,7 +209,7 @@ class VirtualWorld(Descriptors, World):
         self.controller = self.process = self.new_process(5000.0)
         self.thread: VirtualThread | None = None
         self.threads: list[VirtualThread] = []
-        self.calls = 0
+        self.calls, self.next_call = 0, 0.0
         self.on_call: Callable[[int], None] | None = None
         self.incidents: list[tuple[float, str]] = []
         self._signals: list[Call] = []
@@ -293,7 +293,7 @@ class VirtualWorld(Descriptors, World):
         if process is self.controller:
             self.calls += 1
             self.now += CALL_S
-            if self.on_call is not None:
+            if self.calls >= self.next_call and self.on_call is not None:
                 self.on_call(self.calls)
 
     def kill_controller(self, *, silent: bool = False) -> None:
