@@ -36,12 +36,12 @@ PAUSE_S = 0.2
 """Mean of the random pause after the first dropped connection, s. It doubles with each attempt."""
 SYSTEM_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 USER_HOSTS = Path("~/.ssh/known_hosts")
+ADDRESS_HINT = "set `address` of the node, or HostName in the SSH configuration"
+KEY_HINT = "set `identity_file` or IdentityFile to the file of a private key"
 TRUSTED = ("~/.ssh", "/etc/ssh")
 """The folders whose SSH configurations may run commands on this machine."""
-
 OWN_FILES = (USER_FILE.expanduser(), Path("/etc/ssh/ssh_config"))
 """The SSH configurations of the user and of the system."""
-
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # its errors are reported as TestbedError
 
 
@@ -230,16 +230,14 @@ class CheckedConnection(fabric.Connection):  # type: ignore[misc]
                 return TestbedError(what, where=where, hint="is the SSH server running?", transient=True)
             case socket.gaierror():
                 what = f"the address of {self.host!r} is unknown: {error.strerror}"
-                hint = "set `address` of the node, or HostName in the SSH configuration"
-                return TestbedError(what, where=where, hint=hint)
+                return TestbedError(what, where=where, hint=ADDRESS_HINT)
             case OSError(filename=str(file)):
-                hint = "set `identity_file` or IdentityFile to the file of a private key"
-                return TestbedError(f"{file} cannot be read: {error.strerror}", where=where, hint=hint)
+                return TestbedError(f"{file} cannot be read: {error.strerror}", where=where, hint=KEY_HINT)
             case ChannelException():
                 return TestbedError(f"the jump host cannot reach it: {error.text}", where=where, transient=True)
             case paramiko.SSHException() | EOFError() | ConnectionError():
-                what = f"the SSH server has closed the connection: {str(error) or 'end of file'}"
-                return _Dropped(what, where=where, transient=True)
+                how = str(error) or "end of file"
+                return _Dropped(f"the SSH server has closed the connection: {how}", where=where, transient=True)
         return TestbedError(f"cannot be reached: {error}", where=where, transient=True)
 
     def shut(self) -> None:
