@@ -30,13 +30,9 @@ FOUND = {
 """Defect -> a seed that finds it (`python tests/faults/planted.py`), and the rule that it violates."""
 
 
-SOUGHT = pytest.mark.xfail(reason="seed 141 found it by a defect of the virtual world (4100708): a seed is sought")
-
-
 # The others are slow because they are many.
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.slow if n > 4 else SOUGHT if n == 0 else ()) for n, name in enumerate(FOUND)],
+    "name", [pytest.param(name, marks=pytest.mark.slow if n > 4 else ()) for n, name in enumerate(FOUND)]
 )
 def test_a_planted_defect_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seed, rule = FOUND[name]
