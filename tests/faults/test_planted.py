@@ -19,7 +19,7 @@ FOUND = {
     "lost_launch": (10, "crash"),
     "ranks_run_on": (8, "ends"),
     "released_too_early": (50, "states"),
-    "completed_rank_is_killed": (908, "ends"),
+    "completed_rank_is_killed": (1084, "ends"),
     "waits_for_dead_ranks": (23, "crash"),
     "trusts_ranks_without_rows": (276, "crash"),
     "stands_still_after_a_restart": (31, "crash"),
