@@ -15,6 +15,7 @@ import numpy as np
 
 from tracebed.converters.description import DAY, HOUR, MOST, POINTS_PER_DECADE, WEEKDAYS, local_time
 from tracebed.converters.workload import FloatArray
+from tracebed.display import counted
 from tracebed.errors import InputError
 from tracebed.outputs import PICTURE
 
@@ -167,7 +168,7 @@ def _finish(ax: Axes) -> None:
 def _title(facts: Facts) -> str:
     system, load = facts["system"], facts["offered_load"]
     machine = f"{system['nodes']:,} nodes" if system["nodes"] else "system of unknown size"
-    count = f"{facts['jobs']:,} {'job' if facts['jobs'] == 1 else 'jobs'}"
+    count = counted(facts["jobs"], "job")
     parts = [system["name"], count, machine, "" if load is None else f"offered load {load:.2f}"]
     return " · ".join(part for part in parts if part)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tracebed.converters.description import gpu_jobs, occupied_nodes, part_jobs, partitions_of
 from tracebed.converters.workload import Workload
+from tracebed.display import counted
 from tracebed.errors import InputError
 
 MOST_NAMED = 6
@@ -85,7 +86,7 @@ def check_machine(workload: Workload, where: str | None = None, *, most: int | N
         if any(peak_nodes(_of_partition(workload, name)) <= system.nodes for name in partitions):
             remedies.append("keep a partition (clean --recipe sacct --only partition=NAME)")
     if gpus:
-        causes.append(f"{gpus:,} {'job' if gpus == 1 else 'jobs'} with GPUs")
+        causes.append(f"{counted(gpus, 'job')} with GPUs")
     if parts:
         jobs, count = ("job", "counts as a job") if parts == 1 else ("jobs", "count as jobs")
         causes.append(f"{parts:,} {jobs} on a part of a node, which {count} of the whole node")

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from tracebed.display import counted
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.resizes import held_times
 from tracebed.orchestrator.batch.watched import NO_TRACE, TERMINATED, WatchedJob
@@ -89,7 +90,7 @@ def ended_run(
 def rejections(jobs: Sequence[WatchedJob]) -> list[str]:
     """Return a text for each of the most frequent reasons for which jobs were rejected."""
     reasons = Counter(job.reason for job in jobs if job.state == JobState.REJECTED)
-    return [f"{count:,} {'job' if count == 1 else 'jobs'} rejected: {why}" for why, count in reasons.most_common(3)]
+    return [f"{counted(count, 'job')} rejected: {why}" for why, count in reasons.most_common(3)]
 
 
 def refusals(plan: SubmissionPlan, jobs: Sequence[WatchedJob]) -> list[str]:

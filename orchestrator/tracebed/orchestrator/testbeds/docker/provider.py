@@ -19,6 +19,7 @@ from pydantic import BaseModel
 
 from tracebed import world
 from tracebed.cpus import format_cpus, parse_cpus
+from tracebed.display import counted
 from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds.agent.claims import SPACE, claim_cpus
 from tracebed.orchestrator.testbeds.docker import containers
@@ -110,7 +111,7 @@ class DockerProvider:
                 self._check_unchanged(node, found.get(node.name), options)
             todo = [node for node in self.group.nodes if found.get(node.name, {}).get("State") != "running"]
             if todo:
-                self.on_step(f"starting {len(todo)} containers")
+                self.on_step(f"starting {counted(len(todo), 'container')}")
             if any(node.name not in found for node in self.group.nodes):
                 note_making(self)
             network = self._network()
@@ -341,7 +342,7 @@ class DockerProvider:
         A busy engine may still be removing a container, or its network endpoint, that it reports as removed.
         """
         if found := self._find():
-            self.on_step(f"removing {len(found)} containers")
+            self.on_step(f"removing {counted(len(found), 'container')}")
         until = world.monotonic() + REMOVAL_S
         while True:
             try:
