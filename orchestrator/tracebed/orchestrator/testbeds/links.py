@@ -220,7 +220,7 @@ class Links:
         self._failed.discard(link)
         adopt = link.adopt or {}
         link.attached = bool(adopt.get("socket"))
-        link.seen = adopt.get("seen")
+        link.seen = adopt.get("seen") if link.attached else None
         arguments = ["--attach", str(adopt["socket"])] if link.attached else []
         link.launcher.open(link.node, arguments, partial(self._opened, link))
 
