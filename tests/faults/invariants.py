@@ -235,15 +235,10 @@ def _cores(outcome: Outcome, run: Run, facts: Mapping[str, Any]) -> Iterator[str
 
 def _requests(outcome: Outcome, entries: list[journal.Entry]) -> Iterator[str]:
     """A request in the journal is one that its job has made."""
-    made = Counter((who.launch.job, nodes) for _, what, who, nodes in _of(outcome, "asks"))
+    made = Counter((details[0].launch.job, details[1]) for _, what, *details in outcome.seen if what == "asks")
     noted = Counter((entry.job, entry.data["nodes"]) for entry in entries if entry.kind == "asks")
     for (job, nodes), times in (noted - made).items():
         yield f"requests: job {job} did not ask for {nodes} nodes, but {times} more times in the journal"
-
-
-def _of(outcome: Outcome, what: str) -> Iterator[tuple[Any, ...]]:
-    """Yield what was seen of a kind."""
-    return (facts for facts in outcome.seen if facts[1] == what)
 
 
 def _files(outcome: Outcome, run: Run) -> Iterator[str]:
