@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -42,8 +43,18 @@ class Cluster:
         self.file = folder / "scheduler.json"
         self.started: list[subprocess.Popen[bytes]] = []
         self.scheduler = self.start("dask_scheduler", "--port", "0", "--scheduler-file", str(self.file), *LOOPBACK)
-        until(self.file.exists, "scheduler")
-        self.address = str(json.loads(self.file.read_text())["address"])
+        self.address = ""
+        try:
+            until(self.has_address, "address of the scheduler")
+        except AssertionError:
+            self.end()
+            raise
+
+    def has_address(self) -> bool:
+        """Read the address from the file of the scheduler, which is empty for a while before its content appears."""
+        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+            self.address = str(json.loads(self.file.read_text())["address"])
+        return bool(self.address)
 
     def start(self, program: str, *words: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", f"distributed.cli.{program}", *words]
