@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from reference_scheduler import MALLEABLE, RefJob
+from reference_scheduler import MALLEABLE, NearTie, RefJob
 
 POLICIES = ("fcfs", "firstfit", "easy", "conservative", *MALLEABLE)
 PRIORITIES = ("fcfs", "largest-slowdown-first", "shortest-first", "aging")
@@ -98,14 +98,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()) // 3600 * 1_000_000)
     parser.add_argument("--policy", choices=POLICIES)
     arguments = parser.parse_args()
+    near_ties = 0
     for seed in range(arguments.seed, arguments.seed + arguments.count):
         case = draw(seed, arguments.policy)
         try:
             assert_same(case.jobs, case.machine, case.policy, **case.options)
+        except NearTie:
+            near_ties += 1
         except Exception as error:
             error.add_note(f"seed {seed}: {case.policy} on {case.machine} nodes, {case.options}")
             raise
-    sys.stdout.write(f"{arguments.count:,} cases from seed {arguments.seed}: all the same\n")
+    compared = arguments.count - near_ties
+    sys.stdout.write(f"{compared:,} cases from seed {arguments.seed}: all the same; {near_ties} left out (near ties)\n")
     return 0
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from reference_scheduler import RefJob, RefResult, reference_schedule
+from drawn import draw
+from reference_scheduler import NearTie, RefJob, RefResult, reference_schedule
 from test_scheduling import assert_same
 
 
@@ -297,3 +298,10 @@ def test_a_job_larger_than_the_machine_is_rejected() -> None:
     assert easy[3].state == "rejected"
     # Under pref, 3 has a minimum of 3 nodes and starts on 4 of its 8: r = 1/2.
     assert spans(scheduled(jobs, 4, "pref")) == {1: (None, None), 2: (1, 11), 3: (11, 31)}
+
+
+def test_a_tie_that_rounding_decides_has_no_expected_schedule() -> None:
+    """A job ended 7e-15 s after the point of its resize, so that the policy was called with it and without it."""
+    case = draw(13890050, "avg")
+    with pytest.raises(NearTie, match=r"within 1e-09 s after t = 49\.90"):
+        reference_schedule(case.jobs, case.machine, case.policy, **case.options)
