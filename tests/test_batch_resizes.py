@@ -207,6 +207,24 @@ def served(slurm: Slurm, name: str) -> subprocess.Popen[bytes]:
     return [server for server in slurm.servers if server.args[0] == name][-1]  # type: ignore[index]
 
 
+def kill_after_a_save(slurm: Slurm) -> None:
+    """Kill slurmctld when it has saved all that it knows of jobs. It would lose jobs that start or end after a save."""
+    controller, state = served(slurm, "slurmctld"), slurm.folder / "state" / "job_state"
+
+    def events() -> int:
+        return (slurm.folder / "slurmctld.log").read_text(errors="replace").count("JobId=")
+
+    while True:
+        known, called = events(), time.time()
+        slurm.until(lambda: state.stat().st_mtime > called, "slurmctld does not save its state")  # noqa: B023
+        controller.send_signal(signal.SIGSTOP)
+        if events() == known:
+            break
+        controller.send_signal(signal.SIGCONT)
+    controller.send_signal(signal.SIGKILL)
+    controller.wait()
+
+
 def check_nothing_is_left(slurm: Slurm, run: tb.Run) -> None:
     """Raise AssertionError if a job or a second job is left in Slurm, or a job ran twice."""
     assert not slurm("squeue", "-h").strip()
@@ -228,11 +246,7 @@ def test_slurmctld_is_killed_between_grant_and_merge(
 
     @once
     def kill(second: str) -> None:
-        called, state = time.time(), slurm.folder / "state" / "job_state"
-        slurm.until(lambda: state.stat().st_mtime > called, "slurmctld does not save its state")
-        controller = served(slurm, "slurmctld")
-        controller.send_signal(signal.SIGKILL)
-        controller.wait()
+        kill_after_a_save(slurm)
         slurm.serve("slurmctld", "-D")
 
     monkeypatch.setattr(SlurmSystem, "merge", lambda self, second: (kill(second), merge(self, second)))
