@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -211,14 +212,16 @@ def kill_after_a_save(slurm: Slurm) -> None:
     """Kill slurmctld when it has saved all that it knows of jobs. It would lose jobs that start or end after a save."""
     controller, state = served(slurm, "slurmctld"), slurm.folder / "state" / "job_state"
 
-    def events() -> int:
-        return (slurm.folder / "slurmctld.log").read_text(errors="replace").count("JobId=")
+    def all_is_saved() -> bool:
+        """Return whether the last event of a job in the log is older than the saved state."""
+        times = re.findall(r"^\[(\S+)\] .*JobId=", (slurm.folder / "slurmctld.log").read_text(errors="replace"), re.M)
+        event = datetime.fromisoformat(times[-1]).replace(tzinfo=UTC).timestamp()
+        return event + 0.1 < state.stat().st_mtime  # Slurm collects what it saves within milliseconds
 
     while True:
-        known, called = events(), time.time()
-        slurm.until(lambda: state.stat().st_mtime > called, "slurmctld does not save its state")  # noqa: B023
+        slurm.until(all_is_saved, "slurmctld does not save its state")
         controller.send_signal(signal.SIGSTOP)
-        if events() == known:
+        if all_is_saved():
             break
         controller.send_signal(signal.SIGCONT)
     controller.send_signal(signal.SIGKILL)
