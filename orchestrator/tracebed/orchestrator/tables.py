@@ -177,7 +177,7 @@ def allocations_table(
     stretches = np.flatnonzero(np.diff(kind, prepend=-1)).tolist()
     of_kind = [masks.setdefault(format_cpus(cpus[node]), len(masks)) for node in stretches]
     held, mask = np.asarray(cores, np.int32)[low], np.array(of_kind, np.int32)[kind[low]]
-    for at in np.flatnonzero(np.isin(entry, list(ledger.parts))).tolist():
+    for at in np.flatnonzero(np.isin(entry, list(ledger.parts))).tolist() if ledger.parts else ():
         part = ledger.parts[int(entry[at])]
         held[at] = len(part)
         mask[at] = masks.setdefault(format_cpus(cpus[int(low[at])][part.start : part.stop]), len(masks))

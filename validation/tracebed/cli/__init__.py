@@ -108,6 +108,8 @@ def main() -> None:
     """Run the command of `sys.argv` and exit. An error that a user or the machine can cause is printed as one line."""
     import warnings
 
+    # The threads of OpenBLAS compute for 15 to 50 ms when NumPy is imported, and no command multiplies large matrices.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(100_000, 20, 50)  # commands make few cycles, and a search among a million nodes takes a second
     atexit.register(gc.freeze)  # the end of the process frees all objects: a last search for cycles takes 0.1 s
     messages.ready_streams()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -223,8 +224,43 @@ def end_on_signals() -> None:
             click.get_current_context().call_on_close(partial(signal.signal, number, before))
 
 
-def summary(run: Run, output: Path, as_json: bool, more: Mapping[str, Any] | None = None) -> None:
-    """Print what the run amounts to, and its warnings; with `more` keys of the JSON document."""
+def prepare_summary() -> None:
+    """Import what `summary` needs."""
+    import rich.console
+    import rich.table  # noqa: F401
+
+    from tracebed.api.measures import metric_definitions
+
+    metric_definitions()
+
+
+def saved(run: Run, output: Path, *, replace: bool) -> dict[str, float]:
+    """Save a run. Return the metrics that its summary shows, which are computed while the files are written."""
+    from tracebed.api.measures import figures
+
+    with ThreadPoolExecutor(1) as thread:
+        shown = thread.submit(figures, run, SHOWN)
+        run.save(output, replace=replace)
+    return shown.result()
+
+
+def summary(
+    run: Run,
+    output: Path,
+    as_json: bool,
+    more: Mapping[str, Any] | None = None,
+    *,
+    shown: Mapping[str, float] | None = None,
+) -> None:
+    """Print what the run amounts to, and its warnings.
+
+    Args:
+        run: the run.
+        output: its folder.
+        as_json: whether to print a JSON document.
+        more: further keys of the document.
+        shown: the metrics `SHOWN`, if they are known.
+    """
     info = run.info
     for warning in info.warnings:
         warn(warning)
@@ -232,7 +268,7 @@ def summary(run: Run, output: Path, as_json: bool, more: Mapping[str, Any] | Non
 
     for reason in dict.fromkeys(info.unknown.values()):
         warn(f"{', '.join(name for name, why in info.unknown.items() if why == reason)} unknown: {reason}")
-    shown = figures(run, SHOWN)
+    shown = figures(run, SHOWN) if shown is None else shown
     resized = run.are_resizes & run.table("reconfigurations").equal("state", "applied")
     facts = {
         "run": str(output),

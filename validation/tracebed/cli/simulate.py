@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from tracebed.cli.options import (
     output_option,
     workload_argument,
 )
-from tracebed.cli.runs import end_on_signals, summary
+from tracebed.cli.runs import end_on_signals, prepare_summary, saved, summary
 from tracebed.cli.sections import Sectioned
 from tracebed.cli.setup_options import OF_PREDICTIONS, OF_TIMING, SECTION, settings_of, setup_options
 from tracebed.errors import InputError
@@ -149,11 +150,18 @@ def simulate(
         quiet = {"on_progress": lambda done: None}  # the command shows its own progress
         return tb.simulate(of, policy, inventory or nodes, **settings | quiet | {"calibration": made} | more)
 
-    with progress(f"simulating {policy}", total=len(jobs)) as bar:
-        run = predict(calibration, on_progress=bar.update)
-    run.save(output, replace=replace)
+    with progress(f"simulating {policy}", total=len(jobs)) as bar, ThreadPoolExecutor(1) as thread:
+        later = [prepare_summary]
+
+        def update(done: int) -> None:
+            if later:  # now that the compiled engine computes, which does not need Python's lock
+                thread.submit(later.pop())
+            bar.update(done)
+
+        run = predict(calibration, on_progress=update)
+    shown = saved(run, output, replace=replace)
     if not as_json:
-        summary(run, output, False)
+        summary(run, output, False, shown=shown)
     if members:
         show_cloud(run, (predict(member) for member in members))
     more: dict[str, Any] = {}
@@ -175,7 +183,7 @@ def simulate(
         if not as_json:
             show_perturbed(run, output, found)
     if as_json:
-        summary(run, output, True, more)
+        summary(run, output, True, more, shown=shown)
 
 
 def _of_processes(processes: tuple[Communication, dict[str, str]] | None) -> dict[str, Any]:

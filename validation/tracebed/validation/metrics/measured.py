@@ -134,7 +134,8 @@ class MeasuredRun:
     def _select(self, after: float, ended: bool) -> None:
         """Select the jobs, and set what depends on them."""
         self.rows = _sample(self._everything, after, ended)
-        self.jobs = self._everything.take(self.rows)
+        everything = self._everything
+        self.jobs = everything if len(self.rows) == len(everything) else everything.take(self.rows)
         self.finished = self.jobs.take(self.jobs["finished"])
         self._percentiles: dict[str, dict[float, float]] = {}
         ends = self.ends_s

@@ -8,6 +8,7 @@ reason.
 from __future__ import annotations
 
 import math
+import time
 from array import array
 from collections.abc import Callable
 from dataclasses import asdict, fields
@@ -95,7 +96,10 @@ SD_FIELDS = {
 SLURM_FIELDS = tuple(field.name for field in fields(Slurm) if field.name not in ("cluster", "reservations", "seed"))
 """The parameters of `slurm` in the engine."""
 INSTANTS = 4096
-"""Number of instants simulated in one call of the engine. Between calls, Ctrl-C is handled and progress reported."""
+"""Number of instants simulated in the first call of the engine. Between calls, Ctrl-C is handled and progress reported.
+"""
+CALL_S = 0.05
+"""CPU time of a call, s, below which the next call has twice as many instants. A call waits for the threads of Python."""
 MAX_SPEEDUP_VALUES = 20_000_000
 """Largest number of values of speedup functions in the table passed to the engine, 8 bytes each."""
 INT32_MAX = 2**31 - 1
@@ -284,9 +288,13 @@ class CompiledSimulator:
         if not engine:
             raise MemoryError("the compiled engine cannot allocate memory")
         try:
-            while (status := outcome[library.advance(engine, INSTANTS)]) == "MORE":
+            instants, begun = INSTANTS, time.thread_time()
+            while (status := outcome[library.advance(engine, instants)]) == "MORE":
+                if time.thread_time() - begun < CALL_S:
+                    instants *= 2
                 if on_progress:
                     on_progress(library.submitted(engine))
+                begun = time.thread_time()
             if status == "NO_MEMORY":
                 raise MemoryError("the compiled engine cannot allocate memory")
             assert status == "DONE", "no reservation is possible"

@@ -101,6 +101,7 @@ enum { CALLS(VALUE) };
 enum { OUTCOME(VALUE) };
 enum { END, POINT, RELEASED };                             /* events, in this order at one instant */
 enum { NONE, RESIZING, RELEASING };                        /* stages of a resize that is not complete */
+enum { LOW, PREFERRED, HIGH };                             /* sizes of a job */
 
 struct event { double time; int32_t what, job; };
 struct range { int64_t row; int32_t first, count, below; };   /* a job's nodes and ledger row; `below`: earlier range */
@@ -109,7 +110,12 @@ struct release { double end; int32_t job, nodes; };
 struct taken { int32_t job, nodes; };                       /* nodes of a shrinking job for a promise */
 struct coming { int32_t slot, nodes, next; };               /* the same; `next`: of the same shrinking job */
 struct place { double key; int32_t job; };                    /* in the queue, smallest key first */
-struct candidate { double key; int32_t order, job; };          /* for a resize, smallest key first */
+struct candidate { double key; int32_t order; };               /* for a resize, smallest key first */
+struct elastic {                                            /* a running job whose size may change */
+    int32_t job, size, new_size, bound[3];                  /* `new_size`: decided, but not carried out */
+    int64_t started_in, shrunk_in;                          /* policy call that started, shrunk it; 0: none */
+    int32_t resizing;                                       /* whether a resize is not complete */
+};
 
 /* Running jobs ordered by (expected end, job), in chunks of at most CHUNK with the sum of their nodes. */
 #define CHUNK 128
@@ -147,7 +153,6 @@ struct engine {
     double *expected_end;
     struct progress *limits;         /* of malleable jobs, as the scheduler expects */
     double *limit;                   /* progress at which a job reaches its limit, or with AGAIN its next one */
-    uint8_t *resizing;
     int32_t *giving_back;            /* nodes that a pending shrink will release */
     int64_t sum_promised, sum_giving_back;
     int32_t *promised, *promised_nodes; int64_t promises, promise_room;
@@ -155,7 +160,10 @@ struct engine {
     int32_t *earmarked; int64_t sum_earmarked;     /* slot -> its idle nodes */
     int32_t *coming_of; int64_t sum_coming;        /* shrinking job -> its first row of `coming`; -1: none */
     struct coming *coming; int32_t coming_count, coming_room, coming_free;
-    int32_t *resizable; int64_t resizable_count;   /* in order of start; -1: ended */
+    struct elastic *resizable; int64_t resizable_count;  /* in order of start or, with ties_by_id, of submission */
+    int64_t lacking[3];              /* nodes that these jobs lack up to each of their bounds */
+    int64_t bar_started, bar_shrunk; /* jobs started, shrunk in these calls are not eligible for a resize */
+    int64_t undone;                  /* jobs whose decided size is not carried out */
     int32_t *place;                  /* job -> index in `resizable` */
     struct chunk **chunks; int64_t chunk_count, chunk_room; int64_t changes;
     int64_t question_need, question_idle, question_changes; double shadow; int64_t extra;
@@ -168,10 +176,9 @@ struct engine {
     int32_t *class_of; int32_t *smallest; int32_t classes; int64_t blocks, groups;
     double *block_shortest, *group_shortest;       /* [class][block], [class][group] */
     /* scratch arrays of the policies */
-    int32_t *eligible; int64_t eligible_count;     /* in order of start or, with ties_by_id, of submission */
+    int32_t *overdue;                /* jobs past their limit */
     struct candidate *candidates;
-    int32_t *new_size;               /* of eligible jobs */
-    int64_t calls, *started_in, *shrunk_in;        /* policy call that started, shrunk a job */
+    int64_t calls, *started_in;      /* policy call that started a job */
     int32_t *promises_to, *promise_sizes;
     struct taken *taken; int64_t taken_count, taken_room;
     int64_t *taken_end;              /* promise of this call -> end of its rows of `taken` */
@@ -212,11 +219,6 @@ static int grow(struct engine *e, void *array, int64_t room, size_t size) {
     if (!larger) { e->failed = NO_MEMORY; return 0; }
     *at = larger;
     return 1;
-}
-
-static int by_value(const void *a, const void *b) {
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return (x > y) - (x < y);
 }
 
 static int32_t at_most(int64_t a, int64_t b) { return (int32_t)(a < b ? a : b); }

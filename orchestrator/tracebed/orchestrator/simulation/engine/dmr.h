@@ -18,16 +18,18 @@ static int32_t first_between(struct engine *e, int64_t idle, int64_t room) {
 /* Shrink running jobs, in order of start, each as far as this allows a waiting job to start. */
 static void shrink_for_throughput(struct engine *e) {
     const struct setup *in = &e->in;
-    find_eligible(e, 0, 0);
-    if (!e->eligible_count) return;
+    if (!e->resizable_count) return;
+    bar(e, e->calls, e->calls);
     int64_t idle = e->idle, least = least_above(e, idle);
-    for (int64_t at = 0; at < e->eligible_count && least < INT64_MAX && !e->failed; at++) {
-        int32_t job = e->eligible[at], size = e->size[job], target = in->workload_pref[job];
+    for (int64_t at = 0; at < e->resizable_count && least < INT64_MAX && !e->failed; at++) {
+        struct elastic *row = &e->resizable[at];
+        if (!eligible(e, row)) continue;
+        int32_t job = row->job, size = row->size, target = in->workload_pref[job];
         if (in->shrinks_below_pref && idle + size - target < least) target = in->low[job];
         int64_t room = idle + size - target;
         if (room < least) continue;
         int32_t helped = first_between(e, idle, room), nodes = at_most(in->high[helped], room);
-        e->shrunk_in[job] = e->calls;
+        row->shrunk_in = e->calls;
         resize(e, job, target);
         if (e->failed) return;
         start(e, helped, nodes);
@@ -38,10 +40,11 @@ static void shrink_for_throughput(struct engine *e) {
 
 /* Expand running jobs towards their maximum, in order of start. */
 static void expand_to_maximum(struct engine *e) {
-    find_eligible(e, 0, 0);
-    for (int64_t at = 0; at < e->eligible_count && !e->failed; at++) {
-        int32_t job = e->eligible[at], size = at_most(e->in.high[job], e->size[job] + e->idle);
-        if (size > e->size[job]) resize(e, job, size);
+    bar(e, e->calls, e->calls);
+    for (int64_t at = 0; at < e->resizable_count && !e->failed; at++) {
+        const struct elastic *row = &e->resizable[at];
+        int32_t size = at_most(row->bound[HIGH], row->size + e->idle);
+        if (size > row->size && eligible(e, row)) resize(e, row->job, size);
     }
 }
 

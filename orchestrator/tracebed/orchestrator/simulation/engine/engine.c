@@ -77,11 +77,7 @@ static int happen(struct engine *e, struct event event) {
         releases_remove(e, job, e->expected_end[job]);
         e->size[job] = 0;
         gave_back(e, job);
-        if (e->place[job] >= 0) {
-            e->resizable[e->place[job]] = -1;
-            e->place[job] = -1;
-        }
-        e->resizing[job] = 0;
+        if (e->place[job] >= 0) elastic_remove(e, job);
         came_free(e);
         return 1;
     }
@@ -159,12 +155,12 @@ void tracebed_engine_free(struct engine *e) {
     for (int64_t at = 0; at < e->chunk_count; at++) free(e->chunks[at]);
     void *all[] = {
         e->heap, e->ends, e->progress, e->pending, e->idle_bits, e->ranges, e->held, e->size, e->expected_end, e->limits,
-        e->resizing, e->giving_back, e->order, e->rank, e->promised, e->promised_nodes, e->earmarked, e->coming_of, e->coming, e->taken,
-        e->taken_end, e->taken_row, e->resizable, e->place, e->chunks, e->waiting,
+        e->giving_back, e->order, e->rank, e->promised, e->promised_nodes, e->earmarked, e->coming_of, e->coming,
+        e->taken, e->taken_end, e->taken_row, e->resizable, e->place, e->chunks, e->waiting,
         e->class_of, e->smallest, e->block_shortest, e->group_shortest, e->start, e->launched, e->end, e->state,
         e->row_job, e->row_from, e->row_to, e->row_asked, e->row_decided, e->row_applied, e->row_ended, e->open,
-        e->held_job, e->held_first, e->held_nodes, e->held_since, e->held_until, e->eligible, e->candidates,
-        e->new_size, e->started_in, e->shrunk_in, e->promises_to, e->promise_sizes, e->shortest_limit,
+        e->held_job, e->held_first, e->held_nodes, e->held_since, e->held_until, e->overdue, e->candidates,
+        e->started_in, e->promises_to, e->promise_sizes, e->shortest_limit,
         e->limit, e->times, e->idle_then, e->reserved, e->held_part,
         e->idle_nodes_then, e->reserved_for_head, e->free_nodes,
     };
@@ -178,22 +174,25 @@ void tracebed_engine_free(struct engine *e) {
     free(e);
 }
 
-/* Set the classes of sizes: each size that occurs, or ranges of sizes if there are more than CLASSES. */
+/* Set the classes of sizes: each size that occurs, or ranges of sizes if there are more than CLASSES. Jobs larger than
+ * the machine never wait. They are in the last class. */
 static void classify(struct engine *e) {
-    int64_t jobs = e->in.jobs, sizes = 0;
-    int32_t *size = make(e, jobs, 4);
+    int64_t jobs = e->in.jobs, largest = e->in.nodes + 1, sizes = 0, seen = 0;
+    int32_t *class_of = make(e, largest + 1, 4);  /* of each size; first, whether the size occurs */
     e->class_of = make(e, jobs, 4);
     e->smallest = make(e, CLASSES, 4);
     if (!e->failed) {
-        if (jobs) memcpy(size, e->in.low, (size_t)jobs * 4);
-        qsort(size, (size_t)jobs, 4, by_value);
-        for (int64_t at = 0; at < jobs; at++)
-            if (!at || size[at] != size[at - 1]) size[sizes++] = size[at];
+        for (int64_t job = 0; job < jobs; job++) class_of[at_most(e->in.low[job], largest)] = 1;
+        for (int64_t size = 0; size <= largest; size++) sizes += class_of[size];
         int64_t step = (sizes + CLASSES - 1) / CLASSES;
-        for (int64_t at = 0; at < sizes; at += step) e->smallest[e->classes++] = size[at];
-        for (int64_t job = 0; job < jobs; job++) e->class_of[job] = class_at_most(e, e->in.low[job]);
+        for (int64_t size = 0; size <= largest; size++) {
+            if (!class_of[size]) continue;
+            if (seen++ % step == 0) e->smallest[e->classes++] = (int32_t)size;
+            class_of[size] = e->classes - 1;
+        }
+        for (int64_t job = 0; job < jobs; job++) e->class_of[job] = class_of[at_most(e->in.low[job], largest)];
     }
-    free(size);
+    free(class_of);
 }
 
 /* Return a new engine for `in`, whose arrays must outlive it; null without memory. */
@@ -221,7 +220,6 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     e->held = make(e, jobs, 4);
     e->size = make(e, jobs, 4);
     e->expected_end = make(e, jobs, 8);
-    e->resizing = make(e, jobs, 1);
     e->giving_back = make(e, jobs, 4);
     e->promised = make(e, e->promise_room, 4);
     e->promised_nodes = make(e, e->promise_room, 4);
@@ -240,7 +238,7 @@ struct engine *tracebed_engine_new(const struct setup *in) {
         e->order = make(e, jobs, sizeof *e->order);
         e->rank = make(e, jobs, 8);
     }
-    e->resizable = make(e, jobs, 4);
+    e->resizable = make(e, jobs, sizeof *e->resizable);
     e->place = make(e, jobs, 4);
     e->chunks = make(e, e->chunk_room, sizeof *e->chunks);
     e->waiting = make(e, jobs, 1);
@@ -273,11 +271,9 @@ struct engine *tracebed_engine_new(const struct setup *in) {
         e->reserved_for_head = make(e, e->words, 8);
         e->free_nodes = make(e, e->words, 8);
     }
-    e->eligible = make(e, in->nodes, 4);  /* at most as many jobs run as there are nodes */
+    e->overdue = make(e, in->nodes, 4);  /* at most as many jobs run as there are nodes */
     e->candidates = make(e, in->nodes, sizeof *e->candidates);
-    e->new_size = make(e, jobs, 4);
     e->started_in = make(e, jobs, 8);
-    e->shrunk_in = make(e, jobs, 8);
     e->promises_to = make(e, jobs, 4);
     e->promise_sizes = make(e, jobs, 4);
     classify(e);

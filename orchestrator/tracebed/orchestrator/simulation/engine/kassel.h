@@ -1,21 +1,14 @@
 /* The policies of the Kassel family: shrink, then expand. Part of engine.c. */
 
-/* Collect the resizable running jobs; `started_too`, `shrunk_too`: including those started or shrunk in this call. */
-static void find_eligible(struct engine *e, int started_too, int shrunk_too) {
-    int64_t kept = 0;
-    e->eligible_count = 0;
-    for (int64_t at = 0; at < e->resizable_count; at++) {
-        int32_t job = e->resizable[at];
-        if (job < 0) continue;
-        e->resizable[kept] = job;
-        e->place[job] = (int32_t)kept++;
-        if (e->resizing[job] || (!started_too && e->started_in[job] == e->calls)
-            || (!shrunk_too && e->shrunk_in[job] == e->calls)) continue;
-        e->eligible[e->eligible_count++] = job;
-        e->new_size[job] = e->size[job];
-    }
-    e->resizable_count = kept;
-    if (e->in.ties_by_id) qsort(e->eligible, (size_t)e->eligible_count, sizeof *e->eligible, by_value);
+/* From now on, jobs started in the call `started` or shrunk in the call `shrunk` are not eligible; -1: they are. */
+static void bar(struct engine *e, int64_t started, int64_t shrunk) {
+    e->bar_started = started;
+    e->bar_shrunk = shrunk;
+}
+
+/* Return whether a running job may be resized in this step. */
+static int eligible(const struct engine *e, const struct elastic *row) {
+    return !row->resizing && row->started_in != e->bar_started && row->shrunk_in != e->bar_shrunk;
 }
 
 static int less(const struct candidate *a, const struct candidate *b) {
@@ -35,39 +28,39 @@ static void sink(struct candidate *heap, int64_t count, int64_t at) {
     heap[at] = moved;
 }
 
-/* Return the rank of `job` among those above a floor or below a ceiling: the job of least rank changes first. */
-static double rank_of(const struct engine *e, int32_t job, const int32_t *floor) {
-    int32_t size = e->new_size[job], low = e->in.low[job];
-    double above = e->in.policy == AVG ? (double)(size - low) / (double)(e->in.high[job] - low)
-                                       : (double)(size - e->in.pref[job]);
-    return floor ? -above : above;
+/* Return the rank of `row` among those above a floor or below a ceiling: the job of least rank changes first. */
+static double rank_of(const struct engine *e, const struct elastic *row, int down) {
+    double above = e->in.policy == AVG
+        ? (double)(row->new_size - row->bound[LOW]) / (double)(row->bound[HIGH] - row->bound[LOW])
+        : (double)(row->new_size - row->bound[PREFERRED]);
+    return down ? -above : above;
 }
 
-static int may_change(const struct engine *e, int32_t job, const int32_t *floor, const int32_t *ceiling) {
-    return floor ? e->new_size[job] > floor[job] : e->new_size[job] < ceiling[job];
+static int may_change(const struct engine *e, const struct elastic *row, int down, int bound) {
+    return (down ? row->new_size > row->bound[bound] : row->new_size < row->bound[bound]) && eligible(e, row);
 }
 
-/* Build a heap of the eligible jobs above `floor` or below `ceiling`, whichever is given. */
-static int64_t candidates(struct engine *e, const int32_t *floor, const int32_t *ceiling) {
+/* Build a heap of the eligible jobs above (`down`) or below `bound`. */
+static int64_t candidates(struct engine *e, int down, int bound) {
     int64_t count = 0;
-    for (int64_t at = 0; at < e->eligible_count; at++) {
-        int32_t job = e->eligible[at];
-        if (may_change(e, job, floor, ceiling))
-            e->candidates[count++] = (struct candidate){rank_of(e, job, floor), (int32_t)at, job};
+    for (int64_t at = 0; at < e->resizable_count; at++) {
+        const struct elastic *row = &e->resizable[at];
+        if (may_change(e, row, down, bound))
+            e->candidates[count++] = (struct candidate){rank_of(e, row, down), (int32_t)at};
     }
     for (int64_t at = count / 2; at-- > 0;) sink(e->candidates, count, at);
     return count;
 }
 
-/* Return the job at the top of the heap of `candidates`, without the heap; -1: none. */
-static int32_t first_candidate(const struct engine *e, const int32_t *floor, const int32_t *ceiling) {
+/* Return the index of the job at the top of the heap of `candidates`, without the heap; -1: none. */
+static int32_t first_candidate(const struct engine *e, int down, int bound) {
     int32_t first = -1;
     double least = INFINITY;
-    for (int64_t at = 0; at < e->eligible_count; at++) {
-        int32_t job = e->eligible[at];
-        if (!may_change(e, job, floor, ceiling)) continue;
-        double rank = rank_of(e, job, floor);
-        if (rank < least) { least = rank; first = job; }
+    for (int64_t at = 0; at < e->resizable_count; at++) {
+        const struct elastic *row = &e->resizable[at];
+        if (!may_change(e, row, down, bound)) continue;
+        double rank = rank_of(e, row, down);
+        if (rank < least) { least = rank; first = (int32_t)at; }
     }
     return first;
 }
@@ -87,51 +80,61 @@ static void note_taken(struct engine *e, int64_t begin, int32_t job, int32_t nod
     e->taken[e->taken_count++] = (struct taken){job, nodes};
 }
 
+static void decide_size(struct engine *e, struct elastic *row, int32_t nodes) {
+    if (row->new_size == row->size) e->undone++;
+    row->new_size = nodes;
+}
+
 /* Take `need` nodes from jobs above `floor`: as many as possible from each in turn, or node by node under `avg`. */
-static void take_room(struct engine *e, const int32_t *floor, int64_t need, int64_t *above_pref, int64_t *above_low) {
+static void take_room(struct engine *e, int floor, int64_t need, int64_t *above_pref, int64_t *above_low) {
     int64_t begin = e->taken_count, count = -1;
     int one = e->in.policy == AVG, alone = !one || need == 1;  /* most calls change one job: they need no heap */
     struct candidate *heap = e->candidates;
     while (need > 0) {
-        if (!alone && count < 0) count = candidates(e, floor, NULL);
+        if (!alone && count < 0) count = candidates(e, 1, floor);
         CHECK(alone || count > 0);
-        int32_t job = alone ? first_candidate(e, floor, NULL) : heap[0].job;
-        int32_t size = e->new_size[job], pref = e->in.pref[job], given = one ? 1 : at_most(need, size - floor[job]);
-        e->new_size[job] = size - given;
-        if (e->in.promise != POOL) note_taken(e, begin, job, given);
+        struct elastic *row = &e->resizable[alone ? first_candidate(e, 1, floor) : heap[0].order];
+        int32_t size = row->new_size, pref = row->bound[PREFERRED];
+        int32_t given = one ? 1 : at_most(need, size - row->bound[floor]);
+        decide_size(e, row, size - given);
+        if (e->in.promise != POOL) note_taken(e, begin, row->job, given);
         need -= given;
         *above_low -= given;
         *above_pref -= (size > pref ? size - pref : 0) - (size - given > pref ? size - given - pref : 0);
         if (alone) { alone = 0; continue; }
-        if (one && size - given > floor[job]) heap[0].key = rank_of(e, job, floor); else heap[0] = heap[--count];
+        if (one && row->new_size > row->bound[floor]) heap[0].key = rank_of(e, row, 1); else heap[0] = heap[--count];
         sink(heap, count, 0);
     }
 }
 
 /* Give `idle` nodes to jobs below `ceiling`: as many as possible to each in turn, or node by node (`spread`, `avg`). */
-static int64_t give_room(struct engine *e, const int32_t *ceiling, int64_t idle) {
+static int64_t give_room(struct engine *e, int ceiling, int64_t idle) {
     int one = e->in.spread || e->in.policy == AVG, alone = !one || idle == 1;  /* as in take_room */
     int64_t count = -1;
     struct candidate *heap = e->candidates;
     while (idle > 0) {
-        if (!alone && count < 0) count = candidates(e, NULL, ceiling);
-        int32_t job = alone ? first_candidate(e, NULL, ceiling) : count ? heap[0].job : -1;
-        if (job < 0) break;
-        int32_t size = e->new_size[job], given = one ? 1 : at_most(idle, ceiling[job] - size);
-        e->new_size[job] = size + given;
+        if (!alone && count < 0) count = candidates(e, 0, ceiling);
+        int64_t at = alone ? first_candidate(e, 0, ceiling) : count ? heap[0].order : -1;
+        if (at < 0) break;
+        struct elastic *row = &e->resizable[at];
+        int32_t size = row->new_size, given = one ? 1 : at_most(idle, row->bound[ceiling] - size);
+        decide_size(e, row, size + given);
         idle -= given;
         if (alone) { alone = 0; continue; }
-        if (one && size + given < ceiling[job]) heap[0].key = rank_of(e, job, NULL); else heap[0] = heap[--count];
+        if (one && row->new_size < row->bound[ceiling]) heap[0].key = rank_of(e, row, 0); else heap[0] = heap[--count];
         sink(heap, count, 0);
     }
     return idle;
 }
 
 static void carry_out(struct engine *e) {
-    for (int64_t at = 0; at < e->eligible_count && !e->failed; at++) {
-        int32_t job = e->eligible[at];
-        if (e->new_size[job] < e->size[job]) e->shrunk_in[job] = e->calls;
-        if (e->new_size[job] != e->size[job]) resize(e, job, e->new_size[job]);
+    for (int64_t at = 0; e->undone && !e->failed; at++) {
+        CHECK(at < e->resizable_count);
+        struct elastic *row = &e->resizable[at];
+        if (row->new_size == row->size) continue;
+        if (row->new_size < row->size) row->shrunk_in = e->calls;
+        resize(e, row->job, row->new_size);
+        e->undone--;
     }
 }
 
@@ -140,11 +143,12 @@ static void shrink(struct engine *e) {
     const struct setup *in = &e->in;
     int64_t above_pref = 0, above_low = 0, idle = e->idle, promised = 0, begin = 0;
     e->taken_count = 0;
-    find_eligible(e, 0, 1);
-    for (int64_t at = 0; at < e->eligible_count; at++) {
-        int32_t job = e->eligible[at], size = e->size[job];
-        above_low += size - in->low[job];
-        if (size > in->pref[job]) above_pref += size - in->pref[job];
+    bar(e, e->calls, -1);
+    for (int64_t at = 0; at < e->resizable_count; at++) {
+        const struct elastic *row = &e->resizable[at];
+        if (!eligible(e, row)) continue;
+        above_low += row->size - row->bound[LOW];
+        if (row->size > row->bound[PREFERRED]) above_pref += row->size - row->bound[PREFERRED];
     }
     int32_t job = -1, head = in->count_idle == HEAD ? queue_first(e) : -1;
     while (above_low > 0) {
@@ -161,7 +165,7 @@ static void shrink(struct engine *e) {
             int64_t need = wanted - counted;
             if (need <= 0) break;
             if (need > (attempt == 2 ? above_low : above_pref)) continue;
-            take_room(e, attempt == 2 ? in->low : in->pref, need, &above_pref, &above_low);
+            take_room(e, attempt == 2 ? LOW : PREFERRED, need, &above_pref, &above_low);
             target = wanted;
             idle -= target - need;
         }
@@ -180,9 +184,11 @@ static void shrink(struct engine *e) {
 
 /* Step 3: idle nodes go to running jobs. */
 static void expand(struct engine *e) {
-    find_eligible(e, (int)e->in.grow_at_start, 0);
-    int64_t idle = e->in.policy == AVG ? e->idle : give_room(e, e->in.pref, e->idle);
-    give_room(e, e->in.high, idle);
+    if (!e->lacking[HIGH]) return;
+    bar(e, e->in.grow_at_start ? -1 : e->calls, e->calls);
+    int64_t idle = e->idle;
+    if (e->in.policy != AVG && e->lacking[PREFERRED]) idle = give_room(e, PREFERRED, idle);
+    give_room(e, HIGH, idle);
     carry_out(e);
 }
 

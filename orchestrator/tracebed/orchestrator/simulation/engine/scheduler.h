@@ -49,6 +49,38 @@ static double due(const struct engine *e, double at) {
     return e->in.interval_s != 0.0 ? next_multiple(e->in.interval_s, at, 0.0, INT64_MIN) : at;
 }
 
+/* Count the nodes that `row` lacks up to its bounds: once, or -1 times. */
+static void count_lacking(struct engine *e, const struct elastic *row, int64_t times) {
+    for (int bound = LOW; bound <= HIGH; bound++)
+        if (row->size < row->bound[bound]) e->lacking[bound] += times * (row->bound[bound] - row->size);
+}
+
+static void elastic_add(struct engine *e, int32_t job) {
+    const struct setup *in = &e->in;
+    struct elastic row = {
+        .job = job, .size = e->size[job], .new_size = e->size[job], .started_in = e->started_in[job],
+        .bound = {in->low[job], in->pref[job], in->high[job]},
+    };
+    int64_t at = e->resizable_count++;
+    for (; in->ties_by_id && at > 0 && e->resizable[at - 1].job > job; at--) {
+        e->resizable[at] = e->resizable[at - 1];
+        e->place[e->resizable[at].job] = (int32_t)at;
+    }
+    e->resizable[at] = row;
+    e->place[job] = (int32_t)at;
+    count_lacking(e, &row, 1);
+}
+
+static void elastic_remove(struct engine *e, int32_t job) {
+    count_lacking(e, &e->resizable[e->place[job]], -1);
+    e->resizable_count--;
+    for (int64_t at = e->place[job]; at < e->resizable_count; at++) {
+        e->resizable[at] = e->resizable[at + 1];
+        e->place[e->resizable[at].job] = (int32_t)at;
+    }
+    e->place[job] = -1;
+}
+
 static void launch(struct engine *e, int32_t job, int32_t nodes) {
     const struct setup *in = &e->in;
     if (e->sharing) {
@@ -56,10 +88,7 @@ static void launch(struct engine *e, int32_t job, int32_t nodes) {
         return;
     }
     e->size[job] = nodes;
-    if (in->low[job] < in->high[job]) {
-        e->place[job] = (int32_t)e->resizable_count;
-        e->resizable[e->resizable_count++] = job;
-    }
+    if (in->low[job] < in->high[job]) elastic_add(e, job);
     if (in->malleable[job]) e->limits[job] = (struct progress){0.0, e->now, planned_rate(e, job, nodes)};
     take(e, job, nodes);
     double begin = e->now + launch_delay(in, job, nodes);
@@ -76,11 +105,11 @@ static void expect_again(struct engine *e) {
     for (int64_t at = 0; at < e->chunk_count && e->chunks[at]->row[0].end <= e->now; at++) {
         const struct chunk *chunk = e->chunks[at];
         for (int32_t row = 0; row < chunk->count && chunk->row[row].end <= e->now; row++)
-            if (e->size[chunk->row[row].job]) e->eligible[count++] = chunk->row[row].job;  /* else promised */
+            if (e->size[chunk->row[row].job]) e->overdue[count++] = chunk->row[row].job;  /* else promised */
     }
     if (!count) return;
     for (int64_t at = 0; at < count; at++) {
-        int32_t job = e->eligible[at];
+        int32_t job = e->overdue[at];
         double limit = planned_s(e, job), r = 1.0;
         if (e->in.malleable[job]) {
             const struct progress *p = &e->limits[job];
@@ -160,7 +189,7 @@ static void start(struct engine *e, int32_t job, int32_t nodes) { start_on(e, jo
 
 /* Apply the pending resize of `job`: its dropped nodes become idle and its end changes. */
 static void resized(struct engine *e, int32_t job) {
-    e->resizing[job] = 0;
+    e->resizable[e->place[job]].resizing = 0;
     take_back(e, job, gave_back(e, job));
     struct progress *limit = &e->limits[job];
     double done = limit->done + (e->now - limit->since) * limit->rate;
@@ -230,7 +259,8 @@ static void note_resize(struct engine *e, int32_t job, int32_t from, int32_t to)
 
 static void resize(struct engine *e, int32_t job, int32_t nodes) {
     int32_t from = e->size[job], added = nodes - from;
-    CHECK(from > 0 && added && !e->resizing[job] && nodes >= e->in.low[job] && nodes <= e->in.high[job]);
+    struct elastic *row = &e->resizable[e->place[job]];
+    CHECK(from > 0 && added && !row->resizing && nodes >= e->in.low[job] && nodes <= e->in.high[job]);
     CHECK(added <= e->idle);
     e->resized_in_call = e->decided = 1;
     if (added > 0) {
@@ -240,8 +270,10 @@ static void resize(struct engine *e, int32_t job, int32_t nodes) {
         e->giving_back[job] = -added;
         e->sum_giving_back -= added;
     }
-    e->size[job] = nodes;
-    e->resizing[job] = 1;
+    count_lacking(e, row, -1);
+    e->size[job] = row->size = row->new_size = nodes;
+    count_lacking(e, row, 1);
+    row->resizing = 1;
     expect(e, job, e->expected_end[job]);
     note_resize(e, job, from, nodes);
     if (e->failed) return;
