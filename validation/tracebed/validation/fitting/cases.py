@@ -107,9 +107,10 @@ def _check_real(runs: Mapping[str, Run]) -> None:
         except InputError as error:
             refused[name] = error
     if refused:
-        (name, error), *more = refused.items()
-        others = f"; {listed([each for each, _ in more], 12)} cannot be used either" if more else ""
-        raise InputError(f"{error.what}{others}", where=name, hint=error.hint) from error
+        name, *more = refused
+        others = f"; {listed(more, 12)} cannot be used either" if more else ""
+        first = refused[name]
+        raise InputError(f"{first.what}{others}", where=name, hint=first.hint) from first
 
 
 def check_usable(name: str, run: Run) -> None:
