@@ -21,6 +21,7 @@ from patience import GUARD_S, patience
 from slurmd import Slurm, reason_to_skip
 from tracebed.cli import tracebed
 from tracebed.converters.workload import Provenance, System, Workload
+from tracebed.errors import ExitCode
 from tracebed.orchestrator.batch.abandoned import cancel_leftover_jobs
 from tracebed.orchestrator.batch.base import BatchSettings
 from tracebed.orchestrator.batch.session import BatchOptions
@@ -97,6 +98,15 @@ def test_a_submission_that_slurm_refuses_is_named_at_once_and_at_the_end(slurm: 
     with pytest.warns(UserWarning, match=f"^job a is rejected: {why}$"):
         run = tb.replay_on(jobs, speed=10, output=tmp_path / "run", configuration=slurm.conf, options=["acount=x"])
     assert f"2 jobs rejected: {why}" in run.info.warnings
+
+
+def test_a_command_whose_jobs_are_all_refused_does_not_succeed(slurm: Slurm, tmp_path: Path) -> None:
+    """Before, a job of CI with a wrong option was green. Some refused jobs are a decision of the batch system."""
+    jobs = workload(("a", 0, 1, 1, 600), ("b", 0, 1, 1, 600))
+    process = replay(jobs, tmp_path / "run", slurm, "--speed", "10", "-S", "acount=x")
+    printed = process.communicate(timeout=GUARD_S)[0]
+    assert process.returncode == ExitCode.UNHEALTHY, printed
+    assert "slurm accepted no job" in printed and "2 jobs rejected: sbatch refused" in printed
 
 
 def test_a_job_that_outlives_its_limit_is_killed(slurm: Slurm, tmp_path: Path) -> None:

@@ -205,3 +205,14 @@ def test_replays_do_the_same_work_by_the_stored_rate_or_that_of_a_calibration(tm
         made.facts() | {"rates": {"pils": 200_000.0}},
         0.3,
     )  # 0.05 s at 200,000 units a second
+
+
+@pytest.mark.usefixtures("_own_folder")
+def test_no_computing_node_is_sized_by_a_calibration_without_a_work_rate(tmp_path: Path) -> None:
+    """Those of emulated nodes and of fits have none. Before, the stored rate sized the work without a word."""
+    inventory = Inventory("i", "agents", (Node("n1", 1, cpus=(0,)),), grain_s=0.02)
+    workload = tb.Workload(pd.DataFrame({"job_id": ["a"], "submit_time": [0.0], "run_time": [5.0], "nodes": [1]}))
+    without = calibration(units_per_core_second=None)
+    with pytest.raises(InputError, match="no work rate for computing nodes"):
+        tb.replay(workload, "fcfs", inventory, speed=100, output=tmp_path / "run", work_rate=without)
+    assert not (tmp_path / "run").exists()

@@ -281,6 +281,16 @@ def test_up_and_down(make: Make, client: docker.DockerClient) -> None:
 
 
 @pytest.mark.slow
+def test_nodes_of_an_image_without_tracebed_are_not_ready(make: Make) -> None:
+    """Also the second time, when the containers run already."""
+    provider = make(EMULATED, image=dockerd.BASE)
+    for _ in range(2):
+        with pytest.raises(TestbedError, match=f"the image {dockerd.BASE} cannot run an agent: .*tracebed") as refused:
+            provider.up()
+        assert refused.value.where == "node n1" and "with tracebed" in str(refused.value)
+
+
+@pytest.mark.slow
 def test_what_is_made_is_noted_before_it_is_made(
     make: Make, client: docker.DockerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

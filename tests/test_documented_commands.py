@@ -59,7 +59,6 @@ NOT_RUN = {
     "docs/how-to/elastisim.md": 2,
     "docs/how-to/forecast.md": 1,
     "docs/how-to/grid.md": 2,
-    "docs/how-to/make-a-program-malleable.md": 2,
     "docs/how-to/run-your-programs.md": 1,
     "docs/how-to/repeat.md": 1,
     "docs/how-to/replay.md": 1,

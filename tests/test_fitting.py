@@ -266,6 +266,11 @@ def test_runs_that_cannot_be_fitted_to_are_rejected() -> None:
         ({"w3": three}, {"log": replayed(three, source="log", execution="logged")}, "log: the run is a log"),
         ({"w3": three}, {"cut": cut}, "cut: the run is interrupted"),
         ({"w3": three}, {"sick": sick}, "sick: the run is unhealthy: the host was busy"),
+        (
+            {"w3": three},
+            {"cut": cut, "real": real, "sick": sick},
+            "cut: the run is interrupted; sick cannot be used either",
+        ),
         ({"w4": four}, {"real": real}, r"real: the workload of the run \(workload\) is not among"),
         (both, {"real": real}, "no run is of the workload w4"),
         ({"w3": three}, {"a": real, "b": replayed(three, speed=200.0)}, "speed differs: 100.0 in a, 200.0 in b"),

@@ -113,6 +113,10 @@ def test_weights_without_effect_give_no_warning(tmp_path: Path) -> None:
         (b"Include slurm.conf\n", "slurm.conf:1: more than 200 files are included"),
         (b"ClusterName=a\ninclude nodes.conf\n", "slurm.conf:2: the included file"),
         (b"#" * (MAX_BYTES + 1), "slurm.conf: is larger than 4 MiB"),
+        (b"NodeName=n1 CPUs=two\n", "slurm.conf:1: CPUs=two is not a number"),
+        (b"NodeName=n[1-2]\nNodeName=n2\n", "slurm.conf:2: node n2 is also in"),
+        (b"NodeName=ALL CPUs=2\n", "slurm.conf:1: ALL is not the name of a node"),
+        (b"ClusterName=a\nSchedulerParameters=bf_interval=x\n", "slurm.conf:2: slurm.bf_interval cannot be 'x'"),
     ],
 )
 def test_no_other_file_is_taken_for_a_slurm_conf(content: bytes, says: str, tmp_path: Path) -> None:
@@ -170,13 +174,14 @@ def test_no_line_is_read_that_slurm_rejects_and_none_is_rejected_that_slurm_read
         path.write_text(base + text)
         environment = {**os.environ, "SLURM_CONF": str(path)}
         done = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, env=environment)
-        return "Unable to process configuration file" not in done.stderr + done.stdout
+        return "fatal: " not in done.stderr + done.stdout
 
     (tmp_path / "more.conf").write_text("TmpFS=/x\n")
     texts = (
         *("TmpFS=/x # a \\\nhello\n", "TmpFS = /x\n", "tmpfs=/x\n", "TmpFS=/x\\\n/y\n", "TmpFS=/x \\ \ny\n"),
         *('JobCompLoc="a b"\n', "JobCompLoc=a b\n", "include more.conf\n", "  include more.conf\n", "TmpFS=\n"),
         *("NodeName = n2 CPUs = 2\n", "NodeName=n2 CPUs=2 Foo=1\n", "PriorityWeightAge=1\nPriorityWeightAge=2\n"),
+        *("NodeName=n2 CPUs=two\n", "NodeName=ALL\n", "NodeName=n2 \\  \n CPUs=4\n", "NodeName=n2 \\\n# x\nCPUs=4\n"),
         *("TmpFS=a\\#b\n", "Foo=1\n", "hello\n", "PartitionName=q Nodes=n1 \\\n MaxTime=5\n", "TmpFS+=/x\n"),
     )
     with ThreadPoolExecutor(len(texts)) as pool:  # each call waits 5 s for a controller
@@ -196,3 +201,55 @@ def test_different_threads_of_cores_are_named(tmp_path: Path) -> None:
     assert any(each.startswith("ThreadsPerCore=1, 2: ") for each in read(path).differences)
     path.write_text(f"SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\n{nodes.format(2)}")
     assert not any("ThreadsPerCore" in each for each in read(path).differences)
+
+
+@pytest.mark.parametrize(
+    ("settings", "cpus", "cores"),
+    [
+        ("CPUs=4", 4, 4),
+        ("CPUs=0", 1, 1),
+        ("Sockets=2 CoresPerSocket=12 ThreadsPerCore=2", 48, 24),
+        ("CPUs=24 Sockets=2 CoresPerSocket=12 ThreadsPerCore=2", 24, 24),
+        ("CPUs=20 Sockets=2 CoresPerSocket=12 ThreadsPerCore=2", 48, 24),
+        ("Boards=2 SocketsPerBoard=2 Sockets=1 CoresPerSocket=3", 12, 12),
+        ("CPUs=64 CoresPerSocket=16 ThreadsPerCore=2", 64, 32),
+        ("Procs=8 ThreadsPerCore=2 CoreSpecCount=9", 8, 3),
+    ],
+)
+def test_the_cpus_of_a_node_are_those_that_slurm_takes(settings: str, cpus: int, cores: int, tmp_path: Path) -> None:
+    conf = conf_of(tmp_path, f"{CONF}PriorityType=priority/basic\nNodeName=n[1-4] {settings}\n")
+    assert conf.sizes == {cpus: 4}
+    assert conf.machine is not None
+    assert conf.machine.kinds[0].cores == cores
+
+
+def test_a_later_line_of_a_partition_and_another_name_of_features_replace_the_earlier_ones(tmp_path: Path) -> None:
+    nodes = "NodeName=DEFAULT Feature=old CPUs=2\nNodeName=n[1-2] Features=new\nNodeName=n3\n"
+    conf = conf_of(tmp_path, f"{CONF}{nodes}PartitionName=p Nodes=n1 MaxTime=5\nPartitionName=p Nodes=ALL\n")
+    machine = conf.machine
+    assert machine is not None
+    assert [kind.features for kind in machine.kinds] == [("new",), ("old",)]
+    assert [(each.name, each.limit_s, machine.members(0)) for each in machine.partitions] == [("p", 0, [0, 1, 2])]
+
+
+def test_a_partition_without_nodes_runs_no_job(tmp_path: Path) -> None:
+    conf_of(tmp_path, f"{CONF}NodeName=n[1-4] CPUs=48\nPartitionName=p Default=YES\nPartitionName=q Nodes=ALL\n")
+    table = pd.DataFrame({"job_id": ["1", "2"], "submit_time": [0.0, 1.0], "run_time": [10.0, 10.0], "nodes": [1, 1]})
+    write_workload(Workload(table.assign(partition=["p", "q"]), Provenance()), tmp_path / "w.parquet")
+    options = ["--policy", "slurm", "-P", f"@{tmp_path / 'slurm.conf'}", "-o", str(tmp_path / "run")]
+    result = CliRunner().invoke(tracebed, ["simulate", str(tmp_path / "w.parquet"), *options])
+    assert result.exit_code == 0, result.output
+    jobs = Run.load(tmp_path / "run").jobs
+    assert jobs["state"].tolist() == ["rejected", "completed"]
+    assert jobs["reason"].tolist()[0] == "partition p has no nodes"
+
+
+def test_the_nodes_of_a_slurm_conf_are_the_machine_of_a_workload_without_one(tmp_path: Path) -> None:
+    """Also equal nodes in one partition."""
+    conf_of(tmp_path, "SelectType=select/linear\nPriorityType=priority/basic\nNodeName=n[1-8] CPUs=2\n")
+    table = pd.DataFrame({"job_id": ["1"], "submit_time": [0.0], "run_time": [10.0], "nodes": [1]})
+    write_workload(Workload(table, Provenance()), tmp_path / "w.parquet")
+    options = ["--policy", "slurm", "-P", f"@{tmp_path / 'slurm.conf'}", "-o", str(tmp_path / "run")]
+    result = CliRunner().invoke(tracebed, ["simulate", str(tmp_path / "w.parquet"), *options])
+    assert result.exit_code == 0, result.output
+    assert Run.load(tmp_path / "run").total_nodes == 8

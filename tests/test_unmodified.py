@@ -235,6 +235,23 @@ def test_a_region_has_no_more_threads_than_the_variable_says(
     program.end()
 
 
+@needs_cpus
+def test_regions_with_a_number_of_threads_follow_the_cpus_too(
+    tmp_path: Path, admin: Administrator, library: Path, cpus: list[int]
+) -> None:
+    """They keep their number. Before, a program of such regions alone never took part under libgomp."""
+    source = OPENMP.replace("parallel reduction(+ : threads)", "parallel num_threads(2) reduction(+ : threads)")
+    source = source.replace("parallel for schedule", "parallel for num_threads(2) schedule")
+    binary = compiled(tmp_path, source, "-fopenmp", "-DSCHEDULE=static", "-D_GNU_SOURCE")
+    program = Program(admin, cpus, binary, LD_PRELOAD=str(library))
+    assert program.ask().startswith("2 2 ")
+    assert admin.pids() == [program.pid]
+    assert admin.set_mask(program.pid, cpus[1:]) is DromResult.NOTED
+    assert until(lambda: program.ask().startswith("2 1 ") and not admin.mask(program.pid)[0])
+    assert strays(program.pid, cpus[1:]) == {}
+    program.end()
+
+
 def test_a_program_without_a_cpu_waits_at_its_next_region(
     tmp_path: Path, admin: Administrator, library: Path, cpus: list[int]
 ) -> None:

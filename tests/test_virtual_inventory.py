@@ -140,8 +140,14 @@ def test_a_virtual_replay_that_was_resumed_starts_from_the_beginning(run: Traceb
     assert first.exception is None
     created = Run.load(tmp_path / "real").info.created
     with pytest.warns(UserWarning, match="finished already"):
-        replay(run, "--resume", nodes=inventory(tmp_path))
+        again = replay(run, "--resume", nodes=inventory(tmp_path))
     assert Run.load(tmp_path / "real").info.created == created
+    assert _printed_table(again) == _printed_table(first)  # in the same order
+
+
+def _printed_table(result: Result) -> list[str]:
+    lines = result.output.splitlines()
+    return lines[next(number for number, line in enumerate(lines) if line.startswith("run ")) :]
 
 
 def test_virtual_nodes_exist_only_in_a_replay(run: Tracebed, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def replay_on(
 
 
 def slurm_parameters(
-    path: Path | str | Sequence[Path | str], nodes: int | None = None
+    path: Path | str | Sequence[Path | str], nodes: int | None = None, *, plain: bool = False
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the parameters of the policy `slurm` from a slurm.conf, and the settings that the policy does not model.
 
@@ -110,6 +110,7 @@ def slurm_parameters(
         path: the file, or the file and what Slurm keeps in its database: the output of `sacctmgr dump CLUSTER` and of
             `sacctmgr -P show qos`. The content says what a file is.
         nodes: nodes of the machine of the workload; None: unknown.
+        plain: whether equal nodes in one partition are the machine, too: that of a workload whose machine is unknown.
 
     Returns:
         The parameters by name, as texts; and a sentence for each group of settings that are not modeled.
@@ -123,6 +124,6 @@ def slurm_parameters(
         '2880'
     """
     paths = [path] if isinstance(path, str | Path) else path
-    conf = read(*map(Path, paths))
+    conf = read(*map(Path, paths), plain=plain)
     conf.check_machine(nodes)
     return conf.parameters, conf.differences

@@ -25,6 +25,7 @@ from tracebed.cli.sections import Sectioned
 from tracebed.cli.setup_options import OF_REPLAYS, SECTION, settings_of, setup_options
 from tracebed.cli.watch import shown_live, watch_options
 from tracebed.errors import ExitCode
+from tracebed.states import JobState
 
 if TYPE_CHECKING:
     from tracebed.api import Run
@@ -192,7 +193,11 @@ def concluded(run: Run, output: Path, as_json: bool) -> ExitCode:
     """Print the summary of a replay, and return the exit code."""
     output = run.folder or output
     summary(run, output, as_json)
-    if run.info.state != "interrupted":
+    info = run.info
+    if info.batch and info.counts.get(JobState.REJECTED) == info.counts["jobs"]:
+        emit(f"tracebed: {info.batch['system']} accepted no job: the run has nothing to compare")
+        return ExitCode.UNHEALTHY
+    if info.state != "interrupted":
         return ExitCode.OK
     (reason,) = run.info.interruptions
     emit(f"tracebed: the replay was interrupted ({reason}); {output} has what happened until then")
@@ -268,18 +273,18 @@ def summary(
 
     for reason in dict.fromkeys(info.unknown.values()):
         warn(f"{', '.join(name for name, why in info.unknown.items() if why == reason)} unknown: {reason}")
-    shown = figures(run, SHOWN) if shown is None else shown
+    shown, late = figures(run, SHOWN) if shown is None else shown, info.lateness_ms
     resized = run.are_resizes & run.table("reconfigurations").equal("state", "applied")
     facts = {
         "run": str(output),
         "execution": info.execution,
         "policy": info.policy,
         "nodes": run.total_nodes,
-        **info.counts,
+        **{name: info.counts[name] for name in ("jobs", *JobState) if name in info.counts},
         **shown,
         "resizes": None if "reconfigurations" in info.unknown else int(resized.sum()),
         **({"jobs_on_shared_nodes": shared} if (shared := run.jobs_on_shared_nodes) else {}),
-        **{f"lateness_{key}_ms": value for key, value in info.lateness_ms.items() if key != "count"},
+        **{f"lateness_{key}_ms": late[key] for key in ("p50", "p99", "max") if key in late},
         "state": info.state,
         **({"health": info.health["state"]} if info.health else {}),
     }

@@ -46,19 +46,20 @@ def setup_options(names: Iterable[str], *, required: bool = True) -> Callable[[C
     return add
 
 
-def settings_of(values: Mapping[str, Any], nodes: int | None = None) -> dict[str, Any]:
+def settings_of(values: Mapping[str, Any], nodes: int | None = None, *, plain: bool = False) -> dict[str, Any]:
     """Return the settings among the parameters of a command, as keywords of the api.
 
     Args:
         values: parameters of the command.
         nodes: nodes of the machine, for parameters of a policy that are read from a file; None: unknown.
+        plain: whether equal nodes in one partition of a slurm.conf are the machine.
 
     Raises:
         InputError: a value `NAME=VALUE` has another form.
     """
     found = {name: value for name, value in values.items() if name in SETTINGS}
     if "policy_parameters" in found:
-        found["policy_parameters"] = parsed(found["policy_parameters"], nodes=nodes)
+        found["policy_parameters"] = parsed(found["policy_parameters"], nodes=nodes, plain=plain)
     if "overheads" in found:
         found["overheads"] = {name: _seconds(name, text) for name, text in parsed(found["overheads"]).items()} or None
     return found

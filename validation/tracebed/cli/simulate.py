@@ -141,7 +141,8 @@ def simulate(
 
         members = cloud_of(calibration)
     jobs = load_workload(workload)
-    settings = settings_of(values, nodes=nodes or jobs.provenance.system.nodes)
+    known = nodes or jobs.provenance.system.nodes
+    settings = settings_of(values, nodes=known, plain=not (known or inventory))
     policy = settings.pop("policy")
     settings |= _of_processes(processes) | _of_simulator(simulator, replace)
     settings |= {"cores_per_node": cores_per_node, "engine": values["engine"], "name": workload.name}

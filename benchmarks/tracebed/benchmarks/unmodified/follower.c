@@ -202,12 +202,15 @@ void *ompt_start_tool(unsigned version, const char *runtime) {
 /* Arguments are passed on as words: integers and pointers of C have a register or a word of the stack each. */
 typedef uintptr_t word;
 
-/* The entry points of parallel regions in libgomp (also in libomp): function, data, number of threads (0: no clause). */
+/* The entry points of parallel regions in libgomp (also in libomp): function, data, number of threads (0: no clause). A
+   region with a clause polls, too, and keeps its number. */
 #define REGION(name, PARAMETERS, ARGUMENTS)                                                 \
     word name PARAMETERS {                                                                  \
         static word(*next) PARAMETERS;                                                      \
+        int number;                                                                         \
         if (next == NULL) next = (word(*) PARAMETERS)next_function(#name, (void *)name);    \
-        if (n == 0) n = (word)threads_of_region();                                          \
+        number = threads_of_region();                                                       \
+        if (n == 0) n = (word)number;                                                       \
         return next ARGUMENTS;                                                              \
     }
 #define PLAIN_REGION(name) REGION(name, (word f, word d, word n, word flags), (f, d, n, flags))

@@ -96,6 +96,9 @@ def replay(
     if "+" in inventory.execution:
         what, hint = "the inventory mixes computing and emulated nodes", "replay on one kind of node"
         raise InputError(what, where=inventory.where, hint=hint)
+    if work_rate is not None and inventory.execution == "computed" and not work_rate.units_per_core_second:
+        hint = "calibrate with the inventory of the replay"
+        raise InputError("the calibration has no work rate for computing nodes", where=inventory.where, hint=hint)
     most = max(node.cores for node in inventory.nodes)
     jobs = Jobs.of(workload, cores_per_node=most, over_limit=over_limit, evolving=handles_requests(policy))
     check_programs(jobs, inventory)

@@ -31,7 +31,7 @@ from tracebed.orchestrator.slurm.keys import (
     PARTITION_GROUPS,
     SCHEDULER_OF_CLUSTER,
 )
-from tracebed.orchestrator.slurm.lines import Line, entries, hosts_of, parsed, without_node_sets
+from tracebed.orchestrator.slurm.lines import Line, hosts_of, node_lines, parsed, partition_lines, without_node_sets
 
 SPELLED = {
     key.lower(): key
@@ -153,12 +153,12 @@ def with_nodes(lines: Sequence[Line], more: Mapping[str, int]) -> list[Line]:
     for name, count in more.items():
         where = f"{name}={count}"
         bounds.check("number of additional nodes", count, 1, bounds.MAX_MACHINE)
-        partitions, nodes = entries(without_node_sets(found), "PartitionName"), entries(found, "NodeName")
+        partitions, nodes = partition_lines(without_node_sets(found)), node_lines(found)
         own = next((line for line in partitions if line.value == name), None)
         if own is None:
             raise _unknown(f"the slurm.conf has no partition {name}", name, [line.value for line in partitions])
-        everything = own.of("Nodes").upper() in ("ALL", "")
-        members = None if everything else set(hosts_of(own.of("Nodes"), own.where))
+        everything = own.of("Nodes").upper() == "ALL"
+        members = None if everything else set(hosts_of(own.of("Nodes"), own.where) if own.of("Nodes") else ())
         sizes = {
             line.value: sum(members is None or host in members for host in hosts_of(line.value, line.where))
             for line in nodes

@@ -11,6 +11,7 @@ from typing import Any
 from tracebed.display import listed
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import RunInfo
+from tracebed.orchestrator.scheduling.policies.registry import load
 from tracebed.orchestrator.scheduling.policies.slurm import CLOCKS, Slurm
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.slurm import reservations
@@ -28,7 +29,7 @@ from tracebed.orchestrator.slurm.keys import (
     SCHEDULER_OF_CLUSTER,
     STATES,
 )
-from tracebed.orchestrator.slurm.lines import HINT, Line, cpus, entries, hosts, lines_of
+from tracebed.orchestrator.slurm.lines import HINT, Line, cpus, hosts, lines_of, node_lines, partition_lines
 from tracebed.orchestrator.slurm.machine import Machine, future, machine_of
 from tracebed.orchestrator.slurm.unmodeled import unmodeled_of
 
@@ -153,13 +154,18 @@ def of_lines(
     modeled = MODELED if machine is None else MODELED_WITH_CLUSTER
     scheduler = () if machine is None else SCHEDULER_OF_CLUSTER
     conf = of_config({line.key: line.value for line in lines}, modeled, scheduler)
+    try:
+        load("slurm", conf.parameters)
+    except InputError as error:
+        where = [line.where for line in lines if line.key.lower() == "schedulerparameters"]
+        raise InputError(error.what, where=where[-1], hint=error.hint) from error
     given = {line.key.lower() for line in lines}
     unset = (
         f"{key} is not set, and its default depends on the version of Slurm; {MODELED[key.lower()][0]} is assumed"
         for key in CHANGED_DEFAULTS
         if key.lower() not in given
     )
-    partitions, nodes = entries(lines, "PartitionName"), entries(lines, "NodeName")
+    partitions, nodes = partition_lines(lines), node_lines(lines)
     sizes = Counter[int]()
     for line in nodes:
         if future(line):

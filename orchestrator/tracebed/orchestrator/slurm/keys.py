@@ -38,7 +38,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     DELAYS: (
         *("CompleteWait", "Epilog", "EpilogSlurmctld", "KillWait", "OverTimeLimit", "Prolog"),
         *("PrologFlags", "PrologSlurmctld", "ResumeProgram", "ResumeRate", "ResumeTimeout", "ResvOverRun"),
-        *("SuspendExcNodes", "SuspendExcParts", "SuspendProgram", "SuspendRate", "SuspendTime", "SuspendTimeout"),
+        *("SuspendExcNodes", "SuspendExcParts", "SuspendExcStates", "SuspendProgram", "SuspendRate"),
+        *("SuspendTime", "SuspendTimeout"),
     ),
     CHANGES: (
         *("CliFilterPlugins", "DependencyParameters", "FederationParameters", "JobRequeue", "JobSubmitPlugins"),

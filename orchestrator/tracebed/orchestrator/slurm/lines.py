@@ -85,10 +85,11 @@ def _logical(path: Path, where: str | None, room: int) -> Iterator[tuple[str, st
     begun, whole = 0, ""
     for number, raw in enumerate(data.decode("utf-8", "replace").split("\n"), 1):
         begun = begun or number
-        whole += COMMENT.sub("", raw.rstrip("\r")).replace("\\#", "#")
-        if whole.endswith("\\"):
-            whole = whole[:-1]
+        part = COMMENT.sub("", raw.rstrip("\r")).replace("\\#", "#")
+        if part.rstrip().endswith("\\"):
+            whole += part.rstrip()[:-1]
             continue
+        whole += part
         if whole.strip():
             yield f"{path}:{begun}", whole.rstrip()
         begun, whole = 0, ""
@@ -145,11 +146,37 @@ def entries(lines: Sequence[Line], key: str) -> list[Line]:
     for line in lines:
         if line.key.lower() == key.lower():
             settings = {**default, **line.settings}
+            if "features" in line.settings and "feature" not in line.settings:
+                settings.pop("feature", None)  # two names of one setting
             if line.value.upper() == "DEFAULT":
                 default = settings
             else:
                 found.append(Line(line.key, line.value, settings, line.where))
     return found
+
+
+def node_lines(lines: Sequence[Line]) -> list[Line]:
+    """Return the NodeName lines.
+
+    Raises:
+        InputError: a list of nodes is invalid, or a node has two lines, which Slurm refuses.
+    """
+    found = entries(lines, "NodeName")
+    seen: dict[str, str] = {}
+    for line in found:
+        if line.value.upper() == "ALL":
+            raise InputError("ALL is not the name of a node", where=line.where, hint="name the nodes, as n[1-4]")
+        for name in hosts_of(line.value, line.where):
+            if name in seen:
+                hint = "remove it from one of the two lines"
+                raise InputError(f"node {name} is also in {seen[name]}", where=line.where, hint=hint)
+            seen[name] = line.where
+    return found
+
+
+def partition_lines(lines: Sequence[Line]) -> list[Line]:
+    """Return the PartitionName lines. Of two lines of one partition, Slurm takes the second."""
+    return [*{line.value: line for line in entries(lines, "PartitionName")}.values()]
 
 
 def features_of(line: Line) -> tuple[str, ...]:
@@ -163,7 +190,7 @@ def without_node_sets(lines: Sequence[Line]) -> list[Line]:
     Raises:
         InputError: a list of nodes is invalid, or a set has no nodes.
     """
-    nodes = entries(lines, "NodeName")
+    nodes = node_lines(lines)
     sets: dict[str, str] = {}
     for line in entries(lines, "NodeSet"):
         names = hosts_of(line.of("Nodes"), line.where) if line.of("Nodes") else []
@@ -187,24 +214,45 @@ def without_node_sets(lines: Sequence[Line]) -> list[Line]:
 
 
 def cpus(line: Line) -> int:
-    """Return the CPUs of each node of a NodeName line; 0 if unknown."""
-    for key in ("CPUs", "Procs"):
-        if line.of(key):
-            return whole(line.of(key), 0)
-    sockets = line.of("Sockets")
-    parts = [sockets] if sockets else [line.of("Boards"), line.of("SocketsPerBoard")]
-    parts += [line.of("CoresPerSocket"), line.of("ThreadsPerCore")]
-    cpus = 1
-    for part in parts:
-        cpus *= whole(part, 1)
-    return cpus
+    """Return the CPUs of each node of a NodeName line, as Slurm corrects them.
+
+    Raises:
+        InputError: a setting of the line is not a number.
+    """
+    return _layout(line)[0]
 
 
 def threads_per_core(line: Line) -> int:
     """Return the CPUs of a core of a NodeName line, which Slurm allocates as a whole; 1 if the CPUs are the cores."""
-    threads = max(1, whole(line.of("ThreadsPerCore"), 1))
-    sockets = whole(line.of("Sockets"), 0) or whole(line.of("Boards"), 1) * whole(line.of("SocketsPerBoard"), 1)
-    return 1 if cpus(line) == sockets * whole(line.of("CoresPerSocket"), 1) else threads
+    number, sockets, cores = _layout(line)
+    return 1 if number in (sockets, sockets * cores) else _count(line, "ThreadsPerCore") or 1
+
+
+def _layout(line: Line) -> tuple[int, int, int]:
+    """Return the CPUs and the sockets of each node of a NodeName line, and the cores of a socket.
+
+    Slurm replaces CPUs that contradict the other settings by their product.
+    """
+    cores, threads = _count(line, "CoresPerSocket") or 1, _count(line, "ThreadsPerCore") or 1
+    boards, of_board = _count(line, "Boards") or 1, _count(line, "SocketsPerBoard")
+    given = _count(line, "CPUs" if line.of("CPUs") else "Procs")
+    if of_board is not None:
+        sockets = boards * (of_board or 1)
+    elif (of_node := _count(line, "Sockets")) is not None:
+        sockets = of_node or 1
+    else:
+        sockets = given // (cores * threads) if given and given % (cores * threads) == 0 else boards
+    every = sockets * cores * threads
+    number = every if given is None else given or 1
+    return number if number in (sockets, sockets * cores) else every, sockets, cores
+
+
+def _count(line: Line, key: str) -> int | None:
+    """Return a number of a line; None if the line lacks the setting."""
+    text = line.of(key)
+    if text and whole(text, -1) < 0:
+        raise InputError(f"{key}={text} is not a number", where=line.where, hint="write the number, as Slurm demands")
+    return whole(text, 0) if text else None
 
 
 def whole(text: str, default: int) -> int:

@@ -25,11 +25,12 @@ from tracebed.orchestrator.slurm.host_lists import host_names
 from tracebed.orchestrator.slurm.lines import (
     Line,
     cpus,
-    entries,
     features_of,
     hosts,
     hosts_of,
     lines_of,
+    node_lines,
+    partition_lines,
     threads_per_core,
     whole,
     without_node_sets,
@@ -76,6 +77,7 @@ class Partition(Fact):
     Attributes:
         name: the name.
         nodes: its nodes, as a list of hosts; empty: all nodes.
+        empty: whether it has no nodes.
         default: whether jobs without a partition belong to it.
         tier: jobs of a higher tier are considered first (`PriorityTier`).
         factor: `PriorityJobFactor`.
@@ -92,6 +94,7 @@ class Partition(Fact):
 
     name: str
     nodes: str = ""
+    empty: bool = False
     default: bool = False
     tier: int = 1
     factor: int = 1
@@ -188,10 +191,10 @@ class Machine(Fact):
 
     def members(self, partition: int) -> list[int]:
         """Return the numbers of the nodes of a partition."""
-        listed = self.partitions[partition].nodes
-        if not listed:
-            return list(range(len(self.nodes)))
-        names = set(host_names(listed))
+        own = self.partitions[partition]
+        if not own.nodes:
+            return [] if own.empty else list(range(len(self.nodes)))
+        names = set(host_names(own.nodes))
         return [number for number, (name, _) in enumerate(self.nodes) if name in names]
 
     @property
@@ -224,12 +227,12 @@ def machine_of(lines: Sequence[Line], path: Path, database: Database | None = No
     lines = without_node_sets(lines)
     values = {line.key.lower(): line.value for line in lines}
     switches = _switches(path) if values.get("topologyplugin", "").lower() in TREES else {}
-    nodes = entries(lines, "NodeName")
+    nodes = node_lines(lines)
     kinds = [kind for line in nodes if not future(line) for kind in _kinds(line, switches)]
     if not kinds or not all(kind.cores for kind in kinds):
         return None
     threads_of = {name: threads_per_core(line) for line in nodes for name in hosts_of(line.value, line.where)}
-    partitions = [_partition(line, threads_of, values) for line in entries(lines, "PartitionName")]
+    partitions = [_partition(line, threads_of, values) for line in partition_lines(lines)]
     of_most = Counter(kind.threads for kind in kinds for _ in host_names(kind.names)).most_common(1)[0][0]
     multifactor = values.get("prioritytype", "priority/basic").lower() == "priority/multifactor"
     scheduler = _parameters(values, "schedulerparameters")
@@ -294,12 +297,12 @@ def _kinds(line: Line, switches: Mapping[str, str]) -> Iterator[Alike]:
     """Yield the nodes of a line, divided by switch."""
     threads = threads_per_core(line)
     special = hosts_of(f"[{line.of('CpuSpecList')}]", line.where) if line.of("CpuSpecList") else []
-    spared = whole(line.of("CoreSpecCount"), -(-len(special) // threads))
+    spared, cores = whole(line.of("CoreSpecCount"), -(-len(special) // threads)), cpus(line) // threads
     for switch, names in groupby(hosts_of(line.value, line.where), key=lambda name: switches.get(name, "")):
         listed = [*names]
         yield Alike(
             names=line.value if len(listed) == hosts(line.value) else ",".join(listed),
-            cores=cpus(line) // threads - spared,
+            cores=cores - (spared if spared < cores else min(1, cores - 1)),
             threads=threads,
             memory_mib=max(1, whole(line.of("RealMemory"), 1) - whole(line.of("MemSpecLimit"), 0)),
             gres=gres_of(line.of("Gres")),
@@ -327,7 +330,7 @@ def gres_of(text: str) -> dict[str, int]:
 def _partition(line: Line, threads_of: Mapping[str, int], values: Mapping[str, str]) -> Partition:
     """Return a partition. `threads_of`: the CPUs of a core of each node; Slurm counts CPUs, a simulation cores."""
     listed = "" if line.of("Nodes").upper() == "ALL" else line.of("Nodes")
-    names = hosts_of(listed, line.where) if listed else [*threads_of]
+    names = hosts_of(listed, line.where) if listed else [*threads_of] if line.of("Nodes") else []
     for name in names:
         if name not in threads_of:
             hint = "add a NodeName line, or correct the list"
@@ -339,6 +342,7 @@ def _partition(line: Line, threads_of: Mapping[str, int], values: Mapping[str, s
     return Partition(
         name=line.value,
         nodes=listed,
+        empty=not line.of("Nodes"),
         default=line.of("Default").upper() == "YES",
         tier=whole(line.of("PriorityTier") or line.of("Priority"), 1),
         factor=whole(line.of("PriorityJobFactor") or line.of("Priority"), 1),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tracebed.converters.workload import Workload
+from tracebed.display import listed
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.simulation.overheads import Overheads
@@ -71,8 +72,8 @@ def cases_of(workloads: Mapping[str, Workload], runs: Mapping[str, Run]) -> list
     known = {workload.sha256: name for name, workload in workloads.items()}
     groups: dict[tuple[str, str, str], dict[str, Run]] = {}
     first_name, first = next(iter(runs.items()))
+    _check_real(runs)
     for name, run in runs.items():
-        _check_real(name, run)
         _check_alike((first_name, first), (name, run), _testbed, "overheads are of one testbed: fit each on its own")
         sha256 = str(run.info.workload.get("sha256"))
         if sha256 not in known:
@@ -94,13 +95,22 @@ def cases_of(workloads: Mapping[str, Workload], runs: Mapping[str, Run]) -> list
     return [FitCase(known[key[0]], workloads[known[key[0]]], group) for key, group in groups.items()]
 
 
-def _check_real(name: str, run: Run) -> None:
-    """Raise InputError unless `run` is a complete and healthy replay."""
-    info = run.info
-    if info.source != "replay":
-        what = "a log, whose policy is unknown" if info.is_real else info.kind
-        raise InputError(f"the run is {what}", where=name, hint="overheads are fitted to replays")
-    check_usable(name, run)
+def _check_real(runs: Mapping[str, Run]) -> None:
+    """Raise InputError unless each run is a complete and healthy replay. All others are named."""
+    refused: dict[str, InputError] = {}
+    for name, run in runs.items():
+        try:
+            if run.info.source != "replay":
+                what = "a log, whose policy is unknown" if run.info.is_real else run.info.kind
+                raise InputError(f"the run is {what}", where=name, hint="overheads are fitted to replays")
+            check_usable(name, run)
+        except InputError as error:
+            refused[name] = error
+    if refused:
+        name, *more = refused
+        others = f"; {listed(more, 12)} cannot be used either" if more else ""
+        first = refused[name]
+        raise InputError(f"{first.what}{others}", where=name, hint=first.hint) from first
 
 
 def check_usable(name: str, run: Run) -> None:

@@ -22,7 +22,7 @@ from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Step, 
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.slurm.asked import several_kinds
-from tracebed.orchestrator.slurm.lines import Line, cpus, entries, whole
+from tracebed.orchestrator.slurm.lines import Line, cpus, node_lines, whole
 from tracebed.orchestrator.slurm.machine import Machine
 
 EXPORT = "export the log with sacct -aPD -S DATE -E DATE -o ... (`tracebed clean --list` has the fields)"
@@ -143,11 +143,11 @@ def _cores(workload: Workload, lines: Sequence[Line], machine: Machine) -> tuple
     of sacct, or if a job has more of them than any node has cores.
     """
     cores = cores_used(workload)
-    threads = max((whole(line.of("ThreadsPerCore"), 1) for line in entries(lines, "NodeName")), default=1)
+    threads = max((whole(line.of("ThreadsPerCore"), 1) for line in node_lines(lines)), default=1)
     steps = workload.provenance.steps
     of_sacct = bool(steps) and steps[0].parameters.get("format") == "sacct"
     most = max(kind.cores for kind in machine.kinds)
-    fits = any(cpus(line) > most for line in entries(lines, "NodeName"))
+    fits = any(cpus(line) > most for line in node_lines(lines))
     if threads < 2 or not fits or not (of_sacct or int(cores.max()) > most):
         return np.maximum(cores, 1), 1
     return np.maximum(np.ceil(cores / threads), 1).astype(np.int64), threads

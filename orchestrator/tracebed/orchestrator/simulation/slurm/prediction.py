@@ -152,6 +152,8 @@ def _inputs(
         if number is None:
             return f"the cluster has no partition {name}"
         partition = machine.partitions[number]
+        if partition.empty:
+            return f"partition {partition.name} has no nodes"
         nodes, cores = jobs.nodes[job], jobs.cores[job]
         wanted = gres_of(columns["gres"][job])
         request = Request(

@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -134,7 +135,10 @@ class DockerProvider:
             made = each(lambda node: self._make(node, expected[node], network, found.get(node.name)), todo)
             others = self._other_computing()
             each(self._start, each(lambda node: self._refuse_shared_cpus(node, others), made))
-            self._containers = self._find()
+            self._containers = found = self._find()
+            if self.settings.image is not None:  # that of all nodes
+                running = (node for node in self.group.nodes if found.get(node.name, {}).get("State") == "running")
+                each(self._check_image, islice(running, 1))
         if errors:
             raise errors[0]
 
@@ -274,6 +278,14 @@ class DockerProvider:
     def _start(self, node: Node) -> None:
         with self.engine.errors("its container does not start", where=f"node {node.name}"):
             self.engine.client.api.start(containers.name(self.testbed, node))
+
+    def _check_image(self, node: Node) -> None:
+        """Raise TestbedError if the image of the running container of a node has no tracebed."""
+        try:
+            run(self.engine, str(self._containers[node.name]["Id"]), [PYTHON, "-P", "-c", f"import {AGENT_MODULE}"])
+        except TestbedError as error:
+            what = f"the image {self.settings.image} cannot run an agent: {error.what}"
+            raise TestbedError(what, where=f"node {node.name}", hint=IMAGE_HINT, transient=error.transient) from error
 
     def _network(self) -> str:
         """Return the name of the network of the group. Create the network if it is missing.
