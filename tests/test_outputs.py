@@ -15,7 +15,6 @@ import click
 import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
-from matplotlib.figure import Figure
 
 import tracebed.api as tb
 from runs import make_run
@@ -203,9 +202,10 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def here(template: Path, tmp_path: Path, without_pictures: None, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Go to a folder with the inputs of all commands. Pictures are written, but not drawn."""
-    monkeypatch.setattr(Figure, "savefig", lambda figure, file, **_: file.write(20 * b"<svg><dc:title>tracebed</dc:title></svg>"))
+def here(
+    template: Path, tmp_path: Path, without_pictures: None, unrendered: None, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """Go to a folder with the inputs of all commands."""
     shutil.copytree(template, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"
