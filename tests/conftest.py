@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import io
 import os
 import signal
 import sys
@@ -128,6 +129,19 @@ def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plots, "draw", lambda *_: ([], []))
     monkeypatch.setattr(page, "pictures", lambda _: {})
     monkeypatch.setattr(html, "write", write_empty)
+
+
+@pytest.fixture
+def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let pictures be made and written as files of a picture, but not rendered, which takes most of their time."""
+    from matplotlib.figure import Figure
+
+    text = 20 * "<svg><dc:title>tracebed</dc:title></svg>\n"  # as in a picture of tracebed, which may be replaced
+
+    def save(_: Figure, file: Any, **__: object) -> None:
+        file.write(text if isinstance(file, io.TextIOBase) else text.encode())
+
+    monkeypatch.setattr(Figure, "savefig", save)
 
 
 @pytest.fixture

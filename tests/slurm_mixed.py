@@ -166,7 +166,7 @@ class Forced(Simulation):
         assert isinstance(policy, Slurm)
         machine, jobs = prediction.machine_of(policy), Jobs.of(workload, over_limit=OverLimit.KILL)
         setup = Setup.of("slurm", over_limit=OverLimit.KILL)
-        inputs, _ = prediction._inputs(workload, jobs, machine, setup, ScheduleRecord(jobs))
+        inputs, _ = prediction._inputs(workload, jobs, prediction.IdleCluster.of(machine), setup, ScheduleRecord(jobs))
         super().__init__(inputs, replace(policy, epoch_s=run["asked"][0]))
         self.counts, self.differ = Counter[str](), list[tuple[float, str]]()
         self._events_of, self._zero = run["events"], run["asked"][0]

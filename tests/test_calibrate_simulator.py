@@ -155,7 +155,7 @@ def test_parameters_are_recovered_and_those_that_cannot_be_told_apart_are_named(
 def test_each_set_of_the_cloud_fits() -> None:
     prepare(3)
     suite("{launch: [0.01, 100], end: 2.0}", "w3: w3.csv", fixed="slow=1.1")
-    made = calibrated(budget=40)
+    made = calibrated(budget=16)
     assert made.known == {"end": 2.0}
     assert made.parameters.keys() == {"launch"}
     assert made.parameters["launch"].value == pytest.approx(5.0, rel=0.02)
@@ -184,7 +184,7 @@ def test_an_integer_parameter_and_one_without_effect() -> None:
         "w3: w3.csv",
         fixed="slow=1.1 launch=5 end=2",
     )
-    made = calibrated(budget=40)
+    made = calibrated(budget=24)
     assert made.parameters["tick"].value == 7.0
     assert made.without_effect == {"unused": 1.0}
     assert "tick=7 unused=1 " in made.fitted
@@ -195,9 +195,9 @@ def test_an_integer_parameter_and_one_without_effect() -> None:
 def test_an_optimum_at_the_end_of_a_range_is_named() -> None:
     prepare(3)
     suite("{launch: [0.01, 2]}", "w3: w3.csv", fixed="slow=1.1 end=2")
-    assert calibrated(budget=20).parameters["launch"].at_end == "upper"
+    assert calibrated(budget=8).parameters["launch"].at_end == "upper"
     suite("{launch: [8, 20]}", "w3: w3.csv", fixed="slow=1.1 end=2")
-    result = call("validate", "s.yaml", "--fit", "-o", "other", "--budget", "20", "--workers", "1")
+    result = call("validate", "s.yaml", "--fit", "-o", "other", "--budget", "8", "--workers", "1")
     assert "launch is at the lower end of its range, 8: a wider range may fit better" in result.output
 
 
@@ -215,7 +215,7 @@ def test_an_optimum_at_the_end_of_a_range_is_named() -> None:
 def test_sets_with_which_the_simulator_fails_are_left_out(fails: str, message: str) -> None:
     prepare(3)
     suite("{launch: [0.01, 100], end: [0.01, 100]}", "w3: w3.csv", fixed=f"slow=1.1 fails={fails}")
-    made = calibrated(budget=30)
+    made = calibrated(budget=24)
     assert made.parameters["launch"].value + made.parameters["end"].value == pytest.approx(7.0, rel=0.1)
     assert made.failures.simulations > 5
     assert message in made.failures.first
@@ -230,7 +230,7 @@ def test_a_simulator_that_always_fails_is_an_error_with_the_reason() -> None:
     prepare(3)
     suite("{launch: [30, 100]}", "w3: w3.csv", fixed="fails=status")
     with pytest.raises(InputError, match=r"fails with all \d+ parameter sets: out/calibrated/toy.logs/.*status 3"):
-        calibrated(budget=30)
+        calibrated(budget=8)
     assert not Path("out/calibrated/toy.yaml").exists()
 
 
@@ -241,35 +241,35 @@ def contents(made: SimulatorCalibration) -> dict[str, Any]:
 def test_an_interrupted_calibration_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(3, jobs=5)
     suite("{launch: [0.01, 100], end: [0.01, 100]}", "w3: w3.csv", fixed="slow=1.1")
-    whole = calibrated("whole", budget=20)
+    whole = calibrated("whole", budget=12)
     count = InProcess.calls
-    assert count == whole.simulations > 31
-    monkeypatch.setattr(InProcess, "interrupt_at", count + 31)
+    assert count == whole.simulations > 16
+    monkeypatch.setattr(InProcess, "interrupt_at", count + 16)
     with pytest.raises(KeyboardInterrupt):
-        calibrated(budget=20)
+        calibrated(budget=12)
     evaluations = Path("out/calibrated/toy.evaluations.jsonl")
     with evaluations.open("a") as stream:
         stream.write('{"id": "torn')
     monkeypatch.setattr(InProcess, "calls", 0)
     monkeypatch.setattr(InProcess, "interrupt_at", 0)
-    assert contents(calibrated(budget=20)) == contents(whole)
-    assert InProcess.calls == count - 30
+    assert contents(calibrated(budget=12)) == contents(whole)
+    assert InProcess.calls == count - 15
     monkeypatch.setattr(InProcess, "calls", 0)
-    assert contents(calibrated(budget=20)) == contents(whole)
+    assert contents(calibrated(budget=12)) == contents(whole)
     assert InProcess.calls == 0
-    other = calibrated(seed=1, budget=20)
+    other = calibrated(seed=1, budget=12)
     assert contents(other) != contents(whole)
     suite("{launch: [0.01, 100], end: [0.01, 100]}", "w3: w3.csv", fixed="slow=1.2")
     monkeypatch.setattr(InProcess, "calls", 0)
-    assert InProcess.calls < calibrated(budget=20).simulations == InProcess.calls
+    assert InProcess.calls < calibrated(budget=12).simulations == InProcess.calls
 
 
 def test_failed_simulations_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(3)
     suite("{launch: [0.01, 100]}", "w3: w3.csv", fixed="slow=1.1 end=2 fails=status")
-    made = calibrated(budget=20)
+    made = calibrated(budget=8)
     monkeypatch.setattr(InProcess, "calls", 0)
-    assert contents(calibrated(budget=20)) == contents(made)
+    assert contents(calibrated(budget=8)) == contents(made)
     assert InProcess.calls == made.failures.simulations > 0
 
 
@@ -341,7 +341,7 @@ def test_validate_uses_the_calibration_and_bases_no_verdict_on_its_workloads() -
     ranges, fixed = "{launch: [0.01, 100], end: [0.01, 100]}", "slow=1.1"
     suite(ranges, *workloads, fixed=fixed)
     assert "parameter launch of toy has a range, but no value" in str(call("validate", "s.yaml", "-o", "v").exception)
-    made = calibrated("v", budget=20)
+    made = calibrated("v", budget=12)
     assert [case.case for case in made.cases] == ["w3-fcfs", "w4-fcfs"]
     plain = ("w3: w3.csv", "w4: w4.csv", "w5: w5.csv")
     suite(ranges, *plain, fixed=fixed, keys="calibration: v/calibrated/toy.yaml")

@@ -121,9 +121,8 @@ def test_both_simulators_give_the_same_run_to_the_bit(policy: str) -> None:
 @pytest.mark.parametrize("policy", [name for name in KNOWN if name not in SHARING])
 def test_every_priority_gives_the_same_run_to_the_bit(policy: str, priority: str) -> None:
     for seed in range(3):
-        one, other = (
-            predict(**case(seed, policy) | {"priority": priority}, engine=name) for name in ("python", "compiled")
-        )
+        arguments = case(seed, policy) | {"priority": priority}
+        one, other = (predict(**arguments, engine=name) for name in ("python", "compiled"))
         assert not differences(one, other)
 
 

@@ -305,6 +305,7 @@ def theta_log(path: Path, jobs: int) -> None:
 def test_a_study_runs_on_a_log_of_the_papers_shape(
     tmp_path: Path,
     svg_only: None,
+    unrendered: None,
     study: str,
     log: Callable[[Path, int], None],
     jobs: int,

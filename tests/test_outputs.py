@@ -202,7 +202,10 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def here(template: Path, tmp_path: Path, svg_only: None, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(
+    template: Path, tmp_path: Path, without_pictures: None, unrendered: None, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """Go to a folder with the inputs of all commands."""
     shutil.copytree(template, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"

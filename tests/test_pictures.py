@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from tracebed.converters.description import describe
 from tracebed.converters.models.cirne import cirne
@@ -46,10 +49,26 @@ def log(**columns: Any) -> dict[str, Any]:
     return describe(Workload(table, Provenance(system=System(64, 8), unix_start=1.3e9, time_zone="Asia/Tokyo")))
 
 
-def drawn(path: Path, *facts: dict[str, Any]) -> str:
-    """Return the SVG of one or two workloads."""
-    plot(facts[-1], path / "w.svg", before=facts[0] if len(facts) == 2 else None)
-    return (path / "w.svg").read_text()
+Planned = Callable[..., Figure]
+
+
+@pytest.fixture
+def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Planned:
+    """Return a function from the facts of one or two workloads to their figure, which is not rendered."""
+
+    def plan(*facts: dict[str, Any]) -> Figure:
+        figures: list[Figure] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(Figure, "savefig", lambda figure, file, **_: figures.append(figure))
+            plot(facts[-1], tmp_path / "w.png", before=facts[0] if len(facts) == 2 else None)
+        return figures[0]
+
+    return plan
+
+
+def words(figure: Figure) -> str:
+    """Return the texts of a figure, a line each."""
+    return "\n".join(text.get_text() for text in figure.findobj(Text))
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
@@ -63,7 +82,8 @@ def test_a_picture_is_drawn_and_is_the_same_twice(suffix: str, magic: bytes, tmp
 
 
 def test_a_log_has_every_panel(tmp_path: Path) -> None:
-    text = drawn(tmp_path, log())
+    plot(log(), tmp_path / "w.svg")
+    text = (tmp_path / "w.svg").read_text()
     for title in (OCCUPATION, WEEKDAYS, *OTHERS):
         assert title in text
     assert HOURS not in text
@@ -80,19 +100,14 @@ def test_a_log_has_every_panel(tmp_path: Path) -> None:
         ({"submit_time": 0.0}, {OTHERS[4]}),
     ],
 )
-def test_an_empty_panel_is_omitted(columns: dict[str, Any], absent: set[str], tmp_path: Path) -> None:
-    text = drawn(tmp_path, log(**columns))
+def test_an_empty_panel_is_omitted(columns: dict[str, Any], absent: set[str], planned: Planned) -> None:
+    text = words(planned(log(**columns)))
     assert {title for title in (OCCUPATION, WEEKDAYS, *OTHERS) if title not in text} == absent
 
 
-def test_before_and_after_have_the_same_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from matplotlib.figure import Figure
-
-    figures: list[Figure] = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, file, **_: figures.append(figure))
+def test_before_and_after_have_the_same_scale(planned: Planned) -> None:
     before = log(nodes=np.arange(200) + 1, run_time=1e5, logged_end=3e6)
-    plot(log(), tmp_path / "w.png", before=before)
-    axes = figures[0].get_axes()
+    axes = planned(before, log()).get_axes()
     assert len(axes) == 14
     for left, right in zip(axes[::2], axes[1::2], strict=True):
         assert left.get_xlim() == right.get_xlim()
@@ -102,22 +117,23 @@ def test_before_and_after_have_the_same_scale(tmp_path: Path, monkeypatch: pytes
     assert left.get_clim() == right.get_clim()
 
 
-def test_data_of_only_one_of_two_workloads_is_drawn_once(tmp_path: Path) -> None:
-    text = drawn(tmp_path, log(logged_start=math.nan), log())
+def test_data_of_only_one_of_two_workloads_is_drawn_once(planned: Planned) -> None:
+    text = words(planned(log(logged_start=math.nan), log()))
     assert f"{OCCUPATION}, after" in text
     assert f"{OCCUPATION}, before" not in text
     assert "before: not known" in text
 
 
-def test_a_workload_with_dates_compared_with_one_without_has_seconds(tmp_path: Path) -> None:
-    text = drawn(tmp_path, {**log(), "clock": None}, log())
+def test_a_workload_with_dates_compared_with_one_without_has_seconds(planned: Planned) -> None:
+    text = words(planned({**log(), "clock": None}, log()))
     assert HOURS in text
     assert WEEKDAYS not in text
     assert text.count("days since time 0") >= 4
 
 
 def test_an_end_beyond_every_calendar_is_drawn_in_days(tmp_path: Path) -> None:
-    assert "days since time 0" in drawn(tmp_path, log(logged_end=1e15))
+    plot(log(logged_end=1e15), tmp_path / "w.svg")
+    assert "days since time 0" in (tmp_path / "w.svg").read_text()
 
 
 @pytest.mark.parametrize(

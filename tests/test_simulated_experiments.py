@@ -605,6 +605,7 @@ def test_distributions_are_means_over_seeds() -> None:
     assert legend_of(figure) == ["a", "b", "95 % interval of the mean over seeds"]
 
 
+@pytest.mark.usefixtures("svg_only", "unrendered")
 def test_printed_values_are_marks_on_their_bars(study: Callable[..., Path], tmp_path: Path) -> None:
     """A value on its bar, the least of several bars on that bar, and a change at our changed baseline."""
     claims: list[dict[str, Any]] = [

@@ -85,7 +85,7 @@ def inputs_of(jobs: list[dict[str, Any]], machine: Machine) -> tuple[Inputs, lis
     workload = workload_of(jobs)
     known = Jobs.of(workload, cores_per_node=4, over_limit=OverLimit.KILL)
     setup = Setup.of("slurm", over_limit=OverLimit.KILL)
-    return prediction._inputs(workload, known, machine, setup, ScheduleRecord(known))
+    return prediction._inputs(workload, known, prediction.IdleCluster.of(machine), setup, ScheduleRecord(known))
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -76,7 +76,9 @@ def compared(recording: dict[str, Any], folder: Path) -> Counter[str]:
     machine = prediction.machine_of(policy)
     jobs = Jobs.of(workload_of(recording), cores_per_node=8, over_limit=OverLimit.KILL)
     setup = Setup.of("slurm", over_limit=OverLimit.KILL)
-    inputs, _ = prediction._inputs(workload_of(recording), jobs, machine, setup, ScheduleRecord(jobs))
+    inputs, _ = prediction._inputs(
+        workload_of(recording), jobs, prediction.IdleCluster.of(machine), setup, ScheduleRecord(jobs)
+    )
     number = {name: at for at, (name, _) in enumerate(machine.nodes)}
     free, running = inputs.free.copy(), dict[int, Running]()
     done, counts = 0, Counter[str]()

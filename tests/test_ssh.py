@@ -24,7 +24,7 @@ from ports import free_ports
 from sshd import Sshd, call, deaf, make_key
 from tracebed.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds import on_node, ssh_host
-from tracebed.orchestrator.testbeds.installation import Installation, next_stamp
+from tracebed.orchestrator.testbeds.installation import Installation, WheelCache, next_stamp
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.replay_folder import groups_made
 from tracebed.orchestrator.testbeds.ssh import SshProvider, SshSettings, checked_host
@@ -36,6 +36,9 @@ PYTHONS = Path("~/.pyenv/versions").expanduser()
 
 class Place:
     """A server, and the files with which a provider reaches it under the alias `web`."""
+
+    wheels = WheelCache()
+    """The wheel, which is made once for all tests."""
 
     def __init__(self, folder: Path, server: Sshd) -> None:
         self.folder, self.server = folder, server
@@ -56,7 +59,12 @@ class Place:
         """Return a provider of nodes on the server."""
         found = [Node(f"n{number}", 2, emulated=True, provider="ssh", address=alias) for number in range(nodes)]
         group = Group("g", "ssh", SshSettings(**{"config": str(self.config), **settings}), tuple(found), "mark")
+        return self.reached(group)
+
+    def reached(self, group: Group) -> SshProvider:
+        """Return the provider of a group, which is closed at the end of the test."""
         provider = SshProvider(group, self.replay, self.said.append)
+        provider._wheels = self.wheels
         self.providers.append(provider)
         return provider
 
@@ -96,8 +104,9 @@ def place(server: Sshd, tmp_path: Path) -> Iterator[Place]:
     yield place
     for provider in place.providers:
         provider.close()
-    place.reachable()
-    place.provider().down()
+    if any(server.home.iterdir()):
+        place.reachable()
+        place.provider().down()
     assert list(server.home.iterdir()) == []
 
 
@@ -391,6 +400,7 @@ def test_another_wheel_is_installed_beside_the_first(place: Place, monkeypatch: 
     first.up()
     monkeypatch.setattr("tracebed.orchestrator.testbeds.wheelhouse.EPOCH", (1990, 1, 1, 0, 0, 0))
     second = place.provider()
+    second._wheels = WheelCache()
     second.up()
     assert second.made
     assert first._installations["web"]._facts["environment"] != second._installations["web"]._facts["environment"]
@@ -402,9 +412,7 @@ def test_many_hosts_may_share_the_folder(place: Place) -> None:
     place.config.write_text(place.server.config(" ".join(aliases), place.known))
     nodes = tuple(Node(alias, 1, emulated=True, provider="ssh") for alias in aliases)
     group = Group("g", "ssh", SshSettings(config=str(place.config)), nodes, "mark")
-    provider = SshProvider(group, place.replay, place.said.append)
-    place.providers.append(provider)
-    provider.up()
+    place.reached(group).up()
     folder = place.server.home / ".cache" / "tracebed" / "mark"
     assert sorted(path.name.partition("-")[0] for path in folder.iterdir()) == [".tracebed", "env"]
 

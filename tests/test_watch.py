@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -218,12 +219,12 @@ def test_a_replay_is_watched_from_a_second_process(tmp_path: Path) -> None:
     assert "12 of 12 jobs ended" in once.stdout
 
 
-def test_what_is_no_replay_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_replay_is_refused(tmp_path: Path, call: Callable[..., tuple[int, str, str]]) -> None:
+    (tmp_path / "folder").mkdir()
     for name in ("absent", "folder"):
-        (tmp_path / "folder").mkdir(exist_ok=True)
-        done = subprocess.run([*TRACEBED, "watch", name], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 2
-        assert f"{name}: no replay writes to it" in done.stderr
+        status, _, error = call("watch", name)
+        assert status == 2
+        assert f"{name}: no replay writes to it" in error
     assert source_of(tmp_path / "folder") is None
     with pytest.raises(InputError, match="the journal is damaged"):
         view_of({"schema": SCHEMA})

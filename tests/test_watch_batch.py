@@ -281,16 +281,18 @@ def test_the_command_shows_a_finished_run(made: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "text"])
-def test_a_journal_that_cannot_be_read_is_one_line(made: Path, tmp_path: Path, damage: str) -> None:
+def test_a_journal_that_cannot_be_read_is_one_line(
+    made: Path, tmp_path: Path, damage: str, call: Callable[..., tuple[int, str, str]]
+) -> None:
     (tmp_path / "run").mkdir()
     whole = (made / JOURNAL).read_bytes()
     changed: Mapping[str, bytes] = {"cut": whole[: len(whole) // 2 + 77], "empty": b"", "text": b'{"kind": "submi'}
     (tmp_path / "run" / JOURNAL).write_bytes(changed[damage])
-    done = watch("run", folder=tmp_path)
+    status, shown, error = call("watch", "run")
     if damage == "empty":  # a replay that was killed before its first job
-        assert (done.returncode, done.stdout) == (0, "")
-        assert done.stderr == "tracebed: run: the replay ended before its first job\n"
+        assert (status, shown) == (0, "")
+        assert error == "tracebed: run: the replay ended before its first job\n"
     else:
-        assert (done.returncode, done.stdout) == (2, "")
-        assert f"run/{JOURNAL}: the journal cannot be read: " in done.stderr
-        assert "Traceback" not in done.stderr
+        assert (status, shown) == (2, "")
+        assert f"run/{JOURNAL}: the journal cannot be read: " in error
+        assert "Traceback" not in error

@@ -86,6 +86,10 @@ class Table:
         """Return the table with some columns added or replaced."""
         return Table(self._columns | columns)
 
+    def without(self, *names: str) -> Table:
+        """Return the table without these columns, of which some may be missing."""
+        return Table({name: values for name, values in self._columns.items() if name not in names})
+
     def frame(self) -> pd.DataFrame:
         """Return the table as a pandas frame with the same memory, of which a column is copied before a write.
 

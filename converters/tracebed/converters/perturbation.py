@@ -59,12 +59,11 @@ def perturbed(workload: Workload, seed: int, perturbation: Perturbation | None =
     multiple = int(rng.integers(1, max(1, int(perturbation.limit_s)), endpoint=True))
     if multiple > 1:
         limit = np.ceil(limit / multiple) * multiple
-    with_submission = [name for name in ("deadline", "earliest_start") if name in workload.table]
-    moved = {name: workload.floats(name) + submit - before for name in with_submission}
-    changed = workload.table.assign(submit_time=submit, time_limit=limit, **moved)
-    changed = changed.drop(columns=["logged_start", "logged_end"], errors="ignore")
+    columns = workload.columns
+    moved = {name: columns[name] + submit - before for name in ("deadline", "earliest_start") if name in columns}
+    changed = columns.assign(submit_time=submit, time_limit=limit, **moved).without("logged_start", "logged_end")
     step = Step("perturb", asdict(perturbation), {"jobs": len(workload)}, seed)
-    return workload.with_step(step, changed.iloc[rng.permutation(len(changed))].reset_index(drop=True))
+    return workload.with_step(step, changed.take(rng.permutation(len(changed))))
 
 
 def input_hash(workload: Workload) -> str:

@@ -123,16 +123,20 @@ class Workload:
 
     def arrow(self, name: str) -> Texts:
         """Return a column of texts, or its default if the workload lacks the column, as an array of Arrow."""
-        columns = self.columns
-        return columns.raw(name) if name in columns else repeated(str(SCHEMA[name].default), len(self))
+        frame = vars(self).get("table")
+        if name not in (self._columns if frame is None else frame):
+            return repeated(str(SCHEMA[name].default), len(self))
+        return self._columns.raw(name) if frame is None else column_in(frame, name)
 
     def texts(self, name: str) -> pd.Series[str]:
         """Return a column of texts, or its default if the workload lacks the column."""
         import pandas as pd
 
-        if name in vars(self).get("table", self._columns):
-            return self.table[name]
-        return pd.Series(pd.array(self.arrow(name), dtype="str"))
+        frame = vars(self).get("table")
+        if frame is not None and name in frame:
+            column: pd.Series[str] = frame[name]
+            return column
+        return pd.Series(pd.array(self.arrow(name), dtype="str"), name=name)
 
     def partitions(self) -> pd.Series[str]:
         """Return the partition of each job; of several, such as `cpu,gpu`, the first."""

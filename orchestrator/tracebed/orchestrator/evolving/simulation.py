@@ -37,7 +37,7 @@ def programs_of(
     Raises:
         InputError: a behavior or a run time is missing or invalid, a job is too large, or the machine has latency.
     """
-    if "behaviour" not in workload.table:
+    if "behaviour" not in workload.columns:
         hint = "use a workload of the model deadline-normal, -heavy or -very-heavy"
         raise InputError("the workload lacks the column behaviour", hint=hint)
     drawn = behaviours.drawn(

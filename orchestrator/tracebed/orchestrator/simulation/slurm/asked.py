@@ -58,7 +58,7 @@ def as_asked(workload: Workload, machine: Machine) -> tuple[Workload, dict[str, 
         counts[f"jobs of partitions that the cluster lacks ({what}), rejected"] = int(
             (workload.texts("partition").isin(strange).to_numpy() & runs).sum()
         )
-    return Workload(workload.table.assign(**columns), workload.provenance), counts
+    return Workload(workload.columns.assign(**columns), workload.provenance), counts
 
 
 def several_kinds(workload: Workload) -> BoolArray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +50,30 @@ from tracebed.states import JobState
 
 CHECK_S = 30.0
 """Interval at which slurmctld looks for jobs that have passed their time limit, s."""
+PLACEMENTS = 10_000
+"""Number of different requests whose eligible nodes are remembered."""
+
+
+class IdleCluster(NamedTuple):
+    """An idle cluster: its kinds of generic resources, its resources, and the function `placement`."""
+
+    machine: Machine
+    kinds: Sequence[str]
+    resources: Resources
+    placed: Callable[[int, str, Request], Request | None]
+
+    @classmethod
+    def of(cls, machine: Machine) -> IdleCluster:
+        """Return the idle cluster of a machine."""
+        kinds = sorted({name for kind in machine.kinds for name in kind.gres})
+        empty = resources_of(machine, kinds)
+        return cls(machine, kinds, empty, placement(machine, empty))
+
+
+@lru_cache(maxsize=2)
+def _idle(cluster: str) -> IdleCluster:
+    """Return the idle cluster of a parameter `cluster`. The members of an ensemble, and those of a pair, share it."""
+    return IdleCluster.of(Machine.model_validate_json(cluster))
 
 
 def machine_of(policy: Slurm) -> Machine:
@@ -59,7 +83,7 @@ def machine_of(policy: Slurm) -> Machine:
         InputError: the parameter `cluster` is invalid.
     """
     try:
-        return Machine.model_validate_json(policy.cluster)
+        return _idle(policy.cluster).machine
     except ValueError as error:
         hint = "give a slurm.conf: -P @slurm.conf"
         raise InputError(f"slurm.cluster is invalid: {str(error).splitlines()[0]}", hint=hint) from error
@@ -96,7 +120,7 @@ def simulate(
     jobs = Jobs.of(workload, over_limit=setup.scheduling.over_limit)
     jobs.counts.update({what: count for what, count in counts.items() if count})
     record, cluster = ScheduleRecord(jobs), Cluster(cores)
-    inputs, numbers = _inputs(workload, jobs, machine, setup, record)
+    inputs, numbers = _inputs(workload, jobs, _idle(policy.cluster), setup, record)
     record.submit = list(jobs.submit)
     reset = machine.weights.reset
     if policy.reservations or reset:
@@ -124,7 +148,7 @@ class _Entry(NamedTuple):
 
 
 def _inputs(
-    workload: Workload, jobs: Jobs, machine: Machine, setup: Setup, record: ScheduleRecord
+    workload: Workload, jobs: Jobs, cluster: IdleCluster, setup: Setup, record: ScheduleRecord
 ) -> tuple[Inputs, list[int]]:
     """Return the inputs of the simulation, and the job of each of its entries. Jobs that never fit are rejected.
 
@@ -132,9 +156,7 @@ def _inputs(
         InputError: no job fits, or a job has an invalid feature.
     """
     runnable, _ = workload.runnable()
-    kinds = sorted({name for kind in machine.kinds for name in kind.gres})
-    empty = resources_of(machine, kinds)
-    placed = placement(machine, empty)
+    machine, kinds, empty, placed = cluster
     columns: dict[str, Sequence[Any]] = {
         name: runnable.texts(name).tolist()
         for name in ("features", "gres", "group", "licenses", "partition", "queue", "user")
@@ -291,7 +313,7 @@ def placement(machine: Machine, empty: Resources) -> Callable[[int, str, Request
     The result is None if the job does not fit on the empty cluster.
     """
 
-    @cache
+    @lru_cache(maxsize=PLACEMENTS)
     def placed(partition: int, features: str, request: Request) -> Request | None:
         plain = request._replace(gres=(0,) * len(request.gres))
         able = [node for node in members(partition, features) if empty.capacity(plain, node)]
