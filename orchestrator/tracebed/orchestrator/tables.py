@@ -77,15 +77,14 @@ def jobs_table(record: ScheduleRecord) -> Table:
         "restarts": record.restarts,
         "checksum": record.checksum,
     }
-    schema = TABLES["jobs"]
-    return Table(
-        {name: np.array(values) if schema[name].dtype != "str" else _texts(values) for name, values in columns.items()}
-    )
+    texts_in = {name for name, column in TABLES["jobs"].items() if column.dtype == "str"}
+    return Table({name: _texts(values) if name in texts_in else np.asarray(values) for name, values in columns.items()})
 
 
 def _texts(values: Any) -> Texts:
-    """Return texts as a column. A column of empty texts is made without a look at each text."""
-    return repeated("", len(values)) if isinstance(values, list) and not any(values) else texts(values)
+    """Return texts as a column. A column of equal texts is made of one of them."""
+    first = next(iter(values), "") if isinstance(values, list) else None
+    return texts(values) if first is None or values.count(first) < len(values) else repeated(first, len(values))
 
 
 def _ids(record: ScheduleRecord) -> Texts:
@@ -176,7 +175,10 @@ def allocations_table(
     masks: dict[str, int] = {}  # mask -> its number
     stretches = np.flatnonzero(np.diff(kind, prepend=-1)).tolist()
     of_kind = [masks.setdefault(format_cpus(cpus[node]), len(masks)) for node in stretches]
-    held, mask = np.asarray(cores, np.int32)[low], np.array(of_kind, np.int32)[kind[low]]
+    if len(stretches) == 1 and not ledger.parts:
+        held, mask = repeated(np.int32(cores[0]), len(low)), repeated(np.int32(0), len(low))
+    else:
+        held, mask = np.asarray(cores, np.int32)[low], np.array(of_kind, np.int32)[kind[low]]
     for at in np.flatnonzero(np.isin(entry, list(ledger.parts))).tolist() if ledger.parts else ():
         part = ledger.parts[int(entry[at])]
         held[at] = len(part)

@@ -65,7 +65,7 @@ class ScheduleRecord:
         self.end: MutableSequence[float] = [NEVER] * count
         self.state = [JobState.UNKNOWN] * count
         self.reason = [""] * count
-        self.restarts = [0] * count
+        self.restarts: MutableSequence[int] = array("q", bytes(8 * count))
         self.checksum = [""] * count
         self.resizes = Resizes()
         self.measured: dict[int, Mapping[str, float]] = {}

@@ -99,7 +99,7 @@ INSTANTS = 4096
 """Number of instants simulated in the first call of the engine. Between calls, Ctrl-C is handled and progress reported.
 """
 CALL_S = 0.05
-"""CPU time of a call, s, below which the next call has twice as many instants. A call waits for Python's threads."""
+"""CPU time of a call, s, below which the next one is longer. Between calls, the engine waits for other threads."""
 MAX_SPEEDUP_VALUES = 20_000_000
 """Largest number of values of speedup functions in the table passed to the engine, 8 bytes each."""
 INT32_MAX = 2**31 - 1
