@@ -443,6 +443,11 @@ def test_documented_commands_run(
         assert all(gallery.made(picture, tmp_path).stat().st_size > 1000 for picture in gallery.shown())
 
 
+def test_no_page_is_excused_that_has_no_command() -> None:
+    """A page without commands is not in the test above, which would count its blocks that are not run."""
+    assert [page for page in NOT_RUN if not list(blocks((ROOT / page).read_text(encoding="utf-8")))] == []
+
+
 def test_an_invalid_command_is_detected() -> None:
     text = "Text.\n\n    tracebed convert a.swf --no-such-option    # no\n\n"
     text += "<!-- not run: why -->\n\n    tracebed demo && x\n"

@@ -155,6 +155,14 @@ def test_the_command_writes_the_members_and_prints_the_courses(tmp_path: Path) -
     assert Run.load(tmp_path / "sim").jobs["end"].tolist() == constant.jobs["end"].tolist()
 
 
+def test_an_ensemble_that_cannot_be_drawn_is_refused_before_a_run_is_written(tmp_path: Path) -> None:
+    workload = tb.write(race(), tmp_path / "w.csv")
+    words = ["simulate", str(workload), "--policy", "fcfs", "--nodes", "4", "--speed", "60", "--repetitions", "5"]
+    result = CliRunner().invoke(tracebed, [*words, "-o", str(tmp_path / "sim")])
+    assert "the calibration is missing" in str(result.exception)
+    assert not (tmp_path / "sim").exists()
+
+
 # Courses.
 
 MARGINS = {"makespan_s": Margin(0.03, gate=True), "mean_wait_s": Margin(0.1, gate=True), "median_run_s": Margin(0.01)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,6 +161,8 @@ def simulate(
             bar.update(done)
 
         run = predict(calibration, on_progress=update)
+    drawn = (predict(calibration, member=seed) for seed in range(ensemble))
+    first = [*islice(drawn, 1)]  # a calibration without distributions is refused before the run is written
     shown = saved(run, output, replace=replace)
     if not as_json:
         summary(run, output, False, shown=shown)
@@ -169,9 +172,9 @@ def simulate(
     if ensemble:
         from tracebed.cli.ensemble import kept_members, show_ensemble
 
-        drawn = kept_members(output, (predict(calibration, member=seed) for seed in range(ensemble)), ensemble)
+        kept = kept_members(output, chain(first, drawn), ensemble)
         if not as_json:
-            show_ensemble(run, output, drawn)
+            show_ensemble(run, output, kept)
     if perturb:
         from tracebed.api.measures import intervals
         from tracebed.cli.perturbation import perturbed_runs, show_perturbed
