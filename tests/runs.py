@@ -15,6 +15,7 @@ from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.setup import SETTINGS, Setup
+from tracebed.table import Table, texts
 
 NAN = float("nan")
 COMPLETED_REASON = r"(ran \S+ s, but its plan is \S+ s)?"
@@ -72,22 +73,22 @@ def make_run(
         for place, node in enumerate(held[name]):
             later = itertools.takewhile(lambda step, place=place: step[2] > place, steps[name][index:])
             free_from[node] = max(step[1] if not np.isnan(step[1]) else np.inf for step in later)
-            allocations.append((name, node, begin, until, cores, ""))
-    table = pd.DataFrame(
+            allocations.append((name, node, begin, until))
+    submit, start, end, nodes = (np.array([job[at] for job in jobs], dtype=np.float64) for at in range(4))
+    known = run_times or {}
+    table = Table(  # tables of columns, since frames would take most of the time of a small run
         {
-            "job_id": names,
-            "kind": ["malleable" if name in stairs else "rigid" for name in names],
-            "submit_planned": [job[0] for job in jobs],
-            "submit": [job[0] for job in jobs],
-            "start": [job[1] for job in jobs],
-            "launched": [job[1] for job in jobs],
-            "end": [job[2] for job in jobs],
-            "state": [(states or {}).get(name, "completed") for name in names],
-            "reason": "",
-            "nodes": [job[3] for job in jobs],
-            "run_time": [(run_times or {}).get(n, job[2] - job[1]) for n, job in zip(names, jobs, strict=True)],
-            "time_limit": NAN,
-            "user": "",
+            "job_id": texts(names),
+            "kind": texts(["malleable" if name in stairs else "rigid" for name in names]),
+            "submit_planned": submit,
+            "submit": submit,
+            "start": start,
+            "launched": start,
+            "end": end,
+            "state": texts([(states or {}).get(name, "completed") for name in names]),
+            "nodes": nodes.astype(np.int64),
+            "run_time": np.array([known.get(n, job[2] - job[1]) for n, job in zip(names, jobs, strict=True)], float),
+            "time_limit": np.full(len(names), NAN),
         }
     )
     facts: dict[str, Any] = {
@@ -97,12 +98,21 @@ def make_run(
         "workload": {"name": "tiny", "sha256": sha256, "jobs": len(jobs), "provenance": {}},
         "health": {"state": "healthy", "causes": [], "signals": {}, "thresholds": "0" * 64} if real else {},
     }
-    held = pd.DataFrame(allocations, columns=["job_id", "node", "start", "end", "cores", "cpus"]).assign(count=1)
+    used = Table(
+        {
+            "job_id": texts([row[0] for row in allocations]),
+            "node": np.array([row[1] for row in allocations], dtype=np.int64),
+            "count": np.ones(len(allocations), dtype=np.int64),
+            "start": np.array([row[2] for row in allocations], dtype=np.float64),
+            "end": np.array([row[3] for row in allocations], dtype=np.float64),
+            "cores": np.full(len(allocations), cores, dtype=np.int64),
+        }
+    )
     asked = pd.DataFrame(
         list(reconfigurations),
         columns=["job_id", "kind", "nodes_from", "nodes_to", "asked", "decided", "applied", "ended", "state"],
     )
-    return Run(RunInfo(**(facts | with_setup(info))), table, held, asked)
+    return Run(RunInfo(**(facts | with_setup(info))), table, used, asked if len(asked) else None)
 
 
 def with_setup(info: Mapping[str, Any]) -> dict[str, Any]:

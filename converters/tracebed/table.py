@@ -9,6 +9,7 @@ import it if it is installed. The conversions here do not: they use the buffers 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -278,6 +279,7 @@ def _numbered(indices: pa.Array | pa.ChunkedArray) -> IntArray:
     return numbers(indices, -1).astype(np.int64)
 
 
+@lru_cache(maxsize=1024)
 def word(text: str) -> pa.Scalar:
     """Return a text as a scalar of Arrow."""
     return _joined([text])[0]

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -113,8 +113,6 @@ class Estimate:
     """Variance of z, shape (..., cases)."""
     case_df: FloatArray
     """Degrees of freedom of `v`."""
-    case_half: FloatArray
-    """Half-width of the interval of z of each case."""
     mean: FloatArray
     """Error of the suite, shape (...)."""
     se: FloatArray
@@ -129,11 +127,22 @@ class Estimate:
     """Variance of z with a noise of at least the spread of the ensemble, shape (..., cases)."""
     skewness: FloatArray
     """Assumed skewness of `mean`."""
-    p: FloatArray
-    """p-value of the hypothesis that the prediction is inaccurate by chance only."""
     worst: FloatArray
     """Largest |z| of a case."""
+    alpha: float
     kappa: float
+
+    @cached_property
+    def case_half(self) -> FloatArray:
+        """Half-width of the interval of z of each case."""
+        return _times(_quantile(self.alpha, self.case_df), np.sqrt(self.v))
+
+    @cached_property
+    def p(self) -> FloatArray:
+        """p-value of the hypothesis that the prediction is inaccurate by chance only."""
+        beyond = _tail(np.abs(self.z) - self.kappa, np.sqrt(self.v), self.case_df).min(axis=-1)
+        suite = _tail(np.abs(self.mean) - 1, self.se, self.df)
+        return np.asarray(np.minimum(suite, self.z.shape[-1] * beyond))
 
     @property
     def low(self) -> FloatArray:
@@ -196,12 +205,10 @@ def estimate(samples: Samples, alpha: float, kappa: float) -> Estimate:
         skewness = np.where(total == 0, 0.0, moment / total**1.5)
     wide = _times(_skewed_quantile(alpha, total_df, skewness), np.sqrt(total) / cases)
     worst = np.abs(z).max(axis=-1)
-    beyond = _tail(np.abs(z) - kappa, np.sqrt(v), case_df).min(axis=-1)
     return Estimate(
         z=z,
         v=v,
         case_df=case_df,
-        case_half=_times(_quantile(alpha, case_df), np.sqrt(v)),
         mean=mean,
         se=se,
         df=df,
@@ -209,8 +216,8 @@ def estimate(samples: Samples, alpha: float, kappa: float) -> Estimate:
         reserve=np.maximum(wide - half, 0.0),
         cautious_v=cautious_v + predicted_v,
         skewness=skewness,
-        p=np.minimum(_tail(np.abs(mean) - 1, se, df), cases * beyond),
         worst=worst,
+        alpha=alpha,
         kappa=kappa,
     )
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -51,9 +50,7 @@ def needed(samples: Samples, amount: float, compression: FloatArray, alpha: floa
 
     def accurate(margins: FloatArray) -> BoolArray:
         """Return whether the metric is accurate with margins of the shape (trials, cases)."""
-        fields = {name: value for name, value in vars(samples).items() if name != "real_run"}
-        wide: dict[str, Any] = {name: np.broadcast_to(value, margins.shape) for name, value in fields.items()}
-        return estimate(replace(samples, **(wide | {"margin": margins})), alpha, kappa).accurate
+        return estimate(replace(samples, margin=margins), alpha, kappa).accurate
 
     def of_share(share: FloatArray, least: float) -> BoolArray:
         return accurate(np.maximum(share[:, None] * real, least * compression))
