@@ -15,6 +15,7 @@ from tracebed.errors import TestbedError
 from tracebed.orchestrator.testbeds import launcher
 from tracebed.orchestrator.testbeds.launcher import Launcher
 from tracebed.orchestrator.testbeds.nodes import Node
+from tracebed.orchestrator.testbeds.provider import NotReadyError
 
 
 class Boxes:
@@ -97,3 +98,24 @@ def test_the_end_waits_for_a_channel_that_is_being_opened(monkeypatch: pytest.Mo
     assert begun.wait(GUARD_S)
     own.close()
     assert len(killed) == 1
+
+
+def test_a_node_that_was_not_made_is_named_with_the_failure_of_up() -> None:
+    class Absent(Boxes):
+        def up(self) -> None:
+            raise TestbedError("the image is missing", where="group boxes", hint="pull it")
+
+        def run(self, node: Node, arguments: Sequence[str]) -> Any:
+            raise NotReadyError("has no container", node, hint="start it")
+
+    results: Queue[Callable[[], None]] = Queue()
+    own = Launcher(Absent(), results.put)  # type: ignore[arg-type]
+    arrived: list[Any] = []
+    try:
+        with pytest.raises(TestbedError, match="the image is missing"):
+            own.make_ready()
+        own.open(Node("n1", 1), [], arrived.append)
+        results.get(timeout=GUARD_S)()
+    finally:
+        own.close()
+    assert str(arrived[0]) == "node n1: has no container: the image is missing (pull it)"

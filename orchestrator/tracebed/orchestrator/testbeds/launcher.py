@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from tracebed import world
 from tracebed.errors import TestbedError, TracebedError
 from tracebed.orchestrator.testbeds.nodes import Node
-from tracebed.orchestrator.testbeds.provider import Channel, Provider
+from tracebed.orchestrator.testbeds.provider import Channel, NotReadyError, Provider
 
 ATTEMPTS = 5
 """Number of attempts to open a channel before a transient failure counts."""
@@ -47,6 +47,8 @@ class Launcher:
         self._lock = threading.Lock()
         self._making = threading.Lock()
         self._ready = False
+        self._failure: TestbedError | None = None
+        """Why the last `up` failed."""
         self._tried = 0
         self._closed = False
 
@@ -59,8 +61,12 @@ class Launcher:
         with self._making:
             if not self._ready and self._tried == before and not self._closed:
                 self._tried += 1
-                self.provider.up()
-                self._ready = True
+                try:
+                    self.provider.up()
+                except TestbedError as error:
+                    self._failure = error
+                    raise
+                self._failure, self._ready = None, True
 
     def open(self, node: Node, arguments: Sequence[str], then: Opened) -> None:
         """Open a channel for an agent, and pass it to `then` in the thread of the testbed.
@@ -100,6 +106,9 @@ class Launcher:
                 return self.provider.run(node, arguments)
             except TestbedError as error:
                 if not error.transient or attempt == ATTEMPTS - 1:
+                    if isinstance(error, NotReadyError) and (why := self._failure) is not None:
+                        what, hint = f"{error.what}: {why.what}", why.hint or error.hint
+                        raise TestbedError(what, where=error.where, hint=hint, transient=True) from why
                     raise
                 self._ready = False  # the node may have been stopped: a container, a host that was restarted
             world.sleep(RETRY_S * 2**attempt * world.current().uniform(0.5, 1.5))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from pydantic import BaseModel
 
 from tracebed import world
-from tracebed.errors import InputError
+from tracebed.errors import InputError, TestbedError
 from tracebed.registry import Registry
 
 if TYPE_CHECKING:
@@ -47,6 +47,16 @@ class Channel(Protocol):
 
         This is the last call for every channel. If the command has ended, it only releases the descriptors.
         """
+
+
+class NotReadyError(TestbedError):
+    """A node is missing that `up` makes: it has no container, or no allocation.
+
+    If the last `up` failed, a testbed names its reason in place of this error.
+    """
+
+    def __init__(self, what: str, node: Node, hint: str) -> None:
+        super().__init__(what, where=f"node {node.name}", hint=hint, transient=True)
 
 
 class Provider(Protocol):
@@ -102,6 +112,7 @@ class Provider(Protocol):
         A node that is no longer ready, for example a stopped container, is prepared again.
 
         Raises:
+            NotReadyError: the node is missing because `up` has not made it.
             TestbedError: the command cannot be started. `transient` indicates whether a retry may succeed.
         """
 

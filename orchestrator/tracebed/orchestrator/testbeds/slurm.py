@@ -26,6 +26,7 @@ from tracebed.orchestrator.testbeds.installation import Installation, WheelCache
 from tracebed.orchestrator.testbeds.launcher import concurrently, joined
 from tracebed.orchestrator.testbeds.local import AGENT, LocalChannel
 from tracebed.orchestrator.testbeds.nodes import Group, Node
+from tracebed.orchestrator.testbeds.provider import NotReadyError
 from tracebed.orchestrator.testbeds.replay_folder import agent_log, name_on_nodes, note_making
 from tracebed.orchestrator.testbeds.settings import ProviderSettings
 from tracebed.orchestrator.testbeds.slurm_allocation import Allocations
@@ -114,7 +115,6 @@ class SlurmProvider:
         self._lock = threading.Lock()
         self._job: int | None = None
         self._refused: TestbedError | None = None  # why Slurm has granted no allocation
-        self._failure: TestbedError | None = None  # why the last `up` failed
         self._hosts: dict[str, str] = {}
         self._installations: dict[str, Installation] = {}
         self._temporary = ""
@@ -130,16 +130,6 @@ class SlurmProvider:
         Raises:
             TestbedError: Slurm grants no allocation in time, it has too few nodes, or tracebed cannot run on its nodes.
         """
-        try:
-            self._failure = None
-            self._find_nodes()
-        except TestbedError as error:
-            self._failure = error
-            raise
-        self._everywhere(self._up)
-
-    def _find_nodes(self) -> None:
-        """Find or request the allocation, and match its nodes."""
         with self._lock:
             if self._job is None:
                 job = self._given or self._slurm.find() or self._allocate()
@@ -148,6 +138,7 @@ class SlurmProvider:
                 if not self._installations:
                     self._share(job)
                 self._job = job
+        self._everywhere(self._up)
 
     def _allocate(self) -> int:
         """Wait for a new allocation."""
@@ -286,10 +277,7 @@ class SlurmProvider:
         This method does not wait for an allocation: several threads call it, also after the testbed was stopped.
         """
         if self._job is None:
-            what, hint = "there is no allocation of Slurm", "make one: tracebed nodes up"
-            if self._failure is not None:
-                what, hint = f"{what}: {self._failure.what}", self._failure.hint or hint
-            raise TestbedError(what, where=f"node {node.name}", hint=hint, transient=True)
+            raise NotReadyError("there is no allocation of Slurm", node, hint="make one: tracebed nodes up")
         installation = self._installations.get(self._hosts[node.name])
         if installation is not None:
             self._up(installation)

@@ -35,7 +35,7 @@ from tracebed.orchestrator.testbeds.docker.containers import (
 from tracebed.orchestrator.testbeds.docker.engine import Engine
 from tracebed.orchestrator.testbeds.docker.image import node_image
 from tracebed.orchestrator.testbeds.nodes import Group, Node
-from tracebed.orchestrator.testbeds.provider import AGENT_MODULE
+from tracebed.orchestrator.testbeds.provider import AGENT_MODULE, NotReadyError
 from tracebed.orchestrator.testbeds.pump import Pump
 from tracebed.orchestrator.testbeds.replay_folder import agent_log, name_on_nodes, note_making
 from tracebed.orchestrator.testbeds.unpacking import unpack
@@ -82,8 +82,6 @@ class DockerProvider:
         self._lock = threading.Lock()
         self._containers: dict[str, Facts] = {}
         """Node -> its container."""
-        self._failure: TestbedError | None = None
-        """Why the last `up` failed."""
 
     # The nodes.
 
@@ -93,14 +91,6 @@ class DockerProvider:
         Raises:
             TestbedError: the engine, the image or a container fails, or another testbed computes on the same CPUs.
         """
-        try:
-            self._failure = None
-            self._make_containers()
-        except TestbedError as error:
-            self._failure = error
-            raise
-
-    def _make_containers(self) -> None:
         with ThreadPoolExecutor(self.fan_out) as pool:
             found = self._find()
             if self.settings.existing is not None:
@@ -228,9 +218,7 @@ class DockerProvider:
         if node.name not in self._containers:
             self._containers |= self._find()
         if node.name not in self._containers:
-            if self._failure is not None:
-                raise TestbedError(self._failure.what, where=where, hint=self._failure.hint, transient=True)
-            raise TestbedError("has no container", where=where, hint="start it: tracebed nodes up", transient=True)
+            raise NotReadyError("has no container", node, hint="start it: tracebed nodes up")
         container = str(self._containers[node.name]["Id"])
         try:
             with self.engine.errors("its container cannot be inspected", where=where):
