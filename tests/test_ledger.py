@@ -166,6 +166,19 @@ def test_a_row_has_the_figure_of_the_mean_over_seeds_and_its_interval() -> None:
     assert reason_text(row) == ""  # reasons are for figures that do not match
 
 
+def test_seeds_of_the_same_cells_are_one_run() -> None:
+    """With all jobs malleable no seed draws anything, so all seeds are one simulation."""
+    order = [{"policy": "pref"}, {"policy": "easy"}]
+    same = table().assign(cell=lambda rows: rows.policy + rows.share.astype("str"))
+    (row,) = rows(claim(order=order, at={"share": 0.5}), of=same)
+    assert (row.runs, row.note, row.ours) == (1, "", [6.0, 40.0])
+    (row,) = rows(claim(value=20.0, at={"policy": "easy", "share": 0.0}), of=same)
+    assert (row.runs, row.low, row.high) == (1, None, None)
+    drawn = same.assign(cell=same.cell.where(same.policy == "pref", same.cell + same.seed.astype("str")))
+    (row,) = rows(claim(order=order, at={"share": 0.5}), of=drawn)
+    assert (row.runs, row.note[:17]) == (2, "so in 2 of 2 runs")
+
+
 def test_a_change_is_relative_to_the_same_point() -> None:
     """easy: 20 and 40 at the shares 0 and 0.5; pref: 20 and 6. So -85 % at best, against easy at the same share."""
     keys = {"at": {"policy": "pref"}, "relative_to": {"policy": "easy"}, "take": "least", "value": -0.5}

@@ -39,6 +39,8 @@ SETTINGS = ["priority", "runtime_model", "interval_s", "malleability_interval_s"
 REPETITION = "repetition"
 Values = Mapping[Any, Any]
 """A row of a table: key or figure -> value."""
+CELL = "cell"
+"""The column of the identities of cells: points with the same one are one simulation."""
 PARTIAL = "only some of these points were computed"
 DECIDED = 0.95
 """Coverage of the interval of a step of an order."""
@@ -269,7 +271,7 @@ def _row(claim: Claim, measured: Measured, where: Where, condition: str) -> Row:
     by_run: dict[tuple[Any, ...], list[Values]] = {}
     for point in rows:
         by_run.setdefault(tuple(point[name] for name in measured.replicate), []).append(point)
-    each = [found for run in by_run.values() if (found := _figures(claim, run, keys, where))]
+    each = [found for run in _distinct(by_run.values()) if (found := _figures(claim, run, keys, where))]
     single = [values[0] for values in each] if claim.rule is not Rule.ORDER and len(each) > 1 else []
     notes = [PARTIAL if ours and not _is_complete(claim, rows, where) else "", claim.note]
     if claim.rule is Rule.ORDER and len(each) > 1:
@@ -296,6 +298,15 @@ def _row(claim: Claim, measured: Measured, where: Where, condition: str) -> Row:
         reason=claim.reason,
         experiment=claim.experiment,
     )
+
+
+def _distinct(runs: Iterable[list[Values]]) -> list[list[Values]]:
+    """Return the runs without repetitions of the same cells: with all jobs malleable, all seeds are one run."""
+    kept: dict[Any, list[Values]] = {}
+    for number, run in enumerate(runs):
+        cells = [point.get(CELL) for point in run]
+        kept.setdefault(number if None in cells else tuple(sorted(cells)), run)
+    return list(kept.values())
 
 
 def _runs_needed(each: Sequence[Sequence[float]]) -> int:
@@ -341,7 +352,8 @@ def _relevant(claim: Claim, measured: Measured, where: Where) -> list[Values]:
     if unknown := {key for place in wanted for key in place} - set(table):
         hint = f"use some of {', '.join(map(str, table))}"
         raise InputError(f"the study has no key {min(unknown)!r}", hint=hint)
-    columns = dict.fromkeys([*measured.keys, *where, *measured.replicate, claim.figure])
+    cell = [CELL] if CELL in table else []
+    columns = dict.fromkeys([*measured.keys, *where, *measured.replicate, *cell, claim.figure])
     known = table[[*dict.fromkeys([*columns, *(key for place in wanted for key in place)])]]
     known = known.dropna(subset=claim.figure)
     chosen_rows = sorted({index for place in wanted for index in chosen(known, place).index})
