@@ -61,7 +61,8 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))  # locks of groups of nodes
         patch.setattr(rates, "WINDOWS", 2)
-        patch.setattr(rates, "PATIENCE", GUARD_S)  # times a second and less
+        patch.setattr(rates, "WINDOW_S", 0.05)
+        patch.setattr(rates, "PATIENCE", 4 * GUARD_S)  # times a fifth of a second
         yield
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import subprocess
+from itertools import product
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -110,8 +111,7 @@ def test_pictures_of_a_comparison_are_those_of_its_report() -> None:
     assert list(found["gantt"].frame()["run"].unique()) == ["real", "predicted"]
 
 
-@pytest.mark.parametrize("width", [COLUMN, PAGE])
-def test_no_text_is_cut_off(width: float, tmp_path: Path) -> None:
+def test_no_text_is_cut_off(tmp_path: Path) -> None:
     """Titles, labels, ticks and legends lie within the figure."""
     found = {
         **tb.pictures(three_runs()),
@@ -119,12 +119,12 @@ def test_no_text_is_cut_off(width: float, tmp_path: Path) -> None:
         "history": tb.history(*versions(tmp_path)).picture,
     }
     outside = []
-    for name, picture in found.items():
+    for (name, picture), width in product(found.items(), (COLUMN, PAGE)):
         figure = picture.figure(width)
         figure.draw_without_rendering()
         drawn, room = figure.get_tightbbox(), figure.bbox_inches
         if min(drawn.x0, drawn.y0) < -0.02 or drawn.x1 > room.x1 + 0.02 or drawn.y1 > room.y1 + 0.02:
-            outside.append((name, drawn.extents.round(2).tolist(), room.max.round(2).tolist()))
+            outside.append((name, width, drawn.extents.round(2).tolist(), room.max.round(2).tolist()))
     assert outside == []
 
 
