@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference_cores import CoreJob, CoresReference, DmrReference
-from reference_scheduler import RefJob
+from reference_scheduler import NearTie, RefJob
 from runs import resize_rows
 from test_scheduling import workload_of as whole_nodes
 from tracebed.converters.workload import Workload
@@ -211,7 +211,7 @@ def drawn_sizes(rng: np.random.Generator, nodes: int) -> list[RefJob]:
 
 
 def compare_dmr(seed: int) -> int:
-    """Compare one drawn case of dmr with its slow reference; return the number of resizes."""
+    """Compare one drawn case of dmr with its slow reference; return the number of resizes, 0 if rounding decides."""
     rng = np.random.default_rng(seed)
     nodes = int(rng.integers(1, 11))
     jobs = drawn_sizes(rng, nodes)
@@ -227,7 +227,10 @@ def compare_dmr(seed: int) -> int:
     )
     record = simulator.run()
     reference = DmrReference(jobs, nodes, over_limit=over_limit, **parameters, **options)
-    reference.go()
+    try:
+        reference.go()
+    except NearTie:
+        return 0
     for job in jobs:
         want = reference.results[job.id]
         assert record.state[job.id] == want.state

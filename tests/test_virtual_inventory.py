@@ -87,7 +87,7 @@ def test_a_virtual_replay_is_compared_as_a_prediction_only(run: Tracebed, tmp_pa
     noise = run("metrics", "--noise", "noise.yaml", "virtual").exception
     assert "is a virtual replay" in str(noise)
     with pytest.raises(TracebedError, match="the run is a virtual replay"):
-        _check_real("virtual", Run.load("virtual"))
+        _check_real({"virtual": Run.load("virtual")})
     assert "is a virtual replay" in str(run("explain", "w.parquet", "--real", "virtual").exception)
 
 
